@@ -39,13 +39,17 @@ def find_hosts(options: Options, environ: Mapping[str, str]) -> tuple[Host, ...]
 def _of_allocation(
     options: Options, environ: Mapping[str, str], scheduler: Scheduler
 ) -> tuple[Host, ...]:
-    from mcjax_launch.schedulers import driver
+    from mcjax_launch.schedulers import allocation, driver
 
     found = driver(scheduler)
-    hosts = found.hosts(environ, options.procs_per_host)
     wanted = options.num_processes or 0
-    if wanted > sum(host.slots for host in hosts) and (why := found.lacks(environ)):
-        raise LaunchError(f"-n {wanted}: {why}")
+    try:
+        hosts = found.hosts(environ, options.procs_per_host)
+        allocation.check_slots(wanted, hosts, scheduler.title, found.lacks(environ))
+    except LaunchError as error:
+        slots = wanted or options.procs_per_host or 1
+        otherwise = allocation.leave_it(scheduler, environ, slots)
+        raise LaunchError(f"{error}; {otherwise}" if otherwise else str(error)) from None
     return hosts
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host, parse_file
+from mcjax_launch.kernel.wire.schedulers import Scheduler
+from mcjax_launch.ranks import counted
 
 #: How long a scheduler's own command may take to answer.
 ANSWER_S = 20.0
@@ -33,6 +35,51 @@ def check_alone(environ: Mapping[str, str], where: str) -> None:
         count = environ.get(name, "")
         if count.isdecimal() and int(count) > 1:
             raise several(f"{starter} has started {int(count)} launchers, one per task", where)
+
+
+def check_slots(wanted: int, hosts: Sequence[Host], title: str, lacks: str) -> None:
+    """Refuse more ranks than an allocation has slots.
+
+    Args:
+        wanted: ranks; 0 for as many as there are slots.
+        hosts: of the allocation.
+        title: the scheduler's.
+        lacks: what the job should have asked for, if that is known.
+
+    Raises:
+        LaunchError: there are fewer slots.
+
+    """
+    slots = sum(host.slots for host in hosts)
+    if wanted > slots:
+        there_are = f"{title}'s allocation has {counted(slots, 'slot')}"
+        more = f"{there_are}; request more, or set --procs-per-host K"
+        raise LaunchError(f"-n {wanted}: {lacks or more}")
+
+
+def leave_it(scheduler: Scheduler, environ: Mapping[str, str], slots: int = 1) -> str:
+    """Return how to run here, without an allocation whose variables are left over from elsewhere.
+
+    Args:
+        scheduler: whose variables are set.
+        environ: the launcher's own variables.
+        slots: that this machine is to have.
+
+    Returns:
+        Words for the end of an error; "" if the scheduler has started this process.
+
+    """
+    groups = scheduler.signs(environ)
+    if not groups or scheduler.is_above():
+        return ""
+    found = " and ".join(f"{name}={environ[name]}" for name in groups[0])
+    are = "are" if len(groups[0]) > 1 else "is"
+    first = " ".join(dict.fromkeys(group[0] for group in groups))
+    here = "localhost" if slots == 1 else f"localhost:{slots}"
+    return (
+        f"{found} {are} set, as in a job of {scheduler.title}; outside one, unset {first} or add "
+        f"--hosts {here}"
+    )
 
 
 def several(what: str, where: str) -> LaunchError:

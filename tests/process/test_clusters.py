@@ -3,10 +3,11 @@
 import json
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
-from jobs import Ended, Jobs
+from jobs import LAUNCHER, Ended, Jobs
 
 CLIENT = Path(__file__).parents[1] / "fake_client"
 SHOW = "echo $FAKE_HOST {process_id} of {num_processes} ${CUDA_VISIBLE_DEVICES--}"
@@ -221,3 +222,67 @@ def test_hosts_of_the_users_own_win(cluster: Cluster) -> None:
     environ = {"JOB_ID": "5", "PE_HOSTFILE": "/no/such/file"}
     ended = cluster.run(environ, "--hosts", "localhost:2", "sh", "-c", "echo {process_id}")
     assert shown(ended) == ["[0] 0", "[1] 1"]
+
+
+# Variables that a shell may have without being in a job: those that stand for one, others, and
+# what an error says of them.
+LEFT_OVER = {
+    "SLURM_JOB_ID=5 and SLURM_JOB_NODELIST=n1": ("", "Slurm", "SLURM_JOB_ID"),
+    "SLURM_JOB_ID=6 and SLURM_JOB_NODELIST=n1": (
+        "SLURM_STEP_NUM_TASKS=4",
+        "Slurm",
+        "SLURM_JOB_ID",
+    ),
+    "PBS_JOBID=5 and PBS_NODEFILE=/no/such/file": ("", "PBS", "PBS_JOBID"),
+    "LSB_JOBID=5 and LSB_HOSTS=n1": ("", "LSF", "LSB_JOBID"),
+    "JOB_ID=5 and PE_HOSTFILE=/no/such/file": ("", "Grid Engine", "JOB_ID"),
+    "JOB_ID=5 and SGE_TASK_ID=undefined": ("", "Grid Engine", "JOB_ID"),
+    "FLUX_URI=local:///none": ("FLUX_JOB_ID=f5", "Flux", "FLUX_URI FLUX_JOB_ID"),
+}
+
+
+@pytest.mark.parametrize("found", LEFT_OVER)
+def test_variables_left_over_from_a_job(cluster: Cluster, found: str) -> None:
+    """The error says what was found, what it stands for, and two ways to run here, which work."""
+    others, job, first = LEFT_OVER[found]
+    environ = dict(pair.split("=") for pair in [*found.split(" and "), *others.split()])
+    ended = cluster.run(environ, "-n", 2, "sh", "-c", "echo {process_id}")
+    assert ended.status == 2, ended.stderr
+    (line,) = ended.report.splitlines()
+    set_ = "are set" if " and " in found else "is set"
+    advice = f"unset {first} or add --hosts localhost:2"
+    assert line.endswith(f"; {found} {set_}, as in a job of {job}; outside one, {advice}")
+    ended = cluster.run(environ, "--hosts", "localhost:2", "sh", "-c", "echo {process_id}")
+    assert shown(ended) == ["[0] 0", "[1] 1"]
+
+
+@pytest.mark.parametrize("client", ["srun", "blaunch"])
+def test_a_client_that_is_not_installed_where_variables_are_left_over(
+    cluster: Cluster, client: str, tmp_path: Path
+) -> None:
+    (tmp_path / "none").mkdir()
+    names = {"srun": "SLURM_JOB_ID=5 SLURM_JOB_NODELIST=n1", "blaunch": "LSB_JOBID=5 LSB_HOSTS=n1"}
+    environ = dict(pair.split("=") for pair in names[client].split())
+    ended = cluster.run({**environ, "PATH": str(tmp_path / "none")}, "/bin/true")
+    assert ended.status == 255
+    assert f"{client}: No such file or directory" in ended.report
+    assert f"unset {names[client].partition('=')[0]} or add --hosts localhost" in ended.report
+    assert "Python" not in ended.report
+
+
+def test_empty_variables_are_none_of_a_job(cluster: Cluster) -> None:
+    environ = {"SLURM_JOB_ID": "", "SLURM_JOB_NODELIST": "", "FLUX_URI": ""}
+    assert shown(cluster.run(environ, "-n", 2, "echo", "x")) == ["[0] x", "[1] x"]
+
+
+def test_in_a_job_its_variables_are_not_doubted(cluster: Cluster, tmp_path: Path) -> None:
+    """The scheduler's daemon is above the launcher."""
+    daemon = tmp_path / "slurmstepd"
+    daemon.write_bytes(Path("/bin/sh").read_bytes())
+    daemon.chmod(0o755)
+    environ = {**cluster.environ, "SLURM_JOB_ID": "5", "SLURM_JOB_NODELIST": "n1"}
+    words = [str(daemon), "-c", '"$@"; exit $?', "sh", *LAUNCHER, "-n", "2", "true"]
+    done = subprocess.run(words, env={**os.environ, **environ}, capture_output=True, text=True)
+    assert done.returncode == 2
+    more = "request more, or set --procs-per-host K"
+    assert done.stderr == f"mcjax-launch: -n 2: Slurm's allocation has 1 slot; {more}\n"

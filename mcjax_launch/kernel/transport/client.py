@@ -12,7 +12,7 @@ from mcjax_launch.kernel.transport import early
 from mcjax_launch.kernel.transport.pipes import NewPipes, Pipes
 from mcjax_launch.kernel.wire import system
 from mcjax_launch.kernel.wire.exit_status import HOST_LOST
-from mcjax_launch.kernel.wire.schedulers import CLIENTS
+from mcjax_launch.kernel.wire.schedulers import CLIENTS, around
 from mcjax_launch.kernel.wire.timers import scaled
 
 #: From the start of a transport to the agent's greeting.
@@ -255,10 +255,21 @@ def start(
     except OSError as error:
         pipes.close()
         why = system.limit_reason(error, "is it installed?")
-        raise LaunchError(f"{argv[0]}: {why}", HOST_LOST) from None
+        raise LaunchError(f"{argv[0]}: {why}{_otherwise(argv[0])}", HOST_LOST) from None
     finally:
         system.limit_files(ours)
     return pipes.given_to(pid, client)
+
+
+def _otherwise(client: str) -> str:
+    """Return what to do without a scheduler's client, if the scheduler's variables are set here."""
+    scheduler = around(os.environ)
+    if scheduler is None or client not in scheduler.clients:
+        return ""
+    from mcjax_launch.schedulers import allocation
+
+    otherwise = allocation.leave_it(scheduler, os.environ)
+    return f" {otherwise}" if otherwise else ""
 
 
 def _devices(host: Host) -> dict[str, str]:

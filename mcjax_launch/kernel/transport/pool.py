@@ -36,6 +36,7 @@ _WHO_DISTURBS = "does something else write to the connection?"
 _KILLED = rb"(?m)^Killed by signal (\d{1,3})\."
 # ssh's messages, and the hint for each.
 _HINTS = (
+    ("is it installed?", ""),  # the client
     ("could not resolve", "check its name in the hosts file"),
     ("identification has changed", "if that is expected: ssh-keygen -R {host}"),
     (
@@ -112,26 +113,30 @@ def why(link: AgentConnection) -> str:
     if (unfit := next((line for line in lines if line.startswith(frames.UNFIT)), None)) is not None:
         return unfit[len(frames.UNFIT) :]
     known = [(mark, hint) for mark, hint in _HINTS if mark in text]
-    instead = _instead_of_ssh() if link.client == "ssh" and link.status == 255 else ""
     if not known and (by := killed(link)) is not None:
         return str(by)
-    if not known:
+    if known:
+        mark, hint = known[0]
+        said = next((line for line in reversed(lines) if mark in line.lower()), lines[-1])
+    else:
         status = f"exit status {link.status}" if link.status is not None else "no answer"
-        said = lines[-1] if lines else f"its agent did not start (no output, {status})"
-        return f"{said} ({instead})" if instead else said
-    mark, hint = known[0]
-    said = next((line for line in reversed(lines) if mark in line.lower()), lines[-1])
-    return f"{said} ({instead or hint.format(host=link.host.login)})"
+        said, hint = lines[-1] if lines else f"its agent did not start (no output, {status})", ""
+    advice = _instead(link, hint.format(host=link.host.login))
+    return f"{said} ({advice})" if advice else said
 
 
-def _instead_of_ssh() -> str:
-    """What does without it in the allocation around, if there is such."""
+def _instead(link: AgentConnection, hint: str) -> str:
+    """Return the hint, or in an allocation what does without this client, if that is known."""
     scheduler = around(os.environ)
     if scheduler is None:
-        return ""
-    from mcjax_launch.schedulers import driver
+        return hint
+    from mcjax_launch.schedulers import allocation, driver
 
-    return driver(scheduler).no_ssh
+    if link.client == "ssh" and link.status == 255:
+        return driver(scheduler).no_ssh or hint
+    if link.client in scheduler.clients:
+        return hint or allocation.leave_it(scheduler, os.environ)
+    return hint
 
 
 def _failure(link: AgentConnection) -> Failure:

@@ -60,9 +60,17 @@ class Scheduler(Value):
     jax_finds: str = ""
     misleading: tuple[str, ...] = ()
 
+    def signs(self, environ: Mapping[str, str]) -> Sequence[tuple[str, ...]]:
+        """Return the groups of `inside` that are set; an empty variable counts as not set."""
+        return [group for group in self.inside if all(map(environ.get, group))]
+
     def has(self, environ: Mapping[str, str]) -> bool:
         """Whether these are the variables of its allocation."""
-        return any(environ.keys() >= {*group} for group in self.inside)
+        return bool(self.signs(environ))
+
+    def is_above(self, root: str = "/") -> bool:
+        """Return whether one of its daemons has started this process, as far as can be known."""
+        return not {*self.daemons}.isdisjoint(_ancestors(root))
 
     def paths(self, environ: Mapping[str, str]) -> list[str]:
         """The files that only the first host of a job has."""
