@@ -12,7 +12,7 @@ import time
 
 from ..wire import exit_status, frames, hook_environ, hook_messages, messages, rank_environ
 from ..wire.codec import Message
-from ..wire.interpreter import Unusable
+from ..wire.interpreter import Unusable, refused
 from ..wire.loop import READ, Loop, Signals
 from ..wire.signals import ENDING, PROFILE
 from ..wire.system import allow_many_files, limit_reason, widen
@@ -424,10 +424,10 @@ class Agent:
                 what = f"rank {rank.process_id} cannot be started{again}"
                 self._spawn_one(rank, environ)
         except SpawnError as error:
-            why = f"{error.what}: {os.strerror(error.errno)}"
-            if again:
-                why = f"{what}: {why}"
-            self.link.send(messages.Refused(why, exit_status.of_spawn_error(error.errno)))
+            path = environ.get("PATH", os.defpath)
+            found = refused(error.what, rank.cwd, path, error.errno)
+            why = f"{what}: {found}" if again else str(found)
+            self.link.send(messages.Refused(why, found.status))
             return False
         except OSError as error:  # too many processes, or files
             why = f"{what}: {limit_reason(error)}"

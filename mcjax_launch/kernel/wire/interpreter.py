@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from .exit_status import NOT_EXECUTABLE, NOT_FOUND
+from .exit_status import NOT_EXECUTABLE, NOT_FOUND, of_spawn_error
 
 TYPE_CHECKING = False
 
@@ -126,7 +126,11 @@ def _in_folder(name: str, path: str) -> str:
 
 def executable(name: str, cwd: str, path: str) -> str | None:
     """The path of a command, see `find_command`; None if there is none that can be executed."""
-    return next((file for file in _files(name, cwd, path) if os.access(file, os.X_OK)), None)
+    return next(_executables(name, cwd, path), None)
+
+
+def _executables(name: str, cwd: str, path: str) -> Iterator[str]:
+    return (file for file in _files(name, cwd, path) if os.access(file, os.X_OK))
 
 
 def _files(name: str, cwd: str, path: str) -> list[str]:
@@ -149,15 +153,19 @@ def find_command(name: str, cwd: str, path: str, option: str = "", hint: str = "
         Unusable: there is none, or it is not executable.
 
     """
-    found = executable(name, cwd, path)
-    if found is not None:
-        return found
+    found = list(_executables(name, cwd, path))
+    if len(found) == 1:  # of several, the kernel's refusal of one leads to the next
+        _check_first_line(name, found[0], cwd, path, option)
+    if found:
+        return found[0]
     beside = os.path.join(cwd, name)
     if os.path.isdir(beside) and (os.sep in name or not os.path.exists(f"{beside}.py")):
         hint = "" if option else _in_folder(name, beside)
         raise Unusable(f"{option}{name}: is a directory{hint}", NOT_EXECUTABLE)
-    if _files(name, cwd, path):
-        hint = "" if option else f"; chmod +x it, or run it with its interpreter: bash {name}"
+    if files := _files(name, cwd, path):
+        is_barred = os.statvfs(files[0]).f_flag & os.ST_NOEXEC
+        how = "copy it from a file system mounted noexec" if is_barred else "chmod +x it"
+        hint = "" if option else f"; {how}, or run it with its interpreter: bash {name}"
         raise Unusable(f"{option}{name}: not executable{hint}", NOT_EXECUTABLE)
     where = "no such file" if os.sep in name else "not found in PATH"
     if os.sep not in name and os.path.isfile(beside):
@@ -165,6 +173,31 @@ def find_command(name: str, cwd: str, path: str, option: str = "", hint: str = "
     elif not option:
         hint = hint or cure(name, beside)
     raise Unusable(f"{option}{name}: {where}{hint}", NOT_FOUND)
+
+
+def _check_first_line(name: str, file: str, cwd: str, path: str, option: str) -> None:
+    from .program_file import wrong_first_line  # as most jobs do without
+
+    if why := wrong_first_line(name, file, cwd, path):
+        raise Unusable(f"{option}{name}: {why}", NOT_EXECUTABLE)
+
+
+def refused(name: str, cwd: str, path: str, code: int) -> Unusable:
+    """Return the error for a command, or a working directory, that the kernel has refused.
+
+    Args:
+        name: of it.
+        cwd: the working directory.
+        path: PATH.
+        code: the number of the kernel's error.
+
+    """
+    file = executable(name, cwd, path)
+    if file is None:
+        return Unusable(f"{name}: {os.strerror(code)}", of_spawn_error(code))
+    from .program_file import why_not_executed
+
+    return Unusable(f"{name}: {why_not_executed(name, file, code)}", NOT_EXECUTABLE)
 
 
 # --- Pythons for the ranks ---

@@ -1,0 +1,149 @@
+"""A file that the kernel does not execute: why not, and what to type instead."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+# How much of a file the kernel reads to find out what it is.
+_HEAD = 256
+_MOST_BYTES = 1 << 20
+_ELF = b"\x7fELF"
+_BOM = b"\xef\xbb\xbf"
+# What a file is built for, by the number in an ELF header.
+_MACHINES = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 21: "ppc64", 22: "s390x"}
+_MACHINES |= {8: "mips", 243: "riscv", 258: "loongarch"}
+_ZIP = b"PK\x03\x04"
+# How other formats begin.
+_FORMATS = (
+    (b"MZ", "is a program for Windows"),
+    (b"\xcf\xfa\xed\xfe", "is a program for macOS"),
+    (b"\xca\xfe\xba\xbe", "is a program for macOS, or a class of Java"),
+    (b"\xff\xfe", "is encoded in UTF-16; save it as UTF-8"),
+    (b"\xfe\xff", "is encoded in UTF-16; save it as UTF-8"),
+)
+
+
+# --- the line that names an interpreter ---
+
+
+def wrong_first_line(name: str, file: str, cwd: str, path: str) -> str:
+    """Return what is wrong with the `#!` line of a script, and the cure; "" if nothing is.
+
+    Args:
+        name: of the script, as the user wrote it.
+        file: its path.
+        cwd: the working directory that it will have.
+        path: PATH, for `env`.
+
+    """
+    line = _first_line(file)
+    if line is None:
+        return ""
+    words = os.fsdecode(line[2:]).split(" ")
+    words = [word for part in words for word in part.split("\t") if word]
+    if not words:
+        return f"its first line, #!, names no interpreter{_run_with(name, file)}"
+    asked = _asked(words)
+    if asked.endswith("\r"):
+        there = _found(asked, cwd, path)
+        return "" if there else _windows(asked, name, file)
+    interpreter = os.path.join(cwd, words[0])
+    if not os.path.exists(interpreter):
+        return f"its first line names {words[0]}, and there is no such file{_run_with(name, file)}"
+    if os.path.isdir(interpreter) or not os.access(interpreter, os.X_OK):
+        return f"its first line names {words[0]}, which is not executable{_run_with(name, file)}"
+    return ""
+
+
+def _first_line(file: str) -> bytes | None:
+    """Return the first line of a script with `#!`, without its end; None of another file."""
+    head = _read(file, _HEAD)
+    return head.partition(b"\n")[0] if head.startswith(b"#!") else None
+
+
+def _asked(words: list[str]) -> str:
+    """Return the last word that names a program; a carriage return after options ends up there."""
+    program = os.path.basename(words[0])
+    if program == "env":
+        named = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+        return named[0] if named else words[0]
+    # Perl and others pass over a carriage return after their options.
+    is_strict = program.endswith("sh") or program.startswith("python")
+    return words[-1] if is_strict else words[0]
+
+
+def _found(name: str, cwd: str, path: str) -> bool:
+    places = [cwd] if os.sep in name else path.split(os.pathsep)
+    return any(os.path.exists(os.path.join(place, name)) for place in places)
+
+
+def _windows(asked: str, name: str, file: str) -> str:
+    shown = asked.replace("\r", "\\r")
+    cure = f"remove them with sed -i 's/\\r$//' {_word(name, file)}"
+    return f"has Windows line ends, so its first line asks for {shown}; {cure}"
+
+
+def _run_with(name: str, file: str) -> str:
+    """Return how to run a script with an interpreter that its text fits."""
+    lines = _read(file, _MOST_BYTES).splitlines()
+    is_python = any(line.startswith((b"import ", b"from ")) for line in lines)
+    return f"; run it as {'python' if is_python else 'bash'} {_word(name, file)}"
+
+
+def _word(name: str, file: str) -> str:
+    """Return what stands for a program in a shell; its path if it was found in PATH."""
+    from shlex import quote  # as only an error needs
+
+    return quote(name if os.sep in name else file)
+
+
+# --- other formats ---
+
+
+def why_not_executed(name: str, file: str, code: int) -> str:
+    """Return why the kernel has refused a file, and what to do about it.
+
+    Args:
+        name: of the file, as the user wrote it.
+        file: its path.
+        code: the error's number.
+
+    """
+    head = _read(file, _HEAD)
+    if code == errno.ENOENT and head.startswith(_ELF):
+        return "needs a loader that is not here: it was built for another system"
+    if code != errno.ENOEXEC:
+        return os.strerror(code)
+    if head.startswith(_ELF):
+        return _of_elf(head)
+    if head.startswith(_ZIP):
+        is_python = b"__main__.py" in _read(file, -1)
+        how = f"; run it as python {_word(name, file)}" if is_python else ""
+        return f"is a zip archive{how}"
+    if head.startswith(_BOM + b"#!"):
+        cure = f"remove it with sed -i '1s/^\\xef\\xbb\\xbf//' {_word(name, file)}"
+        return f"has a byte-order mark before its #!; {cure}"
+    if not head:
+        return "is empty"
+    known = next((what for mark, what in _FORMATS if head.startswith(mark)), "")
+    if known or b"\0" in head:
+        return known or "is in no format that this host can run"
+    return f"has no #! line{_run_with(name, file)}"
+
+
+def _of_elf(head: bytes) -> str:
+    number = int.from_bytes(head[18:20], "big" if head[5:6] == b"\2" else "little")
+    machine, here = _MACHINES.get(number, f"machine {number}"), os.uname().machine
+    if machine == here or len(head) < 20:
+        return "is damaged or cut short"
+    return f"is built for {machine}, and this host is {here}"
+
+
+def _read(file: str, most: int) -> bytes:
+    """Return the start of a file; nothing of one that cannot be read."""
+    try:
+        with open(file, "rb") as opened:
+            return opened.read(most)
+    except OSError:
+        return b""
