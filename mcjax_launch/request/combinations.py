@@ -148,8 +148,9 @@ def check(options: Options, given: Set[str], environ: Mapping[str, str]) -> None
     """
     if not options.program and options.emit is None and not options.check:
         raise LaunchError("no PROGRAM: try mcjax-launch -n 4 train.py, or --help")
-    if options.program and not options.program[0]:
-        raise LaunchError("PROGRAM is empty: is a variable of your shell not set?")
+    if options.program and not options.program[0].strip():
+        what = "blank" if options.program[0] else "empty"
+        raise LaunchError(f"PROGRAM is {what}: is a variable of your shell not set?")
     if options.module and options.program:
         _check_module(options.program[0])
     if options.check:

@@ -12,6 +12,9 @@ PLACE = "--num-hosts 2 --host-rank 0"
 REFUSED = {
     "": "no PROGRAM",
     "-n 2 ''": "PROGRAM is empty",
+    "-n 2 ' '": "PROGRAM is blank: is a variable of your shell not set?",
+    "-n 2 -m '\t' x": "PROGRAM is blank",
+    "--emit slurm '\n'": "PROGRAM is blank",
     # programs
     "missing": ("missing: not found in PATH", 127),
     "./missing": ("./missing: no such file", 127),
