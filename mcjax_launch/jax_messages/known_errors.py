@@ -23,6 +23,10 @@ class KnownError(enum.Enum):
         "the port is in use: leave out the program's own address or --coordinator's port, and a "
         "free one is picked",
     )
+    LOOPBACK_DOWN = (  # Gloo's
+        ["Unable to find interface for: [127."],
+        "the loopback interface of that machine seems to be down; bring it up: ip link set lo up",
+    )
     # NCCL's warnings, which XLA quotes (src/init.cc, src/misc/shmutils.cc).
     SAME_GPU_TWICE = (
         ["Duplicate GPU detected"],

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ..wire.address import is_loopback, split_address
+from ..wire.address import LOOPBACK, is_loopback, split_address
 from ..wire.hook_environ import BIND, COORDINATOR, RELAYED
 
 TYPE_CHECKING = False
@@ -58,6 +58,31 @@ def is_left_open(real: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
     given = signature.bind(*args, **kwargs).arguments
     names = ("coordinator_address", "coordinator_bind_address")
     return names[1] in signature.parameters and all(given.get(name) is None for name in names)
+
+
+def check_loopback(address: str, count: object) -> None:
+    """Refuse to join at a loopback address where there is no loopback: gRPC would try for ever.
+
+    Args:
+        address: the coordinator's.
+        count: of processes; one alone needs no network.
+
+    Raises:
+        RuntimeError: the interface is down.
+
+    """
+    if count == 1 or not is_loopback(split(address)[0]):
+        return
+    import errno
+    import socket
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        code = probe.connect_ex((LOOPBACK, 9))  # sends nothing
+    if code == errno.ENETUNREACH:
+        raise RuntimeError(
+            "mcjax-launch: the loopback interface of this machine is down, so the ranks cannot "
+            f"reach {address}; bring it up: ip link set lo up"
+        )
 
 
 def join(

@@ -147,6 +147,7 @@ class Initialization:
             if filled is None:  # a wrong call: JAX says what is wrong
                 return real(*args, **kwargs)
             self._before(filled)
+            coordinator.check_loopback(str(filled["coordinator_address"]), filled["num_processes"])
             left_open = coordinator.is_left_open(real, args, kwargs)
             tell = partial(self._link.send, Listening())
             result = coordinator.join(real, filled, self._environ, left_open, tell)
