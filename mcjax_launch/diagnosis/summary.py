@@ -416,7 +416,7 @@ def fate(run: RankRun) -> str:
         return f"exited with status {status}" if status else "exited with 0"
     if -status in run.process.signals:
         return _ended_by(-status, run.process.signals)
-    return status_text(status)
+    return status_text(status, run.process.killer)
 
 
 def _ended_by(signum: int, signals: Sequence[int]) -> str:
@@ -450,7 +450,7 @@ def status_text(status: int, killer: str | None = None) -> str:
 
     Args:
         status: of a process.
-        killer: what the out-of-memory killer did to it, see rank_run.RankProcess.
+        killer: what killed it, see rank_run.RankProcess.
 
     """
     if status >= 0:

@@ -99,7 +99,9 @@ class RankProcess(Changing):
         awaits: what is imported before it can be forked; None when that is over.
         status: exit status; below 0: minus a signal. None while it lives.
         signals: those it was sent to end it, before it ended.
-        killer: what the out-of-memory killer did to it; "" for nothing, None: not known.
+        killer: what killed it, in words: the out-of-memory killer, or a rehearsal; "" for neither,
+            None: not known.
+        rehearsed: it, or its host, was killed on purpose.
         lost: with its host, so that nothing more is known of it.
         restarts: it has failed, and the rank is about to be started again.
         hooked: the hook was in its Python, as became known at its end.
@@ -116,6 +118,7 @@ class RankProcess(Changing):
     status: int | None = None
     signals: tuple[int, ...] = ()
     killer: str | None = None
+    rehearsed: bool = False
     lost: bool = False
     restarts: bool = False
     hooked: bool = False

@@ -15,7 +15,7 @@ from mcjax_launch.kernel.wire.messages import Exited, Usage
 from mcjax_launch.kernel.wire.timers import scaled
 from mcjax_launch.kernel.wire.value import Changing, field
 from mcjax_launch.runs.rank_run import Import, RankRun, Sample
-from mcjax_launch.runs.stop_reasons import StopReason
+from mcjax_launch.runs.stop_reasons import REHEARSED, StopReason
 
 if TYPE_CHECKING:
     from mcjax_launch.runs.looks import Looks
@@ -193,7 +193,9 @@ class RunState(Changing):
         run = self.ranks[exited.rank]
         process = run.process
         process.status, process.ended_at = exited.status, at
-        process.signals, process.killer = exited.sent, exited.killer
+        is_rehearsed = process.rehearsed and exited.status == -signal.SIGKILL
+        process.killer = REHEARSED if is_rehearsed else exited.killer
+        process.signals = exited.sent
         process.hooked = exited.hooked
         run.usage.cpu_s, run.usage.peak_kib = exited.cpu_s, exited.peak_kib
         run.compilations.under_way = 0

@@ -39,10 +39,20 @@ class StopReason(Value):
     told: bool = False
 
 
-def interrupted(signum: int) -> StopReason:
-    """The end of a job by a signal to the launcher."""
-    name = signal.Signals(signum).name
-    return StopReason(f"stopped by {name}", exit_status.of_signal(signum), told=True)
+#: What has caused a fault that the user wanted, in words.
+REHEARSED = "--rehearse"
+
+
+def interrupted(signum: int, by: str = "") -> StopReason:
+    """The end of a job by a signal to the launcher.
+
+    Args:
+        signum: the signal.
+        by: what has sent it, if that is known.
+
+    """
+    said = signal.Signals(signum).name + (f" ({by})" if by else "")
+    return StopReason(f"stopped by {said}", exit_status.of_signal(signum), told=True)
 
 
 def quit_debugger(rank: str, where: str) -> StopReason:

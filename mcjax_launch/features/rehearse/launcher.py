@@ -17,6 +17,7 @@ from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import all_ranks, grouped, these_ranks
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.stop_reasons import REHEARSED
 
 # --- what is rehearsed, and what came of it, in words ---
 
@@ -180,11 +181,14 @@ class Rehearsing(LauncherPart):
 
     def _make(self, one: Rehearsal) -> None:
         if one.kind == "term":
-            self.launcher.interrupt(signal.SIGTERM)
+            self.launcher.interrupt(signal.SIGTERM, REHEARSED)
             return
         host = one.target if one.kind == "lose" else self._host_of[one.target]
         signum = signal.SIGKILL if one.kind == "kill" else signal.SIGSTOP
         order = LoseHost() if one.rank is None else SignalRank(one.rank, signum)
+        for run in self.launcher.state.ranks.values():
+            if _is_hit(run, one) and one.kind != "stop":
+                run.process.rehearsed = True
         for link in self.launcher.links:
             if link.host.name == host:
                 link.send(order)

@@ -476,6 +476,8 @@ class Launcher:
         lost = [run for run in lost if self._survivors is None or not run.is_gone]
         for run in lost:
             run.process.lost = True
+        if any(run.process.rehearsed and run.status is None for run in lost):
+            why = f"{why} ({stop_reasons.REHEARSED})"
         stop = stop_reasons.host_lost(link.host.name, why)
         if self._survivors is None or not self._survivors.outlive_host(stop, link.host, lost):
             self.stop(stop)
@@ -526,11 +528,17 @@ class Launcher:
             else:
                 self._notice(signal.Signals(signum))
 
-    def interrupt(self, signum: int) -> None:
-        """The user, or a scheduler, wants the job to end."""
-        now, nothing_left = time.monotonic(), self.pool.nothing_left
-        caught = self.state.catches_term
-        self.perform(self.policy.interrupted(signum, now, nothing_left=nothing_left, caught=caught))
+    def interrupt(self, signum: int, by: str = "") -> None:
+        """The user, a scheduler or a rehearsal (`by`) wants the job to end."""
+        self.perform(
+            self.policy.interrupted(
+                signum,
+                time.monotonic(),
+                nothing_left=self.pool.nothing_left,
+                caught=self.state.catches_term,
+                by=by,
+            )
+        )
 
     def _notice(self, signum: signal.Signals) -> None:
         """A signal that changes nothing in the ranks."""

@@ -188,7 +188,7 @@ class StopPolicy:
         return self.stopping or self._unexplained_until is not None
 
     def interrupted(
-        self, signum: int, now: float, *, nothing_left: bool, caught: bool = False
+        self, signum: int, now: float, *, nothing_left: bool, caught: bool = False, by: str = ""
     ) -> Effects:
         """The user wants the job to end; again: now; and again: whatever is still stuck.
 
@@ -197,6 +197,7 @@ class StopPolicy:
             now: the time.
             nothing_left: no process of the job is known to run any more.
             caught: JAX catches a SIGTERM in the ranks, which then run on.
+            by: what has sent the signal, if that is known.
 
         """
         name = signal.Signals(signum).name
@@ -214,7 +215,7 @@ class StopPolicy:
             if self._reason is self._unexplained:
                 self._reason = None
         ranks = StopRanks(signum, grace, by_user=True)
-        return [*effects, *self._end(interrupted(signum), ranks)]
+        return [*effects, *self._end(interrupted(signum, by), ranks)]
 
     def only_waits(self) -> Effects:
         """All ranks that still run wait for one that is gone: they need no long grace."""

@@ -1,5 +1,8 @@
 """Faults that are made on purpose (--rehearse): what follows is as in earnest."""
 
+import json
+from pathlib import Path
+
 import pytest
 from jobs import Jobs
 from remote import FAKE_SSH
@@ -25,6 +28,34 @@ RUNS = {
         "lose:localhost at 0.2 s: the job ended after",
     ),
 }
+
+
+# What the summary says of the end, and of what caused it.
+BLAMED = {
+    "kill": "rank 1 failed: killed by SIGKILL (--rehearse)",
+    "term": "stopped by SIGTERM (--rehearse)",
+    "a host": "host localhost: its agent was killed by SIGKILL (--rehearse)",
+}
+
+
+@pytest.mark.parametrize("name", BLAMED)
+def test_no_outsider_is_blamed(jobs: Jobs, name: str, tmp_path: Path) -> None:
+    options, script, *_ = RUNS[name]
+    report = tmp_path / "run.json"
+    ended = jobs.run("-n", 2, *options, "--report", report, "bash", "-c", script)
+    assert BLAMED[name] in ended.report.splitlines()
+    assert "OOM" not in ended.report
+    killers = [rank["killer"] for rank in json.loads(report.read_text())["attempts"][0]["ranks"]]
+    assert killers == [None, "--rehearse" if name == "kill" else None]
+
+
+def test_another_kill_is_not_the_rehearsals(jobs: Jobs) -> None:
+    """Rank 0 has been killed before, and rank 1 by itself."""
+    script = "[ {process_id} = 1 ] && { sleep 1; kill -9 $$; }; exec sleep 1000"
+    options = ("--on-rank-failure", "continue", "--rehearse", "kill:0@0.1s")
+    ended = jobs.run("-n", 3, *options, "--timeout", "2s", "bash", "-c", script)
+    assert "killed by SIGKILL (--rehearse)" in ended.report
+    assert "killed by SIGKILL (an external kill -9" in ended.report
 
 
 @pytest.mark.parametrize("name", RUNS)
