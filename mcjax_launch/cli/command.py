@@ -16,7 +16,8 @@ from click.core import ParameterSource
 
 from mcjax_launch.cli.help import GroupedCommand
 from mcjax_launch.cli.options import GROUPS, PROGRAM
-from mcjax_launch.cli.warnings import misplaced, warnings
+from mcjax_launch.cli.warnings import misplaced, own_words, warnings
+from mcjax_launch.diagnosis.attempt import JobOutcome
 from mcjax_launch.errors import LaunchError, save_traceback
 from mcjax_launch.kernel.wire import exit_status
 from mcjax_launch.options.options import Options
@@ -138,21 +139,22 @@ def _run(options: Options, context: click.Context) -> int:
         _say,
         recorders=tuple(_recorders(options)),
     )
-    if outcome.status in (exit_status.FAILED, exit_status.USAGE) and not options.quiet:
-        for line in _about_arguments(outcome.status, job, options, context):
+    if outcome.status and not options.quiet:
+        for line in _about_arguments(outcome, job, options, context):
             _say(line)
     return outcome.status
 
 
 def _about_arguments(
-    status: int, job: "Job", options: Options, context: click.Context
+    outcome: JobOutcome, job: "Job", options: Options, context: click.Context
 ) -> "Iterator[str]":
     """Yield hints on what may be wrong with the arguments of a program that has failed."""
-    if status == exit_status.USAGE:
-        yield from misplaced(options, context)
+    yield from misplaced(options, context, outcome)
+    if outcome.status not in (exit_status.FAILED, exit_status.USAGE):
+        return
     if (missing := missing_arguments(job)) is not None:
-        own = shlex.join(written_again(options, context)).replace(" -- ", " ")
-        yield f"hint: it needs arguments: {NAME} {own} {' '.join(missing.words)}"
+        words = shlex.join([NAME, *own_words(options, context)])
+        yield f"hint: it needs arguments: {words} {job.program[0]} {' '.join(missing.words)}"
 
 
 def _recorders(options: Options) -> "Iterator[Recorder]":

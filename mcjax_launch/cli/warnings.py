@@ -1,15 +1,17 @@
 """What may be a mistake in a command line, but is none for certain; pure."""
 
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import click
 
 from mcjax_launch.cli.help import WORDS
 from mcjax_launch.cli.options import fits, may_be_left_out
+from mcjax_launch.diagnosis.attempt import JobOutcome
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.job import is_python
-from mcjax_launch.kernel.wire import timers
+from mcjax_launch.kernel.wire import exit_status, timers
 from mcjax_launch.options.options import Options
 
 _PREFIX = "MCJAX_"
@@ -33,6 +35,11 @@ _NOT_PROGRAMS = frozenset(
     | {"start_timeout", "stall_timeout", "no_prefix"}
 )
 _INTERPRETERS = ("python", "sh", "bash", "dash", "zsh", "fish")
+# Words that a program has which reads its arguments, itself or in a module of its own.
+_READS_ARGUMENTS = (
+    r"arg|flag|absl|click|fire|typer|tyro|hydra|getopt|docopt|config|import main|\bcli\b"
+)
+_MOST_SOURCE = 1 << 20
 # All of them; of their short names those that most programs use for themselves are no sign.
 _OPTIONS = frozenset(Options.declared)
 
@@ -47,8 +54,7 @@ def warnings(options: Options, context: click.Context, environ: Mapping[str, str
 
     """
     yield from _unknown_variables(environ, context)
-    if options.num_processes is None and options.program:
-        yield from _options_after_program(options, context)
+    yield from _options_after_program(options, context, _suspects(options))
     values = (text.partition("=")[2] for text in options.env)
     texts = [*options.program, *options.wrap, *values]
     if options.stdin is None and _reads_stdin(options.program):
@@ -87,37 +93,82 @@ def _near(name: str, known: Collection[str]) -> str:
     return f"; did you mean {_PREFIX}{near[0]}?" if near else " and has no effect"
 
 
-def misplaced(options: Options, context: click.Context) -> Iterator[str]:
+def misplaced(
+    options: Options, context: click.Context, outcome: JobOutcome | None = None
+) -> Iterator[str]:
     """A line on options of ours behind PROGRAM, which has refused its arguments, or so it seems.
 
     Args:
         options: of the command line.
         context: click's.
+        outcome: of the job; None for a program that has exited with 2.
 
     """
-    warned = options.num_processes is None and any(_options_after_program(options, context))
-    lines = _options_after_program(options, context, _OPTIONS) if not warned else ()
+    if any(_options_after_program(options, context, _suspects(options))):
+        return  # has been said
+    among: Collection[str] = _OPTIONS
+    if outcome is not None and outcome.status != exit_status.USAGE:
+        source = _source(options.program) if outcome.failed_early else ""
+        among = {name for name in _OPTIONS if not _names(source, name, context)} if source else ()
+    lines = _options_after_program(options, context, among)
     yield from (f"hint: {line}" for line in lines)
 
 
+def _suspects(options: Options) -> Collection[str]:
+    """Return the options that are misplaced if they stand after PROGRAM, as far as can be known."""
+    if options.num_processes is None or len(options.program) < 2:
+        return _NOT_PROGRAMS
+    source = _source(options.program)
+    return _OPTIONS if source and not re.search(_READS_ARGUMENTS, source) else ()
+
+
+def _source(program: Sequence[str]) -> str:
+    """Return the text of a Python program's file; "" if it cannot be read."""
+    path = next((word for word in program[:2] if word.endswith(".py")), "")
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(_MOST_SOURCE)
+    except OSError:
+        return ""
+
+
+def _names(source: str, option: str, context: click.Context) -> bool:
+    """Return whether a program's text has the name of an option, as where it declares its own."""
+    known = (param.opts for param in context.command.params if param.name == option)
+    names = {name.lstrip("-") for opts in known for name in opts} | {option}
+    return any(re.search(rf"[\"'-]{re.escape(name)}[\"'=\s]", source) for name in names)
+
+
 def _options_after_program(
-    options: Options, context: click.Context, among: Collection[str] = _NOT_PROGRAMS
+    options: Options, context: click.Context, among: Collection[str]
 ) -> Iterator[str]:
     """Options of ours among the arguments of a Python program, with no `--` before it."""
+    if not options.program or not among:
+        return
     name, *arguments = options.program
     is_python_command = os.path.basename(name).startswith("python")
-    words = context.meta.get(WORDS, ())
     if not arguments or not (is_python_command or is_python(options.program, options.module)):
         return
-    if words[: -len(options.program)][-1:] == ("--",):
+    before = own_words(options, context)
+    if before[-1:] == ("--",):
         return
     found = " ".join(_misplaced(arguments, context.command.params, among))
     if found:
+        import shlex  # as few runs need
+
+        own = [word for word in before if word not in ("-m", "--module")]
         program = f"-m {name}" if options.module else name
+        right = " ".join([shlex.join(own), found, program]).lstrip()
         yield (
             f"{found}: passed on to {name}; options of mcjax-launch go before PROGRAM: "
-            f"mcjax-launch {found} {program} ..."
+            f"mcjax-launch {right} ..."
         )
+
+
+def own_words(options: Options, context: click.Context) -> Sequence[str]:
+    """Return the words of the command line before PROGRAM."""
+    words: Sequence[str] = context.meta.get(WORDS, ())
+    return words[: len(words) - len(options.program)]
 
 
 def _misplaced(
@@ -131,7 +182,7 @@ def _misplaced(
             return
         name, equals, value = word.partition("=")
         value = value if equals else after
-        if word[:2] in ("-n", "-d") and word[2:].isdigit():
+        if word[:2] in ours and word[:2] in ("-n", "-d") and word[2:].isdigit():
             yield word
         elif (option := ours.get(name)) is None:
             continue

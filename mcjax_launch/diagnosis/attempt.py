@@ -30,8 +30,10 @@ class JobOutcome(Value):
     Args:
         status: the exit status.
         message: in one line.
+        failed_early: a rank failed, and no rank had joined the JAX job.
 
     """
 
     status: int
     message: str
+    failed_early: bool = False

@@ -224,6 +224,13 @@ class RunState(Changing):
         return run
 
     @property
+    def failed_early(self) -> bool:
+        """Whether a rank has failed, and no rank has joined the JAX job."""
+        runs = self.ranks.values()
+        joined = any(run.membership.joined_at is not None for run in runs)
+        return not joined and any(run.failed for run in runs)
+
+    @property
     def has_lost(self) -> bool:
         """Whether the job has gone on after the failure of a rank: it may be without that one."""
         runs = self.ranks.values()

@@ -83,7 +83,7 @@ def test_the_command_to_type_where_one_argument_is_unknown(jobs: Jobs, folder: P
     (folder / "more.py").write_text(f"import sys; data = open(sys.argv[4]).read()\n{PROGRAM}")
     ended = jobs.run("-n", 2, "--timeout", "1m", "more.py", cwd=folder)
     assert ended.status == 1
-    command = f"mcjax-launch --num-processes 2 --timeout 60 more.py {WORDS} ARG4"
+    command = f"mcjax-launch -n 2 --timeout 1m more.py {WORDS} ARG4"
     assert ended.report.splitlines()[-1] == f"hint: it needs arguments: {command}"
 
 
@@ -98,5 +98,5 @@ jax.distributed.initialize("localhost:1", 2, args.process_id)
 """)
     ended = jobs.run("-n", 2, "more.py", cwd=folder)
     assert ended.status == 2
-    command = "mcjax-launch --num-processes 2 more.py DATA --process-id {process_id}"
+    command = "mcjax-launch -n 2 more.py DATA --process-id {process_id}"
     assert ended.report.splitlines()[-1] == f"hint: it needs arguments: {command}"

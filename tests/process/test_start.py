@@ -119,3 +119,17 @@ run()
 """
     ended = jobs.run("-n", 1, "echo", "hi", launcher=[sys.executable, "-c", code])
     assert (ended.status, ended.stdout) == (0, "[0] hi\n")
+
+
+def test_an_option_behind_the_number_of_ranks_and_program(jobs: Jobs, tmp_path: Path) -> None:
+    """The toy program of JAX's guide takes it for its number."""
+    program = tmp_path / "toy.py"
+    program.write_text("import sys\nrank = int(sys.argv[1])\n")
+    ended = jobs.run("-n", 2, program, "-d", 2)
+    assert ended.status == 1
+    right = f"mcjax-launch -n 2 -d 2 {program} ..."
+    line = f"hint: -d 2: passed on to {program}; options of mcjax-launch go before PROGRAM: {right}"
+    assert ended.report.splitlines()[-1] == line
+    program.write_text("print('joins')\n")
+    ended = jobs.run("-n", 2, program, "-d", 2)
+    assert (ended.status, ended.report.splitlines()[0]) == (0, line.removeprefix("hint: "))

@@ -1,6 +1,7 @@
 """From words to typed options, and back to words; and what is wrong with them, in one format."""
 
 import re
+from pathlib import Path
 
 import click
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from mcjax_launch.cli import usage_errors
 from mcjax_launch.cli.command import command, main, written_again
 from mcjax_launch.cli.warnings import misplaced, warnings
+from mcjax_launch.diagnosis.attempt import JobOutcome
 from mcjax_launch.options.options import Options
 
 
@@ -190,9 +192,9 @@ def test_options_after_program() -> None:
 # As AFTER_PROGRAM, where the ranks have ended with 2.
 REFUSED = {
     "-n 2 a.py --timeout 5 --lr 1": "hint: --timeout 5: passed on to a.py; options of mcjax-launch "
-    "go before PROGRAM: mcjax-launch --timeout 5 a.py ...",
+    "go before PROGRAM: mcjax-launch -n 2 --timeout 5 a.py ...",
     "-n 2 -m pkg.a --status": "hint: --status: passed on to pkg.a; options of mcjax-launch go "
-    "before PROGRAM: mcjax-launch --status -m pkg.a ...",
+    "before PROGRAM: mcjax-launch -n 2 --status -m pkg.a ...",
     "a.py -n 2": "",  # has been said at the start
     "-n 2 -- a.py --timeout 5": "",
     "-n 2 a.py --lr 1": "",
@@ -201,6 +203,39 @@ REFUSED = {
 
 def test_options_that_a_program_refuses() -> None:
     assert {words: "; ".join(misplaced(*read(*words.split()))) for words in REFUSED} == REFUSED
+
+
+# A program's text, and whether the options after it are misplaced for certain, or once it has failed
+# before any rank has joined.
+READS = {
+    "import jax\njax.distributed.initialize()\n": "at the start",
+    "import sys\nrank = int(sys.argv[1])\n": "once it has failed",
+    "import argparse\nparser.add_argument('--lr')\n": "once it has failed",
+    "import argparse\nparser.add_argument('-d')\n": "never",
+    'parser.add_argument("-d", "--depth", type=int)\n': "never",
+    "import argparse\nparser.add_argument('--cpu-devices')\n": "never",
+    "flags.DEFINE_integer('d', 1, '')\n": "never",
+    "from my import cli\ncli()\n": "once it has failed",
+}
+
+
+@pytest.mark.parametrize("text", READS)
+def test_options_after_a_program_with_the_number_of_ranks_before(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_text(text)
+    found = read("-n", "2", "--report", "a b.json", str(path), "-d", "2")
+    line = f"-d 2: passed on to {path}; options of mcjax-launch go before PROGRAM: "
+    line += f"mcjax-launch -n 2 --report 'a b.json' -d 2 {path} ..."
+    when = READS[text]
+    assert [*warnings(*found, {})] == ([line] if when == "at the start" else [])
+    early, late = (JobOutcome(1, "", failed_early=early) for early in (True, False))
+    failed = [f"hint: {line}"] if when == "once it has failed" else []
+    assert [*misplaced(*found, early)] == failed
+    assert [*misplaced(*found, late)] == []
+    by_itself = [] if when == "at the start" else [f"hint: {line}"]
+    assert [*misplaced(*found, JobOutcome(2, ""))] == by_itself
+    after_dashes = read("-n", "2", "--", str(path), "-d", "2")
+    assert [*warnings(*after_dashes, {}), *misplaced(*after_dashes, early)] == []
 
 
 # Words of other launchers, and the option that does it, which the error names.

@@ -211,7 +211,7 @@ def run(
         _say_what_was(failures, launcher)
     elif failures:
         launcher.say(f"attempt {len(failures) + 1} succeeded")
-    return JobOutcome(summary.status, in_one_line(summary, state))
+    return JobOutcome(summary.status, in_one_line(summary, state), state.failed_early)
 
 
 def _restarts_before(environ: Mapping[str, str]) -> int:
