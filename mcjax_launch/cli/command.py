@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from mcjax_launch.cli.help import GroupedCommand
-from mcjax_launch.cli.options import GROUPS, PROGRAM
+from mcjax_launch.cli.help import WORDS, GroupedCommand
+from mcjax_launch.cli.options import GROUPS, PROGRAM, check_once
 from mcjax_launch.cli.warnings import misplaced, own_words, warnings
 from mcjax_launch.diagnosis.attempt import JobOutcome
 from mcjax_launch.errors import LaunchError, save_traceback
@@ -114,6 +114,7 @@ def _check(options: Options, context: click.Context) -> int:
 
 def _approve(options: Options, context: click.Context, *, warn: bool = True) -> None:
     """Refuse options that do not go together, and warn of what looks like a mistake."""
+    check_once(context.meta[WORDS], context.command.params)
     # Not those of variables, which may be set for many command lines.
     names = frozenset(given(context, ParameterSource.COMMANDLINE))
     combinations.check(options, names, os.environ)

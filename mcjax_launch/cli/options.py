@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from mcjax_launch import __version__
+from mcjax_launch.errors import LaunchError
 from mcjax_launch.options import kinds
 from mcjax_launch.options.kinds import Kind
 from mcjax_launch.options.option import Option
@@ -65,6 +66,7 @@ class ClickOption(click.Option):
 
 #: What --help shows alone, and all of it.
 EVERY_DAY, ALL = "everyday", "all"
+_ONCE = frozenset(option.long for option in Options.declared.values() if option.once)
 
 
 def with_values(words: Sequence[str], params: Sequence[click.Parameter]) -> list[str]:
@@ -92,6 +94,27 @@ def divided(words: Sequence[str], params: Sequence[click.Parameter]) -> tuple[li
                 word = ahead.pop(0)
         done.append(word)
     return done, ahead
+
+
+def check_once(words: Sequence[str], params: Sequence[click.Parameter]) -> None:
+    """Refuse two values of an option that takes one, if one of them would be lost.
+
+    Args:
+        words: of the command line.
+        params: of the command.
+
+    Raises:
+        LaunchError: there are two.
+
+    """
+    own, _ = divided(words, params)
+    first: dict[str, str] = {}
+    for word, after in zip(own, [*own[1:], ""], strict=False):
+        name, equals, value = word.partition("=")
+        if name in _ONCE:
+            value = value if equals else after
+            if first.setdefault(name, value) != value:
+                raise LaunchError(f"{name} {first[name]} {name} {value}: give {name} only once")
 
 
 def may_be_left_out(option: click.Option) -> bool:

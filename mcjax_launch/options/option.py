@@ -22,6 +22,8 @@ class Option(Value, kw_only=True):
         metavar: stands for its value in --help.
         short: its other names.
         repeats: it may be given several times; its value is a tuple.
+        once: with two values, one of them would be lost without a word: refused. Of other options
+            the last value counts, so that an alias of the shell may set one.
         separator: of several values in its variable; None for blanks.
         variable: is read beside its own.
         keyword: its name in the API, where that is another.
@@ -41,6 +43,7 @@ class Option(Value, kw_only=True):
     metavar: str = ""
     short: tuple[str, ...] = ()
     repeats: bool = False
+    once: bool = False
     separator: str | None = None
     variable: str = ""
     keyword: str = ""

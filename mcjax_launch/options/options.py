@@ -117,6 +117,7 @@ class HostOptions(OptionGroup, title="Hosts", kw_only=True):
 
     hosts: str | tuple[str, ...] | None = option(  # several: the lines of a hosts file
         kinds.HOSTS,
+        once=True,
         shown="a scheduler's allocation, or this machine",
         help="Hosts to run on: a hosts file, a list such as a,b,c, or - for standard input.",
     )
@@ -162,10 +163,11 @@ class OutputOptions(OptionGroup, title="Output", kw_only=True):
 
     log_dir: str | None = option(
         kinds.FOLDER,
+        once=True,
         help="Write each rank's complete output to DIR/<rank>.out and DIR/<rank>.err.",
     )
     show: frozenset[int] | None = option(
-        kinds.RANKS, shown="all", help="Show the output of these ranks only."
+        kinds.RANKS, once=True, shown="all", help="Show the output of these ranks only."
     )
     collapse: Literal["always", "auto", "never"] = option(
         kinds.one_of("always", "auto", "never"),
@@ -283,6 +285,7 @@ class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
     )
     profile: str | None = option(
         kinds.FOLDER,
+        once=True,
         excludes=("--no-hook",),
         help="Trace all ranks with JAX's profiler for the same 5 s, into DIR; SIGPROF: again.",
     )
@@ -295,10 +298,12 @@ class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
     )
     black_box: str | None = option(
         kinds.FOLDER,
+        once=True,
         help="When the job fails or hangs, put what each host can see of it into DIR.",
     )
     report: str | None = option(
         kinds.FILE,
+        once=True,
         help="Write a record of the run to FILE (.json or .html).",
     )
     check: bool = flag(
