@@ -100,9 +100,14 @@ def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     return groups
 
 
+def all_of(count: int) -> str:
+    """Return the word for all of so many, as `both` or `all 3`."""
+    return "both" if count == 2 else f"all {count}"
+
+
 def all_ranks(count: int) -> str:
     """All of so many, as `both ranks` or `all 3 ranks`."""
-    return "both ranks" if count == 2 else f"all {count} ranks"
+    return f"{all_of(count)} ranks"
 
 
 def have(ranks: Iterable[int]) -> str:

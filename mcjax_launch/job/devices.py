@@ -11,7 +11,7 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire import hook_environ
 from mcjax_launch.kernel.wire.messages import HostFacts, Tpu, VisibleGpus
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.ranks import counted
+from mcjax_launch.ranks import all_of, counted
 
 if TYPE_CHECKING:
     from mcjax_launch.job.plan import Rank
@@ -122,7 +122,7 @@ def _equally(ranks: int, found: VisibleGpus) -> GpuShares:
     if found.mig and ranks <= found.count:
         return _assigned(ranks, 1, found)
     if found.count % ranks:
-        words = f"all {found.count} for each rank ({found.counted})"
+        words = f"{all_of(found.count)} for each rank ({found.counted})"
         return GpuShares(words=words, uneven=_uneven(ranks, found))
     return _assigned(ranks, found.count // ranks, found)
 
@@ -146,7 +146,7 @@ def _uneven(ranks: int, found: VisibleGpus) -> str:
     fewer = [str(number) for number in divisors if number < ranks][-1:]
     more = [str(number) for number in divisors if number > ranks][:1]
     kind = "MIG device" if found.mig else "GPU"
-    each = f"each uses {'it' if count == 1 else f'all {count}'}"
+    each = f"each uses {'it' if count == 1 else all_of(count)}"
     if found.mig:
         each = "none of them has one of its own"
     return (

@@ -11,7 +11,7 @@ from mcjax_launch.jax_messages.lost_peer import is_of_lost_peer
 from mcjax_launch.jax_messages.noise import without_noise
 from mcjax_launch.pytest_plugin import reprs
 from mcjax_launch.pytest_plugin.progress import RanksProgress
-from mcjax_launch.ranks import these_ranks
+from mcjax_launch.ranks import all_ranks, these_ranks
 
 _PHASES = ("setup", "call", "teardown")
 _STRICT = "[XPASS(strict)]"
@@ -218,7 +218,7 @@ class _Phase:
         if shown is not PhaseOutcome.FAILED or everybody == 1:
             account = []
         elif len(same) == everybody:
-            account = [f"all {everybody} ranks failed alike"]
+            account = [f"{all_ranks(everybody)} failed alike"]
         else:
             others = self._told(self._in_words, without=same)
             account = [f"{these_ranks(same)} failed: see above", *others]

@@ -172,6 +172,7 @@ def test_equal_shares() -> None:
     ("ranks", "count", "words"),
     [
         (3, 8, "3 ranks cannot share 8 GPUs equally, and each uses all 8: start 2 or 4 there, or"),
+        (3, 2, "3 ranks cannot share 2 GPUs equally, and each uses both: start 2 there, or"),
         (9, 8, "start 8 there, or choose"),
         (2, 3, "start 1 or 3 there"),
         (2, 1, "start 1 there"),

@@ -90,11 +90,13 @@ def test_sections_are_each_ranks_own() -> None:
     ]
 
 
-def test_equal_failures_are_one() -> None:
-    made = merged(through(*(report(outcome="failed", words="no") for _ in range(3))), (2, 0, 1))
+@pytest.mark.parametrize(("count", "words"), [(2, "both ranks"), (3, "all 3 ranks")])
+def test_equal_failures_are_one(count: int, words: str) -> None:
+    failed = (report(outcome="failed", words="no") for _ in range(count))
+    made = merged(through(*failed), tuple(range(count))[::-1])
     assert made["call"].failed
-    assert made["call"].longrepr.reprcrash.message == "ranks 0-2: no"
-    assert "all 3 ranks failed alike" in made["call"].longreprtext
+    assert made["call"].longrepr.reprcrash.message == f"ranks 0-{count - 1}: no"
+    assert f"{words} failed alike" in made["call"].longreprtext
 
 
 def test_the_first_failure_is_shown() -> None:

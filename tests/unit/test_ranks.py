@@ -1,7 +1,11 @@
 """Sets of ranks as text."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+import mcjax_launch
 from mcjax_launch.ranks import all_ranks, counted, have, parse_ranges, ranges, these_ranks
 
 
@@ -36,6 +40,13 @@ def test_of_a_long_set_the_error_shows_what_is_wrong() -> None:
 
 def test_all_ranks() -> None:
     assert [all_ranks(count) for count in (2, 3)] == ["both ranks", "all 3 ranks"]
+
+
+def test_no_other_words_for_all_of_so_many() -> None:
+    """Of two it would be `all 2`."""
+    files = Path(mcjax_launch.__file__).parent.rglob("*.py")
+    texts = {path: path.read_text() for path in files if path.name != "ranks.py"}
+    assert [path for path, text in texts.items() if re.search(r"\ball (the )?\{", text)] == []
 
 
 @pytest.mark.parametrize("text", ["65536", "0-99999999999", "1" * 5000])

@@ -274,6 +274,13 @@ def test_use() -> None:
     )
 
 
+def test_use_of_two_ranks() -> None:
+    state = joining(2, 2)
+    used(state, 10.0, 1.0, 1.0)
+    used(state, 11.0, 2.0, 2.0)
+    assert progress.use(state, 20.0).startswith("both busy, 2.0 cores | ")
+
+
 def test_use_of_a_single_rank() -> None:
     state = joining(1)
     assert progress.use(state, 9.0) == ""

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from mcjax_launch.console.bottom import StatusLine
 from mcjax_launch.diagnosis.summary import duration, fate
 from mcjax_launch.kernel.launcher.startup import Startup
-from mcjax_launch.ranks import counted, ranges, these_ranks
+from mcjax_launch.ranks import all_of, counted, ranges, these_ranks
 from mcjax_launch.runs.looks import Doing, Looks
 from mcjax_launch.runs.rank_run import BUSY, RankRun, Stage
 from mcjax_launch.runs.state import RunState
@@ -224,7 +224,7 @@ def _busy(busy: Sequence[int], ranks: int) -> str:
     if not busy:
         return "idle"
     if len(busy) == ranks:
-        return f"all {ranks} busy" if ranks > 1 else "busy"
+        return f"{all_of(ranks)} busy" if ranks > 1 else "busy"
     return f"rank{'s' if len(busy) > 1 else ''} {short(busy)} busy"
 
 
