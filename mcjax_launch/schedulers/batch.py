@@ -1,6 +1,7 @@
 """Batch scripts: their directives, their limit of time and the line that runs the launcher."""
 
 import math
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 # Schedulers count them in 32 bits.
 MOST_MINUTES = 1 << 31
+_ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\", "'": "\\'"}
 
 
 def script(
@@ -34,8 +36,21 @@ def script(
 
     """
     lines = [f"{prefix} {directive}" for directive in (*directives, *submission.engine_option)]
-    run = f"exec {shlex.join(submission.command())}"
+    run = f"exec {' '.join(map(quoted, submission.command()))}"
     return "\n".join(["#!/bin/bash", *lines, "", *before, run, ""])
+
+
+def quoted(word: str) -> str:
+    """Return a word for bash, on one line: a line of the word could be one for the scheduler."""
+    if word.isprintable():
+        return shlex.quote(word)
+    return f"$'{''.join(map(_escaped, word))}'"
+
+
+def _escaped(char: str) -> str:
+    if char in _ESCAPES or char.isprintable():
+        return _ESCAPES.get(char, char)
+    return "".join(f"\\x{byte:02x}" for byte in os.fsencode(char))
 
 
 def minutes(submission: "Submission") -> int | None:

@@ -3,6 +3,7 @@
 import gzip
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import kubernetes_validate
 import pytest
 import yaml
 from job_controller import replaces_while_it_ends
-from jobs import Jobs, eventually
+from jobs import Jobs, eventually, shell_script
 from kubelet import expanded
 
 PROGRAM = ["train.py", "{process_id}", "it's $(HOME)", "a$$b", "$", "$$(x) $HOME$"]
@@ -42,6 +43,33 @@ def test_batch_script(jobs: Jobs) -> None:
     assert words[words.index("--env") + 1] == "A=$(b) $$c"
     assert "--max-restarts" in words
     assert "--num-hosts" not in words and "--emit" not in words
+
+
+# Arguments of which a part could be a line for the scheduler, or something to a shell.
+HOSTILE = [
+    *(f"a\n{mark} -N evil\n{mark}" for mark in ("#$", "#SBATCH", "#PBS", "#BSUB", "#flux:")),
+    *("\n", "\r\n#$ x", "it's", "'\n'", "\\\n\\x41", "$'\n'", "a\tb", "", " ", "\x1b[2J"),
+    *("$HOME\n`id`\n$(id)", '"\n"', "!\n!!", "\N{NO-BREAK SPACE}", "\udcff\n#$ x", "é\n1"),
+]
+
+
+@pytest.mark.parametrize("kind", ["slurm", "pbs", "lsf", "sge", "flux"])
+def test_no_argument_becomes_a_directive(jobs: Jobs, kind: str, tmp_path: Path) -> None:
+    """The script's launcher gets exactly the words that were given."""
+    ended = jobs.run("--emit", kind, "-x", "A=\n#$ -q x", "x.py", *HOSTILE)
+    assert ended.status == 0, ended.stderr
+    lines = ended.out.split(b"\n")
+    end = next(at for at, line in enumerate(lines) if not line.startswith(b"#"))
+    assert [line for line in lines[end:] if b"#" in line and not line.startswith(b"exec ")] == []
+    fake = shell_script(tmp_path / "fake", 'printf "%s\\0" "$@"')
+    command = f"exec {sys.executable} -m mcjax_launch ".encode()
+    assert ended.out.count(command) == 1
+    script = tmp_path / "job"
+    script.write_bytes(ended.out.replace(command, f"exec {fake} ".encode()))
+    environ = {**os.environ, "PBS_O_WORKDIR": str(tmp_path)}
+    done = subprocess.run(["bash", script], capture_output=True, env=environ)
+    words = ["--env", "A=\n#$ -q x", "--", "x.py", *HOSTILE]
+    assert done.stdout == b"".join(os.fsencode(word) + b"\0" for word in words), done.stderr
 
 
 def test_the_size_of_the_whole(jobs: Jobs) -> None:
