@@ -71,7 +71,7 @@ def warnings(options: Options, context: click.Context, environ: Mapping[str, str
 def _reads_stdin(program: Sequence[str]) -> bool:
     """Whether it is an interpreter without a script, as far as its name says."""
     name, *arguments = map(os.path.basename, program or [""])
-    return arguments in ([], ["-"]) and name.rstrip(".0123456789") in _INTERPRETERS
+    return arguments in ([], ["-"], ["-i"]) and name.rstrip(".0123456789") in _INTERPRETERS
 
 
 def _unknown_variables(environ: Iterable[str], context: click.Context) -> Iterator[str]:

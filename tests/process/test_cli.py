@@ -78,7 +78,8 @@ def test_misspelt_placeholder_is_a_hint(jobs: Jobs) -> None:
 
 def test_an_interpreter_that_reads_its_input_is_a_hint(jobs: Jobs) -> None:
     told = " reads its standard input, which is empty in ranks; --stdin 0 hands this one to rank 0"
-    assert told in jobs.run("-n", 2, "python3", "-").report
+    for words in (["python3", "-"], ["bash", "-i"]):
+        assert told in jobs.run("-n", 2, *words).report
     for words in (["--stdin", "0", "sh"], ["sh", "-c", "true"], ["python3", "-V"], ["true"]):
         assert jobs.run(*words).report == ""
 
