@@ -13,8 +13,8 @@ MOMENT_S = 1.0
 # A stream that has had no match so often in a row does not wait for one, until it has one again;
 # where no other rank has printed anything the first time tells.
 _UNMATCHED = 3
-# Lines that did not wait: so many are kept to find out whether other ranks print them too.
-_MOST_RECENT = 256
+#: Lines that did not wait: so many are kept to find out whether other ranks print them too.
+MOST_RECENT = 256
 #: At most so many bytes are held back for all ranks together, the overhead of each line included.
 MOST_HELD = 4 << 20
 _LINE_TAKES = 500
@@ -146,7 +146,7 @@ class Collapse:
             return now + MOMENT_S
         self._recent.pop(key, None)
         self._recent[key] = stream, now
-        if len(self._recent) > _MOST_RECENT:
+        if len(self._recent) > MOST_RECENT:
             del self._recent[next(iter(self._recent))]
         return now
 

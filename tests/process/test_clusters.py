@@ -204,6 +204,7 @@ def test_a_login_node(cluster: Cluster) -> None:
     ("environ", "words"),
     [
         ({**PBS, "PBS_TASKNUM": "3"}, "pbsdsh has started this launcher as task 3 of the job"),
+        ({"LSB_JOBID": "1", "LSB_HOSTS": "a b", "LSB_TASKINDEX": "2"}, "this launcher as task 2"),
         ({**PBS, "OMPI_COMM_WORLD_SIZE": "4"}, "mpirun has started 4 launchers, one per task"),
         ({"LSB_JOBID": "1", "LSB_HOSTS": "a b", "PMI_SIZE": "2"}, "mpiexec has started 2"),
         ({"FLUX_URI": "x", "FLUX_TASK_RANK": "0", "FLUX_JOB_SIZE": "2"}, "flux run has started 2"),

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.options.options import Options
-from mcjax_launch.request.combinations import check_clashes
+from mcjax_launch.options.options import BatchOptions, Options
+from mcjax_launch.request.combinations import check, check_clashes
 
 
 @pytest.fixture(autouse=True)
@@ -96,3 +96,24 @@ def test_a_working_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(gone)
     gone.rmdir()
     check_clashes(Options(report="r.json", log_dir="r.json"))
+
+
+# What makes a difference to a check; of a batch script's options some say so, and some are ignored.
+FOR_CHECK = (
+    "num_processes python chdir env no_hook cpu_devices tpu_chips_per_process gpus_per_process "
+    "cpu_transfers bind_cores hosts procs_per_host via slices coordinator report color quiet "
+    "verbose timeout start_timeout grace"
+).split()
+
+
+def test_what_a_check_takes() -> None:
+    def is_taken(name: str) -> bool:
+        try:
+            check(Options(check=True, hosts="a"), {"check", name}, {})
+        except LaunchError as error:
+            assert str(error) == f"--check cannot be combined with --{name.replace('_', '-')}"
+            return False
+        return True
+
+    others = Options.declared.keys() - BatchOptions.declared.keys() - {"check"}
+    assert {name for name in others if is_taken(name)} == set(FOR_CHECK)

@@ -55,6 +55,7 @@ def test_an_empty_node_file(tmp_path: Path) -> None:
         ({"LSB_MCPU_HOSTS": "a 1 b 2", "CSM_ALLOCATION_ID": "3"}, [("b", 2)]),
         ({"LSB_HOSTS": "a a b", "LSB_DJOB_HOSTFILE": "/no/such"}, [("a", 2), ("b", 1)]),
         ({"LSB_HOSTS": "a a", "LSB_MCPU_HOSTS": "a 2"}, [("a", 2)]),
+        ({"LSB_HOSTS": "a", "LSF_PM_TASKID": "1"}, [("a", 1)]),
     ],
 )
 def test_hosts_of_lsf(environ: dict[str, str], hosts: list[tuple[str, int]]) -> None:

@@ -8,6 +8,7 @@ from mcjax_launch.console.collapse import (
     FLOOD_S,
     MOMENT_S,
     MOST_HELD,
+    MOST_RECENT,
     Collapse,
     Flood,
     LineGroup,
@@ -76,6 +77,22 @@ def test_where_others_print_something_else_the_third_time_tells() -> None:
         assert feed(collapse, 0, f"a{at}", at) == feed(collapse, 1, f"b{at}", at) == []
         assert len(collapse.expire(at + MOMENT_S)) == 2
     assert (feed(collapse, 0, "x", 7.0), feed(collapse, 1, "y", 7.0)) == (["[0] x"], ["[1] y"])
+    assert feed(collapse, 1, "x", 7.1 + MOMENT_S) == ["[1] x"]  # too late to be the same line
+    assert feed(collapse, 0, "x", 7.1 + 2 * MOMENT_S) == []  # and this is not: both wait again
+    assert feed(collapse, 1, "x", 7.1 + 2 * MOMENT_S) == ["[0-1] x"]
+
+
+def test_few_lines_that_did_not_wait_are_remembered() -> None:
+    """A rank that prints alone may print for days."""
+    collapse = Collapse(2)
+    feed(collapse, 0, "a", 1.0)
+    collapse.expire(1.0 + MOMENT_S)
+    for number in range(MOST_RECENT + 1):
+        assert feed(collapse, 0, f"{number}", 3.0) == [f"[0] {number}"]
+    collapse.feed(printed(1, b"0"), 3.0)
+    assert feed(collapse, 0, "forgotten", 3.0) == ["[0] forgotten"]
+    collapse.feed(printed(1, b"2"), 3.0)
+    assert feed(collapse, 0, "remembered", 3.0) == []
 
 
 def test_a_line_that_has_waited_does_not_hurry_those_of_others() -> None:

@@ -126,6 +126,7 @@ def test_ranks_that_outlive_others_soon_know_of_a_loss(
     assert filled.get("heartbeat_timeout_seconds") == seconds
 
 
-def test_the_start_timeout_is_passed_to_jax() -> None:
-    environ = {**ENVIRON, "MCJAX_HOOK_JOIN_TIMEOUT": "40.0"}
-    assert hook.fill_in(new_jax, (), {}, environ)["initialization_timeout"] == 40
+@pytest.mark.parametrize(("given", "seconds"), [("40.0", 40), ("1.9", 1), ("0.5", 1)])
+def test_the_start_timeout_is_passed_to_jax_in_whole_seconds(given: str, seconds: int) -> None:
+    environ = {**ENVIRON, "MCJAX_HOOK_JOIN_TIMEOUT": given}
+    assert hook.fill_in(new_jax, (), {}, environ)["initialization_timeout"] == seconds

@@ -194,9 +194,13 @@ EXPECTS_HOOKS = {
     "train.py -I": True,
     "python train.py -I": True,
     "/usr/bin/python3.11 -c pass": True,
+    "python -iq train.py -I": True,
+    "python -mI": True,
     "python -I train.py": False,
+    "python -i -S": False,
     "python -u -sE train.py": False,
     "python --version": False,
+    **dict.fromkeys(("python -V", "python -h", "python -?"), False),
     "bash -c x": False,
 }
 

@@ -181,13 +181,13 @@ def test_status_text() -> None:
 
 
 def test_a_life_that_is_over_takes_the_others_down() -> None:
-    """Process 0 fails of a peer that has been started again meanwhile."""
+    """Process 0 fails of a peer that has been started again meanwhile, not for the first time."""
     state = RunState(survives=True, ended_all="process 0 cannot be outlived")
-    before = end(1, 1, -KILL)
     lost = failure("ValueError: UNKNOWN: Gloo failed: Connection reset by peer")
+    before = end(1, 1, 3), end(1, 2, -KILL), end(1, 3, 1, failure=lost)
     state.ranks = {
-        0: end(0, 2, -KILL, (KILL,), failure=lost),
-        1: end(1, 3, -TERM, (TERM,), past=(before,)),
+        0: end(0, 4, -KILL, (KILL,), failure=lost),
+        1: end(1, 5, -TERM, (TERM,), past=before),
     }
     summary = summarize(state)
     assert (summary.status, summary.lines[0]) == (
@@ -195,7 +195,7 @@ def test_a_life_that_is_over_takes_the_others_down() -> None:
         "rank 1 failed: killed by SIGKILL (an external kill -9, or the OOM killer)",
     )
     assert "the other rank: failed as a consequence" in " ".join(summary.lines)
-    assert any(line.startswith("rank 1, 2 lives: killed by SIGKILL") for line in summary.lines)
+    assert any(line.startswith("rank 1, 4 lives: exited with status 3") for line in summary.lines)
 
 
 @pytest.mark.parametrize(("order", "status"), [(1, 255), (3, 7)])

@@ -86,6 +86,13 @@ TIMES_OUT: Steps = [(("limit_reached", (TIMEOUT,)), [SetReason(TIMEOUT), ShowSta
 DIVERGED: Steps = [(("reason_known", (PARTED,)), [SetReason(PARTED)])]
 #: While ranks run: how it begins, and what follows.
 HISTORIES: dict[str, tuple[Steps, Steps]] = {
+    "a rank fails before initialize(), as others may be about to": (
+        [
+            (("rank_ended", (OWN.replaced(is_early=True),)), [FAILED.replaced(settles=True)]),
+            (("rank_ended", (RankFailure(2, is_early=True),)), []),
+        ],
+        [],
+    ),
     "a rank fails, and so does another": (FAILS, [(("rank_ended", (RankFailure(2),)), [])]),
     "a rank fails, then INT hastens the end": (FAILS, [(interrupt(INT, 1.0), [USER_INT])]),
     "a rank fails, and a host is lost": (FAILS, [(("stopped", (LOST,)), [QUICK])]),
