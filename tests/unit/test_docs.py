@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import generated
 import pytest
 import yaml
 
@@ -61,6 +62,19 @@ def test_the_tables_of_options_are_those_of_the_declarations() -> None:
 def test_the_manual_page_is_that_of_the_declarations() -> None:
     man = script("man")
     assert man.page() == man.PAGE.read_text(), "run scripts/man"
+
+
+def test_a_stale_file_is_named_with_the_command_that_writes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(generated, "ROOT", tmp_path)
+    page = tmp_path / "page"
+    page.write_text("old")
+    assert generated.put({page: "new"}, ["--check"], "scripts/x") == 1
+    assert (page.read_text(), capsys.readouterr().err) == ("old", "page: stale; run scripts/x\n")
+    assert generated.put({page: "new"}, [], "scripts/x") == 0
+    assert generated.put({page: "new"}, ["--check"], "scripts/x") == 0
+    assert (page.read_text(), capsys.readouterr().err) == ("new", "")
 
 
 def test_defaults_match_the_declarations() -> None:
