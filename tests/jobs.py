@@ -68,7 +68,7 @@ def shell_script(path: Path, text: str) -> Path:
 def alive(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
     try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 

@@ -42,7 +42,7 @@ class Sshd:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         for name in ("id", "hostkey"):
-            key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name]
+            key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
             subprocess.run(key, check=True)
         shutil.copy(folder / "id.pub", folder / "authorized_keys")
         (folder / "sshd_config").write_text(
@@ -74,7 +74,7 @@ Host *
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)  # for its privilege separation
         self.log = folder / "log"
-        command = [SSHD, "-D", "-e", "-f", folder / "sshd_config"]
+        command = [SSHD, "-D", "-e", "-f", str(folder / "sshd_config")]
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(command, stderr=log)
         eventually(lambda: b"Server listening" in self.log.read_bytes(), 10)
@@ -101,7 +101,7 @@ class Lab:
 
     def __init__(self, base: Path) -> None:
         shared = (base, HERE.parent, sys.prefix)
-        command = [HERE / "lab" / "lab.sh", "bash", "-c", 'echo "$LAB"; cat']
+        command = [str(HERE / "lab" / "lab.sh"), "bash", "-c", 'echo "$LAB"; cat']
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

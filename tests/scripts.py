@@ -10,6 +10,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def script(name: str) -> Any:
     loader = SourceFileLoader(f"scripts_{name}", str(ROOT / "scripts" / name))
-    module = module_from_spec(spec_from_loader(loader.name, loader))
+    spec = spec_from_loader(loader.name, loader)
+    assert spec is not None
+    module = module_from_spec(spec)
     loader.exec_module(module)
     return module

@@ -25,7 +25,7 @@ def test_ranks_have_joined(called: Any) -> None:
 
 def test_arrays(called: Any) -> None:
     """Large or small, in either order of memory, they are the caller's own and may be changed."""
-    rows = np.arange(60_000, dtype=np.float32).reshape(200, 300)
+    rows: Any = np.arange(60_000, dtype=np.float32).reshape(200, 300)
     arrays = {"rows": rows, "columns": rows.T, "some": rows[::2, ::3], "few": rows[0, :3]}
     found = mcjax_launch.run(
         called.scaled, processes=2, args=(arrays, 2), initialize=False, cpu_devices=1

@@ -5,6 +5,7 @@ import re
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jobs import LAUNCHER, PROGRAMS, Jobs
@@ -12,7 +13,7 @@ from jobs import LAUNCHER, PROGRAMS, Jobs
 OPTIONS = ["-n", 3, "-d", 1, "--grace", "1"]
 
 
-def report(jobs: Jobs, *words: object, **how: object) -> str:
+def report(jobs: Jobs, *words: object, **how: Any) -> str:
     ended = jobs.run(*OPTIONS, *words, **how)
     assert ended.status != 0
     assert "Traceback" not in ended.report or ended.report.count("Traceback") == 1

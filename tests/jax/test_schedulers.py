@@ -21,7 +21,7 @@ def test_launchers_that_each_see_some_ranks_only(jobs: Jobs) -> None:
     """Each compares its own, says so, and holds none for the others."""
     with_port = f"localhost:{20_000 + os.getpid() % 10_000}"
     options = ["--num-hosts", "2", "--procs-per-host", "2", "--coordinator", with_port, "-d", "1"]
-    options += ["--verify-spmd", PROGRAMS / "toy.py"]
+    options += ["--verify-spmd", str(PROGRAMS / "toy.py")]
     first = jobs.start("--host-rank", "0", *options)
     second = jobs.start("--host-rank", "1", *options)
     both = [first.finish(), second.finish()]
@@ -36,7 +36,7 @@ def test_a_divergence_among_the_ranks_of_another_launcher(jobs: Jobs) -> None:
     """The one that has these ranks tells it; the other one blames none of its own."""
     with_port = f"localhost:{20_000 + os.getpid() % 10_000}"
     options = ["--num-hosts", "2", "--procs-per-host", "2", "--coordinator", with_port, "-d", "1"]
-    options += ["--grace", "1", "--verify-spmd", PROGRAMS / "diverging.py", "code"]
+    options += ["--grace", "1", "--verify-spmd", str(PROGRAMS / "diverging.py"), "code"]
     first = jobs.start("--host-rank", "0", *options)
     second = jobs.start("--host-rank", "1", *options)
     innocent, concerned = first.finish(), second.finish()

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jobs import PROGRAMS, Jobs, eventually
@@ -82,7 +83,7 @@ def test_lines_and_events() -> None:
     assert "rank 0 failed: exit status 3" in [e.message for e in events if e.kind == "said"]
 
 
-REFUSED = {
+REFUSED: dict[str, Any] = {
     "processes: 0 is not a whole number of 1 or more": {"processes": 0},
     "timeout: 'x' is not a duration: write 90, 90s, 5m, 1h30m or 1d": {"timeout": "x"},
     "color: 'red' is not one of auto, always, never": {"color": "red"},
@@ -111,7 +112,7 @@ def test_what_is_refused(message: str) -> None:
 )
 def test_keywords_that_there_are_not(keyword: str, hint: str) -> None:
     with pytest.raises(TypeError, match=hint):
-        mcjax_launch.launch("true", **{keyword: 1})
+        mcjax_launch.launch("true", **{keyword: 1})  # type: ignore[arg-type]
 
 
 def test_a_job_is_stopped() -> None:

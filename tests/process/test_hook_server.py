@@ -183,7 +183,8 @@ def test_the_longest_failure_is_accepted(server: Server) -> None:
 def test_a_line_without_end_costs_little(server: Server) -> None:
     """Not the square of its length, and not the memory for all of it."""
     process = server.connect(HELLO)
-    (connection,) = (server.read(), *server.hooks._hooks.values())[1:]
+    server.read()
+    (connection,) = server.hooks._hooks.values()
     began = time.thread_time()
     for _ in range(16_000):
         process.write(b"x" * 512)

@@ -72,7 +72,8 @@ def test_one_that_another_has_forgotten_is_not_called(pipe: Pipe) -> None:
 
 
 def test_the_end_of_a_reader_is_told_to_who_asks_for_nothing() -> None:
-    loop, calls = Loop(), []
+    loop = Loop()
+    calls: list[int] = []
     read, write = os.pipe()
     loop.watch(write, 0, calls.append)
     os.close(read)
@@ -85,7 +86,7 @@ def test_the_end_of_a_reader_is_told_to_who_asks_for_nothing() -> None:
 def test_a_plain_file_is_always_ready(pipe: Pipe, tmp_path: Path) -> None:
     loop = Loop()
     (tmp_path / "file").write_bytes(b"text")
-    calls = []
+    calls: list[int] = []
     with (tmp_path / "file").open("rb") as file:
         loop.watch(file.fileno(), READ, calls.append)
         loop.watch(pipe.read, READ, pipe.called)

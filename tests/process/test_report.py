@@ -227,7 +227,8 @@ def test_an_internal_error_is_recorded(tmp_path: Path) -> None:
     def run(**how: object) -> JobOutcome:
         raise ZeroDivisionError("its own")
 
-    path, said = tmp_path / "run.json", []
+    path = tmp_path / "run.json"
+    said: list[str] = []
     with pytest.raises(ZeroDivisionError):
         recorded(run, [files.ReportWriter(str(path), JOB, [], said.append, quiet=False)])
     found = read(path)

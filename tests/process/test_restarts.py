@@ -67,9 +67,9 @@ def test_preempted(jobs: Jobs, script: str, signum: int, status: int) -> None:
 
 def test_no_preemption(launch: Launch) -> None:
     options = {"processes": 2, "preempted_status": 75}
-    assert launch("true", **options).exit_status == 0  # type: ignore[arg-type]
-    assert launch("bash", "-c", "exit 3", **options).exit_status == 3  # type: ignore[arg-type]
-    assert launch("sleep", 1000, timeout=0.5, **options).exit_status == 124  # type: ignore[arg-type]
+    assert launch("true", **options).exit_status == 0
+    assert launch("bash", "-c", "exit 3", **options).exit_status == 3
+    assert launch("sleep", 1000, timeout=0.5, **options).exit_status == 124
 
 
 def test_who_is_killed_after_the_grace_was_not_preempted_well(jobs: Jobs) -> None:

@@ -62,7 +62,7 @@ def test_it_is_gone_when_ranks_print_and_comes_back(at_terminal: START, tmp_path
 
 
 def wakeups(pid: int) -> int:
-    return psutil.Process(pid).num_ctx_switches().voluntary
+    return int(psutil.Process(pid).num_ctx_switches().voluntary)
 
 
 def test_an_idle_job_costs_nothing_on_a_terminal(at_terminal: START) -> None:

@@ -232,7 +232,7 @@ until [ -e GO.$1 ]; do sleep 0.05; done
 
 #: What is lost, the hosts, the ranks that are to come back (the others wait for the last), where
 #: the host cannot be reached again, and what is said.
-LOST_HOSTS = {
+LOST_HOSTS: dict[str, tuple[list[object], str, str, str, list[str]]] = {
     "it is tried again": (["a,b:2,c"], "1-2", "b", "", ["[1 b] rank 1 life 1", "[2 b] rank 2 life 1, local 1"]),
     "rank 0's": (["a,b"], "0", "a", "", ["[0 a] rank 0 life 1", "starting rank 0 again in 0.5 s"]),
     "this machine": (["localhost:2"], "0-1", "localhost", "", ["[1] rank 1 life 1, local 1"]),

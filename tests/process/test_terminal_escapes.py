@@ -12,7 +12,7 @@ RED = "\x1b[31m"
 SHOWN = "\\x1b[31m"
 SHELL = "env H={host} sh -c {command}"
 
-ERRORS = {
+ERRORS: dict[str, tuple[list[str | bytes], str]] = {
     "folder": (["-C", f"/no/{RED}", "true"], f"-C /no/{SHOWN}: no such directory"),
     "program": ([f"./{RED}"], f"./{SHOWN}: no such file"),
     "bytes": ([b"./\xe4"], "./\\xe4: no such file"),
@@ -31,7 +31,7 @@ ERRORS = {
 @pytest.mark.parametrize("name", ERRORS)
 def test_in_an_error(jobs: Jobs, name: str) -> None:
     words, error = ERRORS[name]
-    launcher = [sys.executable, "-m", "mcjax_launch", *words]  # type: ignore[list-item]
+    launcher = [sys.executable, "-m", "mcjax_launch", *words]
     ended = jobs.run(launcher=launcher)
     assert ended.status != 0
     assert ended.stderr.count("\n") == 1
@@ -91,6 +91,6 @@ def test_a_client_that_floods(jobs: Jobs, tmp_path: Path, name: str) -> None:
 def test_a_dry_run_prints_the_bytes_it_was_given(jobs: Jobs) -> None:
     launcher = [sys.executable, "-m", "mcjax_launch", "--dry-run", "echo", b"\xe4 \xc3\xa9"]
     for coding in ("utf-8:strict", "ascii:strict"):
-        ended = jobs.run(launcher=launcher, env={"PYTHONIOENCODING": coding})  # type: ignore[arg-type]
+        ended = jobs.run(launcher=launcher, env={"PYTHONIOENCODING": coding})
         assert (ended.status, ended.err) == (0, b"")
         assert b" echo '\xe4 \xc3\xa9'\n" in ended.out

@@ -1,5 +1,7 @@
 """Ranks that others wait for in vain: reported once, whichever comes first."""
 
+from collections.abc import Sequence
+
 import pytest
 from records import end_of, run_of
 
@@ -70,9 +72,10 @@ HOPELESS: dict[str, tuple[list[Event], str]] = {
 }  # fmt: skip
 
 
-def found(events: list[Event], state: RunState) -> tuple[list[str], str | None]:
+def found(events: Sequence[Event], state: RunState) -> tuple[list[str], str | None]:
     """The lines on what happens, and the reason to end the job for it."""
-    absent_ranks, lines = AbsentRanks(), []
+    absent_ranks = AbsentRanks()
+    lines: list[str] = []
     for event in events:
         stop = None
         if isinstance(event, Exited):

@@ -1,5 +1,7 @@
 """What is said of ranks whose devices are not like those of the others."""
 
+from typing import Any
+
 import pytest
 from records import end_of, failure, run_of, say
 
@@ -79,7 +81,11 @@ TUNING = (
 
 
 def test_keys() -> None:
-    keys = {LOCAL: ("cuda", (1, 3)), GLOBAL: ("cuda", (0,)), GLOBAL + LOCAL: ("cuda", (1, 3))}
+    keys: dict[str, Any] = {
+        LOCAL: ("cuda", (1, 3)),
+        GLOBAL: ("cuda", (0,)),
+        GLOBAL + LOCAL: ("cuda", (1, 3)),
+    }
     keys |= {TUNING: ("", (2,)), "GetKeyValue() timed out with key: mine/1 and duration: 2m": None}
     assert {text: missing_key(text) for text in keys} == keys
 

@@ -43,7 +43,7 @@ def test_one_path(given: dict[str, object]) -> None:
     assert raised.value.status == 2
 
 
-IN_THE_WAY = {
+IN_THE_WAY: dict[str, list[dict[str, object]]] = {
     "a file, not a directory": [
         {"report": "r.json", "log_dir": "r.json/logs"},
         {"report": "hosts.txt/r.json", "hosts": "hosts.txt"},

@@ -182,7 +182,7 @@ def test_what_does_not_go_to_a_terminal_goes_there_while_somebody_debugs(
 
 def test_the_status_line_stays_away_while_ranks_print_and_somebody_debugs() -> None:
     screen = _Terminal()
-    style = OutputOptions(status=True, color="never")
+    style = OutputOptions(status="line", color="never")
     on_it = Console(style, (screen, screen), lambda error: None, lambda: None)
     on_it.add_ranks([RankLabel(0), RankLabel(1)], append=False)
     status = on_it.status_line

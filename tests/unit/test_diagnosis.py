@@ -1,6 +1,7 @@
 """Who took the others down, what stands still, and what is advised: tables."""
 
 import signal
+from typing import Any
 
 import pytest
 from records import end_of, failure, say
@@ -31,14 +32,14 @@ NOBODY = "DEADLINE_EXCEEDED: Deadline Exceeded\n\nRPC: /xla.coordination.Coordin
 GIVEN = {"coordinator_address": "127.0.0.1:5", "num_processes": 3}
 
 
-def state_of(joined: str = "", joining: str = "", **coordinates: dict[str, object]) -> RunState:
+def state_of(joined: str = "", joining: str = "", **coordinates: Any) -> RunState:
     """Of three ranks, of which these have joined, or only called initialize()."""
     state = RunState({rank: RankRun(rank, "h") for rank in range(3)}, num_processes=3)
     for rank in map(int, joining or joined):
         told = {**GIVEN, "process_id": rank, **coordinates.get(f"rank{rank}", {})}
-        say(state, rank, hook.Joining(**told), 1.0)  # type: ignore[arg-type]
+        say(state, rank, hook.Joining(**told), 1.0)
         if str(rank) in joined:
-            say(state, rank, hook.Joined(told["process_id"]), 2.0)  # type: ignore[arg-type]
+            say(state, rank, hook.Joined(told["process_id"]), 2.0)
     return state
 
 
@@ -77,7 +78,7 @@ def test_exit_barrier(task: str) -> None:
 
 def test_other_process_ids_need_not_be_wrong() -> None:
     """A program may number its processes as it likes, if each number comes once."""
-    numbers = {"rank0": {"process_id": 2}, "rank2": {"process_id": 0}}
+    numbers: dict[str, Any] = {"rank0": {"process_id": 2}, "rank2": {"process_id": 0}}
     state = state_of(joining="02", **numbers)
     ended(state, 0, -signal.SIGABRT, FATAL + NOBODY)
     assert first_line(state).startswith("rank 1 never called initialize(), while the others waited")
@@ -383,7 +384,8 @@ def test_the_picture_of_ranks_that_wait() -> None:
 
 @pytest.mark.parametrize(("flags", "hinted"), [("", True), ("--xla_cpu_collective_timeout_seconds=9", False)])  # fmt: skip
 def test_no_hint_for_a_flag_that_is_set(flags: str, *, hinted: bool) -> None:
-    state = state_of(joined="012", **{f"rank{rank}": {"settings": {"XLA_FLAGS": flags}} for rank in range(3)})  # fmt: skip
+    settings: dict[str, Any] = {f"rank{rank}": {"settings": {"XLA_FLAGS": flags}} for rank in range(3)}  # fmt: skip
+    state = state_of(joined="012", **settings)
     for rank in range(3):
         compiled(state, rank, "jit_step")
     assert any("collective_timeout" in line for line in hints(state)) == hinted

@@ -118,7 +118,11 @@ def test_deadline_of_an_attempt(given: dict[str, Any], seconds: int | None) -> N
 
 
 def test_changes_of_manifests() -> None:
-    options = ("job.ttlSecondsAfterFinished=60", "pod.serviceAccountName=me", "spec.suspend=true")
+    options: tuple[str, ...] = (
+        "job.ttlSecondsAfterFinished=60",
+        "pod.serviceAccountName=me",
+        "spec.suspend=true",
+    )
     options += ("container.securityContext=null", "metadata.labels.team=blue")
     lone = JOB.replaced(max_restarts=0, engine_option=options)
     service, job = yaml.safe_load_all(emit("job", lone))
@@ -135,7 +139,10 @@ def test_changes_of_manifests() -> None:
 
 
 def test_changes_of_one_manifest_are_not_those_of_the_next() -> None:
-    options = ("pod.securityContext.seccompProfile.type=Unconfined", "container.tty=true")
+    options: tuple[str, ...] = (
+        "pod.securityContext.seccompProfile.type=Unconfined",
+        "container.tty=true",
+    )
     options += ('container.securityContext.capabilities.drop[0]="X"', "container.ports[0]=null")
     options += ("job.podFailurePolicy.rules[1].onExitCodes.values[0]=9",)
     before = emit("jobset", JOB)

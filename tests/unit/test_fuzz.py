@@ -9,6 +9,7 @@ import random
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -46,7 +47,14 @@ TEXTS = (
     *"auto slurm job jobset pbs lsf ssh srun".split(),
 )
 ALL = (*NUMBERS, *DURATIONS, *RANKS, *HOSTS, *TEXTS)
-PROGRAMS = (["true"], ["/bin/true", "{rank}"], ["no.py"], ["-m", "m"], ["--", "echo", "\udce4"], [])
+PROGRAMS: tuple[list[str], ...] = (
+    ["true"],
+    ["/bin/true", "{rank}"],
+    ["no.py"],
+    ["-m", "m"],
+    ["--", "echo", "\udce4"],
+    [],
+)
 OPTIONS = [option for options in GROUPS.values() for option in options]
 VARIABLES = (
     *(f"MCJAX_{option.name.upper()}" for option in OPTIONS if option.name),
@@ -103,7 +111,7 @@ def an_environment(rng: random.Random, _: Path) -> tuple[list[str], dict[str, st
     return ["--dry-run", *rng.choice(PROGRAMS)], environment(rng)
 
 
-def numeric_only(host: object, *_: object, **__: object) -> list[tuple[object, ...]]:
+def numeric_only(host: object, *_: object, **__: object) -> Any:
     """Stands for a name server that knows no names."""
     return _getaddrinfo(host, None, flags=socket.AI_NUMERICHOST)  # type: ignore[arg-type]
 

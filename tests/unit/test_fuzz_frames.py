@@ -65,7 +65,7 @@ class Agent:
         ours = [os.dup(self._ends[end]) for end in (1, 2, 4)]
         for fd in ours:
             os.set_blocking(fd, False)
-        return Pipes(os.getpid(), *ours)  # no child: nobody signals it
+        return Pipes(os.getpid(), ours[0], ours[1], ours[2])  # no child: nobody signals it
 
     def begin_ranks(self) -> None:
         for message in (FACTS, *(messages.Started(rank, 100 + rank) for rank in OWN)):

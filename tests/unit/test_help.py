@@ -65,7 +65,9 @@ def test_groups(shown: str) -> None:
 
 
 def test_every_option_is_in_its_group_once_with_all_its_names(shown: str) -> None:
-    groups = {option: title for title, options in GROUPS.items() for option in options}
+    groups: dict[click.Option, str] = {
+        option: title for title, options in GROUPS.items() for option in options
+    }
     listed = Counter(
         (title, tuple(name for name in re.findall(r"(?:^|, )(-[\w-]+)", names)))
         for title, section in sections(shown).items()

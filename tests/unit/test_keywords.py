@@ -10,6 +10,7 @@ import pytest
 
 import mcjax_launch
 from mcjax_launch.api import keywords as kw
+from mcjax_launch.api.signature import Keywords
 from mcjax_launch.cli.command import command
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.describe import command_line
@@ -30,7 +31,7 @@ FUNCTIONS = (
 def test_the_types_of_keywords_are_those_of_the_declarations() -> None:
     written = (ROOT / "mcjax_launch" / "api" / "signature.py").read_text()
     assert scripts_options.signature() == written, "run scripts/options"
-    assert set(kw.Keywords.__annotations__) == {*kw.DECLARED, *kw.NO_OPTIONS}
+    assert set(Keywords.__annotations__) == {*kw.DECLARED, *kw.NO_OPTIONS}
 
 
 @pytest.mark.parametrize("option", Options.declared.values(), ids=lambda option: option.name)
@@ -84,8 +85,8 @@ def test_hosts_may_be_the_lines_of_a_file() -> None:
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
 def test_help_shows_all_keywords(function: Callable[..., Any]) -> None:
     shown = inspect.signature(function).parameters
-    assert set(kw.Keywords.__annotations__) <= set(shown)
-    defaults = {name: shown[name].default for name in kw.Keywords.__annotations__}
+    assert set(Keywords.__annotations__) <= set(shown)
+    defaults = {name: shown[name].default for name in Keywords.__annotations__}
     runs = function.__name__.startswith("run")
     changed = {"processes": 4, "echo": True} if runs else {"echo": False}
     for name, default in defaults.items():

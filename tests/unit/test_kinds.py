@@ -6,7 +6,15 @@ from mcjax_launch.options import kinds
 
 
 def test_duration() -> None:
-    seconds = {"90": 90, "90s": 90, "1.5m": 90, "2h": 7200, "0": 0, "0s": 0, "1h30m": 5400}
+    seconds: dict[str, float] = {
+        "90": 90,
+        "90s": 90,
+        "1.5m": 90,
+        "2h": 7200,
+        "0": 0,
+        "0s": 0,
+        "1h30m": 5400,
+    }
     seconds |= {"1d": 86400, "1d2h3m4.5s": 93784.5, "1m30s": 90, "2h1s": 7201}
     assert {text: kinds.duration(text) for text in seconds} == seconds
 

@@ -18,7 +18,7 @@ def text(pieces: "list[bytes | memoryview]") -> bytes:
 class Shown:
     """What a renderer makes of the chunks of streams."""
 
-    def __init__(self, renderer: Plain) -> None:
+    def __init__(self, renderer: Plain | Live) -> None:
         self.renderer = renderer
         self.unfinished = UnfinishedLines()
 

@@ -106,9 +106,10 @@ def test_deep_json() -> None:
 
 
 def test_yaml() -> None:
-    for value in (
+    values: tuple[dict[str, Any], ...] = (
         {"a": {}, "b": [], "c": [{}, [], [[1]], [{"x": {}}]], "d": None},
         {"y": "yes", "true": "on", "a: b": "#", "~": "~", "1": "1", "": "", "é": "ä\n"},
         {"f": 1.5, "i": 10**20, "t": True, "s": "NaN", "n": "null", "v": "1.30", "d": "2026-01-01"},
-    ):
+    )
+    for value in values:
         assert yaml.safe_load(to_yaml(value)) == value

@@ -96,7 +96,8 @@ def test_every_field_is_checked(cls: type[Nested]) -> None:
 @pytest.mark.parametrize("cls", EVERY, ids=lambda cls: cls.__name__)
 def test_the_number_of_fields_is_checked(cls: type[Nested]) -> None:
     values = values_of(example(cls))
-    for wrong in ([*values, 0], values[:-1], {}, None, "x"):
+    others: tuple[object, ...] = ([*values, 0], values[:-1], {}, None, "x")
+    for wrong in others:
         if wrong != values:
             with pytest.raises(Malformed):
                 from_values(cls, wrong)
@@ -181,11 +182,11 @@ def test_what_is_left_out_has_its_default() -> None:
     assert Failed(1, True).handled is None
     assert Failed(1, True, handled=Raised("E", "e")).handled == Raised("E", "e")
     for wrong in (
-        lambda: Failed(1),
-        lambda: Hello(1, "0", 2, 3, 4),
-        lambda: Hello(1, "0", 2, pid=3),
-        lambda: Hello(1, "0", 2, x=3),
-    ):  # type: ignore[call-arg, misc]
+        lambda: Failed(1),  # type: ignore[call-arg]
+        lambda: Hello(1, "0", 2, 3, 4),  # type: ignore[call-arg]
+        lambda: Hello(1, "0", 2, pid=3),  # type: ignore[misc]
+        lambda: Hello(1, "0", 2, x=3),  # type: ignore[call-arg]
+    ):
         with pytest.raises(TypeError):
             wrong()
 

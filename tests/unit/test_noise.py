@@ -421,8 +421,8 @@ def test_nothing_that_was_held_back_is_lost(begun: bytes) -> None:
 
 
 def test_part_of_a_line_stays_behind_what_is_held_back() -> None:
-    errors = whole_lines(ERR, ERRORS)
-    prompt = [Fragment(ERR, b"Name? "), Fragment(ERR, b"Bob\n")]
+    errors: Lines | Fragment = whole_lines(ERR, ERRORS)
+    prompt: list[Lines | Fragment] = [Fragment(ERR, b"Name? "), Fragment(ERR, b"Bob\n")]
     for ending, kept in ((False, [errors, *prompt]), (True, prompt)):
         noise = NoiseFilter()
         for piece in (errors, *prompt):

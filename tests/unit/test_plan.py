@@ -39,7 +39,7 @@ def plan_of_two_hosts(job: Job) -> Plan:
     ],
 )  # fmt: skip
 def test_command(changes: dict[str, object], argv: tuple[str, ...]) -> None:
-    assert plan_of(JOB.replaced(**changes)).ranks[0].argv == argv  # type: ignore[arg-type]
+    assert plan_of(JOB.replaced(**changes)).ranks[0].argv == argv
 
 
 def variables(job: Job, inherited: dict[str, str] | None = None) -> dict[str, str]:

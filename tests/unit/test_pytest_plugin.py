@@ -19,7 +19,7 @@ LOCATION = ("test_it.py", 4, "test_one")
 def report(
     when: str = "call", outcome: str = "passed", words: str = "", **more: object
 ) -> pytest.TestReport:
-    longrepr: object = None
+    longrepr: Any = None
     if outcome == "failed":
         longrepr = reprs.of_words("AssertionError", words, LOCATION)
     elif outcome == "skipped":
@@ -28,11 +28,17 @@ def report(
         "test_it.py::test_one",
         LOCATION,
         {},
-        outcome,
+        outcome,  # type: ignore[arg-type]
         longrepr,
-        when,
+        when,  # type: ignore[arg-type]
         **more,  # type: ignore[arg-type]
     )
+
+
+def message_of(made: pytest.TestReport) -> str:
+    """Return the message of a report that says where a test failed."""
+    found: Any = made.longrepr
+    return str(found.reprcrash.message)
 
 
 def through(*calls: pytest.TestReport) -> dict[int, list[pytest.TestReport]]:
@@ -95,14 +101,14 @@ def test_equal_failures_are_one(count: int, words: str) -> None:
     failed = (report(outcome="failed", words="no") for _ in range(count))
     made = merged(through(*failed), tuple(range(count))[::-1])
     assert made["call"].failed
-    assert made["call"].longrepr.reprcrash.message == f"ranks 0-{count - 1}: no"
+    assert message_of(made["call"]) == f"ranks 0-{count - 1}: no"
     assert f"{words} failed alike" in made["call"].longreprtext
 
 
 def test_the_first_failure_is_shown() -> None:
     calls = [report(outcome="failed", words=words) for words in ("b", "a", "a")]
     made = merged(through(*calls, report()), (2, 0, 1))["call"]
-    assert made.longrepr.reprcrash.message == "ranks 1-2: a"
+    assert message_of(made) == "ranks 1-2: a"
     assert "ranks 1-2 failed: see above\nrank 0 failed: b (test_it.py:5)\nrank 3 passed" in (
         made.longreprtext
     )
@@ -150,7 +156,7 @@ def test_a_crash_belongs_to_the_phase_of_its_rank() -> None:
     made = merged({0: [], 1: [report("setup")]}, (), crash(1))
     assert list(made) == ["setup", "call", "teardown"]
     assert made["call"].failed and made["setup"].passed and made["teardown"].passed
-    assert made["call"].longrepr.reprcrash.message == "rank 1 crashed: exit status 3"
+    assert message_of(made["call"]) == "rank 1 crashed: exit status 3"
 
 
 def test_a_failure_for_the_loss_of_the_crashed_rank_is_no_cause() -> None:
@@ -161,7 +167,7 @@ def test_a_failure_for_the_loss_of_the_crashed_rank_is_no_cause() -> None:
             1: [report("setup")],
         }
         made = merged(reports, (0,), crash(1))["call"]
-        assert made.longrepr.reprcrash.message == shown
+        assert message_of(made) == shown
 
 
 ABORTED = (
@@ -232,7 +238,7 @@ def test_who_came_through_the_setup_is_not_told_of_twice() -> None:
     assert "passed" not in made.longreprtext
     reports[1] = [report("setup", "skipped", "no")]
     made = merged(reports, (1,), ended)["setup"]
-    assert made.longrepr.reprcrash.message == f"the ranks disagree: rank 1 skipped, rank 0 {what}"
+    assert message_of(made) == f"the ranks disagree: rank 1 skipped, rank 0 {what}"
 
 
 def test_the_time_until_the_end_counts() -> None:

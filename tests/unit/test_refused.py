@@ -9,7 +9,7 @@ from mcjax_launch.cli.command import main
 
 PLACE = "--num-hosts 2 --host-rank 0"
 # Words: what is said of them, and the status where that is not 2.
-REFUSED = {
+REFUSED: dict[str, str | tuple[str, int]] = {
     "": "no PROGRAM",
     "-n 2 ''": "PROGRAM is empty",
     "-n 2 ' '": "PROGRAM is blank: is a variable of your shell not set?",
@@ -100,7 +100,7 @@ def test_what_is_refused(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)  # where an error is an annotation too
     wanted = REFUSED[words]
-    said, status = (wanted, 2) if isinstance(wanted, str) else wanted
+    said, status = wanted if isinstance(wanted, tuple) else (wanted, 2)
     assert main(shlex.split(words)) == status
     out, err = capfd.readouterr()
     assert (out, err.count("\n")) == ("", 1)

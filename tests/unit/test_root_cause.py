@@ -1,6 +1,7 @@
 """From what happened to the root cause, in words."""
 
 import signal
+from typing import Any
 
 import pytest
 from records import end_of, failure, rank_run
@@ -19,7 +20,7 @@ ABORTED = "F1 client.h:80] Terminating process because the JAX distributed servi
 
 
 def end(
-    rank: int, order: int, status: int | None, sent: tuple[int, ...] = (), **more: object
+    rank: int, order: int, status: int | None, sent: tuple[int, ...] = (), **more: Any
 ) -> RankRun:
     return rank_run(rank, status, sent, order=order, **more)
 

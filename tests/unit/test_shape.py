@@ -94,7 +94,8 @@ def late(modules: Modules) -> set[str]:
     by_name = {cls.name: cls for cls in classes.values()}
 
     def early(cls: ast.ClassDef) -> set[str]:
-        bases = [by_name[base.id] for base in cls.bases if getattr(base, "id", "") in by_name]
+        names = [base.id for base in cls.bases if isinstance(base, ast.Name)]
+        bases = [by_name[name] for name in names if name in by_name]
         own = {name for method, name in stored(cls) if method == "__init__"} | declared(cls)
         return own.union(*map(early, bases))
 

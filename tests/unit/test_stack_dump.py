@@ -41,7 +41,7 @@ class Dumped:
         self.stacks: list[Stacks] | None = None
         self.dump = StackDump(self._complete)
         self.waiting: list[SimpleNamespace] = []
-        self.dump.begin(processes, BEGAN, lambda: self.waiting)  # type: ignore[arg-type, return-value]
+        self.dump.begin(processes, BEGAN, lambda: self.waiting)
 
     def _complete(self, stacks: Iterable[Stacks]) -> None:
         assert self.stacks is None
@@ -121,7 +121,7 @@ def test_the_other_threads_that_run_code_of_the_users(tmp_path: Path) -> None:
     )
     for all_stacks, others in ((True, "\n".join([begin, own, "    load()", ""])), (False, "")):
         asked.all_stacks = all_stacks
-        [told] = Dumped(asked).at(BEGAN + SLOWEST_S) or ()
+        [told] = Dumped(asked).at(BEGAN + SLOWEST_S) or []
         assert told.others == others
 
 
@@ -160,7 +160,7 @@ def test_whose_main_thread_may_wait_for_another_one(tmp_path: Path) -> None:
         ((jaxs, join), False),
         ((), False),
     ):
-        assert waits_for_a_thread(process(0, OWN, *calls)) is waits  # type: ignore[arg-type]
+        assert waits_for_a_thread(process(0, OWN, *calls)) is waits
 
 
 def test_the_main_threads_part_of_all_stacks() -> None:

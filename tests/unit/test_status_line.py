@@ -151,7 +151,7 @@ def test_whom_ranks_wait_for_in_a_program_that_they_know() -> None:
             state.looks.begin(at, ())
             state.looks.asked(dict.fromkeys(range(3), ""))
         for rank, doing in enumerate((Doing.JAX, Doing.JAX, Doing.ELSEWHERE)):
-            state.looks.answered(rank, lambda _, doing=doing: Spot(doing))
+            state.looks.answered(rank, lambda _, doing=doing: Spot(doing))  # type: ignore[misc]
         words.append([row[4:].partition("  ")[0] for row in progress.rank_rows(state, at, 20)])
     waiting = ["waiting for rank 2", "waiting for rank 2", "running"]
     assert words == [["running"] * 3, ["running"] * 3, waiting, ["running"] * 3]
@@ -225,7 +225,7 @@ def joining(ranks: int, called: int = 0, through: int = 0) -> RunState:
 
 
 def awaited(state: RunState, startup: Any = None) -> str:
-    return progress.awaited(startup or Hosts(), state)
+    return progress.awaited(startup or Hosts(), state)  # type: ignore[arg-type]
 
 
 def test_hosts() -> None:

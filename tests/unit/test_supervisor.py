@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from mcjax_launch.kernel.agent.supervisor import (
-    ALIKE_S,
     LINGER_S,
     UNKILLABLE_S,
     HostEffect,
@@ -17,9 +16,10 @@ from mcjax_launch.kernel.agent.supervisor import (
     SignalRanks,
     Supervisor,
 )
+from mcjax_launch.kernel.wire.messages import ALIKE_S
 
 TERM, INT, KILL = signal.SIGTERM, signal.SIGINT, signal.SIGKILL
-DONE = [Leave(unkillable=False)]
+DONE: list[HostEffect] = [Leave(unkillable=False)]
 
 # Each step: a method of Supervisor, its arguments, what it returns. Two ranks, a grace of 2 s.
 HISTORIES: dict[str, list[tuple[str, tuple[Any, ...], list[HostEffect]]]] = {

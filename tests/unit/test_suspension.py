@@ -70,6 +70,8 @@ def test_the_loop_says_so_before_any_timer_is_asked() -> None:
     loop, now = Loop(), time.monotonic()
     loop.run_once([Due(now - 1000, told)], lambda at: told.append("resumed"))
     assert told == ["resumed", "due"]
-    loop.run_once([Due(now + 1000, told), Due(time.monotonic(), [])], told.append)
+    loop.run_once(
+        [Due(now + 1000, told), Due(time.monotonic(), [])], lambda at: told.append("resumed")
+    )
     assert told == ["resumed", "due", "due"]
     loop.close()

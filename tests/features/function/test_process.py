@@ -82,7 +82,7 @@ def test_a_value_that_cannot_be_pickled(called: Any) -> None:
 
 def test_what_is_no_function() -> None:
     with pytest.raises(TypeError, match=r"'toy\.py' is not callable; launch runs a program"):
-        run("toy.py")  # type: ignore[arg-type]
+        run("toy.py")
 
 
 def test_what_is_of_programs(called: Any) -> None:

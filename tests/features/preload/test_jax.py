@@ -96,7 +96,7 @@ def test_flags_are_those_of_a_fresh_rank(jobs: Jobs, tmp_path: Path, place: str)
     """Each of jax's flags, set in the program, in a module of its own, in a sitecustomize."""
     for name, text in PLACES[place].items():
         (tmp_path / name).write_text(text)
-    command = [sys.executable, PROGRAMS / "flags.py"]
+    command = [sys.executable, str(PROGRAMS / "flags.py")]
     said = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
     (tmp_path / "settings.json").write_text(json.dumps(said["settings"]))
     fresh = flags(jobs, tmp_path)

@@ -123,7 +123,7 @@ def test_a_life_for_which_there_is_no_room(jobs: Jobs, folder: Path, preload: st
     agent = running.agent
     taken = {int(name) for name in os.listdir(f"/proc/{agent.pid}/fd")}
     free = min(set(range(len(taken) + 1)) - taken)
-    _, hard = agent.rlimit(psutil.RLIMIT_NOFILE)  # type: ignore[misc]
+    _, hard = agent.rlimit(psutil.RLIMIT_NOFILE)
     agent.rlimit(psutil.RLIMIT_NOFILE, (free + 1, hard))  # room for a look at /proc alone
     ended = running.finish()
     assert ended.status == 255, ended.stdout

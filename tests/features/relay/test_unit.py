@@ -240,7 +240,7 @@ def test_what_was_said_before_an_end_still_arrives(job: Job, who: str) -> None:
 def test_a_host_that_is_gone(job: Job, host: int) -> None:
     job.listen()
     ends = job.pair()
-    job.relay.lost(job.wires[host], 0.0)
+    job.relay.lost(job.wires[host], 0.0)  # type: ignore[arg-type]
     job.settle()
     assert ends[host].recv(1) == b""
     assert job.relay._ends == {}

@@ -1,5 +1,7 @@
 """Ranks that are held at a program: who is let go, and when the ranks differ."""
 
+from typing import Any
+
 import pytest
 from records import run_of
 
@@ -189,7 +191,7 @@ def test_whoever_moves_will_come(job: Job, name: str) -> None:
     """It is waited for, but not for ever."""
     if name == "a compilation":
         job.places[2] = "loading"
-    decided = []
+    decided: list[Any] = []
     while not decided and job.now < 300:
         BUSY[name](job)
         decided += job.wait(7)
