@@ -139,6 +139,7 @@ def test_slots_of_flux() -> None:
 
     assert slots({"type": "node", "count": 2, "with": [{"type": "slot", "count": 4}]}) == 4
     assert slots({"type": "slot", "count": 6, "with": [{"type": "core", "count": 2}]}) == 3
+    assert slots({"type": "slot", "count": 6, "with": [{"type": "core", "count": 8}]}) == 1
     assert slots({"type": "slot", "count": 6}) == slots(None) == 1
 
 
@@ -226,6 +227,7 @@ def test_directives(kind: str, has: list[str]) -> None:
     assert [one for one in has if one not in found] == []
     plain = directives(kind)
     assert not any("gpu" in one or "limit" in one or "02" in one for one in plain), plain
+    assert directives(kind, timeout=1e12) == plain  # a limit beyond what can be written
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 import functools
 import random
 
+import pytest
+
 from mcjax_launch.console.collapse import (
     FLOOD,
     FLOOD_S,
@@ -128,6 +130,31 @@ def test_lines_change_places_in_a_long_row() -> None:
         feed(collapse, 1, "alone " + " ".join(reversed(texts)))
         shown = [group for group in collapse.flush() if rank in group.ranks]
         assert [group.text.decode() for group in shown] == expected
+
+
+@pytest.mark.parametrize(("between", "joined"), [(60, True), (70, False)])
+def test_no_more_than_some_lines_change_places(between: int, *, joined: bool) -> None:
+    collapse, texts = Collapse(4), " ".join(f"{number}" for number in range(between))
+    feed(collapse, 2, "c")
+    feed(collapse, 0, f"a {texts}")
+    feed(collapse, 1, "c a")
+    shown = lines(collapse.flush())
+    assert ("[0-1] a" in shown, "[1] a" in shown) == (joined, not joined)
+
+
+def test_one_of_the_last_few_equal_lines_changes_places() -> None:
+    collapse = Collapse(4)
+    feed(collapse, 2, "c")
+    feed(collapse, 0, "a " * 10)
+    feed(collapse, 1, "c a")
+    assert lines(collapse.flush()) == ["[1-2] c", "[0] a", "[0] a", "[0-1] a", *["[0] a"] * 7]
+
+
+def test_what_is_shown_is_not_counted_as_held_back() -> None:
+    collapse = Collapse(2)
+    for _ in range(MOST_HELD // 400):
+        assert feed(collapse, 0, "a") == []
+        assert feed(collapse, 1, "a") == ["[0-1] a"]
 
 
 def test_one_rank_repeats_itself() -> None:

@@ -170,15 +170,19 @@ def test_ranks_that_all_wait_for_something_else() -> None:
     assert len([ask for _, ask in asked if ask is Ask.STACKS]) <= 10
 
 
-@pytest.mark.parametrize(("began", "told"), [(2.0, False), (39.0, True)])
-def test_what_has_compiled_for_long_may_run_for_long(began: float, *, told: bool) -> None:
+@pytest.mark.parametrize(
+    ("began", "ended", "told"), [(2.0, 40.0, False), (39.0, 40.0, True), (18.0, 20.0, True)]
+)
+def test_what_has_compiled_for_long_may_run_for_long(
+    began: float, ended: float, *, told: bool
+) -> None:
     """Just after it the rank runs what it has compiled, perhaps without JAX's code on its stack."""
     watched = Watched()
     watched.until(began, moves=(1,))
     say(watched.state, 1, hook.Compiling("jit_f", "data.py:41", "cpu"), began)
-    watched.until(40, moves=(1,))
-    say(watched.state, 1, hook.Compiled(), 40.0)
-    watched.until(69, moves=(1,))
+    watched.until(ended, moves=(1,))
+    say(watched.state, 1, hook.Compiled(), ended)
+    watched.until(ended + 29, moves=(1,))
     assert bool(watched.lines) == told
     watched.until(110, moves=(1,))
     assert watched.lines[0].startswith("rank 0 has waited ")
@@ -259,6 +263,7 @@ def test_on_accelerators_a_rank_that_moves_is_no_stall() -> None:
         text = f'{AT}  File "/me/data.py", line {number // 3} in f\n'
         hang.saw(state, [Stack(rank, "h", 7, text) for rank in (0, 1)], at)
         told.append((at, state.activity.active_at))
+    assert StandingLooks(OnGpus().state, 0.4).deadline == 0.5  # a stack takes a moment to come
     # The fourth look finds another line than the third.
     assert told == [(2.0, 0.0), (4.0, 0.0), (6.0, 0.0), (8.0, 8.0)]
 

@@ -320,16 +320,27 @@ def interrupt(line: int, library: int = 1) -> bytes:
 
 def test_an_interrupt_at_one_place_is_shown_once() -> None:
     noise = NoiseFilter()
-    streams = [Stream(rank, frames.STDERR) for rank in range(4)]
+    streams = [Stream(rank, frames.STDERR) for rank in range(5)]
     passed(noise, streams[0], interrupt(1), -1.0)
     assert bytes_of(noise.expire(0.0)) == interrupt(1)  # the program's own
     noise.fold_victims(None, own_term=False, now=0.0)
-    for stream, place in zip(streams, [interrupt(1), interrupt(2), interrupt(1, 5)], strict=False):
+    places = interrupt(1), interrupt(2), interrupt(1, 5)
+    for stream, place in zip(streams[1:], places, strict=False):
         shown = b"" if place == interrupt(1, 5) else place
         assert passed(noise, stream, place, 0.0) == shown
-    assert passed(noise, streams[3], interrupt(2) + b"next\n", 0.0) == b"next\n"
+    assert passed(noise, streams[4], interrupt(2) + b"next\n", 0.0) == b"next\n"
     kind = "of the same KeyboardInterrupt; -v shows them"
     assert last_notes(noise) == [f"hid 10 lines {kind}"]
+
+
+def test_few_lines_behind_a_traceback_are_remembered() -> None:
+    """A rank may go on for days after an error that it has handled."""
+    noise = NoiseFilter()
+    passed(noise, ERR, interrupt(1), 0.0)
+    for number in range(1000):
+        passed(noise, ERR, b"step %d\n" % number, 10.0 + number)
+        noise.expire(10.5 + number)
+    assert 0 < len(noise._errors._behind[ERR]) < 500
 
 
 def error(line: int, rank: int, name: str = "ValueError") -> bytes:

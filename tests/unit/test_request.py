@@ -10,10 +10,10 @@ import pytest
 from mcjax_launch.cli.command import command
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.describe import dry_run
-from mcjax_launch.job.hosts import Host
+from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.kernel.wire.messages import VisibleGpus
 from mcjax_launch.options.options import Options
-from mcjax_launch.request import this_machine
+from mcjax_launch.request import ranks_python, this_machine
 from mcjax_launch.request.hosts import default_via, find_hosts
 from mcjax_launch.request.job import make_job
 from mcjax_launch.request.ranks_python import RanksPython
@@ -112,6 +112,21 @@ def test_a_dry_run_says_who_takes_the_input() -> None:
     assert "# rank 1 takes the launcher's standard input\n" in shown("--stdin 1")
     assert "# ranks 0-1 take the launcher's standard input\n" in shown("--stdin all")
     assert "input" not in shown("")
+
+
+def test_a_python_that_each_host_has_in_its_own_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    own = tmp_path / "own-python"
+    own.touch(0o755)
+    here, there = Host(name=LOCAL, slots=1), Host(name="b", slots=1)
+    for given, found in (("own-python",) * 2, ("~/own-python",) * 2, (str(own), str(own))):
+        asked = options(f"--python {given} a.py")
+        for hosts, python in (([here], str(own)), ([here, there], found), ([there], given)):
+            environ = {"PATH": str(tmp_path)}
+            named = ranks_python.find(asked, hosts, environ, here=here in hosts)
+            assert named.python == python
 
 
 def test_variables() -> None:

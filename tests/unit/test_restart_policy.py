@@ -20,6 +20,9 @@ def crash(**changes: object) -> AttemptEnd:
     return AttemptEnd("other", crash=BUG.replaced(**changes))
 
 
+ABORTED = (
+    "F1 client.h:80] Terminating process because the JAX distributed service detected fatal errors"
+)
 TWICE = "not restarted: ValueError at /work/train.py:18 in load twice in a row, "
 #: By what --restart-on says: the ends of attempts, and what is said of the last; "": another one.
 HISTORIES: dict[str, tuple[str, list[AttemptEnd], str]] = {
@@ -31,6 +34,7 @@ HISTORIES: dict[str, tuple[str, list[AttemptEnd], str]] = {
         [crash(joined=False), crash(joined=False)],
         f"{TWICE}10 s and 10 s after the start: ",
     ),
+    "twice, after a long time": ("any", [crash(age_s=90.0), crash(age_s=120.0)], TWICE),
     "later": ("any", [crash(), crash(age_s=20.0)], ""),
     "sooner": ("any", [crash(), crash(age_s=5.0)], ""),
     "sooner, twice": ("any", [crash(), crash(age_s=5.0), crash(age_s=5.5)], TWICE),
@@ -69,12 +73,13 @@ def test_what_the_option_refuses(text: str) -> None:
         restart_on(text)
 
 
-def ended(status: int, *hook: Failed, sent: tuple[int, ...] = ()) -> AttemptEnd:
+def ended(status: int, *hook: Failed, stderr: str = "") -> AttemptEnd:
     state = run_of(2, "a", "b")
     state.started(1, 7, 1.0)
     for said in hook:
         hook_events.take(state, FromHook(1, said), 3.0)
-    state.exited(Exited(1, status, sent, None, 0.0, 0), 3.0)
+    state.ranks[1].stderr = stderr
+    state.exited(Exited(1, status, (), None, 0.0, 0), 3.0)
     state.exited(Exited(0, -15, (15,), None, 0.0, 0), 4.0)
     return end_of(attempt_of(state), ())
 
@@ -83,6 +88,7 @@ def ended(status: int, *hook: Failed, sent: tuple[int, ...] = ()) -> AttemptEnd:
     ("end", "known"),
     [
         (lambda: ended(-9), AttemptEnd("signal", ("b",))),
+        (lambda: ended(-6, stderr=ABORTED), OTHER),
         (lambda: ended(3), OTHER),
         (
             lambda: ended(1, Failed(1, False, False, "ValueError", where="t.py:1")),
@@ -93,7 +99,13 @@ def ended(status: int, *hook: Failed, sent: tuple[int, ...] = ()) -> AttemptEnd:
             AttemptEnd("other", crash=Crash("ValueError", "t.py:1", False, 2.0)),
         ),
     ],
-    ids=["a signal", "an exit", "an exception", "an exception, and JAX held up the exit"],
+    ids=[
+        "a signal",
+        "JAX's signal",
+        "an exit",
+        "an exception",
+        "an exception, and JAX held up the exit",
+    ],
 )
 def test_how_a_rank_has_ended_an_attempt(end: object, known: AttemptEnd) -> None:
     assert end() == known  # type: ignore[operator]

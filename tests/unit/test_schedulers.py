@@ -57,6 +57,20 @@ def test_srun_gets_none_of_its_options_from_outside() -> None:
     assert client_environ("ssh", {**outside, **kept}) == {**outside, **kept}
 
 
+def test_a_step_asks_for_the_gpus_that_the_job_has_on_its_node() -> None:
+    for gpus, words in ((2, ["--gpus=2"]), (0, []), (None, [])):
+        argv = slurm.DRIVER.client_argv(Host(name="n1", slots=1, gpus=gpus), "x")
+        assert [word for word in argv if word.startswith("--gpus")] == words
+        assert argv[:4] == ["srun", "--nodes=1", "--ntasks=1", "--nodelist=n1"]
+        assert argv[-3:] == ["sh", "-c", "x"]
+
+
+def test_more_tasks_than_a_job_may_have_ranks() -> None:
+    assert slurm.tasks_per_node("2(x2),1") == [2, 2, 1]
+    with pytest.raises(LaunchError, match=r"SLURM_TASKS_PER_NODE=1\(x65536\),1: "):
+        slurm.tasks_per_node("1(x65536),1")
+
+
 def test_several_launchers_under_srun() -> None:
     environ = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n1", "SLURM_STEP_NUM_TASKS": "2"}
     with pytest.raises(LaunchError, match="srun has started 2 launchers"):

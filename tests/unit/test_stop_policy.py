@@ -283,4 +283,5 @@ def test_what_is_not_started_again() -> None:
     fails, lost = ("rank_ended", OWN), ("stopped", LOST)
     assert not final(fails) and not final(fails, lost) and not final(lost)
     assert final(fails, ("stopped", GONE)) and final(lost, ("stopped", BY_INT))
+    assert final(("stopped", BY_INT), lost)
     assert final(("limit_reached", TIMEOUT))

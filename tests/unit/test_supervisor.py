@@ -73,6 +73,11 @@ HISTORIES: dict[str, list[tuple[str, tuple[Any, ...], list[HostEffect]]]] = {
         ("stop", (INT, 0.0, 20.0), []),
         ("expire", (20.0,), [Leave(unkillable=True)]),
     ],
+    "somebody ends the agent, which does not wait for the memory of GPUs then": [
+        ("stop", (TERM, 2.0, 1.0, 60.0), [SignalRanks(TERM)]),
+        ("ended_by_signal", (1.5,), [Kill()]),
+        ("expire", (1.5 + UNKILLABLE_S,), [Leave(unkillable=True)]),
+    ],
     "a program that failed but lives is spared and then killed": [
         ("failed", (1, 1.0), [SignalRanks(TERM, frozenset([1]))]),
         ("failed", (0, 1.1), []),
@@ -115,6 +120,7 @@ GOING_ON: dict[str, list[tuple[str, tuple[Any, ...], list[HostEffect]]]] = {
     ],
     "one that has failed and does not end is killed after the grace": [
         ("failed", (1, 1.0), []),
+        ("failed", (1, 2.0), []),
         ("expire", (2.9,), []),
         ("expire", (3.0,), [KillRank(1)]),
         ("exited", (1, -9, 3.1), []),
@@ -177,6 +183,13 @@ def test_signals_that_a_rank_was_sent() -> None:
     group.failed(1, 1.0)
     group.expire(3.0)
     assert group.sent == {0: [TERM, KILL], 1: [KILL], 2: [TERM, KILL]}
+    group = Supervisor(2.0, on_failure="continue")
+    for rank in range(3):
+        group.started(rank)
+    group.failed(1, 1.0)
+    group.exited(2, 3, 1.0)
+    assert group.expire(3.0) == [KillRank(1), KillRank(2)]
+    assert group.sent == {0: [], 1: [KILL], 2: []}
 
 
 def test_a_stop_before_anything_was_started() -> None:
@@ -196,6 +209,11 @@ def test_deadline_is_the_next_thing_to_happen() -> None:
     assert group.deadline == 3.0
     group.childless()
     assert group.deadline is None
+    for end, grace_s in (("ended_by_signal", 30.0), ("abandon", 2.0)):
+        group = Supervisor(2.0, term_grace_s=30.0)
+        group.started(0)
+        assert getattr(group, end)(1.0) == [SignalRanks(TERM)]
+        assert group.deadline == 1.0 + grace_s
 
 
 def test_an_exiting_rank_is_not_blamed_on_our_signal() -> None:

@@ -1,14 +1,24 @@
 """The command that goes to a host."""
 
+import os
+from typing import Any
+
 import pytest
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.transport import bootstrap
-from mcjax_launch.kernel.transport.client import Transport, ssh_argv, template_argv
+from mcjax_launch.kernel.transport.client import (
+    Transport,
+    remote_argv,
+    ssh_argv,
+    start,
+    template_argv,
+)
 
 JOB = Job(program=("true",), python="python3", chdir="/")
+HOST = Host(name="h", slots=1)
 
 
 SSH_OPTIONS = {
@@ -61,7 +71,49 @@ TEMPLATES = {
 
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_template(template: str) -> None:
-    assert template_argv(template, Host(name="h", slots=1), "x y") == TEMPLATES[template]
+    assert template_argv(template, HOST, "x y") == TEMPLATES[template]
+
+
+def test_a_port_is_only_for_ssh() -> None:
+    host = HOST.replaced(port=2222)
+    assert template_argv("ssh {host}", host, "x y")[-4:] == ["-p", "2222", "h", LINE]
+    assert template_argv("rsh {host}", host, "x y") == ["rsh", "h", LINE]
+
+
+OR_PYTHON3 = 'test -x "$p" || p=python3; '
+#: What a host and the options say of the ranks' Python, and how its agent is started.
+PYTHONS = [
+    ({}, {}, f'p="python3"; {OR_PYTHON3}'),
+    ({}, {"python": "~/v/python", "python_given": True}, 'p="$HOME/v/python"; '),
+    ({"python": "/h/python"}, {}, 'p="/h/python"; '),
+    (
+        {"devices": "0,3"},
+        {"via": "ssh {host}"},
+        f'p="python3"; {OR_PYTHON3}: "${{CUDA_VISIBLE_DEVICES=0,3}}"; export CUDA_VISIBLE_DEVICES; ',
+    ),
+]
+
+
+@pytest.mark.parametrize(("host", "job", "begins"), PYTHONS)
+def test_the_python_of_a_host(host: dict[str, Any], job: dict[str, Any], begins: str) -> None:
+    line = remote_argv(HOST.replaced(**host), JOB.replaced(**job), frozenset())[-1]
+    assert line.startswith(f'exec sh -c \'{begins}exec "$p" -I -S -c "')
+
+
+def test_what_cannot_be_quoted_for_every_shell() -> None:
+    for wrong in ({"python": "/a b$/python"}, {"devices": "a`b"}):
+        with pytest.raises(LaunchError, match="is not allowed in"):
+            remote_argv(HOST.replaced(**wrong), JOB, frozenset())
+
+
+def test_a_variable_of_the_users_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[dict[str, str]] = []
+    monkeypatch.setattr(os, "posix_spawnp", lambda *args, **how: started.append(args[2]) or 7)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    pipes = start(["x"], extra={"CUDA_VISIBLE_DEVICES": "0", "OTHER_DEVICES": "1"})
+    for fd in (pipes.to_agent, pipes.from_agent, pipes.errors):
+        os.close(fd)
+    assert started[0]["CUDA_VISIBLE_DEVICES"] + started[0]["OTHER_DEVICES"] == "31"
 
 
 def test_how_long_a_client_may_take() -> None:
@@ -73,14 +125,14 @@ def test_how_long_a_client_may_take() -> None:
     }
     for (via, start_timeout), patience in seconds.items():
         transport = Transport(JOB.replaced(via=via, start_timeout=start_timeout), ())
-        assert transport.greeting_s(Host(name="h", slots=1)) == patience
+        assert transport.greeting_s(HOST) == patience
         assert transport.greeting_s(Host(name=LOCAL, slots=1)) == 60
 
 
 def test_all_workers_of_a_slice_are_no_host() -> None:
     template = "gcloud compute tpus tpu-vm ssh {host} --worker=all --command={command}"
     with pytest.raises(LaunchError, match="--hosts 0,1,2,3 and --worker="):
-        template_argv(template, Host(name="h", slots=1), "x")
+        template_argv(template, HOST, "x")
 
 
 BAD_TEMPLATES = (
@@ -92,7 +144,7 @@ BAD_TEMPLATES = (
 @pytest.mark.parametrize("template", BAD_TEMPLATES)
 def test_bad_template(template: str) -> None:
     with pytest.raises(LaunchError, match="--via"):
-        template_argv(template, Host(name="h", slots=1), "x")
+        template_argv(template, HOST, "x")
 
 
 def test_the_loader_needs_no_quoting() -> None:

@@ -2,10 +2,12 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from mcjax_launch.features.check import survey
 from mcjax_launch.features.check.judgement import (
     Finding,
     Found,
@@ -25,9 +27,11 @@ from mcjax_launch.features.check.messages import (
     NetworkInterface,
     PythonFacts,
     Surveyed,
+    Time,
 )
 from mcjax_launch.features.check.run import devices_of, job_of_check, judge_sum, told_by
 from mcjax_launch.job.devices import GpuShares
+from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.launcher.peers import Gap
 from mcjax_launch.kernel.wire.messages import HostFacts, Tpu
@@ -311,6 +315,11 @@ def test_sums_that_are_not_right(ranks: list[dict[str, Any]], why_not: str, line
 def test_a_check_leaves_the_memory_of_gpus_to_others() -> None:
     name = "XLA_PYTHON_CLIENT_PREALLOCATE"
     job = Job(program=(), python="python", chdir="/")
+    own = job_of_check(job.replaced(timeout=7.0, start_timeout=5.0))
+    assert (own.timeout, own.start_timeout) == (7.0, 5.0)
+    limited = job_of_check(job)
+    assert (limited.timeout, limited.start_timeout) == (120.0, 60.0)
+    assert job_of_check(job.replaced(hook=False)).start_timeout is None
     assert dict(job_of_check(job).env) == {name: "false"}
     assert dict(job_of_check(job.replaced(env=((name, "true"),))).env) == {name: "true"}
 
@@ -346,3 +355,31 @@ def test_every_topic_is_documented() -> None:
     topics = {topic for path in sources for topic in re.findall(named, path.read_text())}
     documented = set(re.findall("`([a-z ]+)`", (root / "docs/hosts.md").read_text()))
     assert len(topics) > 15 and {*topics, *Finding._fields} - documented == set()
+
+
+@pytest.mark.parametrize(
+    ("answers", "ahead_s"),
+    [
+        ([(0.2, 50.0), (0.02, 3.01), (0.4, 9.0)], 3.0),  # the quickest answer counts
+        ([(0.2, -7.9)], -7.8),
+        ([(0.2, 0.09)], 0.0),  # as far as can be known
+    ],
+)
+def test_how_far_a_clock_is_ahead(
+    monkeypatch: pytest.MonkeyPatch, answers: list[tuple[float, float]], ahead_s: float
+) -> None:
+    """Each answer: how long it took, and how far the clock was ahead in the middle of that."""
+    there = Host(name="a", slots=1)
+    loop = SimpleNamespace(watch=lambda fd, events, called: None)
+    front: Any = SimpleNamespace(loop=loop, signals=SimpleNamespace(fd=0))
+    transport: Any = SimpleNamespace(features=())
+    job = Job(program=("x",), python="/p", chdir="/")
+    asking = survey.HostSurvey(job, [there], transport, front)
+    for took_s, shown_s in answers:
+        asking._unanswered[there] = 1000.0
+        now_s = 1000.0 + took_s
+        monkeypatch.setattr(survey, "time", SimpleNamespace(time=lambda now_s=now_s: now_s))
+        link: Any = SimpleNamespace(host=there, be_patient=lambda seconds: None)
+        asking._received(link, Time(1000.0 + took_s / 2 + shown_s))
+    asking._surveyed[there] = host("a").surveyed
+    assert asking._found(there, "").ahead_s == pytest.approx(ahead_s, abs=1e-6)
