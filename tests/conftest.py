@@ -9,9 +9,9 @@ import signal
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +68,7 @@ def _first_rows(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Write why tests were skipped for scripts/test, and how many passed for scripts/matrix."""
+    """Write why tests were skipped for scripts/test, and which passed for scripts/matrix."""
     if hasattr(terminalreporter.config, "workerinput"):  # xdist's controller has all of them
         return
     if path := os.environ.get("SKIPPED_TESTS"):
@@ -76,13 +76,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         with open(path, "a", encoding="utf-8") as file:
             file.writelines(f"{reason.removeprefix('Skipped: ')}\n" for reason in reasons)
     if path := os.environ.get("TEST_COUNTS"):
-        passed = Counter(
-            kind_of(Path(*Path(report.nodeid.partition("::")[0]).parts[1:]))
-            for report in terminalreporter.getreports("passed")
-        )
-        counts = {"python": platform.python_version(), "jax": version("jax"), "passed": passed}
+        run = {"python": platform.python_version(), "jax": version("jax")}
         with open(path, "a", encoding="utf-8") as file:
-            print(json.dumps(counts), file=file)
+            print(json.dumps({**run, "tests": outcomes(terminalreporter)}), file=file)
+
+
+def outcomes(reporter: pytest.TerminalReporter) -> dict[str, dict[str, bool]]:
+    """By kind: the names of the tests that there were, and whether each has passed to its end."""
+    all_reports = chain.from_iterable(reporter.stats.values())
+    reports = [report for report in all_reports if isinstance(report, pytest.TestReport)]
+    bad = {report.nodeid for report in reports if not report.passed}
+    found: dict[str, dict[str, bool]] = {}
+    for name in {report.nodeid for report in reports}:
+        kind = kind_of(Path(*Path(name.partition("::")[0]).parts[1:]))
+        found.setdefault(str(kind), {})[name] = name not in bad
+    return found
 
 
 @pytest.fixture(scope="module")

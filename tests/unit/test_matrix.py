@@ -1,6 +1,14 @@
 """What was tested, as docs/security.md has it, is what .ci/run tests."""
 
+import json
 import re
+from datetime import date
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from conftest import outcomes
 
 from scripts import ROOT, script
 
@@ -25,15 +33,59 @@ def test_the_pairs_that_are_listed_are_those_that_are_run() -> None:
     ]
 
 
-def test_runs_with_the_same_versions_are_one_row() -> None:
-    runs = [
-        {"python": "3.13.0", "jax": "0.12.0", "passed": {"unit": 10, "process": 5}},
-        {"python": "3.11.7", "jax": "0.6.0", "passed": {"unit": 9}},
-        {"python": "3.13.0", "jax": "0.12.0", "passed": {"process": 1, "lab": 2}},
-    ]
-    assert matrix.table(runs).splitlines() == [
+def ran(python: str, **tests: str) -> dict[str, Any]:
+    """A run of tests, whose names are letters: those in upper case have failed."""
+    outcomes = {kind: {name.lower(): name.islower() for name in tests[kind]} for kind in tests}
+    return {"python": python, "jax": "0.12.0", "tests": outcomes}
+
+
+RUNS = (
+    ran("3.13.0", unit="abc", process="deF"),
+    ran("3.11.7", unit="abG"),
+    ran("3.13.0", process="f", lab="H"),  # what has failed, once more
+    ran("3.13.0", process="d", lab="h"),
+)
+
+
+def test_a_test_counts_once_however_often_it_is_run() -> None:
+    assert matrix.table(matrix.merged(RUNS)).splitlines() == [
         "| Python | jax | tests/unit | tests/process | tests/jax | tests/lab |",
         "| --- | --- | --- | --- | --- | --- |",
-        "| 3.13.0 | 0.12.0 | 10 | 6 |  | 2 |",
-        "| 3.11.7 | 0.6.0 | 9 |  |  |  |",
+        "| 3.13.0 | 0.12.0 | 3 | 3 |  | 1 |",
+        "| 3.11.7 | 0.12.0 | 2 |  |  |  |",
     ]
+
+
+def test_a_test_whose_end_fails_has_not_passed() -> None:
+    def report(name: str, when: Any, outcome: Any) -> pytest.TestReport:
+        return pytest.TestReport(f"tests/unit/x.py::{name}", ("x.py", 1, ""), {}, outcome, "", when)
+
+    reports = {
+        "": [report("a", "setup", "passed"), report("b", "teardown", "passed")],
+        "passed": [report("a", "call", "passed"), report("b", "call", "passed")],
+        "error": [report("a", "teardown", "failed")],
+        "skipped": [report("c", "setup", "skipped")],
+    }
+    reporter: Any = SimpleNamespace(stats=reports)
+    expected = {
+        "tests/unit/x.py::a": False,
+        "tests/unit/x.py::b": True,
+        "tests/unit/x.py::c": False,
+    }
+    assert outcomes(reporter) == {"unit": expected}
+
+
+def test_a_page_that_claims_more_than_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, counts = tmp_path / "page.md", tmp_path / "counts"
+    page.write_text(
+        "<!-- scripts/matrix -->\n| 3.13.0 | 0.11 | 5 | 3 |  | 1 |\n<!-- /scripts/matrix -->"
+    )
+    counts.write_text("\n".join(map(json.dumps, RUNS)))
+    monkeypatch.setattr(matrix, "REQUIREMENTS", page)
+    assert matrix.write_table(counts) == 1
+    told = "claimed 5 passed tests of tests/unit, where there are 4: commit it as it is now\n"
+    assert capsys.readouterr().err == f"docs/security.md {told}"
+    assert f"Run on {date.today():%-d %B %Y}.\n\n| Python |" in page.read_text()
+    assert matrix.write_table(counts) == 0
