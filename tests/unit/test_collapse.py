@@ -84,6 +84,15 @@ def test_where_others_print_something_else_the_third_time_tells() -> None:
     assert feed(collapse, 1, "x", 7.1 + 2 * MOMENT_S) == ["[0-1] x"]
 
 
+def test_a_match_makes_up_for_lines_without_one() -> None:
+    collapse = Collapse(2)
+    for at, same in ((1.0, False), (3.0, False), (5.0, True), (7.0, False), (9.0, False)):
+        assert feed(collapse, 0, "m" if same else f"a{at}", at) == []
+        shown = feed(collapse, 1, "m" if same else f"b{at}", at)
+        assert shown == (["[0-1] m"] if same else [])
+        collapse.expire(at + MOMENT_S)
+
+
 def test_few_lines_that_did_not_wait_are_remembered() -> None:
     """A rank that prints alone may print for days."""
     collapse = Collapse(2)

@@ -16,7 +16,7 @@ from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import Exited, RankUsage, Usage
 from mcjax_launch.runs.rank_run import Membership, RankRun
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.watchdog.limits import Limits
+from mcjax_launch.watchdog.limits import Limits, usage_every_s
 
 FATAL = (
     "F1120 client.h:80] Terminating process because the JAX distributed service detected fatal "
@@ -457,6 +457,16 @@ def test_limits_count_from_the_start_of_the_ranks() -> None:
     assert limits.deadline == 1062.0
     stop = limits.expire(1062.0)
     assert stop is not None and stop.message == "--timeout: still running after 60 s"
+    assert (limits.expire(1063.0), limits.deadline) == (None, None)
+
+
+def test_how_often_agents_report_usage() -> None:
+    every_s = {0.1: 0.1, 8.0: 2.0, 3600.0: 15.0}
+    found = {limit: usage_every_s(job(stall_timeout=limit), watched=False) for limit in every_s}
+    assert found == every_s
+    assert usage_every_s(job(), watched=False) == 0.0
+    assert usage_every_s(job(stall_timeout=8.0), watched=True) == 1.0
+    assert usage_every_s(job(stall_timeout=2.0, record=True), watched=False) == 0.5
 
 
 @pytest.mark.parametrize(("heard_at", "hangs"), [(55.0, False), (20.0, True)])

@@ -52,6 +52,10 @@ UNREADABLE: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: path.write_text("a", "utf-16"),
         "is encoded in UTF-16; save it as UTF-8",
     ),
+    "UTF-16 of another order": (
+        lambda path: path.write_bytes("\ufeffa".encode("utf-16-be")),
+        "is encoded in UTF-16; save it as UTF-8",
+    ),
     "not there": (lambda path: None, "No such file or directory"),
     "a folder": (lambda path: path.mkdir(), "Is a directory"),
 }

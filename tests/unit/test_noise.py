@@ -333,6 +333,16 @@ def test_an_interrupt_at_one_place_is_shown_once() -> None:
     assert last_notes(noise) == [f"hid 10 lines {kind}"]
 
 
+def test_a_flood_on_stderr_is_not_searched_for_what_jax_says_of_cuda() -> None:
+    stub = b"I0000 00:00:1777215668.929972  450463 cudart_stub.cc:31] Could not find cuda drivers"
+    stub += b" on your machine, GPU will not be used.\n"
+    for more, hidden in ((10, True), (1 << 16, False)):
+        rest = b"x" * more + b"\n"
+        noise = NoiseFilter()
+        shown = passed(noise, ERR, stub + rest, 0.0) + bytes_of(noise.expire(HOLD_S))
+        assert shown == (rest if hidden else stub + rest)
+
+
 def test_few_lines_behind_a_traceback_are_remembered() -> None:
     """A rank may go on for days after an error that it has handled."""
     noise = NoiseFilter()

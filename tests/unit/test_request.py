@@ -173,6 +173,22 @@ def test_a_name_that_appears_later(monkeypatch: pytest.MonkeyPatch) -> None:
     assert said == ["waiting for the name h"]
 
 
+@pytest.mark.parametrize(
+    ("wait_s", "status", "words"), [(0.0, 2, "h: no$"), (0.01, 124, r"h: no; waited for 0\.01 s")]
+)
+def test_a_name_that_does_not_appear(
+    monkeypatch: pytest.MonkeyPatch, wait_s: float, status: int, words: str
+) -> None:
+    def lookup(*_: object, **__: object) -> Any:
+        raise socket.gaierror(-2, "no")
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    monkeypatch.setattr(this_machine, "_PAUSE_S", 0)
+    with pytest.raises(LaunchError, match=words) as raised:
+        this_machine.resolve_coordinator("h:1", wait_s, lambda text: None)
+    assert raised.value.status == status
+
+
 @pytest.mark.parametrize("text", ["", ":1", "h:port", "h:65536", "h:-1"])
 def test_not_an_address(text: str) -> None:
     with pytest.raises(LaunchError, match="write HOST or HOST:PORT"):

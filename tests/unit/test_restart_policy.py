@@ -90,6 +90,7 @@ def ended(status: int, *hook: Failed, stderr: str = "") -> AttemptEnd:
         (lambda: ended(-9), AttemptEnd("signal", ("b",))),
         (lambda: ended(-6, stderr=ABORTED), OTHER),
         (lambda: ended(3), OTHER),
+        (lambda: ended(3, Failed(3, False, exited=True, where="t.py:1")), OTHER),
         (
             lambda: ended(1, Failed(1, False, False, "ValueError", where="t.py:1")),
             AttemptEnd("other", crash=Crash("ValueError", "t.py:1", False, 2.0)),
@@ -103,6 +104,7 @@ def ended(status: int, *hook: Failed, stderr: str = "") -> AttemptEnd:
         "a signal",
         "JAX's signal",
         "an exit",
+        "an exit at a line",
         "an exception",
         "an exception, and JAX held up the exit",
     ],

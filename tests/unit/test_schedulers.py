@@ -93,6 +93,7 @@ def test_hosts_that_are_left_out() -> None:
     job = job.replaced(min_hosts=2)
     smaller, left = without(job, [a, b, c], {b})
     assert (smaller.num_processes, [h.name for h in left]) == (4, ["a", "c"])
+    assert without(job.replaced(num_processes=3), [a, b, c], {b})[0].num_processes == 3
     said = "--min-hosts: going on without host b: 4 ranks on 2 hosts"
     assert restarts.smaller(["b"], smaller, left) == said
     assert without(job, [a, b, c], {a, b}) == (job, [a, b, c])

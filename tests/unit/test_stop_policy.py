@@ -250,6 +250,13 @@ def test_history(name: str) -> None:
     replay(policy, begins + follows)
 
 
+def test_a_launcher_without_a_terminal_names_no_keys() -> None:
+    policy = StopPolicy(GRACES.__getitem__, has_keys=False)
+    policy.ranks_starting()
+    note = Note(INT_NOTE.text.partition("; Ctrl-")[0])
+    replay(policy, [(interrupt(INT, 1.0), [note, SetReason(BY_INT), USER_INT])])
+
+
 def test_an_error_is_kept_unless_there_was_a_reason_before() -> None:
     policy = StopPolicy(GRACES.__getitem__)
     policy.start_failed(ERROR)

@@ -97,6 +97,12 @@ HISTORIES: dict[str, list[tuple[str, tuple[Any, ...], list[HostEffect]]]] = {
         ("stop", (TERM, 30.0, 1.0), [SignalRanks(TERM)]),
         ("stop", (TERM, 0.0, 2.0), [Kill()]),
     ],
+    "a stop at once": [
+        ("stop", (INT, 0.0, 1.0), [Kill()]),
+        ("exited", (0, -9, 1.1), []),
+        ("exited", (1, -9, 1.1), []),
+        ("childless", (), DONE),
+    ],
     "a later stop can only hasten": [
         ("exited", (1, 3, 1.0), [SignalRanks(TERM)]),
         ("stop", (TERM, 30.0, 1.5), []),
@@ -222,6 +228,8 @@ def test_an_exiting_rank_is_not_blamed_on_our_signal() -> None:
         ranks.started(rank)
     assert ranks.failed(0, 0.0) == [SignalRanks(signal.SIGTERM, frozenset([0]))]
     assert ranks.sent == {0: [], 1: [], 2: [signal.SIGTERM]}
+    assert ranks.expire(2.0) == [Kill()]
+    assert ranks.sent == {0: [KILL], 1: [], 2: [signal.SIGTERM, KILL]}
 
 
 def test_others_get_a_moment_to_fail_alike() -> None:
