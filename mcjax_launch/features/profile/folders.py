@@ -71,6 +71,7 @@ def merge(folder: str, ranks: Sequence[int], here: bool) -> Iterator[str]:
     """
     times: list[dict[int, _Trace]] = []
     why: dict[str, list[int]] = {}
+    cut_short: dict[str, list[int]] = {}
     elsewhere = "" if here else "on other hosts it is in their own folder of that name"
     for rank in ranks:
         try:
@@ -80,7 +81,7 @@ def merge(folder: str, ranks: Sequence[int], here: bool) -> Iterator[str]:
             why.setdefault(elsewhere, []).append(rank)
             continue
         if isinstance(said[-1], str):
-            why.setdefault(said.pop(), []).append(rank)
+            (cut_short if said[1:] else why).setdefault(said.pop(), []).append(rank)
         times += [{} for _ in said[len(times) :]]
         for traces, (at, path, seconds) in zip(times, said, strict=False):
             traces[rank] = _Trace(at, os.path.join(folder, str(rank), path), seconds)
@@ -95,6 +96,8 @@ def merge(folder: str, ranks: Sequence[int], here: bool) -> Iterator[str]:
         yield f"profile of {these_ranks(traces)}: {path} (open it at ui.perfetto.dev)"
         if line := in_collectives(shares):
             yield line
+    for reason, parts in cut_short.items():
+        yield f"the profile of {these_ranks(parts)} is not whole: {reason}"
     for reason, missing in why.items():
         yield f"no profile of {these_ranks(missing)} in {folder}{reason and f'; {reason}'}"
 

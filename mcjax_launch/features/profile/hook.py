@@ -1,6 +1,7 @@
 """--profile: JAX's profiler, on for the same few seconds in every rank.
 
-Nothing is printed: `folders.merge` tells at the end what there is, once for all ranks.
+Nothing is printed: `folders.merge` tells at the end what there is, once for all ranks. JAX records
+one trace at a time, so ours ends where the program begins its own.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 
 from ...kernel.hook.part import RankPart
@@ -19,7 +21,10 @@ from ...kernel.wire.signals import PROFILE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
+
+_OWN_TRACE = "the program began a trace of its own; see --profile-after"
 
 
 class Profiling(RankPart):
@@ -43,7 +48,9 @@ class _Profile:
         self._after_s = after_s
         self._length_s = length_s
         self._folder = folder
-        self._program_is_over = threading.Event()
+        self._program_is_over = False
+        # Ends the trace under way; each has its own.
+        self._end = threading.Event()
         # A trace is wanted now, or none any more. A queue that a signal's handler may use.
         self._asked: SimpleQueue[bool] = SimpleQueue()
         self._traces: list[tuple[float, str, float]] = []
@@ -53,7 +60,8 @@ class _Profile:
     def finish(self) -> None:
         """The program is over: write what there is."""
         if os.getpid() == self._pid:
-            self._program_is_over.set()
+            self._program_is_over = True
+            self._end.set()
             self._asked.put(False)
             self.thread.join()
 
@@ -82,27 +90,32 @@ class _Profile:
             within = f"the program was over within {self._after_s:g} s; see --profile-after"
             self._note(why=within)
         while wanted:
-            why = ""
             try:
-                self._trace()
-            except Exception as error:  # the program may have started the profiler itself
-                why = repr(error)
+                why = self._trace()
+            except Exception as error:
+                why = _OWN_TRACE if "already been started" in str(error) else repr(error)
             while not self._asked.empty() and wanted:  # they came during that trace
                 wanted = self._asked.get()
             self._note(why)  # who sees that may ask for another
             wanted = wanted and self._asked.get()
 
-    def _trace(self) -> None:
+    def _trace(self) -> str:
+        """Record and write one trace; return why it is not whole, "" if it is."""
         import jax
 
         os.makedirs(self._folder, exist_ok=True)
         jax.devices()  # or the profiler would first wait for them
-        began = time.time()
-        jax.profiler.start_trace(self._folder, **_without_python(jax))
-        self._program_is_over.wait(self._length_s)
-        seconds = time.time() - began
-        jax.profiler.stop_trace()
+        self._end = threading.Event()
+        if self._program_is_over:
+            self._end.set()
+        with _giving_way(self._end):
+            began = time.time()
+            jax.profiler.start_trace(self._folder, **_without_python(jax))
+            gives_way = self._end.wait(self._length_s) and not self._program_is_over
+            seconds = time.time() - began
+            jax.profiler.stop_trace()
         self._traces.append((began, _newest_trace(self._folder), seconds))
+        return _OWN_TRACE if gives_way else ""
 
     def _note(self, why: str) -> None:
         """Write down what there is, and why there is not more."""
@@ -110,6 +123,49 @@ class _Profile:
             os.makedirs(self._folder, exist_ok=True)
             with open(os.path.join(self._folder, "began.json"), "w") as file:
                 json.dump([*self._traces, *([why] if why else [])], file)
+
+
+@contextmanager
+def _giving_way(end: threading.Event) -> Iterator[None]:
+    """Set `end` when another thread begins a trace, or ends one, and hold that thread until then.
+
+    All functions of JAX's profiler take one lock first, however the program got hold of them.
+    """
+    state: Any = getattr(sys.modules.get("jax._src.profiler"), "_profile_state", None)
+    lock = getattr(state, "lock", None)
+    if lock is None:  # another JAX than we know
+        yield
+        return
+    state.lock = stand_in = _Lock(lock, end)
+    try:
+        yield
+    finally:
+        state.lock = lock
+        stand_in.over.set()
+
+
+class _Lock:
+    """Stands in for the lock of JAX's profiler while the thread that makes it records a trace.
+
+    Attributes:
+        over: set once that trace is written.
+
+    """
+
+    def __init__(self, lock: Any, end: threading.Event) -> None:
+        self.over = threading.Event()
+        self._lock = lock
+        self._end = end
+        self._pid, self._thread = os.getpid(), threading.get_ident()
+
+    def __enter__(self) -> None:
+        if self._thread != threading.get_ident() and self._pid == os.getpid():
+            self._end.set()
+            self.over.wait()
+        self._lock.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.__exit__(*error)
 
 
 def _without_python(jax: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import json
 import signal
 from pathlib import Path
 
+import pytest
 from jobs import Jobs, eventually
 
 # Works for a second after both ranks are being traced.
@@ -93,3 +94,47 @@ def test_a_program_that_is_over_before(jobs: Jobs, tmp_path: Path) -> None:
     assert ended.status == 0, ended.stderr
     why = "the program was over within 3600 s; see --profile-after"
     assert ended.report.endswith(f"no profile of rank 0 in {tmp_path}/traces; {why}")
+
+
+OWN_TRACE = """
+import signal, sys, time
+from pathlib import Path
+import jax
+from jax.profiler import start_trace, stop_trace
+jax.distributed.initialize()
+traces, rank = Path(sys.argv[1]), jax.process_index()
+own, began = traces / f"own{rank}", traces / str(rank) / "began.json"
+if rank == 0:
+    start_trace(own)
+signal.raise_signal(signal.SIGPROF)
+if rank == 0:
+    while not began.exists():
+        time.sleep(0.01)
+    stop_trace()
+else:
+    state = vars(jax._src.profiler._profile_state)
+    while not (state.get("session") or state.get("profile_session")):
+        time.sleep(0.01)
+    if rank == 1:
+        start_trace(own)
+        stop_trace()
+    else:
+        with jax.profiler.trace(own):
+            pass
+"""
+
+
+@pytest.mark.every_jax
+def test_a_program_that_traces_itself_comes_first(jobs: Jobs, tmp_path: Path) -> None:
+    """Rank 0 traces already when a trace is due; the others begin their own during that one."""
+    (tmp_path / "program.py").write_text(OWN_TRACE)
+    traces = tmp_path / "traces"
+    options = ["-n", 3, "-d", 1, "--profile", traces, "--profile-after", "1h"]
+    ended = jobs.run(*options, "program.py", traces, cwd=tmp_path, limit=120)
+    assert ended.status == 0, ended.stderr
+    for rank in range(3):
+        assert list(traces.glob(f"own{rank}/plugins/profile/*/*.trace.json.gz"))
+    why = "the program began a trace of its own; see --profile-after"
+    assert f"profile of ranks 1-2: {traces}/trace.json.gz (" in ended.report
+    assert f"the profile of ranks 1-2 is not whole: {why}" in ended.report
+    assert f"no profile of rank 0 in {traces}; {why}" in ended.report
