@@ -171,8 +171,9 @@ _MOST_THREADS = 2
 _DEBUGGERS = ("debugpy", "IPython", "ipdb")
 # JAX's functions that make a program, before its hook sees that it is compiled.
 _COMPILING = re.compile(r"trace_to_jaxpr|lower_jaxpr|lower_\w{0,40}computation|pjit_jaxpr|compile")
-# What the hook calls the wait at a barrier (kernel/hook/initialize.py).
+# What the hook calls the wait at a barrier, or for a key (kernel/hook/initialize.py).
 _BARRIER = re.compile(r"wait_at_barrier\((.*)\)")
+_KEY = re.compile(r"(blocking_key_value_get\w*)\(.*\)")
 #: That it is there, in words.
 BARRIER = "at the barrier "
 # What waits for other processes in JAX without a program.
@@ -198,8 +199,13 @@ class Sighting:
     Attributes:
         place: how far it has got.
         frames: the main thread's calls, innermost first.
+        main: the sighting of the main thread, if these are the calls of another one.
+        used_ns: the processor time that this other one has used, if that is known.
 
     """
+
+    main: Sighting | None = None
+    used_ns = ""
 
     def __init__(self, run: RankRun, stack: Stack | None = None) -> None:
         self.run = run
@@ -207,7 +213,10 @@ class Sighting:
         self.place = run.place
         found = threads(stack.text) if stack is not None else []
         self.frames: tuple[Frame, ...] = found[0] if found else ()
-        self.threads = threads(stack.others) if stack is not None else []
+        others = stack.others if stack is not None else ""
+        self.threads = threads(others)
+        used = [line for line in others.splitlines() if line.startswith(source_lines.USED)]
+        self._used_ns = used if len(used) == len(self.threads) else [""] * len(self.threads)
 
     @cached_property
     def _users(self) -> int | None:
@@ -292,14 +301,26 @@ class Sighting:
 
     @cached_property
     def in_thread(self) -> Sighting | None:
-        """The same rank by its thread that is in JAX, if its main thread waits for a thread."""
-        inside = (one for one in self.threads if one[0].library in _JAX)
-        thread = next(inside, None) if self.waits_for_a_thread else None
-        if thread is None:
+        """The same rank by its thread that is in JAX, if its main thread waits for a thread.
+
+        Of several by one that waits for other ranks for certain.
+        """
+        if not self.waits_for_a_thread:
             return None
-        seen = Sighting(self.run)
-        seen.stack, seen.frames = self.stack, thread
-        return seen
+        found = []
+        for thread, used_ns in zip(self.threads, self._used_ns, strict=True):
+            if thread[0].library in _JAX:
+                seen = Sighting(self.run)
+                seen.stack, seen.frames, seen.main = self.stack, thread, self
+                seen.used_ns = used_ns
+                found.append(seen)
+        return min(found, key=lambda seen: not seen.awaits_ranks, default=None)
+
+    @property
+    def awaits_ranks(self) -> bool:
+        """Whether it waits at a barrier or for a key, which takes other ranks and no time."""
+        called = self.frames[0].name if self.frames else ""
+        return (_BARRIER.fullmatch(called) or _KEY.fullmatch(called)) is not None
 
     @property
     def is_over(self) -> bool:
@@ -356,11 +377,19 @@ class Sighting:
 
     @property
     def blocked_at(self) -> str:
-        """Where it waits in JAX."""
-        barrier = _BARRIER.fullmatch(self.frames[0].name)
-        if barrier is None:
+        """Where it waits in JAX; in a library's thread, also where its main thread does."""
+        if self.main is None or self._users is not None:
+            return self._inside_jax
+        return f"{self._inside_jax} in a thread (main thread {self.main.position})"
+
+    @property
+    def _inside_jax(self) -> str:
+        called = self.frames[0].name
+        barrier = _BARRIER.fullmatch(called)
+        if barrier is None and _KEY.fullmatch(called) is None:
             return self._called_at
-        return f"{BARRIER}{barrier[1]}" + (f" {self._called_at}" if self._users else "")
+        place = f"{BARRIER}{barrier[1]}" if barrier is not None else f"in {called}"
+        return place + (f" {self._called_at}" if self._users else "")
 
     @property
     def _called_at(self) -> str:
@@ -376,7 +405,12 @@ class Sighting:
 
     @property
     def standing(self) -> str:
-        """Where it is if it does not wait, in the user's own function; "" if that is not known."""
+        """Where it is if it does not wait, with its other threads; "" if that is not known."""
+        return self.position + (self._other_threads if self.waits_for_a_thread else "")
+
+    @property
+    def position(self) -> str:
+        """Where it is, in the user's own function; "" if that is not known."""
         if not self.frames:
             return ""
         at = self._users or 0
@@ -386,7 +420,7 @@ class Sighting:
         place = in_function(name, line)
         if self.may_serve and frame.library == source_lines.USER:
             place = f"in {self.may_serve}, {place}"
-        return place + (self._other_threads if self.waits_for_a_thread else "")
+        return place
 
     @property
     def _other_threads(self) -> str:
@@ -411,7 +445,8 @@ def in_function(name: str, line: str) -> str:
 
 
 def _is_telling(call: str) -> bool:
-    return call not in _INNER_CALLS and call[:1] != "_" and not call.startswith("wait_at_barrier")
+    waits = call.startswith(("wait_at_barrier", "blocking_key_value_get"))
+    return call not in _INNER_CALLS and call[:1] != "_" and not waits
 
 
 def _users_own(frames: Iterable[Frame]) -> int | None:

@@ -75,6 +75,9 @@ class BlockedOn(Value):
         absent: the ranks that have not come, and where these are, in words.
         late: the same ranks; none where all of them wait for one another.
         compiling: further ranks, which wait in compilations.
+        threads: what the threads have used that wait where main threads wait for them; each may
+            only pass there, unless it is seen there again and has used nothing meanwhile.
+        with_orbax: Orbax's code waits.
 
     """
 
@@ -83,6 +86,8 @@ class BlockedOn(Value):
     absent: str
     late: tuple[int, ...]
     compiling: tuple[IdleCompilation, ...] = ()
+    threads: tuple[str, ...] = ()
+    with_orbax: bool = False
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -126,6 +131,7 @@ class Stalled(Value):
     places: tuple[tuple[str, tuple[int, ...]], ...]
     since: float
     late: tuple[int, ...] = ()
+    with_orbax: bool = False
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -156,17 +162,31 @@ class _WhoWaits:
         self.ranks |= sightings(state, stacks)
         self.computing = computing
         self.still = still
+        self.compiling: dict[int, float] = {}
+        self.blocked: dict[int, float] = {}
+        self.unsure: Collection[int] = ()
         self.spins = any(seen.run.compilations.on_accelerator for seen in self.ranks.values())
         self.has_lost = any(run.lost for run in state.ranks.values())
-        if self.has_lost and not self.spins:  # otherwise a thread's steps may well go on
+        # The thread for which a main thread waits may be what waits for other ranks.
+        self.ranks = {
+            rank: seen.in_thread if seen.in_thread and seen.in_thread.awaits_ranks else seen
+            for rank, seen in self.ranks.items()
+        }
+        self._find_blocked(polling)
+        if (self.has_lost or not self.blocked) and not self.spins:
             self.ranks = {rank: seen.in_thread or seen for rank, seen in self.ranks.items()}
-        idle = state.idle_compilations
+            self._find_blocked(polling)
+
+    def _find_blocked(self, polling: Collection[int]) -> None:
+        """Find the ranks that JAX blocks, and since when."""
+        idle = self.state.idle_compilations
         inside = [rank for rank, seen in self.ranks.items() if seen.place.stage is Stage.INSIDE]
         self.compiling = {rank: idle[rank] for rank in inside if rank in idle}
         self.blocked = {
             rank: since
-            for rank, since in still.items()
-            if rank not in computing and self._is_blocked(self.ranks[rank], polls=rank in polling)
+            for rank, since in self.still.items()
+            if rank not in self.computing
+            and self._is_blocked(self.ranks[rank], polls=rank in polling)
         } | self.compiling
         self.unsure = self._unsure()
         self.blocked = {rank: at for rank, at in self.blocked.items() if rank not in self.unsure}
@@ -209,7 +229,16 @@ class _WhoWaits:
             words = self._nobody_absent(waiting)
         if not (words or compiling):
             return None
-        return BlockedOn(waiting, min(since_of.values()), words, tuple(absent), compiling)
+        seen = [self.ranks[rank] for rank in since_of]
+        return BlockedOn(
+            waiting,
+            min(since_of.values()),
+            words,
+            tuple(absent),
+            compiling,
+            threads=tuple(one.used_ns for one in seen if one.main is not None),
+            with_orbax=any(frame.library == "orbax" for one in seen for frame in one.frames),
+        )
 
     def _stalled(self) -> Stalled | None:
         """Nobody waits in JAX; that is worth a word where all stand still and a thread has died."""

@@ -45,6 +45,10 @@ _CPU_COLLECTIVES = (
     "-x XLA_FLAGS=--xla_cpu_collective_timeout_seconds=20 makes it an error, unless the program "
     "sets XLA_FLAGS itself; a rank that was started again cannot take part in one"
 )
+_ONE_FOLDER = (
+    "hint: to save, Orbax's processes wait for one another, and for what one of them creates: all "
+    "have to be given the same folder, on a file system that all hosts share"
+)
 _SHORTEST_S = 0.5
 
 
@@ -104,10 +108,14 @@ class HangWatch:
         self._next_stacks_at = -math.inf
         self._asked_at: float | None = None  # what ranks use
         self._awaits_stacks = False
-        self._is_over = self._hinted = False
+        self._is_over = False
+        self._hints: set[str] = set()  # that have been given
         self._marks: dict[int, _Mark] = {}
         # By the places where ranks wait: how long they have to wait there to be told of again.
         self._told: dict[tuple[str, ...], float] = {}
+        # The places at the last look, what threads had used that were there, and since when.
+        self._threads_at: tuple[tuple[str, ...], ...] = ()
+        self._threads_since = 0.0
 
     @property
     def deadline(self) -> float | None:
@@ -203,7 +211,7 @@ class HangWatch:
 
     def stacks_came(self, stacks: Iterable["Stack"], now: float) -> list[str]:
         """The hosts have answered where their ranks are: lines for the user, if there is news."""
-        from mcjax_launch.diagnosis.waits import wait_of
+        from mcjax_launch.diagnosis.waits import BlockedOn, wait_of
 
         self._awaits_stacks = False
         self._looked_at = self._stacks_at = now
@@ -216,16 +224,24 @@ class HangWatch:
             self._next_at = min(self._next_at, self._compiles_too_long_at(now))
             self._next_stacks_at = self._next_at
             return []
+        if isinstance(wait, BlockedOn) and wait.threads:
+            wait = wait.replaced(since=max(wait.since, self._seen_since(wait, now)))
         waited, least = now - wait.since, self._told.get(wait.key, AFTER_S)
         lines = self._lines(wait, now) if waited >= least else []
-        if lines and not self._hinted and self._state.has_lost and self._waits_for_ever():
-            self._hinted = True
-            lines.append(_CPU_COLLECTIVES)
+        if lines and self._state.has_lost and self._waits_for_ever():
+            lines += self._once(_CPU_COLLECTIVES)
         while least <= waited:
             least *= 2
         self._told[wait.key] = least
         self._next_at = self._next_stacks_at = wait.since + least
         return lines
+
+    def _seen_since(self, wait: "BlockedOn", now: float) -> float:
+        """Return since when the threads of a wait have been where they are, as looks show."""
+        threads_at = wait.key, wait.threads
+        if threads_at != self._threads_at:
+            self._threads_at, self._threads_since = threads_at, now
+        return self._threads_since
 
     def _waits_for_ever(self) -> bool:
         from mcjax_launch.diagnosis.hints import waits_for_ever
@@ -235,7 +251,16 @@ class HangWatch:
     def _lines(self, wait: "BlockedOn | Stalled", now: float) -> list[str]:
         from mcjax_launch.diagnosis.hints import lost_errors
 
-        return [wait.line(now), *lost_errors(self._state, now, wait.late), self._advice()]
+        lines = [wait.line(now), *lost_errors(self._state, now, wait.late)]
+        if wait.with_orbax:
+            lines += self._once(_ONE_FOLDER)
+        return [*lines, self._advice()]
+
+    def _once(self, hint: str) -> list[str]:
+        """Return a hint that has not been given yet."""
+        is_new = hint not in self._hints
+        self._hints.add(hint)
+        return [hint] if is_new else []
 
     def _compiles_too_long_at(self, now: float) -> float:
         """When a compilation that uses no processor by now will have done so for too long."""

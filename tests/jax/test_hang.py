@@ -19,6 +19,7 @@ def at(code: str) -> str:
     return f"hanging.py:{next(n for n, line in enumerate(SOURCE, 1) if code in line)}"
 
 
+SAVE, BARRIER = at('("save"'), at('("joined"')
 SLEEP, STEP, SYNC = at("time.sleep("), at("= step(x)"), at('("begun")')
 COLLECTIVE, MORE = at('("collective")'), at('("one more")')
 LEFT = "rank 1, which has finished, and waits in JAX's exit barrier"
@@ -29,6 +30,10 @@ SERVED, SERVING = at('("served")'), at("server.serve_forever()")
 FETCHED, JOIN = at('("fetched")'), at("loader.join()")
 FETCHES = LATE.replace(
     f"load_batch at {SLEEP}", f"fetch at {JOIN}; another thread of it in load_batch at {SLEEP}"
+)
+JOINS = LATE.replace(
+    f"load_batch at {SLEEP}",
+    f"join at {at('waits.join')}; another thread of it in load_batch at {SLEEP}",
 )
 SERVES = LATE.replace(f"in load_batch at {SLEEP}", f"in a server's loop, in serve at {SERVING}")
 
@@ -50,7 +55,8 @@ def first_note(jobs: Jobs, way: str) -> str:
     ("initialize", f"in initialize() at {at('initialize()')}", f"rank 1, which has not called it and is in load_batch at {SLEEP}"),
     ("train", f"in jit(step) at {STEP}", f"rank 1, which is in load_batch at {SLEEP} (last compiled jit(step) at {STEP})"),
     ("collective", f"in sync_global_devices() at {COLLECTIVE}", LATE),
-    ("barrier", f"at the barrier 'save' at {at('wait_at_barrier')}", LATE),
+    ("barrier", f"at the barrier 'save' at {SAVE}", LATE),
+    ("joined", f"at the barrier 'joined' at {BARRIER}", JOINS),
     ("ended", f"in sync_global_devices() at {MORE}", LEFT),
     ("uneven", "in JAX's exit barrier", LATE),
     ("served", f"in sync_global_devices() at {SERVED}", SERVES),
@@ -96,7 +102,7 @@ def test_ranks_that_wait_for_one_another(jobs: Jobs) -> None:
 
 
 @pytest.mark.timeout(660)  # a busy machine takes long to compile
-@pytest.mark.parametrize("way", ["loading", "busy", "compiling", "serving"])
+@pytest.mark.parametrize("way", ["loading", "busy", "compiling", "serving", "stepping"])
 def test_no_false_alarm(jobs: Jobs, way: str) -> None:
     ended = jobs.run("-n", 2, "-d", 1, "hanging.py", way, 5, cwd=PROGRAMS, env=SOON, limit=600)
     assert ended.status == 0, ended.stderr

@@ -88,8 +88,34 @@ def fetch() -> None:
     loader.join()
 
 
+def join() -> None:
+    """Wait for a thread that waits for the other ranks, but for one rank's."""
+    client = jax._src.distributed.global_state.client
+    barrier = threading.Thread(target=lambda: client.wait_at_barrier("joined", 10**6))
+    waits = threading.Thread(target=load_batch) if late else barrier
+    waits.start()
+    waits.join()
+
+
+def step_in_thread() -> None:
+    """Take steps for a while, for each of which one rank makes the others wait."""
+
+    def steps() -> None:
+        for _ in range(int(seconds)):
+            time.sleep(late)
+            multihost_utils.sync_global_devices("step")
+
+    thread = threading.Thread(target=steps)
+    thread.start()
+    thread.join()
+
+
 if way == "train":
     train()
+if way == "stepping":
+    step_in_thread()
+if way == "joined":
+    join()
 if way == "collective":
     if late:
         load_batch()

@@ -32,6 +32,7 @@ class Watched:
         self.used = {0: 0.0, 1: 0.0}
         self.stacks = {0: BLOCKED, 1: LOADING}
         self.blocked = {0: "", 1: ""}
+        self.others = {0: "", 1: ""}
         self.asked: list[tuple[float, Ask]] = []
         self.lines: list[str] = []
         for rank in (0, 1) if joins else ():
@@ -61,7 +62,7 @@ class Watched:
             self.state.used(Usage(tuple(ranks)), self.now)
         else:
             stacks = [
-                Stack(rank, "h", 7, text, blocked=self.blocked[rank])
+                Stack(rank, "h", 7, text, blocked=self.blocked[rank], others=self.others[rank])
                 for rank, text in self.stacks.items()
             ]
             self.lines += self.watch.stacks_came(stacks, self.now)
@@ -111,6 +112,36 @@ def test_one_rank_waits_and_the_other_has_not_come() -> None:
         "rank 0 has waited 31 s at train.py:9 for rank 1, which is in load_batch at data.py:41"
     )
     assert advice.endswith(ADVICE)
+
+
+JOINING = (
+    f'{AT}  File "/usr/lib/python3.11/threading.py", line 6 in join\n'
+    '  File "/me/train.py", line 9 in f\n'
+)
+AT_BARRIER = (
+    f"Thread 0x7f:\n  File \"{SITE}/jaxlib/coordination_service\", line 3 in wait_at_barrier('0')\n"
+    f'  File "{SITE}/orbax/multihost.py", line 3 in _fn\n'
+)
+
+
+def test_a_joined_thread_has_to_stand_still_too() -> None:
+    """It may pass one barrier after the other, or the same in each step."""
+    watched = Watched()
+    watched.stacks[0], watched.others[0] = JOINING, AT_BARRIER + "Used by 0x7f 1\n"
+    watched.until(45)
+    watched.others[0] = AT_BARRIER.replace("'0'", "'1'") + "Used by 0x7f 1\n"
+    watched.until(80)
+    watched.others[0] = AT_BARRIER.replace("'0'", "'1'") + "Used by 0x7f 2\n"
+    watched.until(110)
+    assert [ask for _, ask in watched.asked].count(Ask.STACKS) == 3
+    assert watched.lines == []
+    watched.until(140)
+    wait, hint, advice = watched.lines
+    assert wait.startswith("rank 0 has waited 31 s at the barrier '1' in a thread (main thread ")
+    assert hint.startswith("hint: to save, Orbax's processes wait for one another")
+    assert advice.endswith(ADVICE)
+    watched.until(200)
+    assert len(watched.lines) == 5  # the hint is not repeated
 
 
 def test_a_thread_that_has_died_before() -> None:

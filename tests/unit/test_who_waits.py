@@ -115,7 +115,7 @@ NOT_IN_JAX = "all 4 ranks have stood still for 40 s, not in JAX: ranks 0-3 in f 
 
 @pytest.mark.parametrize("died", [True, False])
 def test_main_threads_that_all_wait_for_threads(*, died: bool) -> None:
-    """A thread may go on with its steps, unless one has died for which it may wait."""
+    """A thread that goes on with its steps is not known from one that waits by one look alone."""
     state = joined(4)
     if died:
         say(state, 2, DIED, 5.0)
@@ -123,10 +123,45 @@ def test_main_threads_that_all_wait_for_threads(*, died: bool) -> None:
     assert told(state, *stacks) == (NOT_IN_JAX if died else "")
     inside = [replace(one, others=STEPPING) if one.rank != 2 else one for one in stacks]
     waited = "ranks 0-1,3 have waited 40 s at load.py:7 for rank 2, which is in f at train.py:12"
-    assert told(state, *inside) == (waited if died else "")
+    assert told(state, *inside) == waited
+    wait = wait_of(state, inside, dict.fromkeys(range(4), 10.0))
+    assert wait is not None and wait.threads == ("",) * 3
     assert told(state, *stacks, moves=(1,)) == told(state, *stacks, busy=(3,)) == ""
     served = stack(2, "server", "data.py:41")
     assert told(state, *stacks[:2], served, stacks[3]) == ""
+
+
+def orbax(called: str) -> str:
+    """A thread of Orbax's that calls this of JAX's coordination service."""
+    calls = f"{SITE}/jaxlib/coordination_service", f"{SITE}/orbax/multihost.py"
+    names = f"{called}('save.0')", "_fn"
+    lines = (
+        f'  File "{file}", line 3 in {name}\n' for file, name in zip(calls, names, strict=True)
+    )
+    return "Thread 0x7f [save]:\n" + "".join(lines) + "Used by 0x7f 1234\n"
+
+
+@pytest.mark.parametrize(("called", "where"), [
+    ("wait_at_barrier", "at the barrier 'save.0'"),
+    ("blocking_key_value_get", "in blocking_key_value_get('save.0')"),
+])  # fmt: skip
+@pytest.mark.parametrize("elsewhere", ["queue", "jax"])
+def test_a_main_thread_that_waits_for_one_at_a_barrier(
+    called: str, where: str, elsewhere: str
+) -> None:
+    """It waits for the others, where these wait for threads as where JAX blocks them."""
+    state = joined(2)
+    saves = replace(stack(0, "queue", blocked="futex_do_wait"), others=orbax(called))
+    wait = wait_of(state, [saves, stack(1, elsewhere, "train.py:30")], {0: 10.0, 1: 10.0})
+    assert wait is not None and wait.with_orbax and wait.threads == ("Used by 0x7f 1234",)
+    where += " in a thread (main thread in f at train.py:12)"
+    assert (
+        wait.line(50.0)
+        == {
+            "queue": f"rank 0 has waited 40 s {where} for rank 1, which is in f at train.py:30",
+            "jax": f"rank 0 {where} and rank 1 at train.py:30 have waited 40 s for one another",
+        }[elsewhere]
+    )
 
 
 def at_a_limit(*stacks: Stack, idle_since: float | None = 20.0) -> past_waits.PastWait | None:

@@ -134,19 +134,29 @@ class StackDump:
 
 
 def _of_others(hook: Asked) -> list[str]:
-    """The stacks of a process's other threads, as far as they run code of the user's.
+    """The stacks of a process's other threads, as far as they run code of the user's or are in JAX.
 
     Where the main thread's alone is shown to the user, they may tell what that waits for.
     """
     if not hook.all_stacks or hook.importing:
         return []
     begins = _begins(hook.stacks)
+    used = {line.split()[2]: line for line in hook.stacks if line.startswith(source_lines.USED)}
     others = (hook.stacks[at:end] for at, end in zip(begins, begins[1:]))
-    return [line for thread in others if _is_users(thread) for line in thread]
+    return [line for thread in others if _tells(thread) for line in (*thread, *_used(thread, used))]
 
 
-def _is_users(thread: list[str]) -> bool:
-    return any(file[:1] == "/" and source_lines.is_users(file) for file in map(_file_of, thread))
+def _used(thread: list[str], used: dict[str, str]) -> list[str]:
+    """The line on what a thread has used, if there is one."""
+    number = thread[0].split()[1]
+    return [used[number]] if number in used else []
+
+
+def _tells(thread: list[str]) -> bool:
+    """Whether a thread runs code of the user's, or waits in JAX, maybe for another rank."""
+    files = [_file_of(line) for line in thread if line.startswith(_FRAME)]
+    in_jax = bool(files) and source_lines.is_jax(files[0])
+    return in_jax or any(file[:1] == "/" and source_lines.is_users(file) for file in files)
 
 
 def _begins(dump: list[str]) -> list[int]:
