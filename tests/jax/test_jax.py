@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import sys
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -290,13 +291,25 @@ def test_ranks_that_only_wait_for_one_that_is_gone_need_no_grace(jobs: Jobs) -> 
     assert "1 failed after SIGTERM: exit status 3" in ended.report
 
 
-def test_no_warning_about_the_launchers_no_proxy(jobs: Jobs) -> None:
-    options = ["-n", 1, "-d", 1]
-    ended = jobs.run(*options, PROGRAMS / "coordinates.py", "nothing")
-    assert (ended.status, ended.stderr) == (0, "")
-    env = {"https_proxy": "http://127.0.0.1:9"}
-    ended = jobs.run(*options, PROGRAMS / "coordinates.py", "nothing", env=env)
-    assert "JAX detected proxy variable(s)" in ended.stderr
+PROXIED = """
+import os, sys
+os.environ.update(pair.split("=", 1) for pair in sys.argv[1:])
+import jax
+jax.distributed.initialize()
+checks = getattr(jax.config, "jax_check_proxy_envs", True)
+print("checks" if checks else "does not check", os.environ.get("no_proxy"))
+"""
+
+
+def test_no_warning_about_proxies_where_there_is_none(jobs: Jobs) -> None:
+    """Nor is JAX's own check of them turned off."""
+    run = partial(jobs.run, "-n", 1, "-d", 1, sys.executable, "-c", PROXIED)
+    ended = run()
+    assert (ended.status, ended.stdout, ended.stderr) == (0, "[0] checks None\n", "")
+    proxy = "https_proxy=http://127.0.0.1:9"
+    for ended in (run(proxy), run(env=dict([proxy.split("=", 1)]))):
+        assert (ended.status, ended.stdout) == (0, "[0] checks 127.0.0.1\n")
+        assert "JAX detected proxy variable(s)" in ended.stderr
 
 
 def test_a_local_job_listens_on_loopback_only(jobs: Jobs) -> None:

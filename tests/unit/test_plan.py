@@ -143,9 +143,13 @@ def test_an_outer_step_does_not_mislead_jax() -> None:
 
 
 def test_no_proxy() -> None:
-    assert rank_environ.no_proxy({"HOME": "x"}, "h") == {"no_proxy": "h"}
+    """Where there is a proxy: JAX warns of any variable of such a name."""
+    assert rank_environ.no_proxy({"HOME": "x", "NO_PROXY": "a"}, "h") == {}
     assert rank_environ.no_proxy({"http_proxy": "x"}, "h") == {"no_proxy": "h"}
-    assert rank_environ.no_proxy({"NO_PROXY": "a,b"}, "h") == {"NO_PROXY": "a,b,h"}
+    both = {"NO_PROXY": "a,b", "HTTPS_PROXY": "x"}
+    assert rank_environ.no_proxy(both, "h") == {"NO_PROXY": "a,b,h"}
+    assert rank_environ.no_proxy(both, "b") == {}
+    assert "no_proxy" not in variables(JOB, {})
     assert variables(JOB, {"https_proxy": "x"})["no_proxy"] == "h"
 
 
@@ -233,7 +237,6 @@ def test_what_ranks_share_is_said_once() -> None:
         "export MCJAX_RESTART=0",
         f"export PYTHONHASHSEED={0x0BADCAFE}",
         "export PYTHONUNBUFFERED=1",
-        "export no_proxy=127.0.0.1",
         "# rank 0 on localhost",
         "JAX_PROCESS_ID=0 MCJAX_LOCAL_PROCESS_ID=0 /py train.py --id=0",
         "# rank 1 on localhost",

@@ -7,6 +7,7 @@ import sys
 from functools import partial
 from types import FunctionType
 
+from ..wire import rank_environ
 from ..wire.address import EVERYWHERE, is_loopback, join_address
 from ..wire.hook_environ import ADDRESS, JOIN_TIMEOUT, SURVIVES, TRANSFER
 from ..wire.hook_messages import ImportedJax, Joined, Joining, Leaving, Left, Listening
@@ -186,7 +187,8 @@ class Initialization:
             )
         )
         _set_transfer_address(self._environ)
-        silence_proxy_warning(self._environ)
+        # The program, or a script around it, may have set a proxy.
+        os.environ.update(rank_environ.no_proxy(os.environ, coordinator.split(address)[0]))
         devices.leave_gpus_to_program(self._environ)
         _adjust_jaxlib(address, self._environ)
         name_barriers_in_stacks()
@@ -325,18 +327,6 @@ def _set_transfer_address(environ: Mapping[str, str]) -> None:
         raise RuntimeError(
             f"--cpu-transfers: not supported by jax {jax.__version__}; upgrade jax"
         ) from None
-
-
-def silence_proxy_warning(environ: Mapping[str, str]) -> None:
-    """Keep JAX, which warns of any proxy variable, from warning of the launcher's `no_proxy`."""
-    proxies = {name.lower() for name in environ if "_proxy" in name.lower()}
-    if proxies == {"no_proxy"}:
-        import jax
-
-        try:
-            jax.config.update("jax_check_proxy_envs", False)
-        except AttributeError:  # a jax that does not check
-            pass
 
 
 def _adjust_jaxlib(address: str, environ: Mapping[str, str]) -> None:

@@ -69,9 +69,20 @@ def with_hook(environ: Mapping[str, str], folder: str) -> dict[str, str]:
 
 
 def no_proxy(environ: Mapping[str, str], host: str) -> dict[str, str]:
-    """Keep gRPC from sending the coordinator's traffic to a proxy."""
-    named = [name for name in ("no_proxy", "NO_PROXY") if name in environ] or ["no_proxy"]
-    return {name: ",".join(filter(None, (environ.get(name), host))) for name in named}
+    """Return the variables that keep gRPC from sending the coordinator's traffic to a proxy.
+
+    Without a proxy there are none: JAX warns of any such variable.
+    """
+    names = {name for name in environ if name.lower().endswith("_proxy")}
+    exceptions = names & {"no_proxy", "NO_PROXY"}
+    if names == exceptions:
+        return {}
+    found = {name: environ.get(name, "").split(",") for name in exceptions or {"no_proxy"}}
+    return {
+        name: ",".join(filter(None, (*hosts, host)))
+        for name, hosts in found.items()
+        if host not in hosts
+    }
 
 
 def changes(
