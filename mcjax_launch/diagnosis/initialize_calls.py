@@ -6,7 +6,7 @@ from functools import partial
 from typing import NamedTuple
 
 from mcjax_launch.kernel.wire.address import is_loopback, split_text
-from mcjax_launch.kernel.wire.hook_messages import Backend, Joining
+from mcjax_launch.kernel.wire.hook_messages import GPU_PLATFORMS, Backend, Joining
 from mcjax_launch.ranks import grouped, have, these_ranks
 from mcjax_launch.runs.rank_run import RankRun, Stage
 from mcjax_launch.runs.state import RunState
@@ -15,7 +15,7 @@ from mcjax_launch.runs.state import RunState
 
 _MOST_HOSTS = 3
 _CPU = "cpu"
-_GPUS = ("gpu", "cuda", "rocm")
+_GPUS = ("gpu", *GPU_PLATFORMS)
 _SEES_NONE = "do they see any (nvidia-smi, CUDA_VISIBLE_DEVICES, the plugin of their jax)?"
 
 

@@ -119,6 +119,7 @@ class KnownError(enum.Enum):
             *("no supported devices found for platform", "No visible GPU devices"),
             *("no platforms that are instances of gpu", "no platforms that are instances of cuda"),
             *("Unable to initialize backend 'cuda'", "Unable to initialize backend 'rocm'"),
+            "Unable to initialize backend 'oneapi'",
             "CUDA backend failed to initialize",
         ],
         "JAX sees no GPU that it can use here: nvidia-smi shows whether the driver does, "

@@ -160,9 +160,7 @@ def _set_in(rank: Rank, plan: Plan, environ: Mapping[str, str]) -> dict[str, str
     """The variables that are set in a rank, beside what it inherits on its host."""
     inherited: dict[str, str] = {}
     if rank.host.is_local:
-        inherited = rank_environ.without_outer_job(environ)
-        for name in rank_environ.misleading(inherited) if plan.hook else []:
-            del inherited[name]
+        inherited = rank_environ.inherited(environ, plan.env, rank.env, hook=plan.hook)
     return rank_environ.changes(
         inherited,
         common=plan.env if plan.hook else rank_environ.of_scheduler(plan.env, inherited),

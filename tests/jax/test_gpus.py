@@ -16,6 +16,8 @@ import os, sys
 import jax
 {after}
 jax.numpy.ones(2)  # a backend
+flags = {{value for name, value in jax.config.values.items() if name.endswith("_visible_devices")}}
+assert len(flags) == 1 or "mine" in sys.argv, flags
 print("uses", jax.config.values["jax_cuda_visible_devices"], os.environ.get("JAX_LOCAL_DEVICE_IDS"))
 """
 BY_HAND = """jax.distributed.initialize(os.environ["JAX_COORDINATOR_ADDRESS"],
@@ -48,6 +50,7 @@ def program(folder: Path, before: str = "", after: str = INITIALIZE) -> Path:
     ids=str,
 )
 def test_each_rank_has_its_own(jobs: Jobs, tmp_path: Path, options: list[str], after: str) -> None:
+    """Of every vendor's GPUs that this jax knows."""
     ended = jobs.run("-n", 2, *options, program(tmp_path, after=after), env=FOUR)
     assert uses(ended) == {0: "0,1 0,1", 1: "2,3 2,3"}
 
@@ -68,7 +71,7 @@ def test_what_the_program_says_wins(
     jobs: Jobs, tmp_path: Path, before: str, after: str, shown: str, preload: str
 ) -> None:
     options = ["--preload", preload] if preload else []
-    ended = jobs.run("-n", 2, *options, program(tmp_path, before, after), env=FOUR)
+    ended = jobs.run("-n", 2, *options, program(tmp_path, before, after), "mine", env=FOUR)
     assert uses(ended)[0] == shown
 
 

@@ -7,6 +7,7 @@ import pytest
 from records import run_of
 
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.features.check.agent import look_at_gpus
 from mcjax_launch.job.devices import GpuShares, described_gpus, share_out
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
@@ -127,6 +128,39 @@ def amd(root: Path, *minors: int) -> None:
         text = f"cpu_cores_count 0\nsimd_count 304\ndrm_render_minor {minor}\n"
         write(nodes / f"{number}/properties", text)
         write(root / f"dev/dri/renderD{minor}", "")
+
+
+def intel(root: Path, kind: str, *tiles: str) -> None:
+    """A card of Intel's with these tiles, as the kernel's driver lists them."""
+    bus = f"0000:{len(list(root.glob('sys/bus/pci/devices/*'))):02x}:00.0"
+    folder = root / "sys/bus/pci/devices" / bus
+    for name, text in {"vendor": "0x8086", "class": kind, "local_cpulist": "0-7"}.items():
+        write(folder / name, f"{text}\n")
+    write(folder / "drm/renderD128/dev", "")
+    for tile in tiles:
+        write(folder / tile / "id", "")
+    write(root / "dev/dri/renderD128", "")
+
+
+@pytest.mark.parametrize(
+    ("environ", "count", "counted"),
+    [
+        ({}, 3, "/sys/bus/pci/devices"),
+        ({"ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE"}, 2, "/sys/bus/pci/devices"),
+        ({"ZE_AFFINITY_MASK": "0,2"}, 2, "ZE_AFFINITY_MASK=0,2"),
+    ],
+)
+def test_gpus_of_intel(environ: dict[str, str], count: int, counted: str, tmp_path: Path) -> None:
+    """Their tiles; a display is none."""
+    intel(tmp_path, "0x030000")
+    assert visible({}, str(tmp_path)) == VisibleGpus()
+    intel(tmp_path, "0x038000", "drm/card1/gt/gt0", "drm/card1/gt/gt1")
+    intel(tmp_path, "0x038000", "tile0")
+    found = visible(environ, str(tmp_path))
+    assert (found.ids, found.counted) == (tuple(range(count)), counted)
+    assert look_at_gpus("", environ, str(tmp_path)) == ((), ())
+    nvidia(tmp_path, 0)
+    assert visible({}, str(tmp_path)).counted == PROC
 
 
 BOTH = {"ROCR_VISIBLE_DEVICES": "GPU-a,GPU-b", "HIP_VISIBLE_DEVICES": "0,1,2"}

@@ -142,6 +142,22 @@ def test_an_outer_step_does_not_mislead_jax() -> None:
     assert rank_environ.misleading([*of_steps, *jobs]) == sorted(of_steps)
 
 
+def test_what_ranks_inherit() -> None:
+    """Without the hook several ranks are no processes of an outer MPI's, and a lone one may be."""
+    outer = dict.fromkeys(["SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "HOME"], "1")
+
+    def inherited(count: int, *own: str, hook: bool) -> str:
+        common = {"JAX_NUM_PROCESSES": str(count)}
+        return " ".join(sorted(rank_environ.inherited(outer, common, own, hook=hook)))
+
+    assert inherited(1, hook=True) == inherited(2, hook=True) == "HOME"
+    assert inherited(2, hook=False) == "HOME SLURM_PROCID"
+    assert inherited(1, hook=False) == "HOME OMPI_COMM_WORLD_RANK PMIX_RANK SLURM_PROCID"
+    outer = {"TPU_PROCESS_ADDRESSES_PATH": "/run/tpus"}  # JAX reads it before the launcher's own
+    assert inherited(1, hook=True) == "TPU_PROCESS_ADDRESSES_PATH"
+    assert inherited(1, "TPU_PROCESS_ADDRESSES", hook=True) == ""
+
+
 def test_no_proxy() -> None:
     """Where there is a proxy: JAX warns of any variable of such a name."""
     assert rank_environ.no_proxy({"HOME": "x", "NO_PROXY": "a"}, "h") == {}

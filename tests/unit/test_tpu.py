@@ -70,6 +70,10 @@ def test_a_worker_in_a_cluster(tmp_path: Path) -> None:
     assert startup.look_at_tpu(environ, root) == Tpu(4, "v5e", 2, 4)
     environ["MEGASCALE_SLICE_ID"] = "1"
     assert startup.look_at_tpu(environ, root) == Tpu(4, "v5e", 2, 4, 1)
+    (tmp_path / "addresses").write_text("a:1,b:1,c:1,d:1,e:1\n")
+    environ["TPU_PROCESS_ADDRESSES_PATH"] = str(tmp_path / "addresses")  # JAX reads it first
+    assert startup.look_at_tpu(environ, root) == Tpu(4, "v5e", 2, 5, 1)
+    del environ["TPU_PROCESS_ADDRESSES_PATH"]
     environ["TPU_WORKER_ID"] = "x" * 9
     assert startup.look_at_tpu(environ, root) == Tpu(4, "v5e", None, 4, 1)
 

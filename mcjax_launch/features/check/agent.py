@@ -109,6 +109,8 @@ def look_at_gpus(
     if not LINUX:
         return (), ()
     visible = gpus.visible(environ, root)
+    if gpus.are_intel(visible):
+        return (), ()
     by_tool, driver = _of_tool(listed)
     found = _of_driver(root) or by_tool
     if found:

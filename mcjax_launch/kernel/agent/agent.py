@@ -332,10 +332,9 @@ class Agent:
             order.on_failure,
         )
         self._memory = system.out_of_memory()
-        inherited = rank_environ.without_outer_job(os.environ)
+        own = {name for rank in order.ranks for name in rank.env}
+        inherited = rank_environ.inherited(os.environ, order.env, own, hook=order.hook)
         if order.hook:
-            for name in rank_environ.misleading(inherited):
-                del inherited[name]
             self._serve_hooks(order, inherited)
         if order.on_failure != "stop":
             self._survive(order, inherited)

@@ -90,6 +90,8 @@ def _model(device: str) -> str | None:
 
 def _named(environ: Mapping[str, str]) -> int:
     """How many workers the variables name; 0 if they name none."""
+    if path := environ.get("TPU_PROCESS_ADDRESSES_PATH"):  # since jax 0.12, and before the others
+        return _count(text_of(path))
     for name in ("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES"):
         if environ.get(name):
             return _count(environ[name])

@@ -7,7 +7,7 @@ import sys
 from bisect import bisect_right
 
 from ..wire.hook_environ import GPUS, SLICES
-from ..wire.hook_messages import Backend, ProcessNumber
+from ..wire.hook_messages import GPU_PLATFORMS, Backend, ProcessNumber
 from .wrapping import in_place_of
 
 TYPE_CHECKING = False
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 # never calls that would open all GPUs of the host. What a program says itself wins.
 
 _OF_JAX = "JAX_LOCAL_DEVICE_IDS"
-_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-_FLAGS = ("jax_cuda_visible_devices", "jax_rocm_visible_devices")
+_VISIBLE = (
+    *("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+    *("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR"),
+)
+_FLAGS = tuple(f"jax_{platform}_visible_devices" for platform in GPU_PLATFORMS)
 _ALL = "all"
 
 
@@ -85,7 +88,6 @@ def _config() -> Any:
 
 # JAX tries these everywhere. Any other platform has devices when it is started, or fails.
 _TRIED = ("cpu", "tpu", "interpreter", "proxy")
-_GPUS = ("cuda", "rocm")
 _MOST_REASON = 300
 #: What is given each backend that JAX starts while the process takes part in the job; by name.
 when_backend_starts: dict[str, Callable[[Any], object]] = {}
@@ -114,7 +116,7 @@ class Backends:
         start, real = bridge._init_backend, bridge.backends
 
         def _init_backend(platform: str) -> Any:
-            if platform in _GPUS:
+            if platform in GPU_PLATFORMS:
                 leave_gpus_to_program(self._environ)
             # With other processes it may wait for ever: told before.
             if platform not in _TRIED and self._is_member():
@@ -150,9 +152,9 @@ def _why_no_gpu(bridge: Any) -> str:
     """Why JAX uses the CPU although there is a GPU; "" where none is, or the CPU is asked for."""
     if bridge.config.jax_platforms.value:
         return ""
-    errors = {name: str(error) for name, error in bridge._backend_errors.items() if name in _GPUS}
-    for name, error in errors.items():
-        return f"{name}: {error.strip().partition(chr(10))[0]}"
+    for name, error in bridge._backend_errors.items():
+        if name in GPU_PLATFORMS:
+            return f"{name}: {str(error).strip().partition(chr(10))[0]}"
     seen = getattr(bridge.hardware_utils, "has_visible_nvidia_gpu", None)
     return "its jax has no plugin for the GPU that is there" if seen is not None and seen() else ""
 

@@ -14,6 +14,7 @@ from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire.address import LOOPBACK, TPU_PORTS, is_loopback
 from mcjax_launch.kernel.wire.exit_status import HOST_LOST
+from mcjax_launch.kernel.wire.hook_messages import GPU_PLATFORMS
 from mcjax_launch.kernel.wire.messages import CoordinatorTried, HostFacts, Peer, PeersTried
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import counted
@@ -30,7 +31,7 @@ def collectives(job: Job) -> Literal["cpu", "gpu", "any", ""]:
     platforms = dict(job.env).get("JAX_PLATFORMS", "").split(",")[0]
     if job.uses_cpu or platforms == "cpu":
         return "cpu"
-    if job.gpus_per_process is not None or platforms in ("cuda", "gpu", "rocm"):
+    if job.gpus_per_process is not None or platforms in ("gpu", *GPU_PLATFORMS):
         return "gpu"
     return "" if platforms == "tpu" else "any"
 

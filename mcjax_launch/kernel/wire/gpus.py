@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _CUDA, _HIP, _ROCR = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
+_LEVEL_ZERO, _PCI = "ZE_AFFINITY_MASK", "/sys/bus/pci/devices"
 _OF_JAX = "JAX_LOCAL_DEVICE_IDS"
 _NVIDIA_SMI_S = 30.0
 _LONGEST = 60
@@ -51,6 +52,8 @@ def visible(environ: Mapping[str, str], root: str = "/") -> VisibleGpus:
     found = VisibleGpus() if is_amd else _nvidia(environ, root)
     if not found.counted:
         found = _amd(environ, root)
+    if not found.counted:
+        found = _intel(environ, root)
     return _chosen_for_jax(found, environ)
 
 
@@ -225,6 +228,44 @@ def _amd_bus(properties: Mapping[str, str]) -> str:
         return ""
     bus, slot = divmod(int(location), 1 << 8)
     return f"{int(domain):04x}:{bus & 0xFF:02x}:{slot >> 3:02x}.{slot & 7}"
+
+
+# --- Intel: read, and not run on such a GPU ---
+
+
+def _intel(environ: Mapping[str, str], root: str) -> VisibleGpus:
+    """Those for data centres: a laptop's is a display, and JAX's plugin takes no such one.
+
+    Each tile is a device, unless Level Zero is to show whole cards.
+    """
+    devices = os.path.join(root, "sys/bus/pci/devices")
+    buses: list[str] = []
+    for bus in _entries(devices):
+        kind = [text_of(os.path.join(devices, bus, name)) for name in ("vendor", "class")]
+        drm = os.path.join(devices, bus, "drm")
+        nodes = [name for name in _entries(drm) if name.startswith("renderD")]
+        if kind == ["0x8086", "0x038000"] and all(_may_open(root, f"dri/{node}") for node in nodes):
+            whole = environ.get("ZE_FLAT_DEVICE_HIERARCHY") == "COMPOSITE"
+            buses += [bus] * (1 if whole else _tiles(os.path.join(devices, bus), drm))
+    if _LEVEL_ZERO in environ:
+        value = environ[_LEVEL_ZERO]
+        named = {entry.strip() for entry in value.split(",") if entry.strip()}
+        return VisibleGpus(tuple(range(len(named))), counted=_setting(_LEVEL_ZERO, value))
+    counted = _PCI if buses else ""
+    return VisibleGpus(tuple(range(len(buses))), counted=counted, near=_near(buses, root))
+
+
+def are_intel(found: VisibleGpus) -> bool:
+    """Return whether these are Intel's, of which nothing else is known."""
+    return found.counted.startswith((_PCI, _LEVEL_ZERO))
+
+
+def _tiles(device: str, drm: str) -> int:
+    """How many tiles a card has, as the kernel's drivers xe and i915 show them."""
+    of_xe = [name for name in _entries(device) if name.startswith("tile")]
+    cards = [name for name in _entries(drm) if name.startswith("card")]
+    of_i915 = [name for card in cards for name in _entries(os.path.join(drm, card, "gt"))]
+    return max(len(of_xe), len(of_i915), 1)
 
 
 # --- lists of devices ---

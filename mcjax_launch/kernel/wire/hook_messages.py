@@ -9,6 +9,9 @@ from __future__ import annotations
 from .codec import Malformed, Message, Nested
 from .exit_status import MOST_STATUS
 
+#: The platforms that JAX also calls "gpu".
+GPU_PLATFORMS = ("cuda", "rocm", "oneapi")
+
 
 class HookMessage(Message):
     """Any of the messages below."""

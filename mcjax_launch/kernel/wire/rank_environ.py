@@ -14,8 +14,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-_MISLEADING = [name for one in SCHEDULERS for name in one.misleading]
-_MISLEADING_FAMILIES = tuple(name[:-1] for name in _MISLEADING if name.endswith("*"))
+_MPI = "mpi"
+# Both say where the processes of a TPU slice are; the file that the second names comes first.
+_TPU_ADDRESSES, _TPU_ADDRESSES_FILE = "TPU_PROCESS_ADDRESSES", "TPU_PROCESS_ADDRESSES_PATH"
 #: How many lives a rank has had before, where it is started again.
 LIFE = "MCJAX_RANK_RESTART"
 # Those of an outer mcjax-launch job, one of whose ranks has started this launcher.
@@ -29,11 +30,38 @@ _JOB = "MCJAX_JOB_ID"
 _OURS = "MCJAX_"  # options of this launcher, which are not another's
 
 
-def misleading(environ: Iterable[str]) -> list[str]:
-    """Names in `environ` that would mislead JAX in a rank."""
-    return sorted(
-        name for name in environ if name in _MISLEADING or name.startswith(_MISLEADING_FAMILIES)
-    )
+def misleading(environ: Iterable[str], *, hook: bool = True) -> list[str]:
+    """Return the names in `environ` that would mislead JAX in a rank.
+
+    Args:
+        environ: of its host.
+        hook: it is in place; without it JAX's own detection of a scheduler is left alone, but the
+            step of an outer MPI is one process, and not each of these ranks.
+
+    """
+    known = [name for one in SCHEDULERS if hook or one.name == _MPI for name in one.misleading]
+    families = tuple(name[:-1] for name in known if name.endswith("*"))
+    return sorted(name for name in environ if name in known or name.startswith(families))
+
+
+def inherited(
+    environ: Mapping[str, str], common: Mapping[str, str], own: Iterable[str], *, hook: bool
+) -> dict[str, str]:
+    """Return what the ranks of a host inherit there.
+
+    Args:
+        environ: of the agent.
+        common: the variables of the whole job.
+        own: the names of those of a rank.
+        hook: it is in place.
+
+    """
+    kept = without_outer_job(environ)
+    is_lone = common["JAX_NUM_PROCESSES"] == "1"  # it may be the outer step's own process
+    left_out = misleading(kept, hook=hook) if hook or not is_lone else []
+    if _TPU_ADDRESSES in own:
+        left_out.append(_TPU_ADDRESSES_FILE)
+    return {name: value for name, value in kept.items() if name not in left_out}
 
 
 def of_scheduler(common: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
