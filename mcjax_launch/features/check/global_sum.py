@@ -1,13 +1,14 @@
 """The program of --check: adds numbers of all devices, and times that.
 
 Each rank prints lines with JSON, for the launcher. It runs in the ranks' own Python, which may be
-an old one and has no mcjax-launch: nothing of ours is imported.
+an old one and has no mcjax-launch: nothing of ours is imported, but of the hook where it is.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 
 TYPE_CHECKING = False
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 MARK = "mcjax-check: "
 # There is a hook, by which a bare initialize() gets what it needs.
 _HOOK = "MCJAX_HOOK_SOCKET"
+# And this is it (`kernel/hook/site/`).
+_PACKAGE = "_mcjax_launch"
 # Bytes of each device, and how often they are added up. CPUs share their memory with much else.
 _SMALL = 1 << 10, 20
 _LARGE, _LARGE_ON_CPU = (64 << 20, 2), (16 << 20, 2)
@@ -40,6 +43,7 @@ def main() -> None:
         import_s=imported - began,
         initialize_s=joined - imported,
         devices_s=found - joined,
+        internals=internals(),
     )
     first = summed(devices, 4, 1)
     first_s = time.monotonic() - found
@@ -48,6 +52,17 @@ def main() -> None:
     some = list({one.process_index: one for one in devices}.values()) if on_cpu else devices
     large = summed(some, *(_LARGE_ON_CPU if on_cpu else _LARGE))
     tell(first_s=first_s, sums=[first, summed(some, *_SMALL), large])
+
+
+def internals() -> dict[str, Any]:
+    """Count JAX's internals that the hook uses, and name those that this jax lacks."""
+    if _PACKAGE not in sys.modules:
+        return {}
+    from importlib import import_module
+
+    known = import_module(f"{_PACKAGE}.kernel.hook.jax_internals")
+    missing = {str(internal): internal.lost for internal in known.missing()}
+    return {"count": len(known.INTERNALS), "missing": missing}
 
 
 def coordinates() -> dict[str, Any]:

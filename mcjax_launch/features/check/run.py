@@ -126,7 +126,8 @@ def add_up(
         raise LaunchError("the check was not finished", ending.status)
     ranks = [run for attempt in attempts for run in attempt.state.ranks.values()]
     told = [(run.host, told_by(run.stdout)) for run in ranks]
-    return list(judge_sum([one for _, one in told], why_not)), devices_of(told)
+    total = [*judge_internals(told), *judge_sum([one for _, one in told], why_not)]
+    return total, devices_of(told)
 
 
 def told_by(text: str) -> Told:
@@ -136,6 +137,26 @@ def told_by(text: str) -> Told:
         with contextlib.suppress(ValueError):  # somebody else has printed in the middle of it
             told.update(json.loads(line))
     return told
+
+
+def judge_internals(ranks: Sequence[tuple[str, Told]]) -> Iterator[Finding]:
+    """How many of JAX's internals the hook has found on each host, and what is lost; pure.
+
+    Args:
+        ranks: the host of each, and what it has told.
+
+    """
+    cure = "another jax may have them, or a newer mcjax-launch may do without"
+    for host, told in dict(ranks).items():
+        if found := told.get("internals"):
+            count, missing = found["count"], found["missing"]
+            text = f"all {count} of JAX's internals that the hook uses are found"
+            if missing:
+                text = f"{count - len(missing)} of {count} of JAX's internals are found"
+            yield Finding("hook", text, (host,), "warning" if missing else "ok")
+            for lost in dict.fromkeys(missing.values()):
+                names = ", ".join(name for name in missing if missing[name] == lost)
+                yield Finding("hook", f"without {names}: {lost}", (host,), "warning", cure)
 
 
 def judge_sum(ranks: Sequence[Told], why_not: str) -> Iterator[Finding]:

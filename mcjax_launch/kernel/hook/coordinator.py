@@ -12,6 +12,7 @@ import sys
 
 from ..wire.address import LOOPBACK, is_loopback, split_address
 from ..wire.hook_environ import BIND, COORDINATOR, RELAYED
+from . import jax_internals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -130,8 +131,7 @@ def _tell_when_it_listens(path: str, tell: Callable[[], object]) -> bool:
 
     initialize() itself returns only when all ranks have come.
     """
-    distributed = sys.modules.get("jax._src.distributed")
-    library = getattr(distributed, "_jax", None) or getattr(distributed, "xla_extension", None)
+    library = jax_internals.extension()
     real = getattr(library, "get_distributed_runtime_service", None)
     if real is None:
         return False
@@ -146,7 +146,7 @@ def _tell_when_it_listens(path: str, tell: Callable[[], object]) -> bool:
 
     serve.__wrapped__ = real  # type: ignore[attr-defined]
     serve.tells = True  # type: ignore[attr-defined]
-    library.get_distributed_runtime_service = serve  # type: ignore[union-attr]
+    library.get_distributed_runtime_service = serve
     return True
 
 

@@ -8,6 +8,7 @@ from bisect import bisect_right
 
 from ..wire.hook_environ import GPUS, SLICES
 from ..wire.hook_messages import GPU_PLATFORMS, Backend, ProcessNumber
+from . import jax_internals
 from .wrapping import in_place_of
 
 TYPE_CHECKING = False
@@ -221,9 +222,8 @@ def replace_slice_index(given: Mapping[str, Any]) -> None:
 
     """
     distributed: Any = sys.modules.get("jax._src.distributed")
-    library = getattr(distributed, "_jax", None) or getattr(distributed, "xla_extension", None)
     client = getattr(getattr(distributed, "global_state", None), "client", None)
-    device_class = getattr(library, "Device", None)
+    device_class = getattr(jax_internals.extension(), "Device", None)
     if device_class is None or client is None:
         return
     slices = _Slices(client, partition_of(given))

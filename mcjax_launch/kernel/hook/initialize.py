@@ -12,7 +12,7 @@ from ..wire.address import EVERYWHERE, is_loopback, join_address
 from ..wire.hook_environ import ADDRESS, JOIN_TIMEOUT, SURVIVES, TRANSFER
 from ..wire.hook_messages import ImportedJax, Joined, Joining, Leaving, Left, Listening
 from ..wire.interpreter import why_jax_too_old
-from . import coordinator, devices, user_lines
+from . import coordinator, devices, jax_internals, user_lines
 from .wrapping import in_place_of
 
 TYPE_CHECKING = False
@@ -37,8 +37,7 @@ _MOST_NAME = 80
 
 def name_barriers_in_stacks() -> None:
     """Name what this process's program waits for; call it before JAX makes its client."""
-    distributed: Any = sys.modules.get("jax._src.distributed")
-    library: Any = getattr(distributed, "_jax", None) or getattr(distributed, "xla_extension", None)
+    library = jax_internals.extension()
     client: Any = getattr(library, "DistributedRuntimeClient", None)
     for call in _WAITS:
         real = getattr(client, call, None)
@@ -339,8 +338,7 @@ def _adjust_jaxlib(address: str, environ: Mapping[str, str]) -> None:
     On Debian that is 127.0.1.1, which no other host can reach. Where the coordinator has a loopback
     address all processes are on one machine, and nobody elsewhere need reach them.
     """
-    distributed = sys.modules.get("jax._src.distributed")
-    library = getattr(distributed, "_jax", None) or getattr(distributed, "xla_extension", None)
+    library = jax_internals.extension()
     for name in ("get_distributed_runtime_client", "get_distributed_runtime_service"):
         _default_argument(library, name, "shutdown_timeout", _SHUTDOWN_TIMEOUT_S)
     host = coordinator.split(address)[0]

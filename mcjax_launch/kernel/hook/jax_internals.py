@@ -1,0 +1,124 @@
+"""The private names of JAX that the hook uses, and what is lost where a JAX lacks one.
+
+Each use is guarded: with another JAX than we know a rank runs on, and loses what stands here
+without a word. So `--check` looks for all of them, and so does a test for each.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from ..wire.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class Internal(Value):
+    """A private name of JAX's.
+
+    Args:
+        module: the module that has it; JAXLIB for jaxlib's extension.
+        name: in that module, with dots; `function(argument)` for an argument of a function in C++.
+        lost: what is lost without it, as a sentence without its full stop.
+
+    """
+
+    module: str
+    name: str
+    lost: str
+
+    def __str__(self) -> str:
+        """Return its whole name."""
+        return f"{self.module}.{self.name}"
+
+
+JAXLIB = "jaxlib"
+_PROGRAMS = "that ranks run different programs is not seen, nor does --verify-spmd compare any"
+_RERUNS = "on accelerators a hang is not told from steps that print nothing"
+_DEVICES = "ranks on other devices than the rest are not named"
+_REASON = "why JAX uses no GPU is not said"
+_NUMBERS = "on TPUs ranks are named by JAX's own numbers"
+_BARRIER = "notes on a hang do not name what a rank waits for"
+_SHUTDOWN = "a rank that ends five minutes before another one ends the job with an error"
+_GLOO = "collectives on CPU listen where the host's own name leads, which may be nowhere"
+_SLICES = "on CPU JAX takes each machine for a slice, and --slices has no effect"
+_GPUS = "a program that never calls initialize() uses all GPUs of its host"
+_FRAMES = "tracebacks show frames of the launcher's"
+_TEXT = "--verify-spmd does not show in what programs differ"
+_PRELOAD = "a rank may be forked although an import has started a backend"
+_PROFILE = "--profile ends a program that begins a trace of its own"
+_BREAKPOINT = "jax.debug.breakpoint() works in no rank"
+_ADDRESS = "a program that asks JAX for the coordinator's address gets a socket's path"
+
+_BRIDGE, _DISTRIBUTED = "jax._src.xla_bridge", "jax._src.distributed"
+_EXECUTION = "jax._src.interpreters.pxla"
+INTERNALS = (
+    Internal("jax._src.compiler", "compile_or_get_cached", _PROGRAMS),
+    Internal(_EXECUTION, "ExecuteReplicated.__call__", _PROGRAMS),
+    Internal(_EXECUTION, "ExecuteReplicated.xla_executable", _PROGRAMS),
+    Internal(_EXECUTION, "ExecuteReplicated.kept_var_idx", _PROGRAMS),
+    Internal(_EXECUTION, "ExecuteReplicated.out_handler", _PROGRAMS),
+    Internal("jax._src.interpreters.mlir", "make_ir_context", _TEXT),
+    Internal("jax._src.pjit", "_cpp_pjit_cache_fun_only", _RERUNS),
+    Internal("jax._src.pjit", "_cpp_pjit_cache_explicit_attributes", _RERUNS),
+    Internal(_BRIDGE, "backends", _DEVICES),
+    Internal(_BRIDGE, "_default_backend", _DEVICES),
+    Internal(_BRIDGE, "_init_backend", _NUMBERS),
+    Internal(_BRIDGE, "_backend_errors", _REASON),
+    Internal(_BRIDGE, "hardware_utils.has_visible_nvidia_gpu", _REASON),
+    Internal(_BRIDGE, "_backends", _PRELOAD),
+    Internal(_BRIDGE, "_backend_factories", _PRELOAD),
+    Internal(_BRIDGE, "_plugins_registered", _PRELOAD),
+    Internal("jax._src.config", "config.values", _GPUS),
+    Internal(_DISTRIBUTED, "global_state.client", _SLICES),
+    Internal(JAXLIB, "Device.__getattr__", _SLICES),
+    Internal(_DISTRIBUTED, "global_state.coordinator_address", _ADDRESS),
+    Internal(JAXLIB, "get_distributed_runtime_client(shutdown_timeout)", _SHUTDOWN),
+    Internal(JAXLIB, "get_distributed_runtime_service(shutdown_timeout)", _SHUTDOWN),
+    Internal(JAXLIB, "make_gloo_tcp_collectives(hostname)", _GLOO),
+    Internal(JAXLIB, "DistributedRuntimeClient.wait_at_barrier", _BARRIER),
+    Internal(JAXLIB, "DistributedRuntimeClient.blocking_key_value_get", _BARRIER),
+    Internal(JAXLIB, "DistributedRuntimeClient.blocking_key_value_get_bytes", _BARRIER),
+    Internal("jax._src.traceback_util", "register_exclusion", _FRAMES),
+    Internal("jax._src.traceback_util", "_exclude_paths", _FRAMES),
+    Internal("jax._src.profiler", "_profile_state.lock", _PROFILE),
+    Internal("jax._src.debugger.cli_debugger", "CliDebugger.run", _BREAKPOINT),
+    Internal("jax._src.debugger.cli_debugger", "CliDebugger.print_context", _BREAKPOINT),
+)
+
+
+def extension() -> Any:
+    """Return jaxlib's extension, as JAX's module for distributed programs has it.
+
+    Returns:
+        None if that is not imported.
+
+    """
+    distributed = sys.modules.get(_DISTRIBUTED)
+    return getattr(distributed, "_jax", None) or getattr(distributed, "xla_extension", None)
+
+
+def missing() -> list[Internal]:
+    """Return those that this JAX lacks. It imports their modules, and is not for programs."""
+    return [internal for internal in INTERNALS if not is_found(internal)]
+
+
+def is_found(internal: Internal) -> bool:
+    """Return whether this JAX has it."""
+    import importlib
+    import inspect
+
+    path, _, argument = internal.name.rstrip(")").partition("(")
+    try:
+        importlib.import_module(_DISTRIBUTED)
+        own = internal.module == JAXLIB
+        found: Any = extension() if own else importlib.import_module(internal.module)
+        for name in path.split("."):
+            if name not in dir(found):  # not hasattr(), by which each class has a __call__
+                return False
+            found = getattr(found, name)
+    except Exception:
+        return False
+    return argument in (getattr(inspect.unwrap(found), "__doc__", "") or "")
