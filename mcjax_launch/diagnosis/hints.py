@@ -174,7 +174,7 @@ def _failure_hint(run: RankRun, ranks: int, *, diverged: bool, verified: bool) -
     if failure is not None and failure.module in ("jax", "jaxlib"):
         return (
             f"the ranks' Python, {failure.python}, has no {failure.module}: "
-            "install it there or choose another with --python"
+            "install it there, or choose another (--python, if PROGRAM is a file, -m or `python`)"
         )
     if membership.is_joining and warns_of_proxies(run.stderr):
         return "proxy variables can keep processes apart: try -x http_proxy= -x https_proxy="

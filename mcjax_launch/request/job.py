@@ -34,6 +34,7 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         "num_processes": num_processes,
         "num_hosts": num_hosts,
         "host_rank": options.host_rank or 0 if options.num_hosts else 0,
+        "program": _program(options, here.python.python),
         "python_given": options.python is not None,
         "chdir_given": options.chdir is not None,
         "relay": options.coordinator == RELAYED,
@@ -46,6 +47,13 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         "profile": options.profile and os.path.abspath(options.profile),
     }
     return Job(**{**vars(options), **here._asdict(), **here.python._asdict(), **completed})
+
+
+def _program(options: Options, python: str) -> tuple[str, ...]:
+    """PROGRAM, with the Python of --python in the place of `python`, which means the ranks' own."""
+    names_python = not options.module and options.program[:1] in (("python",), ("python3",))
+    given = options.python is not None and names_python
+    return (python, *options.program[1:]) if given else options.program
 
 
 def _num_processes(options: Options, hosts: Sequence[Host], num_hosts: int) -> int:

@@ -244,6 +244,10 @@ def test_a_name_of_python_is_looked_up_in_path(
     path = os.pathsep.join([str(bare), os.environ["PATH"]])
     ended = jobs.run("--python", "python", says_its_python, env={"PATH": path})
     assert ended.stdout == f"[0] {bare}/python\n"
+    ended = jobs.run("--python", bare / "python", "python", says_its_python)  # not the one in PATH
+    assert ended.stdout == f"[0] {bare}/python\n"
+    words = ["--dry-run", "--python", bare / "python", "--hosts", "a,b", "python3", "-c", "0"]
+    assert jobs.run(*words).stdout.count(f" {bare}/python -c 0\n") == 2
     ended = jobs.run("--python", "no-such-python", says_its_python)
     assert ended.status == 127
     assert ended.report == "--python no-such-python: not found in PATH"

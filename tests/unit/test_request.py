@@ -193,3 +193,21 @@ def test_a_name_that_does_not_appear(
 def test_not_an_address(text: str) -> None:
     with pytest.raises(LaunchError, match="write HOST or HOST:PORT"):
         this_machine.resolve_coordinator(text, 0, pytest.fail)
+
+
+@pytest.mark.parametrize(
+    ("line", "program"),
+    [
+        ("--python p python -u a.py", "/py -u a.py"),
+        ("--python p python3 a.py", "/py a.py"),
+        ("python a.py", "python a.py"),
+        ("--python p python3.12 a.py", "python3.12 a.py"),
+        ("--python p ./python a.py", "./python a.py"),
+        ("--python p -m python", "python"),
+        ("--python p a.py python", "a.py python"),
+    ],
+)
+def test_what_python_stands_for(line: str, program: str) -> None:
+    """By that name alone it is the one of --python; any other names itself."""
+    job = make_job(options(line), [Host(name="a", slots=1)], HERE)
+    assert " ".join(job.program) == program
