@@ -159,7 +159,8 @@ class Reporter(Listener):
 
     def _tell_line(self, rank: int, stream: int, line: bytes) -> None:
         if self._on_line is not None:
-            text = line.decode("utf-8", "replace")
+            shown = line if self.rewrite is None else self.rewrite(line)
+            text = shown.decode("utf-8", "replace")
             name: Literal["stdout", "stderr"] = "stdout" if stream == frames.STDOUT else "stderr"
             self._call(self._on_line, Line(rank, self._hosts.get(rank, ""), name, text))
 

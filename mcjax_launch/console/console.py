@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mcjax_launch.console.log_files import LogFiles, Tails
 from mcjax_launch.console.noise_filter import NoiseFilter, patience_s
-from mcjax_launch.console.pieces import Lines, Piece, Stream
+from mcjax_launch.console.pieces import Lines, Piece, Stream, rewritten
 from mcjax_launch.console.prefix import Prefixes, RankLabel, time_of_day, wants_colour
 from mcjax_launch.console.renderers import Live, Plain
 from mcjax_launch.console.sink import Target
@@ -195,6 +195,7 @@ class Console:
         on_room: called when output may flow again.
         for_record: `tails` has the last of stdout too, and more of both, as for a listener.
         listener: is told of all output and of the launcher's own lines, if there is one.
+        rewrite: what is shown in place of whole lines of a rank's; log files get the lines.
 
     Attributes:
         status_line: at the bottom of the terminal; None where there is none, or it is not wanted.
@@ -209,9 +210,13 @@ class Console:
         on_room: Callable[[], None],
         for_record: bool = False,
         listener: "Listener | None" = None,
+        rewrite: Callable[[bytes], bytes] | None = None,
     ) -> None:
         self._style = style
         self._listener = listener
+        self._rewrite = rewrite
+        if listener is not None:
+            listener.rewrite = rewrite
         out, err = targets
         outputs = {sink: _Output(sink, style) for sink in (out, err)}
         self._outputs = {frames.STDOUT: outputs[out], frames.STDERR: outputs[err]}
@@ -221,7 +226,7 @@ class Console:
         self._streams: dict[tuple[int, int], Stream] = {}  # those that are shown
         self._on_room = on_room
         self._logs = LogFiles(self.say)
-        self._tails = Tails(for_record or listener is not None)
+        self._tails = Tails(for_record or listener is not None, rewrite)
         self.status_line = self._make_status()
         self._unfinished = UnfinishedLines() if style.verbose else UnfinishedLines(patience_s)
         self._noise = NoiseFilter()  # with --verbose nothing goes through it
@@ -296,6 +301,8 @@ class Console:
 
     def _filter(self, pieces: Sequence[Piece], now: float) -> None:
         for piece in pieces:
+            if self._rewrite is not None:
+                piece = rewritten(piece, self._rewrite)
             self._show((piece,) if self._style.verbose else self._noise.feed(piece, now), now)
 
     def _show(self, pieces: Sequence[Piece], now: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,7 +11,14 @@ if TYPE_CHECKING:
 
 
 class Listener:
-    """Called as things happen in a job; ignores all of them."""
+    """Called as things happen in a job; ignores all of them.
+
+    Attributes:
+        rewrite: what whole lines of a rank's are shown as; None: as they are.
+
+    """
+
+    rewrite: Callable[[bytes], bytes] | None = None
 
     def message(self, host: str, message: Message) -> None:
         """An agent has sent a message, which the launcher has acted on."""

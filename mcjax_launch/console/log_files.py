@@ -73,11 +73,13 @@ class Tails:
 
     Args:
         for_record: keep those of stdout too, and more of both.
+        rewrite: what they are given out as.
 
     """
 
-    def __init__(self, for_record: bool) -> None:
+    def __init__(self, for_record: bool, rewrite: Callable[[bytes], bytes] | None = None) -> None:
         self._for_record = for_record
+        self._rewrite: Callable[[bytes], bytes] = rewrite or bytes
         self._most = TAIL_BYTES
         self._tails: dict[tuple[int, int], bytearray] = {}
 
@@ -105,7 +107,8 @@ class Tails:
     def of(self, rank: int) -> tuple[str, str]:
         """The last of a rank's stdout, where that is kept, and of its stderr."""
         tails = (self._tails.get((rank, s), b"") for s in (frames.STDOUT, frames.STDERR))
-        out, err = (tail[-self._most :].decode("utf-8", "replace") for tail in tails)
+        last = (self._rewrite(bytes(tail[-self._most :])) for tail in tails)
+        out, err = (tail.decode("utf-8", "replace") for tail in last)
         return out, err
 
     def take(self, rank: int) -> tuple[str, str]:

@@ -3,6 +3,8 @@
 Not of `Value`, which takes longer to make: there is one for every chunk and every line.
 """
 
+from collections.abc import Callable
+
 
 class _Piece:
     """Equal to another one with the same content."""
@@ -82,6 +84,13 @@ class Fragment(_Piece):
 
 
 Piece = Lines | Fragment
+
+
+def rewritten(piece: Piece, rewrite: Callable[[bytes], bytes]) -> Piece:
+    """Return the piece with another text."""
+    if isinstance(piece, Lines):
+        return whole_lines(piece.stream, rewrite(piece.text))
+    return Fragment(piece.stream, rewrite(piece.text))
 
 
 def whole_lines(stream: Stream, text: bytes) -> Lines:

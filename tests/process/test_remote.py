@@ -1,7 +1,9 @@
 """Agents on other hosts, over a fake ssh."""
 
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import venv
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from conftest import Launch
 from jobs import Jobs, eventually, shell_script
 from remote import FAKE_SSH, SYSTEM_PATH
 
@@ -41,6 +44,89 @@ def test_a_slow_sync_is_not_taken_for_silence(jobs: Jobs, tmp_path: Path) -> Non
     ended = jobs.run(*options, "sh", "-c", "wc -c < big", cwd=tmp_path, env=SOON)
     assert ended.stdout == "[0] 300000\n", ended.stderr
     assert ended.seconds > 2.4  # else it would prove nothing
+
+
+SYNCED = """
+import helper, os, sys, time
+print("ready", __file__, flush=True)
+os.mkdir(f"{sys.argv[1]}/{os.getpid()}")
+while len(os.listdir(sys.argv[1])) < int(sys.argv[2]):
+    time.sleep(0.01)
+helper.fail()
+"""
+HELPER = """
+def fail():
+    raise ValueError(f"bad data, says {__file__}")
+"""
+
+
+@pytest.fixture
+def synced(tmp_path: Path) -> list[str]:
+    """Two hosts to which a program and a folder are copied, which is the user's elsewhere."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/train.py").write_text(SYNCED)
+    (tmp_path / "helper").mkdir()
+    (tmp_path / "ready").mkdir()
+    (tmp_path / "helper/__init__.py").write_text(HELPER)
+    via = ["--hosts", "a,b", "--via", FAKE_SSH, "--python", sys.executable]
+    return [*via, "--sync", "train.py", "--sync", "../helper"]
+
+
+def test_equal_failures_of_copies_are_equal_and_at_the_users_own_path(
+    jobs: Jobs, tmp_path: Path, synced: list[str]
+) -> None:
+    options = ["--report", "run.json", "--log-dir", "logs", "--github", "always"]
+    options += ["--collapse", "always"]
+    environ = {"GITHUB_WORKSPACE": str(tmp_path)}
+    ended = jobs.run(
+        *synced, *options, "train.py", tmp_path / "ready", 2, cwd=tmp_path / "work", env=environ
+    )
+    place = f"{tmp_path}/helper/__init__.py"
+    assert ended.status == 1
+    assert ended.stdout.count(f"ready {tmp_path}/work/train.py\n") >= 1
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", ended.stderr)
+    assert f"2 ranks failed: ValueError: bad data, says {place}\n" in plain
+    assert f"at {place}:3 in fail: raise" in plain
+    assert "::error file=helper/__init__.py,line=3,title=mcjax-launch::2 ranks failed" in plain
+    assert re.search(r"hid \d lines of the same error|\[0-1\] Traceback", plain), plain
+    record = (tmp_path / "work/run.json").read_text()
+    assert f'"where": "{place}:3 in fail"' in record
+    for text in (ended.stdout, ended.stderr, record):
+        assert "/stage/" not in text
+    logs = [(tmp_path / f"work/logs/{rank}.err").read_text() for rank in (0, 1)]
+    copies = {re.search(r'"(\S+/stage)/train.py"', log)[1] for log in logs}  # type: ignore[index]
+    assert len(copies) == 2  # as they were printed
+
+
+def test_stacks_have_the_users_own_paths(jobs: Jobs, tmp_path: Path, synced: list[str]) -> None:
+    how = {"cwd": tmp_path / "work", "stderr": subprocess.STDOUT}
+    running = jobs.start(*synced, "train.py", tmp_path / "ready", 3, **how)  # type: ignore[arg-type]
+    running.read_until("ready", 2)
+    running.signal(signal.SIGQUIT)
+    running.read_until(f"{tmp_path}/work/train.py:")
+    running.signal(signal.SIGTERM)
+    ended = running.finish()
+    assert "/stage/" not in ended.stdout
+
+
+def test_a_caller_hears_the_users_own_paths(
+    launch: Launch, tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path / "work")
+    heard: list[object] = []
+    launch(
+        *("train.py", str(tmp_path / "ready"), "2"),
+        hosts=["a", "b"],
+        via=FAKE_SSH,
+        python=sys.executable,
+        sync=["train.py", "../helper"],
+        on_line=heard.append,
+        on_event=heard.append,
+    )
+    said = "\n".join(map(repr, heard))
+    assert f"ready {tmp_path}/work/train.py'" in said
+    assert f"ValueError: bad data, says {tmp_path}/helper/__init__.py" in said
+    assert "/stage/" not in said
 
 
 def test_interrupt_of_a_start(jobs: Jobs) -> None:

@@ -3,12 +3,14 @@
 import random
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
 from mcjax_launch.console.console import Console
 from mcjax_launch.console.prefix import RankLabel
 from mcjax_launch.console.sink import Target, standard
+from mcjax_launch.kernel.transport.staged_paths import StagedPaths
 from mcjax_launch.kernel.wire.frames import STDERR, STDOUT
 from mcjax_launch.kernel.wire.loop import Loop
 from mcjax_launch.options.options import OutputOptions
@@ -29,12 +31,15 @@ Make = Callable[..., Console]
 def console(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Make:
     monkeypatch.delenv("FORCE_COLOR", raising=False)
 
-    def make(ranks: int = 2, **style: object) -> Console:
+    def make(
+        ranks: int = 2, rewrite: Callable[[bytes], bytes] | None = None, **style: object
+    ) -> Console:
         made = Console(
             OutputOptions(**style),  # type: ignore[arg-type]
             standard(Loop(), lambda: None),
             lambda error: pytest.fail("the reader is gone"),
             lambda: None,
+            rewrite=rewrite,
         )
         made.add_ranks([RankLabel(rank) for rank in range(ranks)], append=False)
         return made
@@ -209,3 +214,25 @@ class _Terminal(Target):
 
     def write(self, pieces: Sequence[bytes | memoryview]) -> None:
         self.written += b"".join(pieces)
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_paths_of_copies_are_replaced_in_whole_lines(
+    console: Make, capfd: Capture, tmp_path: Path, verbose: bool
+) -> None:
+    """Wherever a chunk ends; the log files have what was printed."""
+    copies = [f"/tmp/mcjax-{rank}/stage" for rank in range(2)]
+    paths = StagedPaths(["train.py"], "/home/me")
+    for copy in copies:
+        paths.add(copy)
+    both = console(rewrite=paths.in_bytes, collapse="always", verbose=verbose)
+    both.add_ranks([RankLabel(rank, folder=str(tmp_path)) for rank in range(2)], append=False)
+    printed = [f'before\n  File "{copy}/train.py", line 3\nafter' for copy in copies]
+    for rank, text in enumerate(printed):
+        for byte in text.encode():
+            both.feed(rank, STDERR, bytes([byte]))
+    shown = 'before\n  File "/home/me/train.py", line 3\nafter'
+    assert both.tails(0) == both.tails(1) == ("", shown)
+    both.finish_ranks()
+    assert capfd.readouterr().err == "".join(f"[0-1] {line}\n" for line in shown.split("\n"))
+    assert [(tmp_path / f"{rank}.err").read_text() for rank in range(2)] == printed

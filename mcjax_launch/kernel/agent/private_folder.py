@@ -155,7 +155,8 @@ class Staging:
             self.what = f"{entry.target}, in {os.path.dirname(self._private)} (TMPDIR)"
             self._create(os.path.join(self._private, entry.path), entry)
             return
-        self.folder = os.path.join(self._private, "stage")
+        # As Python gives paths below its working directory.
+        self.folder = os.path.join(os.path.realpath(self._private), "stage")
         self.what = f"--sync: {entry.path}"
         path = os.path.join(self.folder, entry.path)
         os.makedirs(path if entry.kind == "folder" else os.path.dirname(path), exist_ok=True)

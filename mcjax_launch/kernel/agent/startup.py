@@ -189,6 +189,7 @@ class Prepared:
             launcher=network.ssh_addresses()[0] if wanted.describe else "",
             tpu=self._tpu,
             tpu_ports=tuple(self._reserve_for_libtpu() for _ in range(wanted.tpu_ports)),
+            stage=stage,
         )
 
     def stop_listening(self) -> None:

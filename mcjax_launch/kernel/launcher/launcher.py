@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from mcjax_launch.diagnosis.sightings import Stack
     from mcjax_launch.kernel.launcher.part import LauncherPart
     from mcjax_launch.kernel.launcher.survivors import Survivors
+    from mcjax_launch.kernel.transport.staged_paths import StagedPaths
     from mcjax_launch.kernel.wire.loop import Timer
     from mcjax_launch.watchdog.hang import Ask, HangWatch
     from mcjax_launch.watchdog.joining import JoiningRanks
@@ -123,17 +124,16 @@ class Launcher:
         self.state = state
         self._plan: Plan | None = None
         self.policy = StopPolicy(job.grace_s, has_keys=bool(front.shows_stacks))
-        targets = front.outputs(self._give_credit)
-        self.console = Console(
-            job, targets, self._reader_gone, self._give_credit, job.keeps_output, front.listener
-        )
+        paths = _staged_paths(job) if job.sync else None
+        self.console = self._make_console(paths)
+        on_frame = told(self._received, front.listener)
         trace = self.console.say if "frames" in os.environ.get(_DEBUG, "") else None
         self.pool = AgentPool(
             hosts,
             transport,
             front.loop,
             min(_MOST_WINDOW, _WINDOW_OF_ALL // len(hosts)),
-            told(self._received, front.listener),
+            on_frame if paths is None else paths.translated(on_frame),
             self._lose,
             self._unreachable,
             trace,
@@ -156,6 +156,18 @@ class Launcher:
         acting = Acting(self.policy, self.perform)
         self._timers: list[Timer] = [self.console, self.pool, self._startup, self.stacks, acting]
         self._parts: dict[str, LauncherPart] = {}  # by the names of their features
+
+    def _make_console(self, paths: "StagedPaths | None") -> Console:
+        targets = self.front.outputs(self._give_credit)
+        return Console(
+            self.job,
+            targets,
+            self._reader_gone,
+            self._give_credit,
+            self.job.keeps_output,
+            self.front.listener,
+            None if paths is None else paths.in_bytes,
+        )
 
     def run(self) -> Summary:
         """Run the job; its summary, which has been printed.
@@ -699,6 +711,12 @@ class Launcher:
         said = annotated or any(self.console.in_sight(run.process_id) for run in alike)
         said = said or (self.state.survives and not self.state.ended_all)
         return summary.without_quote if said else summary.lines
+
+
+def _staged_paths(job: Job) -> "StagedPaths":
+    from mcjax_launch.kernel.transport.staged_paths import StagedPaths  # as only --sync needs
+
+    return StagedPaths(job.sync, os.getcwd())
 
 
 def _gave_up_waiting(run: RankRun) -> bool:

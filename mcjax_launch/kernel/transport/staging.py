@@ -84,16 +84,21 @@ def entries(paths: tuple[str, ...], cwd: str) -> list[Entry]:
             raise LaunchError(f"--sync {path}: no such file or directory in {cwd}")
         if not os.path.isdir(source) and not os.path.isfile(source):
             raise LaunchError(f"--sync {path}: neither a file nor a directory")
-        place = os.path.normpath(path)
-        if os.path.isabs(place) or place.startswith(".."):
-            place = os.path.basename(os.path.realpath(source))
-        for entry in _walk(place, source):
+        for entry in _walk(place_of(path, cwd), source):
             if not os.access(entry.source, os.R_OK) and entry.kind != "link":
                 raise LaunchError(f"--sync {path}: {entry.source} cannot be read")
             if entry.kind != "link" or entry.path not in found:
                 found[entry.path] = entry
     # Links last: no file is ever written through one.
     return sorted(found.values(), key=lambda entry: entry.kind == "link")
+
+
+def place_of(path: str, cwd: str) -> str:
+    """Return where a path of --sync is in the staging folder; see `entries`."""
+    place = os.path.normpath(path)
+    if os.path.isabs(place) or place.startswith(".."):
+        return os.path.basename(os.path.realpath(os.path.join(cwd, path)))
+    return place
 
 
 def same_content(staged: list[Entry]) -> dict[str, str]:

@@ -345,6 +345,7 @@ class HostFacts(ToLauncher):
 
     Args:
         python, cwd: of its ranks.
+        stage: its staging folder, where files were sent.
         port: the coordinator's, reserved; 0 elsewhere.
         transfer_ports: reserved, one a rank.
         gpus: that its ranks would see, where that was asked.
@@ -375,6 +376,7 @@ class HostFacts(ToLauncher):
     launcher: str = ""
     tpu: Tpu | None = None
     tpu_ports: tuple[int, ...] = ()
+    stage: str = ""
 
     answers = Prepare
 

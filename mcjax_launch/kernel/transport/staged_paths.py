@@ -1,0 +1,110 @@
+"""Paths of staged files (--sync): what ranks say of them, in the user's own paths; pure.
+
+Each host has its copies in a private folder of another name, which is gone after the job.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+from mcjax_launch.kernel.transport.staging import place_of
+from mcjax_launch.kernel.wire.codec import Message, Nested
+from mcjax_launch.kernel.wire.frames import Data, Raw
+from mcjax_launch.kernel.wire.messages import HostFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from mcjax_launch.kernel.transport.connection import AgentConnection
+
+    OnFrame = Callable[[AgentConnection, Message | Data | Raw], None]
+
+N = TypeVar("N", bound=Nested)
+
+_ENDS = r"(?![\w-]|\.\w)"  # of a name
+
+
+class StagedPaths:
+    """Replaces the paths of copies by those of their originals; what has none keeps its own.
+
+    Args:
+        paths: those of --sync.
+        cwd: the launcher's working directory.
+
+    """
+
+    def __init__(self, paths: Iterable[str], cwd: str) -> None:
+        self._folders: set[str] = set()
+        self._sources = {
+            _below(place_of(path, cwd)): os.path.normpath(os.path.join(cwd, path)) for path in paths
+        }
+
+    def add(self, folder: str) -> None:
+        """Take note of the staging folder of another host."""
+        if folder and folder not in self._folders:
+            self._folders.add(folder)
+            self.__dict__.pop("_patterns", None)
+
+    @cached_property
+    def _patterns(self) -> tuple[re.Pattern[str], re.Pattern[bytes]]:
+        folders = "|".join(map(re.escape, sorted(self._folders)))
+        # Of those that begin alike the longest comes first.
+        places = "|".join(map(re.escape, sorted(self._sources, reverse=True)))
+        pattern = f"(?:{folders})({places}){_ENDS}"
+        return re.compile(pattern), re.compile(os.fsencode(pattern))
+
+    def in_text(self, text: str) -> str:
+        """Return the text with the user's own paths."""
+        if not self._folders:
+            return text
+        return self._patterns[0].sub(lambda found: self._sources[found[1]], text)
+
+    def in_bytes(self, data: bytes) -> bytes:
+        """Return what a rank has printed, whole lines, with the user's own paths."""
+        if not self._folders:
+            return data
+        return self._patterns[1].sub(
+            lambda found: os.fsencode(self._sources[os.fsdecode(found[1])]), data
+        )
+
+    def translated(self, on_frame: OnFrame) -> OnFrame:
+        """Wrap on_frame so that it gets messages with the user's own paths, and output as it is."""
+
+        def act(link: AgentConnection, frame: Message | Data | Raw) -> None:
+            if isinstance(frame, HostFacts):
+                self.add(frame.stage)
+            elif isinstance(frame, Message):
+                frame = self.in_fields(frame)
+            on_frame(link, frame)
+
+        return act
+
+    def in_fields(self, value: N) -> N:
+        """Return a message, or part of one, with the user's own paths."""
+        changes = {
+            name: changed
+            for name in value._fields
+            if (changed := self._in_value(before := getattr(value, name))) is not before
+        }
+        return value.replaced(**changes) if changes else value
+
+    def _in_value(self, value: object) -> object:
+        if isinstance(value, str):
+            changed = self.in_text(value)
+            return changed if changed != value else value
+        if isinstance(value, Nested):
+            return self.in_fields(value)
+        if isinstance(value, tuple):
+            parts = tuple(map(self._in_value, value))
+            return parts if parts != value else value
+        if isinstance(value, dict):
+            return {key: self._in_value(part) for key, part in value.items()}
+        return value
+
+
+def _below(place: str) -> str:
+    """Return what follows the staging folder's name in the path of a copy."""
+    return "" if place == os.curdir else f"/{place}"
