@@ -318,6 +318,11 @@ class Console:
         shown = self._noise.fold_victims(culprit, reported=reported, own_term=own_term, now=now)
         self._show(shown, now)
 
+    def fails(self, rank: int, text: str) -> None:
+        """Note that a rank fails and is about to print this text; another's equal one is hidden."""
+        if (rank, frames.STDERR) in self._streams:
+            self._noise.fails(rank, text)
+
     def finish_ranks(self) -> None:
         """All streams have ended, maybe without a last newline: show whatever waits."""
         now = time.monotonic()

@@ -13,6 +13,7 @@ is shown; so is that of a Ctrl-C.
 """
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import chain
 
@@ -27,7 +28,13 @@ from mcjax_launch.jax_messages.noise import (
     is_stub,
     may_have_stubs,
 )
-from mcjax_launch.jax_messages.tracebacks import START, Reader, Traceback, tracebacks
+from mcjax_launch.jax_messages.tracebacks import (
+    START,
+    Reader,
+    Traceback,
+    may_begin_in,
+    tracebacks,
+)
 from mcjax_launch.kernel.wire import frames
 from mcjax_launch.ranks import counted, these_ranks
 
@@ -244,6 +251,8 @@ class NoiseFilter:
         self._reported = False
         self._at_end = False  # nothing more will come
         self._errors = _SameErrors()
+        self._texts: dict[str, int] = {}  # of failures: the first rank that has printed it
+        self._repeated: dict[int, deque[bytes]] = {}  # by rank: the next lines of such a text
         self._listeners: dict[Stream, LineClassifier] = {}
         self._held: dict[Stream, _Held] = {}
         self._begun = _BegunLines()
@@ -260,6 +269,11 @@ class NoiseFilter:
     def _error(self, piece: Piece, now: float) -> list[Piece]:
         """What to show when another piece of stderr comes."""
         stream = piece.stream
+        if stream.rank in self._repeated and isinstance(piece, Lines):
+            kept = _sift(piece, lambda line: self._is_repeated(line, stream.rank, now))
+            if not kept:
+                return []
+            (piece,) = kept
         held = self._held.pop(stream, None)
         if held is None:
             if isinstance(piece, Fragment):  # it has waited already
@@ -272,6 +286,20 @@ class NoiseFilter:
             self._held[stream] = held
             return []
         return self._sifted(held.pieces, bytes(held.text), now)
+
+    def fails(self, rank: int, text: str) -> None:
+        """Hide what a failing rank is about to print if another one has failed with that text."""
+        if text and self._texts.setdefault(text, rank) != rank:
+            lines = (line.strip().encode("utf-8", "replace") for line in text.splitlines())
+            self._repeated[rank] = deque(lines)
+
+    def _is_repeated(self, line: bytes, rank: int, now: float) -> bool:
+        rest = self._repeated.get(rank)
+        if not rest or line.strip() != rest[0]:
+            return False
+        rest.popleft()
+        self._same_error.add(1, now, rank)
+        return True
 
     def _waits(self, held: _Held, stream: Stream, now: float) -> bool:
         """Whether it is not clear yet what of it is to be shown."""
@@ -305,7 +333,7 @@ class NoiseFilter:
 
     def _kind(self, traceback: Traceback, stream: Stream) -> Noise | None:
         """The kind of noise that a traceback is; None if it is none."""
-        is_cut = self._at_end and not traceback.is_over
+        is_cut = self._at_end and not traceback.is_over and not traceback.of_usage
         if stream.rank != self._culprit and (traceback.is_victims or is_cut):
             return Noise.TRACEBACK
         if not traceback.is_over:
@@ -423,10 +451,11 @@ class _SameErrors:
 
     def passed(self, stream: Stream, text: bytes) -> None:
         """All of this is shown: the tracebacks in it, and the lines that may go on with one."""
-        if START in text:
+        if may_begin_in(text):
             for traceback in tracebacks(text):
                 if not traceback.is_interrupt:  # of a Ctrl-C more will be known
                     self.shown(traceback, stream)
+        if START in text:
             self._behind[stream] = set()
             text = text[text.index(START) :]
         behind = self._behind.get(stream)

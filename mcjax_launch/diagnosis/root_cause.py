@@ -152,4 +152,5 @@ def _manner(run: RankRun) -> tuple[object, ...]:
     failure = run.failure
     if failure is None:
         return (run.status,)
-    return failure.exception, failure.where, failure.exited, failure.status
+    where = failure.where or failure.summary  # before Python 3.12 an early exit knows no place
+    return failure.exception, where, failure.exited, failure.status

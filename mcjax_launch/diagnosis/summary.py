@@ -319,9 +319,16 @@ def _divergence(state: RunState) -> list[str]:
 
 def _place(failure: Failed) -> list[str]:
     """The user's own line that failed, or that of what was being handled at an exit."""
-    handled = failure.handled
-    of = failure if handled is None or handled.where is None else handled
+    of: Failed | Raised = failure
+    if failure.handled is not None and _is_at_users(failure.handled) >= _is_at_users(failure):
+        of = failure.handled
     return [f"at {_at(of)}"] if of.where else []
+
+
+def _is_at_users(raised: Failed | Raised) -> tuple[bool, bool]:
+    """Rank the place of a failure: in the user's own code, in a library, or nowhere."""
+    where = raised.where
+    return where is not None and source_lines.is_users(where), where is not None
 
 
 def _crash(run: RankRun) -> list[str]:
@@ -442,7 +449,8 @@ def words(failure: Failed) -> str:
         return headline(failure)
     handled = failure.handled
     while_ = f", while handling {headline(handled)}" if handled is not None else ""
-    return status_text(failure.status) + while_
+    said = with_words(failure.summary.strip().splitlines())
+    return (_fitting(said) or status_text(failure.status)) + while_
 
 
 def status_text(status: int, killer: str | None = None) -> str:
@@ -491,6 +499,10 @@ def headline(failure: Failed | Raised) -> str:
     line = with_words(lines[next(first, len(lines)) :]) or name
     if quoted is not None:
         line = quoted.line + (_IN_A_CALLBACK if "callback" in line else "")
+    return _fitting(line)
+
+
+def _fitting(line: str) -> str:
     return line if len(line) <= _LONGEST_HEADLINE else line[:_LONGEST_HEADLINE] + " ..."
 
 

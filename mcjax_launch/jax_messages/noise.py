@@ -9,7 +9,14 @@ import re
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from mcjax_launch.jax_messages.tracebacks import CHAINS, START, Traceback, is_exception, tracebacks
+from mcjax_launch.jax_messages.tracebacks import (
+    CHAINS,
+    Traceback,
+    begins,
+    is_exception,
+    may_begin_in,
+    tracebacks,
+)
 
 # Patterns, compiled when the first line is to be matched: every start would wait for that.
 
@@ -72,7 +79,7 @@ _VICTIM_MARKS = (_FATAL, b" from coordination service")
 LONGEST_MARK = max(map(len, _VICTIM_MARKS))
 # and every line above but those of _GOES_ON holds one of these.
 _MARKS = (b".cc:", b".h:", b"    @ ", b"*** Check failure")
-_ANY_MARKS = (START, *CHAINS, *_MARKS)
+_ANY_MARKS = (*CHAINS, *_MARKS)
 
 
 class Noise(enum.Enum):
@@ -150,7 +157,7 @@ class LineClassifier:
 
     def expect(self, text: bytes, kind: Callable[[Traceback], Noise | None]) -> None:
         """These lines come next: `kind` says what noise the tracebacks are that begin in them."""
-        if START in text:
+        if may_begin_in(text):
             self._expected = deque(map(kind, tracebacks(text, self._chained)))
 
     def kind(self, line: bytes) -> Noise | None:
@@ -169,7 +176,7 @@ class LineClassifier:
         if self._gap:
             self._chained = True
             return self._traceback
-        if line == START:
+        if begins(line):
             if not self._chained:
                 self._traceback = self._expected.popleft() if self._expected else None
             self._chained = False
@@ -216,7 +223,7 @@ class LineClassifier:
     def may_be_in(self, data: bytes) -> bool:
         """A quick check: whether the lines of `data` need a look."""
         inside = self._goes_on or self._gap or self._in_traceback or self._is_behind
-        return inside or any(mark in data for mark in _ANY_MARKS)
+        return inside or may_begin_in(data) or any(mark in data for mark in _ANY_MARKS)
 
 
 def without_noise(lines: Sequence[str]) -> tuple[list[str], int]:

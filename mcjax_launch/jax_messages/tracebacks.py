@@ -1,4 +1,7 @@
-"""Python's tracebacks in what a rank prints, and which of them are a victim's; pure."""
+"""Python's tracebacks in what a rank prints, and which of them are a victim's; pure.
+
+What argparse says of a wrong command line counts as one without calls.
+"""
 
 import re
 
@@ -13,11 +16,16 @@ CHAINS = (
 )
 # A log's "INFO: text" between the frames is taken for one: then more is shown than need be.
 _EXCEPTION = rb"(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)(?:: .*)?"
+_USAGE = b"usage: "
+_WRONG_USAGE = rb"\S.*: error: .*"
 _FRAME = rb'(?s)  File "(.*)", line \d+, in .*'
 
 
 class Traceback:
     """A traceback, with those of the exceptions that led to it or came while it was handled.
+
+    Args:
+        of_usage: it is argparse's.
 
     Attributes:
         is_over: its last line has come; it may still turn out to have an effect.
@@ -27,7 +35,8 @@ class Traceback:
 
     """
 
-    def __init__(self) -> None:
+    def __init__(self, of_usage: bool = False) -> None:
+        self.of_usage = of_usage
         self.is_over = False
         self.is_victims = False
         self.is_interrupt = False
@@ -37,6 +46,10 @@ class Traceback:
     def add(self, line: bytes) -> None:
         """The next line."""
         self._lines.append(line)
+        if self.of_usage:
+            self.is_over = re.fullmatch(_WRONG_USAGE, line) is not None
+            self.exception = line.decode("utf-8", "replace")
+            return
         exception = re.fullmatch(_EXCEPTION, line)
         self.is_over = exception is not None
         if exception is not None:
@@ -54,7 +67,17 @@ class Traceback:
 
 def is_exception(line: bytes) -> bool:
     """Whether a line of a traceback is the one that names the exception."""
-    return re.fullmatch(_EXCEPTION, line) is not None
+    return re.fullmatch(rb"%b|%b" % (_EXCEPTION, _WRONG_USAGE), line) is not None
+
+
+def may_begin_in(text: bytes) -> bool:
+    """Return whether tracebacks may begin in a text: a quick check."""
+    return START in text or _USAGE in text
+
+
+def begins(line: bytes) -> bool:
+    """Return whether a line is the first of a traceback."""
+    return line == START or line.startswith(_USAGE)
 
 
 class Reader:
@@ -92,6 +115,8 @@ class Reader:
             elif last is not None:
                 last.is_over = False
             self._chained = False
+        elif line.startswith(_USAGE):
+            self.found.append(Traceback(of_usage=True))
         elif last is not None and not last.is_over:
             last.add(line)
 

@@ -206,6 +206,65 @@ def test_what_was_handled_at_an_exit(run: Run, tmp_path: Path, name: str) -> Non
     assert all(word in ended.report for word in words)
 
 
+# An exit with a text, which Python prints: how the failure is told.
+TEXTS = {
+    "computed": ("sys.exit(f'fatal: {40 + 2} is missing')", "fatal: 42 is missing"),
+    "an exception": ("raise SystemExit(OSError(2, 'no such file'))", "[Errno 2] no such file"),
+    "several lines": ("sys.exit('\\n  cannot load:\\n  no file\\nmore')", "cannot load: no file"),
+    "handling": ("try: load()\nexcept KeyError: sys.exit('no label')", "no label, while handling KeyError: 'label'"),
+    "empty": ("sys.exit('')", "exit status 1"),
+    "a tuple": ("raise SystemExit('a', 3)", "('a', 3)"),
+    "long": ("sys.exit('a' * 9999)", "a" * 400 + " ..."),
+}  # fmt: skip
+IN_RANK_1 = "if os.environ['JAX_PROCESS_ID'] == '0': start()\n"
+
+
+@pytest.mark.every_jax
+@pytest.mark.parametrize("before", ["start()\n", IN_RANK_1], ids=["joined", "early"])
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_text_of_an_exit_is_the_cause(run: Run, name: str, before: str) -> None:
+    program, told = TEXTS[name]
+    ended = run(2, LOAD + before + program)
+    assert ended.status == 1, ended.stderr
+    first, place, *_ = ended.report.splitlines()
+    assert first == f"rank 1 failed: {told}"
+    if before != IN_RANK_1 or sys.version_info >= (3, 12):
+        assert place.startswith("at <string>:")
+
+
+def test_a_helpers_exit_is_not_the_ranks(run: Run) -> None:
+    helper = (
+        "import subprocess; subprocess.run([sys.executable, '-c', 'exit(\"of the helper\")'])\n"
+    )
+    ended = run(2, IN_RANK_1 + helper + "sys.exit(3)")
+    assert ended.status == 3
+    assert ended.report.startswith("rank 1 failed: exit status 3")
+
+
+# Programs that fail in all ranks alike, without a traceback: a line that is shown once.
+ALIKE = {
+    "SyntaxError": ("def f(:\n  pass", "SyntaxError: invalid syntax", "SyntaxError: invalid syntax"),
+    "argparse": (
+        "import argparse\nargparse.ArgumentParser(prog='my tool-1').parse_args(['--lr'])",
+        "my tool-1: error: unrecognized arguments: --lr", "exit status 2",
+    ),
+    "text": ("import sys\nsys.exit('fatal:\\n no data')", "fatal:", "fatal: no data"),
+    "text, joined": (START + "jax.distributed.initialize()\nsys.exit('no data')", "no data", "no data"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_equal_failures_without_a_traceback_are_one(jobs: Jobs, tmp_path: Path, name: str) -> None:
+    make_stand_in(tmp_path)
+    program, line, told = ALIKE[name]
+    (tmp_path / "program.py").write_text(program)
+    words = ["-n", 3, "--grace", "0.2", tmp_path / "program.py"]
+    ended = jobs.run(*words, env={"PYTHONPATH": str(tmp_path)})
+    printed = [shown[4:] for shown in ended.stderr.splitlines() if shown.startswith("[")]
+    assert printed.count(line) == 1, ended.stderr
+    assert f": {told}\n" in ended.report + "\n"
+
+
 # An exit for which there is nothing that was handled.
 BARE = {
     "caught before": "try: load()\nexcept KeyError: pass\nsys.exit(3)",

@@ -236,3 +236,65 @@ def test_paths_of_copies_are_replaced_in_whole_lines(
     both.finish_ranks()
     assert capfd.readouterr().err == "".join(f"[0-1] {line}\n" for line in shown.split("\n"))
     assert [(tmp_path / f"{rank}.err").read_text() for rank in range(2)] == printed
+
+
+USAGE = b"usage: train.py [-h] --lr LR\n                [--steps N]\ntrain.py: error: no --lr\n"
+
+
+@pytest.mark.parametrize("ending", ["before", "after", "never"])
+def test_equal_usage_of_several_ranks_is_shown_once(
+    console: Make, capfd: Capture, ending: str
+) -> None:
+    three = console(3)
+    if ending == "before":
+        three.fold_victims(0, own_term=True)
+    for rank in range(3):
+        three.feed(rank, STDERR, USAGE)
+        wait_if_any(three)
+    three.feed(2, STDERR, b"more\n")
+    if ending == "after":
+        three.fold_victims(0, own_term=True)
+    three.finish_ranks()
+    shown = capfd.readouterr().err
+    count = 3 if ending == "never" else 1
+    assert [shown.count(f"] {line}\n") for line in USAGE.decode().splitlines()] == [count] * 3
+    assert ("hid 6 lines of the same error in ranks 1-2" in shown) == (ending != "never")
+    assert "[2] more\n" in shown
+
+
+def wait_if_any(console: Console) -> None:
+    if console.deadline is not None and console.deadline < time.monotonic() + 0.2:
+        wait(console)
+
+
+def test_usage_that_is_no_error_is_shown(console: Make, capfd: Capture) -> None:
+    """A helper's help, a line of a log, and what a rank could not print to its end."""
+    both = console()
+    for rank in range(2):
+        both.feed(rank, STDERR, b"usage: 80 %\nmemory usage: 3 GB\nusage: x [-h]\n")
+    both.fold_victims(0, own_term=True)
+    both.finish_ranks()
+    assert capfd.readouterr().err.count("usage: ") == 6
+
+
+def test_equal_texts_of_failures_are_shown_once(console: Make, capfd: Capture) -> None:
+    """In whatever pieces they come; other lines between them are shown."""
+    text = 'File "x.py", line 3\n    def f(:\n\nSyntaxError: invalid'
+    printed = [f"  {text}\n", f"  {text}\n".replace("    def", "log\n    def"), "else\n"]
+    three = console(3)
+    for rank, said in enumerate(printed):
+        three.fails(rank, text if said != "else\n" else "other")
+        for at in range(0, len(said), 7):
+            three.feed(rank, STDERR, said[at : at + 7].encode())
+    three.finish_ranks()
+    first = [f"[0] {line}" for line in printed[0].splitlines()]
+    hidden = "mcjax-launch: hid 4 lines of the same error in rank 1; -v shows them"
+    assert capfd.readouterr().err.splitlines() == [*first, "[1] log", "[2] else", hidden]
+
+
+def test_the_text_of_a_rank_that_is_not_shown_hides_none(console: Make, capfd: Capture) -> None:
+    one = console(2, show=(1,))
+    for rank in range(2):
+        one.fails(rank, "no data")
+        one.feed(rank, STDERR, b"no data\n")
+    assert capfd.readouterr().err == "[1] no data\n"

@@ -159,6 +159,7 @@ class Exits:
         self._link = link
         self._failed = failed
         self._reported = False
+        self._over = False
         self._main_thread = _thread.get_ident()
         # Of the main thread, from initialize() on: with it the program is over.
         self._outermost: FrameType | None = None
@@ -198,14 +199,17 @@ class Exits:
         atexit.register(self._leave)  # after JAX's own, so it runs before
 
     def see_exit(self, error: SystemExit) -> None:
-        """Report an exit, if nothing is left of the program."""
-        if self._outermost is None or _thread.get_ident() != self._main_thread:
+        """Report an exit with a failure, if nothing is left of the program."""
+        code = error.code  # known to Python code, so this is no way out
+        is_fine = code is None or (isinstance(code, int) and not code & 0xFF)
+        if self._over or is_fine or _thread.get_ident() != self._main_thread:
             return
         try:
             from . import failure
 
-            code = error.code  # known to Python code, so this is no way out
             self._report(failure.of_exit(code, error, self._outermost, joined=self._in_job))
+        except ImportError:  # the program may have become a user who may not read us
+            pass
         except Exception as error:
             self._failed(error)
 
@@ -291,6 +295,7 @@ class Exits:
         from ..wire.hook_messages import Leaving
 
         self._link.send(Leaving())
+        self._over = True
         self._outermost = None  # and all that it holds may be freed
 
 

@@ -71,17 +71,19 @@ def of_exception(
     )
 
 
-def of_exit(code: Any, error: SystemExit, outermost: FrameType, *, joined: bool) -> Failed:
+def of_exit(code: Any, error: SystemExit, outermost: FrameType | None, *, joined: bool) -> Failed:
     """The failure, or not, of a program that has exited.
 
     Args:
         code: what `error` gives as its code.
         error: the exit.
-        outermost: the program's outermost frame.
+        outermost: the program's outermost frame, if it is known.
         joined: the program is in the job.
 
     """
-    traceback = error.__traceback__ or _traceback_through(outermost)
+    traceback = error.__traceback__
+    if traceback is None and outermost is not None:
+        traceback = _traceback_through(outermost)
     place = _innermost(traceback)
     return _exited(code, place, error.__context__ or _kept(traceback), joined=joined)
 
@@ -103,8 +105,15 @@ def of_hard_exit(code: int, error: BaseException | None, frame: FrameType | None
 
 def _exited(code: Any, place: Place, handled: BaseException | None, *, joined: bool) -> Failed:
     where, line = place
-    status = _status_of_code(code)
-    return Failed(status, joined, exited=True, where=where, line=line, **_handled(handled))
+    return Failed(
+        _status_of_code(code),
+        joined,
+        exited=True,
+        summary=_text_of_code(code),
+        where=where,
+        line=line,
+        **_handled(handled),
+    )
 
 
 def raised(
@@ -172,6 +181,16 @@ def _status_of_code(code: Any) -> int:
     if code is None:
         return 0
     return code & 0xFF if isinstance(code, int) else 1
+
+
+def _text_of_code(code: Any) -> str:
+    """Return what Python prints at an exit with this code; "" for a status."""
+    if code is None or isinstance(code, int):
+        return ""
+    try:
+        return str(code)[:_MOST_TEXT]
+    except Exception:  # it cannot be printed
+        return ""
 
 
 def _traceback_through(outermost: FrameType) -> TracebackType | None:

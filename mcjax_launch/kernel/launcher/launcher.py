@@ -352,6 +352,8 @@ class Launcher:
         from mcjax_launch.runs import hook_events  # as only Python's ranks need
 
         rank, said = message.rank, message.message
+        if isinstance(said, hook_messages.Failed) and message.main and not said.has_calls:
+            self.console.fails(rank, said.summary)
         if hook_events.take(self.state, message, time.monotonic()):
             self._rank_ended(rank)
         if isinstance(said, hook_messages.Compiling | hook_messages.ImportedJax):

@@ -188,11 +188,11 @@ class Raised(Nested):
 class Failed(HookMessage):
     """The program has failed, whatever status its process ends with.
 
-    `joined`: in the job, so that JAX holds up the exit; `exited`: by sys.exit() or the like,
-    otherwise by an exception. `module` is what an ImportError could not find; `handled` was being
-    handled at the exit; `causes` are the exceptions from which that one, or the program's, was
-    raised, and those in a group; `slices` is the slice of each process, where several of them are
-    what is wrong.
+    `joined`: in the job, so that JAX holds up the exit; `exited`: by sys.exit() or the like, with
+    the text `summary`, if any; otherwise by an exception. `module` is what an ImportError could not
+    find; `handled` was being handled at the exit; `causes` are the exceptions from which that one,
+    or the program's, was raised, and those in a group; `slices` is the slice of each process, where
+    several of them are what is wrong.
     """
 
     status: int
@@ -208,6 +208,11 @@ class Failed(HookMessage):
     handled: Raised | None = None
     causes: tuple[Raised, ...] = ()
     slices: tuple[int, ...] = ()
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether Python prints it with a traceback: not a text at an exit, nor a SyntaxError's."""
+        return not self.exited and self.traceback.startswith("Traceback")
 
     def check(self) -> None:
         """A failure never ends with 0."""
