@@ -166,6 +166,8 @@ def _failure_hint(run: RankRun, ranks: int, *, diverged: bool, verified: bool) -
     text = run.stderr
     if failure is not None and not failure.exited:  # what was printed before does not count
         text = f"{failure.exception}: {failure.summary}"
+    elif failure is not None and failure.handled is not None and failure.test:
+        text = f"{failure.handled.exception}: {failure.handled.summary}"
     if membership.joining_at is None and lacks_coordinates(text):
         return (
             "the hook did not run in this Python: python -I, -E or -S, a replaced PYTHONPATH, "

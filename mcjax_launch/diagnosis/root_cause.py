@@ -152,5 +152,6 @@ def _manner(run: RankRun) -> tuple[object, ...]:
     failure = run.failure
     if failure is None:
         return (run.status,)
-    where = failure.where or failure.summary  # before Python 3.12 an early exit knows no place
-    return failure.exception, where, failure.exited, failure.status
+    placed = failure.placed
+    where = placed.where or failure.summary  # before Python 3.12 an early exit knows no place
+    return placed.exception, where, failure.exited, failure.status

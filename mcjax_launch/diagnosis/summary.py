@@ -319,16 +319,8 @@ def _divergence(state: RunState) -> list[str]:
 
 def _place(failure: Failed) -> list[str]:
     """The user's own line that failed, or that of what was being handled at an exit."""
-    of: Failed | Raised = failure
-    if failure.handled is not None and _is_at_users(failure.handled) >= _is_at_users(failure):
-        of = failure.handled
+    of = failure.placed
     return [f"at {_at(of)}"] if of.where else []
-
-
-def _is_at_users(raised: Failed | Raised) -> tuple[bool, bool]:
-    """Rank the place of a failure: in the user's own code, in a library, or nowhere."""
-    where = raised.where
-    return where is not None and source_lines.is_users(where), where is not None
 
 
 def _crash(run: RankRun) -> list[str]:
@@ -448,6 +440,10 @@ def words(failure: Failed) -> str:
     if not failure.exited:
         return headline(failure)
     handled = failure.handled
+    if handled is not None and failure.test:
+        count = failure.failed_tests
+        more = f", the first of {count} failed tests" if count > 1 else ""
+        return f"{headline(handled)}, in {failure.test}{more}"
     while_ = f", while handling {headline(handled)}" if handled is not None else ""
     said = with_words(failure.summary.strip().splitlines())
     return (_fitting(said) or status_text(failure.status)) + while_

@@ -112,7 +112,7 @@ def _place(summary: Summary, state: RunState, workspace: str) -> tuple[str | Non
             failure = state.ranks[stop.rank].failure
         case _:
             failure = None
-    found = re.match(_PLACE, failure.where or "") if failure is not None else None
+    found = re.match(_PLACE, failure.placed.where or "") if failure is not None else None
     if found is None:
         return None, None
     root, path = os.path.realpath(workspace), os.path.realpath(found[1])

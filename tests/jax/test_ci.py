@@ -69,5 +69,7 @@ def test_a_project_with_a_failure_on_one_rank(jobs: Jobs, tmp_path: Path) -> Non
     ended = jobs.run(*words, cwd=tmp_path, env={"GITHUB_ACTIONS": "true", "NO_COLOR": "1"})
     assert ended.status == 1
     (error,) = github_log.read(ended.stderr).commands
-    assert (error.name, error.data.partition("\n")[0]) == ("error", "rank 1 failed: exit status 1")
+    test = "tests/multiprocess/test_two.py"
+    told = f"rank 1 failed: AssertionError: assert 1 != 1, in {test}::test_apart"
+    assert (error.name, error.data.partition("\n")[0]) == ("error", told)
     assert "  | FAILED tests/multiprocess/test_two.py::test_apart - assert 1 != 1" in error.data

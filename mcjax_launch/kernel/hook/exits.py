@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ..wire.hook_messages import Failed
     from .agent_link import AgentLink
+    from .failed_tests import FailedTests
     from .failure import LostErrors
     from .part import Parts
 
@@ -164,6 +165,16 @@ class Exits:
         # Of the main thread, from initialize() on: with it the program is over.
         self._outermost: FrameType | None = None
         self._lost: LostErrors | None = None
+        self._tests: FailedTests | None = None
+
+    @property
+    def tests(self) -> FailedTests:
+        """What records the failed tests of a runner in this process."""
+        if self._tests is None:
+            from .failed_tests import FailedTests
+
+            self._tests = FailedTests()
+        return self._tests
 
     @property
     def lost(self) -> LostErrors:
@@ -207,7 +218,8 @@ class Exits:
         try:
             from . import failure
 
-            self._report(failure.of_exit(code, error, self._outermost, joined=self._in_job))
+            said = failure.of_exit(code, error, self._outermost, joined=self._in_job)
+            self._report(failure.with_tests(said, self._tests))
         except ImportError:  # the program may have become a user who may not read us
             pass
         except Exception as error:
@@ -225,7 +237,8 @@ class Exits:
 
             error = sys.exc_info()[1] or self._uncaught()
             frame = user_lines.here()
-            self._report(failure.of_hard_exit(code, error, frame))
+            said = failure.of_hard_exit(code, error, frame)
+            self._report(failure.with_tests(said, self._tests))
         except ImportError:  # the program may have become a user who may not read us
             pass
         except Exception as error:

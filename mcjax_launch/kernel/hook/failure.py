@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any, Optional
 
     from .agent_link import AgentLink
+    from .failed_tests import FailedTests
 
     #: Of a line of code: where it is, as `train.py:8 in step`, and what it says; None if not known.
     Place = tuple[Optional[str], Optional[str]]
@@ -114,6 +115,13 @@ def _exited(code: Any, place: Place, handled: BaseException | None, *, joined: b
         line=line,
         **_handled(handled),
     )
+
+
+def with_tests(exited: Failed, tests: FailedTests | None) -> Failed:
+    """Return the failure of a program that has exited, with the failed tests that explain it."""
+    if tests is None or tests.first is None or exited.summary or exited.handled is not None:
+        return exited
+    return exited.replaced(handled=tests.first, test=tests.name, failed_tests=tests.count)
 
 
 def raised(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from .codec import Malformed, Message, Nested
 from .exit_status import MOST_STATUS
+from .source_lines import is_users
 
 #: The platforms that JAX also calls "gpu".
 GPU_PLATFORMS = ("cuda", "rocm", "oneapi")
@@ -185,6 +186,11 @@ class Raised(Nested):
     inside: bool = False
 
 
+def _is_at_users(where: str | None) -> tuple[bool, bool]:
+    """Compare places: in the user's own code, in a library, nowhere."""
+    return where is not None and is_users(where), where is not None
+
+
 class Failed(HookMessage):
     """The program has failed, whatever status its process ends with.
 
@@ -192,7 +198,8 @@ class Failed(HookMessage):
     the text `summary`, if any; otherwise by an exception. `module` is what an ImportError could not
     find; `handled` was being handled at the exit; `causes` are the exceptions from which that one,
     or the program's, was raised, and those in a group; `slices` is the slice of each process, where
-    several of them are what is wrong.
+    several of them are what is wrong. `test`: a runner of tests has exited, of which `failed_tests`
+    failed; this was the first, and raised what stands as `handled`.
     """
 
     status: int
@@ -208,6 +215,16 @@ class Failed(HookMessage):
     handled: Raised | None = None
     causes: tuple[Raised, ...] = ()
     slices: tuple[int, ...] = ()
+    test: str = ""
+    failed_tests: int = 0
+
+    @property
+    def placed(self) -> Failed | Raised:
+        """What is at the line to show: what was handled at an exit, unless that is less known."""
+        handled = self.handled
+        if handled is None or _is_at_users(handled.where) < _is_at_users(self.where):
+            return self
+        return handled
 
     @property
     def has_calls(self) -> bool:

@@ -1,0 +1,104 @@
+"""Records which test failed first: a runner (pytest, unittest, absl's) reports it and exits."""
+
+from __future__ import annotations
+
+from .wrapping import in_place_of
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any
+
+    from ..wire.hook_messages import Raised
+
+_PLUGIN = "mcjax-launch-failed-tests"
+_MOST_NAME = 300
+
+
+class FailedTests:
+    """Counts the failed tests of this process, and keeps what the first of them raised.
+
+    Attributes:
+        first: what the first one raised; None while none has failed.
+        name: of that test, as its runner writes it.
+        count: how many have failed.
+
+    """
+
+    def __init__(self) -> None:
+        self.first: Raised | None = None
+        self.name = ""
+        self.count = 0
+
+    def patch_unittest(self, result: Any) -> None:
+        """See the failures of unittest, and of what is built on it.
+
+        Args:
+            result: the module unittest.result.
+
+        """
+        for name in ("addError", "addFailure", "addSubTest"):
+            real = getattr(result.TestResult, name, None)
+            if real is not None:
+                setattr(result.TestResult, name, self._seen(real))
+
+    def _seen(self, real: Any) -> Any:
+        def add(result: Any, test: Any, *args: Any) -> Any:
+            of, error = (args[0] if len(args) > 1 else test), (args[-1] if args else None)
+            if error is not None:  # a part of a test may have succeeded
+                self._add(lambda: of.id(), error[1], error[2])
+            return real(result, test, *args)
+
+        return in_place_of(real, add)
+
+    def patch_pytest(self, config: Any) -> None:
+        """See the failures of pytest, by a plugin for each of its runs.
+
+        Args:
+            config: the module _pytest.config.
+
+        """
+        manager = config.PytestPluginManager
+        real = manager.__init__
+
+        def make(self: Any, *args: Any, **kwargs: Any) -> None:
+            real(self, *args, **kwargs)
+            self.register(plugin, _PLUGIN)
+
+        plugin = _Plugin(self)
+        manager.__init__ = in_place_of(real, make)
+
+    def of_pytest(self, node_id: str, error: BaseException) -> None:
+        """Record a test, or a file with tests, that pytest reports."""
+        if type(error).__name__ == "CollectError" and error.__cause__ is not None:
+            error = error.__cause__
+        self._add(lambda: node_id, error, error.__traceback__)
+
+    def _add(self, name: Any, error: BaseException, traceback: TracebackType | None) -> None:
+        self.count += 1
+        if self.first is not None:
+            return
+        try:
+            from . import failure
+
+            self.name = str(name())[:_MOST_NAME]
+            self.first = failure.raised(error, traceback)
+        except Exception:  # the test's runner comes first
+            pass
+
+
+class _Plugin:
+    """A plugin of pytest's.
+
+    Args:
+        tests: is told of failures.
+
+    """
+
+    def __init__(self, tests: FailedTests) -> None:
+        self._tests = tests
+
+    def pytest_exception_interact(self, call: Any, report: Any) -> None:
+        """Record what a test has raised, that is neither skipped nor expected to fail."""
+        self._tests.of_pytest(str(report.nodeid), call.excinfo.value)

@@ -1,0 +1,172 @@
+"""Runners of tests exit after they have reported what failed: the first failed test is the cause."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from jobs import Ended, Jobs
+
+PYTEST = """
+import os, pytest
+RANK = int(os.environ["JAX_PROCESS_ID"])
+
+def test_fine():
+    pass
+
+@pytest.mark.xfail
+def test_expected():
+    assert 0
+
+def test_skipped():
+    pytest.skip("no data")
+
+def test_caught():
+    with pytest.raises(ZeroDivisionError):
+        1 / 0
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_sum(n):
+    assert n + RANK < 3, "too much"
+
+def test_other():
+    {"": 0}["a" * RANK]
+"""
+FIXTURE = """
+import pytest
+@pytest.fixture
+def data():
+    raise OSError("no data")
+def test_it(data):
+    pass
+"""
+UNITTEST = """
+import os, unittest
+RANK = int(os.environ["JAX_PROCESS_ID"])
+
+class Test(unittest.TestCase):
+    def test_a(self):
+        self.assertEqual(1, 1)
+
+    @unittest.expectedFailure
+    def test_b(self):
+        self.assertEqual(1, 2)
+
+    def test_c(self):
+        for part in range(3):
+            with self.subTest(part=part):
+                self.assertLess(part, 3 - RANK)
+
+    def test_d(self):
+        if RANK:
+            raise OSError("no data")
+
+if __name__ == "__main__":
+    unittest.main()
+"""
+BY_ITSELF = """
+import sys, pytest
+if __name__ == "__main__":
+    sys.exit(pytest.main(["-q", *sys.argv[1:], "test_it.py"]))
+"""
+
+
+@pytest.fixture
+def run(jobs: Jobs, tmp_path: Path) -> "Run":
+    return Run(jobs, tmp_path)
+
+
+class Run:
+    def __init__(self, jobs: Jobs, folder: Path) -> None:
+        self._jobs = jobs
+        self._folder = folder
+
+    def __call__(self, test: str, *words: object, **files: str) -> Ended:
+        """Run a command where `test_it.py` and other files are, with a line for GitHub."""
+        for name, text in {"test_it": test, **files}.items():
+            (self._folder / f"{name}.py").write_text(text)
+        return self._jobs.run(
+            *("-n", 2, "--github", "always", "--color", "never", *words),
+            cwd=self._folder,
+            env={"GITHUB_WORKSPACE": str(self._folder)},
+        )
+
+
+PLAIN = ["-p", "no:cacheprovider"]
+RUNNERS = {
+    "module": ["-m", "pytest", *PLAIN],
+    "quiet": ["-m", "pytest", *PLAIN, "-qq", "-r", "N", "--tb=no"],
+    "no terminal": ["-m", "pytest", *PLAIN, "-p", "no:terminal"],
+    "script": [Path(sys.executable).parent / "pytest", *PLAIN],
+    "by itself": ["program.py", *PLAIN],
+    "forked": ["--preload", "pytest", "-m", "pytest", *PLAIN],
+}
+
+
+@pytest.mark.every_jax
+@pytest.mark.parametrize("name", RUNNERS)
+def test_the_first_failed_test_of_pytest_is_the_cause(run: Run, tmp_path: Path, name: str) -> None:
+    words = RUNNERS[name] + ([] if name == "by itself" else ["test_it.py"])
+    ended = run(PYTEST, *words, program=BY_ITSELF)
+    assert ended.status == 1, ended.stderr
+    what = "AssertionError: too much, in test_it.py::test_sum[2]"
+    lines = ended.report.splitlines()
+    at = next(at for at, line in enumerate(lines) if line.startswith("rank 1 failed"))
+    assert lines[at] == f"rank 1 failed: {what}, the first of 2 failed tests"
+    assert lines[at + 1].startswith(f"at {tmp_path}/test_it.py:21 in test_sum: assert n + RANK < 3")
+    assert f"::error file=test_it.py,line=21,title=mcjax-launch::rank 1 failed: {what}" in (
+        ended.stderr
+    )
+
+
+# What pytest cannot collect, or set up: as it is told, and its line.
+NO_TEST = {
+    "import": (
+        "\nimport nosuch",
+        "ModuleNotFoundError: No module named 'nosuch', in test_it.py",
+        2,
+    ),
+    "syntax": ("\n\ndef test(:", "SyntaxError: invalid syntax, in test_it.py", 3),
+    "top": ("1/0", "ZeroDivisionError: division by zero, in test_it.py", 1),
+    "fixture": (FIXTURE, "OSError: no data, in test_it.py::test_it", 5),
+}
+
+
+@pytest.mark.parametrize("name", NO_TEST)
+def test_what_keeps_a_test_from_running(run: Run, tmp_path: Path, name: str) -> None:
+    text, told, line = NO_TEST[name]
+    ended = run(text, "-m", "pytest", *PLAIN, "test_it.py")
+    assert f"2 ranks failed: {told}\n" in ended.report
+    assert f"\nat {tmp_path}/test_it.py:{line} in " in ended.report
+    assert f"::error file=test_it.py,line={line}," in ended.stderr
+
+
+@pytest.mark.every_jax
+@pytest.mark.parametrize(
+    "words", [["test_it.py"], ["-m", "unittest", "test_it"]], ids=["main", "-m"]
+)
+def test_the_first_failed_test_of_unittest_is_the_cause(
+    run: Run, tmp_path: Path, words: list[str]
+) -> None:
+    ended = run(UNITTEST, *words)
+    assert ended.status == 1, ended.stderr
+    first, place, *_ = (line for line in ended.report.splitlines() if not line.startswith("hid "))
+    module = "__main__" if words == ["test_it.py"] else "test_it"
+    assert first.startswith("rank 1 failed: AssertionError: 2 not less than 2, in ")
+    assert f" {module}.Test.test_c" in first
+    assert first.endswith(" (part=2), the first of 2 failed tests")
+    assert place.startswith(f"at {tmp_path}/test_it.py:16 in test_c: self.assertLess(part, 3")
+    assert "::error file=test_it.py,line=16," in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        ("sys.exit('no data')", "no data"),
+        ("\ntry: 1/0\nexcept ZeroDivisionError: sys.exit(3)", "exit status 3, while handling Zero"),
+        ("raise ValueError('x')", "ValueError: x"),
+    ],
+)
+def test_what_a_program_says_itself_comes_before_its_tests(run: Run, end: str, told: str) -> None:
+    program = "import sys, unittest, test_it\nunittest.main(test_it, exit=False, argv=['x'])\n"
+    ended = run(UNITTEST.replace("if RANK", "if True"), "program.py", program=program + end)
+    assert f"2 ranks failed: {told}" in ended.report
