@@ -14,7 +14,7 @@ from mcjax_launch.jax_messages.known_errors import (
     warns_of_proxies,
     wrong_devices,
 )
-from mcjax_launch.kernel.wire.hook_messages import ErrorLost, Raised
+from mcjax_launch.kernel.wire.hook_messages import BackendStart, ErrorLost, Raised
 from mcjax_launch.kernel.wire.interpreter import why_jax_too_old
 from mcjax_launch.ranks import counted, slices_text
 from mcjax_launch.runs.rank_run import LostError, RankRun
@@ -180,6 +180,8 @@ def _failure_hint(run: RankRun, ranks: int, *, diverged: bool, verified: bool) -
         )
     if membership.is_joining and warns_of_proxies(run.stderr):
         return "proxy variables can keep processes apart: try -x http_proxy= -x https_proxy="
+    if failure is not None and failure.backend is not None:
+        return _of_backend(failure.backend)
     devices = wrong_devices(text, failure.line or "") if failure is not None else None
     if devices is not None and not run.compilations.on_accelerator:
         mine = membership.backend.devices if membership.backend is not None else 0
@@ -198,6 +200,18 @@ def _failure_hint(run: RankRun, ranks: int, *, diverged: bool, verified: bool) -
     if -(run.status or 0) in _FAULTS and run.process.hooked and not shown:
         return "rerun with -x PYTHONFAULTHANDLER=1 to see the line that crashed"
     return why_jax_too_old(membership.imported.jax) if membership.imported is not None else ""
+
+
+def _of_backend(start: BackendStart) -> str:
+    """Say what has to come after initialize()."""
+    line = f"{start.where}: {start.line}" if start.line else start.where
+    if not start.imported_at:
+        return f"a backend was started before, at {line}; call jax.distributed.initialize() first"
+    what = f"`{start.import_line}`" if start.import_line else "an import"
+    return (
+        f"{what} at {start.imported_at} has started a backend (at {line}): call "
+        "jax.distributed.initialize() before that import"
+    )
 
 
 def _is_of_shared_callback(run: RankRun) -> bool:

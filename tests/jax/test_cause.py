@@ -141,7 +141,7 @@ MISTAKES = {
     ),
     "touched": (
         "RuntimeError: ",
-        "hint: call jax.distributed.initialize() before anything that uses",
+        "mistaken.py:12: jax.devices(); call jax.distributed.initialize() first\n",
     ),
     "memory": ("ranks failed: ", "hint: out of memory: use less per device"),
 }
@@ -154,6 +154,42 @@ def test_mistakes(jobs: Jobs, way: str) -> None:
     found = report(jobs, "--grace", 10, PROGRAMS / "mistaken.py", way)
     for words in MISTAKES[way]:
         assert words in found
+
+
+# What starts a backend before initialize(): the files of a program, and what is said of it.
+EARLY = {
+    "import": (
+        {"train.py": "import jax\nimport pkg\n{CALL}", "pkg/__init__.py": "import jax\nN = jax.devices()"},
+        "`import pkg` at train.py:2 has started a backend (at pkg/__init__.py:2: N = jax.devices())",
+    ),
+    "deep in a library": (
+        {
+            "train.py": "import sys, jax\nsys.path.append('site-packages')\nfrom own import *\n{CALL}",
+            "own/__init__.py": "def load():\n  import lib\nload()",
+            "site-packages/lib.py": "import jax.numpy\ndef f():\n  return jax.numpy.ones(3)\nf()",
+        },
+        "`from own import *` at train.py:3 has started a backend (at lib.py:3: return jax.numpy.ones(3))",
+    ),
+    "handled": (
+        {"train.py": "import sys, jax\njax.devices()\ntry: {CALL}\nexcept RuntimeError: sys.exit('alone')"},
+        "a backend was started before, at train.py:2: jax.devices(); call ",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.every_jax
+@pytest.mark.parametrize("name", EARLY)
+def test_what_has_started_a_backend_too_early_is_named(
+    jobs: Jobs, tmp_path: Path, name: str
+) -> None:
+    files, said = EARLY[name]
+    for file, text in files.items():
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(text.replace("{CALL}", "jax.distributed.initialize()"))
+    for preload in ("none", "auto"):
+        ended = jobs.run("-n", 1, "-d", 1, "--preload", preload, "train.py", cwd=tmp_path)
+        assert ended.status == 1
+        assert f"\nhint: {said}" in ended.report, ended.stderr
 
 
 def test_a_port_in_use(jobs: Jobs) -> None:

@@ -8,7 +8,7 @@ from bisect import bisect_right
 
 from ..wire.hook_environ import GPUS, SLICES
 from ..wire.hook_messages import GPU_PLATFORMS, Backend, ProcessNumber
-from . import jax_internals
+from . import first_backend, jax_internals
 from .wrapping import in_place_of
 
 TYPE_CHECKING = False
@@ -111,6 +111,7 @@ class Backends:
         self._is_member = is_member
         self._environ = environ
         self._told: Any = None
+        self._any_started = False
 
     def patch(self, bridge: Any) -> None:
         """Tell what is started, and what has been."""
@@ -122,6 +123,9 @@ class Backends:
             # With other processes it may wait for ever: told before.
             if platform not in _TRIED and self._is_member():
                 self._link.send(Backend(str(platform), 0))
+            if not self._any_started and not self._is_member():
+                first_backend.record()
+            self._any_started = True
             backend = start(platform)
             if self._is_member():
                 for call in (self._report_number, *when_backend_starts.values()):

@@ -218,8 +218,7 @@ class Exits:
         try:
             from . import failure
 
-            said = failure.of_exit(code, error, self._outermost, joined=self._in_job)
-            self._report(failure.with_tests(said, self._tests))
+            self._report(failure.of_exit(code, error, self._outermost, joined=self._in_job))
         except ImportError:  # the program may have become a user who may not read us
             pass
         except Exception as error:
@@ -237,8 +236,7 @@ class Exits:
 
             error = sys.exc_info()[1] or self._uncaught()
             frame = user_lines.here()
-            said = failure.of_hard_exit(code, error, frame)
-            self._report(failure.with_tests(said, self._tests))
+            self._report(failure.of_hard_exit(code, error, frame))
         except ImportError:  # the program may have become a user who may not read us
             pass
         except Exception as error:
@@ -297,8 +295,10 @@ class Exits:
     def _report(self, failed: Failed) -> None:
         """Say once that this process will end so, if that is a failure."""
         if failed.status and not self._reported:
+            from . import failure
+
             self._reported = True
-            self._link.send(failed)
+            self._link.send(failure.explained(failed, self._tests))
 
     @property
     def _in_job(self) -> bool:

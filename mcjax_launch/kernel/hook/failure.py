@@ -10,7 +10,7 @@ from ..wire import source_lines
 from ..wire.exit_status import of_signal
 from ..wire.hook_messages import ErrorLost, ErrorRead, Failed, Raised
 from ..wire.source_lines import embedded
-from . import devices, exits, user_lines
+from . import devices, exits, first_backend, user_lines
 
 TYPE_CHECKING = False
 
@@ -31,6 +31,8 @@ _MOST_TEXT = 32_000
 _MOST_CAUSES, _MOST_OF_CAUSE = 4, 4_000
 # In what jax.make_mesh raises where there are several slices.
 _SEVERAL_SLICES = "multi-slice topologies"
+# In what initialize() raises once a backend has been started.
+_TOO_LATE = "must be called before any JAX c"
 # What `python -m` calls before the program.
 _OF_RUNPY = ("_run_module_as_main", "_run_code")
 
@@ -117,11 +119,15 @@ def _exited(code: Any, place: Place, handled: BaseException | None, *, joined: b
     )
 
 
-def with_tests(exited: Failed, tests: FailedTests | None) -> Failed:
-    """Return the failure of a program that has exited, with the failed tests that explain it."""
-    if tests is None or tests.first is None or exited.summary or exited.handled is not None:
-        return exited
-    return exited.replaced(handled=tests.first, test=tests.name, failed_tests=tests.count)
+def explained(failed: Failed, tests: FailedTests | None) -> Failed:
+    """Return the failure with what explains it: failed tests, or a backend's early start."""
+    bare = failed.exited and not failed.summary and failed.handled is None
+    if bare and tests is not None and tests.first is not None:
+        failed = failed.replaced(handled=tests.first, test=tests.name, failed_tests=tests.count)
+    behind = (failed.handled, *failed.causes)
+    if any(_TOO_LATE in one.summary for one in (failed, *behind) if one is not None):
+        return failed.replaced(backend=first_backend.start())
+    return failed
 
 
 def raised(

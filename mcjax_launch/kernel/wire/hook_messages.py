@@ -186,6 +186,18 @@ class Raised(Nested):
     inside: bool = False
 
 
+class BackendStart(Nested):
+    """What started JAX's first backend before initialize(): a line, and the import that led to it.
+
+    The last two are empty where no import was under way.
+    """
+
+    where: str
+    line: str
+    imported_at: str = ""
+    import_line: str = ""
+
+
 def _is_at_users(where: str | None) -> tuple[bool, bool]:
     """Compare places: in the user's own code, in a library, nowhere."""
     return where is not None and is_users(where), where is not None
@@ -199,7 +211,8 @@ class Failed(HookMessage):
     find; `handled` was being handled at the exit; `causes` are the exceptions from which that one,
     or the program's, was raised, and those in a group; `slices` is the slice of each process, where
     several of them are what is wrong. `test`: a runner of tests has exited, of which `failed_tests`
-    failed; this was the first, and raised what stands as `handled`.
+    failed; this was the first, and raised what stands as `handled`. `backend` is what came before
+    initialize(), where JAX has refused that.
     """
 
     status: int
@@ -217,6 +230,7 @@ class Failed(HookMessage):
     slices: tuple[int, ...] = ()
     test: str = ""
     failed_tests: int = 0
+    backend: BackendStart | None = None
 
     @property
     def placed(self) -> Failed | Raised:

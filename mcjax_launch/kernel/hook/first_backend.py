@@ -1,0 +1,68 @@
+"""What started the first backend of JAX before initialize() was called, which JAX refuses then."""
+
+from __future__ import annotations
+
+import sys
+
+from ..wire import source_lines
+from ..wire.hook_messages import BackendStart
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    #: File and line of a call.
+    Call = tuple[str, int]
+
+_IMPORTLIB = "<frozen importlib"
+_MOST_CALLS = 500
+
+_calls: list[Call] = []  # innermost first
+
+
+def record() -> None:
+    """Record the calls that lead to the start of the first backend."""
+    frame = sys._getframe(1)
+    while frame is not None and len(_calls) < _MOST_CALLS:
+        _calls.append((frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back  # type: ignore[assignment]
+
+
+def start() -> BackendStart | None:
+    """Return where the first backend was started; None if that is not known."""
+    line = next((call for call in _calls if not _is_inside(call)), None)
+    if line is None:
+        return None
+    statement = _import(_calls[_calls.index(line) :])
+    return BackendStart(*_shown(line), *(_shown(statement) if statement is not None else ("", "")))
+
+
+def _is_inside(call: Call) -> bool:
+    """Return whether a call is of JAX, of Python or of ours."""
+    file = call[0]
+    ours = source_lines.owner(file) in (source_lines.OURS, source_lines.PYTHON)
+    return ours or source_lines.is_jax(file)
+
+
+def _import(calls: Iterable[Call]) -> Call | None:
+    """Return the outermost import statement among calls, the user's own if there is one."""
+    imports: list[Call] = []
+    inside = False
+    for call in calls:
+        if inside and not call[0].startswith(_IMPORTLIB):
+            imports.append(call)
+        inside = call[0].startswith(_IMPORTLIB)
+    imports = [call for call in imports if not _is_inside(call)]
+    own = [call for call in imports if source_lines.is_users(call[0])]
+    return next(reversed(own or imports), None)
+
+
+def _shown(call: Call) -> tuple[str, str]:
+    import linecache
+
+    from .user_lines import shown
+
+    file, number = call
+    name = shown(file) if source_lines.is_users(file) else source_lines.shortened(file)
+    return f"{name}:{number}", linecache.getline(file, number).strip()
