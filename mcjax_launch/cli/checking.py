@@ -118,6 +118,6 @@ def record(
 
 def _write(path: str, content: dict[str, object]) -> None:
     try:
-        files.replace(os.path.realpath(path), f"{json.dumps(content)}\n")
+        files.replace(path, f"{json.dumps(content)}\n")
     except OSError as error:
         raise LaunchError(f"--report {path}: cannot be written: {error.strerror}") from None

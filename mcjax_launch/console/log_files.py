@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from mcjax_launch.console.prefix import RankLabel
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.kernel.wire import frames
+from mcjax_launch.kernel.wire import frames, own_paths
 
 #: Bytes of a rank's stream that are kept for the summary.
 TAIL_BYTES = 16_384
@@ -133,11 +133,31 @@ def check_folder(log_dir: str, option: str = "--log-dir") -> None:
     folder = whole = os.path.abspath(log_dir)
     while "{" in folder or not os.path.lexists(folder):
         folder = os.path.dirname(folder)
+    refuse_foreign(folder, f"{option} {log_dir}")
     if not os.path.isdir(folder):
         what = "" if folder == whole else f"{folder} is "
         raise LaunchError(f"{option} {log_dir}: {what}not a directory; give another name")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise LaunchError(f"{option} {log_dir}: {folder}: no permission to write there")
+
+
+def refuse_foreign(folder: str, option: str) -> None:
+    """Refuse a folder to which another user's link or folder leads.
+
+    Args:
+        folder: absolute.
+        option: begins the message.
+
+    Raises:
+        LaunchError: naming what leads there, and whose it is.
+
+    """
+    try:
+        own_paths.check(folder)
+    except PermissionError as error:
+        raise LaunchError(f"{option}: {error.strerror}") from None
+    except OSError:  # what else is wrong with it is said elsewhere
+        return
 
 
 def remove_leftovers(labels: Iterable[RankLabel], num_processes: int) -> None:
@@ -158,6 +178,7 @@ def remove_leftovers(labels: Iterable[RankLabel], num_processes: int) -> None:
         was_ours = all(map(_is_plain, _paths(folder, own)))
         if not was_ours or os.path.samefile(folder, os.curdir):
             continue
+        refuse_foreign(folder, "--log-dir")
         rank = num_processes
         with contextlib.suppress(OSError):
             while all(map(_is_plain, paths := _paths(folder, rank))):
@@ -178,8 +199,7 @@ def _open(path: str, append: bool) -> int:
     # Never wait for somebody to read a FIFO or a terminal.
     how = os.O_NONBLOCK | os.O_NOCTTY | (os.O_APPEND if append else os.O_TRUNC)
     try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | how, 0o666)
+        file = own_paths.open_file(path, how)
     except OSError as error:
         why = _NO_FILE if error.errno == errno.ENXIO else error.strerror
         raise LaunchError(f"--log-dir: {path}: {why}") from None

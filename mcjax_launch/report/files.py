@@ -13,6 +13,7 @@ from mcjax_launch.diagnosis.spmd import different_programs, parsed_code
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.job import Job
+from mcjax_launch.kernel.wire import own_paths
 from mcjax_launch.kernel.wire.address import split_text
 from mcjax_launch.report import record
 from mcjax_launch.runs.spmd import Comparison
@@ -44,6 +45,7 @@ def check_writable(path: str) -> None:
                 f"{{{_JOB_ID}}} tells jobs apart"
             )
     try:
+        own_paths.check(path)
         with contextlib.suppress(FileNotFoundError):
             if stat.S_ISDIR(os.stat(path).st_mode):  # which knows too long a name as well
                 raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -77,8 +79,8 @@ def values(job: Job, attempt: Attempt | None) -> Mapping[str, str]:
 
 
 def filled(path: str, values: Mapping[str, str]) -> str:
-    """A path with its placeholders filled in."""
-    return os.path.realpath(placeholders.fill(path, values))
+    """A path with its placeholders filled in, absolute."""
+    return os.path.abspath(placeholders.fill(path, values))
 
 
 def replace(path: str, text: str) -> None:
@@ -88,12 +90,11 @@ def replace(path: str, text: str) -> None:
         OSError: it cannot be written.
 
     """
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with _beside(path) as (fd, beside):
+    with _beside(path) as (fd, take_place):
         data = memoryview(text.encode())
         while data:
             data = data[os.write(fd, data) :]
-        os.replace(beside, path)
+        take_place()
 
 
 def save_programs(programs: Comparison, begin: str) -> list[str]:
@@ -112,8 +113,7 @@ def save_programs(programs: Comparison, begin: str) -> list[str]:
             continue
         path = f"{begin}program{number}.rank{side.ranks[0]}.mlir"
         try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "w", encoding="utf-8") as file:
+            with open(own_paths.open_file(path, os.O_TRUNC), "w", encoding="utf-8") as file:
                 file.write(parsed_code(code.text).text)
         except OSError as error:
             return [f"{path}: cannot be written: {error.strerror}"]
@@ -122,17 +122,19 @@ def save_programs(programs: Comparison, begin: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def _beside(path: str) -> Iterator[tuple[int, str]]:
-    """A new file in the same folder, which is removed unless it takes the other's place."""
+def _beside(path: str) -> Iterator[tuple[int, Callable[[], None]]]:
+    """Make a new file in the same folder; give it, and what puts it in the other's place."""
     # Under a name that nobody can have put there before, as in a folder that others write to.
-    beside = os.path.join(os.path.dirname(path), f".mcjax-report-{os.urandom(6).hex()}.new")
-    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
-    try:
-        yield fd, beside
-    finally:
-        os.close(fd)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(beside)
+    beside = f".mcjax-report-{os.urandom(6).hex()}.new"
+    with own_paths.folder_of(path) as (folder, name):
+        how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        fd = os.open(beside, how, 0o666, dir_fd=folder)
+        try:
+            yield fd, lambda: os.replace(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+        finally:
+            os.close(fd)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(beside, dir_fd=folder)
 
 
 # --- writing the record ---
@@ -192,7 +194,8 @@ class ReportWriter:
 
     def over(self, status: int, end: str) -> None:
         """Write the report."""
-        place = filled(self._path, self._values)
+        path = filled(self._path, self._values)
+        place = os.path.realpath(path)
         whole = record.run(
             self._job,
             self._arguments,
@@ -205,7 +208,7 @@ class ReportWriter:
         )
         whole["report_path"] = place
         try:
-            replace(place, _text(place, whole))
+            replace(path, _text(place, whole))
         except OSError as error:
             self._say(f"--report {place}: cannot be written: {error.strerror}")
             return

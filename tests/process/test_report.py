@@ -203,7 +203,7 @@ def test_a_folder_that_goes_away_meanwhile(jobs: Jobs, tmp_path: Path, status: i
     done = jobs.run("--report", folder / "run.json", "bash", "-c", program)
     assert done.status == status
     last = done.report.splitlines()[-1]
-    assert last == f"--report {folder}/run.json: cannot be written: File exists"
+    assert last == f"--report {folder}/run.json: cannot be written: Not a directory"
 
 
 def test_a_folder_that_is_removed_meanwhile_is_made_again(jobs: Jobs, tmp_path: Path) -> None:

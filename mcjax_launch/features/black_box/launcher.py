@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mcjax_launch.features.black_box.messages import Attend, Collect, Evidence
 from mcjax_launch.kernel.launcher.part import LauncherPart
+from mcjax_launch.kernel.wire import own_paths
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.summary import Summary
@@ -78,8 +79,8 @@ class BlackBox(LauncherPart):
     def _write(self, name: str, text: str, what: str) -> None:
         path = os.path.join(self._folder, name)
         try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "w", encoding="utf-8", errors="replace") as file:
+            fd = own_paths.open_file(path, os.O_TRUNC | os.O_NONBLOCK)
+            with open(fd, "w", encoding="utf-8", errors="replace") as file:
                 file.write(text)
             self._files[name] = what
         except OSError as error:

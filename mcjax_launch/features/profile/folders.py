@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.kernel.wire import own_paths
 from mcjax_launch.ranks import grouped, these_ranks
 
 # Written by each rank next to its trace, as the last.
@@ -39,11 +40,12 @@ def prepare(folder: str) -> None:
 
     """
     try:
-        os.makedirs(folder, exist_ok=True)
+        own_paths.make_folder(folder)
         for name in os.listdir(folder):
             if name.isdigit():
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                    os.unlink(os.path.join(folder, name, _BEGAN))
+                    own_paths.check(began := os.path.join(folder, name, _BEGAN))
+                    os.unlink(began)
             elif _LATER.fullmatch(name):
                 os.unlink(os.path.join(folder, name))
         if not os.access(folder, os.W_OK):
@@ -106,7 +108,8 @@ def _write(path: str, traces: Mapping[int, _Trace]) -> dict[int, float]:
     """One rank after the other: a trace may be large; the share of each in collectives."""
     first = min(trace.began for trace in traces.values())
     shares: dict[int, float] = {}
-    with gzip.open(f"{path}.part", "wt", compresslevel=6) as merged:
+    part = os.fdopen(own_paths.open_file(f"{path}.part", os.O_TRUNC), "wb")
+    with part, gzip.open(part, "wt", compresslevel=6) as merged:
         merged.write('{"displayTimeUnit":"ns","traceEvents":[\n')
         comma = ""
         for rank, trace in sorted(traces.items()):
@@ -129,7 +132,7 @@ def _gather(folder: str, traces: Mapping[int, _Trace]) -> None:
         own = os.path.dirname(trace.path)
         for name in os.listdir(own):
             if name.endswith(_XPLANE):
-                os.makedirs(run, exist_ok=True)
+                own_paths.make_folder(run)
                 os.replace(os.path.join(own, name), os.path.join(run, f"rank{rank}{_XPLANE}"))
 
 

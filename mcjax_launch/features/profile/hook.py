@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 
 from ...kernel.hook.part import RankPart
-from ...kernel.wire import hook_environ
+from ...kernel.wire import hook_environ, own_paths
 from ...kernel.wire.signals import PROFILE
 
 TYPE_CHECKING = False
@@ -103,7 +103,7 @@ class _Profile:
         """Record and write one trace; return why it is not whole, "" if it is."""
         import jax
 
-        os.makedirs(self._folder, exist_ok=True)
+        own_paths.make_folder(self._folder)
         jax.devices()  # or the profiler would first wait for them
         self._end = threading.Event()
         if self._program_is_over:
@@ -120,8 +120,8 @@ class _Profile:
     def _note(self, why: str) -> None:
         """Write down what there is, and why there is not more."""
         with suppress(OSError):
-            os.makedirs(self._folder, exist_ok=True)
-            with open(os.path.join(self._folder, "began.json"), "w") as file:
+            began = os.path.join(self._folder, "began.json")
+            with open(own_paths.open_file(began, os.O_TRUNC), "w") as file:
                 json.dump([*self._traces, *([why] if why else [])], file)
 
 

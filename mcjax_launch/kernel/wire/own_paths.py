@@ -1,0 +1,198 @@
+"""Opening files by a path of the user's, but not by links or folders that another user has laid.
+
+Every user can put a link into a folder such as /tmp, and the link may lead to files of the user who
+runs the job. So a path is followed entry by entry, as Linux does it with `protected_symlinks` and
+`protected_regular`, which may be switched off and do not cover folders.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import sys
+
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+_MOST_LINKS = 40
+
+
+def open_file(path: str, flags: int) -> int:
+    """Open a file for writing, and make it and its folders if they are missing.
+
+    Args:
+        path: absolute, or relative to the working directory.
+        flags: of `os.open`, besides O_WRONLY and O_CREAT.
+
+    Raises:
+        OSError: the file cannot be opened; a PermissionError if another user has laid the path.
+
+    """
+    with folder_of(path) as (folder, name):
+        how = (flags & ~os.O_TRUNC) | os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+        fd = os.open(name, how | (0 if _is_proc(folder) else os.O_NOFOLLOW), 0o666, dir_fd=folder)
+        if flags & os.O_TRUNC and stat.S_ISREG(os.fstat(fd).st_mode):
+            os.ftruncate(fd, 0)
+        return fd
+
+
+def check(path: str) -> None:
+    """Refuse a path that another user has laid, as far as it exists.
+
+    Raises:
+        OSError: it cannot be followed; a PermissionError if another user has laid it.
+
+    """
+    with contextlib.suppress(FileNotFoundError), folder_of(path, make=False):
+        pass
+
+
+def make_folder(path: str) -> None:
+    """Make a folder, and those above it, unless they exist.
+
+    Raises:
+        OSError: that is impossible; a PermissionError if another user has laid the path.
+
+    """
+    with folder_of(os.path.join(path, "file")):
+        pass
+
+
+@contextlib.contextmanager
+def folder_of(path: str, *, make: bool = True) -> Iterator[tuple[int, str]]:
+    """Give a descriptor of the folder that holds a file, and the file's name there.
+
+    Links are resolved, the file's own too. The descriptor is closed at the end.
+
+    Args:
+        path: absolute, or relative to the working directory.
+        make: make missing folders.
+
+    Raises:
+        OSError: a folder cannot be opened; a PermissionError if another user has laid the path.
+
+    """
+    walk = _Walk()
+    try:
+        name = walk.to(os.path.abspath(path), make)
+        yield walk.folder, name
+    finally:
+        os.close(walk.folder)
+
+
+class _Walk:
+    """The way along a path from the root.
+
+    Attributes:
+        folder: a descriptor of the folder that has been reached.
+
+    """
+
+    def __init__(self) -> None:
+        self.folder = os.open(os.sep, _FOLDER)
+        self._place = os.sep
+        self._is_foreign = False  # the folder belongs to a group of ours, and to another user
+
+    def to(self, path: str, make: bool) -> str:
+        """Go to the folder of the last entry; return that entry's name."""
+        names, links = _names(path), 0
+        while True:
+            name = names.pop() if names else os.curdir
+            entry = self._entry(name)
+            is_link = entry is not None and stat.S_ISLNK(entry.st_mode)
+            if is_link and not _is_proc(self.folder):
+                links += 1
+                if links > _MOST_LINKS:
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+                target = os.readlink(name, dir_fd=self.folder)
+                if target.startswith(os.sep):
+                    self._open(os.sep, os.sep)
+                names += _names(target)
+            elif not names:
+                return name
+            else:
+                if entry is None and make:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(name, dir_fd=self.folder)
+                self._enter(name, is_link)
+
+    def _entry(self, name: str) -> os.stat_result | None:
+        """What is there under a name; None if nothing is."""
+        try:
+            entry = os.stat(name, dir_fd=self.folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        if name not in (os.curdir, os.pardir):
+            self._check(entry, name)
+        return entry
+
+    def _check(self, entry: os.stat_result, name: str) -> bool:
+        """Refuse an entry that another user has laid; return whether it may be a group's folder."""
+        folder = os.fstat(self.folder)
+        is_open = bool(folder.st_mode & stat.S_IWOTH)
+        trusted = {os.geteuid(), 0, *(() if self._is_foreign else (folder.st_uid,))}
+        if not (is_open or self._is_foreign) or entry.st_uid in trusted:
+            return False
+        kind, is_groups = stat.S_IFMT(entry.st_mode), _is_our_groups(entry)
+        if is_groups and (kind == stat.S_IFDIR or (kind == stat.S_IFREG and not is_open)):
+            return True
+        what = {stat.S_IFLNK: "link", stat.S_IFDIR: "folder"}.get(kind, "file")
+        path, users = os.path.join(self._place, name), "every user" if is_open else "other users"
+        raise PermissionError(
+            errno.EACCES,
+            f"{path} is a {what} of {_user(entry.st_uid)} in a folder that {users} can write to; "
+            "give another path",
+        )
+
+    def _enter(self, name: str, is_kernels_link: bool) -> None:
+        """Go into a folder, and check what has been opened: it may have been exchanged before."""
+        place = os.path.normpath(os.path.join(self._place, name))
+        if is_kernels_link or name in (os.curdir, os.pardir):
+            self._open(name, place)
+            return
+        fd = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=self.folder)
+        try:
+            is_foreign = self._check(os.fstat(fd), name)
+        except OSError:
+            os.close(fd)
+            raise
+        self._replace(fd, place)
+        self._is_foreign = is_foreign
+
+    def _open(self, name: str, place: str) -> None:
+        self._replace(os.open(name, _FOLDER, dir_fd=self.folder), place)
+        self._is_foreign = False
+
+    def _replace(self, folder: int, place: str) -> None:
+        os.close(self.folder)
+        self.folder, self._place = folder, place
+
+
+def _names(path: str) -> list[str]:
+    """The names in a path, the last first."""
+    return [name for name in reversed(path.split(os.sep)) if name not in ("", os.curdir)]
+
+
+def _is_proc(folder: int) -> bool:
+    """Return whether a folder is the kernel's, as /proc/self/fd, whose links are no paths."""
+    return sys.platform == "linux" and os.fstat(folder).st_dev == os.stat("/proc").st_dev
+
+
+def _is_our_groups(entry: os.stat_result) -> bool:
+    """Return whether a group of ours shares a file or folder, and not every user."""
+    shared = entry.st_mode & (stat.S_IWGRP | stat.S_IWOTH) == stat.S_IWGRP
+    return shared and entry.st_gid in {os.getegid(), *os.getgroups()}
+
+
+def _user(uid: int) -> str:
+    """A user's name, for messages."""
+    try:
+        import pwd
+
+        return f"user {pwd.getpwuid(uid).pw_name}"
+    except (ImportError, KeyError):
+        return f"user {uid}"
