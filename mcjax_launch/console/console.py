@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _MOST_QUEUED = 1 << 20
 # Output with fewer bytes after it than this is probably still on the screen.
 _IN_SIGHT = 1500
+# In so many turns of the loop all is read that an agent's pipe held before.
+_MOST_BUSY_TURNS = 16
 
 
 class _Output:
@@ -196,6 +198,7 @@ class Console:
         for_record: `tails` has the last of stdout too, and more of both, as for a listener.
         listener: is told of all output and of the launcher's own lines, if there is one.
         rewrite: what is shown in place of whole lines of a rank's; log files get the lines.
+        is_stalled: whether output of ranks may be unread because readers here are slow.
 
     Attributes:
         status_line: at the bottom of the terminal; None where there is none, or it is not wanted.
@@ -211,8 +214,10 @@ class Console:
         for_record: bool = False,
         listener: "Listener | None" = None,
         rewrite: Callable[[bytes], bytes] | None = None,
+        is_stalled: Callable[[], bool] = lambda: False,
     ) -> None:
         self._style = style
+        self._is_stalled = is_stalled
         self._listener = listener
         self._rewrite = rewrite
         if listener is not None:
@@ -231,6 +236,8 @@ class Console:
         self._unfinished = UnfinishedLines() if style.verbose else UnfinishedLines(patience_s)
         self._noise = NoiseFilter()  # with --verbose nothing goes through it
         self._holds = False
+        self._busy_turns = 0  # of the loop, in a row, in which output has come
+        self._has_been_fed = False
         self._timers: tuple[Timer, ...] = (
             self._unfinished,
             self._noise,
@@ -297,6 +304,7 @@ class Console:
         shown = self._streams.get((rank, stream))
         if shown is not None:
             now = time.monotonic()
+            self._has_been_fed = True
             self._filter(self._unfinished.feed(shown, data, now), now)
 
     def _filter(self, pieces: Sequence[Piece], now: float) -> None:
@@ -405,7 +413,7 @@ class Console:
 
     def expire(self, now: float) -> None:
         """Show what has waited long enough; `now` in seconds of time.monotonic."""
-        self._filter(self._unfinished.expire(now), now)
+        self._expire_unfinished(now)
         self._show(self._noise.expire(now), now)
         for hidden in self._noise.hidden:
             self._mention(hidden.expire(now))
@@ -413,6 +421,18 @@ class Console:
             output.expire(now)
         if self.status_line is not None:
             self.status_line.expire(now)
+
+    def _expire_unfinished(self, now: float) -> None:
+        """Show unfinished lines that are due, unless their ends may be there, and unread."""
+        if self._is_stalled():
+            self._unfinished.pause()
+        else:
+            self._unfinished.resume(now)
+        self._busy_turns = self._busy_turns + 1 if self._has_been_fed else 0
+        self._has_been_fed = False
+        if not 0 < self._busy_turns < _MOST_BUSY_TURNS:
+            self._busy_turns = 0
+            self._filter(self._unfinished.expire(now), now)
 
     def resized(self) -> None:
         """The terminal has another size."""

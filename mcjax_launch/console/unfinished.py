@@ -3,6 +3,9 @@
 The noise filter and collapse need whole lines, but a prompt has no newline and has to be seen. So
 the last bytes of a chunk wait a moment for the rest of their line. If it does not come, they are
 handed on as a fragment, and so is the rest of the line, as soon as it comes.
+
+A moment in which the ranks' output is not read, as its reader is slow, does not count: the rest of
+the line may have been written long ago.
 """
 
 from collections.abc import Callable
@@ -13,14 +16,18 @@ from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream
 MOMENT_S = 0.25
 #: or when it has more bytes than this.
 LONGEST = 1 << 20
+# After so many pauses a line has not been continued although the others were read in between.
+_MOST_PAUSES = 20
 
 
 class _Waiting:
-    __slots__ = ("due", "text")
+    __slots__ = ("due", "patience_s", "pauses", "text")
 
-    def __init__(self, due: float) -> None:
+    def __init__(self, now: float, patience_s: float) -> None:
         self.text = bytearray()
-        self.due = due
+        self.patience_s = patience_s
+        self.due = now + patience_s
+        self.pauses = 0
 
 
 class UnfinishedLines:
@@ -36,6 +43,7 @@ class UnfinishedLines:
         self._waiting: dict[Stream, _Waiting] = {}
         self._begun: set[Stream] = set()  # those whose line has been handed on in part
         self._ended: set[Stream] = set()  # those whose line has been ended before its newline
+        self._is_paused = False
 
     def feed(self, stream: Stream, data: bytes, now: float) -> list[Piece]:
         """What can be handed on when more bytes of a stream come."""
@@ -59,8 +67,8 @@ class UnfinishedLines:
     def _wait(self, stream: Stream, begun: bytes, now: float) -> list[Piece]:
         waiting = self._waiting.get(stream)
         if waiting is None:
-            due = now + MOMENT_S + self._patience_s(begun)
-            waiting = self._waiting[stream] = _Waiting(due)
+            waiting = _Waiting(now, MOMENT_S + self._patience_s(begun))
+            self._waiting[stream] = waiting
         waiting.text += begun
         return [self._begin(stream)] if len(waiting.text) > LONGEST else []
 
@@ -68,13 +76,31 @@ class UnfinishedLines:
         self._begun.add(stream)
         return Fragment(stream, bytes(self._waiting.pop(stream).text))
 
+    def pause(self) -> None:
+        """Stop the clock: nothing is read from the ranks any more."""
+        self._is_paused = True
+
+    def resume(self, now: float) -> None:
+        """Start the clock again: lines that wait get a whole moment for their ends."""
+        if not self._is_paused:
+            return
+        self._is_paused = False
+        for waiting in self._waiting.values():
+            waiting.pauses += 1
+            if waiting.pauses <= _MOST_PAUSES:
+                waiting.due = now + waiting.patience_s
+
     @property
     def deadline(self) -> float | None:
         """When the next line has waited long enough."""
+        if self._is_paused:
+            return None
         return min((waiting.due for waiting in self._waiting.values()), default=None)
 
     def expire(self, now: float) -> list[Piece]:
         """The lines that have waited long enough, each as a part."""
+        if self._is_paused:
+            return []
         due = [stream for stream, waiting in self._waiting.items() if waiting.due <= now]
         return [self._begin(stream) for stream in due]
 

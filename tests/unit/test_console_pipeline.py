@@ -52,8 +52,10 @@ Capture = pytest.CaptureFixture[str]
 
 def wait(console: Console) -> None:
     """Let the time pass until something happens."""
-    assert console.deadline is not None
-    console.expire(console.deadline)
+    due = console.deadline
+    assert due is not None
+    for _ in range(2):  # turns of the loop: output may have come in the first
+        console.expire(due)
 
 
 def test_lines_go_to_their_streams(console: Make, capfd: Capture) -> None:
@@ -298,3 +300,28 @@ def test_the_text_of_a_rank_that_is_not_shown_hides_none(console: Make, capfd: C
         one.fails(rank, "no data")
         one.feed(rank, STDERR, b"no data\n")
     assert capfd.readouterr().err == "[1] no data\n"
+
+
+def test_an_unfinished_line_is_not_shown_while_its_end_may_be_unread(
+    console: Make, capfd: Capture
+) -> None:
+    """As where the launcher was stopped: then all timers are due before all has been read."""
+    one = console(1)
+    one.feed(0, STDOUT, b"beg")
+    one.expire(time.monotonic() + 100)
+    one.feed(0, STDOUT, b"in")
+    one.expire(time.monotonic() + 100)
+    assert capfd.readouterr().out == ""
+    one.expire(time.monotonic() + 100)
+    assert capfd.readouterr().out == "[0] begin"
+
+
+def test_an_unfinished_line_is_shown_although_others_print_all_the_time(
+    console: Make, capfd: Capture
+) -> None:
+    both = console(2)
+    both.feed(0, STDOUT, b"Name? ")
+    for _ in range(20):
+        both.feed(1, STDOUT, b"x\n")
+        both.expire(time.monotonic() + 100)
+    assert "[0] Name? " in capfd.readouterr().out

@@ -52,3 +52,29 @@ def test_the_lines_of_a_rank_that_somebody_looks_at_are_ended() -> None:
     assert unfinished.feed(ONE, b"\n", 1.0) == []
     assert [piece.text for piece in unfinished.feed(TWO, b" more\n\n", 1.0)] == [b" more\n\n"]
     assert unfinished.feed(other, b"\n", 1.0) == [Fragment(other, b"\n")]
+
+
+def test_a_moment_in_which_nothing_is_read_does_not_count() -> None:
+    unfinished = UnfinishedLines(lambda begun: 3.0 if begun.startswith(b"slow") else 0.0)
+    unfinished.feed(ONE, b"cut", 0.0)
+    unfinished.feed(TWO, b"slow", 0.0)
+    unfinished.pause()
+    assert unfinished.deadline is None
+    assert unfinished.expire(100.0) == []
+    unfinished.resume(100.0)
+    unfinished.resume(100.1)
+    assert unfinished.deadline == 100.0 + MOMENT_S
+    assert unfinished.feed(TWO, b" end\n", 100.1) == [Lines(TWO, b"slow", b" end\n", 5)]
+    assert unfinished.expire(100.0 + MOMENT_S) == [Fragment(ONE, b"cut")]
+
+
+def test_a_line_is_not_withheld_however_often_its_reader_stops() -> None:
+    unfinished, now = UnfinishedLines(), 0.0
+    unfinished.feed(ONE, b"Name? ", now)
+    while not (shown := unfinished.expire(now)):
+        unfinished.pause()
+        now += MOMENT_S / 2
+        unfinished.resume(now)
+        assert now < 100 * MOMENT_S
+    assert shown == [Fragment(ONE, b"Name? ")]
+    assert now > 5 * MOMENT_S

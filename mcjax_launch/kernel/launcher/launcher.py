@@ -167,6 +167,7 @@ class Launcher:
             self.job.keeps_output,
             self.front.listener,
             None if paths is None else paths.in_bytes,
+            lambda: any(link.is_stalled for link in self.links),
         )
 
     def run(self) -> Summary:

@@ -262,6 +262,11 @@ class AgentConnection:
         """Let the first output come."""
         self.send(Credit(self._window))
 
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the agent reads nothing from the ranks, as it may send no more output."""
+        return self.greeted and not self.ended and self._consumed >= self._window
+
     def give_credit(self) -> None:
         """Let as much output come as has been consumed, if that is worth a message."""
         if self._consumed > 0 and self._consumed >= self._window // 4:
