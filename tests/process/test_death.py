@@ -216,30 +216,63 @@ def test_agent_killed(jobs: Jobs, victim: str) -> None:
     assert "host localhost: its agent " in ended.report
 
 
-OUTLIVES = """
-import os, time
-import jax.distributed
-print("ready pid", os.getpid(), flush=True)
-time.sleep(1000)
-"""
+IMPORTS_JAX = "import jax.distributed, os, time; print('ready pid', os.getpid(), flush=True)"
+LASTS = f"{IMPORTS_JAX}; time.sleep(1000)"
+RESTARTS = f"{IMPORTS_JAX}; os.environ.get('MCJAX_RANK_RESTART') or os._exit(3); time.sleep(1000)"
 
 
 @pytest.mark.only_linux("parent-death signals")
-def test_agent_and_guardian_killed_at_once(jobs: Jobs, tmp_path: Path) -> None:
-    """Nobody is left who could end the ranks: the kernel ends those that use JAX."""
+@pytest.mark.parametrize(
+    ("options", "ready", "program"),
+    [
+        (("--preload", "none"), 2, bash(WAIT)),
+        (("--preload", "none", "--no-hook"), 2, (sys.executable, "-c", LASTS)),
+        (("--preload", "json"), 2, (sys.executable, "-c", LASTS)),
+        (("--preload", "json", "--on-rank-failure", "restart"), 4, (sys.executable, "-c", RESTARTS)),
+        (("--preload", "none", "--on-rank-failure", "restart"), 4, (sys.executable, "-c", RESTARTS)),
+    ],
+    ids=["spawned", "without hook", "forked", "forked again", "spawned again"],
+)  # fmt: skip
+def test_launcher_agent_and_guardian_killed_at_once(
+    jobs: Jobs, tmp_path: Path, options: tuple[str, ...], ready: int, program: tuple[str, ...]
+) -> None:
+    """Nobody is left who could end the ranks: the kernel does."""
     make_stand_in(tmp_path)
     env = {"PYTHONPATH": str(tmp_path)}
-    running = jobs.start("-n", 2, sys.executable, "-c", OUTLIVES, env=env)
-    running.read_until("ready", 2)
+    running = jobs.start("-n", 2, *options, *program, env=env)
+    running.read_until("ready", ready)
+    killed = (running.guardian.pid, running.process.pid, running.agent.pid)
+    for pid in killed[:2]:  # they cannot act on the death of the others
+        os.kill(pid, signal.SIGSTOP)
+        eventually(lambda: _state(pid) == "T")  # noqa: B023, it is called here
+    for pid in reversed(killed):
+        os.kill(pid, signal.SIGKILL)
+    assert running.finish().status == -signal.SIGKILL
+    eventually(lambda: not any(map(alive, running.pids("pid"))))
+    eventually(lambda: not jobs.left())
+    (folder,) = Path(os.environ["TMPDIR"]).glob("mcjax-*")
+    shutil.rmtree(folder)  # which nobody is left to remove either
+
+
+@pytest.mark.only_linux("parent-death signals")
+def test_an_import_server_whose_agent_is_killed(jobs: Jobs, tmp_path: Path) -> None:
+    """Its ranks have not begun: none does."""
+    module = tmp_path / "slow.py"
+    module.write_text("import os, time; open('importing', 'w').close(); time.sleep(1000)")
+    env = {"PYTHONPATH": str(tmp_path)}
+    program = (sys.executable, "-c", "print('begun')")
+    running = jobs.start("-n", 2, "--preload", "slow", *program, env=env, cwd=tmp_path)
+    eventually(lambda: (tmp_path / "importing").exists())
     guardian, agent = running.guardian.pid, running.agent.pid
-    os.kill(guardian, signal.SIGSTOP)  # it cannot act on the death of the other
+    os.kill(guardian, signal.SIGSTOP)
     eventually(lambda: _state(guardian) == "T")
     os.kill(agent, signal.SIGKILL)
     os.kill(guardian, signal.SIGKILL)
-    assert running.finish().status == 255
-    eventually(lambda: not any(map(alive, running.pids("pid"))))
+    ended = running.finish()
+    assert (ended.status, ended.out) == (255, b"")
+    eventually(lambda: not jobs.left())
     (folder,) = Path(os.environ["TMPDIR"]).glob("mcjax-*")
-    shutil.rmtree(folder)  # which nobody is left to remove either
+    shutil.rmtree(folder)
 
 
 def test_a_stopped_agent_is_made_to_go_on(jobs: Jobs) -> None:

@@ -7,7 +7,6 @@ import sys
 
 from ..wire import system
 from ..wire.source_lines import USED
-from ..wire.system import LINUX
 
 TYPE_CHECKING = False
 
@@ -81,10 +80,6 @@ class AgentLink:
             from ..wire.codec import to_json
 
             self._send(to_json(message))
-
-    def agent(self) -> int:
-        """The pid of the agent, as it was when this process connected; 0 if that is not known."""
-        return system.peer(self._fd)
 
     def _send(self, line: str) -> None:
         # A line of its own also in the middle of a stack that is being written.
@@ -184,25 +179,16 @@ def _identity(fd: int) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-# --- no process of a rank's outlives its agent ---
+# --- no rank outlives its agent ---
 
 _PR_SET_PDEATHSIG = 1
 
 
-def die_with_agent(link: AgentLink) -> None:
-    """Have the kernel kill this process when its agent ends, if it is the rank's own.
-
-    The guardian does that too, and more; but both may be killed at the same time.
-    """
-    if not LINUX or link.agent() != os.getppid():
-        return  # some process that the rank has started
-    import ctypes  # which jax needs as well
-
-    die_with_parent(link.agent(), ctypes.CDLL(None).prctl)
-
-
 def die_with_parent(parent: int, prctl: Prctl) -> None:
-    """Have the kernel kill this process when its parent ends, or now if it has ended."""
+    """Have the kernel kill this process when its parent ends, or now if it has ended.
+
+    That is for a forked rank: the agent sees to the others.
+    """
     import _signal  # without signal's own imports
 
     prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL, 0, 0, 0)

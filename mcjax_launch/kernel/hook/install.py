@@ -128,11 +128,9 @@ class Hook:
 
     def _patch_distributed(self, distributed: Any) -> None:
         from . import devices
-        from .agent_link import die_with_agent
         from .initialize import Initialization
 
         if self._link.is_of_this_process:  # a forked rank sees to that itself
-            die_with_agent(self._link)
             devices.assign_gpus(self._environ)
         parts = self._parts
         Initialization(self._link, self._environ, self._exits, self._compilation, parts).patch(

@@ -27,8 +27,6 @@ _F_SETPIPE_SZ = 1031
 # A bigger pipe lets the writer go on while the reader is elsewhere.
 _PIPE_SIZE = 1 << 18
 _MOST_TEXT = 1 << 16
-# The size of a C ucred: pid, uid and gid.
-_CREDENTIALS = 12
 
 
 def text_of(path: str) -> str:
@@ -82,22 +80,6 @@ def others_signal() -> int:
     import _signal
 
     return int(_signal.SIGRTMIN + _FIRST_OFFSET + 4) if LINUX else 0
-
-
-def peer(fd: int) -> int:
-    """The pid of the process at the other end of a unix socket, as it was connected; 0: unknown."""
-    if not LINUX:
-        return 0
-    import _socket
-
-    link = _socket.socket(fileno=fd)
-    try:
-        credentials = link.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _CREDENTIALS)
-        return int.from_bytes(credentials[: _CREDENTIALS // 3], sys.byteorder)
-    except OSError:
-        return 0
-    finally:
-        link.detach()
 
 
 def widen(pipe: int, size: int = _PIPE_SIZE) -> None:

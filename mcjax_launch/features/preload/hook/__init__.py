@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import sys
 
-from ....kernel.hook.agent_link import die_with_parent
 from ....kernel.wire import hook_environ
 from ....kernel.wire.codec import to_json
 from ....kernel.wire.line import receive
@@ -82,7 +81,6 @@ class ForkServer:
         """
         try:
             connection = _connection(int(self._descriptor))
-            die_with_parent(self._agent, self._system.prctl)  # it may be deep in an import then
             self._dump_signals = self._link.dump_stacks_on_signal(connection.fileno())
             try:
                 check_options()

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import _signal  # which makes no enums, as signal does: each rank waits for that
 import ctypes
 import os
 
+from ...wire.signals import RESET_IN_RANKS
 from ...wire.system import text_of
 from .out_of_memory import OutOfMemory
-from .unix import HostProcess, Unix
+from .unix import HostProcess, Unix, become_standard
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
+    from typing import NoReturn
 
     from ...wire.system import Limit
+    from .unix import Files
 
 _PF_EXITING = 4  # of include/linux/sched.h, in /proc/PID/stat
+_PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -99,6 +104,32 @@ class Linux(Unix):
             return super().spawn(argv, env, cwd, standard, None, files_limit)
         finally:
             _move_to(own_cores)
+
+    def _start(self, path: str, argv: Sequence[str], env: dict[str, str], files: Files) -> int:
+        """Start a process that the kernel kills when this one ends: the guardian may end with it.
+
+        No `posix_spawn` can ask the kernel for that.
+        """
+        agent = os.getpid()
+        failed, failing = os.pipe()
+        # A signal to the new process must not reach the handlers that it has from this one.
+        mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
+        try:
+            pid = os.fork()
+            if pid == 0:
+                _become(path, argv, env, files, agent, failing)
+            os.close(failing)
+            failing = -1
+            code = int.from_bytes(os.read(failed, 4), "little")
+        finally:
+            _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
+            os.close(failed)
+            if failing >= 0:
+                os.close(failing)
+        if code:
+            os.waitpid(pid, 0)
+            raise OSError(code, os.strerror(code))
+        return pid
 
     def _is_ending(self, pid: int) -> bool:
         try:
@@ -209,6 +240,37 @@ def used_or_starved_s(schedstat: str) -> float:
     """What a thread has used, in seconds, by its schedstat: `RAN DELAYED TIMES`, nanoseconds."""
     ran, delayed = map(int, schedstat.split()[:2])
     return (ran + delayed * _STARVED) / 1e9
+
+
+def _become(
+    path: str, argv: Sequence[str], env: dict[str, str], files: Files, agent: int, failing: int
+) -> NoReturn:
+    """Be a rank's program from now on, in a session of its own, with the default signals.
+
+    Args:
+        path: of the program.
+        argv: its command line.
+        env: its environment.
+        files: what it inherits.
+        agent: with whose end this process is to end.
+        failing: where to say why there is no program; closed when there is one.
+
+    """
+    try:
+        become_standard(files)
+        os.setsid()
+        handled = [n for n in _signal.valid_signals() if callable(_signal.getsignal(n))]
+        for signum in (*RESET_IN_RANKS, *handled):
+            _signal.signal(signum, _signal.SIG_DFL)
+        _prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != agent:  # it has ended before
+            os._exit(1)
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+        os.execve(path, list(argv), env)
+    except OSError as error:
+        os.write(failing, (error.errno or 0).to_bytes(4, "little"))
+    finally:
+        os._exit(1)
 
 
 def _move_to(cores: Collection[int] | None) -> Collection[int] | None:

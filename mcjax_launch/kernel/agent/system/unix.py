@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ...wire.system import Limit
     from .out_of_memory import OutOfMemory
 
+    #: The descriptors that become 0, 1 and 2, and the limit of open files.
+    Files = tuple[Sequence[int], Limit | None]
+
 # There are too many processes or files, or there is too little memory.
 _NO_ROOM = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 # What a process has used at its peak: macOS counts bytes, the others KiB.
@@ -131,8 +134,8 @@ class Unix:
     ) -> int:
         """Start a process in a session of its own, with the default signals; its pid.
 
-        No Python runs between this process and the program: a fork would copy all that this process
-        touches next. So this process enters the directory, and takes on what the new one inherits.
+        As little Python as possible runs between this process and the program. So this process
+        enters the directory, and takes on what the new one inherits.
 
         Args:
             argv: the program, as a shell would find it, and its arguments.
@@ -152,19 +155,35 @@ class Unix:
             os.chdir(cwd)
         except OSError as error:
             raise SpawnError(error, cwd) from None
-        # Not by file actions: within the limit they take no descriptor that is beyond it.
-        own = [os.dup(n) for n in range(3)]
-        _become_standard(standard)
-        own_limit = system.limit_files(files_limit)
         try:
-            return _spawned(argv, env)
+            return self._spawned(argv, env, (standard, files_limit))
         except OSError as error:
             if error.errno in _NO_ROOM:
                 raise
             raise SpawnError(error, argv[0]) from None
+
+    def _spawned(self, argv: Sequence[str], env: dict[str, str], files: Files) -> int:
+        """The pid of a new process, whose program is found as a shell would find it."""
+        error: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        for path in _places(argv[0], env):
+            try:
+                return self._start(path, argv, env, files)
+            except (FileNotFoundError, NotADirectoryError):  # noqa: PERF203
+                pass
+            except PermissionError as found:  # another of that name may be behind it in PATH
+                error = found
+        raise error
+
+    def _start(self, path: str, argv: Sequence[str], env: dict[str, str], files: Files) -> int:
+        """Start the program at a path; return its pid."""
+        how = {"setsid": True, "setsigmask": (), "setsigdef": RESET_IN_RANKS}
+        # Not by file actions: within the limit they take no descriptor that is beyond it.
+        own = [os.dup(n) for n in range(3)]
+        own_limit = become_standard(files)
+        try:
+            return os.posix_spawn(path, list(argv), env, **how)  # type: ignore[arg-type]
         finally:
-            system.limit_files(own_limit)
-            _become_standard(own)
+            become_standard((own, own_limit))
             for fd in own:
                 os.close(fd)
 
@@ -311,23 +330,12 @@ class Unix:
         return ""
 
 
-def _become_standard(fds: Sequence[int]) -> None:
-    for target, fd in enumerate(fds):
+def become_standard(files: Files) -> Limit | None:
+    """Have these descriptors as 0, 1 and 2, and this limit; return the limit before."""
+    descriptors, limit = files
+    for target, fd in enumerate(descriptors):
         os.dup2(fd, target)
-
-
-def _spawned(argv: Sequence[str], env: dict[str, str]) -> int:
-    """The pid of a new process, whose program is found as a shell would find it."""
-    error: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-    how = {"setsid": True, "setsigmask": (), "setsigdef": RESET_IN_RANKS}
-    for path in _places(argv[0], env):
-        try:
-            return os.posix_spawn(path, list(argv), env, **how)  # type: ignore[arg-type]
-        except (FileNotFoundError, NotADirectoryError):  # noqa: PERF203
-            pass
-        except PermissionError as found:  # another of that name may be behind it in PATH
-            error = found
-    raise error
+    return system.limit_files(limit)
 
 
 def _places(name: str, env: Mapping[str, str]) -> list[str]:
