@@ -2,7 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 
-from mcjax_launch.diagnosis.initialize_calls import Blame, elsewhere, other_version, wrong_call
+from mcjax_launch.diagnosis.initialize_calls import (
+    Blame,
+    elsewhere,
+    other_version,
+    why_failed,
+    wrong_call,
+)
 from mcjax_launch.diagnosis.sightings import BARRIER, crashed_at, in_function
 from mcjax_launch.diagnosis.victims import is_aborted_by_jax, told_by
 from mcjax_launch.jax_messages import lost_peer
@@ -116,10 +122,13 @@ def _second_process(state: RunState) -> Blame | None:
 
 def _never_called(state: RunState) -> Blame | None:
     """A rank for which the others waited in initialize()."""
-    absent = [run for run in state.ranks.values() if run.membership.joining_at is None]
+    absent = [run for run in state.ranks.values() if not run.membership.has_called]
     if not absent:
         return None
     first = min(absent, key=lambda run: (run.status is None, run.order))
+    if (refused := first.membership.refused) is not None:
+        went_on = "went on alone, but the others waited for it"
+        return Blame(first, f"{went_on}: initialize() failed {why_failed(refused)}")
     how = "and exited with 0" if first.never_came else "while the others waited for it"
     also = _nor([run.process_id for run in absent if run is not first])
     return Blame(first, f"never called initialize(){also}, {how}")

@@ -5,9 +5,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from mcjax_launch.jax_messages.known_errors import KnownError, known_error
 from mcjax_launch.kernel.wire.address import is_loopback, split_text
-from mcjax_launch.kernel.wire.hook_messages import GPU_PLATFORMS, Backend, Joining
-from mcjax_launch.ranks import grouped, have, these_ranks
+from mcjax_launch.kernel.wire.hook_messages import GPU_PLATFORMS, Backend, Joining, NotJoined
+from mcjax_launch.ranks import all_ranks, grouped, have, these_ranks
 from mcjax_launch.runs.rank_run import RankRun, Stage
 from mcjax_launch.runs.state import RunState
 
@@ -93,6 +94,45 @@ def placed(state: RunState, ranks: Collection[int]) -> str:
 
 def _named(platform: str) -> str:
     return "GPU" if platform in _GPUS else "CPU device" if platform == _CPU else platform.upper()
+
+
+# --- calls of initialize() that raise an exception ---
+
+_MOST_SUMMARY = 110
+
+
+def lone_ranks(state: RunState) -> str:
+    """Return a line on ranks that go on alone because initialize() failed; "" if there are none."""
+    alone = [run for run in state.ranks.values() if run.was_alone]
+    if not alone or state.num_processes < 2:
+        return ""
+    first, count = alone[0].membership, len(alone)
+    if count == state.num_processes:
+        what, whose = f"these are {count} separate single-process jobs", all_ranks(count)
+    else:
+        jobs = "is a single-process job" if count == 1 else "are single-process jobs"
+        ranks = these_ranks(run.process_id for run in alone)
+        what, whose = f"{ranks} {jobs}, separate from the others", "it" if count == 1 else "them"
+    assert first.refused is not None
+    at = f" at {first.call.where}" if first.call is not None and first.call.where else ""
+    return f"{what}: initialize(){at} failed in {whose} {why_failed(first.refused)}"
+
+
+def why_failed(refused: NotJoined) -> str:
+    """Return why a call of initialize() failed, to follow "failed", and what to do about it."""
+    too_late = known_error(refused.summary) is KnownError.INITIALIZED_TOO_LATE
+    if too_late and refused.backend_at:
+        at = refused.backend_at
+        return f"because {at} had already started a backend: call initialize() before that line"
+    said = f"with {refused.exception}: {refused.summary}"
+    return said if len(said) <= _MOST_SUMMARY else said[:_MOST_SUMMARY] + "..."
+
+
+def how_absent(run: RankRun) -> str:
+    """Return how a rank that exited with 0 has not joined, in words."""
+    if run.membership.refused is not None:
+        return "after its call of initialize() had failed"
+    return "without calling initialize()"
 
 
 # --- calls of initialize() ---

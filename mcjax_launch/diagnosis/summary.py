@@ -136,6 +136,7 @@ def summarize(state: RunState, *, final: bool = False, seconds: float | None = N
             lines, quote = _failure_lines(ending, state)
             told = "\n".join(lines)
             lines += [*_others(runs, ending.alike), *_unlike(state), *_lost(state, ending, told)]
+            lines += [line for line in [_lone(state)] if line and not ending.action]
     if lines:
         lines += lives(state)
     if isinstance(ending, RankFailed) and state.unhooked != [ending.culprit.process_id]:
@@ -209,6 +210,8 @@ def warnings(state: RunState) -> list[str]:
         return _divergence(state)
     if state.unhooked:
         return _unhooked(state)
+    if line := _lone(state):
+        return [line]
     memberships = [run.membership for run in state.ranks.values()]
     apart = all(part.imported and part.joining_at is None for part in memberships)
     if apart and state.num_processes > 1:
@@ -217,6 +220,15 @@ def warnings(state: RunState) -> list[str]:
             f"{state.num_processes} separate single-process jobs"
         ]
     return []
+
+
+def _lone(state: RunState) -> str:
+    """Return a line on ranks whose programs caught the failure of initialize(), if there are."""
+    if not any(run.was_alone for run in state.ranks.values()):
+        return ""
+    from mcjax_launch.diagnosis.initialize_calls import lone_ranks
+
+    return lone_ranks(state)
 
 
 def _unhooked(state: RunState) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-from mcjax_launch.diagnosis.initialize_calls import kept_apart, wrong_call
+from mcjax_launch.diagnosis.initialize_calls import kept_apart, why_failed, wrong_call
 from mcjax_launch.diagnosis.sightings import Sighting, Stack, sightings
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import all_ranks, grouped, have, these_ranks
@@ -274,7 +274,7 @@ class _WhoWaits:
             taking_part = self._taking_part()
             return self.blocked, lambda rank: rank in taking_part and not self._has_left(rank)
         if joining := self._at(Stage.JOINING):
-            return joining, lambda rank: self.ranks[rank].run.membership.joining_at is None
+            return joining, lambda rank: not self.ranks[rank].run.membership.has_called
         leaving = self._at(Stage.LEAVING)
         return leaving, lambda rank: self.ranks[rank].place.stage is Stage.INSIDE
 
@@ -337,6 +337,8 @@ def _doing(seen: Sighting) -> str:
         return "{0} being started again" if seen.run.process.restarts else "{1} failed"
     if seen.place.stage is Stage.LEAVING:
         return f"{{1}} finished, and waits {seen.place}"
+    if (refused := seen.run.membership.refused) is not None:
+        return _literal(f"went on alone after initialize() failed {why_failed(refused)}")
     standing = _literal(seen.standing)
     if seen.place.stage in (Stage.ABSENT, Stage.IMPORTING):
         doing = "{0} being started again" if seen.run.past else "{1} not called it"

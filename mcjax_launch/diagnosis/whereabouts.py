@@ -3,7 +3,13 @@
 from collections.abc import Iterable
 
 from mcjax_launch.diagnosis.hints import Hang, guarded, hang_hints, lost_errors, waits_for_ever
-from mcjax_launch.diagnosis.initialize_calls import kept_apart, other_setting, placed, wrong_call
+from mcjax_launch.diagnosis.initialize_calls import (
+    how_absent,
+    kept_apart,
+    other_setting,
+    placed,
+    wrong_call,
+)
 from mcjax_launch.diagnosis.spmd import divergence_lines
 from mcjax_launch.diagnosis.waits import idle_compilation_lines
 from mcjax_launch.ranks import grouped, have, these_ranks
@@ -15,6 +21,7 @@ from mcjax_launch.runs.state import RunState
 _STAYS = {
     Stage.ABSENT: "never called initialize()",
     Stage.JOINING: "waiting in initialize()",
+    Stage.ALONE: "running alone, after initialize() failed",
     Stage.LEAVING: "waiting for the others in JAX's exit barrier",
 }
 
@@ -69,7 +76,7 @@ def _hang(state: RunState) -> Hang | None:
     if Stage.ABSENT in stages:
         return Hang.RANK_ABSENT
     through = [run.place.stage for run in state.running if run.place.is_through]
-    if all(stage is Stage.LEFT for stage in through):
+    if all(stage in (Stage.LEFT, Stage.ALONE) for stage in through):
         return None
     if state.programs.waiting():
         return Hang.RANK_BEHIND
@@ -89,7 +96,7 @@ def _stages(state: RunState) -> list[str]:
 def _stage(run: RankRun) -> str:
     """How far a rank has got; "" in the middle of its program, as it should be."""
     if run.status == 0:
-        return "exited with 0" + (" without calling initialize()" if run.never_came else "")
+        return "exited with 0" + (f" {how_absent(run)}" if run.never_came else "")
     return _STAYS.get(run.place.stage, "")
 
 

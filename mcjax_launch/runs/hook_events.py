@@ -29,7 +29,7 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
         return False
     state.activity.heard_at = at
     match event.message:
-        case hook.ImportedJax() | hook.Backend() as said:
+        case hook.ImportedJax() | hook.Backend() | hook.NotJoined() as said:
             _of_jax(membership, said)
         case hook.Joining() as call:
             _joining(state, run, event, call, at)
@@ -67,10 +67,12 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
     return False
 
 
-def _of_jax(membership: Membership, said: hook.ImportedJax | hook.Backend) -> None:
-    """Which JAX a rank has, or which of its platforms it uses."""
+def _of_jax(membership: Membership, said: hook.ImportedJax | hook.Backend | hook.NotJoined) -> None:
+    """Record which JAX a rank has, which of its platforms it uses, or that it has not joined."""
     if isinstance(said, hook.Backend):
         membership.backend = said
+    elif isinstance(said, hook.NotJoined):
+        membership.refused = said if membership.joined_at is None else None
     else:
         membership.imported = said
 
@@ -108,13 +110,13 @@ def _joining(state: RunState, run: RankRun, event: FromHook, call: hook.Joining,
     if event.beside:
         membership.second_process = call.where
     elif not event.repeated:
-        if membership.joining_at is not None:  # the next program of this rank
+        if membership.has_called:  # the next program of this rank
             membership.turn += 1
             membership.backend = None
             membership.joined_at = membership.leaving_at = None
             membership.left = False
             run.lost.clear()
-        membership.joining_at, membership.call = at, call
+        membership.joining_at, membership.call, membership.refused = at, call, None
 
 
 def _program(state: RunState, run: RankRun, program: hook.Program, at: float) -> None:

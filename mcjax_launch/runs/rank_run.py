@@ -13,6 +13,7 @@ from mcjax_launch.kernel.wire.hook_messages import (
     Failed,
     ImportedJax,
     Joining,
+    NotJoined,
     Program,
 )
 from mcjax_launch.kernel.wire.value import Changing, Value, field
@@ -30,6 +31,7 @@ class Stage(Enum):
     IMPORTING = auto()  # it cannot be forked before another process has imported (--preload)
     ABSENT = auto()  # it has not called initialize()
     JOINING = auto()  # in initialize()
+    ALONE = auto()  # initialize() has raised an exception, and it goes on
     INSIDE = auto()  # in the middle of its program
     LEAVING = auto()  # in JAX's exit barrier
     LEFT = auto()  # it takes no part any more, and still runs
@@ -138,6 +140,7 @@ class Membership(Changing):
         turn: how many programs took part before this one.
         second_process: the line at which a second process of it called initialize(), if one did.
         backend: what it uses, or is about to; None before it starts one.
+        refused: the exception of its latest call of initialize(); None if that raised none.
 
     """
 
@@ -150,6 +153,12 @@ class Membership(Changing):
     turn: int = 0
     second_process: str | None = None
     backend: Backend | None = None
+    refused: NotJoined | None = None
+
+    @property
+    def has_called(self) -> bool:
+        """True if its program has called initialize(), and that has not raised an exception."""
+        return self.joining_at is not None and self.refused is None
 
     @property
     def is_joining(self) -> bool:
@@ -376,6 +385,8 @@ class RankRun(Changing):
             return Place(Stage.LEFT)
         if member.joining_at is None:
             return Place(Stage.ABSENT if self.process.awaits is None else Stage.IMPORTING)
+        if member.refused is not None:
+            return Place(Stage.ALONE)
         if member.is_joining:
             return Place(Stage.JOINING, member.joining_at, member.call.where if member.call else "")
         if member.leaving_at is not None:
@@ -384,8 +395,13 @@ class RankRun(Changing):
 
     @property
     def never_came(self) -> bool:
-        """Whether it exited with 0 without having called initialize()."""
-        return self.status == 0 and self.membership.joining_at is None
+        """Whether it exited with 0 without having called initialize(), or after that failed."""
+        return self.status == 0 and not self.membership.has_called
+
+    @property
+    def was_alone(self) -> bool:
+        """True if its program went on, or may go on, after initialize() had raised an exception."""
+        return self.membership.refused is not None and (self.status or 0) == 0
 
     @property
     def vanished(self) -> bool:

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from mcjax_launch.diagnosis.initialize_calls import Callers
     from mcjax_launch.kernel.wire.hook_messages import Joining
 
-_NEVER_CAME = "exited with 0 without calling initialize(), where"
 _OWN_ARGUMENTS = (
     "hint: leave the arguments out: jax.distributed.initialize() gets them from the launcher"
 )
@@ -94,8 +93,11 @@ class AbsentRanks:
         waiting = these_ranks(run.process_id for run in running)
         verb = "wait" if len(running) > 1 else "waits"
         it = "it" if len(self._gone) == 1 else "them"
-        message = f"{these_ranks(self._gone)} {_NEVER_CAME} {waiting} {verb} for {it}"
-        return stop_reasons.hopeless(min(self._gone), message, [_GONE])
+        gone = f"{these_ranks(self._gone)} {_came_to(state, self._gone)}"
+        message = f"{gone} {waiting} {verb} for {it}"
+        from mcjax_launch.diagnosis.initialize_calls import lone_ranks
+
+        return stop_reasons.hopeless(min(self._gone), message, [lone_ranks(state) or _GONE])
 
     def notes(self, state: RunState) -> list[str]:
         """Lines on what has not been reported yet, and does not end the job by itself."""
@@ -104,7 +106,7 @@ class AbsentRanks:
         lines, self._lines = self._lines, []
         if self._unreported and self._is_awaited(state):
             how = "others wait for it; the job ends when all of them do"
-            lines += [f"rank {rank} {_NEVER_CAME} {how}" for rank in self._unreported]
+            lines += [f"rank {rank} {_came_to(state, [rank])} {how}" for rank in self._unreported]
             self._unreported = []
         return lines
 
@@ -115,6 +117,12 @@ class AbsentRanks:
         return self._waiting is not None
 
 
+def _came_to(state: RunState, gone: list[int]) -> str:
+    from mcjax_launch.diagnosis.initialize_calls import how_absent
+
+    return f"exited with 0 {how_absent(state.ranks[min(gone)])}, where"
+
+
 def _waits(run: RankRun, state: RunState) -> bool:
     """Whether a rank is in initialize(), for all ranks of this job."""
     call = run.membership.call
@@ -123,7 +131,7 @@ def _waits(run: RankRun, state: RunState) -> bool:
 
 
 class SeparateRanks:
-    """Tells, once and early, of ranks that use JAX, or print for long, and have not joined.
+    """Tells early of ranks that use JAX, or print for long, and have not joined.
 
     Args:
         state: of the run.
@@ -137,7 +145,12 @@ class SeparateRanks:
         self.deadline: float | None = None
 
     def use_jax(self, now: float) -> None:
-        """A rank has imported jax, or compiles; at `now`, in time.monotonic's seconds."""
+        """Watch from now on: a rank has imported jax, compiles, or cannot join.
+
+        Args:
+            now: in time.monotonic's seconds.
+
+        """
         if not self._is_told:
             soon = now + SEPARATE_S
             self.deadline = soon if self.deadline is None else min(soon, self.deadline)
@@ -146,9 +159,16 @@ class SeparateRanks:
         """The line, if it is time, and if it is so."""
         if self.deadline is None or now < self.deadline:
             return None
+        from mcjax_launch.diagnosis.initialize_calls import lone_ranks
+
         self.deadline = None
         state = self._state
-        if state.initialize_calls or state.ending:
+        if state.ending:
+            return None
+        if line := lone_ranks(state):
+            self._is_told = True
+            return line
+        if state.initialize_calls:
             return None
         if sum(_is_on_its_own(run, now) for run in state.running) < 2:
             self._pause_s *= 2

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from records import end_of, run_of
 
-from mcjax_launch.kernel.wire.hook_messages import Joined, Joining, Leaving, Left
+from mcjax_launch.kernel.wire.hook_messages import Joined, Joining, Leaving, Left, NotJoined
 from mcjax_launch.kernel.wire.messages import Exited, FromHook
 from mcjax_launch.runs import hook_events
 from mcjax_launch.runs.rank_run import RankRun
@@ -31,6 +31,10 @@ def ended(rank: int) -> Exited:
 JOINED = FromHook(1, Joined(1))
 LEAVING = FromHook(1, Leaving())
 
+FAILED = FromHook(1, NotJoined("RuntimeError", "too late"))
+AFTER_FAILURE = (
+    "rank 1 exited with 0 after its call of initialize() had failed, where ranks 0,2 wait for it"
+)
 NEVER_CAME = "rank 1 exited with 0 without calling initialize(), where"
 LATER = f"{NEVER_CAME} others wait for it; the job ends when all of them do"
 TWO_GONE = "ranks 1-2 exited with 0 without calling initialize(), where rank 0 waits for them"
@@ -45,9 +49,12 @@ CASES: dict[str, tuple[list[Event], list[str], str | None]] = {
     "two are gone": ([ended(1), ended(2), joining(0)], [], TWO_GONE),
     "nobody waits": ([ended(1), ended(0), ended(2)], [], None),
     "others wait for two only": ([joining(0, 2), ended(1), joining(2, 2, of=1)], [], None),
+    "its call failed": ([joining(1), FAILED, joining(0), joining(2), ended(1)], [], AFTER_FAILURE),
+    "its call failed, and another waits": ([joining(1), FAILED, ended(1), joining(0)], [f"{AFTER_FAILURE.partition(' ranks')[0]} others wait for it; the job ends when all of them do"], None),
+    "its second call did not fail": ([joining(1), FAILED, joining(1), JOINED, joining(0), LEAVING, ended(1)], [], None),
     "it came": ([joining(1), JOINED, joining(0), LEAVING, ended(1)], [], None),
     "it is the last of all": ([joining(1), JOINED, ended(0), ended(2), ended(1)], [], None),
-}
+}  # fmt: skip
 
 TOO_MANY = "rank 0 called initialize() at t.py:3 with num_processes=4, but the job has 3"
 CALLED = "called initialize() with"

@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from records import end_of, run_of, say
+from records import end_of, failure, run_of, say
 
 from mcjax_launch.diagnosis.initialize_calls import (
     elsewhere,
@@ -11,7 +11,7 @@ from mcjax_launch.diagnosis.initialize_calls import (
     other_version,
     without_partition,
 )
-from mcjax_launch.diagnosis.summary import summarize
+from mcjax_launch.diagnosis.summary import summarize, warnings
 from mcjax_launch.diagnosis.whereabouts import whereabouts
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.runs.state import RunState
@@ -108,6 +108,75 @@ def test_to_blame_where_all_that_failed_are_victims(state: RunState, line: str) 
         state.exited(end_of(rank, -signal.SIGABRT), 300.0)
         state.ranks[rank].stderr = FATAL
     assert summarize(state).lines[0] == line
+
+
+LATE = hook.NotJoined(
+    "RuntimeError", "initialize() must be called before any JAX calls that might ...", "t.py:2"
+)
+AT, WHY = "initialize() at t.py:3 failed in", "before that line"
+OF_BOTH = (
+    f"these are 2 separate single-process jobs: {AT} both ranks because t.py:2 had already "
+    f"started a backend: call initialize() {WHY}"
+)
+OF_ONE = OF_BOTH.replace(
+    "these are 2 separate single-process jobs",
+    "rank 1 is a single-process job, separate from the others",
+).replace("both ranks", "it")
+
+
+def refused(*ranks: int, why: hook.NotJoined = LATE) -> RunState:
+    state = calls("2", "2")
+    for rank in ranks:
+        say(state, rank, why, 2.0)
+    return state
+
+
+@pytest.mark.parametrize(("ranks", "why", "line"), [
+    ((0, 1), LATE, OF_BOTH),
+    ((1,), LATE, OF_ONE),
+    ((), LATE, ""),
+    ((0, 1), hook.NotJoined("ValueError", "x" * 200), OF_BOTH.partition("because")[0] + f"with ValueError: {'x' * 93}..."),
+])  # fmt: skip
+def test_ranks_that_go_on_alone(ranks: tuple[int, ...], why: hook.NotJoined, line: str) -> None:
+    """They are told of after a while, at the end, and beside what fails because of that."""
+    state = refused(*ranks, why=why)
+    separate = SeparateRanks(state)
+    separate.use_jax(2.0)
+    assert separate.expire(11.0) is None
+    assert separate.expire(12.0) == (line or None)
+    assert [run.place.is_through for run in state.ranks.values()] == [n in ranks for n in (0, 1)]
+    state.exited(end_of(1, 0), 13.0)
+    state.exited(end_of(0, 0), 13.0)
+    assert warnings(state) == ([line] if line else [])
+
+
+def test_a_rank_that_joins_after_all_is_not_alone() -> None:
+    state = refused(0, 1)
+    for rank in (0, 1):
+        say(state, rank, hook.Joining("h:1", 2, rank), 3.0)
+        say(state, rank, hook.Joined(rank), 3.0)
+        say(state, rank, LATE, 4.0)  # it calls initialize() once more
+        state.exited(end_of(rank, 0), 5.0)
+    assert warnings(state) == []
+    assert {run.membership.turn for run in state.ranks.values()} == {0}
+
+
+def test_what_fails_in_a_rank_that_is_alone() -> None:
+    state = refused(0, 1)
+    say(state, 1, failure("AssertionError: 1 process", joined=False), 3.0)
+    state.exited(end_of(1, 1), 4.0)
+    state.exited(end_of(0, 0), 4.0)
+    lines = summarize(state).lines
+    assert lines[0] == "rank 1 failed: AssertionError: 1 process"
+    assert OF_ONE.replace("rank 1", "rank 0") in lines
+
+
+def test_the_exception_that_nobody_catches_is_no_news() -> None:
+    state = refused(1)
+    say(state, 1, failure(f"RuntimeError: {LATE.summary}", joined=False), 3.0)
+    state.exited(end_of(1, 1), 4.0)
+    state.exited(end_of(0, -signal.SIGTERM, (signal.SIGTERM,)), 5.0)
+    assert not any("single-process" in line for line in summarize(state).lines)
 
 
 @pytest.mark.parametrize(("what", "told_at"), [

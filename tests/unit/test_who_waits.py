@@ -322,6 +322,17 @@ def test_ranks_of_another_launcher() -> None:
     assert line == "ranks 0-1 have waited 40 s at train.py:12 for those of other launchers"
 
 
+def test_one_whose_call_of_initialize_failed() -> None:
+    state = run_of(2)
+    for rank in (0, 1):
+        say(state, rank, hook.Joining("h:1", 2, rank, "train.py:3"), 10.0)
+    say(state, 1, hook.NotJoined("ValueError", "no {address}"), 10.0)
+    assert told(state, stack(1, "own", "data.py:41")) == (
+        "rank 0 has waited 40 s in initialize() at train.py:3 for rank 1, which went on alone "
+        "after initialize() failed with ValueError: no {address}"
+    )
+
+
 def test_on_several_hosts() -> None:
     state = joined(4)
     state.hosts = 4

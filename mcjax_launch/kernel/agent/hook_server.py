@@ -411,7 +411,7 @@ def _note(hook: HookConnection, message: HookMessage) -> None:
     """What a message says of the process itself."""
     if isinstance(message, hook_messages.Joining):
         hook.joining = True
-    elif isinstance(message, hook_messages.Leaving):
+    elif isinstance(message, (hook_messages.Leaving, hook_messages.NotJoined)):
         hook.joining = False
     elif isinstance(message, hook_messages.Joined):
         hook.joined = True

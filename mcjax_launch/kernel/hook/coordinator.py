@@ -110,8 +110,7 @@ def join(
     address = filled["coordinator_address"]
     if filled["process_id"] != 0:  # by whichever name: where it is our port, rank 0 may be here
         path = path if split(address)[1] == split(ours)[1] else ""
-        path = path if _await_coordinator(filled, path) else ""
-        return _at_socket(real, filled, path) if path else real(**filled)
+        return _join_service(real, filled, path)
     if address != ours:  # the program's own
         path = ""
     if RELAYED in environ and not _tell_when_it_listens(path, tell):
@@ -124,6 +123,28 @@ def join(
                 raise
         # This jax does not take such an address.
     return real(**filled)
+
+
+def _join_service(real: Callable[..., Any], filled: Mapping[str, Any], path: str) -> Any:
+    """Call JAX's initialize() in any rank but 0, and wait for rank 0 after JAX's own checks.
+
+    JAX makes its client last. A call that JAX refuses before that has nothing to wait for.
+    """
+    library = jax_internals.extension()
+    make = getattr(library, "get_distributed_runtime_client", None)
+    if make is None:  # another jax than we know
+        listens = _await_coordinator(filled, path)
+        return _at_socket(real, filled, path) if listens else real(**filled)
+
+    def make_client(address: str, *args: Any, **kwargs: Any) -> Any:
+        listens = _await_coordinator(filled, path)
+        return make(f"unix:{path}" if listens else address, *args, **kwargs)
+
+    library.get_distributed_runtime_client = make_client
+    try:
+        return real(**filled)
+    finally:
+        library.get_distributed_runtime_client = make
 
 
 def _tell_when_it_listens(path: str, tell: Callable[[], object]) -> bool:
@@ -168,6 +189,8 @@ def _can_bind(path: str) -> bool:
     import socket
 
     try:
+        if _listens_on_socket(path):  # initialize() is called twice: JAX says that
+            return False
         if os.path.exists(path):  # of an earlier service that has not tidied up
             os.unlink(path)
         with socket.socket(socket.AF_UNIX) as probe:

@@ -10,9 +10,9 @@ from types import FunctionType
 from ..wire import rank_environ
 from ..wire.address import EVERYWHERE, is_loopback, join_address
 from ..wire.hook_environ import ADDRESS, JOIN_TIMEOUT, SURVIVES, TRANSFER
-from ..wire.hook_messages import ImportedJax, Joined, Joining, Leaving, Left, Listening
+from ..wire.hook_messages import ImportedJax, Joined, Joining, Leaving, Left, Listening, NotJoined
 from ..wire.interpreter import why_jax_too_old
-from . import coordinator, devices, jax_internals, user_lines
+from . import coordinator, devices, first_backend, jax_internals, user_lines
 from .wrapping import in_place_of
 
 TYPE_CHECKING = False
@@ -106,6 +106,8 @@ def _is_shared(flag: str) -> bool:
 _SHUTDOWN_TIMEOUT_S = 7 * 24 * 3600
 # Where ranks are to outlive one another: so long they do not know of a loss. JAX's own is 100 s.
 _HEARTBEAT_TIMEOUT_S = 10
+# Of the text of an exception.
+_MOST_SUMMARY = 300
 
 
 class Initialization:
@@ -157,7 +159,12 @@ class Initialization:
             coordinator.check_loopback(str(filled["coordinator_address"]), filled["num_processes"])
             left_open = coordinator.is_left_open(real, args, kwargs)
             tell = partial(self._link.send, Listening())
-            result = coordinator.join(real, filled, self._environ, left_open, tell)
+            try:
+                result = coordinator.join(real, filled, self._environ, left_open, tell)
+            except Exception as error:
+                if not self._exits.joined:
+                    self._link.send(_refusal(error))
+                raise
             self._after(filled)
             return result
 
@@ -217,6 +224,13 @@ class Initialization:
             return result
 
         return shutdown
+
+
+def _refusal(error: Exception) -> NotJoined:
+    """Make the message on an exception of initialize(), which the program may catch."""
+    summary = str(error).partition("\n")[0][:_MOST_SUMMARY]
+    started = first_backend.start()
+    return NotJoined(type(error).__name__, summary, started.where if started is not None else "")
 
 
 def _versions() -> tuple[str, str]:

@@ -357,7 +357,10 @@ class Launcher:
             self.console.fails(rank, said.summary)
         if hook_events.take(self.state, message, time.monotonic()):
             self._rank_ended(rank)
-        if isinstance(said, hook_messages.Compiling | hook_messages.ImportedJax):
+        if isinstance(said, hook_messages.NotJoined) or (
+            isinstance(said, hook_messages.Compiling | hook_messages.ImportedJax)
+            and not self.state.initialize_calls
+        ):
             self._watch_for_separate_ranks()
         elif isinstance(said, hook_messages.Joining):
             self._joining(rank)
@@ -420,7 +423,7 @@ class Launcher:
 
     def _watch_for_separate_ranks(self) -> None:
         """A rank uses JAX: one that compiles, and has not joined by now, never will."""
-        if self.state.initialize_calls or self.state.num_processes < 2:
+        if self.state.num_processes < 2:
             return
         if self._separate is None:
             self._separate = SeparateRanks(self.state)

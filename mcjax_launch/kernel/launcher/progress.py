@@ -75,7 +75,7 @@ def _awaited(state: RunState, now: float) -> Mapping[int, str]:
     for _, there, missing in state.programs.waiting():
         found.update(dict.fromkeys(there, these_ranks(missing)))
     for stage, late in (
-        (Stage.JOINING, (Stage.ABSENT, Stage.IMPORTING)),
+        (Stage.JOINING, (Stage.ABSENT, Stage.IMPORTING, Stage.ALONE)),
         (Stage.LEAVING, (Stage.INSIDE,)),
     ):
         waiting = [rank for rank, run in state.ranks.items() if run.place.stage is stage]

@@ -76,6 +76,17 @@ class Joined(HookMessage):
     profiles: bool = False
 
 
+class NotJoined(HookMessage):
+    """initialize() has raised an exception, which the program may catch: its class and its text.
+
+    `backend_at` is the user's line that had started a backend before; "" where none had.
+    """
+
+    exception: str
+    summary: str
+    backend_at: str = ""
+
+
 class Backend(HookMessage):
     """JAX starts the backend of a platform, or has started all: this is the one that it uses.
 
