@@ -7,7 +7,13 @@ from typing import NamedTuple
 
 from mcjax_launch.jax_messages.known_errors import KnownError, known_error
 from mcjax_launch.kernel.wire.address import is_loopback, split_text
-from mcjax_launch.kernel.wire.hook_messages import GPU_PLATFORMS, Backend, Joining, NotJoined
+from mcjax_launch.kernel.wire.hook_messages import (
+    GPU_PLATFORMS,
+    Backend,
+    CalledBelow,
+    Joining,
+    NotJoined,
+)
 from mcjax_launch.ranks import all_ranks, grouped, have, these_ranks
 from mcjax_launch.runs.rank_run import RankRun, Stage
 from mcjax_launch.runs.state import RunState
@@ -133,6 +139,29 @@ def how_absent(run: RankRun) -> str:
     if run.membership.refused is not None:
         return "after its call of initialize() had failed"
     return "without calling initialize()"
+
+
+# --- calls of initialize() in processes below ranks ---
+
+_GUARD = 'put the call under `if __name__ == "__main__":`'
+
+
+def calls_below(state: RunState) -> dict[CalledBelow, list[int]]:
+    """Return the calls of initialize() by processes that ranks have started, with these ranks."""
+    runs = state.ranks.items()
+    return grouped((call, rank) for rank, run in runs for call in run.membership.called_below)
+
+
+def call_below_line(call: CalledBelow, ranks: Collection[int]) -> str:
+    """Return what to say of such a call, which these ranks have in common, and what to do."""
+    several = len(ranks) > 1
+    processes, these = ("processes", "they are") if several else ("a process", "it is")
+    at = f" at {call.where}" if call.where else ""
+    cure = _GUARD if call.by_import else "call it in the rank's own process alone"
+    return (
+        f"{these_ranks(ranks)} started {processes} that called initialize() again{at}; {these} no "
+        f"rank{'s' * several}, so the call was left out: {cure}"
+    )
 
 
 # --- calls of initialize() ---

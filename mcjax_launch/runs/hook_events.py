@@ -29,7 +29,7 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
         return False
     state.activity.heard_at = at
     match event.message:
-        case hook.ImportedJax() | hook.Backend() | hook.NotJoined() as said:
+        case hook.ImportedJax() | hook.Backend() | hook.NotJoined() | hook.CalledBelow() as said:
             _of_jax(membership, said)
         case hook.Joining() as call:
             _joining(state, run, event, call, at)
@@ -67,10 +67,15 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
     return False
 
 
-def _of_jax(membership: Membership, said: hook.ImportedJax | hook.Backend | hook.NotJoined) -> None:
-    """Record which JAX a rank has, which of its platforms it uses, or that it has not joined."""
+def _of_jax(
+    membership: Membership,
+    said: hook.ImportedJax | hook.Backend | hook.NotJoined | hook.CalledBelow,
+) -> None:
+    """Record which JAX a rank has, its platform, that it has not joined, or who calls below it."""
     if isinstance(said, hook.Backend):
         membership.backend = said
+    elif isinstance(said, hook.CalledBelow):
+        membership.called_below.add(said)
     elif isinstance(said, hook.NotJoined):
         membership.refused = said if membership.joined_at is None else None
     else:

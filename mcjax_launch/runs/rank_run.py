@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from mcjax_launch.kernel.wire.exit_status import of_wait
 from mcjax_launch.kernel.wire.hook_messages import (
     Backend,
+    CalledBelow,
     Compiling,
     ErrorLost,
     Failed,
@@ -140,6 +141,7 @@ class Membership(Changing):
         turn: how many programs took part before this one.
         second_process: the line at which a second process of it called initialize(), if one did.
         backend: what it uses, or is about to; None before it starts one.
+        called_below: calls of initialize() by processes that it started.
         refused: the exception of its latest call of initialize(); None if that raised none.
 
     """
@@ -153,6 +155,7 @@ class Membership(Changing):
     turn: int = 0
     second_process: str | None = None
     backend: Backend | None = None
+    called_below: set[CalledBelow] = field(default_factory=set)
     refused: NotJoined | None = None
 
     @property

@@ -11,7 +11,7 @@ from mcjax_launch.runs.stop_reasons import StopReason
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.initialize_calls import Callers
-    from mcjax_launch.kernel.wire.hook_messages import Joining
+    from mcjax_launch.kernel.wire.hook_messages import CalledBelow, Joining
 
 _OWN_ARGUMENTS = (
     "hint: leave the arguments out: jax.distributed.initialize() gets them from the launcher"
@@ -191,6 +191,48 @@ def _is_on_its_own(run: RankRun, now: float) -> bool:
         return False
     printed_s = (process.last_output_at or 0.0) - process.first_output_at
     return now - process.first_output_at >= SEPARATE_S and printed_s >= SEPARATE_S / 2
+
+
+class CallsBelow:
+    """Tells of calls of initialize() in processes that ranks have started.
+
+    Each line of a program is told of once for all ranks that are known to call it there.
+
+    Args:
+        state: of the run.
+
+    """
+
+    def __init__(self, state: RunState) -> None:
+        self._state = state
+        self._told: set[tuple[CalledBelow, int]] = set()
+        self.deadline: float | None = None
+
+    def called(self, now: float) -> None:
+        """Tell soon of one more call; at `now`, in time.monotonic's seconds."""
+        from mcjax_launch.diagnosis.initialize_calls import calls_below
+
+        count = min(map(len, calls_below(self._state).values()), default=0)
+        due = now if count == len(self._state.ranks) else now + SEPARATE_S
+        self.deadline = due if self.deadline is None else min(due, self.deadline)
+
+    def expire(self, now: float) -> str | None:
+        """Return the lines on what has not been told, if it is time."""
+        if self.deadline is None or now < self.deadline:
+            return None
+        return self.untold()
+
+    def untold(self) -> str | None:
+        """Return the lines on what has not been told; None if there are none."""
+        from mcjax_launch.diagnosis.initialize_calls import call_below_line, calls_below
+
+        self.deadline = None
+        lines = []
+        for call, ranks in calls_below(self._state).items():
+            new = [rank for rank in ranks if (call, rank) not in self._told]
+            self._told.update((call, rank) for rank in new)
+            lines += [call_below_line(call, new)] if new else []
+        return "\n".join(lines) or None
 
 
 class JoiningRanks:

@@ -79,10 +79,10 @@ def test_a_program_that_leaves_by_itself(jobs: Jobs) -> None:
 
 
 def test_a_second_process_of_a_rank(jobs: Jobs) -> None:
-    """What multiprocessing starts anew calls initialize() once more, where it is not guarded."""
-    found = report(jobs, PROGRAMS / "in_turn.py", "spawn")
-    assert " called initialize() in a second process too, at " in found
-    assert "in_turn.py:12: put the code that starts processes under" in found
+    """None of the two has started the other one, so each may be the rank."""
+    both = f"{sys.executable} in_turn.py twice & {sys.executable} in_turn.py twice & wait -n"
+    found = report(jobs, "bash", "-c", both, cwd=PROGRAMS)
+    assert " called initialize() in a second process too, at in_turn.py:11: " in found
 
 
 @pytest.mark.parametrize(

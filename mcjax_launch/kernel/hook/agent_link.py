@@ -28,9 +28,14 @@ class AgentLink:
     """Takes messages to the agent, from the process that has connected it: not from its forks.
 
     What is sent before that is held until `send_held`; without an agent it goes nowhere then.
+
+    Attributes:
+        is_below: this process is no rank, but one that a rank has started: see `below`.
+
     """
 
     def __init__(self) -> None:
+        self.is_below = False
         self._pid = 0
         self._fd = -1
         self._file = (0, 0)
@@ -72,8 +77,17 @@ class AgentLink:
             quoted = to_json(process_id)
         self._send(f'["Hello",[{self._pid},{quoted},{signum},{of_all_threads}]]')
 
-    def send(self, message: HookMessage) -> None:
-        """Take a message to the agent; if it is gone, nowhere."""
+    def send(self, message: HookMessage, *, below: bool = False) -> None:
+        """Take a message to the agent; if it is gone, nowhere.
+
+        Args:
+            message: what a process below a rank does is not the rank's, and dropped here, unless
+                it is a feature's message.
+            below: send it all the same.
+
+        """
+        if self.is_below and not (below or message.feature):
+            return
         if self._held is not None and not self._pid:
             self._held.append(message)
         elif self.is_of_this_process:

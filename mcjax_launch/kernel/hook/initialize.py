@@ -9,10 +9,19 @@ from types import FunctionType
 
 from ..wire import rank_environ
 from ..wire.address import EVERYWHERE, is_loopback, join_address
-from ..wire.hook_environ import ADDRESS, JOIN_TIMEOUT, SURVIVES, TRANSFER
-from ..wire.hook_messages import ImportedJax, Joined, Joining, Leaving, Left, Listening, NotJoined
+from ..wire.hook_environ import ADDRESS, JOIN_TIMEOUT, SOCKET, SURVIVES, TRANSFER
+from ..wire.hook_messages import (
+    CalledBelow,
+    ImportedJax,
+    Joined,
+    Joining,
+    Leaving,
+    Left,
+    Listening,
+    NotJoined,
+)
 from ..wire.interpreter import why_jax_too_old
-from . import coordinator, devices, first_backend, jax_internals, user_lines
+from . import below, coordinator, devices, first_backend, jax_internals, user_lines
 from .wrapping import in_place_of
 
 TYPE_CHECKING = False
@@ -155,6 +164,8 @@ class Initialization:
                 filled = None
             if filled is None:  # a wrong call: JAX says what is wrong
                 return real(*args, **kwargs)
+            if below.repeats(self._environ, filled):
+                return self._leave_out()
             self._before(filled)
             coordinator.check_loopback(str(filled["coordinator_address"]), filled["num_processes"])
             left_open = coordinator.is_left_open(real, args, kwargs)
@@ -163,12 +174,25 @@ class Initialization:
                 result = coordinator.join(real, filled, self._environ, left_open, tell)
             except Exception as error:
                 if not self._exits.joined:
+                    below.forget_call()
                     self._link.send(_refusal(error))
                 raise
             self._after(filled)
             return result
 
         return initialize
+
+    def _leave_out(self) -> None:
+        """Report a call in a process below a rank, and do nothing else."""
+        call = CalledBelow(user_lines.place(), below.imports_main_again())
+        self._link.is_below = True
+        try:
+            if not self._link.is_of_this_process:  # it is forked from another one
+                process_id = self._environ.get("JAX_PROCESS_ID", "")
+                self._link.connect(self._environ[SOCKET], process_id)
+            self._link.send(call, below=True)
+        except OSError:  # the job has ended
+            pass
 
     def _before(self, filled: Mapping[str, Any]) -> None:
         """All that has to be done before JAX connects the processes."""
@@ -198,6 +222,7 @@ class Initialization:
         devices.leave_gpus_to_program(self._environ)
         _adjust_jaxlib(address, self._environ)
         name_barriers_in_stacks()
+        below.note_call(filled)
         self._exits.watch()
 
     def _after(self, filled: Mapping[str, Any]) -> None:
@@ -220,6 +245,7 @@ class Initialization:
             result = real(*args, **kwargs)
             if joined:
                 self._exits.joined = False
+                below.forget_call()
                 self._link.send(Left())
             return result
 

@@ -13,6 +13,7 @@ from ... import features
 from ..wire import hook_environ
 from . import exits
 from .agent_link import AgentLink
+from .below import is_below
 from .exits import Exits
 from .part import Parts, module_of
 
@@ -58,6 +59,7 @@ def install(failed: Callable[[Exception], None]) -> Instead | None:
             link.connect(path, environ.get("JAX_PROCESS_ID", ""))
         except OSError:
             return None
+        link.is_below = is_below(environ)
     Hook(link, environ, failed).install()
     if not feature:
         return None

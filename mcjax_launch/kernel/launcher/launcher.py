@@ -55,7 +55,7 @@ from mcjax_launch.runs import stop_reasons
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
-from mcjax_launch.watchdog.joining import AbsentRanks, SeparateRanks
+from mcjax_launch.watchdog.joining import AbsentRanks, CallsBelow, SeparateRanks
 from mcjax_launch.watchdog.limits import Limits, usage_every_s
 
 # Less than the pipe from the agent holds, so the agent seldom has to wait for room.
@@ -152,6 +152,7 @@ class Launcher:
         self._absent_ranks = AbsentRanks()
         self._separate: SeparateRanks | None = None
         self._joining_ranks: JoiningRanks | None = None
+        self._calls_below: CallsBelow | None = None
         self._survivors: Survivors | None = None  # where a rank's failure need not end the job
         acting = Acting(self.policy, self.perform)
         self._timers: list[Timer] = [self.console, self.pool, self._startup, self.stacks, acting]
@@ -362,6 +363,8 @@ class Launcher:
             and not self.state.initialize_calls
         ):
             self._watch_for_separate_ranks()
+        elif isinstance(said, hook_messages.CalledBelow):
+            self._called_below()
         elif isinstance(said, hook_messages.Joining):
             self._joining(rank)
             if self._survivors is not None:
@@ -429,6 +432,13 @@ class Launcher:
             self._separate = SeparateRanks(self.state)
             self._timers.append(Acting(self._separate, self.console.say))
         self._separate.use_jax(time.monotonic())
+
+    def _called_below(self) -> None:
+        """A process that a rank has started has called initialize()."""
+        if self._calls_below is None:
+            self._calls_below = CallsBelow(self.state)
+            self._timers.append(Acting(self._calls_below, self.console.say))
+        self._calls_below.called(time.monotonic())
 
     def _note_absent_ranks(self, hopeless: StopReason | None) -> None:
         if hopeless is not None:
@@ -677,6 +687,8 @@ class Launcher:
     def _conclude(self, lost_output: bool) -> Summary:
         """Print what is left, and the summary."""
         self.console.finish_ranks()
+        if self._calls_below is not None and (untold := self._calls_below.untold()):
+            self.console.say(untold)
         seconds = time.monotonic() - self.state.began_at
         summary = summarize(self.state, final=self.policy.final, seconds=seconds)
         if lost_output:

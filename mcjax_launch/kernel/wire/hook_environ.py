@@ -24,6 +24,8 @@ GPUS = "MCJAX_HOOK_GPUS"
 ADDRESS = "MCJAX_HOOK_ADDRESS"
 #: Set where an uncaught exception opens a debugger (--pdb).
 PDB = "MCJAX_HOOK_PDB"
+#: A process that has called initialize(), for those that it starts: its pid, number and address.
+MEMBER = "MCJAX_HOOK_MEMBER"
 #: Where to write a profile, and when: seconds after initialize(), length in seconds, folder.
 PROFILE = "MCJAX_HOOK_PROFILE"
 #: Set where the launcher lets programs run (--verify-spmd).

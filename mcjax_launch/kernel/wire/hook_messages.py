@@ -87,6 +87,16 @@ class NotJoined(HookMessage):
     backend_at: str = ""
 
 
+class CalledBelow(HookMessage):
+    """A process that a rank has started calls initialize() as the rank: the call is left out.
+
+    `where` is the user's line; `by_import`: multiprocessing imports the rank's main module there.
+    """
+
+    where: str
+    by_import: bool
+
+
 class Backend(HookMessage):
     """JAX starts the backend of a platform, or has started all: this is the one that it uses.
 

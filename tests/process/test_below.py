@@ -1,0 +1,65 @@
+"""Processes that ranks start, and which of them are ranks: a stand-in for jax."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from jobs import Ended, Jobs
+from stand_in_jax import BARE
+
+CHILD = "subprocess.call([sys.executable, '-c', '''import os, sys, jax\n{}'''])\n"
+OWN_JOB = "jax.distributed.initialize('127.0.0.1:0', 1, 0)"
+LEFT_OUT = (
+    "rank 0 started a process that called initialize() again at <string>:2; it is no rank, so the "
+    "call was left out: call it in the rank's own process alone"
+)
+
+
+def run(jobs: Jobs, stand_in: Path, program: str) -> Ended:
+    """Run a rank; the stand-in prints `at` for each call that reaches it."""
+    words = ["-n", 1, sys.executable, "-c", f"import os, subprocess, sys, jax\n{program}"]
+    return jobs.run(*words, env={"PYTHONPATH": str(stand_in)})
+
+
+@pytest.mark.parametrize("end", [
+    "raise ValueError('of the child')",
+    "sys.exit(3)",
+    "os._exit(3)",
+    "os.kill(os.getpid(), 9)",
+])  # fmt: skip
+def test_what_a_process_below_does_is_not_the_ranks(jobs: Jobs, stand_in: Path, end: str) -> None:
+    ended = run(jobs, stand_in, f"{BARE}\n{CHILD.format(f'{BARE}; {end}')}")
+    assert ended.status == 0, ended.stderr
+    assert ended.stdout.count("at unix:") == 1
+    assert ended.report == LEFT_OUT
+
+
+def test_a_fork_is_below_its_rank(jobs: Jobs, stand_in: Path) -> None:
+    fork = f"{BARE}\nif not os.fork():\n  {BARE}\n  os._exit(3)\nos.wait()"
+    ended = run(jobs, stand_in, fork)
+    assert ended.status == 0, ended.stderr
+    assert ended.stdout.count("at unix:") == 1
+    assert ended.report == LEFT_OUT.replace("<string>:2", "<string>:4")
+
+
+@pytest.mark.parametrize(("program", "calls"), [
+    (CHILD.format(BARE), 1),  # what starts the program is not in the job itself
+    (f"{BARE}\njax.distributed.shutdown()\n{CHILD.format(BARE)}", 2),  # the next one's turn
+    (f"{BARE}\n{CHILD.format(OWN_JOB)}", 2),
+    (f"if sys.argv[1:]: {BARE}\nelse: os.execv(sys.executable, [*sys.orig_argv, 'again'])", 1),
+    (f"{BARE}\nif not sys.argv[1:]: os.execv(sys.executable, [*sys.orig_argv, 'again'])", 2),
+])  # fmt: skip
+def test_what_may_call_initialize(jobs: Jobs, stand_in: Path, program: str, calls: int) -> None:
+    ended = run(jobs, stand_in, program)
+    assert ended.status == 0, ended.stderr
+    assert ended.stdout.count("at ") == calls
+    assert ended.report == ""
+
+
+def test_the_call_of_a_rank_that_could_not_join(jobs: Jobs, stand_in: Path) -> None:
+    """The process that it starts after that may join in its place."""
+    program = f"try: jax.distributed.initialize('nowhere')\nexcept IndexError: {CHILD.format(BARE)}"
+    ended = run(jobs, stand_in, program)
+    assert ended.status == 0, ended.stderr
+    assert ended.stdout.count("at unix:") == 1
+    assert "left out" not in ended.report
