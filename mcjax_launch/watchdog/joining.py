@@ -136,9 +136,13 @@ class SeparateRanks:
     Args:
         state: of the run.
 
+    Attributes:
+        below: tells of what these ranks, and any others, have started.
+
     """
 
     def __init__(self, state: RunState) -> None:
+        self.below = CallsBelow(state)
         self._state = state
         self._pause_s = SEPARATE_S
         self._is_told = False

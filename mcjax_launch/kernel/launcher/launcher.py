@@ -55,7 +55,7 @@ from mcjax_launch.runs import stop_reasons
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
-from mcjax_launch.watchdog.joining import AbsentRanks, CallsBelow, SeparateRanks
+from mcjax_launch.watchdog.joining import AbsentRanks, SeparateRanks
 from mcjax_launch.watchdog.limits import Limits, usage_every_s
 
 # Less than the pipe from the agent holds, so the agent seldom has to wait for room.
@@ -152,7 +152,6 @@ class Launcher:
         self._absent_ranks = AbsentRanks()
         self._separate: SeparateRanks | None = None
         self._joining_ranks: JoiningRanks | None = None
-        self._calls_below: CallsBelow | None = None
         self._survivors: Survivors | None = None  # where a rank's failure need not end the job
         acting = Acting(self.policy, self.perform)
         self._timers: list[Timer] = [self.console, self.pool, self._startup, self.stacks, acting]
@@ -364,7 +363,7 @@ class Launcher:
         ):
             self._watch_for_separate_ranks()
         elif isinstance(said, hook_messages.CalledBelow):
-            self._called_below()
+            self._watch_separate().below.called(time.monotonic())
         elif isinstance(said, hook_messages.Joining):
             self._joining(rank)
             if self._survivors is not None:
@@ -426,19 +425,15 @@ class Launcher:
 
     def _watch_for_separate_ranks(self) -> None:
         """A rank uses JAX: one that compiles, and has not joined by now, never will."""
-        if self.state.num_processes < 2:
-            return
+        if self.state.num_processes > 1:
+            self._watch_separate().use_jax(time.monotonic())
+
+    def _watch_separate(self) -> SeparateRanks:
         if self._separate is None:
             self._separate = SeparateRanks(self.state)
-            self._timers.append(Acting(self._separate, self.console.say))
-        self._separate.use_jax(time.monotonic())
-
-    def _called_below(self) -> None:
-        """A process that a rank has started has called initialize()."""
-        if self._calls_below is None:
-            self._calls_below = CallsBelow(self.state)
-            self._timers.append(Acting(self._calls_below, self.console.say))
-        self._calls_below.called(time.monotonic())
+            for timer in (self._separate, self._separate.below):
+                self._timers.append(Acting(timer, self.console.say))
+        return self._separate
 
     def _note_absent_ranks(self, hopeless: StopReason | None) -> None:
         if hopeless is not None:
@@ -687,7 +682,7 @@ class Launcher:
     def _conclude(self, lost_output: bool) -> Summary:
         """Print what is left, and the summary."""
         self.console.finish_ranks()
-        if self._calls_below is not None and (untold := self._calls_below.untold()):
+        if self._separate is not None and (untold := self._separate.below.untold()):
             self.console.say(untold)
         seconds = time.monotonic() - self.state.began_at
         summary = summarize(self.state, final=self.policy.final, seconds=seconds)
