@@ -147,6 +147,9 @@ def _calls(stack: Sequence[Frame]) -> Iterator[str]:
 
 # Libraries whose calls wait in JAX, which is in C++ then.
 _JAX = ("jax", "jaxlib", "orbax", "flax", "optax", "equinox", "chex", "haiku")
+_ITSELF = ("jax", "jaxlib")
+# Each of its functions runs a program of all processes.
+_OF_ALL_PROCESSES = "/jax/experimental/multihost_utils.py"
 # JAX waits on locks: "futex_do_wait" or the like, or the system call's number (x86-64, Arm).
 _LOCKS = ("syscall 202", "syscall 98")
 # Who sleeps in the kernel, by its function or the system calls (x86-64, Arm), and yet uses a
@@ -372,6 +375,47 @@ class Sighting:
         if self.program is None and not self.frames[0].source:
             return None
         return InProgram(self.blocked_at, self.likely_program)
+
+    # --- whether it can go on by itself ---
+
+    def certain_collective(self, everybody: frozenset[int]) -> frozenset[int]:
+        """Return the ranks with which its main thread waits in a program, for sure; none if unsure.
+
+        Args:
+            everybody: all ranks of the job.
+
+        """
+        if self.stack is None or not self.frames or self._users is None:
+            return frozenset()
+        inner, users = self.frames[: self._users], self.frames[self._users]
+        if any(frame.library not in _ITSELF or _NO_PROGRAM.search(frame.name) for frame in inner):
+            return frozenset()
+        if any(frame.file.endswith(_OF_ALL_PROCESSES) for frame in inner):
+            return everybody
+        known = self.program is not None and (inner or source_lines.is_one_call(users.source))
+        return self.program.ranks if self.program is not None and known else frozenset()
+
+    @property
+    def is_in_exit_barrier(self) -> bool:
+        """True if its main thread is seen in JAX's exit barrier, not in a handler before that."""
+        if self.place.stage is not Stage.LEAVING or not self.frames:
+            return False
+        innermost = self.frames[0]
+        return innermost.name == "shutdown" and innermost.file.endswith("/jax/_src/distributed.py")
+
+    @property
+    def is_in_users_code(self) -> bool:
+        """True if the user's own code is seen to be running, or has called what is."""
+        return self._users is not None
+
+    @property
+    def may_act(self) -> bool:
+        """True if another thread may run programs or callbacks, by a dump of all of them."""
+        text = self.stack.text if self.stack is not None else ""
+        if "Current thread " not in text or any(line.strip() == "..." for line in text.split("\n")):
+            return True
+        active = (*_JAX, source_lines.USER)
+        return any(frame.library in active for thread in threads(text)[1:] for frame in thread)
 
     # --- in words ---
 

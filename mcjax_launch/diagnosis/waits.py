@@ -78,6 +78,8 @@ class BlockedOn(Value):
         threads: what the threads have used that wait where main threads wait for them; each may
             only pass there, unless it is seen there again and has used nothing meanwhile.
         with_orbax: Orbax's code waits.
+        is_deadlock: none of them can go on, and the late ones never come, unless other threads of
+            theirs do something.
 
     """
 
@@ -88,6 +90,7 @@ class BlockedOn(Value):
     compiling: tuple[IdleCompilation, ...] = ()
     threads: tuple[str, ...] = ()
     with_orbax: bool = False
+    is_deadlock: bool = False
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -237,8 +240,42 @@ class _WhoWaits:
             tuple(absent),
             compiling,
             threads=tuple(one.used_ns for one in seen if one.main is not None),
+            is_deadlock=self._is_deadlock(absent),
             with_orbax=any(frame.library == "orbax" for one in seen for frame in one.frames),
         )
+
+    # --- whether that lasts for ever: docs/failures.md has the table ---
+
+    def _is_deadlock(self, absent: Sequence[int]) -> bool:
+        """Return whether all ranks wait in a collective for such as have finished, or have.
+
+        On accelerators nobody sees what a device does, and with a time limit JAX ends the wait.
+        """
+        from mcjax_launch.diagnosis.hints import waits_for_ever
+
+        state = self.state
+        calls = [seen.run.membership.call for seen in self.ranks.values()]
+        may_go_on = state.survives or any(call is not None and call.recoverable for call in calls)
+        if may_go_on or state.has_others or self.spins or not waits_for_ever(state):
+            return False
+        running = (rank for rank, seen in self.ranks.items() if not seen.run.is_gone)
+        return (
+            bool(absent)
+            and all(self._has_finished(rank) for rank in absent)
+            and all(self._has_finished(rank) or self._is_stuck(rank, absent) for rank in running)
+        )
+
+    def _has_finished(self, rank: int) -> bool:
+        """Return whether a rank that has not come never will."""
+        seen = self.ranks[rank]
+        stands = rank in self.still and rank not in self.computing
+        return seen.run.status == 0 or (stands and seen.is_in_exit_barrier)
+
+    def _is_stuck(self, rank: int, absent: Sequence[int]) -> bool:
+        """Return whether a rank waits in a collective with one of those that have not come."""
+        blocked = rank in self.blocked and rank not in self.compiling
+        ranks = self.ranks[rank].certain_collective(frozenset(self.ranks))
+        return blocked and not ranks.isdisjoint(absent)
 
     def _stalled(self) -> Stalled | None:
         """Nobody waits in JAX; that is worth a word where all stand still and a thread has died."""
@@ -336,7 +373,7 @@ def _doing(seen: Sighting) -> str:
     if seen.run.is_gone:
         return "{0} being started again" if seen.run.process.restarts else "{1} failed"
     if seen.place.stage is Stage.LEAVING:
-        return f"{{1}} finished, and waits {seen.place}"
+        return _leaving(seen)
     if (refused := seen.run.membership.refused) is not None:
         return _literal(f"went on alone after initialize() failed {why_failed(refused)}")
     standing = _literal(seen.standing)
@@ -349,6 +386,14 @@ def _doing(seen: Sighting) -> str:
     latest = seen.run.compilations.latest
     last = f"last compiled {titled(latest.name)} at {latest.where}" if latest else ""
     return "{0} " + standing + (f" ({_literal(last)})" if last else "")
+
+
+def _leaving(seen: Sighting) -> str:
+    """Return what a rank does that has finished, or calls shutdown()."""
+    place = str(seen.place)
+    if seen.is_in_users_code and seen.is_in_exit_barrier:
+        return f"{{0}} {place}, {_literal(seen.blocked_at)}"
+    return f"{{1}} finished and {{0}} {_literal(seen.standing if seen.is_in_users_code else place)}"
 
 
 def wait_of(
@@ -369,6 +414,18 @@ def wait_of(
 
     """
     return _WhoWaits(state, stacks, still, computing, polling).wait()
+
+
+def may_act(state: RunState, stacks: Iterable[Stack]) -> bool:
+    """Return whether another thread than the main one of a rank may do what others wait for.
+
+    Args:
+        state: of the run.
+        stacks: of all threads of the ranks, now.
+
+    """
+    seen = sightings(state, stacks)
+    return any(run.process_id not in seen or seen[run.process_id].may_act for run in state.running)
 
 
 def last_wait(state: RunState, stacks: Iterable[Stack]) -> PastWait | None:

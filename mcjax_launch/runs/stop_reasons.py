@@ -119,6 +119,18 @@ def hopeless(rank: int, message: str, details: Sequence[str]) -> StopReason:
     return StopReason(message, exit_status.FAILED, tuple(details), rank=rank)
 
 
+def deadlocked(rank: int, message: str, details: Sequence[str]) -> StopReason:
+    """Return the reason to end a job whose ranks wait for one that has finished.
+
+    Args:
+        rank: the one that has.
+        message: who waits where.
+        details: what may have led to that.
+
+    """
+    return StopReason(message, exit_status.FAILED, tuple(details), final=False, rank=rank)
+
+
 def unserved(rank: int, status: int) -> StopReason:
     """The end of a job one of whose ranks is started again when process 0 has gone.
 

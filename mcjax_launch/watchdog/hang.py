@@ -1,4 +1,6 @@
-"""Ranks that wait for others: told while that lasts, ever more seldom; nothing is ended.
+"""Ranks that wait for others: told while that lasts, ever more seldom.
+
+A job is ended only if its ranks wait for ever: see `stacks_came`.
 
 A job whose ranks print, or report something, moves. Where they have become silent, each host is
 asked what its ranks use, and again later: a main thread that has not moved in between stands still
@@ -13,13 +15,15 @@ between them, has not moved. So a step has not, either: nobody can tell a long o
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from mcjax_launch.kernel.wire.timers import scaled
+from mcjax_launch.runs import stop_reasons
 from mcjax_launch.runs.rank_run import BUSY, RankRun
 from mcjax_launch.runs.state import IDLE_S, RunState
+from mcjax_launch.runs.stop_reasons import StopReason
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.sightings import Stack
@@ -38,6 +42,8 @@ _SELDOM = 4.0
 # A main thread that stands still uses less than this between two looks, in seconds of processor
 # time, and waits no more often: it may have been asked for its stack.
 _STILL_S, _STILL_WAITS = 0.01, 3
+# A rank that does nothing but send heartbeats uses less of a core than this; clocks are coarse.
+_IDLE, _LEAST_IDLE_S = 0.01, 0.02
 # Looks within --stall-timeout, and the shortest time between two: a stack takes a moment to come.
 _LOOKS = 4
 _CPU_COLLECTIVES = (
@@ -57,12 +63,13 @@ class Ask(Enum):
 
     USAGE = auto()
     STACKS = auto()
+    ALL_STACKS = auto()  # of all threads
 
 
 class _Mark:
     """What a rank's main thread has used, and since when it has stood still, at the latest."""
 
-    computes = polls = False
+    computes = polls = idles = False
 
     def __init__(self, run: RankRun, before: "_Mark | None") -> None:
         usage = run.usage
@@ -75,6 +82,8 @@ class _Mark:
         self.since = self.at
         if before is not None and self._is_still_since(before):
             self.since = before.since
+            used_s, most_s = self.cpu_s - before.cpu_s, _IDLE * (self.at - before.at)
+            self.idles = used_s <= max(most_s, _LEAST_IDLE_S)
             spins = run.compilations.on_accelerator
             self.computes = not spins and self.cpu_s - before.cpu_s > BUSY * (self.at - before.at)
 
@@ -110,6 +119,7 @@ class HangWatch:
         self._awaits_stacks = False
         self._is_over = False
         self._hints: set[str] = set()  # that have been given
+        self._deadlock: BlockedOn | None = None  # until it is known what all threads do
         self._marks: dict[int, _Mark] = {}
         # By the places where ranks wait: how long they have to wait there to be told of again.
         self._told: dict[tuple[str, ...], float] = {}
@@ -209,9 +219,19 @@ class HangWatch:
         self._next_at = now + self._interval_s
         self._interval_s = min(2 * self._interval_s, _SELDOM * AFTER_S)
 
-    def stacks_came(self, stacks: Iterable["Stack"], now: float) -> list[str]:
-        """The hosts have answered where their ranks are: lines for the user, if there is news."""
-        from mcjax_launch.diagnosis.waits import BlockedOn, wait_of
+    def stacks_came(self, stacks: "Sequence[Stack]", now: float) -> "list[str] | Ask | StopReason":
+        """Judge where ranks are.
+
+        Args:
+            stacks: of main threads, or of all if the last call returned ALL_STACKS.
+            now: in time.monotonic's seconds.
+
+        Returns:
+            lines for the user, if there is news; ALL_STACKS if the ranks seem to wait for ever;
+            or the reason to end the job, if they do.
+
+        """
+        from mcjax_launch.diagnosis.waits import BlockedOn, may_act, wait_of
 
         self._awaits_stacks = False
         self._looked_at = self._stacks_at = now
@@ -219,6 +239,13 @@ class HangWatch:
         well = self._state.ending or now < self._compiled_at() + AFTER_S
         polling = {rank for rank, mark in self._marks.items() if mark.polls}
         wait = wait_of(self._state, stacks, self._still, computing, polling) if not well else None
+        if isinstance(wait, BlockedOn) and wait.is_deadlock and self._has_lasted(wait, now):
+            if self._deadlock is None:
+                self._deadlock, self._awaits_stacks = wait, True
+                return Ask.ALL_STACKS
+            if wait.key == self._deadlock.key and not may_act(self._state, stacks):
+                return self._deadlocked(wait, now)
+        self._deadlock = None
         if wait is None:
             self._look_later(now)
             self._next_at = min(self._next_at, self._compiles_too_long_at(now))
@@ -242,6 +269,25 @@ class HangWatch:
         if threads_at != self._threads_at:
             self._threads_at, self._threads_since = threads_at, now
         return self._threads_since
+
+    def _has_lasted(self, wait: "BlockedOn", now: float) -> bool:
+        """Return whether nothing has moved for so long, not even in C++ code."""
+        idle = [rank for rank, mark in self._marks.items() if mark.idles]
+        everybody = (run.process_id for run in self._state.running)
+        return now - wait.since >= AFTER_S and set(everybody) <= set(idle)
+
+    def _deadlocked(self, wait: "BlockedOn", now: float) -> StopReason:
+        """Return the reason to end a job whose ranks wait for ever."""
+        from mcjax_launch.diagnosis.hints import Hang
+        from mcjax_launch.diagnosis.spmd import divergence_lines
+
+        self._is_over = True
+        message = f"{wait.line(now)}, so the job can never go on"
+        details = [f"hint: {Hang.RANK_LEAVING.value}"]
+        if self._state.diverged:
+            lines = divergence_lines(self._state.programs)
+            details = ["the ranks ran different programs:", *lines]
+        return stop_reasons.deadlocked(min(wait.late), message, details)
 
     def _waits_for_ever(self) -> bool:
         from mcjax_launch.diagnosis.hints import waits_for_ever

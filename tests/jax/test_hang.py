@@ -21,8 +21,9 @@ def at(code: str) -> str:
 
 SAVE, BARRIER = at('("save"'), at('("joined"')
 SLEEP, STEP, SYNC = at("time.sleep("), at("= step(x)"), at('("begun")')
-COLLECTIVE, MORE = at('("collective")'), at('("one more")')
-LEFT = "rank 1, which has finished, and waits in JAX's exit barrier"
+COLLECTIVE, MORE, WITHOUT = at('("collective")'), at('("one more")'), at('("without it")')
+LEFT = "rank 1, which has finished and is in JAX's exit barrier"
+SHUT = f"rank 1, which is in JAX's exit barrier, in shutdown() at {at('distributed.shutdown()')}"
 # What sync_global_devices() runs.
 SUM = "_psum" if version("jax").startswith("0.6.") else "_identity_fn"
 LATE = f"rank 1, which is in load_batch at {SLEEP} (last compiled jit({SUM}) at {SYNC})"
@@ -57,7 +58,6 @@ def first_note(jobs: Jobs, way: str) -> str:
     ("collective", f"in sync_global_devices() at {COLLECTIVE}", LATE),
     ("barrier", f"at the barrier 'save' at {SAVE}", LATE),
     ("joined", f"at the barrier 'joined' at {BARRIER}", JOINS),
-    ("ended", f"in sync_global_devices() at {MORE}", LEFT),
     ("uneven", "in JAX's exit barrier", LATE),
     ("served", f"in sync_global_devices() at {SERVED}", SERVES),
     ("fetched", f"in sync_global_devices() at {FETCHED}", FETCHES),
@@ -67,6 +67,20 @@ def test_who_waits_for_whom(jobs: Jobs, way: str, where: str, absent: str) -> No
     assert waited.startswith("ranks 0,2 have waited ")
     assert int(waited.split()[-1]) >= 3
     assert for_whom == f"{where} for {absent}"
+
+
+@pytest.mark.every_jax
+@pytest.mark.parametrize(("way", "where", "gone"), [
+    ("ended", f"in sync_global_devices() at {MORE}", LEFT),
+    ("left", f"in sync_global_devices() at {WITHOUT}", SHUT),
+    ("steps", f"in jit(step) at {STEP}", LEFT),
+])  # fmt: skip
+def test_a_deadlock_ends_the_job(jobs: Jobs, way: str, where: str, gone: str) -> None:
+    ended = jobs.run("-n", 3, "-d", 1, "hanging.py", way, 0, cwd=PROGRAMS, env=SOON)
+    assert ended.status == 1
+    [line] = [one for one in ended.report.splitlines() if " can never go on" in one]
+    assert line.startswith("ranks 0,2 have waited ")
+    assert line.partition(" s ")[2] == f"{where} for {gone}, so the job can never go on"
 
 
 def test_a_coordinator_that_nobody_is(jobs: Jobs) -> None:
@@ -109,6 +123,15 @@ def test_no_false_alarm(jobs: Jobs, way: str) -> None:
     assert ended.seconds > 4
     said = [one for one in ended.report.splitlines() if not one.startswith("the job ran for ")]
     assert said == []
+
+
+@pytest.mark.timeout(660)
+def test_a_callback_that_takes_long_is_no_deadlock(jobs: Jobs) -> None:
+    ended = jobs.run(
+        "-n", 2, "-d", 1, "hanging.py", "callback", 5, cwd=PROGRAMS, env=SOON, limit=600
+    )
+    assert ended.status == 0, ended.stderr
+    assert ended.stdout.count("done") == 2
 
 
 def test_not_told_if_quiet(jobs: Jobs) -> None:

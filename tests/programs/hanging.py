@@ -43,17 +43,41 @@ def step(x: jax.Array) -> jax.Array:
     return x + jnp.sum(x)
 
 
-def train() -> None:
-    """Steps, of which one rank takes its time for the fifth."""
+def spread_ones() -> jax.Array:
     mesh = jax.make_mesh((jax.device_count(),), ("x",))
     ones = jnp.ones(jax.device_count())
-    x = jax.make_array_from_callback(
+    return jax.make_array_from_callback(
         ones.shape, NamedSharding(mesh, P("x")), lambda index: ones[index]
     )
-    for number in range(8):
-        if number == 4 and late:
+
+
+def train(*, more: bool = False) -> None:
+    """Steps, of which one rank takes its time for the fifth, or does not take the last one."""
+    x = spread_ones()
+    for number in range(8 + more):
+        if number == 4 and late and way == "train":
             load_batch()
         x = step(x)
+
+
+def call_back() -> None:
+    """A program with a callback, which one rank runs for long while the others have finished."""
+
+    calls = []
+
+    def upload(x: jax.Array) -> None:
+        calls.append(x)
+        if len(calls) > 1:
+            load_batch()
+
+    @jax.jit
+    def step_and_upload(x: jax.Array) -> jax.Array:
+        jax.debug.callback(upload, x[0])
+        return step(x)
+
+    x = spread_ones()
+    for _ in range(2):
+        x = jax.block_until_ready(step_and_upload(x))
 
 
 def busy() -> None:
@@ -126,6 +150,14 @@ if way == "barrier":
     jax._src.distributed.global_state.client.wait_at_barrier("save", 10**6)
 if way == "ended" and not late:
     multihost_utils.sync_global_devices("one more")
+if way == "left":
+    if late:
+        jax.distributed.shutdown()
+    multihost_utils.sync_global_devices("without it")
+if way == "steps":
+    train(more=not late)
+if way == "callback":
+    call_back()
 if way == "uneven" and late:
     load_batch()
 if way == "apart" and late:

@@ -9,6 +9,7 @@ from records import run_of, say
 from mcjax_launch.diagnosis.sightings import Stack
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import Exited, RankUsage, Usage
+from mcjax_launch.runs.stop_reasons import StopReason
 from mcjax_launch.watchdog import hang
 from mcjax_launch.watchdog.hang import Ask, HangWatch, StandingLooks
 
@@ -35,6 +36,8 @@ class Watched:
         self.others = {0: "", 1: ""}
         self.asked: list[tuple[float, Ask]] = []
         self.lines: list[str] = []
+        self.stop: StopReason | None = None
+        self.spent = {0: 0.0, 1: 0.0}  # by other threads than the main ones
         for rank in (0, 1) if joins else ():
             say(self.state, rank, CALL, 0.0)
             say(self.state, rank, hook.Joined(rank), 0.0)
@@ -58,14 +61,67 @@ class Watched:
     def _answer(self, ask: Ask) -> None:
         self.now += 0.1
         if ask is Ask.USAGE:
-            ranks = (RankUsage(rank, used, 1, used, 1) for rank, used in self.used.items())
+            ranks = (
+                RankUsage(rank, used + self.spent[rank], 1, used, 1)
+                for rank, used in self.used.items()
+            )
             self.state.used(Usage(tuple(ranks)), self.now)
         else:
             stacks = [
                 Stack(rank, "h", 7, text, blocked=self.blocked[rank], others=self.others[rank])
                 for rank, text in self.stacks.items()
             ]
-            self.lines += self.watch.stacks_came(stacks, self.now)
+            found = self.watch.stacks_came(stacks, self.now)
+            if isinstance(found, Ask):
+                self.asked.append((self.now, found))
+                self._answer(found)
+            elif isinstance(found, StopReason):
+                self.stop = found
+            else:
+                self.lines += found
+
+
+ALL = "Current thread 0x1 (most recent call first):\n"
+STUCK = f'  File "{SITE}/jax/experimental/multihost_utils.py", line 6 in f\n{BLOCKED[len(AT) :]}'
+LEFT = f'  File "{SITE}/jax/_src/distributed.py", line 238 in shutdown\n'
+LOADER = 'Thread 0x2 (most recent call first):\n  File "/me/data.py", line 9 in load\n'
+
+
+def deadlocked(*, thread: str = "") -> Watched:
+    """One of two ranks has finished, the other one waits for it in a collective on CPU."""
+    watched = Watched()
+    say(watched.state, 0, hook.Compiling("jit_f", "", "cpu"), 0.0)
+    say(watched.state, 0, hook.Compiled(), 0.0)
+    say(watched.state, 1, hook.Leaving(), 0.0)
+    watched.stacks = {0: ALL + STUCK, 1: thread + ALL + LEFT}
+    return watched
+
+
+def test_a_deadlock_ends_the_job_once_all_threads_are_known() -> None:
+    watched = deadlocked()
+    asked = [ask for _, ask in watched.until(300.0)]
+    assert asked[-2:] == [Ask.STACKS, Ask.ALL_STACKS]
+    assert watched.lines == []
+    assert watched.stop is not None
+    assert re.fullmatch(
+        r"rank 0 has waited 3\d s in \w+\(\) at train.py:9 for rank 1, which has finished and is in "
+        "JAX's exit barrier, so the job can never go on",
+        watched.stop.message,
+    )
+    assert (watched.stop.status, watched.stop.final, watched.stop.rank) == (1, False, 1)
+    assert watched.watch.deadline is None
+
+
+@pytest.mark.parametrize("doubt", ["a thread", "other work"])
+def test_a_wait_that_may_be_no_deadlock_is_told(doubt: str) -> None:
+    """What a rank computes in C++, however little, may be what the other one waits for."""
+    watched = deadlocked(thread=LOADER if doubt == "a thread" else "")
+    while watched.now < 200.0:
+        watched.until(watched.now + 1.0)
+        watched.spent[1] += 0.02 if doubt == "other work" else 0.0
+    assert watched.stop is None
+    [first, *_] = watched.lines
+    assert first.startswith("rank 0 has waited ") and first.endswith(" in JAX's exit barrier")
 
 
 def test_a_job_that_does_not_use_jax_is_never_looked_at() -> None:

@@ -19,6 +19,7 @@ CALLS = {
     "jax": [f"{SITE}/jax/_src/array.py:642:_value", f"{SITE}/jax/_src/array.py:3:__float__"],
     "barrier": [f"{SITE}/jax/experimental/multihost_utils.py:165:sync_global_devices"],
     "tracing": [f"{SITE}/numpy/core.py:3:f", f"{SITE}/jax/_src/pjit.py:3:trace_to_jaxpr_dynamic"],
+    "exit": [f"{SITE}/jax/_src/distributed.py:238:shutdown"],
     "queue": ["/usr/lib/python3.11/queue.py:171:get"],
     "pdb": ["/usr/lib/python3.11/cmd.py:126:cmdloop", "/usr/lib/python3.11/pdb.py:1:interaction"],
     "server": ["/usr/lib/python3.11/socketserver.py:235:serve_forever"],
@@ -286,8 +287,17 @@ def test_ranks_in_many_places() -> None:
 def test_one_that_has_finished() -> None:
     state = joined(4)
     say(state, 2, hook.Leaving(), 9.0)
-    line = told(state, *WAITING, stack(2, "jax"))
-    assert line.endswith("for rank 2, which has finished, and waits in JAX's exit barrier")
+    gone = "for rank 2, which has finished and is"
+    assert told(state, *WAITING).endswith(f"{gone} in JAX's exit barrier")
+    handler = stack(2, "queue", "save.py:7")
+    assert told(state, *WAITING, handler).endswith(f"{gone} in f at save.py:7")
+    shutdown = stack(2, "exit", "train.py:40")
+    line = told(state, *WAITING, shutdown)
+    assert line.endswith("for rank 2, which is in JAX's exit barrier, in shutdown() at train.py:40")
+    say(state, 1, hook.Leaving(), 9.0)
+    line = told(state, *WAITING[::2])
+    assert line.endswith("for ranks 1-2, which have finished and are in JAX's exit barrier")
+    state.ranks[1].membership.leaving_at = None
     state.exited(end_of(2, 0), 10.0)
     assert told(state, *WAITING).endswith("for rank 2, which exited with 0")
 

@@ -635,9 +635,16 @@ class Launcher:
             self._hang.places_came(now)
 
     def _explain_hang(self, stacks: list["Stack"]) -> None:
+        from mcjax_launch.watchdog.hang import Ask
+
         assert self._hang is not None
-        if lines := self._hang.stacks_came(of_ranks(stacks), time.monotonic()):
-            self.console.note("\n".join(lines))
+        found = self._hang.stacks_came(of_ranks(stacks), time.monotonic())
+        if isinstance(found, StopReason):
+            self.stop(found)
+        elif found is Ask.ALL_STACKS:
+            self.stacks.request(self.links, self._explain_hang, all_threads=True)
+        elif isinstance(found, list) and found:
+            self.console.note("\n".join(found))
             for part in self._parts.values():
                 part.hangs()
 

@@ -22,6 +22,8 @@ _FOR_THREADS = ("/threading.py", "/queue.py", "/concurrent/futures/_base.py", "/
 _OWN_WAIT = (
     r"\bwith [^=]|\b(?:acquire|get|join|wait|result|select|poll|recv|read|accept|put|sleep)\b"
 )
+# What waits for nothing but its arguments.
+_AT_ONCE = ("float", "int", "bool", "str", "len", "print")
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 _PYTHONS = ("/lib/python3", "/lib64/python3")
 # Of this interpreter, whose library may be elsewhere.
@@ -63,6 +65,24 @@ def is_own_wait(source: str) -> bool:
     import re
 
     return re.search(_OWN_WAIT, source) is not None
+
+
+def is_one_call(source: str) -> bool:
+    """Return whether a line of the user's calls only one thing that can wait.
+
+    Args:
+        source: the line; the arguments of a call may stand on the next ones.
+
+    """
+    import ast
+
+    whole = source + ")" if source.endswith("(") else source
+    try:
+        calls = [node.func for node in ast.walk(ast.parse(whole)) if isinstance(node, ast.Call)]
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    names = [call.id if isinstance(call, ast.Name) else "" for call in calls]
+    return len([name for name in names if name not in _AT_ONCE]) == 1
 
 
 def is_frozen(file: str) -> bool:
