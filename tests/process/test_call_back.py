@@ -193,7 +193,9 @@ def test_a_client_that_starts_nothing(tmp_path: Path) -> None:
     """Its own status; and no key is left."""
     environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
     own = [sys.executable, "-I", "-S", "-c", client._CALLED_BACK.format(root=ROOT), "n1"]
-    ended = subprocess.run([*own, "sh", "-c", "exit 7"], env=environ, capture_output=True)
+    ended = subprocess.run(
+        [*own, "sh", "-c", "exit 7"], env=environ, capture_output=True, text=True
+    )
     assert ended.returncode == 7
     ended = subprocess.run([*own, "/no/such"], env=environ, capture_output=True, text=True)
     assert ended.returncode == 255

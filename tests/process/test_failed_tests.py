@@ -92,11 +92,11 @@ class Run:
 
 
 PLAIN = ["-p", "no:cacheprovider"]
-RUNNERS = {
+RUNNERS: dict[str, list[str]] = {
     "module": ["-m", "pytest", *PLAIN],
     "quiet": ["-m", "pytest", *PLAIN, "-qq", "-r", "N", "--tb=no"],
     "no terminal": ["-m", "pytest", *PLAIN, "-p", "no:terminal"],
-    "script": [Path(sys.executable).parent / "pytest", *PLAIN],
+    "script": [str(Path(sys.executable).parent / "pytest"), *PLAIN],
     "by itself": ["program.py", *PLAIN],
     "forked": ["--preload", "pytest", "-m", "pytest", *PLAIN],
 }

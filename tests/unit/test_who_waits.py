@@ -7,7 +7,7 @@ import pytest
 from records import end_of, run_of, say
 
 from mcjax_launch.diagnosis.sightings import Stack
-from mcjax_launch.diagnosis.waits import last_wait, wait_of
+from mcjax_launch.diagnosis.waits import BlockedOn, last_wait, wait_of
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import Exited
 from mcjax_launch.runs import past_waits
@@ -126,7 +126,7 @@ def test_main_threads_that_all_wait_for_threads(*, died: bool) -> None:
     waited = "ranks 0-1,3 have waited 40 s at load.py:7 for rank 2, which is in f at train.py:12"
     assert told(state, *inside) == waited
     wait = wait_of(state, inside, dict.fromkeys(range(4), 10.0))
-    assert wait is not None and wait.threads == ("",) * 3
+    assert isinstance(wait, BlockedOn) and wait.threads == ("",) * 3
     assert told(state, *stacks, moves=(1,)) == told(state, *stacks, busy=(3,)) == ""
     served = stack(2, "server", "data.py:41")
     assert told(state, *stacks[:2], served, stacks[3]) == ""
@@ -154,7 +154,9 @@ def test_a_main_thread_that_waits_for_one_at_a_barrier(
     state = joined(2)
     saves = replace(stack(0, "queue", blocked="futex_do_wait"), others=orbax(called))
     wait = wait_of(state, [saves, stack(1, elsewhere, "train.py:30")], {0: 10.0, 1: 10.0})
-    assert wait is not None and wait.with_orbax and wait.threads == ("Used by 0x7f 1234",)
+    assert (
+        isinstance(wait, BlockedOn) and wait.with_orbax and wait.threads == ("Used by 0x7f 1234",)
+    )
     where += " in a thread (main thread in f at train.py:12)"
     assert (
         wait.line(50.0)
