@@ -56,6 +56,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.pluginmanager.register(Controller(config), "mcjax-controller")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail a test whose mark makes no sense: no other test is concerned."""
+    try:
+        marks.read(item)
+        return
+    except marks.WrongMark as error:
+        wrong = str(error)
+    pytest.fail(wrong, pytrace=False)
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test once for each number of processes, where its mark gives several."""
     marks.parametrize(metafunc)

@@ -191,7 +191,7 @@ class Controller:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         for item in session.items:
-            marked = marks.read(item)
+            marked = marks.find(item)
             if marked is not None and item.get_closest_marker("skip") is None:
                 same = self._of_shape.setdefault(marked.shape, [])
                 if same:
@@ -212,7 +212,7 @@ class Controller:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> object:
-        marked = marks.read(item)
+        marked = marks.find(item)
         if marked is None or item.get_closest_marker("skip") is not None:
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)

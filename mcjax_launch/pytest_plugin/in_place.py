@@ -26,7 +26,7 @@ class InPlace:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        marked = marks.read(item)
+        marked = marks.find(item)
         if marked is None:
             return
         if marked.shape.processes != self._processes:

@@ -21,6 +21,10 @@ _KINDS = {
 }
 
 
+class WrongMark(Exception):
+    """The marks of a test make no sense: one line that says what, and how to write it."""
+
+
 class Shape(NamedTuple):
     """What tests that share a group of ranks have in common."""
 
@@ -52,85 +56,91 @@ class Marked(NamedTuple):
     timeout_s: float | None
 
 
+def find(item: pytest.Item) -> Marked | None:
+    """Return what the marks of a test say; None if it has none of ours, or they make no sense."""
+    try:
+        return read(item)
+    except WrongMark:
+        return None
+
+
 def read(item: pytest.Item) -> Marked | None:
-    """What the marks of a test say; None if it has none of ours.
+    """Return what the marks of a test say; None if it has none of ours.
 
     Raises:
-        pytest.UsageError: they make no sense.
+        WrongMark: they make no sense.
 
     """
     marks = list(item.iter_markers(NAME))
     if not marks:
         return None
-    given = _merged(marks, item.nodeid)
+    given = _merged(marks)
     callspec = getattr(item, "callspec", None)
     if callspec is not None and _PARAMETER in callspec.params:
         given["processes"] = callspec.params[_PARAMETER]
     elif isinstance(given.get("processes"), list | tuple):
+        if not given["processes"]:
+            raise WrongMark("mcjax(processes=[]): how many? write mcjax(processes=[1, 2])")
         why = "this is a unittest method, or the mark was added after the collection"
-        what = f"(processes=...): a list parametrizes functions; give one number here ({why})"
-        raise _wrong(item.nodeid, what)
-    return _checked(given, item.nodeid)
+        what = f"a list parametrizes functions; give one number here ({why})"
+        raise WrongMark(f"mcjax(processes=...): {what}")
+    return _checked(given)
 
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
-    """One test for each number of processes, if the mark gives a list of them."""
-    marks = list(metafunc.definition.iter_markers(NAME))
-    processes = _merged(marks, metafunc.definition.nodeid).get("processes") if marks else None
-    if isinstance(processes, list | tuple):
-        if not processes:
-            what = "(processes=[]): how many? write mcjax(processes=[1, 2])"
-            raise _wrong(metafunc.definition.nodeid, what)
+    """Make one test for each number of processes, if the mark gives a list of them."""
+    try:
+        processes = _merged(metafunc.definition.iter_markers(NAME)).get("processes")
+    except WrongMark:  # which the test itself says when its turn comes
+        return
+    if isinstance(processes, list | tuple) and processes:
         metafunc.fixturenames.append(_PARAMETER)
         metafunc.parametrize(_PARAMETER, processes, ids=[f"{n}-processes" for n in processes])
 
 
-def _merged(marks: Iterable[pytest.Mark], nodeid: str) -> dict[str, Any]:
-    """The arguments of all marks, of which the first is the closest to the test."""
+def _merged(marks: Iterable[pytest.Mark]) -> dict[str, Any]:
+    """Return the arguments of all marks, of which the first is the closest to the test."""
     given: dict[str, Any] = {}
     for mark in marks:
         if mark.args:
-            raise _wrong(nodeid, f" takes names: write mcjax(processes={mark.args[0]!r})")
+            raise WrongMark(f"mcjax takes names: write mcjax(processes={mark.args[0]!r})")
         given = {**mark.kwargs, **given}
     return given
 
 
-def _checked(given: Mapping[str, Any], nodeid: str) -> Marked:
+def _checked(given: Mapping[str, Any]) -> Marked:
     values: dict[str, Any] = {"cpu_devices": 1, "slices": "auto", "timeout": None}
     for name, value in given.items():
         if name not in _KINDS:
-            raise _wrong(nodeid, f"({name}=...): it takes {', '.join(_KINDS)}")
+            raise WrongMark(f"mcjax({name}=...): it takes {', '.join(_KINDS)}")
         if value is not None:
             try:
                 values[name] = _KINDS[name].read(value)
             except ValueError as error:
-                raise _wrong(nodeid, f"({name}={value!r}): {error}") from None
+                raise WrongMark(f"mcjax({name}={value!r}): {error}") from None
     if "processes" not in values:
-        raise _wrong(nodeid, "(): how many? write mcjax(processes=2)")
+        raise WrongMark("mcjax(): how many? write mcjax(processes=2)")
     processes, slices = values["processes"], values["slices"]
     try:
         kinds.check_slices(slices, processes)
     except ValueError as error:
-        raise _wrong(nodeid, f"(slices={slices!r}): {error}") from None
+        raise WrongMark(f"mcjax(slices={slices!r}): {error}") from None
     return Marked(Shape(processes, values["cpu_devices"], slices), values["timeout"])
-
-
-def _wrong(nodeid: str, what: str) -> pytest.UsageError:
-    return pytest.UsageError(f"{nodeid}: mcjax{what}")
 
 
 def refuse(options: object, items: Sequence[pytest.Item]) -> None:
     """Look whether pytest can do as it was asked to with these tests, which are marked.
 
     Raises:
-        pytest.UsageError: it cannot, or a mark makes no sense.
+        pytest.UsageError: it cannot.
 
     """
-    shapes = [marked.shape for item in items if (marked := read(item)) is not None]
+    found = [(item, marked) for item in items if (marked := find(item)) is not None]
     for name, option in _REFUSED.items():
-        if getattr(options, name, False) and not getattr(options, "collectonly", False):
+        if found and getattr(options, name, False) and not getattr(options, "collectonly", False):
+            item, marked = found[0]
             raise pytest.UsageError(
                 f"{option} does not reach the ranks of tests marked mcjax: leave them out with "
                 f"-m 'not mcjax', or run pytest itself in the ranks, one shape at a time: "
-                f"{shapes[0].command} -m pytest {option} {items[0].nodeid}"
+                f"{marked.shape.command} -m pytest {option} {item.nodeid}"
             )

@@ -502,7 +502,38 @@ def test_elsewhere():
     ],
 )
 def test_marks_that_mean_nothing(pytester: pytest.Pytester, mark: str, words: str) -> None:
-    pytester.makepyfile(test_it=f"import pytest\n@pytest.mark.mcjax({mark})\ndef test_one(): pass")
+    """They are errors of their own test, and of no other."""
+    pytester.makepyfile(
+        test_it=f"import pytest\n@pytest.mark.mcjax({mark})\ndef test_one(): pass\n"
+        "def test_two(): pass\n"
+    )
     result = pytester.runpytest_inprocess("-p", "mcjax_launch.pytest_plugin")
-    assert words in result.stdout.str() + result.stderr.str()
-    assert result.ret != 0
+    result.assert_outcomes(errors=1, passed=1)
+    [line] = [line for line in result.outlines if line.startswith("mcjax")]
+    assert line.startswith(words)
+    assert "Traceback" not in result.stdout.str()
+    assert result.stderr.str() == ""
+
+
+MARKS = """
+import pytest
+@pytest.mark.mcjax(2)
+def test_wrong(): pass
+@pytest.mark.mcjax(processes=2)
+def test_right():
+    import jax
+    assert jax.process_count() == 2
+@pytest.mark.mcjax(processes=[0, 2])
+def test_both(): pass
+"""
+
+
+def test_a_wrong_mark_beside_others(pytester: pytest.Pytester, jobs: Jobs, tmp_path: Path) -> None:
+    pytester.makepyfile(test_it=MARKS)
+    result = pytester.runpytest_inprocess("-p", "mcjax_launch.pytest_plugin")
+    result.assert_outcomes(errors=2, passed=2)
+    (tmp_path / "test_it.py").write_text(MARKS)
+    words = ["-m", "pytest", "-p", "mcjax_launch.pytest_plugin", "-p", "no:cacheprovider"]
+    ended = jobs.run("-n", 2, "-d", 1, *words, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)})
+    assert ended.status == 1
+    assert "2 passed, 2 errors" in ended.stdout, ended.stdout
