@@ -191,6 +191,29 @@ else:
     assert ended.report.count("let it end last") == 1
 
 
+def test_a_call_for_which_a_rank_is_missing(jobs: Jobs, program: Program, tmp_path: Path) -> None:
+    """Its failure is told by its hook, and by its end; it is named once."""
+    make_stand_in(tmp_path)
+    path = program(
+        """
+import jax
+if rank == 1: raise ValueError("bad batch")
+wait_for(GO)
+jax.distributed.initialize()
+wait_for("never")
+"""
+    )
+    job = jobs.start(
+        "-n", 2, "--on-rank-failure=continue", path, cwd=tmp_path, stderr=subprocess.STDOUT
+    )
+    job.read_until("going on without rank 1")
+    program.go.touch()
+    ended = job.finish()
+    assert ended.status == 1
+    why = "the job ended all the same: rank 1 failed before initialize(), where others wait"
+    assert why in ended.stdout
+
+
 def test_a_life_that_cannot_begin(jobs: Jobs, program: Program, tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.symlink_to(sys.executable)

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,9 @@ def test_hosts_of_grid_engine(tmp_path: Path) -> None:
     file.write_text("a 4 all.q@a UNDEFINED\nb.site 2 b.q@b 0,0:0,1\na 1 b.q@a <NULL>\n\n")
     environ = {"JOB_ID": "1", "PE_HOSTFILE": str(file), "SGE_TASK_ID": "3"}
     assert counts(sge.DRIVER.hosts(environ, None)) == [("a", 5), ("b.site", 2)]
+    assert len(sge.DRIVER.hosts({**environ, "JOB_NAME": "petask"}, None)) == 2
+    with pytest.raises(LaunchError, match="qrsh -inherit has started this launcher as a task"):
+        sge.DRIVER.hosts({**environ, "JOB_NAME": "petask", "JOB_SCRIPT": "QRSH"}, None)
     file.write_text("a all.q\n")
     with pytest.raises(LaunchError, match=r"PE_HOSTFILE=.*: a all.q: expected a name and its"):
         sge.DRIVER.hosts(environ, None)
@@ -174,6 +178,24 @@ def test_jobs_that_have_been_started_again() -> None:
     assert [schedulers.restarts_before(environ) for environ in again] == [1, 1]
     others = [{"RESTARTED": "1"}, {**of_lsf, "LSB_RESTART": "N"}]  # somebody's own
     assert [schedulers.restarts_before(environ) for environ in others] == [0, 0]
+
+
+@pytest.mark.parametrize("own", ["Me", "me.site", "ME.other"])
+def test_this_machine_is_known_by_its_name_with_its_domain_or_without(
+    monkeypatch: pytest.MonkeyPatch, own: str
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: own)
+    names = [("me.site", 1), ("ME", 1), ("me2.site", 1), ("you", 1)]
+    hosts = allocation.make_hosts(names, "x", None)
+    assert [host.here for host in hosts] == [True, True, False, False]
+
+
+def test_the_number_of_a_host_in_a_list() -> None:
+    names = ["a.x", "A", "b.x", "c"]
+    numbers = {"a": 1, "a.x": 0, "a.y": 0, "B": 2, "c.x": 3, "d": None}
+    hosts = {name: Host(name=name, slots=1) for name in numbers}
+    found = {name: allocation.which_host(host, names) for name, host in hosts.items()}
+    assert found == numbers
 
 
 def test_a_clients_words_need_no_quoting_that_it_respects(tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ WRONG: dict[str, tuple[list[HostFound], str]] = {
     ),
     "no directory": ([host("a", refused=("/no: no such directory",))], "error start a: /no: no"),
     "busy hosts": ([host("a", load=9), host("b", load=15.8)], "warning load a, b: 9.0-15.8 in"),
-    "a clock ahead": ([host("a"), host("b", ahead_s=3.2)], "warning clock b: 3.2 s ahead of"),
+    "a clock ahead": ([host("a"), host("b", ahead_s=1.1)], "warning clock b: 1.1 s ahead of"),
     "a clock behind": ([host("a"), host("b", ahead_s=-9)], "warning clock b: 9.0 s behind"),
     "another MTU": (
         [*(host(name, interface=facing(9000)) for name in "ab"), host("c", interface=facing(1500))],
@@ -213,12 +213,16 @@ WRONG: dict[str, tuple[list[HostFound], str]] = {
         "warning gpus a: driver 470.82.01 is older than 525, which jax[cuda12] needs",
     ),
     "a GPU with another program": (
-        [with_gpus("a", gpu_memory=(GpuMemory(3, 80 << 20, 9 << 20),))],
-        "warning gpu memory a: other programs hold 71.0 GiB of GPU 3",
+        [with_gpus("a", gpu_memory=(GpuMemory(3, 80 << 20, 39 << 20),))],
+        "warning gpu memory a: other programs hold 41.0 GiB of GPU 3",
     ),
     "the /dev/shm of Docker": (
         [with_gpus("a", shm_kib=64 << 10, shm_free_kib=63 << 10)],
         "warning shm a: 63 of 64 MiB of /dev/shm free, too little for NCCL",
+    ),
+    "a /dev/shm that is full": (
+        [with_gpus("a", shm_free_kib=1023 << 10)],
+        "warning shm a: 1023 of 65536 MiB of /dev/shm free, too little for NCCL",
     ),
     "GPUs that cannot be shared": (
         [with_gpus("a", share=GpuShares(words="all 8 for each rank", uneven="3 ranks cannot"))],
@@ -232,6 +236,13 @@ def test_what_is_wrong(name: str) -> None:
     hosts, words = WRONG[name]
     [line, *others] = wrong(found(*hosts))
     assert line.startswith(words) and others == []
+
+
+def test_what_is_just_enough() -> None:
+    gpus = H100.replaced(driver="525.60.13")
+    half = GpuMemory(0, 80 << 20, 40 << 20)
+    enough = {"load": 8.0, "ahead_s": -1.0, "shm_free_kib": 1 << 20}
+    assert wrong(found(with_gpus("a", gpus=(gpus,), gpu_memory=(half,), **enough))) == []
 
 
 def test_hosts_with_more_ranks_may_have_more_devices() -> None:
