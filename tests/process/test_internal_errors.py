@@ -120,7 +120,7 @@ def test_a_bug_in_the_client_is_not_ours(jobs: Jobs, tmp_path: Path, client: str
 HELLO = frames.encoded(messages.Greeting(messages.VERSION))
 NONSENSE = {
     "a flipped bit": (b"\x80" + HELLO[1:], "unknown kind of frame 128"),
-    "text": (HELLO + b"Last login: Sunday", "unknown kind of frame 76"),
+    "text": (HELLO + b"Last login: Sunday", '"Last login: Sunday", which is no message'),
     "a rank that is not there": (
         HELLO + frames.encoded(messages.Exited(7, 0, (), None, 0.0, 0)),
         "Exited of rank 7, which is not there",
@@ -140,6 +140,59 @@ def test_nonsense_from_a_host_is_not_a_bug(jobs: Jobs, tmp_path: Path, name: str
     assert ended.status == 255
     line, *_ = ended.report.splitlines()
     assert line.startswith(f"host a: malformed message from its agent ({what}"), line
+
+
+# What a client may do to the bytes from its agent, or to those to it, and how that is explained.
+CHANGES = {
+    "NUL bytes dropped": ("data.replace(b'\\0', b'')", "data", "(NUL bytes are missing)"),
+    "line ends": ("data.replace(b'\\n', b'\\r\\n')", "data", "(line ends have become CR LF)"),
+    "the start is cut off": ("data[30:] if first else data", "data", "(its beginning is missing)"),
+    "a prefix": (
+        "b'host: ' + data.replace(b'\\n', b'\\nhost: ')",
+        "data",
+        'host:", which is no message)',
+    ),
+    "a notice": (
+        "data + b'Quota exceeded\\n' if first else data",
+        "data",
+        '("Quota exceeded", which is no message)',
+    ),
+    "the sources": ("data", "data.replace(b'\\n', b'\\r\\n')", "zlib.error"),
+    "the launcher's messages": (
+        "data",
+        "b'\\r\\n' + data if b'Prepare' in data else data",
+        "its agent was stopped by a malformed message from the launcher (",
+    ),
+}
+MANGLES = """
+import os, subprocess, sys, threading
+agent = subprocess.Popen(sys.argv[3:], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def copy(source, target, change):
+    first = True
+    while data := os.read(source, 1 << 20):
+        os.write(target, change(data, first))
+        first = False
+threading.Thread(
+    target=copy, args=(0, agent.stdin.fileno(), lambda data, first: {there}), daemon=True
+).start()
+copy(agent.stdout.fileno(), 1, lambda data, first: {back})
+os._exit(agent.wait())
+"""
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_client_that_changes_bytes(jobs: Jobs, tmp_path: Path, name: str) -> None:
+    """What came instead of a message is said in words, and what the connection has to do."""
+    back, there, said = CHANGES[name]
+    program = tmp_path / "client.py"
+    program.write_text(MANGLES.replace("{back}", back).replace("{there}", there))
+    via = f"{sys.executable} {program} {{host}} --"
+    ended = jobs.run("--hosts", "a", "--via", via, "sleep", "60")
+    assert ended.status == 255, ended.stderr
+    lines = [line for line in ended.report.splitlines() if line.startswith("host a: ")]
+    assert said in lines[-1]
+    assert frames.UNCHANGED in lines[-1]
+    assert "[]" not in ended.report
 
 
 def test_frames_are_shown_where_that_is_wanted(jobs: Jobs) -> None:

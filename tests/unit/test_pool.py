@@ -14,7 +14,7 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.transport import bootstrap, pool
 from mcjax_launch.kernel.transport.client import Transport
 from mcjax_launch.kernel.transport.pool import AgentPool, Failure
-from mcjax_launch.kernel.wire.frames import PING_S, SILENCE_S
+from mcjax_launch.kernel.wire.frames import PING_S, SILENCE_S, UNCHANGED
 from mcjax_launch.kernel.wire.messages import VERSION, Bye, Greeting, NothingLeft, Ping
 
 JOB = Job(program=("true",), python="python3", chdir="/", start_timeout=900.0)
@@ -154,6 +154,14 @@ def test_who_fails_otherwise_is_given_up(
     assert host == "a" and reason in said
     assert agents.started == ["a", "b"]
     assert agents.pool.links == agents.made[1:]
+
+
+def test_an_answer_that_is_no_text_is_not_quoted(agents_of: Make) -> None:
+    """A terminal echoes the agent's sources."""
+    agents = agents_of("a")
+    agents.made[0].ends("\N{REPLACEMENT CHARACTER}".encode() * 40, 1)
+    [(_, why)] = agents.failures
+    assert why == f"its answer is no text ({UNCHANGED})"
 
 
 def test_the_exit_status_is_waited_for(agents_of: Make) -> None:

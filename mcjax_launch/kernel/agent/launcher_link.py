@@ -87,7 +87,8 @@ class LauncherLink:
         try:
             yield from self._decoder.feed(data)
         except Malformed as error:
-            self.send(messages.Ending(f"a malformed message from the launcher ({error})"))
+            why = f"a malformed message from the launcher ({error}): {frames.UNCHANGED}"
+            self.send(messages.Ending(why))
             self._lose()
 
     def _lose(self) -> None:

@@ -9,6 +9,7 @@ from itertools import chain
 
 from mcjax_launch import features
 from mcjax_launch.job.hosts import Host
+from mcjax_launch.kernel.transport.mangling import mangling
 from mcjax_launch.kernel.transport.pipes import Pipes
 from mcjax_launch.kernel.wire import frames, messages
 from mcjax_launch.kernel.wire.codec import Malformed, Message
@@ -288,6 +289,8 @@ class AgentConnection:
             if self._trace is not None:
                 self._trace(f"frame from {self.host.name}: {frame!r}")
             self._on_frame(self, frame)
+        if not self.greeted and (how := mangling(self.noise)):
+            self._on_end(self, how)
         if count == 0 and not self.ended:
             self._end()
 

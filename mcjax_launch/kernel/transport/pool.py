@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.kernel.transport.client import Transport
 from mcjax_launch.kernel.transport.connection import AgentConnection
+from mcjax_launch.kernel.transport.mangling import is_text
 from mcjax_launch.kernel.transport.pace import Deadlines, Pace
 from mcjax_launch.kernel.wire import frames
 from mcjax_launch.kernel.wire.codec import Message
@@ -32,11 +33,11 @@ _REFUSED = (
     rb"kex_exchange_identification|ssh_exchange_identification|banner exchange"
     rb"|Connection (reset|closed) by "
 )
-_WHO_DISTURBS = "does something else write to the connection?"
 _KILLED = rb"(?m)^Killed by signal (\d{1,3})\."
 # ssh's messages, and the hint for each.
 _HINTS = (
     ("is it installed?", ""),  # the client
+    ("zlib.error", frames.UNCHANGED),  # the agent's sources have not come as they were sent
     ("could not resolve", "check its name in the hosts file"),
     ("identification has changed", "if that is expected: ssh-keygen -R {host}"),
     (
@@ -102,7 +103,6 @@ def why_gone(link: AgentConnection) -> str:
 def why(link: AgentConnection) -> str:
     """Why an agent never greeted: the client's own message, and a hint."""
     lines = link.last_lines()
-    text = " ".join(lines).lower()
     from mcjax_launch.kernel.transport import bootstrap
 
     if link.status == bootstrap.TOO_OLD:
@@ -112,17 +112,23 @@ def why(link: AgentConnection) -> str:
         return f"{old}: set python= in the hosts file, or --python"
     if (unfit := next((line for line in lines if line.startswith(frames.UNFIT)), None)) is not None:
         return unfit[len(frames.UNFIT) :]
-    known = [(mark, hint) for mark, hint in _HINTS if mark in text]
-    if not known and (by := killed(link)) is not None:
+    said, hint = _explained(lines, link.host)
+    if not hint and (by := killed(link)) is not None:
         return str(by)
-    if known:
-        mark, hint = known[0]
-        said = next((line for line in reversed(lines) if mark in line.lower()), lines[-1])
-    else:
-        status = f"exit status {link.status}" if link.status is not None else "no answer"
-        said, hint = lines[-1] if lines else f"its agent did not start (no output, {status})", ""
-    advice = _instead(link, hint.format(host=link.host.login))
+    status = f"exit status {link.status}" if link.status is not None else "no answer"
+    said = said or f"its agent did not start (no output, {status})"
+    advice = _instead(link, hint)
     return f"{said} ({advice})" if advice else said
+
+
+def _explained(lines: Sequence[str], host: Host) -> tuple[str, str]:
+    """Return which line of a client, or of a host's shell, says what is wrong, and a hint."""
+    for mark, hint in _HINTS:
+        if line := next((line for line in reversed(lines) if mark in line.lower()), ""):
+            return line, hint.format(host=host.login)
+    if lines and not is_text(lines[-1]):
+        return "its answer is no text", frames.UNCHANGED
+    return (lines[-1], "") if lines else ("", "")
 
 
 def _instead(link: AgentConnection, hint: str) -> str:
@@ -408,8 +414,8 @@ class AgentPool:
         elif link in self._leaving:
             self._let_go(link)
         elif link in self._greeting:
-            said = link.last_lines()
-            last = f" ({said[-1]})" if said else ""
+            last = "; ".join(filter(None, _explained(link.last_lines()[-1:], link.host)))
+            last = last and f" ({last})"
             limit_s = self._transport.greeting_s(link.host)
             self._never_greets(link, f"no answer within {limit_s:g} s{last}")
         elif link.said_bye:
@@ -421,7 +427,7 @@ class AgentPool:
 
     def _distrust(self, link: AgentConnection, what: str) -> None:
         """An agent has said what none says, or a client has changed it: nothing can be trusted."""
-        why = f"malformed message from its agent ({what}): {_WHO_DISTURBS}"
+        why = f"malformed message from its agent ({what}): {frames.UNCHANGED}"
         if link not in self._greeting:
             self._give_up(link, why)
             return

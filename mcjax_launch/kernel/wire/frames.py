@@ -30,6 +30,12 @@ MESSAGE = 2
 #: Comes before the agent's first frame: what is before it is a login's own noise.
 MAGIC = b"\x00mcjax-launch agent\x00\n"
 
+#: What to say of a connection that is no such thing.
+UNCHANGED = (
+    "the connection has to carry every byte unchanged: no terminal (-t), and nothing that the "
+    "client or a start-up file prints"
+)
+
 #: Begins the line on stderr of an agent whose host cannot take part: it ends without a greeting.
 UNFIT = "mcjax-launch agent: "
 
@@ -39,6 +45,8 @@ STDOUT, STDERR = 1, 2
 _LONGEST_RAW = (1 << 16) + 256
 # What the launcher sends has no bound: it knows every rank's arguments.
 _LONGEST = 1 << 32
+# Of text in a frame's place, so much is shown; fewer bytes may be anything.
+_SHOWN, _LEAST_TEXT = 80, 4
 #: The longest message of an agent is shorter: what a hook says of a failure is (see hook_server),
 #: and a dump of stacks, all of it escaped.
 LONGEST_FROM_AGENT = 1 << 26
@@ -104,6 +112,15 @@ def _raw(name_length: int, number: int, payload: bytes) -> Raw:
     return Raw(name.decode("ascii", "replace"), number, piece)
 
 
+def _no_frame(data: bytes) -> str:
+    """Return what came in a frame's place: text, as a rule of a program that prints there."""
+    text = data.decode("ascii", "replace").lstrip()
+    line = "".join(char if " " <= char <= "~" else "\n" for char in text).split("\n")[0].strip()
+    if len(line) < _LEAST_TEXT:
+        return f"unknown kind of frame {data[0]}"
+    return f'"{line}", which is no message'
+
+
 class Decoder:
     """Bytes in, messages and raw bytes out, however the bytes were cut.
 
@@ -135,6 +152,8 @@ class Decoder:
         at, end, self._wanted = 0, len(view), HEADER.size
         while end - at >= HEADER.size:
             kind, stream, rank, length = HEADER.unpack_from(view, at)
+            if kind > MESSAGE:
+                raise Malformed(_no_frame(bytes(view[at : at + _SHOWN])))
             self._check(kind, length)
             body = at + HEADER.size
             if end - body < length:
@@ -146,8 +165,6 @@ class Decoder:
 
     def _check(self, kind: int, length: int) -> None:
         """Refuse at its header what is no frame: its bytes may never come."""
-        if kind > MESSAGE:
-            raise Malformed(f"unknown kind of frame {kind}")
         if length > (self._longest if kind == MESSAGE else _LONGEST_RAW):
             raise Malformed(f"a frame of {length} bytes")
 

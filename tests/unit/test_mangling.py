@@ -1,0 +1,36 @@
+"""How a connection that changes bytes shows in what comes before an agent's greeting."""
+
+import pytest
+
+from mcjax_launch.kernel.transport.mangling import is_text, mangling
+from mcjax_launch.kernel.wire.frames import MAGIC, encoded
+from mcjax_launch.kernel.wire.messages import VERSION, Greeting, Ping
+
+SAID = MAGIC + encoded(Greeting(VERSION)) + encoded(Ping())
+CHANGED = {
+    "NUL bytes are missing": SAID.replace(b"\0", b""),
+    "line ends have become CR LF": SAID.replace(b"\n", b"\r\n"),
+    "bytes have been changed": SAID.replace(b"\n", b"?"),
+    "its beginning is missing": SAID[len(MAGIC) :],
+}
+
+
+@pytest.mark.parametrize("how", CHANGED)
+def test_changes(how: str) -> None:
+    assert mangling(b"Welcome\n" + CHANGED[how]) == how
+
+
+def test_no_conclusion_before_all_has_come() -> None:
+    """Nor from what a login prints."""
+    assert [mangling(b"Welcome\n" + MAGIC[:count]) for count in range(len(MAGIC))].count("") == len(
+        MAGIC
+    )
+    assert mangling(b"mcjax-launch 0.3: see the manual\n\0\xff[]") == ""
+
+
+def test_text() -> None:
+    assert all(
+        map(is_text, ("", "Permission denied", "Zugriff verweigert: \N{POUND SIGN}", "\tx" * 9))
+    )
+    assert not is_text(bytes(range(200, 240)).decode("utf-8", "replace"))
+    assert not is_text("a\x10b\x1f\x0b")
