@@ -136,7 +136,8 @@ def _names(source: str, option: str, context: click.Context) -> bool:
     """Return whether a program's text has the name of an option, as where it declares its own."""
     known = (param.opts for param in context.command.params if param.name == option)
     names = {name.lstrip("-") for opts in known for name in opts} | {option}
-    return any(re.search(rf"[\"'-]{re.escape(name)}[\"'=\s]", source) for name in names)
+    quoted = (f"{before}{name}{after}" for name in names for before in "\"'-" for after in "\"'= ")
+    return any(text in source for text in quoted)
 
 
 def _options_after_program(

@@ -163,7 +163,7 @@ def find_command(name: str, cwd: str, path: str, option: str = "", hint: str = "
         hint = "" if option else _in_folder(name, beside)
         raise Unusable(f"{option}{name}: is a directory{hint}", NOT_EXECUTABLE)
     if files := _files(name, cwd, path):
-        is_barred = os.statvfs(files[0]).f_flag & os.ST_NOEXEC
+        is_barred = os.statvfs(files[0]).f_flag & getattr(os, "ST_NOEXEC", 0)  # Linux
         how = "copy it from a file system mounted noexec" if is_barred else "chmod +x it"
         hint = "" if option else f"; {how}, or run it with its interpreter: bash {name}"
         raise Unusable(f"{option}{name}: not executable{hint}", NOT_EXECUTABLE)
