@@ -86,6 +86,12 @@ class KnownError(enum.Enum):
         "out of memory: use less per device, or run fewer ranks per host; for ranks that share "
         "GPUs, try --gpus-per-process or XLA_PYTHON_CLIENT_MEM_FRACTION",
     )
+    NO_CERTIFICATES = (
+        ["Insecure gRPC credentials are unexpectedly used"],
+        "JAX_DISTRIBUTED_VERIFY_SECURE_CREDENTIALS, or verify_secure_credentials, aborts a process "
+        "that joins without certificates: set JAX_MTLS_CERT_FILE, JAX_MTLS_KEY_FILE and "
+        "JAX_MTLS_CA_FILE, or leave that check out",
+    )
     UNKNOWN_XLA_FLAG = (
         ["Unknown flags in XLA_FLAGS", "Unknown flag in XLA_FLAGS"],
         "XLA_FLAGS names a flag that the ranks' jaxlib does not have",

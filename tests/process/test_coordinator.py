@@ -54,6 +54,23 @@ def test_a_programs_own_address_is_left_alone(jobs: Jobs, stand_in: Path) -> Non
     assert "[0] listens on 127.0.0.1:" in shown
 
 
+TLS = ", mtls_cert_file=None"
+
+
+@pytest.mark.parametrize("way", ["argument", "config"])
+def test_no_certificate_names_a_socket(jobs: Jobs, tmp_path: Path, way: str) -> None:
+    """Rank 0 decides for both ranks."""
+    make_stand_in(tmp_path, BIND + TLS)
+    setting = "jax.config = type('Config', (), {'jax_mtls_cert_file': 'mine.pem'})"
+    program = {
+        "argument": BARE.replace("()", "(mtls_cert_file='mine.pem') if rank == '0' else " + BARE),
+        "config": f"{setting}\n{BARE}",
+    }
+    shown = run(jobs, tmp_path, program=program[way])
+    assert shown.count("at 127.0.0.1:") == 2
+    assert "[0] listens on 127.0.0.1:" in shown
+
+
 OTHERS = {
     "a jax that has no such argument": ("", "pass"),
     "a jax that takes no such address": (BIND, REFUSES),

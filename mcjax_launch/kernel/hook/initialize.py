@@ -21,7 +21,7 @@ from ..wire.hook_messages import (
     NotJoined,
 )
 from ..wire.interpreter import why_jax_too_old
-from . import below, coordinator, devices, first_backend, jax_internals, user_lines
+from . import below, coordinator, devices, first_backend, jax_internals, mutual_tls, user_lines
 from .wrapping import in_place_of
 
 TYPE_CHECKING = False
@@ -84,6 +84,7 @@ def _wait(real: Any, client: Any, args: Any, kwargs: Any) -> Any:
 # Of JAX's configuration, which a variable or the program sets.
 _OPTIONS = {"JAX_PLATFORMS": "jax_platforms", "JAX_ENABLE_X64": "jax_enable_x64"}
 # In the names of flags that each process may set as it likes: where it writes what.
+_TLS = "mutual TLS"
 _OWN_FLAGS = ("dump", "dir", "path", "file", "log", "cache")
 _MOST = 2_000
 
@@ -168,7 +169,10 @@ class Initialization:
                 return self._leave_out()
             self._before(filled)
             coordinator.check_loopback(str(filled["coordinator_address"]), filled["num_processes"])
+            mutual_tls.check_name(filled)
             left_open = coordinator.is_left_open(real, args, kwargs)
+            if mutual_tls.of_program(filled):  # no certificate names a socket
+                left_open = False
             tell = partial(self._link.send, Listening())
             try:
                 result = coordinator.join(real, filled, self._environ, left_open, tell)
@@ -213,7 +217,7 @@ class Initialization:
                 elsewhere,
                 partition,
                 recoverable,
-                settings(),
+                settings() | ({_TLS: "on"} if mutual_tls.of_program(filled) else {}),
             )
         )
         _set_transfer_address(self._environ)

@@ -1,0 +1,94 @@
+"""Mutual TLS of JAX's coordination service, where a program brings its own certificates."""
+
+from __future__ import annotations
+
+import sys
+
+from .coordinator import split
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+_CERTIFICATE = "mtls_cert_file"
+_PREFIX = "mtls_peer_uri_prefix"
+_ARGUMENTS = (_CERTIFICATE, "mtls_key_file", "mtls_ca_file", _PREFIX)
+
+
+def of_program(filled: Mapping[str, Any]) -> dict[str, str]:
+    """Return the files and the prefix that the program or JAX's configuration names.
+
+    Args:
+        filled: the arguments of initialize().
+
+    """
+    config = getattr(sys.modules.get("jax"), "config", None)
+    found = {name: filled.get(name) or getattr(config, f"jax_{name}", None) for name in _ARGUMENTS}
+    return {name: str(value) for name, value in found.items() if value}
+
+
+def check_name(filled: Mapping[str, Any]) -> None:
+    """Check that the certificate of process 0 names the coordinator's address.
+
+    JAX itself says nothing: every process tries again until initialize() times out.
+
+    Args:
+        filled: the arguments of initialize().
+
+    Raises:
+        RuntimeError: no name in the certificate can match.
+
+    """
+    ours = of_program(filled)
+    if filled.get("process_id") != 0 or _CERTIFICATE not in ours or _PREFIX in ours:
+        return
+    host = split(str(filled["coordinator_address"]))[0]
+    names = _names(ours[_CERTIFICATE])
+    if names is None or "/" in host or any(_matches(host, name) for name in names):
+        return
+    kind = "DNS" if _as_ip(host) is None else "IP"
+    raise RuntimeError(
+        f"{_CERTIFICATE}={ours[_CERTIFICATE]}: the certificate names "
+        f"{', '.join(names) or 'nothing'}, not the coordinator's address: add {kind}:{host} to its "
+        f"subjectAltName, or set {_PREFIX} and name a URI"
+    )
+
+
+def _names(path: str) -> list[str] | None:
+    """Return the names in a certificate; None if they cannot be read."""
+    try:
+        import _ssl
+
+        decoded: dict[str, Any] = _ssl._test_decode_cert(path)  # type: ignore[attr-defined]
+    except Exception:  # of a private function; what is wrong with the file JAX says
+        return None
+    names = [name for _, name in decoded.get("subjectAltName", ())]
+    return names or list(_common_names(decoded))
+
+
+def _common_names(decoded: Mapping[str, Any]) -> Iterator[str]:
+    for parts in decoded.get("subject", ()):
+        for kind, value in parts:
+            if kind == "commonName" and _as_ip(value) is None:  # gRPC takes it for a DNS name
+                yield value
+
+
+def _matches(host: str, name: str) -> bool:
+    """Return whether gRPC may take a name in a certificate for this host."""
+    address = _as_ip(host)
+    if address is not None:
+        return _as_ip(name) == address
+    host, name = host.lower().rstrip("."), name.lower().rstrip(".")
+    _, dot, domain = host.partition(".")
+    return name in (host, f"*{dot}{domain}")
+
+
+def _as_ip(text: str) -> object:
+    """Return the address that a text stands for; None if it is a name."""
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(text.strip().strip("[]"))
+    except ValueError:
+        return None
