@@ -41,6 +41,7 @@ class Keywords(TypedDict, total=False):
     via: str | None
     sync: Path | Sequence[Path] | None
     coordinator: str | None
+    mtls: Literal["auto", "on", "off"]
     num_hosts: int | None
     host_rank: int | None
     log_dir: Path | None

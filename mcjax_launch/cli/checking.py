@@ -25,6 +25,7 @@ from mcjax_launch.request import this_machine
 from mcjax_launch.request.combinations import FOR_CHECK
 from mcjax_launch.request.hosts import find_hosts
 from mcjax_launch.request.job import make_job
+from mcjax_launch.request.ready import with_mtls
 
 #: Of the file; goes up when a field changes its meaning or goes away.
 VERSION = 2
@@ -77,6 +78,8 @@ def _run(options: Options) -> tuple[list[Finding], str]:
     here = this_machine.look_up(options, hosts, os.environ, lambda text: None)
     job = make_job(options, hosts, here)
     hosts = tuple(used_hosts(job.processes_here, hosts))
+    if job.mtls != "off":
+        job = with_mtls(job, hosts, os.environ, None)
     say = (lambda text: None) if options.quiet else _say
     findings = run.run(job, hosts, say)
     return findings, f"{counted(job.num_processes, 'rank')} on {counted(len(hosts), 'host')}"

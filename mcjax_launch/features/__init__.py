@@ -43,6 +43,7 @@ def used(job: "Job") -> "list[str]":
     uses = {
         "black_box": job.black_box is not None,
         "debugging": job.debugpy is not None,
+        "mtls": job.mtls != "off",
         "looks": job.hook and job.is_looked_at,
         "preload": bool(job.preload),
         "rehearse": bool(job.rehearse),

@@ -89,8 +89,8 @@ class KnownError(enum.Enum):
     NO_CERTIFICATES = (
         ["Insecure gRPC credentials are unexpectedly used"],
         "JAX_DISTRIBUTED_VERIFY_SECURE_CREDENTIALS, or verify_secure_credentials, aborts a process "
-        "that joins without certificates: set JAX_MTLS_CERT_FILE, JAX_MTLS_KEY_FILE and "
-        "JAX_MTLS_CA_FILE, or leave that check out",
+        "that joins without certificates: use --mtls on, set JAX_MTLS_CERT_FILE, "
+        "JAX_MTLS_KEY_FILE and JAX_MTLS_CA_FILE, or leave that check out",
     )
     UNKNOWN_XLA_FLAG = (
         ["Unknown flags in XLA_FLAGS", "Unknown flag in XLA_FLAGS"],

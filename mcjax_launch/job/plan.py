@@ -70,6 +70,7 @@ class Plan(Value):
         env: set in every rank.
         defaults: set in every rank whose host does not set them itself.
         gpus: how the ranks of each host share its own.
+        jax: the version of each host, by name; "" where it is not known.
         notes: what the user had better know of it, in lines.
 
     """
@@ -82,6 +83,7 @@ class Plan(Value):
     defaults: Mapping[str, str]
     hook: bool
     gpus: Mapping[Host, GpuShares]
+    jax: Mapping[str, str]
     notes: tuple[str, ...] = ()
 
     def by_host(self) -> dict[Host, list[Rank]]:
@@ -196,6 +198,7 @@ def make_plan(
         defaults=defaults(job_id),
         hook=job.hook,
         gpus=gpus,
+        jax=_versions_of_jax(job, {host.name: facts[host].jax for host in on_host}),
         notes=_notes(job, {host: facts[host] for host in on_host}),
     )
 
@@ -205,6 +208,15 @@ def _gpus(job: Job, host: Host, ranks: int, facts: HostFacts) -> GpuShares:
         return share_out(job, ranks, facts.gpus)
     except LaunchError as error:
         raise LaunchError(f"host {host.name}: {error}") from None
+
+
+def _versions_of_jax(job: Job, versions: Mapping[str, str]) -> Mapping[str, str]:
+    """Return them, if they are good enough for --mtls on."""
+    if job.mtls == "on":
+        from mcjax_launch.job.mutual_tls import check_versions  # as few jobs need
+
+        check_versions(versions)
+    return versions
 
 
 def _notes(job: Job, facts: Mapping[Host, HostFacts]) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ def common_settings(
         settings["JAX_NUM_CPU_DEVICES"] = str(job.cpu_devices)
         settings["JAX_PLATFORMS"] = "cpu"
     if job.hook and bind:
-        # JAX's coordination service has no authentication and would listen on every interface.
+        # JAX's coordination service would listen on every interface.
         settings[hook_environ.BIND] = coordinator
     if job.hook and job.start_timeout is not None:
         settings[hook_environ.JOIN_TIMEOUT] = str(job.start_timeout)

@@ -145,6 +145,12 @@ class HostOptions(OptionGroup, title="Hosts", kw_only=True):
         shown="rank 0's host, a free port",
         help="Address of JAX's coordinator; ssh: reach it over the connections to the hosts.",
     )
+    mtls: Literal["auto", "on", "off"] = option(
+        kinds.one_of("auto", "on", "off"),
+        default="auto",
+        help="Let only processes of this job reach the coordinator, by mutual TLS; auto: over "
+        "several hosts, where all have jax 0.12 or newer.",
+    )
     num_hosts: int | None = option(
         kinds.ONE_OR_MORE,
         help="Number of hosts on which a scheduler starts a launcher each (needs --coordinator), "

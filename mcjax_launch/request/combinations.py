@@ -129,7 +129,7 @@ FOR_CHECK = frozenset(
     {"check", "num_processes", "python", "chdir", "env", "no_hook", "cpu_devices"}
     | {"tpu_chips_per_process", "report"}
     | {"gpus_per_process", "cpu_transfers", "bind_cores", "hosts", "procs_per_host", "via"}
-    | {"slices", "coordinator", "color", "quiet", "verbose", "timeout", "start_timeout"}
+    | {"slices", "coordinator", "mtls", "color", "quiet", "verbose", "timeout", "start_timeout"}
     | {"grace"}
 )
 
@@ -201,10 +201,26 @@ def _check_contradictions(options: Options) -> None:
         raise LaunchError(
             "--coordinator ssh needs one launcher for all hosts: with --num-hosts, give HOST:PORT"
         )
+    if options.mtls == "on":
+        _check_mtls(options)
     if options.debugpy is not None:
         _check_debugpy(options, options.debugpy)
     if options.stdin and options.hosts == "-":
         raise LaunchError("--hosts - reads standard input itself: with --stdin, name a file")
+
+
+def _check_mtls(options: Options) -> None:
+    """Refuse what leaves no way to give the ranks of a job one certificate, or no use for it."""
+    if options.no_hook:
+        raise LaunchError(
+            "--mtls on cannot be combined with --no-hook: the hook gives ranks their certificate"
+        )
+    if options.coordinator == RELAYED:
+        raise LaunchError(
+            "--mtls on cannot be combined with --coordinator ssh: that opens no port to others"
+        )
+    if options.num_hosts and options.emit is None:
+        raise LaunchError("--mtls on needs one launcher for all hosts: leave out --num-hosts")
 
 
 def _check_debugpy(options: Options, port: int) -> None:

@@ -66,7 +66,7 @@ def _named(given: str, environ: Mapping[str, str], *, elsewhere: bool) -> RanksP
 def _default(environ: Mapping[str, str]) -> RanksPython:
     """The Python of the active environment, else one that has jax."""
     active = _of_virtual_env(environ)
-    own, has_jax = sys.executable, _is_here("jax")
+    own, has_jax = sys.executable, is_here("jax")
     if active is not None and interpreter.environment(active) != interpreter.environment(own):
         return RanksPython(active, "VIRTUAL_ENV's", f"(VIRTUAL_ENV's) {WITHOUT_JAX}")
     if has_jax or active is not None:
@@ -92,7 +92,7 @@ def _of_virtual_env(environ: Mapping[str, str]) -> str | None:
 def _users_path(environ: Mapping[str, str]) -> list[str]:
     """The folders of PATH, the launcher's own last if it has no jax: uvx puts that first."""
     folders = environ.get("PATH", os.defpath).split(os.pathsep)
-    if _is_here("jax"):
+    if is_here("jax"):
         return folders
     own = os.path.realpath(os.path.dirname(sys.executable))
     return sorted(folders, key=lambda folder: os.path.realpath(folder) == own)
@@ -105,7 +105,7 @@ def _has_jax(python: str, environ: Mapping[str, str]) -> bool:
         return False
 
 
-def _is_here(name: str) -> bool:
+def is_here(name: str) -> bool:
     """Whether this process could import a package, which importlib.util would be slower to say."""
     finders = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
     specs = (finder.find_spec(name, None) for finder in finders)

@@ -54,6 +54,8 @@ def prepare(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job
     if job.on_rank_failure.startswith("restart"):
         job = job.replaced(spare_hosts=free_slots(job.processes_here, hosts))
     hosts = tuple(used_hosts(job.processes_here, hosts))
+    if job.mtls != "off":
+        job = with_mtls(job, hosts, environ, say if options.verbose else None)
     if job.preload == ("auto",):
         job = _without_needless_preload(job, hosts, say if options.verbose else None)
     return job, hosts
@@ -79,6 +81,29 @@ def _without_needless_preload(job: Job, hosts: Sequence[Host], say: Say | None) 
     if why and say is not None:
         say(f"--preload auto: {why}; the ranks are started afresh")
     return job.replaced(preload=()) if why else job
+
+
+def with_mtls(job: Job, hosts: Sequence[Host], environ: Mapping[str, str], say: Say | None) -> Job:
+    """Return the job as it is, or with --mtls off if TLS is not possible or not needed.
+
+    Args:
+        job: with --mtls auto or on.
+        hosts: those that get ranks.
+        environ: of this process.
+        say: is called with the reason, if that is wanted.
+
+    Raises:
+        LaunchError: it is to have TLS, and cannot.
+
+    """
+    if job.mtls == "auto" and len(hosts) == 1:
+        return job.replaced(mtls="off")
+    from mcjax_launch.request.mutual_tls import why_impossible
+
+    why = why_impossible(job, environ)
+    if why and say is not None:
+        say(f"--mtls auto: {why}")
+    return job.replaced(mtls="off", mtls_reason=why) if why else job
 
 
 def _check_files(options: Options) -> None:

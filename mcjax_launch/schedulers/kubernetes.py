@@ -172,6 +172,7 @@ def _check_for_pods(submission: Submission) -> None:
         (submission.stdin, "pods have no standard input; leave out --stdin"),
         (submission.pdb, "pods have no terminal; leave out --pdb"),
         (submission.coordinator == RELAYED, f"{_EACH_ITS_OWN}; leave out --coordinator ssh"),
+        (submission.mtls == "on", f"{_EACH_ITS_OWN}; leave out --mtls on"),
         (
             sync,
             "pods have no files of this machine; leave out --sync, and put "

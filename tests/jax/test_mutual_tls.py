@@ -1,13 +1,15 @@
 """Mutual TLS of JAX's coordination service: of the program's own, and of the launcher's."""
 
 import inspect
+import subprocess
 import sys
 from pathlib import Path
 
 import jax
 import pytest
 from certificates import make_certificate, needs_openssl
-from jobs import Jobs
+from jobs import PROGRAMS, Jobs, Running
+from remote import FAKE_SSH
 
 pytestmark = [
     needs_openssl,
@@ -58,3 +60,53 @@ def test_a_check_without_certificates(jobs: Jobs) -> None:
     ended = jobs.run(*python(JOIN.format("verify_secure_credentials=True")))
     assert ended.status == 134
     assert "hint: JAX_DISTRIBUTED_VERIFY_SECURE_CREDENTIALS, or verify_secure_cre" in ended.report
+
+
+# --- several hosts: the launcher's own certificate ---
+
+OVER_SSH = ("--hosts", "a,b", "--via", FAKE_SSH, "--python", sys.executable, "-d", 1)
+STAYING, INTRUDER = PROGRAMS / "staying.py", PROGRAMS / "intruder.py"
+AS_INTRUDER = {
+    "nothing": lambda folder, job: {},
+    "a certificate of its own": lambda folder, job: {
+        **make_certificate(folder, f"URI:spiffe://mcjax/{job}/rank"),
+        "mtls_peer_uri_prefix": f"spiffe://mcjax/{job}/",
+    },
+}
+
+
+def joined(running: Running) -> list[str]:
+    """Wait until both ranks have joined; return the coordinator's address and the job's id."""
+    return running.read_until("\n", 2).partition("joined ")[2].split()[:2]
+
+
+def intrude(folder: Path, address: str, files: dict[str, str]) -> int:
+    """Have another process join as process 1; return its exit status."""
+    words = [f"{name}={value}" for name, value in files.items()]
+    command = [sys.executable, INTRUDER, address, *words]
+    return subprocess.run(command, cwd=folder, capture_output=True).returncode
+
+
+@pytest.mark.parametrize("has", AS_INTRUDER)
+def test_nobody_else_joins(jobs: Jobs, tmp_path: Path, has: str) -> None:
+    done = tmp_path / "done"
+    running = jobs.start(*OVER_SSH, STAYING, done)
+    address, job = joined(running)
+    assert intrude(tmp_path, address, AS_INTRUDER[has](tmp_path, job)) != 0
+    done.touch()
+    ended = running.finish()
+    assert (ended.status, ended.stdout.count("sum 1\n")) == (0, 2), ended.stderr
+
+
+def test_without_it_a_second_client_ends_the_job(jobs: Jobs, tmp_path: Path) -> None:
+    """Which is why there is TLS: this test may fail once JAX does something about it."""
+    running = jobs.start(*OVER_SSH, "--mtls", "off", STAYING, tmp_path / "never")
+    intrude(tmp_path, joined(running)[0], {})
+    assert running.finish().status == 134
+
+
+@pytest.mark.parametrize("options", [[], ["--preload", "none"], ["--mtls", "off"]])
+def test_joining_is_silent(jobs: Jobs, options: list[str]) -> None:
+    on = ("--hosts", "a:2,b", *OVER_SSH[2:])
+    ended = jobs.run(*on, *options, STAYING, STAYING)
+    assert (ended.status, ended.stdout.count("sum 3\n"), ended.stderr) == (0, 3, "")

@@ -46,6 +46,18 @@ def test_another_python_is_asked(tmp_path: Path) -> None:
     assert not interpreter.has_jax(executable(tmp_path / "broken", "exit 1"), "/", {})
 
 
+def test_the_version_of_jax(tmp_path: Path) -> None:
+    python = environment(tmp_path / "own")
+    packages = tmp_path / "own/lib/python3.11/site-packages"
+    assert interpreter.jax_version(python, "/", {}) == ""
+    (packages / "jax/version.py").write_text('import os\n_version = "0.10.2"\n')
+    assert interpreter.jax_version(python, "/", {}) == "0.10.2"
+    shim = executable(tmp_path / "python", f'echo hello; exec {sys.executable} "$@"')
+    assert interpreter.jax_version(shim, "/", {"PYTHONPATH": str(packages)}) == "0.10.2"
+    assert interpreter.jax_version(executable(tmp_path / "broken", "exit 1"), "/", {}) == ""
+    assert interpreter.jax_version(str(tmp_path / "none"), "/", {}) == ""
+
+
 def test_a_folder_named_jax_is_no_package(tmp_path: Path) -> None:
     (tmp_path / "jax").mkdir()
     shim = executable(tmp_path / "python", f'exec {sys.executable} -S "$@"')

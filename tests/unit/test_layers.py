@@ -48,6 +48,7 @@ FOREIGN = {
     "cli": {"click"},
     "features.check": {"jax", "numpy"},  # its program runs in ranks
     "features.function": {"cloudpickle"},
+    "features.mtls": {"cryptography"},
     "kernel.hook": {"cloudpickle", "jax", "jaxlib", "sitecustomize", "usercustomize"},
     "hook": {"cloudpickle", "jax", "jaxlib", "numpy", "sitecustomize", "usercustomize"},
     "pytest_plugin": {"pytest", "_pytest", "pytest_cov", "coverage", "jax"},

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from certificates import make_certificate, needs_openssl
 
-from mcjax_launch.kernel.hook.mutual_tls import check_name, of_program
+from mcjax_launch.kernel.hook.mutual_tls import check_name, in_use
 
 pytestmark = needs_openssl
 NAMES = "DNS:gpu01.example.org,DNS:*.lab.org,IP:10.0.0.1,IP:fd00::1"
@@ -59,4 +59,4 @@ def test_nothing_is_said_of_other_calls(tmp_path: Path, more: dict[str, object])
 
 def test_what_a_program_names() -> None:
     given = {"mtls_cert_file": "c", "mtls_key_file": None, "process_id": 0}
-    assert of_program(given) == {"mtls_cert_file": "c"}
+    assert in_use(given) == {"mtls_cert_file": "c"}

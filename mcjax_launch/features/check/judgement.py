@@ -16,6 +16,8 @@ from mcjax_launch.features.check.messages import (
     Surveyed,
 )
 from mcjax_launch.job.devices import GpuShares, slice_part_note
+from mcjax_launch.job.job import Job
+from mcjax_launch.job.mutual_tls import why_plain
 from mcjax_launch.kernel.launcher.peers import Gap, remedy
 from mcjax_launch.kernel.wire.interpreter import why_jax_too_old
 from mcjax_launch.kernel.wire.value import Value
@@ -276,6 +278,31 @@ def _ports(found: Found) -> Findings:
     for gap in found.gaps:
         text = f"cannot reach {gap.peer}{gap.where}"
         yield Finding("ports", text, (gap.host,), "error", remedy(found.uses))
+
+
+def judge_mtls(job: Job, hosts: Hosts, *, alone: bool) -> Findings:
+    """Say whether only processes of the job can join it at the coordinator's port.
+
+    Args:
+        job: as it would run.
+        hosts: that have jax.
+        alone: the job has one host.
+
+    """
+    if not hosts:
+        return
+    is_private = job.relay or (alone and job.coordinator is None)
+    if job.mtls == "off" and job.hook and is_private:
+        yield Finding("mtls", "not needed: the coordinator has a private socket, and no port")
+        return
+    why = job.mtls_reason or "--mtls off"
+    if job.mtls != "off":
+        why = why_plain({host.name: host.python.packages["jax"] for host in hosts})
+    if why:
+        cure = "whoever reaches the coordinator's port can end the job"
+        yield Finding("mtls", f"not used: {why}", verdict="note", cure=cure)
+    else:
+        yield Finding("mtls", "only processes of the job can join it")
 
 
 # --- what is known when JAX has been asked ---

@@ -18,6 +18,7 @@ from mcjax_launch.features.check.judgement import (
     judge,
     judge_devices,
     judge_gpus,
+    judge_mtls,
     merged,
     topics,
 )
@@ -73,7 +74,9 @@ def run(job: Job, hosts: Sequence[Host], say: Callable[[str], object]) -> list[F
     unknown = DevicesCounted((), "")
     there = [host.replaced(devices=devices.get(host.name, unknown)) for host in found.hosts]
     of_gpus = () if job.uses_cpu else judge_gpus(there)
-    return merged([*judge(found), *judge_devices(there), *of_gpus, *total])
+    with_jax = [host for host in there if not host.python.error]
+    of_tls = judge_mtls(job, with_jax, alone=len(hosts) == 1)
+    return merged([*judge(found), *of_tls, *judge_devices(there), *of_gpus, *total])
 
 
 # --- the job ---

@@ -161,8 +161,9 @@ class Prepared:
         self._cwd = folder(wanted, stage)
         self._check_limit(wanted)
         python = self._python(wanted)
+        runs = python
         if wanted.command:
-            self._check_command(wanted.command, wanted)
+            runs = self._check_command(wanted.command, wanted)
         for name in wanted.wrappers:
             self._check_command(name, wanted, "--wrap ")
         if wanted.bind_cores == "on" and not system.binds_cores:
@@ -190,6 +191,7 @@ class Prepared:
             tpu=self._tpu,
             tpu_ports=tuple(self._reserve_for_libtpu() for _ in range(wanted.tpu_ports)),
             stage=stage,
+            jax=interpreter.jax_version(runs, self._cwd, environ) if wanted.jax and runs else "",
         )
 
     def stop_listening(self) -> None:
@@ -233,10 +235,10 @@ class Prepared:
         except OSError as error:
             raise Unusable(f"{error.filename}: {error.strerror}", NOT_EXECUTABLE) from None
 
-    def _check_command(self, name: str, wanted: Prepare, option: str = "") -> None:
-        """A command that is not there is better known before anything has run elsewhere."""
+    def _check_command(self, name: str, wanted: Prepare, option: str = "") -> str:
+        """Return a command's path: that there is none is better known before anything has run."""
         path = {**os.environ, **wanted.env}.get("PATH", os.defpath)
-        find_command(name, self._cwd, path, option, hint="" if option else wanted.missing)
+        return find_command(name, self._cwd, path, option, hint="" if option else wanted.missing)
 
     def _coordinator(self, wanted: Prepare) -> int:
         """Reserve the coordinator's port, and listen on it for the other hosts' attempts."""

@@ -1,8 +1,8 @@
 """Where rank 0's coordination service listens, and waiting until it does.
 
 In a job on one machine that is a unix socket in the job's private folder, so that nobody else can
-reach the service, which has no authentication. Rank 0 decides: it takes the port after all if its
-program or its jax want that. The others go where they find it.
+reach the service, which takes anybody without TLS. Rank 0 decides: it takes the port after all if
+its program, its jax or TLS want that. The others go where they find it.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ class Initialization:
             coordinator.check_loopback(str(filled["coordinator_address"]), filled["num_processes"])
             mutual_tls.check_name(filled)
             left_open = coordinator.is_left_open(real, args, kwargs)
-            if mutual_tls.of_program(filled):  # no certificate names a socket
+            if mutual_tls.in_use(filled):  # no certificate names a socket
                 left_open = False
             tell = partial(self._link.send, Listening())
             try:
@@ -217,7 +217,7 @@ class Initialization:
                 elsewhere,
                 partition,
                 recoverable,
-                settings() | ({_TLS: "on"} if mutual_tls.of_program(filled) else {}),
+                settings() | ({_TLS: "on"} if mutual_tls.in_use(filled) else {}),
             )
         )
         _set_transfer_address(self._environ)
@@ -321,6 +321,7 @@ def fill_in(
     if environ.get(JOIN_TIMEOUT):
         fill("initialization_timeout", max(1, int(float(environ[JOIN_TIMEOUT]))))
     fill("shutdown_timeout_seconds", _SHUTDOWN_TIMEOUT_S)
+    given.update(mutual_tls.of_job(given, known, environ))
     if environ.get(SURVIVES):
         fill("heartbeat_timeout_seconds", _HEARTBEAT_TIMEOUT_S)
     return {**given, **devices.default_partition(given, known, environ)}

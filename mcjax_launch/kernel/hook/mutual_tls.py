@@ -1,14 +1,16 @@
-"""Mutual TLS of JAX's coordination service, where a program brings its own certificates."""
+"""Mutual TLS of JAX's coordination service: with this job's certificate, or the program's own."""
 
 from __future__ import annotations
 
+import os
 import sys
 
+from ..wire.hook_environ import MTLS
 from .coordinator import split
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Container, Iterator, Mapping
     from typing import Any
 
 _CERTIFICATE = "mtls_cert_file"
@@ -16,8 +18,41 @@ _PREFIX = "mtls_peer_uri_prefix"
 _ARGUMENTS = (_CERTIFICATE, "mtls_key_file", "mtls_ca_file", _PREFIX)
 
 
-def of_program(filled: Mapping[str, Any]) -> dict[str, str]:
-    """Return the files and the prefix that the program or JAX's configuration names.
+def of_job(
+    given: Mapping[str, Any], known: Container[str], environ: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the arguments of initialize() for the certificate of this job, if they are to be used.
+
+    Args:
+        given: the arguments so far.
+        known: the names of all that initialize() takes.
+        environ: of the hook.
+
+    Raises:
+        RuntimeError: this jax has no mutual TLS, and --mtls on was given.
+
+    """
+    required, _, folder = environ.get(MTLS, "").partition(":")
+    if not folder or in_use(given) or (required != "on" and _has_outsiders(given, environ)):
+        return {}
+    if _CERTIFICATE not in known:
+        if required == "on":
+            raise RuntimeError("--mtls on: this jax has no mutual TLS; upgrade jax to 0.12")
+        return {}
+    certificate = os.path.join(folder, "certificate.pem")
+    prefix = f"spiffe://mcjax/{environ['MCJAX_JOB_ID']}/"
+    values = (certificate, os.path.join(folder, "key.pem"), certificate, prefix)
+    return dict(zip(_ARGUMENTS, values))
+
+
+def _has_outsiders(given: Mapping[str, Any], environ: Mapping[str, str]) -> bool:
+    """Return whether a program expects more processes than this job has."""
+    count = given.get("num_processes")
+    return isinstance(count, int) and count > int(environ["JAX_NUM_PROCESSES"])
+
+
+def in_use(filled: Mapping[str, Any]) -> dict[str, str]:
+    """Return the files and the prefix that the arguments or JAX's configuration name.
 
     Args:
         filled: the arguments of initialize().
@@ -40,7 +75,7 @@ def check_name(filled: Mapping[str, Any]) -> None:
         RuntimeError: no name in the certificate can match.
 
     """
-    ours = of_program(filled)
+    ours = in_use(filled)
     if filled.get("process_id") != 0 or _CERTIFICATE not in ours or _PREFIX in ours:
         return
     host = split(str(filled["coordinator_address"]))[0]
@@ -68,9 +103,10 @@ def _names(path: str) -> list[str] | None:
 
 
 def _common_names(decoded: Mapping[str, Any]) -> Iterator[str]:
+    """Return the common names of a certificate, which gRPC takes for names of hosts."""
     for parts in decoded.get("subject", ()):
         for kind, value in parts:
-            if kind == "commonName" and _as_ip(value) is None:  # gRPC takes it for a DNS name
+            if kind == "commonName" and _as_ip(value) is None:
                 yield value
 
 

@@ -55,6 +55,7 @@ def what_to_prepare(
         bind_cores=job.bind_cores,
         ranks=len(ranks),
         wrappers=commands(job.wrappers, ranks),
+        jax=job.mtls != "off" and job.expects_hooks,
     )
 
 

@@ -10,6 +10,8 @@ BIND = "MCJAX_HOOK_BIND"
 COORDINATOR = "MCJAX_HOOK_COORDINATOR"
 #: Set where ranks on other hosts reach that socket through their agents, once rank 0 says so.
 RELAYED = "MCJAX_HOOK_RELAYED"
+#: The folder with this job's certificate, as `on:FOLDER` or `auto:FOLDER` (--mtls).
+MTLS = "MCJAX_HOOK_MTLS"
 #: Seconds that initialize() may take in all, where the user gave a limit.
 JOIN_TIMEOUT = "MCJAX_HOOK_JOIN_TIMEOUT"
 #: Set where ranks are to outlive one another (--on-rank-failure).

@@ -204,8 +204,10 @@ def refused(name: str, cwd: str, path: str, code: int) -> Unusable:
 
 _MOST_S = 8.0
 _FINDS_JAX = (
-    "import importlib.util as u, sys; s = u.find_spec('jax'); sys.exit(not (s and s.origin))"
+    "import importlib.util as u, sys; s = u.find_spec('jax'); "
+    "print(s and s.origin); sys.exit(not (s and s.origin))"
 )
+_STATES_VERSION = "_version = "  # at the start of a line of jax/version.py
 
 
 def speaks_of_jax(path: str) -> bool:
@@ -221,30 +223,75 @@ def has_jax(python: str, cwd: str, environ: Mapping[str, str]) -> bool:
         OSError: it cannot be run.
 
     """
-    if _holds_jax(os.path.dirname(os.path.dirname(python))):
+    if _own_jax(python):
         return True
+    return _found_jax(python, cwd, environ) is not None
+
+
+def jax_version(python: str, cwd: str, environ: Mapping[str, str]) -> str:
+    """Return the version of the jax that an interpreter finds, without importing it.
+
+    Args:
+        python: its path.
+        cwd: where to start it, if its folder does not tell.
+        environ: of the ranks.
+
+    Returns:
+        the version; "" if it is not known.
+
+    """
+    # Of an environment of venv's its own packages come first, unless a variable says otherwise.
+    mark = os.path.join(os.path.dirname(os.path.dirname(python)), "pyvenv.cfg")
+    own_first = os.path.exists(mark) and "PYTHONPATH" not in environ
+    try:
+        found = (own_first and _own_jax(python)) or _found_jax(python, cwd, environ)
+        if not found:
+            return ""
+        with open(os.path.join(os.path.dirname(found), "version.py"), encoding="utf-8") as file:
+            stated = [line for line in file if line.startswith(_STATES_VERSION)]
+    except (OSError, ValueError):
+        return ""
+    return stated[0][len(_STATES_VERSION) :].strip().strip("\"'") if stated else ""
+
+
+def _found_jax(python: str, cwd: str, environ: Mapping[str, str]) -> str | None:
+    """Return the file of jax, as an interpreter says; "" if it takes too long, None if it has none.
+
+    Raises:
+        OSError: it cannot be run.
+
+    """
     import subprocess
 
     try:
         check = [python, "-c", _FINDS_JAX]
         done = subprocess.run(check, capture_output=True, cwd=cwd, env=environ, timeout=_MOST_S)
     except subprocess.TimeoutExpired:
-        return True  # a slow disk: the rank will see
-    return done.returncode == 0
+        return ""  # a slow disk: the rank will see
+    if done.returncode != 0:
+        return None
+    return done.stdout.decode("utf-8", "replace").rstrip("\n").rpartition("\n")[2]
 
 
-def _holds_jax(prefix: str) -> bool:
-    """Whether an environment of venv's or conda's has jax among its own packages."""
+def _own_jax(python: str) -> str:
+    """Return the file of jax among the own packages of an environment of venv's or conda's, or "".
+
+    Args:
+        python: of the environment.
+
+    """
+    prefix = os.path.dirname(os.path.dirname(python))
     if not any(os.path.exists(os.path.join(prefix, mark)) for mark in ("pyvenv.cfg", "conda-meta")):
-        return False  # its Python may not look below its own folder, or there is another one
+        return ""  # its Python may not look below its own folder, or there is another one
     lib = os.path.join(prefix, "lib")
     try:
         names = [name for name in os.listdir(lib) if name.startswith("python3")]
     except OSError:
-        return False
+        return ""
     folders = {os.path.realpath(os.path.join(lib, name)) for name in names}
     packages = [os.path.join(folder, "site-packages") for folder in folders]
-    return len(packages) == 1 and os.path.isfile(os.path.join(packages[0], "jax", "__init__.py"))
+    files = [os.path.join(folder, "jax", "__init__.py") for folder in packages]
+    return files[0] if len(files) == 1 and os.path.isfile(files[0]) else ""
 
 
 def find(names: Sequence[str], path: str) -> list[str]:

@@ -102,6 +102,7 @@ class Prepare(Question):
         tpus: the same of TPU chips, and what the host knows of its slice.
         any_order: rank 0 may come to another host than the one with `coordinator`.
         ranks: that will run there.
+        jax: say which version of jax their Python has, which may be `command`.
 
     """
 
@@ -126,6 +127,7 @@ class Prepare(Question):
     bind_cores: str = "off"
     ranks: int = 1
     wrappers: tuple[str, ...] = ()
+    jax: bool = False
 
 
 class TryCoordinator(Question):
@@ -359,6 +361,7 @@ class HostFacts(ToLauncher):
         machine: the same for two agents if and only if loopback is the same for both.
         launcher: the address by which the launcher came.
         tpu: its chips, if it has any and these were asked for.
+        jax: its version; "" if that is not known, or was not asked for.
 
     """
 
@@ -377,6 +380,7 @@ class HostFacts(ToLauncher):
     tpu: Tpu | None = None
     tpu_ports: tuple[int, ...] = ()
     stage: str = ""
+    jax: str = ""
 
     answers = Prepare
 

@@ -15,6 +15,7 @@ from mcjax_launch.features.check.judgement import (
     judge,
     judge_devices,
     judge_gpus,
+    judge_mtls,
     last_line,
     lines,
     merged,
@@ -43,6 +44,8 @@ PLUGIN = {"jax-cuda12-pjrt": "0.10.2", "jax-cuda12-plugin": "0.10.2"}
 CUDA = {**JAX, **PLUGIN, "nvidia-nccl-cu12": "2.27.3"}
 FOUR_CPUS = DevicesCounted((DeviceCount("cpu", "cpu", 4),), "")
 CPUS = DevicesCounted((DeviceCount("cpu", "cpu", 2),), "")
+OPEN = "whoever reaches the coordinator's port can end the job"
+PRIVATE = "not needed: the coordinator has a private socket, and no port"
 
 
 def host(name: str, **more: Any) -> HostFound:
@@ -394,3 +397,34 @@ def test_how_far_a_clock_is_ahead(
         asking._received(link, Time(1000.0 + took_s / 2 + shown_s))
     asking._surveyed[there] = host("a").surveyed
     assert asking._found(there, "").ahead_s == pytest.approx(ahead_s, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "alone", "line"),
+    [
+        ({}, False, "ok mtls only processes of the job can join it"),
+        ({"mtls": "on"}, True, "ok mtls only processes of the job can join it"),
+        ({"mtls": "off"}, False, f"note mtls not used: --mtls off - {OPEN}"),
+        ({"mtls": "off", "mtls_reason": "no"}, False, f"note mtls not used: no - {OPEN}"),
+        ({"mtls": "off"}, True, f"ok mtls {PRIVATE}"),
+        ({"mtls": "off", "relay": True}, False, f"ok mtls {PRIVATE}"),
+        (
+            {"mtls": "off", "coordinator": "10.0.0.1:0"},
+            True,
+            f"note mtls not used: --mtls off - {OPEN}",
+        ),
+    ],
+)
+def test_who_can_join(changes: dict[str, Any], alone: bool, line: str) -> None:
+    job = Job(program=("",), python="/p", chdir="/", **changes)
+    hosts = [host("a", jax={**JAX, "jax": "0.12.0"})]
+    told = text(list(judge_mtls(job, hosts, alone=alone)))
+    assert " ".join(told.split()) == line
+    assert list(judge_mtls(job, [], alone=alone)) == []
+
+
+def test_a_jax_without_mutual_tls() -> None:
+    job = Job(program=("",), python="/p", chdir="/")
+    hosts = [host("a", jax={**JAX, "jax": "0.10.2"}), host("b", jax={**JAX, "jax": "0.12.0"})]
+    [one] = judge_mtls(job, hosts, alone=False)
+    assert one.value == "not used: a has jax 0.10.2, and mutual TLS needs jax 0.12"

@@ -1,0 +1,1 @@
+"""--mtls: JAX's coordinator takes only processes of this job."""

@@ -1,0 +1,50 @@
+"""Keeps the certificate of the job where the ranks of this host find it, and nobody else."""
+
+from __future__ import annotations
+
+import os
+
+from ...kernel.agent.part import AgentPart
+from ...kernel.wire import exit_status, hook_environ, messages
+from .messages import Certificate
+
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from ...kernel.agent.agent import Agent
+    from ...kernel.wire.codec import Message
+    from ...kernel.wire.frames import Raw
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+
+
+class CertificateFiles(AgentPart):
+    """Two files in the job's private folder, which is removed at the end."""
+
+    def __init__(self, agent: Agent) -> None:
+        super().__init__(agent)
+        self._folder = os.path.join(agent.folder, "mtls")
+        self._setting = ""
+
+    def received(self, message: Message | Raw) -> None:
+        """Write the files."""
+        assert isinstance(message, Certificate)
+        try:
+            os.mkdir(self._folder, 0o700)
+            for name, text in (("certificate", message.text), ("key", message.key)):
+                fd = os.open(os.path.join(self._folder, f"{name}.pem"), _NEW, 0o600)
+                with open(fd, "w", encoding="ascii") as file:
+                    file.write(text)
+        except OSError as error:
+            why = f"the certificate, in {os.path.dirname(self.agent.folder)} (TMPDIR): "
+            refused = messages.Refused(f"{why}{error.strerror}", exit_status.HOST_LOST)
+            self.agent.link.send(refused)
+            return
+        self._setting = f"{'on' if message.required else 'auto'}:{self._folder}"
+
+    def starts(self, order: messages.Start, environ: dict[str, str]) -> None:
+        """Tell the ranks where the files are."""
+        if self._setting:
+            environ[hook_environ.MTLS] = self._setting
+
+
+PART = CertificateFiles

@@ -1,0 +1,50 @@
+"""Makes the certificate of a job, and sends it to the hosts."""
+
+from collections.abc import Iterable, Sequence
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.features.mtls.certificate import NoCertificate, make
+from mcjax_launch.features.mtls.messages import Certificate
+from mcjax_launch.job.mutual_tls import why_plain
+from mcjax_launch.job.plan import Plan, Rank
+from mcjax_launch.kernel.launcher.launcher import Launcher
+from mcjax_launch.kernel.launcher.part import LauncherPart
+from mcjax_launch.kernel.wire.messages import ToAgent
+
+
+class JobCertificate(LauncherPart):
+    """One certificate for all hosts of an attempt: JAX tells them apart by nothing in it."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        super().__init__(launcher)
+        self._required = launcher.job.mtls == "on"
+        self._orders: list[ToAgent] | None = None
+
+    def orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
+        """Send the certificate, the same to a host that takes the place of a lost one.
+
+        Raises:
+            LaunchError: it cannot be made, and has to be.
+
+        """
+        if self._orders is None:
+            self._orders = self._decide(plan)
+        return self._orders
+
+    def _decide(self, plan: Plan) -> list[ToAgent]:
+        why = "" if self._required else why_plain(plan.jax)
+        if not why:
+            try:
+                text, key = make(plan.job_id)
+            except NoCertificate as error:
+                why = str(error)
+            else:
+                self.launcher.console.detail("--mtls: only processes of this job may join it")
+                return [Certificate(text, key, self._required)]
+        if self._required:
+            raise LaunchError(f"--mtls on: {why}")
+        self.launcher.console.detail(f"--mtls auto: {why}")
+        return []
+
+
+PART = JobCertificate

@@ -1,0 +1,47 @@
+"""Whether the jax of all hosts has mutual TLS for the coordination service; pure."""
+
+from collections.abc import Mapping
+
+from mcjax_launch.errors import LaunchError
+
+_OLDEST = (0, 12)
+_NEEDS = f"mutual TLS needs jax {'.'.join(map(str, _OLDEST))}"
+
+
+def why_plain(versions: Mapping[str, str]) -> str:
+    """Return why a job goes without TLS; "" if it need not.
+
+    Args:
+        versions: of jax, by the names of the hosts; "" where it is not known.
+
+    """
+    if why := _too_old(versions):
+        return why
+    unknown = next((host for host, version in versions.items() if not version), None)
+    if unknown is not None:
+        return f"the version of jax on {unknown} is not known"
+    if len(set(versions.values())) > 1:
+        return "the hosts have different versions of jax"
+    return ""
+
+
+def check_versions(versions: Mapping[str, str]) -> None:
+    """Refuse --mtls on for a jax that is too old; an unknown version is left to the hook.
+
+    Args:
+        versions: see `why_plain`.
+
+    Raises:
+        LaunchError: a host has such a jax.
+
+    """
+    if why := _too_old(versions):
+        raise LaunchError(f"--mtls on: {why}: install that on every host, or leave out --mtls on")
+
+
+def _too_old(versions: Mapping[str, str]) -> str:
+    for host, version in versions.items():
+        numbers = version.split(".")[:2]
+        if all(map(str.isdecimal, numbers)) and tuple(map(int, numbers)) < _OLDEST:
+            return f"{host} has jax {version}, and {_NEEDS}"
+    return ""

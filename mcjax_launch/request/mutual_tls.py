@@ -1,0 +1,34 @@
+"""Whether this machine and the options allow TLS between the ranks and their coordinator."""
+
+import os
+from collections.abc import Mapping
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.job import Job
+from mcjax_launch.kernel.wire.interpreter import executable
+from mcjax_launch.request.ranks_python import is_here
+
+
+def why_impossible(job: Job, environ: Mapping[str, str]) -> str:
+    """Return why a job cannot have TLS; "" if it can, as far as is known before hosts are reached.
+
+    Args:
+        job: on several hosts, or with --mtls on.
+        environ: of this process.
+
+    Raises:
+        LaunchError: it is to have TLS, and cannot.
+
+    """
+    if job.relay:
+        return "--coordinator ssh opens no port to others"
+    if not job.hook:
+        return "--no-hook keeps out what gives ranks their certificate"
+    if not executable("openssl", "", environ.get("PATH", os.defpath)) and not is_here(
+        "cryptography"
+    ):
+        why = "neither openssl nor the Python package cryptography is here to make a certificate"
+        if job.mtls == "on":
+            raise LaunchError(f"--mtls on: {why}: install one of them")
+        return why
+    return "" if job.expects_hooks or job.mtls == "on" else "the ranks' Python is not known"

@@ -1,0 +1,28 @@
+"""Whether another machine can join a job, over real ssh hosts."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from jobs import PROGRAMS, Jobs
+from remote import Lab, needs_lab
+
+pytestmark = [needs_lab, pytest.mark.jax]
+
+
+@pytest.mark.parametrize("mtls", ["auto", "off"])
+def test_a_host_that_is_not_of_the_job(jobs: Jobs, lab: Lab, tmp_path: Path, mtls: str) -> None:
+    """With TLS the job goes on; without it a second client ends the job."""
+    done = tmp_path / "done"
+    options = ("--python", sys.executable, "-d", 1, "--mtls", mtls)
+    running = lab.start(jobs, "jh1,jh2", *options, PROGRAMS / "staying.py", done)
+    address = running.read_until("\n", 2).partition("joined ")[2].split()[0]
+    assert address.startswith("10.77.0.11:")
+    intruder = [*lab.entering("jh3"), sys.executable, PROGRAMS / "intruder.py", address]
+    assert subprocess.run(intruder, capture_output=True).returncode != 0
+    done.touch()
+    ended = running.finish()
+    lab.check_clean()
+    sums = (ended.status, ended.stdout.count("sum 1\n"))
+    assert sums == ((0, 2) if mtls == "auto" else (134, 0)), ended.stderr

@@ -1,0 +1,176 @@
+"""The certificate of a job, and whether a job has one."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from certificates import needs_openssl
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.features.mtls import certificate
+from mcjax_launch.features.mtls.messages import Certificate
+from mcjax_launch.job.job import Job
+from mcjax_launch.job.mutual_tls import check_versions, why_plain
+from mcjax_launch.kernel.hook.mutual_tls import of_job
+from mcjax_launch.request.mutual_tls import why_impossible
+
+# --- the certificate ---
+
+
+def openssl(*words: object) -> str:
+    command = ["openssl", *map(str, words)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def check(folder: Path, text: str, key: str) -> None:
+    """Have openssl read a certificate and its key."""
+    path, key_path = folder / "certificate.pem", folder / "key.pem"
+    path.write_text(text)
+    key_path.write_text(key)
+    openssl("verify", "-x509_strict", "-CAfile", path, path)
+    shown = openssl("x509", "-in", path, "-noout", "-text")
+    assert "URI:spiffe://mcjax/0badcafe/rank\n" in shown
+    assert "Not Before: Jan  1 00:00:00 2020 GMT" in shown
+    assert "Not After : Dec 31 23:59:59 2099 GMT" in shown
+    own = openssl("x509", "-in", path, "-noout", "-pubkey")
+    assert openssl("pkey", "-in", key_path, "-pubout") == own
+
+
+@needs_openssl
+def test_openssl_reads_what_it_has_signed(tmp_path: Path) -> None:
+    text, key = certificate.make("0badcafe")
+    check(tmp_path, text, key)
+    assert certificate.make("0badcafe") != (text, key)
+
+
+@needs_openssl
+def test_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    certificate.make("0badcafe")
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_openssl
+def test_the_package_cryptography(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cryptography", reason="needs the package cryptography")
+    with monkeypatch.context() as without:
+        without.setenv("PATH", str(tmp_path))
+        text, key = certificate.make("0badcafe")
+    check(tmp_path, text, key)
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [("echo one; echo no >&2; exit 1", "no"), ("exit 3", "exit status 3"), ("echo x", "its key")],
+)
+def test_an_openssl_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, why: str
+) -> None:
+    (tmp_path / "openssl").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "openssl").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(certificate, "_Cryptography", _missing)
+    with pytest.raises(
+        certificate.NoCertificate, match=f"openssl cannot make a certificate: {why}"
+    ):
+        certificate.make("0badcafe")
+
+
+def _missing() -> None:
+    raise ImportError
+
+
+def test_the_key_is_not_shown() -> None:
+    order = Certificate("text", "secret", required=True)
+    assert "secret" not in f"{order!r} {order}"
+    assert Certificate.of('["mtls.Certificate",["text","secret",true]]') == order
+
+
+# --- whether a job has one ---
+
+VERSIONS = {
+    "": {"a": "0.12.0", "b": "0.12.0"},
+    "b has jax 0.10.2, and mutual TLS needs jax 0.12": {"a": "0.12.0", "b": "0.10.2"},
+    "a has jax 0.6.0, and mutual TLS needs jax 0.12": {"a": "0.6.0", "b": ""},
+    "the version of jax on b is not known": {"a": "0.12.0", "b": ""},
+    "the hosts have different versions of jax": {"a": "0.12.0", "b": "0.12.1"},
+}
+
+
+@pytest.mark.parametrize("why", VERSIONS)
+def test_versions_of_jax(why: str) -> None:
+    assert why_plain(VERSIONS[why]) == why
+    assert why_plain({"a": "1.0.0"}) == ""
+    if "needs" not in why:  # the hook will see
+        check_versions(VERSIONS[why])
+        return
+    with pytest.raises(LaunchError, match=f"--mtls on: {why}: install that"):
+        check_versions(VERSIONS[why])
+
+
+JOB = Job(program=("train.py",), python="/py", chdir="/w")
+ENVIRON = {"PATH": "/nowhere"}
+NEITHER = "neither openssl nor the Python package cryptography is here to make a certificate"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({}, ""),
+        ({"program": ("python3", "-u", "train.py")}, ""),
+        ({"program": ("bash", "run.sh")}, "the ranks' Python is not known"),
+        ({"program": ("bash", "run.sh"), "mtls": "on"}, ""),  # the hook will see
+        ({"relay": True}, "--coordinator ssh opens no port to others"),
+        ({"hook": False}, "--no-hook keeps out what gives ranks their certificate"),
+    ],
+)
+@needs_openssl
+def test_what_is_known_before_hosts_are_reached(changes: dict[str, object], why: str) -> None:
+    from os import environ
+
+    assert why_impossible(JOB.replaced(**changes), environ) == why
+
+
+def test_nothing_to_make_it_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcjax_launch.request.mutual_tls.is_here", lambda name: False)
+    assert why_impossible(JOB, ENVIRON) == NEITHER
+    with pytest.raises(LaunchError, match=f"--mtls on: {NEITHER}: install one of them"):
+        why_impossible(JOB.replaced(mtls="on"), ENVIRON)
+    monkeypatch.setattr("mcjax_launch.request.mutual_tls.is_here", lambda name: True)
+    assert why_impossible(JOB, ENVIRON) == ""
+
+
+# --- in a rank ---
+
+RANK = {"MCJAX_HOOK_MTLS": "auto:/f/mtls", "MCJAX_JOB_ID": "0badcafe", "JAX_NUM_PROCESSES": "2"}
+KNOWN = ("mtls_cert_file", "mtls_key_file", "mtls_ca_file", "mtls_peer_uri_prefix")
+
+
+def test_arguments_of_initialize() -> None:
+    assert of_job({"num_processes": 2}, KNOWN, RANK) == {
+        "mtls_cert_file": "/f/mtls/certificate.pem",
+        "mtls_key_file": "/f/mtls/key.pem",
+        "mtls_ca_file": "/f/mtls/certificate.pem",
+        "mtls_peer_uri_prefix": "spiffe://mcjax/0badcafe/",
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "known", "environ"),
+    [
+        ({}, KNOWN, {}),
+        ({}, (), RANK),  # a jax that takes no such arguments
+        ({"mtls_ca_file": "mine.pem"}, KNOWN, RANK),
+        ({"num_processes": 3}, KNOWN, RANK),  # one of whom is not of this job
+    ],
+)
+def test_calls_that_are_left_alone(
+    given: dict[str, object], known: tuple[str, ...], environ: dict[str, str]
+) -> None:
+    assert of_job(given, known, environ) == {}
+
+
+def test_a_jax_without_it_where_it_has_to_be() -> None:
+    with pytest.raises(RuntimeError, match="--mtls on: this jax has no mutual TLS"):
+        of_job({}, (), {**RANK, "MCJAX_HOOK_MTLS": "on:/f/mtls"})
