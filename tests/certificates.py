@@ -21,7 +21,8 @@ def make_certificate(folder: Path, names: str, subject: str = "/CN=test") -> dic
     certificate, key = folder / "certificate.pem", folder / "key.pem"
     request = [
         *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
-        *("-nodes", "-days", "2", "-subj", subject, "-keyout", key, "-out", certificate),
+        *("-nodes", "-days", "2", "-subj", subject, "-keyout", str(key)),
+        *("-out", str(certificate)),
     ]
     extension = ["-addext", f"subjectAltName={names}"] if names else []
     subprocess.run([*request, *extension], check=True, capture_output=True)

@@ -83,7 +83,7 @@ def joined(running: Running) -> list[str]:
 def intrude(folder: Path, address: str, files: dict[str, str]) -> int:
     """Have another process join as process 1; return its exit status."""
     words = [f"{name}={value}" for name, value in files.items()]
-    command = [sys.executable, INTRUDER, address, *words]
+    command = [sys.executable, str(INTRUDER), address, *words]
     return subprocess.run(command, cwd=folder, capture_output=True).returncode
 
 

@@ -1,27 +1,39 @@
 """A certificate for one job, which is its own CA and names a URI alone; its key is in no file.
 
-openssl makes the key and signs, or else the package cryptography. What is signed is written here:
-openssl's command has an option for the beginning of the validity only from version 3.4 on, and the
-clock of a host may be behind.
+openssl makes it, or else the package cryptography. It is valid from long ago, as the clock of a
+host may be behind: of openssl's commands only `ca` can do that before version 3.4.
 """
 
+import datetime
 import os
+import re
 import subprocess
-from base64 import b64decode, b64encode
+import tempfile
 
-# Of ASN.1.
-_INTEGER, _BITS, _BYTES, _OID, _TEXT, _SET, _SEQUENCE = 0x02, 0x03, 0x04, 0x06, 0x0C, 0x31, 0x30
-_URI, _VERSION, _EXTENSIONS = 0x86, 0xA0, 0xA3
-_TIME, _TIME_FROM_2050 = 0x17, 0x18
-_ECDSA_SHA256 = bytes.fromhex("2a8648ce3d040302")
-_EC_KEY = bytes.fromhex("2a8648ce3d0201")
-_P256 = bytes.fromhex("2a8648ce3d030107")
-_COMMON_NAME = bytes.fromhex("550403")
-_ALTERNATIVE_NAME = bytes.fromhex("551d11")
-# A job ends before that, and no clock is so wrong.
-_FROM, _UNTIL = b"200101000000Z", b"20991231235959Z"
-_POINT = 65  # bytes of a public key: 4, x, y
+_FROM = datetime.datetime(2020, 1, 1)
+_UNTIL = datetime.datetime(2099, 12, 31, 23, 59, 59)
 _MOST_S = 3.0  # meanwhile agents hear nothing of the launcher
+_PEM = re.compile(r"-----BEGIN ([A-Z ]+)-----\n[^-]+-----END \1-----\n")
+_CONFIG = """\
+[ca]
+default_ca = job
+[job]
+database = {folder}/index
+serial = {folder}/serial
+new_certs_dir = {folder}
+default_md = sha256
+policy = any
+x509_extensions = names
+[any]
+commonName = supplied
+[names]
+subjectAltName = URI:{uri}
+[req]
+distinguished_name = subject
+prompt = no
+[subject]
+CN = mcjax
+"""
 
 
 class NoCertificate(Exception):
@@ -35,106 +47,74 @@ def make(job_id: str) -> tuple[str, str]:
         NoCertificate: neither openssl nor the package cryptography has made one.
 
     """
+    uri = f"spiffe://mcjax/{job_id}/rank"
     try:
-        return _made(job_id, _OpenSsl())
+        return _by_openssl(uri)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         why = f"openssl cannot make a certificate: {error}"
     try:
-        return _made(job_id, _Cryptography())
+        return _by_cryptography(uri)
     except ImportError:
         raise NoCertificate(why) from None
 
 
-class _OpenSsl:
-    """A key of openssl's command, which it gets through a pipe."""
-
-    def __init__(self) -> None:
-        self.key = _run("ecparam", "-name", "prime256v1", "-genkey", "-noout").decode("ascii")
-        self.point = b64decode("".join(self.key.splitlines()[1:-1]))[-_POINT:]
-        if len(self.point) != _POINT or self.point[0] != 4:
-            raise ValueError("its key has another form than expected")
-
-    def sign(self, data: bytes) -> bytes:
-        key, end = os.pipe()
+def _by_openssl(uri: str) -> tuple[str, str]:
+    with tempfile.TemporaryDirectory(prefix="mcjax-") as folder:
+        files = {"index": "", "serial": os.urandom(8).hex(), "config": _CONFIG}
+        for name, text in files.items():
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                file.write(text.format(folder=folder, uri=uri) if name == "config" else text)
+        config = ("-config", os.path.join(folder, "config"))
+        curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+        made = _run("req", *config, "-new", *curve, "-keyout", "/dev/stdout")
+        found = [match[0] for match in _PEM.finditer(made)]
+        if len(found) != 2:
+            raise ValueError("its answer has another form than expected")
+        key, request = found
+        reading, writing = os.pipe()
         try:
-            os.write(end, self.key.encode())  # less than a pipe holds
-            os.close(end)
-            return _run("dgst", "-sha256", "-sign", f"/dev/fd/{key}", fd=key, data=data)
+            os.write(writing, key.encode())  # less than a pipe holds
+            os.close(writing)
+            dates = ("-startdate", f"{_FROM:%Y%m%d%H%M%SZ}", "-enddate", f"{_UNTIL:%Y%m%d%H%M%SZ}")
+            sign = ("-selfsign", "-keyfile", f"/dev/fd/{reading}", "-in", "/dev/stdin")
+            words = ("ca", *config, "-batch", "-notext", *dates, *sign)
+            return _run(*words, fd=reading, text=request), key
         finally:
-            os.close(key)
+            os.close(reading)
 
 
-def _run(*words: str, fd: int = -1, data: bytes = b"") -> bytes:
+def _run(*words: str, fd: int = -1, text: str = "") -> str:
     """Return what openssl prints."""
     fds = (fd,) if fd >= 0 else ()
-    command = ["openssl", *words]
-    done = subprocess.run(command, input=data, pass_fds=fds, capture_output=True, timeout=_MOST_S)
+    done = subprocess.run(
+        ["openssl", *words],
+        input=text,
+        pass_fds=fds,
+        capture_output=True,
+        text=True,
+        timeout=_MOST_S,
+    )
     if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        said = done.stderr.strip().splitlines()
         raise ValueError(said[-1] if said else f"exit status {done.returncode}")
     return done.stdout
 
 
-class _Cryptography:
-    """A key of the package cryptography."""
+def _by_cryptography(uri: str) -> tuple[str, str]:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
 
-    def __init__(self) -> None:
-        from cryptography.hazmat.primitives import serialization as form
-        from cryptography.hazmat.primitives.asymmetric import ec
-
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self.key = self._key.private_bytes(
-            form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()
-        ).decode("ascii")
-        self.point = self._key.public_key().public_bytes(
-            form.Encoding.X962, form.PublicFormat.UncompressedPoint
-        )
-
-    def sign(self, data: bytes) -> bytes:
-        from cryptography.hazmat.primitives import hashes
-        from cryptography.hazmat.primitives.asymmetric import ec
-
-        signature: bytes = self._key.sign(data, ec.ECDSA(hashes.SHA256()))
-        return signature
-
-
-def _made(job_id: str, signer: _OpenSsl | _Cryptography) -> tuple[str, str]:
-    wanted = _unsigned(f"spiffe://mcjax/{job_id}/rank", signer.point)
-    signature = _der(_BITS, b"\0", signer.sign(wanted))
-    whole = b64encode(_der(_SEQUENCE, wanted, _algorithm(), signature)).decode("ascii")
-    lines = [whole[at : at + 64] for at in range(0, len(whole), 64)]
-    marks = [f"-----{which} CERTIFICATE-----" for which in ("BEGIN", "END")]
-    return "\n".join([marks[0], *lines, marks[1], ""]), signer.key
-
-
-def _unsigned(uri: str, point: bytes) -> bytes:
-    """Return what is to be signed: the TBSCertificate of RFC 5280."""
-    name = _der(_SEQUENCE, _der(_OID, _COMMON_NAME), _der(_TEXT, b"mcjax"))
-    name = _der(_SEQUENCE, _der(_SET, name))
-    curve = _der(_SEQUENCE, _der(_OID, _EC_KEY), _der(_OID, _P256))
-    uris = _der(_BYTES, _der(_SEQUENCE, _der(_URI, uri.encode("ascii"))))
-    return _der(
-        _SEQUENCE,
-        _der(_VERSION, _der(_INTEGER, b"\2")),  # which is version 3
-        _der(_INTEGER, b"\1" + os.urandom(15)),  # its serial number
-        _algorithm(),
-        name,
-        _der(_SEQUENCE, _der(_TIME, _FROM), _der(_TIME_FROM_2050, _UNTIL)),
-        name,
-        _der(_SEQUENCE, curve, _der(_BITS, b"\0", point)),
-        _der(_EXTENSIONS, _der(_SEQUENCE, _der(_SEQUENCE, _der(_OID, _ALTERNATIVE_NAME), uris))),
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "mcjax")])
+    names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri)])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(_FROM).not_valid_after(_UNTIL)
+    certificate = builder.add_extension(names, critical=False).sign(key, hashes.SHA256())
+    pem = serialization.Encoding.PEM
+    form, cipher = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return (
+        certificate.public_bytes(pem).decode("ascii"),
+        key.private_bytes(pem, form, cipher).decode("ascii"),
     )
-
-
-def _algorithm() -> bytes:
-    return _der(_SEQUENCE, _der(_OID, _ECDSA_SHA256))
-
-
-def _der(tag: int, *parts: bytes) -> bytes:
-    """Return a value of ASN.1, as DER has it."""
-    body = b"".join(parts)
-    length = len(body)
-    if length < 128:
-        return bytes([tag, length]) + body
-    size = length.to_bytes((length.bit_length() + 7) // 8, "big")
-    return bytes([tag, 128 | len(size)]) + size + body

@@ -19,7 +19,7 @@ def test_a_host_that_is_not_of_the_job(jobs: Jobs, lab: Lab, tmp_path: Path, mtl
     running = lab.start(jobs, "jh1,jh2", *options, PROGRAMS / "staying.py", done)
     address = running.read_until("\n", 2).partition("joined ")[2].split()[0]
     assert address.startswith("10.77.0.11:")
-    intruder = [*lab.entering("jh3"), sys.executable, PROGRAMS / "intruder.py", address]
+    intruder = [*lab.entering("jh3"), sys.executable, str(PROGRAMS / "intruder.py"), address]
     assert subprocess.run(intruder, capture_output=True).returncode != 0
     done.touch()
     ended = running.finish()

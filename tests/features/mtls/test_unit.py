@@ -44,7 +44,7 @@ def test_openssl_reads_what_it_has_signed(tmp_path: Path) -> None:
 
 
 @needs_openssl
-def test_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     certificate.make("0badcafe")
@@ -62,7 +62,11 @@ def test_the_package_cryptography(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize(
     ("script", "why"),
-    [("echo one; echo no >&2; exit 1", "no"), ("exit 3", "exit status 3"), ("echo x", "its key")],
+    [
+        ("echo one; echo no >&2; exit 1", "no"),
+        ("exit 3", "exit status 3"),
+        ("echo x", "its answer"),
+    ],
 )
 def test_an_openssl_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, why: str
@@ -70,14 +74,14 @@ def test_an_openssl_that_fails(
     (tmp_path / "openssl").write_text(f"#!/bin/sh\n{script}\n")
     (tmp_path / "openssl").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(certificate, "_Cryptography", _missing)
+    monkeypatch.setattr(certificate, "_by_cryptography", _missing)
     with pytest.raises(
         certificate.NoCertificate, match=f"openssl cannot make a certificate: {why}"
     ):
         certificate.make("0badcafe")
 
 
-def _missing() -> None:
+def _missing(uri: str) -> None:
     raise ImportError
 
 
