@@ -101,7 +101,7 @@ def test_a_working_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.Mo
 # What makes a difference to a check; of a batch script's options some say so, and some are ignored.
 FOR_CHECK = (
     "num_processes python chdir env no_hook cpu_devices tpu_chips_per_process gpus_per_process "
-    "cpu_transfers bind_cores hosts procs_per_host via slices coordinator report color quiet "
+    "cpu_transfers bind_cores hosts procs_per_host via slices coordinator mtls report color quiet "
     "verbose timeout start_timeout grace"
 ).split()
 

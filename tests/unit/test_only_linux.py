@@ -12,6 +12,7 @@ PLACES = {
     "features/check/agent.py",
     "kernel/agent/startup.py",
     "kernel/wire/gpus.py",
+    "kernel/wire/own_paths.py",
     "kernel/wire/system.py",
     "kernel/agent/system/linux.py",
     "kernel/agent/system/out_of_memory.py",

@@ -153,9 +153,7 @@ def judge_internals(ranks: Sequence[tuple[str, Told]]) -> Iterator[Finding]:
     for host, told in dict(ranks).items():
         if found := told.get("internals"):
             count, missing = found["count"], found["missing"]
-            text = f"all {count} of JAX's internals that the hook uses are found"
-            if missing:
-                text = f"{count - len(missing)} of {count} of JAX's internals are found"
+            text = f"{count - len(missing)} of {count} of JAX's internals are found"
             yield Finding("hook", text, (host,), "warning" if missing else "ok")
             for lost in dict.fromkeys(missing.values()):
                 names = ", ".join(name for name in missing if missing[name] == lost)
