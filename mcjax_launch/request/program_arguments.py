@@ -77,6 +77,10 @@ class _Dotted(Value):
     path: str
 
 
+class _Nothing(Value):
+    """None: of a parser that is to read its own arguments."""
+
+
 class _Words(Value):
     """Words of the command line from one on: `sys.argv[start:]`."""
 
@@ -152,6 +156,8 @@ class _Reader:
 
     Attributes:
         uses: for each word of the command line, what initialize() takes it for.
+        optional: how many parts around the present statement may do without words.
+        conditions: how many depend on something else than the command line.
 
     """
 
@@ -159,7 +165,7 @@ class _Reader:
         self._globals: _Scope = {}
         self._calls: list[str] = []
         self._followed = 0
-        self._optional = 0
+        self.optional = self.conditions = 0
         self._last = 0  # the number of the last word of sys.argv that is needed
         self._names: dict[int | str, str] = {}
         self._parser = _Parser()
@@ -214,6 +220,11 @@ class _Reader:
                 yield from self._follow_if(node, scope)
             case ast.Try():
                 yield from self._follow_try(node, scope)
+            case ast.AugAssign(target):
+                self._eval_parts(node, scope)
+                self._assign(target, None, scope)
+            case ast.Delete(targets):
+                self._check_unchanged(targets, scope)
             case ast.Global(names):
                 raise _Unknown(f"global {names}")
             case _:
@@ -241,7 +252,8 @@ class _Reader:
         if ast.unparse(node.test).startswith("__name__ =="):
             yield from self.run(node.body, scope)
             return
-        with _Optional(self, self._asks_for_words(node.test, scope)):
+        depends = not self._has_coordinates(node.test, scope)
+        with _Optional(self, self._asks_for_words(node.test, scope)), _Conditional(self, depends):
             before = dict(scope)
             yield from self.run(node.body, scope)
             other = dict(before)
@@ -253,14 +265,20 @@ class _Reader:
     def _follow_try(self, node: ast.Try, scope: _Scope) -> Iterator[object]:
         with _Optional(self, any(map(_catches_short_lines, node.handlers))):
             yield from self.run(node.body, scope)
-        for handler in node.handlers:
-            yield from self.run(handler.body, dict(scope))
+        with _Conditional(self, True):
+            for handler in node.handlers:
+                yield from self.run(handler.body, dict(scope))
         yield from self.run([*node.orelse, *node.finalbody], scope)
 
     def _asks_for_words(self, test: ast.expr, scope: _Scope) -> bool:
         """Return whether a condition depends on how many words there are, or which."""
         parts = [part for part in ast.walk(test) if isinstance(part, (ast.Name, ast.Attribute))]
         return any(isinstance(self._eval(part, scope), _Words) for part in parts)
+
+    def _has_coordinates(self, test: ast.expr, scope: _Scope) -> bool:
+        """Return whether a condition is about words of the command line."""
+        parts = [part for part in ast.walk(test) if isinstance(part, (ast.Name, ast.Attribute))]
+        return any(isinstance(self._eval(part, scope), _Word) for part in parts)
 
     def _define(self, node: ast.FunctionDef, scope: _Scope) -> None:
         """Take note of a function, and of the parameters of a click command."""
@@ -294,16 +312,30 @@ class _Reader:
             case ((ast.Tuple(targets) | ast.List(targets)), tuple()) if len(targets) == len(value):
                 for part, one in zip(targets, value, strict=True):
                     self._assign(part, one, scope)
+            case ast.Attribute(owner, name), _ if isinstance(
+                found := self._eval(owner, scope), _Namespace
+            ):
+                found.parser.values.discard(name)
             case _:
                 if isinstance(value, _Words):
                     raise _Unknown("words in a place of the program's")
+                self._check_unchanged([target], scope)
                 _forget(target, scope)
+
+    def _check_unchanged(self, targets: Iterable[ast.expr], scope: _Scope) -> None:
+        """Refuse to follow a program that changes its own command line."""
+        for target in targets:
+            owner = target.value if isinstance(target, ast.Subscript) else target
+            if not isinstance(owner, ast.Name) and self._eval(owner, scope) == _Words(0):
+                raise _Unknown("a command line that is changed")
+            if isinstance(target, ast.Subscript) and isinstance(self._eval(owner, scope), _Words):
+                raise _Unknown("words that are changed")
 
     def _word(self, number: int) -> _Word | None:
         """Take note that a word of sys.argv is needed; return it."""
         if number == 0:  # the program's own name
             return None
-        if self._optional:
+        if self.optional:
             raise _Unknown("a word that may be left out")
         self._last = max(self._last, number)
         return _Word(number)
@@ -317,6 +349,8 @@ class _Reader:
                 return scope[name] if name in scope else self._globals.get(name, _Dotted(name))
             case ast.Constant(str() as text):
                 return text
+            case ast.Constant(None):
+                return _Nothing()
             case ast.Attribute(value, name):
                 return self._attribute(self._eval(value, scope), name)
             case ast.Subscript(value, index):
@@ -329,6 +363,9 @@ class _Reader:
                 return self._joined(node, scope)
             case ast.ListComp(element, [loop]) | ast.GeneratorExp(element, [loop]):
                 return self._each(element, loop, scope)
+            case ast.IfExp(ast.Compare(ast.Name() as name, [ast.Is()], [ast.Constant(None)])):
+                given = self._eval(name, scope)
+                return self._eval(node.body if given == _Nothing() else node.orelse, scope)
             case ast.IfExp(test) if self._asks_for_words(test, scope):
                 raise _Unknown("a word that may be left out")
             case ast.BoolOp(_, [*conditions, _]) if any(
@@ -362,6 +399,8 @@ class _Reader:
                 return parser.value(name)
             case _Word() if name == "value":  # of a flag's holder
                 return owner
+            case _Words():
+                raise _Unknown("words that are changed")
         return None
 
     def _item(self, owner: object, index: ast.expr, scope: _Scope) -> object:
@@ -457,7 +496,9 @@ class _Reader:
             case "add_argument_group":
                 return method.parser
             case "parse_args" | "parse_known_args":
-                if not all(self._eval(word, scope) == _Words(1) for word in node.args):
+                given = [self._eval(word, scope) for word in node.args]
+                given += [self._eval(word.value, scope) for word in node.keywords]
+                if not all(value in (_Words(1), _Nothing()) for value in given):
                     raise _Unknown("other arguments than its own")
                 self._parses = True
                 found = _Namespace(method.parser)
@@ -477,6 +518,8 @@ class _Reader:
             return None
         names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
         scope = {**function.scope, **dict.fromkeys(names)}
+        defaults = [self._eval(default, function.scope) for default in node.args.defaults]
+        scope |= dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))
         scope |= {**dict(zip(names, values, strict=False)), **named}
         if any(isinstance(one, ast.Call) for one in node.decorator_list):  # a click command
             self._parses = bool(self._parser.required)
@@ -488,6 +531,8 @@ class _Reader:
 
     def _initialize(self, values: Sequence[object], named: Mapping[str, object]) -> None:
         given = {**dict(zip(_PARAMETERS, values, strict=False)), **named}
+        if self.conditions or not given.keys() & _PARAMETERS.keys():
+            raise _Unknown("a call that may not come, or that leaves its arguments out")
         for parameter, placeholder in _PARAMETERS.items():
             match given.get(parameter):
                 case _Word(key):
@@ -498,18 +543,40 @@ class _Reader:
                             self.uses.setdefault(value.key, set()).add(half)
 
 
-class _Optional:
-    """A part of a program in which no word can be known to be needed."""
+class _Within:
+    """A part of a program that only runs in some cases; counted while it is followed.
+
+    Args:
+        applies: whether that is so.
+
+    """
+
+    counter = ""
 
     def __init__(self, reader: _Reader, applies: bool) -> None:
         self._reader = reader
-        self._applies = applies
+        self._step = int(applies)
 
     def __enter__(self) -> None:
-        self._reader._optional += self._applies
+        self._count(self._step)
 
     def __exit__(self, *_: object) -> None:
-        self._reader._optional -= self._applies
+        self._count(-self._step)
+
+    def _count(self, step: int) -> None:
+        setattr(self._reader, self.counter, getattr(self._reader, self.counter) + step)
+
+
+class _Optional(_Within):
+    """A part in which no word can be known to be needed."""
+
+    counter = "optional"
+
+
+class _Conditional(_Within):
+    """A part for which something else decides than the command line."""
+
+    counter = "conditions"
 
 
 def _import(node: ast.Import | ast.ImportFrom, scope: _Scope) -> None:

@@ -32,7 +32,11 @@ NEEDS = {
     "def get():\n  return int(sys.argv[1]), int(sys.argv[2])\na, b = get()\nINIT('l:1', b, a)": "{process_id} {num_processes}",
     "def main():\n  INIT('l:1', 2, int(sys.argv[1]))\ntry:\n  main()\nexcept KeyboardInterrupt:\n  pass": "{process_id}",
     "def main(addr, n, i):\n  INIT(addr, int(n), int(i))\nprint(*sys.argv)\nmain(*sys.argv[1:])": "{coordinator} {num_processes} {process_id}",
+    "a, b = int(sys.argv[1]), int(sys.argv[2])\nif b > 1:\n  INIT('l:1', b, a)": "{process_id} {num_processes}",
     # parsers
+    "def parse(argv=None):\n  p = argparse.ArgumentParser()\n  p.add_argument('i', type=int)\n  return p.parse_args(argv)\nINIT('l:1', 2, parse().i)": "{process_id}",
+    "def parse(argv=None):\n  argv = sys.argv[1:] if argv is None else argv\n  p = argparse.ArgumentParser()\n  p.add_argument('i', type=int)\n"
+    "  return p.parse_args(argv)\nINIT('l:1', 2, parse().i)": "{process_id}",
     "p = argparse.ArgumentParser()\np.add_argument('rank', type=int)\np.add_argument('--num', '-n', type=int, required=True)\n"
     "p.add_argument('--lr', type=float, default=0.1)\nargs = p.parse_args()\nINIT('l:1', args.num, args.rank)": "{process_id} --num {num_processes}",
     "def parse():\n  p = argparse.ArgumentParser()\n  g = p.add_argument_group('x')\n  g.add_argument('--n-procs', type=int, required=True, dest='n')\n"
@@ -62,6 +66,16 @@ UNKNOWN = [
     "for a in sys.argv:\n  print(a)\nINIT('l:1', 2, int(sys.argv[1]))",
     "parse(sys.argv[1:])\nINIT('l:1', 2, int(sys.argv[1]))",
     "INIT('l:1', 2, int(sys.argv[-1]))",
+    "import os\nif os.environ.get('X'):\n  INIT('l:1', 2, int(sys.argv[1]))\nelse:\n  INIT()\nsteps = int(sys.argv[1])",
+    "try:\n  INIT()\nexcept ValueError:\n  INIT('l:1', 2, int(sys.argv[1]))",
+    "p = argparse.ArgumentParser()\np.add_argument('rank', type=int)\np.add_argument('--multi', action='store_true')\na = p.parse_args()\n"
+    "if a.multi:\n  INIT('l:1', 2, a.rank)",
+    "sys.argv.pop(0)\nINIT('l:1', int(sys.argv[1]), int(sys.argv[0]))",
+    "del sys.argv[1]\nINIT('l:1', 2, int(sys.argv[1]))",
+    "sys.argv[1] = '3'\nINIT('l:1', 2, int(sys.argv[1]))",
+    "sys.argv = ['x', '3']\nINIT('l:1', 2, int(sys.argv[1]))",
+    "p = argparse.ArgumentParser()\np.add_argument('i', type=int)\na = p.parse_args()\na.i -= 1\nINIT('l:1', 2, a.i)",
+    "p = argparse.ArgumentParser()\np.add_argument('i', type=int)\na = p.parse_args()\na.i = (a.i + 1) % 2\nINIT('l:1', 2, a.i)",
     "INIT('l:1', 2, int(sys.argv[i]))",
     "_, *rest = sys.argv\nINIT('l:1', 2, int(rest[0]))",
     "x = int(sys.argv[1])\nINIT('l:1', x, x)",
