@@ -1,7 +1,7 @@
 """What may be a mistake in a command line, but is none for certain; pure."""
 
 import os
-import re
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import click
@@ -35,10 +35,10 @@ _NOT_PROGRAMS = frozenset(
     | {"start_timeout", "stall_timeout", "no_prefix"}
 )
 _INTERPRETERS = ("python", "sh", "bash", "dash", "zsh", "fish")
-# Words that a program has which reads its arguments, itself or in a module of its own.
-_READS_ARGUMENTS = (
-    r"arg|flag|absl|click|fire|typer|tyro|hydra|getopt|docopt|config|import main|\bcli\b"
-)
+# A program reads no arguments for certain if it has none of these words and no other imports.
+_READS_ARGUMENTS = ("arg", "getopt", "optparse")
+_READ_NONE = sys.stdlib_module_names | {"jax", "jaxlib", "numpy", "scipy", "ml_dtypes"}
+_READ_NONE |= {"chex", "einops", "equinox", "flax", "haiku", "optax", "orbax"}
 _MOST_SOURCE = 1 << 20
 # All of them; of their short names those that most programs use for themselves are no sign.
 _OPTIONS = frozenset(Options.declared)
@@ -108,7 +108,7 @@ def misplaced(
         return  # has been said
     among: Collection[str] = _OPTIONS
     if outcome is not None and outcome.status != exit_status.USAGE:
-        source = _source(options.program) if outcome.failed_early else ""
+        source = _source(options) if outcome.failed_early else ""
         among = {name for name in _OPTIONS if not _names(source, name, context)} if source else ()
     lines = _options_after_program(options, context, among)
     yield from (f"hint: {line}" for line in lines)
@@ -118,15 +118,31 @@ def _suspects(options: Options) -> Collection[str]:
     """Return the options that are misplaced if they stand after PROGRAM, as far as can be known."""
     if options.num_processes is None or len(options.program) < 2:
         return _NOT_PROGRAMS
-    source = _source(options.program)
-    return _OPTIONS if source and not re.search(_READS_ARGUMENTS, source) else ()
+    return _OPTIONS if _reads_no_arguments(_source(options)) else ()
 
 
-def _source(program: Sequence[str]) -> str:
-    """Return the text of a Python program's file; "" if it cannot be read."""
-    path = next((word for word in program[:2] if word.endswith(".py")), "")
+def _reads_no_arguments(source: str) -> bool:
+    """Return whether neither a program nor a module that it may have of its own reads arguments."""
+    if not source or any(word in source for word in _READS_ARGUMENTS):
+        return False
+    import ast
+
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    names = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
+    names |= {node.module or "." for node in nodes if isinstance(node, ast.ImportFrom)}
+    return _READ_NONE.issuperset(name.partition(".")[0] for name in names)
+
+
+def _source(options: Options) -> str:
+    """Return the text of a Python program's file; "" if it cannot be read."""
+    name = next((word for word in options.program[:2] if word.endswith(".py")), "")
+    try:
+        with open(
+            os.path.join(options.chdir or "", name), encoding="utf-8", errors="replace"
+        ) as file:
             return file.read(_MOST_SOURCE)
     except OSError:
         return ""

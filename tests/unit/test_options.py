@@ -214,8 +214,11 @@ READS = {
     "import argparse\nparser.add_argument('-d')\n": "never",
     'parser.add_argument("-d", "--depth", type=int)\n': "never",
     "import argparse\nparser.add_argument('--cpu-devices')\n": "never",
-    "flags.DEFINE_integer('d', 1, '')\n": "never",
-    "from my import cli\ncli()\n": "once it has failed",
+    "from absl import flags\nflags.DEFINE_integer('d', 1, '')\n": "never",
+    "from my import main\nmain()\n": "once it has failed",
+    "import jax.numpy as jnp, optax\nfrom flax import nnx\n": "at the start",
+    "import jax\nfrom . import steps\n": "once it has failed",
+    "import jax\nprint(\n": "once it has failed",
 }
 
 
