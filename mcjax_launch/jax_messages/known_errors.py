@@ -114,6 +114,10 @@ class KnownError(enum.Enum):
         "a process of its own takes all TPU chips of a host: run one rank there, give each rank "
         "its own with --tpu-chips-per-process K, or end the other process (-d K: CPU devices)",
     )
+    NO_TRANSFERS = (  # by jax.device_put, between processes
+        ["jax_cross_host_transfer_socket_address"],
+        "add --cpu-transfers, which gives each rank such an address, to mcjax-launch's options",
+    )
     SEVERAL_SLICES = (  # make_mesh wants one
         ["does not support multi-slice topologies"],
         "build the mesh with mesh_utils.create_hybrid_device_mesh, or a flat one with "

@@ -353,6 +353,20 @@ def test_cpu_transfers(jobs: Jobs) -> None:
         assert "--cpu-transfers: not supported by jax" in ended.report
 
 
+def test_a_process_ends_after_one_that_has_sent_it_something(jobs: Jobs, tmp_path: Path) -> None:
+    """JAX alone waits for ever there, when Python destroys its client."""
+    ended = jobs.run("-n", 2, "-d", 1, "--cpu-transfers", PROGRAMS / "transferred.py", tmp_path)
+    assert ended.status == 0, ended.stderr
+    assert (ended.stdout.count("moved 0"), ended.stdout.count("moved 1")) == (1, 1)
+    assert ended.report == ""
+
+
+def test_a_transfer_that_needs_an_option(jobs: Jobs, tmp_path: Path) -> None:
+    ended = jobs.run("-n", 2, "-d", 1, PROGRAMS / "transferred.py", tmp_path)
+    assert ended.status == 1
+    assert "hint: add --cpu-transfers, " in ended.report
+
+
 @pytest.mark.every_jax
 def test_stacks_of_ranks_blocked_in_a_collective(jobs: Jobs) -> None:
     running = jobs.start("-n", 3, PROGRAMS / "waiting.py", "collective")

@@ -371,6 +371,19 @@ def _set_transfer_address(environ: Mapping[str, str]) -> None:
         raise RuntimeError(
             f"--cpu-transfers: not supported by jax {jax.__version__}; upgrade jax"
         ) from None
+    devices.when_backend_starts["transfers"] = _keep_for_ever
+
+
+def _keep_for_ever(backend: Any) -> None:
+    """Keep Python from destroying a backend at its end, as it does with all that is left then.
+
+    The transfer server of a CPU backend waits there for connections of its peers to close, some of
+    which never do when these have ended before. The end of the process closes them.
+    """
+    if backend.platform == "cpu":
+        import ctypes
+
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(backend))
 
 
 def _adjust_jaxlib(address: str, environ: Mapping[str, str]) -> None:
