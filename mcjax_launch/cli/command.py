@@ -22,7 +22,11 @@ from mcjax_launch.errors import LaunchError, save_traceback
 from mcjax_launch.kernel.wire import exit_status
 from mcjax_launch.options.options import Options
 from mcjax_launch.request import combinations, ready, this_machine
-from mcjax_launch.request.program import missing_arguments
+from mcjax_launch.request.program import (
+    given_arguments,
+    may_need_arguments,
+    needed_arguments,
+)
 from mcjax_launch.request.this_machine import on_github
 from mcjax_launch.wording import one_line
 
@@ -34,6 +38,9 @@ if TYPE_CHECKING:
 NAME = "mcjax-launch"
 #: A shell sets it to ask how a command line goes on.
 COMPLETE = "_MCJAX_LAUNCH_COMPLETE"
+# In the message of a job whose program has got too few arguments, and what may be missing.
+_TOO_FEW = ("IndexError", "not enough values to unpack", "exit status 2", "sys.exit(2)")
+_COORDINATES = "{process_id}, {num_processes} and {coordinator}"
 # A file that Kubernetes has in every container, and reads when it ends; a manifest's default.
 _TERMINATION_LOG = "/dev/termination-log"
 
@@ -153,9 +160,12 @@ def _about_arguments(
     yield from misplaced(options, context, outcome)
     if outcome.status not in (exit_status.FAILED, exit_status.USAGE):
         return
-    if (missing := missing_arguments(job)) is not None:
-        words = shlex.join([NAME, *own_words(options, context)])
-        yield f"hint: it needs arguments: {words} {job.program[0]} {' '.join(missing.words)}"
+    given, needed = given_arguments(job), needed_arguments(job)
+    if needed is not None and (words := needed.completed(given)) is not None:
+        own = [*own_words(options, context), *job.program[: len(job.program) - len(given)]]
+        yield f"hint: it needs arguments: {shlex.join([NAME, *own])} {' '.join(words)}"
+    elif any(mark in outcome.message for mark in _TOO_FEW) and may_need_arguments(job):
+        yield f"hint: in PROGRAM's arguments {_COORDINATES} stand for each rank's own"
 
 
 def _recorders(options: Options) -> "Iterator[Recorder]":

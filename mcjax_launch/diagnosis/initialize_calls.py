@@ -124,6 +124,19 @@ def lone_ranks(state: RunState) -> str:
     return f"{what}: initialize(){at} failed in {whose} {why_failed(first.refused)}"
 
 
+def single_process_jobs(state: RunState) -> str:
+    """Return a line on ranks that each called initialize() for one process; "" if not all did."""
+    calls = [run.membership.call for run in state.ranks.values()]
+    if state.num_processes < 2 or not all(call and call.num_processes == 1 for call in calls):
+        return ""
+    first = _call(next(iter(state.ranks.values())))
+    at = f" at {first.where}" if first.where else ""
+    return (
+        f"these ran as {len(calls)} separate single-process jobs: each rank called "
+        f"initialize(){at} with num_processes=1"
+    )
+
+
 def why_failed(refused: NotJoined) -> str:
     """Return why a call of initialize() failed, to follow "failed", and what to do about it."""
     too_late = known_error(refused.summary) is KnownError.INITIALIZED_TOO_LATE
@@ -204,6 +217,7 @@ class Callers:
         # By the coordinator's address, and its host where that is a loopback address.
         self._by_process_id: dict[tuple[str, str, int], RankRun] = {}
         self._by_size: dict[tuple[str, str], dict[int, RankRun]] = {}
+        self._singles: dict[tuple[str, str], RankRun] = {}  # for one process each
 
     def hopeless(self, state: RunState, run: RankRun) -> Blame | None:
         """A rank whose call of initialize() can never return, nor can those of the others.
@@ -219,12 +233,23 @@ class Callers:
             return blame
         address = _call(run).coordinator_address
         place = address, run.host if _is_local(run) else ""
-        return self._same(place, run) or self._other_size(place, run, state)
+        return self._same(place, run, state) or self._other_size(place, run, state)
 
-    def _same(self, place: tuple[str, str], run: RankRun) -> Blame | None:
-        process, size = _call(run).process_id, _call(run).num_processes
-        if process is None or size == 1:
+    def _single(self, run: RankRun, state: RunState) -> Blame | None:
+        """A rank for itself that takes the port of another such rank: JAX aborts one of them."""
+        at = run.host, _call(run).coordinator_address
+        other = self._singles.setdefault(at, run)
+        if other is run or other.status is not None:
+            self._singles[at] = run
             return None
+        return _of_other_size(run, state)
+
+    def _same(self, place: tuple[str, str], run: RankRun, state: RunState) -> Blame | None:
+        process, size = _call(run).process_id, _call(run).num_processes
+        if process is None:
+            return None
+        if size == 1:
+            return self._single(run, state)
         other = self._by_process_id.get((*place, process))
         self._by_process_id[*place, process] = run
         return _same_as(other, run) if other is not None and _is_awaited(other, run) else None

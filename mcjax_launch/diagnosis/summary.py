@@ -223,12 +223,18 @@ def warnings(state: RunState) -> list[str]:
 
 
 def _lone(state: RunState) -> str:
-    """Return a line on ranks whose programs caught the failure of initialize(), if there are."""
-    if not any(run.was_alone for run in state.ranks.values()):
-        return ""
-    from mcjax_launch.diagnosis.initialize_calls import lone_ranks
+    """Return a line on ranks that were alone although they called initialize(), if there are."""
+    runs = state.ranks.values()
+    if any(run.was_alone for run in runs):
+        from mcjax_launch.diagnosis.initialize_calls import lone_ranks
 
-    return lone_ranks(state)
+        return lone_ranks(state)
+    calls = (run.membership.call for run in runs)
+    if any(call is not None and call.num_processes == 1 for call in calls):
+        from mcjax_launch.diagnosis.initialize_calls import single_process_jobs
+
+        return single_process_jobs(state)
+    return ""
 
 
 def _unhooked(state: RunState) -> list[str]:

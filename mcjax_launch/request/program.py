@@ -187,26 +187,44 @@ _HANDS_ON = re.compile(rb"argv|argparse|click|absl")
 _MOST_BYTES = 1 << 22
 
 
-def missing_arguments(job: Job) -> "Arguments | None":
-    """Return the arguments that PROGRAM takes its coordinates from, if it was given none.
+def given_arguments(job: Job) -> tuple[str, ...]:
+    """Return the arguments that PROGRAM was given."""
+    return job.program[_names(job) :]
 
-    Returns:
-        None if it was given some, needs none, or which ones is unknown.
 
-    """
-    if len(job.program) > 1 or not job.is_python:
-        return None
+def needed_arguments(job: Job) -> "Arguments | None":
+    """Return the arguments that PROGRAM needs, if its source shows that some are coordinates."""
     source = _source(job)
-    if b"initialize" not in source or not _HANDS_ON.search(source):
+    if not _hands_on(source):
         return None
     from mcjax_launch.request.program_arguments import find_arguments
 
     return find_arguments(source)
 
 
+def may_need_arguments(job: Job) -> bool:
+    """Return whether PROGRAM reads its command line and calls initialize(), as far as is known."""
+    return _hands_on(_source(job))
+
+
+def _hands_on(source: bytes) -> bool:
+    return b"initialize" in source and _HANDS_ON.search(source) is not None
+
+
+def _names(job: Job) -> int:
+    """Return how many words of PROGRAM name it: 2 of `python train.py`, 0 if it is no Python."""
+    if job.is_python:
+        return 1
+    name, *rest = job.program
+    is_file = bool(rest) and rest[0].endswith(".py")
+    return 2 if is_file and os.path.basename(name).startswith("python") else 0
+
+
 def _source(job: Job) -> bytes:
-    """Return PROGRAM's text; none if it is not on this machine."""
-    path = os.path.join(job.chdir, job.program[0])
+    """Return PROGRAM's text; none if it is no Python, or is not on this machine."""
+    if not (names := _names(job)):
+        return b""
+    path = os.path.join(job.chdir, job.program[names - 1])
     if job.module:
         from mcjax_launch.features.preload.agent.program import Unsuited, source_file
 

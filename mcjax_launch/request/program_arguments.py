@@ -44,6 +44,26 @@ class Arguments(Value):
         """True if all of them are known."""
         return all(word.startswith(("-", "{")) for word in self.words)
 
+    def completed(self, given: Sequence[str]) -> tuple[str, ...] | None:
+        """Return the given arguments with those that are missing after them.
+
+        Returns:
+            None if none is missing, or which ones are is unknown.
+
+        """
+        if any("{" in word for word in given):
+            return None
+        options = [word for word in self.words if word.startswith("-")]
+        if not options and not any(word.startswith("-") for word in given):
+            more = self.words[len(given) :]
+        elif 2 * len(options) == len(self.words):
+            pairs = zip(options, self.words[1::2], strict=True)
+            there = {word.partition("=")[0] for word in given}
+            more = tuple(word for pair in pairs if pair[0] not in there for word in pair)
+        else:
+            more = () if given else self.words
+        return (*given, *more) if more else None
+
 
 def find_arguments(source: bytes) -> Arguments | None:
     """Return the arguments that a program needs, if some of them are coordinates.

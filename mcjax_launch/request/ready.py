@@ -19,7 +19,7 @@ from mcjax_launch.kernel.launcher.entry import run as run_job
 from mcjax_launch.request import ranks_python, this_machine
 from mcjax_launch.request.hosts import about_allocation, find_hosts
 from mcjax_launch.request.job import make_job
-from mcjax_launch.request.program import check_program, missing_arguments
+from mcjax_launch.request.program import check_program, given_arguments, needed_arguments
 
 if TYPE_CHECKING:
     from mcjax_launch.kernel.launcher.front import Front
@@ -63,11 +63,11 @@ def prepare(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job
 
 def _with_arguments(job: Job, say: Say) -> Job:
     """Return the job with its program's arguments, if they are coordinates that were left out."""
-    found = missing_arguments(job)
+    found = None if given_arguments(job) else needed_arguments(job)
     if found is None or not found.is_complete:
         return job
     program = (*job.program, *found.words)
-    name = os.path.basename(job.program[0])
+    name = os.path.basename(job.program[-1])
     shown = " ".join(("-m", *program) if job.module else program)
     say(f"{name} takes its coordinates from its arguments: running {shown}")
     return job.replaced(program=program)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mcjax_launch.kernel.wire.hook_messages import CalledBelow, Joining
 
 _OWN_ARGUMENTS = (
-    "hint: leave the arguments out: jax.distributed.initialize() gets them from the launcher"
+    "hint: write jax.distributed.initialize() without arguments: it gets them from the launcher"
 )
 _GONE = (
     "hint: every rank has to call initialize(), or none: did this one take another branch, or did "

@@ -50,6 +50,12 @@ def test_without_the_hook(jobs: Jobs, folder: Path) -> None:
     assert argv(ended.stdout) == ["[0] argv 0 1"], ended.stderr
 
 
+def test_below_python(jobs: Jobs, folder: Path) -> None:
+    ended = jobs.run("-n", 2, "--no-prefix", sys.executable, "toy.py", cwd=folder)
+    assert argv(ended.stdout) == ["argv 0 2", "argv 1 2"], ended.stderr
+    assert ended.report == TOLD.replace("running ", f"running {sys.executable} ")
+
+
 def test_a_module(jobs: Jobs, folder: Path) -> None:
     ended = jobs.run("-n", 1, "-m", "toy", cwd=folder)
     assert argv(ended.stdout) == ["[0] argv 0 1"], ended.stderr
@@ -100,3 +106,19 @@ jax.distributed.initialize("localhost:1", 2, args.process_id)
     assert ended.status == 2
     command = "mcjax-launch -n 2 more.py DATA --process-id {process_id}"
     assert ended.report.splitlines()[-1] == f"hint: it needs arguments: {command}"
+
+
+def test_an_argument_short(jobs: Jobs, folder: Path) -> None:
+    ended = jobs.run("-n", 1, "toy.py", "localhost:1", cwd=folder)
+    assert ended.status == 1
+    command = "mcjax-launch -n 1 toy.py localhost:1 {process_id} {num_processes}"
+    assert ended.report.splitlines()[-1] == f"hint: it needs arguments: {command}"
+
+
+def test_placeholders_are_named_where_the_source_does_not_tell(jobs: Jobs, folder: Path) -> None:
+    (folder / "more.py").write_text(PROGRAM.replace("int(sys.argv[3])", "int(sys.argv[-4])"))
+    ended = jobs.run("more.py", cwd=folder)
+    assert ended.status == 1
+    there_are = "{process_id}, {num_processes} and {coordinator}"
+    hint = f"hint: in PROGRAM's arguments {there_are} stand for each rank's own"
+    assert ended.report.splitlines()[-1] == hint

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcjax_launch.request.program_arguments import find_arguments
+from mcjax_launch.request.program_arguments import Arguments, find_arguments
 
 HEAD = "import jax, os, sys, argparse, click\nfrom absl import app, flags\nimport_done = 1\n"
 INITIALIZE = "jax.distributed.initialize"
@@ -103,3 +103,25 @@ def test_arguments_that_a_program_needs(program: str) -> None:
 @pytest.mark.parametrize("program", UNKNOWN)
 def test_what_is_not_understood_is_left_alone(program: str) -> None:
     assert find_arguments((HEAD + program.replace("INIT", INITIALIZE)).encode()) is None
+
+
+@pytest.mark.parametrize(
+    ("needs", "given", "completed"),
+    [
+        ("DATA {process_id}", "", "DATA {process_id}"),
+        ("DATA {process_id}", "x.txt", "x.txt {process_id}"),
+        ("DATA {process_id}", "x.txt 0", None),
+        ("DATA {process_id}", "x.txt {process_id}", None),
+        ("{process_id}", "--lr 3", None),
+        ("--n {num_processes} --id {process_id}", "--lr 3", "--lr 3 --n {num_processes} --id {process_id}"),
+        ("--n {num_processes} --id {process_id}", "--id=0", "--id=0 --n {num_processes}"),
+        ("--n {num_processes}", "--n 4", None),
+        ("{process_id} --n {num_processes}", "", "{process_id} --n {num_processes}"),
+        ("{process_id} --n {num_processes}", "0", None),
+    ],
+)  # fmt: skip
+def test_arguments_with_those_that_are_missing(
+    needs: str, given: str, completed: str | None
+) -> None:
+    found = Arguments(tuple(needs.split())).completed(given.split())
+    assert found == (tuple(completed.split()) if completed is not None else None)
