@@ -63,7 +63,8 @@ def command(context: click.Context, /, **values: Any) -> int:
     PROGRAM is a Python file (*.py), a module (with -m) or any other command. In its arguments, in
     --wrap, -x values and --log-dir, each rank's own {process_id}, {num_processes},
     {local_process_id}, {coordinator}, {coordinator_host}, {coordinator_port}, {host} and {job_id}
-    are filled in.
+    are filled in. Coordinates that a Python PROGRAM reads from its arguments are filled in for you
+    if you give it none and its source shows which they are.
 
     D is a duration: 90, 90s, 5m, 1h30m or 1d. RANKS is a set of ranks: 0 or 0,4-7. Every option
     can also be set in the environment as MCJAX_<OPTION>, for example MCJAX_LOG_DIR.

@@ -1,11 +1,11 @@
-"""`--help`: the options of every day, or those of a group; `-h`: examples on one screen."""
+"""`--help`: the common options, or those of a group; `-h`: examples on one screen."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 
-from mcjax_launch.cli.options import ALL, EVERY_DAY, group_key, with_values
+from mcjax_launch.cli.options import ALL, COMMON, group_key, with_values
 
 #: For each group of options, what an example does, and its command line.
 EXAMPLES = {
@@ -40,7 +40,7 @@ EXAMPLES = {
 }
 # Those that --help shows.
 _FIRST_EXAMPLES = ("Devices", "Hosts", "Batch scripts and manifests")
-_EVERY_DAY = frozenset(
+_COMMON = frozenset(
     {
         *("num_processes", "module", "python", "chdir", "env", "cpu_devices", "gpus_per_process"),
         *("hosts", "procs_per_host", "sync", "log_dir", "status", "quiet", "verbose", "timeout"),
@@ -64,7 +64,7 @@ Run PROGRAM (a *.py file, a module with -m, or any command) as one JAX job.
 
 --log-dir DIR keeps each rank's output, --timeout D ends the job after D,
 --status shows how it comes along, --report run.html writes it down.
---help lists the options of every day."""
+--help lists the common options."""
 
 # Columns for an option's names; the text of a longer one begins on a line of its own.
 _NAMES = 30
@@ -106,7 +106,7 @@ class GroupedCommand(click.Command):
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write what the command does, but not for one group of options."""
-        if _which(ctx) in (ALL, EVERY_DAY):
+        if _which(ctx) in (ALL, COMMON):
             super().format_help_text(ctx, formatter)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -121,9 +121,9 @@ class GroupedCommand(click.Command):
         which = _which(ctx)
         for title, options in self._groups.items():
             shown = list(options)
-            if which == EVERY_DAY and title in EXAMPLES:
-                shown = [option for option in options if option.name in _EVERY_DAY]
-            if shown and which in (ALL, EVERY_DAY, group_key(title)):
+            if which == COMMON and title in EXAMPLES:
+                shown = [option for option in options if option.name in _COMMON]
+            if shown and which in (ALL, COMMON, group_key(title)):
                 yield title, shown
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -137,12 +137,12 @@ class GroupedCommand(click.Command):
                 if number:
                     formatter.write_paragraph()
                 formatter.write(f"  # {purpose}\n  {command}\n")  # never wrapped: to be copied
-        if which == EVERY_DAY:
+        if which == COMMON:
             groups = ", ".join(group_key(title) for title in EXAMPLES)
             formatter.write_paragraph()
             formatter.write_text(f"More: --help GROUP ({groups}), or --help all.")
 
 
 def _which(ctx: click.Context) -> str:
-    which: str = ctx.meta.get(WHICH, EVERY_DAY)
+    which: str = ctx.meta.get(WHICH, COMMON)
     return which

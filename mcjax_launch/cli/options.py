@@ -65,7 +65,7 @@ class ClickOption(click.Option):
 
 
 #: What --help shows alone, and all of it.
-EVERY_DAY, ALL = "everyday", "all"
+COMMON, ALL = "common", "all"
 _ONCE = frozenset(option.long for option in Options.declared.values() if option.once)
 
 
@@ -161,11 +161,23 @@ def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> No
 
 def _show_help(context: click.Context, _: click.Parameter, which: str | None) -> None:
     if which and not context.resilient_parsing:
-        from mcjax_launch.cli.help import WHICH
+        from mcjax_launch.cli.help import WHICH, WORDS
 
+        words = context.meta.get(WORDS, ())
+        _check_group(words[words.index("--help") + 1 :] if "--help" in words else ())
         context.meta[WHICH] = which
         click.echo(context.get_help(), color=context.color)
         context.exit()
+
+
+def _check_group(after: Sequence[str]) -> None:
+    """Refuse a word after --help that is meant for a group, and is none."""
+    keys = [group_key(title) for title in GROUPS]
+    if after and after[0].isalpha() and after[0].lower() not in (*keys, COMMON, ALL):
+        there_are = ", ".join((*keys, ALL))
+        raise click.UsageError(
+            f"--help {after[0]}: no such group of options; there are {there_are}"
+        )
 
 
 def _show_examples(context: click.Context, _: click.Parameter, asked: bool) -> None:
@@ -198,9 +210,9 @@ GROUPS["Other"] = [
         "--help",
         callback=_show_help,
         is_flag=False,
-        type=click.Choice([EVERY_DAY, *map(group_key, GROUPS), ALL]),
+        type=click.Choice([COMMON, *map(group_key, GROUPS), ALL], case_sensitive=False),
         metavar="[GROUP]",
-        help="Show the options of every day, of a group, or all, and exit.",
+        help="Show the common options, those of a group, or all, and exit.",
     ),
 ]
 

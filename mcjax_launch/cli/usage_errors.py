@@ -27,6 +27,7 @@ _CORES = "use --bind-cores on"
 _GPUS = "use --gpus-per-process K"
 _DIRECTORY = "use -C DIR"
 _NEEDLESS = "leave it out: it is not needed here"
+_DEVICES = "use -d K: each rank gets K CPU devices"
 _SBATCH = (
     "it is sbatch's: give it to sbatch or salloc; --emit slurm --engine-option {option}=VALUE puts "
     "it into a batch script"
@@ -38,6 +39,7 @@ _ADVICE = {
     "nproc-per-node": _RANKS,
     "nprocs": _RANKS,
     "ntasks": "use -n N",
+    "world-size": "use -n N",
     "N": _HOST_COUNT,
     "nodes": _HOST_COUNT,
     "nnodes": _HOST_COUNT,
@@ -69,6 +71,15 @@ _ADVICE = {
     "wdir": _DIRECTORY,
     "wd": _DIRECTORY,
     "D": _DIRECTORY,
+    "workdir": _DIRECTORY,
+    "cwd": _DIRECTORY,
+    "rank": "leave it out: each rank gets its own number",
+    "cpu": _DEVICES,
+    "cpus": _DEVICES,
+    "device-count": _DEVICES,
+    "devices": _DEVICES,
+    "platform": "use -x JAX_PLATFORMS=NAME; -d K sets it to cpu",
+    "e": "use -x NAME=VALUE",
     "genv": "use -x NAME=VALUE",
     "export": "use -x NAME=VALUE",
     "bind-to": _CORES,
@@ -100,7 +111,7 @@ _ADVICE = {
     "allow-run-as-root": _NEEDLESS,
     "mca": _NEEDLESS,
     "kill-on-bad-exit": "leave it out: the first failure ends the job",
-    "help": "use -h, or --help for all options",
+    "help": "use -h, or --help",
     # sbatch's, which are not srun's alone
     "time": "use --timeout D",
     "job-name": "use --name NAME, with --emit slurm",

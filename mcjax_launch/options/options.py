@@ -24,7 +24,7 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
         short=("-n", "-np"),
         keyword="processes",
         shown="the hosts' slots; 1 locally",
-        help="Ranks in the whole job.",
+        help="Ranks (processes) in the whole job.",
     )
     module: bool = flag("PROGRAM is a Python module.", short=("-m",))
     python: str | None = option(
@@ -86,7 +86,7 @@ class DeviceOptions(OptionGroup, title="Devices", kw_only=True):
     )
     gpus_per_process: int | Literal["all"] | None = option(
         kinds.GPUS,
-        shown="an equal share",
+        shown="an equal share of its host's",
         help="Give each rank K GPUs of its own, or all of its host's.",
     )
     tpu_chips_per_process: int | None = option(
@@ -125,7 +125,7 @@ class HostOptions(OptionGroup, title="Hosts", kw_only=True):
         kinds.ONE_OR_MORE,
         metavar="K",
         shown="1; in an allocation what the scheduler says",
-        help="Ranks per host without slots=.",
+        help="Ranks on each host that has no number of its own (a:2, or slots=2 in a hosts file).",
     )
     via: str | None = option(
         kinds.TEXT,
@@ -225,7 +225,7 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
         kinds.LIMIT,
         shown=_NO_LIMIT,
         help="Stop the job when no rank has printed, computed or compiled for D (exit status "
-        "124): on accelerators longer than the longest silent step.",
+        "124). On accelerators choose D longer than the longest silent step.",
     )
     grace: float | None = option(
         kinds.DURATION,
