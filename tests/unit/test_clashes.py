@@ -98,6 +98,13 @@ def test_a_working_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.Mo
     check_clashes(Options(report="r.json", log_dir="r.json"))
 
 
+def test_the_last_port_of_debuggers() -> None:
+    given = Options(program=("a.py",), debugpy=65534, num_processes=2)
+    check(given, {"debugpy"}, {})
+    with pytest.raises(LaunchError, match="the last rank's port would be 65536"):
+        check(given.replaced(num_processes=3), {"debugpy"}, {})
+
+
 # What makes a difference to a check; of a batch script's options some say so, and some are ignored.
 FOR_CHECK = (
     "num_processes python chdir env no_hook cpu_devices tpu_chips_per_process gpus_per_process "

@@ -137,6 +137,13 @@ def test_the_table_of_flux() -> None:
     assert flux.of_table(shown) == ["a1", "a2", "b"]
 
 
+def test_what_a_batch_job_of_flux_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocation, "ask", lambda *words: '["asked"]')
+    assert flux._asked({"FLUX_ENCLOSING_ID": "f1"}) == ["asked"]
+    assert flux._asked({"FLUX_ENCLOSING_ID": "f1", "FLUX_JOB_ID": "f2"}) is None
+    assert flux._asked({}) is None
+
+
 def test_slots_of_flux() -> None:
     def slots(resource: Any) -> int:
         return flux._slots(flux.Node("a", 0, cores=7), {"resources": [resource]})
@@ -242,6 +249,7 @@ def directives(kind: str, **changes: Any) -> list[str]:
         ("lsf", ["-n 8", '-R "span[ptile=4]"', '-gpu "num=8"', "-W 122", "-wa TERM", "-r"]),
         ("sge", ["-pe mpi 8", "-l gpu=2", "-l h_rt=2:02:00", "-r y", "-notify"]),
         ("flux", ["--nodes=2", "--nslots=8", "--gpus-per-slot=2", "--time-limit=122m"]),
+        ("flux", ["--signal=USR1@60s"]),  # the ranks' grace, and as much to end
     ],
 )
 def test_directives(kind: str, has: list[str]) -> None:

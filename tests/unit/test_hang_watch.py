@@ -31,6 +31,7 @@ class Watched:
         self.watch = HangWatch(self.state, 0.0, None)
         self.now = 0.0
         self.used = {0: 0.0, 1: 0.0}
+        self.waits = 0  # of each main thread, from one answer to the next
         self.stacks = {0: BLOCKED, 1: LOADING}
         self.blocked = {0: "", 1: ""}
         self.others = {0: "", 1: ""}
@@ -61,8 +62,9 @@ class Watched:
     def _answer(self, ask: Ask) -> None:
         self.now += 0.1
         if ask is Ask.USAGE:
+            waits = self.waits * len(self.asked)
             ranks = (
-                RankUsage(rank, used + self.spent[rank], 1, used, 1)
+                RankUsage(rank, used + self.spent[rank], 1, used, waits)
                 for rank, used in self.used.items()
             )
             self.state.used(Usage(tuple(ranks)), self.now)
@@ -153,6 +155,13 @@ def test_one_that_moves_in_silence_is_asked_ever_more_seldom() -> None:
     assert pauses[:3] == [30, 60, 120]
     assert set(pauses[3:]) <= {120, 121}
     assert watched.lines == []
+
+
+@pytest.mark.parametrize(("waits", "asked"), [(3, Ask.STACKS), (4, Ask.USAGE)])
+def test_a_main_thread_that_waits_again_and_again_moves(waits: int, asked: Ask) -> None:
+    watched = Watched()
+    watched.waits = waits
+    assert watched.until(40)[-1][1] is asked
 
 
 def test_one_rank_waits_and_the_other_has_not_come() -> None:

@@ -122,6 +122,18 @@ def test_where_the_numbers_differ_it_is_said_once(state: RunState) -> None:
     assert watch.numbers(state, 3) == []
 
 
+def test_where_many_numbers_differ_some_are_said() -> None:
+    state = run_of(10, joins=True)
+    for kind, shift in (("cpu", 0), ("tpu", 1)):
+        for rank in range(10):
+            say(state, rank, hook.ProcessNumber(kind, (rank + shift) % 10), 2.0)
+    [line] = JoiningRanks().numbers(state, 9)
+    assert line.endswith(
+        " 0 is rank 9, 1 is rank 0, 2 is rank 1, 3 is rank 2, 4 is rank 3, "
+        "5 is rank 4, 6 is rank 5, 7 is rank 6, ..."
+    )
+
+
 def test_the_slices_in_a_failure_are_those_of_the_ranks(state: RunState) -> None:
     number(state, *RANKS)
     failed = hook.Failed(1, joined=True, slices=(0, 0, 1, 1))

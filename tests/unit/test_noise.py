@@ -413,6 +413,13 @@ def test_an_error_that_does_not_end_the_job_is_shown_by_each_rank() -> None:
     assert last_notes(noise) == []
 
 
+def test_each_error_has_its_time_to_be_followed() -> None:
+    noise = NoiseFilter()
+    passed(noise, ERR, error(1, 0), 1.0)
+    passed(noise, ERR, error(2, 0), 1.05)
+    assert noise.deadline == 1.05 + CHAIN_S
+
+
 def test_what_an_error_leads_to_belongs_to_it() -> None:
     """However a traceback comes: in pieces, as Python writes it."""
     chained = b"%s\n%s\n\n%s" % (error(1, 0), CHAINS[0], error(9, 0))

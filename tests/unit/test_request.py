@@ -92,6 +92,19 @@ def test_ranks_to_show() -> None:
         make_job(options("-n 1 --show 3 a.py"), [], HERE)
 
 
+def test_ranks_under_a_command() -> None:
+    for ranks, there_are in (("0,4", "ranks 0-3"), ("5", "ranks 0-3")):
+        with pytest.raises(LaunchError, match=f"--wrap {ranks[-1]}: no such rank; .* {there_are}"):
+            make_job(options(f"-n 4 --wrap {ranks}:env a.py"), [], HERE)
+
+
+def test_grid_engine_without_a_parallel_environment_has_one_slot() -> None:
+    environ = {"JOB_ID": "5", "SGE_TASK_ID": "undefined"}
+    assert [count for _, count in slots("-n 1 a.py", environ)] == [1]
+    with pytest.raises(LaunchError, match="-n 2: Grid Engine's job 5 has no parallel environment"):
+        slots("-n 2 a.py", environ)
+
+
 def test_ranks_that_take_the_input() -> None:
     def taking(words: str) -> frozenset[int]:
         return make_job(options(f"-n 4 {words} a.py"), [], HERE).stdin

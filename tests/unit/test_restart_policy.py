@@ -6,7 +6,7 @@ from records import attempt_of, run_of
 from mcjax_launch.diagnosis.summary import not_started
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.kernel.launcher.restarts import AttemptEnd, Crash, RestartPolicy, end_of
-from mcjax_launch.kernel.wire.hook_messages import Failed
+from mcjax_launch.kernel.wire.hook_messages import Failed, Joining
 from mcjax_launch.kernel.wire.messages import Exited, FromHook
 from mcjax_launch.options.kinds import restart_on
 from mcjax_launch.runs import hook_events, stop_reasons
@@ -73,7 +73,7 @@ def test_what_the_option_refuses(text: str) -> None:
         restart_on(text)
 
 
-def ended(status: int, *hook: Failed, stderr: str = "") -> AttemptEnd:
+def ended(status: int, *hook: Failed | Joining, stderr: str = "") -> AttemptEnd:
     state = run_of(2, "a", "b")
     state.started(1, 7, 1.0)
     for said in hook:
@@ -89,6 +89,7 @@ def ended(status: int, *hook: Failed, stderr: str = "") -> AttemptEnd:
     [
         (lambda: ended(-9), AttemptEnd("signal", ("b",))),
         (lambda: ended(-6, stderr=ABORTED), OTHER),
+        (lambda: ended(-6, Joining("h:1", 2, 1), stderr=ABORTED), OTHER),
         (lambda: ended(3), OTHER),
         (lambda: ended(3, Failed(3, False, exited=True, where="t.py:1")), OTHER),
         (
@@ -103,6 +104,7 @@ def ended(status: int, *hook: Failed, stderr: str = "") -> AttemptEnd:
     ids=[
         "a signal",
         "JAX's signal",
+        "JAX's signal, for a rank that never came",
         "an exit",
         "an exit at a line",
         "an exception",

@@ -191,7 +191,7 @@ HISTORIES: dict[str, tuple[Steps, Steps]] = {
     ),
     "a rank fails, and its agent is ended a moment later": (
         FAILS,
-        [(("may_be_stopped", (AGENT, 1.0)), [])],
+        [(("may_be_stopped", (AGENT, 1.0)), []), (interrupt(INT, 1.1), [USER_INT])],
     ),
     "ranks end of what a scheduler sends to their agent, before it can say so": (
         [(("rank_ended", (None,)), [QUICK])],

@@ -56,6 +56,8 @@ TEMPLATES = {
     ],
     f"{GCLOUD}={{host}} --command={{command}}": [*f"{GCLOUD}=h".split(), f"--command={LINE}"],
     f"{GCLOUD} {{host}} --": [*f"{GCLOUD} h --".split(), LINE],
+    **{f"{name} ssh {{host}}": [name, "ssh", "h", LINE] for name in ("az", "tsh", "vagrant")},
+    "pod-sh {host} --": ["pod-sh", "h", "--", *WORDS],
     "kubectl exec -i {host} --": ["kubectl", "exec", "-i", "h", "--", *WORDS],
     "docker exec -i {host}": ["docker", "exec", "-i", "h", *WORDS],
     "kubectl exec -ti {host} --": ["kubectl", "exec", "-ti", "h", "--", *WORDS],
@@ -137,7 +139,11 @@ def test_all_workers_of_a_slice_are_no_host() -> None:
 
 BAD_TEMPLATES = (
     *("ssh", "ssh 'x", "", "kubectl exec {host} --", "kubectl exec {host} -- -i"),
-    *("sudo docker exec {host}", "podman exec --tty {host}"),
+    *(
+        "kubectl exec --pod-running-timeout=1s {host} --",
+        "sudo docker exec {host}",
+        "podman exec --tty {host}",
+    ),
 )
 
 

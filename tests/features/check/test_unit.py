@@ -41,6 +41,7 @@ JAX = {"jax": "0.10.2", "jaxlib": "0.10.2"}
 OLD = {"jax": "0.4.35", "jaxlib": "0.4.34"}
 H100 = GpuFacts("NVIDIA H100 80GB HBM3", "535.104", 8)
 PLUGIN = {"jax-cuda12-pjrt": "0.10.2", "jax-cuda12-plugin": "0.10.2"}
+SMALL = GpuMemory(0, 2 << 20, 2 << 20)  # for a screen
 CUDA = {**JAX, **PLUGIN, "nvidia-nccl-cu12": "2.27.3"}
 FOUR_CPUS = DevicesCounted((DeviceCount("cpu", "cpu", 4),), "")
 CPUS = DevicesCounted((DeviceCount("cpu", "cpu", 2),), "")
@@ -216,7 +217,7 @@ WRONG: dict[str, tuple[list[HostFound], str]] = {
         "warning gpus a: driver 470.82.01 is older than 525, which jax[cuda12] needs",
     ),
     "a GPU with another program": (
-        [with_gpus("a", gpu_memory=(GpuMemory(3, 80 << 20, 39 << 20),))],
+        [with_gpus("a", gpu_memory=(SMALL, GpuMemory(3, 80 << 20, 39 << 20)))],
         "warning gpu memory a: other programs hold 41.0 GiB of GPU 3",
     ),
     "the /dev/shm of Docker": (
@@ -246,6 +247,8 @@ def test_what_is_just_enough() -> None:
     half = GpuMemory(0, 80 << 20, 40 << 20)
     enough = {"load": 8.0, "ahead_s": -1.0, "shm_free_kib": 1 << 20}
     assert wrong(found(with_gpus("a", gpus=(gpus,), gpu_memory=(half,), **enough))) == []
+    assert wrong(found(host("a", jax={**JAX, "jax-rocm7-plugin": "0.9.1"}))) == []
+    assert wrong(found(with_gpus("a", gpu_memory=(SMALL.replaced(free_kib=0),)))) == []
 
 
 def test_hosts_with_more_ranks_may_have_more_devices() -> None:
