@@ -82,7 +82,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def outcomes(reporter: pytest.TerminalReporter) -> dict[str, dict[str, bool]]:
-    """By kind: the names of the tests that there were, and whether each has passed to its end."""
+    """Return the names of the tests by kind, and whether each test and its teardown passed."""
     all_reports = chain.from_iterable(reporter.stats.values())
     reports = [report for report in all_reports if isinstance(report, pytest.TestReport)]
     bad = {report.nodeid for report in reports if not report.passed}

@@ -34,7 +34,7 @@ def test_the_pairs_that_are_listed_are_those_that_are_run() -> None:
 
 
 def ran(python: str, **tests: str) -> dict[str, Any]:
-    """A run of tests, whose names are letters: those in upper case have failed."""
+    """Return a run of tests, whose names are letters: those in upper case failed."""
     outcomes = {kind: {name.lower(): name.islower() for name in tests[kind]} for kind in tests}
     return {"python": python, "jax": "0.12.0", "tests": outcomes}
 
