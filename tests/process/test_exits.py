@@ -2,12 +2,15 @@
 
 import re
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from jobs import Ended, Jobs
 from stand_in_jax import make_stand_in
+
+from mcjax_launch.kernel.wire.messages import ALIKE_S
 
 Run = Callable[[int, str], Ended]
 
@@ -330,3 +333,55 @@ def test_the_exceptions_of_a_group(run: Run) -> None:
         "inside: OSError: no shard 2",
     ]
     assert all(" in fetch" in line for line in lines)
+
+
+# --- how long the job waits for others to fail alike ---
+
+OTHERS_HAVE_JOINED = """
+import os, sys, time
+rank = os.environ["JAX_PROCESS_ID"]
+if rank != "2":
+    import jax.distributed
+    jax.distributed.initialize(os.environ["JAX_COORDINATOR_ADDRESS"], 2, int(rank))
+    open(f"joined{rank}", "w").close()
+    time.sleep(1000)
+while not (os.path.exists("joined0") and os.path.exists("joined1")):
+    time.sleep(0.01)
+print("exits", flush=True)
+sys.exit(3)
+"""
+OTHERS_HAVE_NOT = """
+import os, sys, time
+rank = os.environ["JAX_PROCESS_ID"]
+if rank != "2":
+    open(f"begun{rank}", "w").close()
+    time.sleep(1000)
+while not (os.path.exists("begun0") and os.path.exists("begun1")):
+    time.sleep(0.01)
+print("exits", flush=True)
+sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "wait_s"),
+    [(OTHERS_HAVE_JOINED, 0.0), (OTHERS_HAVE_NOT, ALIKE_S)],
+    ids=["joined", "not joined"],
+)
+def test_an_exit_before_joining(jobs: Jobs, tmp_path: Path, program: str, wait_s: float) -> None:
+    """Those that have joined are past that line."""
+    make_stand_in(tmp_path)
+    delays = []
+    for attempt in range(6):  # a busy machine may be slow in each, but not in all
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        running = jobs.start("-n", 3, sys.executable, "-c", program, cwd=folder, env={"PYTHONPATH": str(tmp_path)})  # fmt: skip
+        running.read_until("[2] exits")
+        began = time.monotonic()
+        ended = running.finish()
+        delays.append(time.monotonic() - began)
+        assert ended.status == 3
+        assert "rank 2 failed: exit status 3" in ended.report
+        if delays[-1] < wait_s + 0.25:
+            break
+    assert wait_s * 0.9 <= delays[-1] < wait_s + 0.25, delays

@@ -233,7 +233,7 @@ class Agent:
         self.hooks.drain(rank)
         sent = list(self.supervisor.sent[rank])
         hooked = rank in self.hooks.seen
-        alone = not hooked or rank in self.hooks.members
+        alone = not hooked or rank in self.hooks.members or not self._may_fail_before_joining(rank)
         now = time.monotonic()
         self._perform(self.supervisor.exited(rank, ended.status, now, alone=alone))
         del self.pids[ended.pid]
@@ -249,6 +249,10 @@ class Agent:
         if failed:
             killer = self._memory.evidence(pid) if self._memory is not None else None
         self.link.send(messages.Exited(rank, ended.status, tuple(sent), killer, *used, hooked))
+
+    def _may_fail_before_joining(self, ended: int | None = None) -> bool:
+        """Return whether a rank runs, besides one that has ended, that has not joined yet."""
+        return bool(set(self.pids.values()) - self.hooks.members - {ended})
 
     def _hooked(self, hook: HookConnection, said: messages.FromHook) -> None:
         message = said.message
@@ -487,7 +491,8 @@ class Agent:
             part.stops()
         now = time.monotonic()
         stop = order.signum, order.grace_s, now, order.patience_s
-        self._perform(self.supervisor.stop(*stop, settles=order.settles))
+        settles = order.settles and self._may_fail_before_joining()
+        self._perform(self.supervisor.stop(*stop, settles=settles))
         if not self.pids:
             self.reap()  # without children no death will wake us
 

@@ -225,7 +225,7 @@ class Forward(ToAgent):
 
 
 #: How long ranks that have not joined yet may fail alike, until they are ended for the first one.
-ALIKE_S = 1.0
+ALIKE_S = 0.3
 
 
 class Stop(ToAgent):
