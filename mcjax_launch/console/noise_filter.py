@@ -24,6 +24,7 @@ from mcjax_launch.jax_messages.noise import (
     GlooListener,
     LineClassifier,
     Noise,
+    behind_text,
     has_victims_mark,
     is_stub,
     may_have_stubs,
@@ -344,12 +345,21 @@ class NoiseFilter:
         return None
 
     def _sift(self, piece: Piece, listener: LineClassifier, now: float) -> list[Piece]:
-        if isinstance(piece, Fragment):
-            if (line := self._begun.add(piece)) is not None:
-                listener.kind(line)
-            return [piece]
         rank = piece.stream.rank
-        return _sift(piece, lambda line: self._counted(listener.kind(line), rank, now))
+        if isinstance(piece, Lines):
+            return _sift(piece, lambda line: self._kept(line, listener.kind(line), rank, now))
+        if (line := self._begun.add(piece)) is None:
+            return [piece]
+        listener.kind(line)
+        kept = self._kept(piece.text.removesuffix(b"\n"), None, rank, now)
+        return [Fragment(piece.stream, (kept or b"") + b"\n")]
+
+    def _kept(self, line: bytes, kind: Noise | None, rank: int, now: float) -> bytes | None:
+        """What is shown of a line of this kind; None: nothing."""
+        if kind is not None:
+            return None if self._counted(kind, rank, now) else line
+        text, behind = behind_text(line)
+        return text if self._counted(behind, rank, now) else line
 
     def _counted(self, kind: Noise | None, rank: int, now: float) -> bool:
         """Whether a line of this kind is hidden; then it is counted."""
@@ -502,20 +512,20 @@ def _without_stubs(piece: Piece) -> list[Piece]:
     """What is left of a piece of stderr; such a line comes as a whole."""
     if isinstance(piece, Fragment) or len(piece.data) >= _FLOOD or not may_have_stubs(piece.text):
         return [piece]
-    return _sift(piece, is_stub)
+    return _sift(piece, lambda line: None if is_stub(line) else line)
 
 
-def _sift(lines: Lines, unwanted: Callable[[bytes], bool]) -> list[Piece]:
-    """The lines without those that are unwanted.
+def _sift(lines: Lines, kept_of: Callable[[bytes], bytes | None]) -> list[Piece]:
+    """Return the lines without what is not to be shown.
 
     Args:
         lines: lines of one stream.
-        unwanted: called for each line, in order.
+        kept_of: called for each line, in order; gives what is shown of it, or None.
 
     """
     every = lines.text[:-1].split(b"\n")
-    kept = [line for line in every if not unwanted(line)]
-    if len(kept) == len(every):
+    kept = [shown for line in every if (shown := kept_of(line)) is not None]
+    if kept == every:
         return [lines]
     text = b"".join(line + b"\n" for line in kept)
     return [whole_lines(lines.stream, text)] if kept else []

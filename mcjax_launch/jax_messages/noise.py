@@ -100,6 +100,19 @@ def is_gloo(line: bytes) -> bool:
     return re.fullmatch(_GLOO, line) is not None
 
 
+def behind_text(line: bytes) -> tuple[bytes, Noise | None]:
+    """Cut a message of JAX's C++ off the end of a line that the program has not finished.
+
+    Returns:
+        what comes before the message, and its kind: VICTIM or TERM; None if there is no message.
+
+    """
+    found = re.search(rb"(?P<victim>%b)|%b" % (_VICTIM, _TERM), line)
+    if found is None:
+        return line, None
+    return line[: found.start()], Noise.VICTIM if found["victim"] else Noise.TERM
+
+
 class GlooListener:
     """Finds Gloo's lines in one stream, also where two threads of a rank mix theirs."""
 

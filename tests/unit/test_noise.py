@@ -121,8 +121,15 @@ def cuts(data: bytes) -> list[list[bytes]]:
 def test_chunk_borders_do_not_matter(name: str) -> None:
     stream = OUT if "Gloo" in name else ERR
     lines = [(line.encode(), kind) for line, kind in STREAMS[name]]
-    kept = b"".join(b"0: " + line + b"\n" for line, kind in lines if kind is None)
-    count = sum(kind not in (None, Noise.GLOO, Noise.STUB) for _, kind in lines)
+    shown_of = {line: line.partition(b"^F1120")[0] for line, _ in lines if b"^F1120" in line}
+    shown_of = {line: begun + b"^" for line, begun in shown_of.items()}  # JAX's begins behind it
+    kept = b"".join(
+        b"0: " + shown_of.get(line, line) + b"\n" for line, kind in lines if kind is None
+    )
+    count = sum(
+        kind not in (None, Noise.GLOO, Noise.STUB) or (kind is None and line in shown_of)
+        for line, kind in lines
+    )
     for chunks in cuts(b"".join(line + b"\n" for line, _ in lines)):
         noise = NoiseFilter()
         noise.fold_victims(None, own_term=True, now=0.0)
@@ -130,6 +137,39 @@ def test_chunk_borders_do_not_matter(name: str) -> None:
         assert said + rendered(noise.expire(CHAIN_S), plain) == kept
         notes = last_notes(noise)
         assert [note.split()[1] for note in notes] == ([str(count)] if count else [])
+
+
+BAR = b" 50%|###  |"
+
+
+@pytest.mark.parametrize("message", [TERM_CAUGHT, STREAMS["TERM"][1][0], POLLED, FATAL])
+@pytest.mark.parametrize("begun", [BAR, b"\r 40%|##   |\r" + BAR, BAR * 2000, b"W1125 mine "])
+@pytest.mark.parametrize("is_shown_before", [False, True])
+def test_noise_behind_an_unfinished_line(message: str, begun: bytes, is_shown_before: bool) -> None:
+    noise, said = NoiseFilter(), b""
+    noise.fold_victims(1, own_term=True, now=0.0)
+    end = message.encode() + b"\n"
+    if is_shown_before:
+        said += bytes_of(noise.feed(Fragment(ERR, begun), 0.0))
+        said += bytes_of(noise.feed(Fragment(ERR, end), 0.0))
+    else:
+        said += passed(noise, ERR, begun + end, 0.0)
+    said += passed(noise, ERR, b"next\n", 1.0) + bytes_of(noise.expire(math.inf))
+    assert said == begun + b"\nnext\n"
+    assert last_notes(noise) == ["hid 1 line of follow-on errors; -v shows them"]
+
+
+def test_text_of_the_users_behind_an_unfinished_line() -> None:
+    text = b"SIGTERM caught at noon"
+    noise = NoiseFilter()
+    noise.fold_victims(1, own_term=True, now=0.0)
+    assert passed(noise, ERR, BAR + text + b"\n", 0.0) == BAR + text + b"\n"
+    parts = [noise.feed(Fragment(ERR, part), 0.0) for part in (BAR, text + b"\n")]
+    assert b"".join(map(bytes_of, parts)) == BAR + text + b"\n"
+    users = NoiseFilter()
+    users.fold_victims(1, own_term=False, now=0.0)
+    line = BAR + TERM_CAUGHT.encode() + b"\n"
+    assert passed(users, ERR, line, 0.0) == line
 
 
 def test_what_mixed_lines_leave_behind() -> None:
