@@ -82,6 +82,8 @@ class Embedded(Front):
 
     """
 
+    verbose_option = "verbose=True"
+
     def __init__(self, streams: tuple[TextIO, TextIO] | None) -> None:
         super().__init__(Loop(), SignalPipe())
         self._streams = streams

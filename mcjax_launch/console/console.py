@@ -198,6 +198,7 @@ class Console:
         for_record: `tails` has the last of stdout too, and more of both, as for a listener.
         listener: is told of all output and of the launcher's own lines, if there is one.
         rewrite: what is shown in place of whole lines of a rank's; log files get the lines.
+        verbose_option: what the user gives to see what is hidden.
         is_stalled: whether output of ranks may be unread because readers here are slow.
 
     Attributes:
@@ -214,6 +215,7 @@ class Console:
         for_record: bool = False,
         listener: "Listener | None" = None,
         rewrite: Callable[[bytes], bytes] | None = None,
+        verbose_option: str = "-v",
         is_stalled: Callable[[], bool] = lambda: False,
     ) -> None:
         self._style = style
@@ -234,7 +236,7 @@ class Console:
         self._tails = Tails(for_record or listener is not None, rewrite)
         self.status_line = self._make_status()
         self._unfinished = UnfinishedLines() if style.verbose else UnfinishedLines(patience_s)
-        self._noise = NoiseFilter()  # with --verbose nothing goes through it
+        self._noise = NoiseFilter(verbose_option)  # with --verbose nothing goes through it
         self._holds = False
         self._busy_turns = 0  # of the loop, in a row, in which output has come
         self._has_been_fed = False

@@ -69,15 +69,17 @@ class HiddenLines:
 
     Args:
         kind: what they are, to come after "3 lines".
+        shown_by: what the user gives to see them.
 
     Attributes:
         deadline: when to mention them.
 
     """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, shown_by: str = "-v") -> None:
         self.deadline: float | None = None
         self._kind = kind
+        self._shown_by = shown_by
         self._count = 0
         self._ranks: set[int] = set()
         self._mentioned = False
@@ -108,7 +110,9 @@ class HiddenLines:
             return []
         more, self._mentioned = "more " if self._mentioned else "", True
         whose = f" in {these_ranks(sorted(self._ranks))}" if self._ranks else ""
-        return [f"hid {counted(count, more + 'line')} {self._kind}{whose}; -v shows them"]
+        return [
+            f"hid {counted(count, more + 'line')} {self._kind}{whose}; {self._shown_by} shows them"
+        ]
 
 
 class GlooFilter:
@@ -228,16 +232,19 @@ class _Held:
 class NoiseFilter:
     """Takes the pieces of all ranks' streams, and hands on what is not noise.
 
+    Args:
+        shown_by: what the user gives to see what is hidden.
+
     Attributes:
         hidden: counts of hidden follow-on errors, each a timer that says what to tell the user.
 
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shown_by: str = "-v") -> None:
         self._gloo = GlooFilter()
-        follow_on = HiddenLines("of follow-on errors")
-        interrupts = HiddenLines("of the same KeyboardInterrupt")
-        self._same_error = HiddenLines("of the same error")
+        follow_on = HiddenLines("of follow-on errors", shown_by)
+        interrupts = HiddenLines("of the same KeyboardInterrupt", shown_by)
+        self._same_error = HiddenLines("of the same error", shown_by)
         self.hidden = (follow_on, interrupts, self._same_error)
         self._counts: dict[Noise | None, HiddenLines] = {
             Noise.VICTIM: follow_on,

@@ -46,6 +46,26 @@ def test_a_program_and_its_arguments_may_be_a_list(tmp_path: Path) -> None:
     assert result.ranks[0].stdout == f"{['a', 'b', '3', str(tmp_path)]} {sys.executable}\n"
 
 
+def test_hidden_lines_are_shown_by_a_keyword(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A caller has no command line to add -v to."""
+    said = "W1120 10:33:26.586135   25953 preemption_notifier.cc:90] SIGTERM caught at 2026"
+    script = f"""
+        if [ $JAX_PROCESS_ID = 1 ]; then until [ -e ready ]; do sleep 0.01; done; exit 3; fi
+        trap 'echo "{said}" >&2; exit 0' TERM
+        touch ready; while :; do sleep 0.01; done
+    """
+    for verbose in (False, True):
+        mcjax_launch.launch(
+            "sh", "-c", script, processes=2, chdir=tmp_path, verbose=verbose, echo=True
+        )
+        shown = capfd.readouterr().err
+        assert (said in shown) is verbose
+        assert ("hid 1 line of follow-on errors; verbose=True shows them\n" in shown) is not verbose
+        (tmp_path / "ready").unlink()
+
+
 def test_the_first_rank_that_fails_is_the_cause(capfd: pytest.CaptureFixture[str]) -> None:
     result = mcjax_launch.launch("sh", "-c", "exit $((7 * {process_id}))", processes=2)
     assert result.exit_status == 7 and not result.ok

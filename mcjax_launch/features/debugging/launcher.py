@@ -69,6 +69,9 @@ def waiting_for_ide(plan: Plan, port: int) -> str:
 class Debugging(LauncherPart):
     """Lends the user's terminal to the debuggers of ranks, one at a time."""
 
+    # In this process: the user knows by the next attempt, and by the next job of a test session.
+    _has_said_limits = False
+
     def __init__(self, launcher: Launcher) -> None:
         super().__init__(launcher)
         self._console = launcher.console
@@ -78,7 +81,6 @@ class Debugging(LauncherPart):
         self._links: dict[int, AgentConnection] = {}  # by rank, of those that have stopped
         self._cut: dict[int, bool] = {}  # whether more of what they have printed is to come
         self._unwritten: dict[AgentConnection, int] = {}  # bytes of debuggers' output
-        self._has_said_limits = False
 
     def begins(self, plan: Plan, now: float) -> None:
         """With --debugpy the ranks wait."""
@@ -209,7 +211,7 @@ class Debugging(LauncherPart):
         platforms = {run.compilations.platform for run in self._state.ranks.values()}
         if self._has_said_limits or self._state.initialize_calls < 2:
             return
-        self._has_said_limits = True
+        Debugging._has_said_limits = True
         first = "30 s in its first collective, or " if platforms <= {"", "cpu"} else ""
         self._say(
             "JAX's own limits still count: a rank that waits for this one fails after "

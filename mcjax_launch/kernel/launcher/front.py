@@ -39,8 +39,11 @@ class Front:
 
     Attributes:
         listener: is told what happens; None if nobody wants to know.
+        verbose_option: what the user gives to see all output.
 
     """
+
+    verbose_option = "-v"
 
     def __init__(
         self, loop: Loop, signals: SignalPipe, warnings: Collection[int] = frozenset()

@@ -167,6 +167,7 @@ class Launcher:
             self.job.keeps_output,
             self.front.listener,
             None if paths is None else paths.in_bytes,
+            self.front.verbose_option,
             lambda: any(link.is_stalled for link in self.links),
         )
 
