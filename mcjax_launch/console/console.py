@@ -199,9 +199,9 @@ class Console:
         listener: is told of all output and of the launcher's own lines, if there is one.
         rewrite: what is shown in place of whole lines of a rank's; log files get the lines.
         verbose_option: what the user gives to see what is hidden.
-        is_stalled: whether output of ranks may be unread because readers here are slow.
 
     Attributes:
+        is_stalled: whether output of ranks may be unread because readers here are slow.
         status_line: at the bottom of the terminal; None where there is none, or it is not wanted.
 
     """
@@ -216,10 +216,9 @@ class Console:
         listener: "Listener | None" = None,
         rewrite: Callable[[bytes], bytes] | None = None,
         verbose_option: str = "-v",
-        is_stalled: Callable[[], bool] = lambda: False,
     ) -> None:
         self._style = style
-        self._is_stalled = is_stalled
+        self.is_stalled: Callable[[], bool] = lambda: False
         self._listener = listener
         self._rewrite = rewrite
         if listener is not None:
@@ -426,7 +425,7 @@ class Console:
 
     def _expire_unfinished(self, now: float) -> None:
         """Show unfinished lines that are due, unless their ends may be there, and unread."""
-        if self._is_stalled():
+        if self.is_stalled():
             self._unfinished.pause()
         else:
             self._unfinished.resume(now)

@@ -278,7 +278,8 @@ class NoiseFilter:
         """What to show when another piece of stderr comes."""
         stream = piece.stream
         if stream.rank in self._repeated and isinstance(piece, Lines):
-            kept = _sift(piece, lambda line: self._is_repeated(line, stream.rank, now))
+            rank = stream.rank
+            kept = _sift(piece, lambda line: None if self._is_repeated(line, rank, now) else line)
             if not kept:
                 return []
             (piece,) = kept

@@ -84,6 +84,9 @@ _KILLED = {
     "": "an external kill -9; the OOM killer was not involved",
 }
 
+# By which the kernel ends a process at a limit.
+_OF_LIMITS = (signal.SIGXCPU, signal.SIGXFSZ)
+
 
 class Summary(Value):
     """How a run ended.
@@ -279,7 +282,7 @@ def _failure_lines(ending: RankFailed, state: RunState) -> tuple[list[str], tupl
     quote = (start, len(lines)) if _printed_it(run) else (0, 0)
     lines += _ended_all(state)
     killer = run.process.killer
-    if killer and run.status != -signal.SIGKILL:
+    if killer and -(run.status or 0) not in (signal.SIGKILL, *_OF_LIMITS):
         lines.append(f"meanwhile {killer}")
     if state.diverged:
         lines += _divergence(state)
@@ -479,6 +482,7 @@ def status_text(status: int, killer: str | None = None) -> str:
         return f"exit status {status}"
     explanations: dict[int, str] = {
         signal.SIGKILL: killer or _KILLED[killer],
+        **dict.fromkeys(_OF_LIMITS, killer or ""),
         signal.SIGSEGV: "segmentation fault",
         signal.SIGBUS: "bus error; is /dev/shm full?",
     }

@@ -102,8 +102,8 @@ class RankProcess(Changing):
         awaits: what is imported before it can be forked; None when that is over.
         status: exit status; below 0: minus a signal. None while it lives.
         signals: those it was sent to end it, before it ended.
-        killer: what killed it, in words: the out-of-memory killer, or a rehearsal; "" for neither,
-            None: not known.
+        killer: what ended it, in words: the out-of-memory killer, one of the kernel's limits, or a
+            rehearsal; "" for none of these, None: not known.
         rehearsed: it, or its host, was killed on purpose.
         lost: with its host, so that nothing more is known of it.
         restarts: it has failed, and the rank is about to be started again.

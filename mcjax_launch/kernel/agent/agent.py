@@ -20,6 +20,7 @@ from ..wire.uplink import Uplink
 from . import launcher_link, network, private_folder, supervisor
 from .hook_server import HookServer, WrappedPrograms
 from .launcher_link import LauncherLink
+from .limits import ProcessLimits
 from .stacks import StackDump
 from .startup import Prepared
 from .system import system
@@ -240,6 +241,7 @@ class Agent:
         if self._lives is not None:
             self._lives.ended(rank, ended.pid)
             self.streams.drain(rank)  # its failure is reported at once, with its last lines
+        limits = ProcessLimits(ended.pid, ended.status)
         used = system.reap(ended.pid)
         for part in self._parts.values():
             part.rank_ended()
@@ -247,7 +249,9 @@ class Agent:
         pid = self._program(rank, ended.pid)
         killer: str | None = ""
         if failed:
-            killer = self._memory.evidence(pid) if self._memory is not None else None
+            killer = limits.exceeded(used[0])
+            if not killer:
+                killer = self._memory.evidence(pid) if self._memory is not None else None
         self.link.send(messages.Exited(rank, ended.status, tuple(sent), killer, *used, hooked))
 
     def _may_fail_before_joining(self, ended: int | None = None) -> bool:

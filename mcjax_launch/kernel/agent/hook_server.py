@@ -13,7 +13,7 @@ from ..wire.loop import READ, Loop
 from ..wire.messages import FromHook
 from ..wire.signals import PROFILE
 from ..wire.system import others_signal
-from .stacks import Pieces, main_thread, waits_for_a_thread, with_source
+from .stacks import THREADS, Pieces, main_thread, waits_for_a_thread, with_source
 from .system import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -55,6 +55,7 @@ class HookConnection:
         self.held = ""  # the fingerprint of the program at which its thread waits for a reply
         self.stacks = Pieces()
         self.all_stacks = False  # of which only the main thread's was wanted
+        self.asked_all = False  # for the stacks of all threads
         self.has_crashed = False  # and its stacks are those of then
         self.last_stack_at = 0.0
         self._connection = connection
@@ -105,7 +106,8 @@ class HookConnection:
     def take_stack(self, line: str) -> None:
         """Keep a line of a stack dump."""
         self.last_stack_at = time.monotonic()
-        if line.startswith(_CRASH):
+        is_unasked = not self.asked_all and line.startswith(THREADS)  # of a limit's signal
+        if line.startswith(_CRASH) or (is_unasked and not self.has_crashed):
             self.stacks, self.has_crashed = Pieces(), True
         self.stacks.add(line)
 
@@ -250,6 +252,7 @@ class HookServer:
             and system.handles(hook.pid, of_all)
             and system.signal_undisturbed(hook.pid, of_all)
         )
+        hook.asked_all = all_threads or hook.all_stacks
         # One stack is that of the thread which gets the signal; of a thread that is not Python's,
         # nothing is written.
         return hook.all_stacks or system.signal_main(hook.pid, signum)
@@ -262,7 +265,7 @@ class HookServer:
         waiting = [hook for hook in asked if self._can_say_more(hook) and waits_for_a_thread(hook)]
         more = [hook for hook in waiting if system.signal_main(hook.pid, others_signal())]
         for hook in more:
-            hook.all_stacks = True
+            hook.all_stacks = hook.asked_all = True
         return more
 
     def _can_say_more(self, hook: HookConnection) -> bool:

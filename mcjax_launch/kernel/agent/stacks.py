@@ -25,6 +25,8 @@ _MOST_SOURCE = 100
 _FRAME = '  File "'
 # Begins a dump of one thread.
 _OWN = "Stack (most recent call first):"
+#: Begin a dump of one of all threads.
+THREADS = ("Thread ", "Current thread ")
 # Digits of a line's number.
 _LONGEST_NUMBER = 9
 
@@ -161,7 +163,7 @@ def _tells(thread: list[str]) -> bool:
 
 def _begins(dump: list[str]) -> list[int]:
     """Where the stack of each thread begins in a dump."""
-    return [n for n, line in enumerate(dump) if line.startswith(("Thread ", "Current thread "))]
+    return [n for n, line in enumerate(dump) if line.startswith(THREADS)]
 
 
 def main_thread(dump: list[str]) -> list[str]:

@@ -126,6 +126,7 @@ class Launcher:
         self.policy = StopPolicy(job.grace_s, has_keys=bool(front.shows_stacks))
         paths = _staged_paths(job) if job.sync else None
         self.console = self._make_console(paths)
+        self.console.is_stalled = lambda: any(link.is_stalled for link in self.links)
         on_frame = told(self._received, front.listener)
         trace = self.console.say if "frames" in os.environ.get(_DEBUG, "") else None
         self.pool = AgentPool(
@@ -168,7 +169,6 @@ class Launcher:
             self.front.listener,
             None if paths is None else paths.in_bytes,
             self.front.verbose_option,
-            lambda: any(link.is_stalled for link in self.links),
         )
 
     def run(self) -> Summary:

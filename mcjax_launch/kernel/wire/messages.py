@@ -421,7 +421,8 @@ class Exited(ToLauncher):
     Args:
         status: its exit status; below 0: minus the number of the signal that killed it.
         sent: the signals that it was sent to end it.
-        killer: what the out-of-memory killer did to it; "" for nothing, None: not known.
+        killer: what the out-of-memory killer did to it, or which limit has ended it; "" for
+            nothing, None: not known.
         cpu_s, peak_kib: what it used.
         hooked: the hook was in its Python.
 

@@ -87,6 +87,9 @@ class Linux(Unix):
         except (KeyError, ValueError):
             return 0, 0
 
+    def limits(self, pid: int) -> str:
+        return text_of(f"/proc/{pid}/limits")
+
     def out_of_memory(self) -> OutOfMemory:
         return OutOfMemory()
 

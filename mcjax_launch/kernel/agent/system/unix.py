@@ -121,6 +121,10 @@ class Unix:
         """What the out-of-memory killer does from now on; None where nobody tells."""
         return None
 
+    def limits(self, pid: int) -> str:  # noqa: ARG002, for those that know
+        """Return the limits of a process as the kernel lists them; "" where it does not."""
+        return ""
+
     # --- spawn ---
 
     def spawn(

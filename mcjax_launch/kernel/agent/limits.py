@@ -1,0 +1,57 @@
+"""The limits of a process (ulimit) that the kernel ends it for."""
+
+from __future__ import annotations
+
+import signal
+
+from .system import system
+
+_CPU_TIME, _FILE_SIZE = "Max cpu time", "Max file size"
+# What the kernel counts at its ticks is not all that it reports.
+_INEXACT_S = 0.3
+
+
+class ProcessLimits:
+    """The limits that may have ended a process; to be made before that is reaped.
+
+    Args:
+        pid: of a process that has ended and has not been reaped.
+        status: minus the signal that ended it.
+
+    """
+
+    def __init__(self, pid: int, status: int) -> None:
+        self._signal = -status
+        wanted = self._signal in (signal.SIGXCPU, signal.SIGXFSZ, signal.SIGKILL)
+        lines = system.limits(pid).splitlines() if wanted else []
+        self._cpu_s = _values(lines, _CPU_TIME)
+        self._file_bytes = _values(lines, _FILE_SIZE)
+
+    def exceeded(self, cpu_s: float) -> str:
+        """Return which limit has ended the process; "" if none has, as far as is known.
+
+        Args:
+            cpu_s: seconds of processor time that it has used.
+
+        """
+        soft, hard = self._cpu_s
+        if self._signal == signal.SIGXCPU and soft is not None:
+            # With each signal the kernel adds a second to it.
+            return _of_cpu_time(soft - 1)
+        if self._signal == signal.SIGKILL and hard is not None and cpu_s > hard - _INEXACT_S:
+            return _of_cpu_time(hard)
+        size = self._file_bytes[0]
+        if self._signal == signal.SIGXFSZ and size is not None:
+            return f"a file has reached the limit of {size} bytes; raise ulimit -f"
+        return ""
+
+
+def _of_cpu_time(seconds: int) -> str:
+    return f"it has used up its {seconds} s of processor time; raise ulimit -t"
+
+
+def _values(lines: list[str], name: str) -> tuple[int | None, int | None]:
+    """Return the soft and the hard limit of that name; None where there is none."""
+    words = next((line[len(name) :].split() for line in lines if line.startswith(name)), [])
+    soft, hard = [int(word) if word.isdecimal() else None for word in words[:2]] or [None, None]
+    return soft, hard

@@ -1,0 +1,89 @@
+"""Ranks that the kernel ends at a limit (ulimit): which one, and where they were."""
+
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from jobs import Jobs, shell_script
+
+from mcjax_launch.kernel.agent.hook_server import HookConnection
+
+SPINS = """
+import resource
+resource.setrlimit(resource.RLIMIT_CPU, (1, 20))
+def spin():
+    while True: pass
+spin()
+"""
+HANDLES = """
+import resource, signal, sys, time
+def told(*_):
+    print("told", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGXCPU, told)
+resource.setrlimit(resource.RLIMIT_CPU, (1, 20))
+while True: pass
+"""
+pytestmark = pytest.mark.only_linux("the limits of an ended process")
+
+
+@pytest.mark.every_jax
+@pytest.mark.parametrize("preload", ["none", "json"])
+def test_a_rank_that_has_used_up_its_processor_time(
+    jobs: Jobs, tmp_path: Path, preload: str
+) -> None:
+    (tmp_path / "spins.py").write_text(SPINS)
+    ended = jobs.run("-n", 1, "--preload", preload, tmp_path / "spins.py")
+    assert ended.status == 128 + signal.SIGXCPU
+    first, place, *_ = ended.report.splitlines()
+    limit = "it has used up its 1 s of processor time; raise ulimit -t"
+    assert first == f"rank 0 failed: killed by SIGXCPU ({limit})"
+    assert place == f"at {tmp_path}/spins.py:5 in spin: while True: pass"
+
+
+def test_a_hard_limit_of_processor_time(jobs: Jobs, tmp_path: Path) -> None:
+    """As ulimit sets it: the kernel sends a SIGKILL at once."""
+    script = shell_script(tmp_path / "run.sh", "ulimit -t 1; exec sh -c 'while :; do :; done'")
+    ended = jobs.run("-n", 1, script)
+    assert ended.status == 128 + signal.SIGKILL
+    limit = "it has used up its 1 s of processor time; raise ulimit -t"
+    assert ended.report.startswith(f"rank 0 failed: killed by SIGKILL ({limit})\n")
+
+
+def test_a_limit_of_files(jobs: Jobs, tmp_path: Path) -> None:
+    script = shell_script(tmp_path / "run.sh", "ulimit -f 1; exec head -c 99999 /dev/zero > file")
+    ended = jobs.run("-n", 1, script, cwd=tmp_path)
+    assert ended.status == 128 + signal.SIGXFSZ
+    size = (tmp_path / "file").stat().st_size
+    limit = f"a file has reached the limit of {size} bytes; raise ulimit -f"
+    assert ended.report.startswith(f"rank 0 failed: killed by SIGXFSZ ({limit})\n")
+
+
+def test_such_a_signal_without_a_limit(jobs: Jobs) -> None:
+    kill = "import os, signal; os.kill(os.getpid(), signal.SIGXCPU)"
+    ended = jobs.run("-n", 1, sys.executable, "-c", kill)
+    assert ended.report.startswith("rank 0 failed: killed by SIGXCPU\n")
+
+
+def test_a_program_that_heeds_the_signal_goes_on(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "handles.py").write_text(HANDLES)
+    ended = jobs.run("-n", 1, tmp_path / "handles.py")
+    assert (ended.status, ended.stdout, ended.stderr) == (0, "[0] told\n", "")
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_stacks_that_nobody_has_asked_for_are_those_of_an_end(asked: bool) -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        hook = HookConnection(ours)
+        hook.asked_all = asked
+        hook.take_stack("Stack (most recent call first):")  # the main thread's alone, asked for
+        hook.take_stack('  File "<string>", line 1 in before')
+        for name in ("helper", "main"):
+            hook.take_stack(f"Thread 0x{name} (most recent call first):")
+            hook.take_stack(f'  File "<string>", line 2 in {name}')
+        assert (" in main" in hook.crash()) == (not asked)
+        assert hook.crash() == ""
+        hook.close()
