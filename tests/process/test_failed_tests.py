@@ -140,6 +140,20 @@ def test_what_keeps_a_test_from_running(run: Run, tmp_path: Path, name: str) -> 
     assert f"::error file=test_it.py,line={line}," in ended.stderr
 
 
+def test_a_conftest_that_fails(run: Run, tmp_path: Path) -> None:
+    """As one does that calls initialize() in vain."""
+    ended = run(PYTEST, "-m", "pytest", *PLAIN, "test_it.py", conftest="\nraise OSError('no data')")
+    assert ended.status == 4
+    what = f"OSError: no data, in {tmp_path}/conftest.py"
+    assert f"2 ranks failed: {what}\nat {tmp_path}/conftest.py:2 in " in ended.report
+    assert "::error file=conftest.py,line=2," in ended.stderr
+
+
+def test_a_run_without_tests(run: Run) -> None:
+    ended = run(PYTEST, "-m", "pytest", *PLAIN, "-k", "nosuch", "test_it.py")
+    assert ended.report.startswith("2 ranks failed: exit status 5\nthe job ran")
+
+
 @pytest.mark.every_jax
 @pytest.mark.parametrize(
     "words", [["test_it.py"], ["-m", "unittest", "test_it"]], ids=["main", "-m"]

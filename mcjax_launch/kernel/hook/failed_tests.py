@@ -30,6 +30,7 @@ class FailedTests:
         self.first: Raised | None = None
         self.name = ""
         self.count = 0
+        self._id = 0  # of the first one's exception
 
     def patch_unittest(self, result: Any) -> None:
         """See the failures of unittest, and of what is built on it.
@@ -68,20 +69,37 @@ class FailedTests:
 
         plugin = _Plugin(self)
         manager.__init__ = in_place_of(real, make)
+        self._patch_conftest(getattr(config, "ConftestImportFailure", None))
+
+    def _patch_conftest(self, failure: Any) -> None:
+        """See what ends the import of a conftest.py, after which no test is run."""
+        if failure is None:
+            return
+        real = failure.__init__
+
+        def make(failed: Any, path: Any, *args: Any, **kwargs: Any) -> None:
+            real(failed, path, *args, **kwargs)
+            cause = getattr(failed, "cause", None)
+            if cause is not None:
+                self._add(lambda: path, cause, cause.__traceback__)
+
+        failure.__init__ = in_place_of(real, make)
 
     def of_pytest(self, node_id: str, error: BaseException) -> None:
         """Record a test, or a file with tests, that pytest reports."""
         if type(error).__name__ == "CollectError" and error.__cause__ is not None:
             error = error.__cause__
+        error = getattr(error, "cause", None) or error  # of a conftest.py
         self._add(lambda: node_id, error, error.__traceback__)
 
     def _add(self, name: Any, error: BaseException, traceback: TracebackType | None) -> None:
-        self.count += 1
+        self.count += id(error) != self._id
         if self.first is not None:
             return
         try:
             from . import failure
 
+            self._id = id(error)
             self.name = str(name())[:_MOST_NAME]
             self.first = failure.raised(error, traceback)
         except Exception:  # the test's runner comes first

@@ -33,6 +33,8 @@ _MOST_CAUSES, _MOST_OF_CAUSE = 4, 4_000
 _SEVERAL_SLICES = "multi-slice topologies"
 # In what initialize() raises once a backend has been started.
 _TOO_LATE = "must be called before any JAX c"
+# The folders of runners of tests, whose exits say nothing by their lines.
+_RUNNERS = ("/pytest/", "/_pytest/", "/unittest/")
 # What `python -m` calls before the program.
 _OF_RUNPY = ("_run_module_as_main", "_run_code")
 
@@ -124,6 +126,8 @@ def explained(failed: Failed, tests: FailedTests | None) -> Failed:
     bare = failed.exited and not failed.summary and failed.handled is None
     if bare and tests is not None and tests.first is not None:
         failed = failed.replaced(handled=tests.first, test=tests.name, failed_tests=tests.count)
+    elif bare and any(folder in (failed.where or "") for folder in _RUNNERS):
+        failed = failed.replaced(where=None, line=None)
     behind = (failed.handled, *failed.causes)
     if any(_TOO_LATE in one.summary for one in (failed, *behind) if one is not None):
         return failed.replaced(backend=first_backend.start())
