@@ -47,6 +47,7 @@ class Agent:
             loop=self._loop,
             signals=None,
             listener=None,
+            verbose_option="-v",
             shows_stacks="",
             outputs=lambda on_room: (Target(), Target()),
             why_no_terminal=lambda: "there is none",
