@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import fcntl
 import os
 import re
 import stat
@@ -26,12 +27,13 @@ class LogFiles:
     """Each rank's stdout and stderr in files of their own, byte for byte.
 
     Args:
-        on_lost: called with what to tell the user when a file cannot be written any more.
+        say: called with what to tell the user: a file cannot be written any more, or another job
+            writes the same files.
 
     """
 
-    def __init__(self, on_lost: Callable[[str], None]) -> None:
-        self._on_lost = on_lost
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
         self._files: dict[tuple[int, int], int] = {}
 
     def open(self, labels: Sequence[RankLabel], *, append: bool) -> None:
@@ -41,10 +43,21 @@ class LogFiles:
             LaunchError: a file cannot be opened.
 
         """
+        shared = ""  # the first file that another job writes
         for label in labels:
             if label.folder is not None:
                 for stream, end in ENDS.items():
-                    self._files[label.process_id, stream] = _open(label.log(end), append)
+                    path = label.log(end)
+                    self._files[label.process_id, stream] = file = _open(path)
+                    if not _lock(file):
+                        shared = shared or path
+                    if not append and stat.S_ISREG(os.fstat(file).st_mode):
+                        os.ftruncate(file, 0)
+        if shared:
+            self._say(
+                f"--log-dir: another running job writes {shared} too: what it has written there is "
+                "gone, and both mix from here; give each job its own folder, as with {job_id}"
+            )
 
     def feed(self, rank: int, stream: int, data: bytes) -> None:
         """Write more bytes of a rank's stream, if it has a file."""
@@ -57,7 +70,7 @@ class LogFiles:
                 rest = rest[os.write(file, rest) :]
         except OSError as error:
             os.close(self._files.pop((rank, stream)))
-            self._on_lost(
+            self._say(
                 f"rank {rank}: log file incomplete from here ({error.strerror}); the job continues"
             )
 
@@ -181,7 +194,7 @@ def remove_leftovers(labels: Iterable[RankLabel], num_processes: int) -> None:
         refuse_foreign(folder, "--log-dir")
         rank = num_processes
         with contextlib.suppress(OSError):
-            while all(map(_is_plain, paths := _paths(folder, rank))):
+            while all(map(_is_left, paths := _paths(folder, rank))):
                 for path in paths:
                     os.unlink(path)
                 rank += 1
@@ -195,9 +208,33 @@ def _is_plain(path: str) -> bool:
     return os.path.isfile(path) and not os.path.islink(path)
 
 
-def _open(path: str, append: bool) -> int:
+def _is_left(path: str) -> bool:
+    """Return whether no running job writes a log file."""
+    if not _is_plain(path):
+        return False
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        return _lock(file)
+    finally:
+        os.close(file)
+
+
+def _lock(file: int) -> bool:
+    """Lock a log file as long as it is open; return whether no other job has done so."""
+    if stat.S_ISREG(os.fstat(file).st_mode):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:  # the file system has no locks
+            pass
+    return True
+
+
+def _open(path: str) -> int:
+    """Open a log file to write behind what it holds."""
     # Never wait for somebody to read a FIFO or a terminal.
-    how = os.O_NONBLOCK | os.O_NOCTTY | (os.O_APPEND if append else os.O_TRUNC)
+    how = os.O_NONBLOCK | os.O_NOCTTY | os.O_APPEND
     try:
         file = own_paths.open_file(path, how)
     except OSError as error:

@@ -216,3 +216,24 @@ def test_interrupt_from_a_terminal_reaches_each_rank_once(at_terminal: START) ->
     terminal.type("\x03")
     assert terminal.finish() == 130
     assert terminal.shown.count("caught") == 2
+
+
+def test_two_jobs_with_the_same_log_files(jobs: Jobs, tmp_path: Path) -> None:
+    """The second says so, and leaves alone what it does not write itself."""
+    wait = ("sh", "-c", "echo first {process_id}; exec sleep 1000")
+    first = jobs.start("-n", 3, "--log-dir", tmp_path, *wait)
+    first.read_until("first", 3)
+    second = jobs.run("-n", 1, "--log-dir", tmp_path, "echo", "second")
+    assert (second.status, second.out) == (0, b"[0] second\n")
+    said = f"mcjax-launch: --log-dir: another running job writes {tmp_path}/0.out too: "
+    assert second.stderr.startswith(said)
+    assert second.stderr.count("another running job") == 1
+    assert (tmp_path / "2.out").read_text() == "first 2\n"
+    other = jobs.run("-n", 1, "--log-dir", tmp_path / "{job_id}", "true")
+    assert "another running job" not in other.stderr
+    first.kill_now()
+    assert "another running job" not in first.finish().stderr
+    third = jobs.run("-n", 2, "--max-restarts", 1, "--log-dir", tmp_path, "sh", "-c", "exit $((1 - MCJAX_RESTART))")  # fmt: skip
+    assert third.status == 0
+    assert "another running job" not in third.stderr
+    assert sorted(path.name for path in tmp_path.glob("*.out")) == ["0.out", "1.out"]

@@ -76,7 +76,8 @@ def test_in_a_training_loop(start: Start) -> None:
 STOPS_IN_EACH_ATTEMPT = """
 import os, sys, jax
 jax.distributed.initialize()
-breakpoint()
+if jax.process_index() == 0:
+    breakpoint()
 attempt, rank = os.environ["MCJAX_RESTART"], jax.process_index()
 open(f"{attempt}.{rank}", "w").close()
 while not os.path.exists(f"{attempt}.{1 - rank}"):
@@ -89,7 +90,6 @@ def test_the_limits_of_jax_are_told_once(start: Start, tmp_path: Path) -> None:
     """Also where the job is started again."""
     terminal = start(STOPS_IN_EACH_ATTEMPT, "-n", 2, "--max-restarts", 1, "-C", tmp_path)
     for _ in range(2):
-        terminal.answer(PROMPT, "c")
         terminal.answer(PROMPT, "c")
     assert terminal.finish() == 0
     assert terminal.shown.count("JAX's own limits still count: ") == 1
