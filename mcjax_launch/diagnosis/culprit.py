@@ -9,7 +9,7 @@ from mcjax_launch.diagnosis.initialize_calls import (
     why_failed,
     wrong_call,
 )
-from mcjax_launch.diagnosis.sightings import BARRIER, crashed_at, in_function
+from mcjax_launch.diagnosis.sightings import BARRIER, IN_COMPILATION, crashed_at, in_function
 from mcjax_launch.diagnosis.victims import is_aborted_by_jax, told_by
 from mcjax_launch.jax_messages import lost_peer
 from mcjax_launch.jax_messages.lost_peer import failed_programs_barrier
@@ -215,6 +215,9 @@ def _missed_collective(state: RunState, text: str) -> Blame | None:
         return None
     also = _nor([run.process_id for run in late[1:]])
     first, how, places = late[0], "did not reach", []
+    if first.stood.startswith(IN_COMPILATION):
+        missed = "and so missed a collective in which others gave up waiting"
+        return Blame(first, f"was {first.stood}, {missed}{also}")
     if first.membership.leaving_at is not None:
         how = "finished without"
     elif first.stood:

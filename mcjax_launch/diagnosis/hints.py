@@ -11,6 +11,7 @@ from mcjax_launch.jax_messages.known_errors import (
     has_fault_traceback,
     known_error,
     lacks_coordinates,
+    misses_shared_program,
     warns_of_proxies,
     wrong_devices,
 )
@@ -130,6 +131,13 @@ _ONE_CALL = (
 )
 
 
+_NOT_SHARED = (
+    "with jax_share_binary_between_hosts one rank compiles for all, and this rank waited in its "
+    "compilation for that: the two have other programs, or other keys for them, as on CPU: "
+    "--verify-spmd shows where the programs differ"
+)
+
+
 def guarded(state: RunState, hints: Callable[[], list[str]]) -> list[str]:
     """The lines that `hints` returns; none if it fails: no summary is lost to its advice.
 
@@ -189,6 +197,8 @@ def _failure_hint(run: RankRun, ranks: int, *, diverged: bool, verified: bool) -
     error = known_error(text)
     if error is KnownError.SEVERAL_SLICES and failure is not None and failure.slices:
         return f"JAX sees {slices_text(failure.slices)}: {error.hint}"
+    if error is KnownError.KEY_NEVER_SET and misses_shared_program(text):
+        return _NOT_SHARED
     if error is not None:
         known = (diverged and error in _OF_DIVERGENCE) or (
             verified and error is KnownError.OUT_OF_STEP

@@ -10,10 +10,11 @@ from itertools import groupby
 from typing import TypeVar
 
 from mcjax_launch.kernel.wire import source_lines
+from mcjax_launch.kernel.wire.timers import scaled
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import counted, these_ranks
 from mcjax_launch.runs.rank_run import RankRun, Stage
-from mcjax_launch.runs.spmd import RanProgram
+from mcjax_launch.runs.spmd import RanProgram, titled
 from mcjax_launch.runs.state import RunState
 
 # --- stacks ---
@@ -179,6 +180,12 @@ _BARRIER = re.compile(r"wait_at_barrier\((.*)\)")
 _KEY = re.compile(r"(blocking_key_value_get\w*)\(.*\)")
 #: That it is there, in words.
 BARRIER = "at the barrier "
+# JAX's function in which one process compiles for all, and the others wait for that.
+_SHARES = "_compile_and_share_module"
+# A compilation that uses no processor for so long waits for something.
+_IDLE_S = scaled(10.0)
+#: That it waits there for another rank, in words.
+IN_COMPILATION = "waiting in the compilation of "
 # What waits for other processes in JAX without a program.
 _NO_PROGRAM = re.compile(r"barrier|key_value|initialize|shutdown")
 _WORDS = re.compile(r"\w+")
@@ -434,6 +441,19 @@ class Sighting:
             return self._called_at
         place = f"{BARRIER}{barrier[1]}" if barrier is not None else f"in {called}"
         return place + (f" {self._called_at}" if self._users else "")
+
+    @property
+    def shared_compilation(self) -> str:
+        """Where it waits in a compilation for another rank; "" if it is not known to."""
+        spent = self.run.compilations
+        shares = any(frame.name == _SHARES for frame in self.frames)
+        if not spent.under_way or spent.latest is None:
+            return ""
+        if not shares and spent.idle_s() < _IDLE_S:
+            return ""
+        how = " (jax_share_binary_between_hosts is on)" if shares else ""
+        at = f" at {spent.latest.where}" if spent.latest.where else ""
+        return f"{IN_COMPILATION}{titled(spent.latest.name)}{at} for another rank's program{how}"
 
     @property
     def _called_at(self) -> str:

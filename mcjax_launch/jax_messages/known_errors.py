@@ -217,6 +217,17 @@ def lacks_coordinates(text: str) -> bool:
     return any(part in text for part in _NO_COORDINATES)
 
 
+def misses_shared_program(text: str) -> bool:
+    """Return whether a compilation gave up waiting for the program that another process compiles.
+
+    The key is that of JAX's compilation cache (`jax_share_binary_between_hosts`).
+    """
+    return (
+        re.search(r"GetKeyValue\(\) timed out with key: [\w.-]{1,200}-[0-9a-f]{64}\b", text)
+        is not None
+    )
+
+
 def warns_of_proxies(stderr: str) -> bool:
     """Whether JAX has seen proxy variables, which can keep processes apart."""
     return _PROXIES in stderr

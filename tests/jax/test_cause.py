@@ -56,6 +56,21 @@ def test_a_rank_that_leaves_or_stands_still(jobs: Jobs, way: str) -> None:
     assert "stack trace" not in found
 
 
+@pytest.mark.long  # until Gloo gives up
+def test_a_rank_that_waits_in_a_compilation_for_another(jobs: Jobs) -> None:
+    """On CPU the processes' keys for one program differ, so none gets what the first compiles."""
+    sharing = ["-x", "JAX_SHARE_BINARY_BETWEEN_HOSTS=1", PROGRAMS / "toy.py"]
+    ended = jobs.run("-n", 2, "-d", 1, *sharing, limit=120)
+    assert ended.status == 1
+    [line] = [line for line in ended.report.splitlines() if " missed a collective " in line]
+    assert re.fullmatch(
+        r"rank 1 was waiting in the compilation of jit\(\w+\) at \S+toy.py:\d+ for another rank's "
+        r"program \(jax_share_binary_between_hosts is on\), and so missed a collective in which "
+        "others gave up waiting",
+        line,
+    )
+
+
 @pytest.mark.parametrize("way", ["wrap", "exit with words", "log and exit", "hard"])
 def test_victims_that_handle_it(jobs: Jobs, way: str) -> None:
     """Whatever they make of the loss of their peer, it is not the cause."""

@@ -5,6 +5,7 @@ import signal
 import pytest
 from records import end_of, failure, run_of, say
 
+from mcjax_launch.diagnosis.sightings import Sighting, Stack
 from mcjax_launch.diagnosis.summary import summarize
 from mcjax_launch.jax_messages.lost_peer import is_of_lost_peer, says_ended_by_jax, says_timed_out
 from mcjax_launch.kernel.wire import hook_messages as hook
@@ -96,6 +97,44 @@ def test_the_one_that_did_not_come_is_to_blame(text: str, status: int) -> None:
     assert summarize(state).lines[0] == (
         f"{first}; it was in load at data.py:4 and last compiled at t.py:9"
     )
+
+
+SHARING = 'File "/v/site-packages/jax/_src/compiler.py", line 754 in _compile_and_share_module'
+TUNING = 'File "/v/site-packages/jax/_src/compiler.py", line 310 in backend_compile'
+
+
+@pytest.mark.parametrize(("frame", "idle_s", "words"), [
+    (SHARING, 0.0, "jit(step) at t.py:9 for another rank's program (jax_share_binary_between_hosts is on)"),
+    (TUNING, 20.0, "jit(step) at t.py:9 for another rank's program"),
+    (TUNING, 3.0, ""),  # it compiles
+])  # fmt: skip
+def test_the_one_that_did_not_come_may_wait_in_a_compilation(
+    frame: str, idle_s: float, words: str
+) -> None:
+    state = run_of(2, joins=True)
+    say(state, 1, hook.Compiling("jit_step", "t.py:9", "cpu"), 3.0)
+    state.ranks[1].compilations.used(0.0, 3.0 + idle_s)
+    stack = Stack(1, "h", 7, f"Stack (most recent call first):\n  {frame}\n")
+    found = Sighting(state.ranks[1], stack).shared_compilation
+    assert found == (words and f"waiting in the compilation of {words}")
+    state.ranks[1].stood = found
+    say(state, 0, hook.Program("jit_step", "f", None, (), "t.py:9"), 3.0)
+    say(state, 0, failure(f"JaxRuntimeError: {GLOO}"), 33.0)
+    state.exited(end_of(0, 1), 33.0)
+    state.exited(end_of(1, -signal.SIGKILL, (signal.SIGTERM, signal.SIGKILL)), 34.0)
+    missed = "and so missed a collective in which others gave up waiting"
+    line = summarize(state).lines[0]
+    assert (line == f"rank 1 was {found}, {missed}") == bool(words)
+
+
+def test_a_program_that_nobody_shares() -> None:
+    key = f"jit__identity_fn-{'ae1dbf17' * 8}"
+    said = f"JaxRuntimeError: DEADLINE_EXCEEDED: GetKeyValue() timed out with key: {key} and"
+    state = run_of(1, joins=True)
+    say(state, 0, failure(said), 33.0)
+    state.exited(end_of(0, 1), 33.0)
+    [hint] = [line for line in summarize(state).lines if line.startswith("hint: ")]
+    assert hint.startswith("hint: with jax_share_binary_between_hosts one rank compiles for all")
 
 
 @pytest.mark.parametrize(("status", "sent"), [

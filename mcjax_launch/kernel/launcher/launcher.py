@@ -461,7 +461,8 @@ class Launcher:
 
         for seen in sightings(self.state, stacks).values():
             # Others do not wait for it any longer: it is ended.
-            seen.run.stood = seen.blocked_at if seen.is_surely_in_jax else seen.standing
+            stands = seen.blocked_at if seen.is_surely_in_jax else seen.standing
+            seen.run.stood = seen.shared_compilation or stands
 
     def _agent_ends(self, link: AgentConnection, message: Message) -> None:
         """An agent ends early: somebody stopped it, or it has a bug."""
