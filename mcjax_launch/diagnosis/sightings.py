@@ -210,12 +210,12 @@ class Sighting:
         place: how far it has got.
         frames: the main thread's calls, innermost first.
         main: the sighting of the main thread, if these are the calls of another one.
-        used_ns: the processor time that this other one has used, if that is known.
+        switches: how often this other one gave a processor up, if that is known.
 
     """
 
     main: Sighting | None = None
-    used_ns = ""
+    switches = ""
 
     def __init__(self, run: RankRun, stack: Stack | None = None) -> None:
         self.run = run
@@ -225,8 +225,8 @@ class Sighting:
         self.frames: tuple[Frame, ...] = found[0] if found else ()
         others = stack.others if stack is not None else ""
         self.threads = threads(others)
-        used = [line for line in others.splitlines() if line.startswith(source_lines.USED)]
-        self._used_ns = used if len(used) == len(self.threads) else [""] * len(self.threads)
+        known = [one for one in others.splitlines() if one.startswith(source_lines.SWITCHES)]
+        self._switches = known if len(known) == len(self.threads) else [""] * len(self.threads)
 
     @cached_property
     def _users(self) -> int | None:
@@ -318,17 +318,17 @@ class Sighting:
         if not self.waits_for_a_thread:
             return None
         found = []
-        for thread, used_ns in zip(self.threads, self._used_ns, strict=True):
+        for thread, switches in zip(self.threads, self._switches, strict=True):
             if thread[0].library in _JAX:
                 seen = Sighting(self.run)
                 seen.stack, seen.frames, seen.main = self.stack, thread, self
-                seen.used_ns = used_ns
+                seen.switches = switches
                 found.append(seen)
         return min(found, key=lambda seen: not seen.awaits_ranks, default=None)
 
     @property
     def awaits_ranks(self) -> bool:
-        """Whether it waits at a barrier or for a key, which takes other ranks and no time."""
+        """True if it waits at a barrier or for a key, so for other ranks."""
         called = self.frames[0].name if self.frames else ""
         return (_BARRIER.fullmatch(called) or _KEY.fullmatch(called)) is not None
 
@@ -431,7 +431,7 @@ class Sighting:
         """Where it waits in JAX; in a library's thread, also where its main thread does."""
         if self.main is None or self._users is not None:
             return self._inside_jax
-        return f"{self._inside_jax} in a thread (main thread {self.main.position})"
+        return f"{self._inside_jax} in a thread that the main thread awaits {self.main.position}"
 
     @property
     def _inside_jax(self) -> str:

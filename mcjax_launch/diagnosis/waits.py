@@ -75,8 +75,8 @@ class BlockedOn(Value):
         absent: the ranks that have not come, and where these are, in words.
         late: the same ranks; none where all of them wait for one another.
         compiling: further ranks, which wait in compilations.
-        threads: what the threads have used that wait where main threads wait for them; each may
-            only pass there, unless it is seen there again and has used nothing meanwhile.
+        threads: the switches of threads that wait while main threads wait for them; such a thread
+            may only pass there, unless it is seen there again with the same number.
         with_orbax: Orbax's code waits.
         is_deadlock: none of them can go on, and the late ones never come, unless other threads of
             theirs do something.
@@ -239,7 +239,7 @@ class _WhoWaits:
             words,
             tuple(absent),
             compiling,
-            threads=tuple(one.used_ns for one in seen if one.main is not None),
+            threads=tuple(one.switches for one in seen if one.main is not None),
             is_deadlock=self._is_deadlock(absent),
             with_orbax=any(frame.library == "orbax" for one in seen for frame in one.frames),
         )

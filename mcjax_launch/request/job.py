@@ -50,7 +50,7 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
 
 
 def _program(options: Options, python: str) -> tuple[str, ...]:
-    """PROGRAM, with the Python of --python in the place of `python`, which means the ranks' own."""
+    """Return PROGRAM, with the Python of --python in the place of a bare `python`."""
     names_python = not options.module and options.program[:1] in (("python",), ("python3",))
     given = options.python is not None and names_python
     return (python, *options.program[1:]) if given else options.program

@@ -123,7 +123,7 @@ class HangWatch:
         self._marks: dict[int, _Mark] = {}
         # By the places where ranks wait: how long they have to wait there to be told of again.
         self._told: dict[tuple[str, ...], float] = {}
-        # The places at the last look, what threads had used that were there, and since when.
+        # The places at the last look, the switches of threads that were there, and since when.
         self._threads_at: tuple[tuple[str, ...], ...] = ()
         self._threads_since = 0.0
 
@@ -247,6 +247,7 @@ class HangWatch:
                 return self._deadlocked(wait, now)
         self._deadlock = None
         if wait is None:
+            self._threads_at = ()
             self._look_later(now)
             self._next_at = min(self._next_at, self._compiles_too_long_at(now))
             self._next_stacks_at = self._next_at

@@ -192,17 +192,19 @@ AT_BARRIER = (
 def test_a_joined_thread_has_to_stand_still_too() -> None:
     """It may pass one barrier after the other, or the same in each step."""
     watched = Watched()
-    watched.stacks[0], watched.others[0] = JOINING, AT_BARRIER + "Used by 0x7f 1\n"
+    watched.stacks[0], watched.others[0] = JOINING, AT_BARRIER + "Switches of 0x7f 1\n"
     watched.until(45)
-    watched.others[0] = AT_BARRIER.replace("'0'", "'1'") + "Used by 0x7f 1\n"
+    watched.others[0] = AT_BARRIER.replace("'0'", "'1'") + "Switches of 0x7f 1\n"
     watched.until(80)
-    watched.others[0] = AT_BARRIER.replace("'0'", "'1'") + "Used by 0x7f 2\n"
+    watched.others[0] = AT_BARRIER.replace("'0'", "'1'") + "Switches of 0x7f 2\n"
     watched.until(110)
     assert [ask for _, ask in watched.asked].count(Ask.STACKS) == 3
     assert watched.lines == []
     watched.until(140)
     wait, hint, advice = watched.lines
-    assert wait.startswith("rank 0 has waited 31 s at the barrier '1' in a thread (main thread ")
+    assert wait.startswith(
+        "rank 0 has waited 31 s at the barrier '1' in a thread that the main thread awaits "
+    )
     assert hint.startswith("hint: to save, Orbax's processes wait for one another")
     assert advice.endswith(ADVICE)
     watched.until(200)

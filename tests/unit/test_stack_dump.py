@@ -125,6 +125,22 @@ def test_the_other_threads_that_run_code_of_the_users(tmp_path: Path) -> None:
         assert told.others == others
 
 
+def test_the_other_threads_that_wait_in_jax() -> None:
+    """With how often they gave a processor up: so one sees later whether they have moved."""
+    site = "/v/lib/python3.11/site-packages"
+    waits, idle = "Thread 0x7f (most recent call first):", "Thread 0x8f (most recent call first):"
+    at_barrier = f'  File "{site}/jaxlib/coordination_service", line 3 in wait_at_barrier'
+    in_orbax = f'  File "{site}/orbax/multihost.py", line 9 in _fn'
+    main = "Current thread 0x1 (most recent call first):"
+    asked = process(
+        *(0, waits, at_barrier, in_orbax, "", idle, in_orbax, "", main, in_orbax),
+        *("Switches of 0x8f 5 0", "Switches of 0x7f 3 1", "Switches of 0x1 2 2"),
+    )
+    asked.all_stacks = True
+    [told] = Dumped(asked).at(BEGAN + SLOWEST_S) or ()
+    assert told.others.splitlines() == [waits, at_barrier, in_orbax, "", "Switches of 0x7f 3 1"]
+
+
 def test_some_are_asked_more_when_the_first_answers_are_there() -> None:
     one, two = process(0, "a", at=BEGAN + 0.1), process(1, "c", at=BEGAN + 0.1)
     dumped = Dumped(one, two)

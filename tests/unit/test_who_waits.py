@@ -139,7 +139,7 @@ def orbax(called: str) -> str:
     lines = (
         f'  File "{file}", line 3 in {name}\n' for file, name in zip(calls, names, strict=True)
     )
-    return "Thread 0x7f [save]:\n" + "".join(lines) + "Used by 0x7f 1234\n"
+    return "Thread 0x7f [save]:\n" + "".join(lines) + "Switches of 0x7f 1234\n"
 
 
 @pytest.mark.parametrize(("called", "where"), [
@@ -155,9 +155,11 @@ def test_a_main_thread_that_waits_for_one_at_a_barrier(
     saves = replace(stack(0, "queue", blocked="futex_do_wait"), others=orbax(called))
     wait = wait_of(state, [saves, stack(1, elsewhere, "train.py:30")], {0: 10.0, 1: 10.0})
     assert (
-        isinstance(wait, BlockedOn) and wait.with_orbax and wait.threads == ("Used by 0x7f 1234",)
+        isinstance(wait, BlockedOn)
+        and wait.with_orbax
+        and wait.threads == ("Switches of 0x7f 1234",)
     )
-    where += " in a thread (main thread in f at train.py:12)"
+    where += " in a thread that the main thread awaits in f at train.py:12"
     assert (
         wait.line(50.0)
         == {

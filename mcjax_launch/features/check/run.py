@@ -143,7 +143,7 @@ def told_by(text: str) -> Told:
 
 
 def judge_internals(ranks: Sequence[tuple[str, Told]]) -> Iterator[Finding]:
-    """How many of JAX's internals the hook has found on each host, and what is lost; pure.
+    """Judge how many of JAX's internals the hook has found on each host; pure.
 
     Args:
         ranks: the host of each, and what it has told.

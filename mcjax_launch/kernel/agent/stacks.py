@@ -143,19 +143,18 @@ def _of_others(hook: Asked) -> list[str]:
     if not hook.all_stacks or hook.importing:
         return []
     begins = _begins(hook.stacks)
-    used = {line.split()[2]: line for line in hook.stacks if line.startswith(source_lines.USED)}
+    counted = [line for line in hook.stacks if line.startswith(source_lines.SWITCHES)]
+    switches = {line.split()[2]: line for line in counted}
     others = (hook.stacks[at:end] for at, end in zip(begins, begins[1:]))
-    return [line for thread in others if _tells(thread) for line in (*thread, *_used(thread, used))]
-
-
-def _used(thread: list[str], used: dict[str, str]) -> list[str]:
-    """The line on what a thread has used, if there is one."""
-    number = thread[0].split()[1]
-    return [used[number]] if number in used else []
+    lines = []
+    for thread in filter(_tells, others):
+        number = thread[0].split()[1]
+        lines += [*thread, *([switches[number]] if number in switches else [])]
+    return lines
 
 
 def _tells(thread: list[str]) -> bool:
-    """Whether a thread runs code of the user's, or waits in JAX, maybe for another rank."""
+    """Return whether a thread runs code of the user's, or waits in JAX, maybe for a rank."""
     files = [_file_of(line) for line in thread if line.startswith(_FRAME)]
     in_jax = bool(files) and source_lines.is_jax(files[0])
     return in_jax or any(file[:1] == "/" and source_lines.is_users(file) for file in files)

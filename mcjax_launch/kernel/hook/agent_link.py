@@ -6,7 +6,7 @@ import os
 import sys
 
 from ..wire import system
-from ..wire.source_lines import USED
+from ..wire.source_lines import SWITCHES
 
 TYPE_CHECKING = False
 
@@ -161,23 +161,24 @@ class AgentLink:
 
             if self.is_of_this_process and _identity(self._fd) == self._file:
                 faulthandler.dump_traceback(self._fd, all_threads=True)
-                os.write(self._fd, _used_by_threads().encode())
+                os.write(self._fd, _switches_of_threads().encode())
         except Exception:
             pass
 
 
-def _used_by_threads() -> str:
-    """Lines with the nanoseconds of processor time that each thread of Python's has used.
+def _switches_of_threads() -> str:
+    """Return a line for each thread: how often it gave a processor up, or had to.
 
-    A thread that has used none between two dumps has stood still. On macOS there is no such clock.
+    A thread whose numbers are the same in two dumps has stood still. On macOS there are none.
     """
-    import time
+    import threading
 
-    if not hasattr(time, "pthread_getcpuclockid"):
-        return ""
-    clocks = {thread: time.pthread_getcpuclockid(thread) for thread in sys._current_frames()}
-    lines = (f"{USED}0x{of:016x} {time.clock_gettime_ns(clock)}" for of, clock in clocks.items())
-    return "\n".join(lines) + "\n"
+    lines = []
+    for number, thread in list(threading._active.items()):  # type: ignore[attr-defined]
+        status = system.text_of(f"/proc/self/task/{thread.native_id}/status").splitlines()
+        counts = [line.split()[1] for line in status if "ctxt_switches:" in line]
+        lines.append(f"{SWITCHES}0x{number:016x} {' '.join(counts)}\n")
+    return "".join(lines)
 
 
 def _connected(path: str) -> int:

@@ -59,7 +59,7 @@ def name_barriers_in_stacks() -> None:
 
 
 def _named(real: Any, call: str, library: str) -> FunctionType:
-    """A function for `real` that calls it through one which has its first argument in its name."""
+    """Return a function that calls `real` through another one, whose name holds the argument."""
     # A file of jaxlib's, as the call itself would be if it were Python.
     file = os.path.join(os.path.dirname(library), "coordination_service")
     body = _wait.__code__.replace(co_filename=file)

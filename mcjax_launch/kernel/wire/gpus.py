@@ -234,7 +234,7 @@ def _amd_bus(properties: Mapping[str, str]) -> str:
 
 
 def _intel(environ: Mapping[str, str], root: str) -> VisibleGpus:
-    """Those for data centres: a laptop's is a display, and JAX's plugin takes no such one.
+    """Return those for data centres: a laptop's is a display, which JAX's plugin does not take.
 
     Each tile is a device, unless Level Zero is to show whole cards.
     """
@@ -261,7 +261,7 @@ def are_intel(found: VisibleGpus) -> bool:
 
 
 def _tiles(device: str, drm: str) -> int:
-    """How many tiles a card has, as the kernel's drivers xe and i915 show them."""
+    """Return how many tiles a card has, as the kernel's drivers xe and i915 show them."""
     of_xe = [name for name in _entries(device) if name.startswith("tile")]
     cards = [name for name in _entries(drm) if name.startswith("card")]
     of_i915 = [name for card in cards for name in _entries(os.path.join(drm, card, "gt"))]

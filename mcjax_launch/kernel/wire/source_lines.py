@@ -14,8 +14,8 @@ from .value import Value
 USER = ""
 PYTHON = "python"
 OURS = "mcjax-launch"
-#: Begins a line of a dump of stacks: a thread's number, and the processor time that it has used.
-USED = "Used by "
+#: Begins a line of a dump of stacks: a thread's number, and how often it gave a processor up.
+SWITCHES = "Switches of "
 _JAX = ("jax", "jaxlib")
 # Where a thread waits for another one.
 _FOR_THREADS = ("/threading.py", "/queue.py", "/concurrent/futures/_base.py", "/selectors.py")
