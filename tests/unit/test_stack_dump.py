@@ -137,8 +137,9 @@ def test_the_other_threads_that_wait_in_jax() -> None:
         *("Switches of 0x8f 5 0", "Switches of 0x7f 3 1", "Switches of 0x1 2 2"),
     )
     asked.all_stacks = True
-    [told] = Dumped(asked).at(BEGAN + SLOWEST_S) or ()
-    assert told.others.splitlines() == [waits, at_barrier, in_orbax, "", "Switches of 0x7f 3 1"]
+    told = Dumped(asked).at(BEGAN + SLOWEST_S)
+    assert told is not None
+    assert told[0].others.splitlines() == [waits, at_barrier, in_orbax, "", "Switches of 0x7f 3 1"]
 
 
 def test_some_are_asked_more_when_the_first_answers_are_there() -> None:
