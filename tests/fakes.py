@@ -45,7 +45,7 @@ class Connection:
         self.began_at = self.silent_at = 0.0
         self.status: int | None = None
         self.client = "ssh"
-        self.errors = b""
+        self.errors = self.noise = b""
         self.traceback = ""
         self.sent: list[Message] = []
         self.patience_s = 0.0
@@ -96,7 +96,7 @@ class Connection:
         return self.patience_s > 0
 
     def last_lines(self) -> list[str]:
-        return self.errors.decode().splitlines()
+        return (self.errors or self.noise).decode().splitlines()
 
     def end_input(self) -> None:
         self.input_ended = True

@@ -5,7 +5,6 @@ Every run waits for the imports here; what only some runs need is imported where
 
 import contextlib
 import os
-import shlex
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -163,6 +162,8 @@ def _about_arguments(
         return
     given, needed = given_arguments(job), needed_arguments(job)
     if needed is not None and (words := needed.completed(given)) is not None:
+        import shlex
+
         own = [*own_words(options, context), *job.program[: len(job.program) - len(given)]]
         yield f"hint: it needs arguments: {shlex.join([NAME, *own])} {' '.join(words)}"
     elif any(mark in outcome.message for mark in _TOO_FEW) and may_need_arguments(job):

@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import socket
 import stat
 import subprocess
@@ -60,6 +61,8 @@ class Relay:
         there = f"call(['127.0.0.1'], {listener.getsockname()[1]},"
         path = self._folder / "led_astray"
         path.write_text(re.sub(r"^call\(\[.*\], \d+,", there, self.text, flags=re.MULTILINE))
+        path.chmod(0o600)
+        listener.settimeout(30)
         command = [sys.executable, "-c", call_back.code(str(path)) + then]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -67,6 +70,7 @@ class Relay:
         (self._folder / "go").touch()
 
     def echoes(self, data: bytes) -> bool:
+        eventually(lambda: not self.key_file.exists())
         out, err = self.process.communicate(data, timeout=60)
         assert self.process.returncode == 0, err
         return out == data
@@ -104,7 +108,8 @@ def test_strangers_neither_get_in_nor_hold_it_up(relay: Relay) -> None:
         guesser = stack.enter_context(relay.connect())
         nonce = guesser.recv(handshake.NONCE_BYTES)
         hello = os.urandom(handshake.NONCE_BYTES)
-        guess = handshake.proof(b"agent", bytes(32), nonce + hello, guesser.getpeername())
+        where = handshake.place(guesser.getpeername(), guesser.getsockname())
+        guess = handshake.proof(b"agent", bytes(32), nonce + hello, where)
         guesser.sendall(hello + guess)
         assert guesser.recv(1) == b""
         echoing = stack.enter_context(relay.connect())  # sends back what it is sent
@@ -162,6 +167,64 @@ def test_the_host_refuses_a_listener_without_the_key(relay: Relay) -> None:
     assert "127.0.0.1 (the process there does not know this job's key)" in said
 
 
+def test_one_address_on_two_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relay between them has the same address on both."""
+    here, there = ("127.0.0.1", 5), ("127.0.0.1", 9)
+    ours = handshake.place(here, there)
+    monkeypatch.setattr(handshake, "machine", lambda: "another")
+    assert handshake.place(here, there) != ours
+    assert handshake.place(here, ("10.0.0.9", 9)) == handshake.place(("::ffff:127.0.0.1", 5), ("10.0.0.9", 1))  # fmt: skip
+
+
+def test_a_file_that_is_not_the_users_alone(tmp_path: Path) -> None:
+    path = tmp_path / "call-1"
+    path.write_text("print('ran')")
+    path.chmod(0o600)
+    command = [sys.executable, "-c", call_back.code(str(path))]
+    assert subprocess.run(command, capture_output=True, text=True).stdout == "ran\n"
+    path.chmod(0o640)
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (255, "")
+    assert ended.stderr == f"{path} is not a file that is yours alone\n"
+    path.chmod(0o600)
+    (tmp_path / "link").symlink_to(path)
+    command[-1] = call_back.code(str(tmp_path / "link"))
+    assert subprocess.run(command, capture_output=True, text=True).stdout == ""
+    if os.getuid() == 0:
+        os.chown(path, 12345, 12345)
+        command[-1] = call_back.code(str(path))
+        assert subprocess.run(command, capture_output=True, text=True).stdout == ""
+
+
+def test_a_launcher_that_dies_before_the_host_has_come(relay: Relay) -> None:
+    assert relay.process.stdin is not None
+    relay.process.stdin.close()
+    assert relay.process.wait(30) == 255
+    assert not relay.key_file.exists()
+
+
+def test_few_open_files(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+    try:
+        relay = Relay(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with ExitStack() as stack:
+        for _ in range(100):
+            stack.enter_context(relay.connect())
+        relay.go()
+        assert relay.echoes(b"hello")
+
+
+def test_keys_of_killed_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    old, new = (call_back.write_key(["127.0.0.1"], 5, b"key") for _ in range(2))
+    os.utime(old, (0, 0))
+    call_back.write_key(["127.0.0.1"], 5, b"key")
+    assert (os.path.exists(old), os.path.exists(new)) == (False, True)
+
+
 def test_hosts_without_a_common_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(call_back, "_SHOWN_S", 0)
     path = tmp_path / "call-1"
@@ -189,15 +252,23 @@ def test_a_folder_that_others_can_read(tmp_path: Path, monkeypatch: pytest.Monke
         call_back.write_key(["127.0.0.1"], 5, b"key")
 
 
-def test_a_client_that_starts_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("client_words", "status", "said"),
+    [
+        (["sh", "-c", "exit 7"], 7, ""),
+        (["sh", "-c", "kill -9 $$"], 137, ""),
+        (["/no/such"], 255, "/no/such: No such file or directory: is it installed?\n"),
+    ],
+)
+def test_a_client_that_starts_nothing(
+    tmp_path: Path, client_words: list[str], status: int, said: str
+) -> None:
     """Its own status; and no key is left."""
     environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
     own = [sys.executable, "-I", "-S", "-c", client._CALLED_BACK.format(root=ROOT), "n1"]
-    ended = subprocess.run(
-        [*own, "sh", "-c", "exit 7"], env=environ, capture_output=True, text=True
-    )
-    assert ended.returncode == 7
-    ended = subprocess.run([*own, "/no/such"], env=environ, capture_output=True, text=True)
-    assert ended.returncode == 255
-    assert ended.stderr == "/no/such: No such file or directory: is it installed?\n"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*own, *client_words], env=environ, stdin=pipe, stderr=pipe) as process:
+        assert process.wait(60) == status
+        assert process.stderr is not None
+        assert process.stderr.read().decode() == said
     assert list((tmp_path / "mcjax-launch").iterdir()) == []

@@ -98,7 +98,7 @@ def test_a_rank_is_started_again_in_its_place(jobs: Jobs, program: Program, tmp_
     assert (tmp_path / "logs" / "1.err").read_text() == "unfinished" * 3
     assert "starting rank 1 again in 0.1 s (1 of 3)\n" in ended.stderr
     assert "starting rank 1 again in 0.2 s (2 of 3)\n" in ended.stderr
-    lives = r"rank 1, 3 lives: exited with status 3 after .*, then .*, then exited with 0 after"
+    lives = r"rank 1, 3 lives: failed: exit status 3 after .*, then .*, then exited with 0 after"
     assert re.search(lives, ended.stderr)
     assert "the job ended" not in ended.stderr
 

@@ -159,7 +159,8 @@ def test_who_fails_otherwise_is_given_up(
 def test_an_answer_that_is_no_text_is_not_quoted(agents_of: Make) -> None:
     """A terminal echoes the agent's sources."""
     agents = agents_of("a")
-    agents.made[0].ends("\N{REPLACEMENT CHARACTER}".encode() * 40, 1)
+    agents.made[0].noise = "\N{REPLACEMENT CHARACTER}".encode() * 40
+    agents.made[0].ends(b"", 1)
     [(_, why)] = agents.failures
     assert why == f"its answer is no text ({UNCHANGED})"
 

@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from mcjax_launch.kernel.transport import handshake
-from mcjax_launch.kernel.wire.exit_status import HOST_LOST
-from mcjax_launch.kernel.wire.loop import READ, Loop, Signals
+from mcjax_launch.kernel.wire.exit_status import HOST_LOST, of_wait
+from mcjax_launch.kernel.wire.loop import GONE, HANG_UP, READ, Loop, Signals
 from mcjax_launch.kernel.wire.uplink import Uplink
 
 #: What stands, in the client's words, for the code that connects.
@@ -29,6 +29,8 @@ _HELLO_S = 5.0
 _MOST_HELLOS = 256
 _CLIENT_ENDS_S = 5.0
 _MUCH = 1 << 18
+_PREFIX = "call-"
+_OLD_S = 24 * 3600
 # How long the host's side looks for a file that a network file system may show late.
 _SHOWN_S = 10
 
@@ -69,7 +71,7 @@ _OTHER = "set XDG_STATE_HOME to a folder of yours that all hosts share"
 def key_folder() -> str:
     """Return the path of the folder for keys."""
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return os.path.join(os.path.abspath(state), "mcjax-launch")
+    return os.path.join(state, "mcjax-launch")
 
 
 def write_key(addresses: Sequence[str], port: int, key: bytes) -> str:
@@ -80,31 +82,50 @@ def write_key(addresses: Sequence[str], port: int, key: bytes) -> str:
 
     """
     folder = key_folder()
+    if not os.path.isabs(folder):
+        raise OSError(0, "no home folder is known", folder)
     os.makedirs(folder, 0o700, exist_ok=True)
     found = os.lstat(folder)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise OSError(0, "not a folder that is yours alone (chmod 700)", folder)
-    path = os.path.join(folder, f"call-{os.urandom(6).hex()}")
+    _remove_old(folder)
+    path = os.path.join(folder, f"{_PREFIX}{os.urandom(6).hex()}")
     with open(handshake.__file__, encoding="utf-8") as source:
         text = f"{source.read()}\ncall({list(addresses)!r}, {port}, {key!r})\n"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with open(fd, "w", encoding="utf-8") as file:
-        file.write(text)
+    try:
+        with open(fd, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError:
+        _remove(path)
+        raise
     return path
 
 
+def _remove_old(folder: str) -> None:
+    """Remove the keys of processes that were killed before they could; they open nothing now."""
+    for entry in os.scandir(folder):
+        if entry.name.startswith(_PREFIX) and time.time() - entry.stat().st_mtime > _OLD_S:
+            _remove(entry.path)
+
+
 def code(path: str) -> str:
-    """Return Python code that runs a file as soon as it is there.
+    """Return Python code that runs a file as soon as it is there, if it is the user's alone.
 
     As it goes through shells of any kind, it has no quote, backslash, dollar or exclamation mark.
     """
     missing = f"{path} is not on this host, which needs the job's key: {_OTHER}\n"
+    foreign = f"{path} is not a file that is yours alone\n"
     lines = (
         "import os,time",
         f"path=bytes({list(os.fsencode(path))})",
         f"found=any(os.path.exists(path)or time.sleep(0.1)for n in range({_SHOWN_S * 10}))",
-        f"found or(os.write(2,bytes({list(missing.encode())})),os._exit({HOST_LOST}))",
-        "exec(open(path).read())",
+        f"found or(os.write(2,bytes({list(os.fsencode(missing))})),os._exit({HOST_LOST}))",
+        "file=os.open(path,os.O_RDONLY|os.O_NOFOLLOW|os.O_NONBLOCK)",
+        "about=os.fstat(file)",
+        "ours=about.st_uid==os.geteuid()and about.st_mode>>12==8 and about.st_mode&63==0",
+        f"ours or(os.write(2,bytes({list(os.fsencode(foreign))})),os._exit({HOST_LOST}))",
+        "exec(open(file).read())",
     )
     return ";".join(lines).replace(", ", ",")
 
@@ -181,6 +202,7 @@ class Hellos:
         self._loop = loop
         self._on_met = on_met
         self._hellos: dict[socket.socket, _Hello] = {}
+        handshake.machine()  # while there are descriptors for it
         listener.setblocking(False)
         loop.watch(listener.fileno(), READ, lambda ready: self._accept())
 
@@ -205,7 +227,9 @@ class Hellos:
             self._close(next(iter(self._hellos)))
         try:
             stream, _ = self._listener.accept()
-        except OSError:  # it is gone again
+        except OSError:  # it is gone again, or too many files are open
+            if self._hellos:
+                self._close(next(iter(self._hellos)))
             return
         stream.setblocking(False)
         hello = self._hellos[stream] = _Hello()
@@ -226,10 +250,11 @@ class Hellos:
 
     def _judge(self, stream: socket.socket, hello: _Hello) -> None:
         theirs, said = hello.read[: handshake.NONCE_BYTES], hello.read[handshake.NONCE_BYTES :]
-        nonces, address = hello.nonce + theirs, stream.getsockname()
-        if not hmac.compare_digest(said, handshake.proof(b"agent", self._key, nonces, address)):
+        nonces = hello.nonce + theirs
+        where = handshake.place(stream.getsockname(), stream.getpeername())
+        if not hmac.compare_digest(said, handshake.proof(b"agent", self._key, nonces, where)):
             self._close(stream)
-        elif self._send(stream, handshake.proof(b"launcher", self._key, nonces, address)):
+        elif self._send(stream, handshake.proof(b"launcher", self._key, nonces, where)):
             del self._hellos[stream]
             self._loop.forget(stream.fileno())
             self._on_met(stream)
@@ -270,6 +295,7 @@ class _Relay:
         self._loop = Loop()
         self._signals = Signals([signal.SIGCHLD, *_ENDING])
         self._loop.watch(self._signals.fd, READ, lambda ready: self._on_signal())
+        self._loop.watch(0, HANG_UP, lambda ready: self._on_hang_up(ready))
         self._hellos = Hellos(listener, key, self._loop, self._on_met)
         self._client: subprocess.Popen[bytes] | None = None
         self._met = self._over = self._copied = False
@@ -285,17 +311,29 @@ class _Relay:
         while not self._over and not self._copied:
             self._loop.run_once([self._hellos])
         if not self._copied:
-            return self._client.poll() or HOST_LOST
+            return self._end_client()
         try:
-            return abs(self._client.wait(_CLIENT_ENDS_S))
+            return of_wait(self._client.wait(_CLIENT_ENDS_S))
         except subprocess.TimeoutExpired:
             return 0
+
+    def _end_client(self) -> int:
+        """End a client that has started nothing; return its exit status if it had one by itself."""
+        assert self._client is not None
+        status = self._client.poll()
+        if status is None:
+            self._client.terminate()
+        return of_wait(status or HOST_LOST)
 
     def _on_signal(self) -> None:
         """End with the client if it has started nothing, and when this process is told to."""
         ended = self._client is not None and self._client.poll() is not None
         told = any(signum in _ENDING for signum in self._signals.read())
-        self._over = told or (ended and not self._met)
+        self._over = self._over or told or (ended and not self._met)
+
+    def _on_hang_up(self, ready: int) -> None:
+        """End when the launcher has gone before the host's side has come."""
+        self._over = self._over or bool(ready & GONE)
 
     def _on_met(self, stream: socket.socket) -> None:
         self._met = True

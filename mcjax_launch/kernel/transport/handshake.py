@@ -1,8 +1,8 @@
 """The first bytes of a connection that an agent makes: both sides prove that they know a key.
 
 The launcher's side sends a nonce; the host's side answers with a nonce of its own and a proof; the
-launcher's side answers with another proof. A proof is an HMAC over both nonces and the address at
-which the two have met: a process that listens elsewhere and relays cannot pass either of them on.
+launcher's side answers with another proof. A proof is an HMAC over both nonces and the place where
+the two have met: a process that listens elsewhere and relays cannot pass either of them on.
 
 The text of this file also runs on the host, before the agent: Python 3.9, no module of ours.
 """
@@ -10,6 +10,7 @@ The text of this file also runs on the host, before the agent: Python 3.9, no mo
 import hmac
 import os
 import socket
+from functools import cache
 
 NONCE_BYTES = KEY_BYTES = 32
 PROOF_BYTES = 32
@@ -19,19 +20,48 @@ _ANSWER_S = 9
 _FAILED = 255
 
 
-def proof(side: bytes, key: bytes, nonces: bytes, address: tuple[str, int]) -> bytes:
+def proof(side: bytes, key: bytes, nonces: bytes, place: bytes) -> bytes:
     """Return what only a holder of the key can say on this connection.
 
     Args:
         side: b"launcher" or b"agent", so that no proof can be sent back as the other.
         key: what both know.
         nonces: the launcher's and the agent's.
-        address: of the launcher's end, as the socket of this side gives it.
+        place: where both have met.
 
     """
-    host = address[0].partition("%")[0].replace("::ffff:", "")  # as each side's family writes it
-    where = f"{side.decode()} {host} {address[1]} "
-    return hmac.digest(key, where.encode() + nonces, "sha256")
+    return hmac.digest(key, b" ".join((side, place, nonces)), "sha256")
+
+
+def place(launcher: tuple[str, int], agent: tuple[str, int]) -> bytes:
+    """Return the place where both sides have met, as each of them knows it.
+
+    It is the launcher's address. On one machine it is also that machine: an address such as
+    127.0.0.1 is there on every one.
+
+    Args:
+        launcher: the address of the launcher's end, as the socket of this side gives it.
+        agent: the same of the agent's end.
+
+    """
+    host = _plain(launcher[0])
+    own = machine() if host == _plain(agent[0]) else ""
+    return f"{host} {launcher[1]} {own}".encode()
+
+
+def _plain(host: str) -> str:
+    """Return an address as sockets of both families give it."""
+    return host.partition("%")[0].replace("::ffff:", "")
+
+
+@cache
+def machine() -> str:
+    """Return what no other machine, nor another network namespace, has; empty if unknown."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read() + os.readlink("/proc/self/ns/net")
+    except OSError:
+        return ""
 
 
 def call(addresses: list[str], port: int, key: bytes) -> None:
@@ -57,12 +87,12 @@ def call(addresses: list[str], port: int, key: bytes) -> None:
 
 
 def _meet(stream: socket.socket, key: bytes) -> bool:
-    address = stream.getpeername()
+    where = place(stream.getpeername(), stream.getsockname())
     own = os.urandom(NONCE_BYTES)
     nonces = _read(stream, NONCE_BYTES) + own
-    stream.sendall(own + proof(b"agent", key, nonces, address))
+    stream.sendall(own + proof(b"agent", key, nonces, where))
     answer = _read(stream, PROOF_BYTES)
-    return hmac.compare_digest(answer, proof(b"launcher", key, nonces, address))
+    return hmac.compare_digest(answer, proof(b"launcher", key, nonces, where))
 
 
 def _read(stream: socket.socket, size: int) -> bytes:

@@ -112,7 +112,7 @@ def why(link: AgentConnection) -> str:
         return f"{old}: set python= in the hosts file, or --python"
     if (unfit := next((line for line in lines if line.startswith(frames.UNFIT)), None)) is not None:
         return unfit[len(frames.UNFIT) :]
-    said, hint = _explained(lines, link.host)
+    said, hint = _explained(lines, link)
     if not hint and (by := killed(link)) is not None:
         return str(by)
     status = f"exit status {link.status}" if link.status is not None else "no answer"
@@ -121,12 +121,12 @@ def why(link: AgentConnection) -> str:
     return f"{said} ({advice})" if advice else said
 
 
-def _explained(lines: Sequence[str], host: Host) -> tuple[str, str]:
+def _explained(lines: Sequence[str], link: AgentConnection) -> tuple[str, str]:
     """Return which line of a client, or of a host's shell, says what is wrong, and a hint."""
     for mark, hint in _HINTS:
         if line := next((line for line in reversed(lines) if mark in line.lower()), ""):
-            return line, hint.format(host=host.login)
-    if lines and not is_text(lines[-1]):
+            return line, hint.format(host=link.host.login)
+    if lines and not link.errors.strip() and not is_text(lines[-1]):
         return "its answer is no text", frames.UNCHANGED
     return (lines[-1], "") if lines else ("", "")
 
@@ -414,7 +414,7 @@ class AgentPool:
         elif link in self._leaving:
             self._let_go(link)
         elif link in self._greeting:
-            last = "; ".join(filter(None, _explained(link.last_lines()[-1:], link.host)))
+            last = "; ".join(filter(None, _explained(link.last_lines()[-1:], link)))
             last = last and f" ({last})"
             limit_s = self._transport.greeting_s(link.host)
             self._never_greets(link, f"no answer within {limit_s:g} s{last}")
