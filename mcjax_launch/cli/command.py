@@ -158,14 +158,15 @@ def _about_arguments(
 ) -> "Iterator[str]":
     """Yield hints on what may be wrong with the arguments of a program that has failed."""
     yield from misplaced(options, context, outcome)
-    if outcome.status not in (exit_status.FAILED, exit_status.USAGE):
+    if not outcome.failed_early:
         return
     given, needed = given_arguments(job), needed_arguments(job)
     if needed is not None and (words := needed.completed(given)) is not None:
         import shlex
 
-        own = [*own_words(options, context), *job.program[: len(job.program) - len(given)]]
-        yield f"hint: it needs arguments: {shlex.join([NAME, *own])} {' '.join(words)}"
+        program = job.program[: len(job.program) - len(given)]
+        line = shlex.join([NAME, *own_words(options, context), *program])
+        yield f"hint: {os.path.basename(program[-1])} needs arguments: {line} {' '.join(words)}"
     elif any(mark in outcome.message for mark in _TOO_FEW) and may_need_arguments(job):
         yield f"hint: in PROGRAM's arguments {_COORDINATES} stand for each rank's own"
 

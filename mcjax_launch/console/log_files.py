@@ -54,9 +54,10 @@ class LogFiles:
                     if not append and stat.S_ISREG(os.fstat(file).st_mode):
                         os.ftruncate(file, 0)
         if shared:
+            gone = "" if append else "what it has written there is gone, and "
             self._say(
-                f"--log-dir: another running job writes {shared} too: what it has written there is "
-                "gone, and both mix from here; give each job its own folder, as with {job_id}"
+                f"--log-dir: another running job writes {shared} too: {gone}both mix from here; "
+                "give each job its own folder, as with {job_id}"
             )
 
     def feed(self, rank: int, stream: int, data: bytes) -> None:

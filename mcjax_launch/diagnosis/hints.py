@@ -254,6 +254,8 @@ def _of_devices(devices: WrongDevices, mine: int, ranks: int) -> str:
     if not has or (mine and has not in (mine, mine * ranks)):  # other ranks have another number
         return ""
     wants, of_job = devices.wants, f"the job has {counted(has, 'device')}"
+    if wants == has:  # something else is wrong
+        return ""
     if ranks == 1:
         return f"{of_job}; -d {wants} gives {wants}"
     if devices.are_local or has % ranks or has == mine:

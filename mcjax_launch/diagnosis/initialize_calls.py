@@ -239,7 +239,8 @@ class Callers:
         """A rank for itself that takes the port of another such rank: JAX aborts one of them."""
         at = run.host, _call(run).coordinator_address
         other = self._singles.setdefault(at, run)
-        if other is run or other.status is not None:
+        member = other.membership
+        if other is run or other.status is not None or member.left or member.refused is not None:
             self._singles[at] = run
             return None
         return _of_other_size(run, state)

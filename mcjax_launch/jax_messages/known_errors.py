@@ -174,8 +174,11 @@ _OF_A_MESH = (
 )
 _OF_A_RESHAPE = r"cannot reshape array of size (\d{1,9}) into shape \(([\d, ]{1,200})\)"
 _OF_PMAP = r"requires (\d{1,9}) (?:logical devices|replicas), but only (\d{1,9}) XLA devices"
-_COUNT = r"\b(local_)?device(?:_count\(\)|s\(\)\))"
-_ASSERTED = (rf"{_COUNT}\s*[=>]=\s*(\d{{1,9}})\b", rf"\b(\d{{1,9}})\s*[=<]=[^=<>]{{0,40}}?{_COUNT}")
+_COUNT = r"(?:len\((?:jax\.)?(local_)?devices\(\)\)|(?:jax\.)?(local_)?device_count\(\))"
+_ASSERTED = (
+    rf"assert {_COUNT} (?:==|>=) (?P<wants>\d{{1,9}})(?:,.*)?",
+    rf"assert (?P<wants>\d{{1,9}}) (?:==|<=) {_COUNT}(?:,.*)?",
+)
 
 
 def wrong_devices(text: str, line: str) -> WrongDevices | None:
@@ -199,12 +202,12 @@ def wrong_devices(text: str, line: str) -> WrongDevices | None:
 
 
 def _asserted(line: str) -> WrongDevices | None:
-    """Return the number of devices that a line asserts."""
-    if match := re.search(_ASSERTED[0], line):
-        return WrongDevices(None, int(match[2]), are_local=bool(match[1]))
-    if match := re.search(_ASSERTED[1], line):
-        return WrongDevices(None, int(match[1]), are_local=bool(match[2]))
-    return None
+    """Return the number of devices that a line asserts, if it asserts nothing else."""
+    line = line.strip()
+    match = re.fullmatch(_ASSERTED[0], line) or re.fullmatch(_ASSERTED[1], line)
+    if match is None:
+        return None
+    return WrongDevices(None, int(match["wants"]), are_local="local_" in match.groups())
 
 
 def says_other_collective(text: str) -> bool:

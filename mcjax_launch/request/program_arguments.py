@@ -23,6 +23,7 @@ _PARAMETERS = {
 _HOST, _PORT = "{coordinator_host}", "{coordinator_port}"
 _CONVERSIONS = frozenset({"int", "str", "float"})
 _HARMLESS = frozenset({"len", "print"})
+_EXITS = frozenset({"sys.exit", "exit", "quit", "os._exit", "SystemExit"})
 _DEEPEST = 20
 _MOST_STATEMENTS = 50_000  # that are followed: a function is followed at each call
 # Exceptions of a command line that is too short.
@@ -51,8 +52,8 @@ class Arguments(Value):
             None if none is missing, or which ones are is unknown.
 
         """
-        if any("{" in word for word in given):
-            return None
+        if any("{" in word or (word[:1] == "-" != word[1:2]) for word in given):
+            return None  # a short option may stand for one of these
         options = [word for word in self.words if word.startswith("-")]
         if not options and not any(word.startswith("-") for word in given):
             more = self.words[len(given) :]
@@ -99,6 +100,10 @@ class _Dotted(Value):
 
 class _Nothing(Value):
     """None: of a parser that is to read its own arguments."""
+
+
+class _Count(Value):
+    """The number of words."""
 
 
 class _Words(Value):
@@ -189,6 +194,7 @@ class _Reader:
         self._last = 0  # the number of the last word of sys.argv that is needed
         self._names: dict[int | str, str] = {}
         self._parser = _Parser()
+        self._commands: set[ast.FunctionDef] = set()  # click's
         self._parses = False
         self.uses: dict[int | str, set[str]] = {}
 
@@ -245,8 +251,11 @@ class _Reader:
                 self._assign(target, None, scope)
             case ast.Delete(targets):
                 self._check_unchanged(targets, scope)
-            case ast.Global(names):
-                raise _Unknown(f"global {names}")
+            case ast.Global(names) | ast.Nonlocal(names):
+                raise _Unknown(f"{names} of another scope")
+            case ast.While(test=asked) | ast.For(iter=asked) | ast.Match(subject=asked):
+                with _Optional(self, self._asks_for_words(asked, scope)):
+                    yield from self._follow_others(node, scope)
             case _:
                 yield from self._follow_others(node, scope)
 
@@ -269,9 +278,12 @@ class _Reader:
     def _follow_if(self, node: ast.If, scope: _Scope) -> Iterator[object]:
         """Follow both branches; a name that differs after them has no known value."""
         self._eval(node.test, scope)
-        if ast.unparse(node.test).startswith("__name__ =="):
+        is_main = isinstance(node.test, ast.Compare) and "__name__" in ast.unparse(node.test)
+        if is_main:
             yield from self.run(node.body, scope)
             return
+        if self._asks_for_words(node.test, scope) and _ends_well([*node.body, *node.orelse]):
+            raise _Unknown("a program that can do without arguments")
         depends = not self._has_coordinates(node.test, scope)
         with _Optional(self, self._asks_for_words(node.test, scope)), _Conditional(self, depends):
             before = dict(scope)
@@ -293,7 +305,7 @@ class _Reader:
     def _asks_for_words(self, test: ast.expr, scope: _Scope) -> bool:
         """Return whether a condition depends on how many words there are, or which."""
         parts = [part for part in ast.walk(test) if isinstance(part, (ast.Name, ast.Attribute))]
-        return any(isinstance(self._eval(part, scope), _Words) for part in parts)
+        return any(isinstance(self._eval(part, scope), (_Words, _Count)) for part in parts)
 
     def _has_coordinates(self, test: ast.expr, scope: _Scope) -> bool:
         """Return whether a condition is about words of the command line."""
@@ -309,6 +321,7 @@ class _Reader:
             raise _Unknown("subcommands")
         if not any(path == "click.command" for path, _ in decorators):
             return
+        self._commands.add(node)
         for path, call in decorators:
             if path in ("click.option", "click.argument") and call is not None:
                 _add_of_click(self._parser, path, call)
@@ -471,10 +484,12 @@ class _Reader:
         match function, values:
             case _Dotted("jax.distributed.initialize"), _:
                 self._initialize(values, named)
-            case _Dotted(name), [value, *_] if name in _CONVERSIONS:
+            case _Dotted(name), [value] if name in _CONVERSIONS:
                 return value if isinstance(value, _Word) else None
             case _Dotted("map"), [_Dotted(name), _Words() as words] if name in _CONVERSIONS:
                 return words
+            case _Dotted("len"), [_Words()]:
+                return _Count()
             case _Dotted("argparse.ArgumentParser"), _:
                 return self._parser
             case _Dotted("absl.app.run"), [_Function() as function, *_]:
@@ -512,6 +527,8 @@ class _Reader:
     def _call_method(self, method: _Method, node: ast.Call, scope: _Scope) -> object:
         match method.name:
             case "add_argument":
+                if self.optional or self.conditions:
+                    raise _Unknown("an argument that may not be declared")
                 _add_of_argparse(method.parser, node)
             case "add_argument_group":
                 return method.parser
@@ -541,7 +558,7 @@ class _Reader:
         defaults = [self._eval(default, function.scope) for default in node.args.defaults]
         scope |= dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))
         scope |= {**dict(zip(names, values, strict=False)), **named}
-        if any(isinstance(one, ast.Call) for one in node.decorator_list):  # a click command
+        if node in self._commands:
             self._parses = bool(self._parser.required)
             scope |= {name: self._parser.value(name) for name in names}
         self._calls.append(node.name)
@@ -625,6 +642,28 @@ def _catches_short_lines(handler: ast.ExceptHandler) -> bool:
     )
 
 
+def _ends_well(body: Sequence[ast.stmt]) -> bool:
+    """Return whether statements may end a function or the program as if all were well."""
+    for part in (part for statement in body for part in ast.walk(statement)):
+        match part:
+            case ast.Return(value) if value is None or not _is_error(value):
+                return True
+            case ast.Call(called, values):
+                exits = ast.unparse(called) in _EXITS
+                if exits and not (values and _is_error(values[0])):
+                    return True
+            case ast.Raise(ast.Name("SystemExit")):
+                return True
+    return False
+
+
+def _is_error(value: ast.expr) -> bool:
+    """Return whether an exit with this value is one of a program that has failed."""
+    if isinstance(value, ast.Constant):
+        return value.value not in (0, None)
+    return isinstance(value, (ast.Name, ast.JoinedStr))  # USAGE, __doc__
+
+
 def _parts_of_text(node: ast.expr) -> Iterator[ast.expr]:
     """Yield what an f-string or a sum of texts consists of."""
     match node:
@@ -686,7 +725,8 @@ def _add_of_click(parser: _Parser, path: str, call: ast.Call) -> None:
     own = next((name for name in names if name.isidentifier()), long.lstrip("-"))
     is_plain = settings.get("type", "str") in _CONVERSIONS and settings.get("nargs", 1) == 1
     is_argument = path == "click.argument"
-    required = settings.get("required", is_argument) is True and "default" not in settings
+    may_be_left_out = settings.keys() & {"default", "envvar"}
+    required = settings.get("required", is_argument) is True and not may_be_left_out
     option = "" if is_argument else long
     parser.add(option, own.replace("-", "_").lower(), required=required, is_plain=is_plain)
 

@@ -90,7 +90,7 @@ def test_the_command_to_type_where_one_argument_is_unknown(jobs: Jobs, folder: P
     ended = jobs.run("-n", 2, "--timeout", "1m", "more.py", cwd=folder)
     assert ended.status == 1
     command = f"mcjax-launch -n 2 --timeout 1m more.py {WORDS} ARG4"
-    assert ended.report.splitlines()[-1] == f"hint: it needs arguments: {command}"
+    assert ended.report.splitlines()[-1] == f"hint: more.py needs arguments: {command}"
 
 
 def test_a_parser_that_refuses_its_command_line(jobs: Jobs, folder: Path) -> None:
@@ -105,14 +105,14 @@ jax.distributed.initialize("localhost:1", 2, args.process_id)
     ended = jobs.run("-n", 2, "more.py", cwd=folder)
     assert ended.status == 2
     command = "mcjax-launch -n 2 more.py DATA --process-id {process_id}"
-    assert ended.report.splitlines()[-1] == f"hint: it needs arguments: {command}"
+    assert ended.report.splitlines()[-1] == f"hint: more.py needs arguments: {command}"
 
 
 def test_an_argument_short(jobs: Jobs, folder: Path) -> None:
     ended = jobs.run("-n", 1, "toy.py", "localhost:1", cwd=folder)
     assert ended.status == 1
     command = "mcjax-launch -n 1 toy.py localhost:1 {process_id} {num_processes}"
-    assert ended.report.splitlines()[-1] == f"hint: it needs arguments: {command}"
+    assert ended.report.splitlines()[-1] == f"hint: toy.py needs arguments: {command}"
 
 
 def test_placeholders_are_named_where_the_source_does_not_tell(jobs: Jobs, folder: Path) -> None:

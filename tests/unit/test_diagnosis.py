@@ -238,6 +238,11 @@ ASSERTED = {
     "assert 8 <= jax.device_count()": "the job has 4 devices, 1 in each rank; -d 2 gives 8",
     "assert jax.local_device_count() >= 2": "each rank has 1 device; -d 2 gives 2",
     "assert jax.device_count() != 4": "",
+    "assert jax.device_count() == 4": "",
+    "assert jax.device_count() == 8 and fits(x)": "",
+    "assert jax.device_count() == 4 * n": "",
+    "assert not jax.device_count() == 8": "",
+    "assert x.device_count() == 8": "",
     "assert jax.process_count() == 8": "",
     "assert n == 8 and jax.devices()": "",
 }

@@ -24,6 +24,8 @@ NEEDS = {
     "INIT(f'{sys.argv[1]}:{sys.argv[2]}', 2, int(sys.argv[3]))": "{coordinator_host} {coordinator_port} {process_id}",
     "INIT(sys.argv[1] + ':1234', 2, int(sys.argv[2]))": "{coordinator_host} {process_id}",
     "if len(sys.argv) != 3:\n  print('usage', sys.argv[0])\n  sys.exit(1)\nINIT('l:1', int(sys.argv[1]), int(sys.argv[2]))": "{num_processes} {process_id}",
+    "def main(argv):\n  if len(argv) != 2:\n    print('usage')\n    return 2\n  INIT('l:1', 2, int(argv[1]))\nsys.exit(main(sys.argv))": "{process_id}",
+    "argc = len(sys.argv)\nif argc < 2:\n  sys.exit(f'usage: {sys.argv[0]} ID')\nINIT('l:1', 2, int(sys.argv[1]))": "{process_id}",
     "with open('x'):\n  INIT('l:1', 2, int(sys.argv[1]))": "{process_id}",
     # functions
     "def main(argv):\n  a = int(argv[1])\n  INIT('l:1', int(argv[2]), a)\nif __name__ == '__main__':\n  main(sys.argv)": "{process_id} {num_processes}",
@@ -46,6 +48,8 @@ NEEDS = {
     "FLAGS = flags.FLAGS\nflags.DEFINE_integer('i', None, 'x', required=True)\nN = flags.DEFINE_integer('n', None, 'x')\nflags.mark_flag_as_required('n')\n"
     "def main(argv):\n  INIT('l:1', FLAGS.n, FLAGS.i)\napp.run(main)": "--i {process_id} --n {num_processes}",
     "N = flags.DEFINE_integer('n', None, 'x', required=True)\ndef main(_):\n  INIT('l:1', N.value, 0)\napp.run(main)": "--n {num_processes}",
+    "p = argparse.ArgumentParser()\np.add_argument('rank', type=int)\np.add_argument('world', type=int)\na = p.parse_args()\n"
+    "@functools.lru_cache(None)\ndef setup(world, rank):\n  INIT('l:1', world, rank)\nsetup(a.world, a.rank)": "{process_id} {num_processes}",
     # in part
     "data = sys.argv[1]\nINIT('l:1', int(sys.argv[3]), int(sys.argv[2]))": "DATA {process_id} {num_processes}",
     "INIT('l:1', int(sys.argv[1]), int(sys.argv[2]) - 1)": "{num_processes} ARG2",
@@ -70,6 +74,17 @@ UNKNOWN = [
     "try:\n  INIT()\nexcept ValueError:\n  INIT('l:1', 2, int(sys.argv[1]))",
     "p = argparse.ArgumentParser()\np.add_argument('rank', type=int)\np.add_argument('--multi', action='store_true')\na = p.parse_args()\n"
     "if a.multi:\n  INIT('l:1', 2, a.rank)",
+    "def main():\n  if len(sys.argv) == 1:\n    single()\n    return\n  INIT(sys.argv[1], 2, 0)\nmain()",
+    "if len(sys.argv) < 2:\n  train()\n  sys.exit(0)\nINIT(sys.argv[1], 2, 0)",
+    "argc = len(sys.argv)\nif argc < 2:\n  train()\n  raise SystemExit\nINIT(sys.argv[1], 2, 0)",
+    "def main(argv):\n  if len(argv) < 2:\n    demo()\n    return 0\n  INIT(argv[1], 2, 0)\nsys.exit(main(sys.argv))",
+    "if __name__ == '__main__' and len(sys.argv) > 1:\n  INIT(sys.argv[1], 2, 0)",
+    "match len(sys.argv):\n  case 1:\n    train()\n  case _:\n    INIT(sys.argv[1], 2, 0)",
+    "while len(sys.argv) > 1:\n  INIT(sys.argv[1], 2, 0)",
+    "p = argparse.ArgumentParser()\nif 'RANK' not in os.environ:\n  p.add_argument('i', type=int)\na = p.parse_args()\nINIT('l:1', 2, a.i)",
+    "INIT('l:1', 2, int(sys.argv[1], 16))",
+    "@click.command()\n@click.option('--i', type=int, required=True, envvar='I')\ndef main(i):\n  INIT('l:1', 2, i)\nmain()",
+    "def f():\n  i = int(sys.argv[1])\n  def g():\n    nonlocal i\n    i -= 1\n  g()\n  INIT('l:1', 2, i)\nf()",
     "sys.argv.pop(0)\nINIT('l:1', int(sys.argv[1]), int(sys.argv[0]))",
     "del sys.argv[1]\nINIT('l:1', 2, int(sys.argv[1]))",
     "sys.argv[1] = '3'\nINIT('l:1', 2, int(sys.argv[1]))",
@@ -118,6 +133,7 @@ def test_what_is_not_understood_is_left_alone(program: str) -> None:
         ("--n {num_processes}", "--n 4", None),
         ("{process_id} --n {num_processes}", "", "{process_id} --n {num_processes}"),
         ("{process_id} --n {num_processes}", "0", None),
+        ("--rank {process_id}", "-r 0", None),
     ],
 )  # fmt: skip
 def test_arguments_with_those_that_are_missing(

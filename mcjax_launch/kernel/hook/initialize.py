@@ -83,8 +83,8 @@ def _wait(real: Any, client: Any, args: Any, kwargs: Any) -> Any:
 
 # Of JAX's configuration, which a variable or the program sets.
 _OPTIONS = {"JAX_PLATFORMS": "jax_platforms", "JAX_ENABLE_X64": "jax_enable_x64"}
-# In the names of flags that each process may set as it likes: where it writes what.
 _TLS = "mutual TLS"
+# In the names of flags that each process may set as it likes: where it writes what.
 _OWN_FLAGS = ("dump", "dir", "path", "file", "log", "cache")
 _MOST = 2_000
 
@@ -167,15 +167,9 @@ class Initialization:
                 return real(*args, **kwargs)
             if below.repeats(self._environ, filled):
                 return self._leave_out()
-            self._before(filled)
-            coordinator.check_loopback(str(filled["coordinator_address"]), filled["num_processes"])
-            mutual_tls.check_name(filled)
-            left_open = coordinator.is_left_open(real, args, kwargs)
-            if mutual_tls.in_use(filled):  # no certificate names a socket
-                left_open = False
-            tell = partial(self._link.send, Listening())
             try:
-                result = coordinator.join(real, filled, self._environ, left_open, tell)
+                self._before(filled)
+                result = self._join(real, args, kwargs, filled)
             except Exception as error:
                 if not self._exits.joined:
                     below.forget_call()
@@ -185,6 +179,17 @@ class Initialization:
             return result
 
         return initialize
+
+    def _join(
+        self, real: Callable[..., Any], args: Any, kwargs: Any, filled: dict[str, Any]
+    ) -> Any:
+        """Call JAX's initialize(), once nothing that we know of keeps it from returning."""
+        coordinator.check_loopback(str(filled["coordinator_address"]), filled["num_processes"])
+        mutual_tls.check_name(filled)
+        # No certificate names a socket.
+        left_open = not mutual_tls.in_use(filled) and coordinator.is_left_open(real, args, kwargs)
+        tell = partial(self._link.send, Listening())
+        return coordinator.join(real, filled, self._environ, left_open, tell)
 
     def _leave_out(self) -> None:
         """Report a call in a process below a rank, and do nothing else."""
@@ -260,7 +265,8 @@ def _refusal(error: Exception) -> NotJoined:
     """Make the message on an exception of initialize(), which the program may catch."""
     summary = str(error).partition("\n")[0][:_MOST_SUMMARY]
     started = first_backend.start()
-    return NotJoined(type(error).__name__, summary, started.where if started is not None else "")
+    backend_at = (started.imported_at or started.where) if started is not None else ""
+    return NotJoined(type(error).__name__, summary, backend_at)
 
 
 def _versions() -> tuple[str, str]:

@@ -32,11 +32,17 @@ def open_file(path: str, flags: int) -> int:
         OSError: the file cannot be opened; a PermissionError if another user has laid the path.
 
     """
-    with folder_of(path) as (folder, name):
+    with _walk(path) as (walk, name):
         how = (flags & ~os.O_TRUNC) | os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
-        fd = os.open(name, how | (0 if _is_proc(folder) else os.O_NOFOLLOW), 0o666, dir_fd=folder)
-        if flags & os.O_TRUNC and stat.S_ISREG(os.fstat(fd).st_mode):
-            os.ftruncate(fd, 0)
+        how |= 0 if _is_proc(walk.folder) else os.O_NOFOLLOW
+        fd = os.open(name, how, 0o666, dir_fd=walk.folder)
+        try:
+            walk.check(os.fstat(fd), name)  # it may have been put there just before
+            if flags & os.O_TRUNC and stat.S_ISREG(os.fstat(fd).st_mode):
+                os.ftruncate(fd, 0)
+        except OSError:
+            os.close(fd)
+            raise
         return fd
 
 
@@ -58,7 +64,7 @@ def make_folder(path: str) -> None:
         OSError: that is impossible; a PermissionError if another user has laid the path.
 
     """
-    with folder_of(os.path.join(path, "file")):
+    with folder_of(os.path.join(path, os.urandom(8).hex())):  # what is not there
         pass
 
 
@@ -76,10 +82,15 @@ def folder_of(path: str, *, make: bool = True) -> Iterator[tuple[int, str]]:
         OSError: a folder cannot be opened; a PermissionError if another user has laid the path.
 
     """
+    with _walk(path, make=make) as (walk, name):
+        yield walk.folder, name
+
+
+@contextlib.contextmanager
+def _walk(path: str, *, make: bool = True) -> Iterator[tuple[_Walk, str]]:
     walk = _Walk()
     try:
-        name = walk.to(os.path.abspath(path), make)
-        yield walk.folder, name
+        yield walk, walk.to(os.path.abspath(path), make)
     finally:
         os.close(walk.folder)
 
@@ -127,15 +138,21 @@ class _Walk:
         except FileNotFoundError:
             return None
         if name not in (os.curdir, os.pardir):
-            self._check(entry, name)
+            self.check(entry, name)
         return entry
 
-    def _check(self, entry: os.stat_result, name: str) -> bool:
+    def check(self, entry: os.stat_result, name: str) -> bool:
         """Refuse an entry that another user has laid; return whether it may be a group's folder."""
         folder = os.fstat(self.folder)
         is_open = bool(folder.st_mode & stat.S_IWOTH)
         trusted = {os.geteuid(), 0, *(() if self._is_foreign else (folder.st_uid,))}
-        if not (is_open or self._is_foreign) or entry.st_uid in trusted:
+        if not (is_open or self._is_foreign):
+            return False
+        if stat.S_ISREG(entry.st_mode) and entry.st_nlink > 1:
+            path = os.path.join(self._place, name)
+            text = f"{path} has another name too (a hard link), which may be another user's doing"
+            raise PermissionError(errno.EACCES, f"{text}; give another path")
+        if entry.st_uid in trusted:
             return False
         kind, is_groups = stat.S_IFMT(entry.st_mode), _is_our_groups(entry)
         if is_groups and (kind == stat.S_IFDIR or (kind == stat.S_IFREG and not is_open)):
@@ -156,7 +173,7 @@ class _Walk:
             return
         fd = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=self.folder)
         try:
-            is_foreign = self._check(os.fstat(fd), name)
+            is_foreign = self.check(os.fstat(fd), name)
         except OSError:
             os.close(fd)
             raise

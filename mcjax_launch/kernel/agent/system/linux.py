@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _signal  # which makes no enums, as signal does: each rank waits for that
 import ctypes
+import errno
 import os
 
 from ...wire.signals import RESET_IN_RANKS
@@ -270,8 +271,9 @@ def _become(
             os._exit(1)
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
         os.execve(path, list(argv), env)
-    except OSError as error:
-        os.write(failing, (error.errno or 0).to_bytes(4, "little"))
+    except BaseException as error:
+        code = getattr(error, "errno", None) or errno.EINVAL
+        os.write(failing, code.to_bytes(4, "little"))
     finally:
         os._exit(1)
 
