@@ -261,6 +261,7 @@ class _WhoWaits:
         running = (rank for rank, seen in self.ranks.items() if not seen.run.is_gone)
         return (
             bool(absent)
+            and (state.hosts == 1 or all(map(self._has_run_less, absent)))
             and all(self._has_finished(rank) for rank in absent)
             and all(self._has_finished(rank) or self._is_stuck(rank, absent) for rank in running)
         )
@@ -270,6 +271,14 @@ class _WhoWaits:
         seen = self.ranks[rank]
         stands = rank in self.still and rank not in self.computing
         return seen.run.status == 0 or (stands and seen.is_in_exit_barrier)
+
+    def _has_run_less(self, rank: int) -> bool:
+        """Return whether a rank has skipped a program that others have run, or has exited.
+
+        Another one may have sent off its part before it finished, and only the network be down.
+        """
+        skipped = (missing for _, _, missing in self.state.programs.waiting())
+        return self.ranks[rank].run.status == 0 or any(rank in missing for missing in skipped)
 
     def _is_stuck(self, rank: int, absent: Sequence[int]) -> bool:
         """Return whether a rank waits in a collective with one of those that have not come."""

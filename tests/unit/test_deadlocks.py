@@ -142,6 +142,19 @@ def test_a_wait_that_may_end(state: RunState) -> None:
     assert verdict(found_in(state, "the program", "has finished")) == "note"
 
 
+def test_ranks_on_several_hosts() -> None:
+    """The network between them may be down, and what has been sent off come later."""
+    state = job()
+    state.hosts = 2
+    assert verdict(found_in(state, "the program", "has finished")) == "note"
+    assert verdict(found_in(state, "the program", "exited with 0")) == "deadlock"
+    state = job()
+    state.hosts = 2
+    for rank in (0, 1):
+        say(state, rank, hook.Program("jit_more", "g", None, (), "train.py:30"), 5.0)
+    assert verdict(found_in(state, "all processes", "has finished")) == "deadlock"
+
+
 def test_ranks_that_may_go_on_without_one() -> None:
     state = job()
     state.survives = True
