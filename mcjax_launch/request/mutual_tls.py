@@ -31,4 +31,8 @@ def why_impossible(job: Job, environ: Mapping[str, str]) -> str:
         if job.mtls == "on":
             raise LaunchError(f"--mtls on: {why}: install one of them")
         return why
-    return "" if job.expects_hooks or job.mtls == "on" else "the ranks' Python is not known"
+    if job.expects_hooks:
+        return ""
+    if job.mtls == "on" and os.path.basename(job.program[0]).startswith("python"):
+        raise LaunchError("--mtls on: python -I, -E and -S keep out what gives ranks TLS")
+    return "" if job.mtls == "on" else "the ranks' Python is not known"

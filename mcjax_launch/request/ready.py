@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], object]
 
+_EACH_HOST = "each host has a launcher of its own, and they share no certificate"
+
 
 def prepare(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job, tuple[Host, ...]]:
     """Complete what was asked for from this machine, and check it here; the hosts get ranks.
@@ -97,7 +99,8 @@ def with_mtls(job: Job, hosts: Sequence[Host], environ: Mapping[str, str], say: 
 
     """
     if job.mtls == "auto" and len(hosts) == 1:
-        return job.replaced(mtls="off")
+        alone = "the job runs on one host"
+        return job.replaced(mtls="off", mtls_reason=_EACH_HOST if job.num_hosts > 1 else alone)
     from mcjax_launch.request.mutual_tls import why_impossible
 
     why = why_impossible(job, environ)

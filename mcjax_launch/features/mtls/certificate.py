@@ -12,15 +12,16 @@ import tempfile
 
 _FROM = datetime.datetime(2020, 1, 1)
 _UNTIL = datetime.datetime(2099, 12, 31, 23, 59, 59)
-_MOST_S = 3.0  # meanwhile agents hear nothing of the launcher
+_MOST_S = 5.0  # meanwhile agents hear nothing of the launcher
 _PEM = re.compile(r"-----BEGIN ([A-Z ]+)-----\n[^-]+-----END \1-----\n")
+_OWN = ("-config", "config")
 _CONFIG = """\
 [ca]
 default_ca = job
 [job]
-database = {folder}/index
-serial = {folder}/serial
-new_certs_dir = {folder}
+database = index
+serial = serial
+new_certs_dir = .
 default_md = sha256
 policy = any
 x509_extensions = names
@@ -54,19 +55,18 @@ def make(job_id: str) -> tuple[str, str]:
         why = f"openssl cannot make a certificate: {error}"
     try:
         return _by_cryptography(uri)
-    except ImportError:
+    except Exception:  # it is not there, or does not work
         raise NoCertificate(why) from None
 
 
 def _by_openssl(uri: str) -> tuple[str, str]:
     with tempfile.TemporaryDirectory(prefix="mcjax-") as folder:
-        files = {"index": "", "serial": os.urandom(8).hex(), "config": _CONFIG}
-        for name, text in files.items():
+        serial, config = os.urandom(8).hex(), _CONFIG.format(uri=uri)
+        for name, text in {"index": "", "serial": serial, "config": config}.items():
             with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-                file.write(text.format(folder=folder, uri=uri) if name == "config" else text)
-        config = ("-config", os.path.join(folder, "config"))
+                file.write(text)
         curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-        made = _run("req", *config, "-new", *curve, "-keyout", "/dev/stdout")
+        made = _run(folder, "req", *_OWN, "-new", *curve, "-keyout", "/dev/stdout")
         found = [match[0] for match in _PEM.finditer(made)]
         if len(found) != 2:
             raise ValueError("its answer has another form than expected")
@@ -77,14 +77,14 @@ def _by_openssl(uri: str) -> tuple[str, str]:
             os.close(writing)
             dates = ("-startdate", f"{_FROM:%Y%m%d%H%M%SZ}", "-enddate", f"{_UNTIL:%Y%m%d%H%M%SZ}")
             sign = ("-selfsign", "-keyfile", f"/dev/fd/{reading}", "-in", "/dev/stdin")
-            words = ("ca", *config, "-batch", "-notext", *dates, *sign)
-            return _run(*words, fd=reading, text=request), key
+            words = ("ca", *_OWN, "-batch", "-notext", *dates, *sign)
+            return _run(folder, *words, fd=reading, text=request), key
         finally:
             os.close(reading)
 
 
-def _run(*words: str, fd: int = -1, text: str = "") -> str:
-    """Return what openssl prints."""
+def _run(folder: str, *words: str, fd: int = -1, text: str = "") -> str:
+    """Return what openssl prints, in this folder: its configuration takes not every path."""
     fds = (fd,) if fd >= 0 else ()
     done = subprocess.run(
         ["openssl", *words],
@@ -93,6 +93,7 @@ def _run(*words: str, fd: int = -1, text: str = "") -> str:
         capture_output=True,
         text=True,
         timeout=_MOST_S,
+        cwd=folder,
     )
     if done.returncode:
         said = done.stderr.strip().splitlines()

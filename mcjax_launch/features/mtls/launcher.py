@@ -32,19 +32,18 @@ class JobCertificate(LauncherPart):
         return self._orders
 
     def _decide(self, plan: Plan) -> list[ToAgent]:
-        why = "" if self._required else why_plain(plan.jax)
-        if not why:
-            try:
-                text, key = make(plan.job_id)
-            except NoCertificate as error:
-                why = str(error)
-            else:
-                self.launcher.console.detail("--mtls: only processes of this job may join it")
-                return [Certificate(text, key, self._required)]
-        if self._required:
-            raise LaunchError(f"--mtls on: {why}")
-        self.launcher.console.detail(f"--mtls auto: {why}")
-        return []
+        if not self._required and (why := why_plain(plan.jax)):
+            self.launcher.console.detail(f"--mtls auto: {why}")
+            return []
+        try:
+            text, key = make(plan.job_id)
+        except NoCertificate as error:
+            if self._required:
+                raise LaunchError(f"--mtls on: {error}") from None
+            self.launcher.console.say(f"--mtls auto: any process can join this job: {error}")
+            return []
+        self.launcher.console.detail("--mtls: only processes of this job may join it")
+        return [Certificate(text, key, self._required)]
 
 
 PART = JobCertificate
