@@ -363,7 +363,7 @@ class NoiseFilter:
         return [Fragment(piece.stream, (kept or b"") + b"\n")]
 
     def _kept(self, line: bytes, kind: Noise | None, rank: int, now: float) -> bytes | None:
-        """What is shown of a line of this kind; None: nothing."""
+        """Return what is shown of a line of this kind; None for nothing."""
         if kind is not None:
             return None if self._counted(kind, rank, now) else line
         text, behind = behind_text(line)

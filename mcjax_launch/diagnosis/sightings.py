@@ -225,7 +225,7 @@ class Sighting:
         self.frames: tuple[Frame, ...] = found[0] if found else ()
         others = stack.others if stack is not None else ""
         self.threads = threads(others)
-        known = [one for one in others.splitlines() if one.startswith(source_lines.SWITCHES)]
+        known = [line for line in others.splitlines() if line.startswith(source_lines.SWITCHES)]
         self._switches = known if len(known) == len(self.threads) else [""] * len(self.threads)
 
     @cached_property
@@ -311,7 +311,7 @@ class Sighting:
 
     @cached_property
     def in_thread(self) -> Sighting | None:
-        """The same rank by its thread that is in JAX, if its main thread waits for a thread.
+        """Return the rank as its thread in JAX shows it, if its main thread waits for a thread.
 
         Of several by one that waits for other ranks for certain.
         """
@@ -428,7 +428,7 @@ class Sighting:
 
     @property
     def blocked_at(self) -> str:
-        """Where it waits in JAX; in a library's thread, also where its main thread does."""
+        """The place in JAX where the rank waits; for a library's thread, also the main thread's."""
         if self.main is None or self._users is not None:
             return self._inside_jax
         return f"{self._inside_jax} in a thread that the main thread awaits {self.main.position}"
@@ -444,7 +444,7 @@ class Sighting:
 
     @property
     def shared_compilation(self) -> str:
-        """Where it waits in a compilation for another rank; "" if it is not known to."""
+        """The place where the rank waits in a compilation for another rank; "" if unknown."""
         spent = self.run.compilations
         shares = any(frame.name == _SHARES for frame in self.frames)
         if not spent.under_way or spent.latest is None:
@@ -469,7 +469,7 @@ class Sighting:
 
     @property
     def standing(self) -> str:
-        """Where it is if it does not wait, with its other threads; "" if that is not known."""
+        """The place of a rank that does not wait, with its other threads; "" if unknown."""
         return self.position + (self._other_threads if self.waits_for_a_thread else "")
 
     @property

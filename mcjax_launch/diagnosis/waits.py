@@ -239,9 +239,11 @@ class _WhoWaits:
             words,
             tuple(absent),
             compiling,
-            threads=tuple(one.switches for one in seen if one.main is not None),
+            threads=tuple(sighting.switches for sighting in seen if sighting.main is not None),
             is_deadlock=self._is_deadlock(absent),
-            with_orbax=any(frame.library == "orbax" for one in seen for frame in one.frames),
+            with_orbax=any(
+                frame.library == "orbax" for sighting in seen for frame in sighting.frames
+            ),
         )
 
     # --- whether that lasts for ever: docs/failures.md has the table ---

@@ -299,7 +299,7 @@ def judge_mtls(job: Job, hosts: Hosts, *, alone: bool) -> Findings:
     if job.mtls != "off":
         why = why_plain({host.name: host.python.packages["jax"] for host in hosts})
     if why:
-        cure = "whoever reaches the coordinator's port can end the job"
+        cure = "any process that reaches the coordinator's port can end the job"
         yield Finding("mtls", f"not used: {why}", verdict="note", cure=cure)
     else:
         yield Finding("mtls", "only processes of the job can join it")

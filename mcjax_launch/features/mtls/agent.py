@@ -1,4 +1,4 @@
-"""Keeps the certificate of the job where the ranks of this host find it, and nobody else."""
+"""The job's certificate on a host, in files that only the user can read."""
 
 from __future__ import annotations
 

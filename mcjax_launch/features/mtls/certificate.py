@@ -38,7 +38,7 @@ CN = mcjax
 
 
 class NoCertificate(Exception):
-    """It cannot be made; the text says why."""
+    """An error: no certificate can be made; the text says why."""
 
 
 def make(job_id: str) -> tuple[str, str]:

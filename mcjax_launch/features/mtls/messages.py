@@ -1,4 +1,4 @@
-"""How the certificate of a job comes to its hosts."""
+"""The message that brings a host the job's certificate."""
 
 from __future__ import annotations
 

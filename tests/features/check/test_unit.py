@@ -45,7 +45,7 @@ SMALL = GpuMemory(0, 2 << 20, 2 << 20)  # for a screen
 CUDA = {**JAX, **PLUGIN, "nvidia-nccl-cu12": "2.27.3"}
 FOUR_CPUS = DevicesCounted((DeviceCount("cpu", "cpu", 4),), "")
 CPUS = DevicesCounted((DeviceCount("cpu", "cpu", 2),), "")
-OPEN = "whoever reaches the coordinator's port can end the job"
+OPEN = "any process that reaches the coordinator's port can end the job"
 PRIVATE = "not needed: the coordinator has a private socket, and no port"
 
 
