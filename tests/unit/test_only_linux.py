@@ -22,6 +22,7 @@ PLACES = {
     "features/preload/hook/forked_rank.py",
     "features/preload/hook/forking.py",
     "features/preload/hook/fresh_start.py",
+    "kernel/transport/handshake.py",
     "schedulers/kubernetes.py",  # it names a folder of pods, which run Linux wherever this does
 }
 NAMES = re.compile(
