@@ -13,6 +13,7 @@ from mcjax_launch.job import placeholders
 from mcjax_launch.job.job import is_python
 from mcjax_launch.kernel.wire import exit_status, timers
 from mcjax_launch.options.options import Options
+from mcjax_launch.request.program import read_source
 
 _PREFIX = "MCJAX_"
 # Not options: what ranks get, one of which may start a launcher, and what is for our tests.
@@ -37,9 +38,12 @@ _NOT_PROGRAMS = frozenset(
 _INTERPRETERS = ("python", "sh", "bash", "dash", "zsh", "fish")
 # A program reads no arguments for certain if it has none of these words and no other imports.
 _READS_ARGUMENTS = ("arg", "getopt", "optparse")
-_READ_NONE = sys.stdlib_module_names | {"jax", "jaxlib", "numpy", "scipy", "ml_dtypes"}
-_READ_NONE |= {"chex", "einops", "equinox", "flax", "haiku", "optax", "orbax"}
-_MOST_SOURCE = 1 << 20
+_READ_NONE = frozenset(
+    {
+        *("jax", "jaxlib", "numpy", "scipy", "ml_dtypes"),
+        *("chex", "einops", "equinox", "flax", "haiku", "optax", "orbax"),
+    }
+)
 # All of them; of their short names those that most programs use for themselves are no sign.
 _OPTIONS = frozenset(Options.declared)
 
@@ -133,19 +137,14 @@ def _reads_no_arguments(source: str) -> bool:
         return False
     names = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
     names |= {node.module or "." for node in nodes if isinstance(node, ast.ImportFrom)}
-    return _READ_NONE.issuperset(name.partition(".")[0] for name in names)
+    packages = {name.partition(".")[0] for name in names}
+    return packages <= _READ_NONE | sys.stdlib_module_names
 
 
 def _source(options: Options) -> str:
     """Return the text of a Python program's file; "" if it cannot be read."""
     name = next((word for word in options.program[:2] if word.endswith(".py")), "")
-    try:
-        with open(
-            os.path.join(options.chdir or "", name), encoding="utf-8", errors="replace"
-        ) as file:
-            return file.read(_MOST_SOURCE)
-    except OSError:
-        return ""
+    return read_source(os.path.join(options.chdir or "", name)).decode("utf-8", "replace")
 
 
 def _names(source: str, option: str, context: click.Context) -> bool:

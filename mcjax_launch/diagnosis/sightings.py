@@ -474,7 +474,7 @@ class Sighting:
 
     @property
     def position(self) -> str:
-        """Where it is, in the user's own function; "" if that is not known."""
+        """The rank's place in the user's own function; "" if unknown."""
         if not self.frames:
             return ""
         at = self._users or 0

@@ -154,7 +154,7 @@ def known_error(text: str) -> KnownError | None:
 
 
 class WrongDevices(NamedTuple):
-    """How many devices a program has and wants.
+    """The numbers of devices that a program has and wants.
 
     Attributes:
         has: None where the program does not say it.

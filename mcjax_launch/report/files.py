@@ -15,6 +15,7 @@ from mcjax_launch.job import placeholders
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire import own_paths
 from mcjax_launch.kernel.wire.address import split_text
+from mcjax_launch.kernel.wire.system import NEW_FILE
 from mcjax_launch.report import record
 from mcjax_launch.runs.spmd import Comparison
 
@@ -127,8 +128,7 @@ def _beside(path: str) -> Iterator[tuple[int, Callable[[], None]]]:
     # Under a name that nobody can have put there before, as in a folder that others write to.
     beside = f".mcjax-report-{os.urandom(6).hex()}.new"
     with own_paths.folder_of(path) as (folder, name):
-        how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        fd = os.open(beside, how, 0o666, dir_fd=folder)
+        fd = os.open(beside, NEW_FILE, 0o666, dir_fd=folder)
         try:
             yield fd, lambda: os.replace(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
         finally:

@@ -233,6 +233,11 @@ def _source(job: Job) -> bytes:
             path = source_file(words, job.chdir, {**os.environ, **dict(job.env)})
         except Unsuited:
             return b""
+    return read_source(path)
+
+
+def read_source(path: str) -> bytes:
+    """Return the text of a program's file; none if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read(_MOST_BYTES)

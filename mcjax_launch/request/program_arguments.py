@@ -140,7 +140,7 @@ class _Method(Value):
 
 
 class _Namespace(Value):
-    """What a parser returns."""
+    """The namespace that a parser returns."""
 
     parser: Any
 
@@ -402,7 +402,7 @@ class _Reader:
             case ast.IfExp(test) if self._asks_for_words(test, scope):
                 raise _Unknown("a word that may be left out")
             case ast.BoolOp(_, [*conditions, _]) if any(
-                self._asks_for_words(one, scope) for one in conditions
+                self._asks_for_words(condition, scope) for condition in conditions
             ):
                 raise _Unknown("a word that may be left out")
         self._eval_parts(node, scope)

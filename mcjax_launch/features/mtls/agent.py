@@ -6,6 +6,7 @@ import os
 
 from ...kernel.agent.part import AgentPart
 from ...kernel.wire import exit_status, hook_environ, messages
+from ...kernel.wire.system import NEW_FILE
 from .messages import Certificate
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from ...kernel.agent.agent import Agent
     from ...kernel.wire.codec import Message
     from ...kernel.wire.frames import Raw
-
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
 
 class CertificateFiles(AgentPart):
@@ -31,7 +30,7 @@ class CertificateFiles(AgentPart):
         try:
             os.mkdir(self._folder, 0o700)
             for name, text in (("certificate", message.text), ("key", message.key)):
-                fd = os.open(os.path.join(self._folder, f"{name}.pem"), _NEW, 0o600)
+                fd = os.open(os.path.join(self._folder, f"{name}.pem"), NEW_FILE, 0o600)
                 with open(fd, "w", encoding="ascii") as file:
                     file.write(text)
         except OSError as error:

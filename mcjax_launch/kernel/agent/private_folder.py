@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from ..wire.system import NEW_FILE
+
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
@@ -172,9 +174,7 @@ class Staging:
             self._create(path, entry)
 
     def _create(self, path: str, entry: StageEntry) -> None:
-        # Never through a link, and never over what is there.
-        how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        self._file = open(os.open(path, how, 0o600), "wb", buffering=0)  # noqa: SIM115, see finish
+        self._file = open(os.open(path, NEW_FILE, 0o600), "wb", buffering=0)  # noqa: SIM115, see finish
         os.chmod(path, entry.mode)
         self._written_ns = entry.written_ns
 

@@ -169,7 +169,7 @@ class Exits:
 
     @property
     def tests(self) -> FailedTests:
-        """What records the failed tests of a runner in this process."""
+        """The record of the failed tests of a runner in this process."""
         if self._tests is None:
             from .failed_tests import FailedTests
 

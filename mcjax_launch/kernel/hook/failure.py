@@ -129,7 +129,7 @@ def explained(failed: Failed, tests: FailedTests | None) -> Failed:
     elif bare and any(folder in (failed.where or "") for folder in _RUNNERS):
         failed = failed.replaced(where=None, line=None)
     behind = (failed.handled, *failed.causes)
-    if any(_TOO_LATE in one.summary for one in (failed, *behind) if one is not None):
+    if any(_TOO_LATE in raised.summary for raised in (failed, *behind) if raised is not None):
         return failed.replaced(backend=first_backend.start())
     return failed
 

@@ -1,4 +1,4 @@
-"""What started the first backend of JAX before initialize() was called, which JAX refuses then."""
+"""The start of JAX's first backend before initialize(), which JAX refuses after that."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from mcjax_launch.kernel.transport import handshake
 from mcjax_launch.kernel.wire.exit_status import HOST_LOST, of_wait
 from mcjax_launch.kernel.wire.loop import GONE, HANG_UP, READ, Loop, Signals
+from mcjax_launch.kernel.wire.system import NEW_FILE
 from mcjax_launch.kernel.wire.uplink import Uplink
 
 #: What stands, in the client's words, for the code that connects.
@@ -92,7 +93,7 @@ def write_key(addresses: Sequence[str], port: int, key: bytes) -> str:
     path = os.path.join(folder, f"{_PREFIX}{os.urandom(6).hex()}")
     with open(handshake.__file__, encoding="utf-8") as source:
         text = f"{source.read()}\ncall({list(addresses)!r}, {port}, {key!r})\n"
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    fd = os.open(path, NEW_FILE, 0o600)
     try:
         with open(fd, "w", encoding="utf-8") as file:
             file.write(text)

@@ -208,7 +208,7 @@ class Raised(Nested):
 
 
 class BackendStart(Nested):
-    """What started JAX's first backend before initialize(): a line, and the import that led to it.
+    """The start of JAX's first backend before initialize(): a line, and the import that led there.
 
     The last two are empty where no import was under way.
     """
@@ -255,7 +255,7 @@ class Failed(HookMessage):
 
     @property
     def placed(self) -> Failed | Raised:
-        """What is at the line to show: what was handled at an exit, unless that is less known."""
+        """The error whose line is shown: that handled at an exit, unless its line is less known."""
         handled = self.handled
         if handled is None or _is_at_users(handled.where) < _is_at_users(self.where):
             return self

@@ -132,7 +132,7 @@ class _Walk:
                 self._enter(name, is_link)
 
     def _entry(self, name: str) -> os.stat_result | None:
-        """What is there under a name; None if nothing is."""
+        """Return what lies under a name in the folder; None if nothing does."""
         try:
             entry = os.stat(name, dir_fd=self.folder, follow_symlinks=False)
         except FileNotFoundError:

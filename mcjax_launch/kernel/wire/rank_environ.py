@@ -39,7 +39,8 @@ def misleading(environ: Iterable[str], *, hook: bool = True) -> list[str]:
             step of an outer MPI is one process, and not each of these ranks.
 
     """
-    known = [name for one in SCHEDULERS if hook or one.name == _MPI for name in one.misleading]
+    schedulers = [each for each in SCHEDULERS if hook or each.name == _MPI]
+    known = [name for scheduler in schedulers for name in scheduler.misleading]
     families = tuple(name[:-1] for name in known if name.endswith("*"))
     return sorted(name for name in environ if name in known or name.startswith(families))
 

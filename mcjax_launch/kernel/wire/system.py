@@ -21,6 +21,9 @@ VARIABLE = "MCJAX_PORTABLE"
 #: Whether what Linux alone has is used.
 LINUX = sys.platform.startswith("linux") and os.environ.get(VARIABLE, "0") in ("", "0")
 
+#: How `os.open` makes a file: never through a link, and never over what is there.
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+
 # The first real-time signal is some libraries' own.
 _FIRST_OFFSET = 11
 _F_SETPIPE_SZ = 1031
