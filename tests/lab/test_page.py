@@ -4,7 +4,6 @@ import hashlib
 import html
 import json
 import re
-import shutil
 import subprocess
 import tempfile
 from base64 import b64encode
@@ -14,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import CHROMIUM
 from jobs import PROGRAMS, Jobs
 from records import record_of, stalled, succeeded
 
 from mcjax_launch.report import files as write_report
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
-
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt install chromium")
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium or Chrome")
 pytestmark = [pytest.mark.browser, needs_browser]
 
 Browse = Callable[..., str]

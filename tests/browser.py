@@ -1,0 +1,8 @@
+"""The browser of this machine, for tests of pages."""
+
+import shutil
+
+#: Its path; None if there is none.
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
