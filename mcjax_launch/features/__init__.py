@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 ANY_TIME = ("debugging",)
 #: Of which signals to the launcher they are told, as the first to come may be the only one.
 SIGNALS = {"SIGPROF": "profile"}
+#: Which one asks whether ranks on accelerators move.
+ON_ACCELERATORS = "looks"
 
 #: Those that a rank has been asked for if such a variable is set (`kernel.wire.hook_environ`).
 ASKED_BY = {
@@ -56,5 +58,10 @@ def used(job: "Job") -> "list[str]":
 
 def on_hosts(job: "Job") -> "set[str]":
     """Those that hosts need."""
-    uses = {"check": job.check, "function": bool(job.call), "profile": job.profile is not None}
+    uses = {
+        "check": job.check,
+        "function": bool(job.call),
+        "looks": job.answers_looks,
+        "profile": job.profile is not None,
+    }
     return {*ANY_TIME, *used(job), *(name for name, is_used in uses.items() if is_used)}

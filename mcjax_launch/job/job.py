@@ -84,6 +84,11 @@ class Job(Options, kw_only=True):
         return self.cpu_devices is not None or dict(self.env).get("JAX_PLATFORMS") == "cpu"
 
     @property
+    def answers_looks(self) -> bool:
+        """True if the ranks are asked where they are, or may be: those on accelerators always."""
+        return self.hook and (self.is_looked_at or not self.uses_cpu)
+
+    @property
     def is_python(self) -> bool:
         """Whether the program is run with the ranks' Python."""
         return is_python(self.program, self.module)

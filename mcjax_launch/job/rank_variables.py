@@ -37,7 +37,7 @@ def common_settings(
         settings[hook_environ.SURVIVES] = "1"
     if job.hook and job.verify_spmd:
         settings[hook_environ.VERIFY_SPMD] = "1"
-    if job.hook and job.is_looked_at:
+    if job.answers_looks:
         settings[hook_environ.LOOKS] = "1"
     return settings
 

@@ -24,18 +24,14 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
     run = state.ranks[event.rank]
     membership = run.membership
     state.activity.active_at = at
-    if isinstance(event.message, hook.Ran):  # an answer, and nothing that a rank says by itself
-        run.standing.ran_at = at
-        return False
     state.activity.heard_at = at
     match event.message:
         case hook.ImportedJax() | hook.Backend() | hook.NotJoined() | hook.CalledBelow() as said:
             _of_jax(membership, said)
         case hook.Joining() as call:
             _joining(state, run, event, call, at)
-        case hook.Joined(process_id=process, rerun_signal=signum) if membership.joined_at is None:
+        case hook.Joined(process_id=process) if membership.joined_at is None:
             membership.joined_at = at
-            run.standing.answers = signum != 0
             state.joined_as(event.rank, process)
         case hook.ProcessNumber(platform, process) if membership.joined_at is not None:
             state.comparison_of(run).members.told(event.rank, platform, process)

@@ -229,31 +229,24 @@ class Compilations(Changing):
         return self.seen_at - max(self.busy_at, since) if self.under_way > 0 else 0.0
 
 
-class Standing(Changing):
-    """Where the rank's main thread stands: how one on an accelerator is judged, whose waits spin.
+class MainThread(Changing):
+    """Whether the rank's main thread runs Python: how a rank on an accelerator is judged.
 
     Attributes:
-        answers: it says whether it still runs programs, when it is asked.
-        place: its calls, at the last look.
-        at: when that was.
-        since: of the looks that have seen it there, and no program between them, the first.
-        ran_at: when it was last known to run a program again.
+        is_asked: the thread has been asked where it is, and answers as soon as it runs Python.
+        silent_since: when the question was asked that it has not answered; None after an answer.
 
     """
 
-    answers: bool = False
-    place: tuple[str, ...] = ()
-    at: float = 0.0
-    since: float = 0.0
-    ran_at: float = 0.0
+    is_asked: bool = False
+    silent_since: float | None = None
 
-    def seen(self, place: tuple[str, ...], at: float) -> bool:
-        """It stands there; whether it has moved since the last look."""
-        moved = place != self.place or self.ran_at >= self.since
-        if moved:
-            self.since = at
-        self.place, self.at = place, at
-        return moved
+    def ask(self, at: float) -> bool:
+        """Record a question; return False if the thread has yet to answer an earlier one."""
+        self.is_asked, is_new = True, self.silent_since is None
+        if is_new:
+            self.silent_since = at
+        return is_new
 
 
 class RankResources(Changing):
@@ -356,7 +349,7 @@ class RankRun(Changing):
     membership: Membership = field(default_factory=Membership)
     compilations: Compilations = field(default_factory=Compilations)
     usage: RankResources = field(default_factory=RankResources)
-    standing: Standing = field(default_factory=Standing)
+    main_thread: MainThread = field(default_factory=MainThread)
     past: tuple[RankRun, ...] = ()
 
     def next_life(self) -> RankRun:
@@ -374,9 +367,12 @@ class RankRun(Changing):
         return self.status is not None or self.process.lost
 
     @property
-    def is_looked_at(self) -> bool:
-        """Whether it is judged by where it stands, and not by the processor time that it uses."""
-        return self.standing.answers and self.compilations.on_accelerator
+    def answers_for_progress(self) -> bool:
+        """True if the rank moves when its main thread answers, and not when it uses processors.
+
+        On accelerators waits spin.
+        """
+        return self.main_thread.is_asked and self.compilations.on_accelerator
 
     @property
     def place(self) -> Place:

@@ -7,7 +7,7 @@ compared.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -34,14 +34,13 @@ class Activity:
         heard_at: a rank printed, or its hook reported something.
         printed_at: a rank printed; None where none has.
         usage_at: an agent reported what ranks use.
-        looked_at: it was last seen where ranks on accelerators stand.
         failed_at: a rank failed, and the job with it; None where none has.
         life_at: a rank that has failed was started again, or all ranks were started.
 
     """
 
     def __init__(self) -> None:  # making a dataclass of it would slow down every start
-        self.active_at = self.heard_at = self.usage_at = self.looked_at = self.life_at = 0.0
+        self.active_at = self.heard_at = self.usage_at = self.life_at = 0.0
         self.printed_at: float | None = None
         self.failed_at: float | None = None
 
@@ -185,7 +184,17 @@ class RunState(Changing):
             since, spins = run.process.started_at or 0.0, run.compilations.on_accelerator
             moved = run.usage.add(sample, used.main_s, used.main_waits, since, spins)
             run.compilations.used(run.usage.share, at)
-            if moved and not run.is_looked_at:
+            if moved and not run.answers_for_progress:
+                self.activity.active_at = at
+
+    def asked(self, ranks: Iterable[int], at: float) -> None:
+        """Record that the main threads of these ranks have been asked where they are.
+
+        A rank that has answered the question before may have moved until now.
+        """
+        for rank in ranks:
+            run = self.ranks[rank]
+            if run.main_thread.ask(at) and run.answers_for_progress:
                 self.activity.active_at = at
 
     def exited(self, exited: Exited, at: float) -> bool:

@@ -8,14 +8,14 @@ asked what its ranks use, and again later: a main thread that has not moved in b
 Only then is every rank asked for its stack, which tells who waits for whom. A job that moves in
 silence is looked at ever more seldom, and one that does not use JAX never.
 
-On accelerators Python's place tells whether a rank moves, not processor time:
-NCCL spins while it waits, also on the thread that has called it, so there a rank that hangs is as
-busy as one that computes. What stands at the same calls in two looks, and has run no program again
-between them, has not moved. So a step has not, either: nobody can tell a long one from a hang.
+On accelerators Python tells whether a rank moves, not processor time: NCCL spins while it waits,
+also on the thread that has called it, so there a rank that hangs is as busy as one that computes.
+A main thread that has been asked where it is, and has run no Python since, has not moved
+(`MainThread`). So a step has not, either: nobody can tell a long one from a hang.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
@@ -35,8 +35,6 @@ AFTER_S = scaled(30.0)
 # have for their answers.
 _SILENCE, _PAUSE, _ANSWER = 1 / 6, 1 / 3, 1 / 60
 _LEAST_ANSWER_S = 0.1
-# Longer than stacks take to come, which tell where ranks on accelerators stand.
-_LONGEST_LOOK_S = 5.0
 # In multiples: the longest time between two looks at a silent job that moves.
 _SELDOM = 4.0
 # A main thread that stands still uses less than this between two looks, in seconds of processor
@@ -44,8 +42,6 @@ _SELDOM = 4.0
 _STILL_S, _STILL_WAITS = 0.01, 3
 # A rank that does nothing but send heartbeats uses less of a core than this; clocks are coarse.
 _IDLE, _LEAST_IDLE_S = 0.01, 0.02
-# Looks within --stall-timeout, and the shortest time between two: a stack takes a moment to come.
-_LOOKS = 4
 _CPU_COLLECTIVES = (
     "hint: on CPU a collective with a rank that has died does not end: "
     "-x XLA_FLAGS=--xla_cpu_collective_timeout_seconds=20 makes it an error, unless the program "
@@ -55,11 +51,10 @@ _ONE_FOLDER = (
     "hint: to save, Orbax's processes wait for one another, and for what one of them creates: all "
     "have to be given the same folder, on a file system that all hosts share"
 )
-_SHORTEST_S = 0.5
 
 
 class Ask(Enum):
-    """What the hosts are to be asked; USAGE: also where ranks on accelerators stand."""
+    """What the hosts are to be asked."""
 
     USAGE = auto()
     STACKS = auto()
@@ -73,14 +68,14 @@ class _Mark:
 
     def __init__(self, run: RankRun, before: "_Mark | None") -> None:
         usage = run.usage
-        if run.is_looked_at:
-            self.at, self.since, self.main_s = run.standing.at, run.standing.since, usage.main_s
-            self.polls = before is not None and self.main_s - before.main_s > _STILL_S
-            return
         self.at, self.cpu_s = usage.samples[-1].at, usage.samples[-1].cpu_s
         self.main_s, self.main_waits = usage.main_s, usage.main_waits
         self.since = self.at
-        if before is not None and self._is_still_since(before):
+        if run.answers_for_progress:
+            silent_since = run.main_thread.silent_since
+            self.since = self.at if silent_since is None else silent_since
+            self.polls = before is not None and self.main_s - before.main_s > _STILL_S
+        elif before is not None and self._is_still_since(before):
             self.since = before.since
             used_s, most_s = self.cpu_s - before.cpu_s, _IDLE * (self.at - before.at)
             self.idles = used_s <= max(most_s, _LEAST_IDLE_S)
@@ -151,15 +146,8 @@ class HangWatch:
         if self._asked_at is not None:
             return self._judge(self._asked_at, now)
         self._asked_at = now
-        looks = any(run.is_looked_at for run in self._state.running)
-        answer_s = _LONGEST_LOOK_S if looks else max(AFTER_S * _ANSWER, _LEAST_ANSWER_S)
-        self._next_at = now + answer_s
+        self._next_at = now + max(AFTER_S * _ANSWER, _LEAST_ANSWER_S)
         return Ask.USAGE
-
-    def places_came(self, now: float) -> None:
-        """It is known by now where ranks stand that are judged by that."""
-        if self._asked_at is not None:
-            self._next_at = now
 
     def suspects(self, now: float) -> bool:
         """Whether ranks have waited, or stood still, for so long that something may hang."""
@@ -208,10 +196,7 @@ class HangWatch:
         marks = {}
         for run in self._state.running:
             samples, rank = run.usage.samples, run.process_id
-            known_at = samples[-1].at if samples else 0.0
-            if run.is_looked_at:
-                known_at = min(known_at, run.standing.at)
-            if run.place.is_through and known_at >= asked_at:
+            if run.place.is_through and samples and samples[-1].at >= asked_at:
                 marks[rank] = _Mark(run, self._marks.get(rank))
         self._marks = marks
 
@@ -322,66 +307,3 @@ class HangWatch:
             end = "--stall-timeout 10m would end a job in which nothing moves"
         see = f"{self._shows_stacks} shows where all ranks are; " if self._shows_stacks else ""
         return f"{see}{end}"
-
-
-class StandingLooks:
-    """When to look where ranks stand, for --stall-timeout.
-
-    Times are in time.monotonic's seconds.
-
-    Args:
-        state: of the run.
-        stall_timeout: of the job.
-
-    """
-
-    def __init__(self, state: RunState, stall_timeout: float) -> None:
-        self._state = state
-        self._pause_s = max(stall_timeout / _LOOKS, _SHORTEST_S)
-        self._asked_at = 0.0
-
-    @property
-    def deadline(self) -> float | None:
-        """When to look next; None while no rank is on an accelerator."""
-        state = self._state
-        if state.pause.is_on or state.ending or not any(_looked_at(state)):
-            return None
-        return max(state.activity.active_at, self._asked_at) + self._pause_s
-
-    def expire(self, now: float) -> bool | None:
-        """Whether to look now; None: not."""
-        deadline = self.deadline
-        if deadline is None or now < deadline:
-            return None
-        self._asked_at = now
-        return True
-
-
-def saw(state: RunState, stacks: Iterable["Stack"], now: float) -> list[int]:
-    """Ranks stand there.
-
-    Args:
-        state: of the run; changes.
-        stacks: of the ranks.
-        now: in time.monotonic's seconds.
-
-    Returns:
-        the ranks that are to say whether they run programs again from now on.
-
-    """
-    from mcjax_launch.diagnosis.sightings import sightings
-
-    activity = state.activity
-    since = activity.active_at
-    for seen in sightings(state, stacks).values():
-        run, calls = seen.run, tuple(map(str, seen.frames))
-        # A look from before that tells nothing about the time since then.
-        known = run.standing.at > since
-        if run.is_looked_at and run.standing.seen(calls, now) and known:
-            activity.active_at = now
-    activity.looked_at = now
-    return _looked_at(state)
-
-
-def _looked_at(state: RunState) -> list[int]:
-    return [run.process_id for run in state.running if run.is_looked_at]

@@ -64,10 +64,7 @@ class Limits:
     def _stalled_at(self, seconds: float) -> float:
         """When it will have stalled; later, where agents are late with what they know."""
         activity = self._state.activity
-        known_at = activity.usage_at
-        if any(run.is_looked_at for run in self._state.running):
-            known_at = min(known_at, activity.looked_at)
-        reported = known_at >= activity.active_at + seconds / 2
+        reported = activity.usage_at >= activity.active_at + seconds / 2
         return activity.active_at + (seconds if reported else 2 * seconds)
 
     @property

@@ -65,8 +65,6 @@ class Compilation:
         pass
     def patch_execution(self, pxla):
         pass
-    def watch_reruns(self):
-        return 0
 """
 _COMPILED = 300
 

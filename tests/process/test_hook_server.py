@@ -250,19 +250,18 @@ def test_who_joins_beside_whom(server: Server) -> None:
 
 
 def test_the_processes_that_have_joined(server: Server) -> None:
-    server.connect(HELLO, Joined(1, 0))
+    server.connect(HELLO, Joined(1))
     server.connect(Hello(101, "1", 0), ImportedJax())
-    server.connect(Hello(400, "9", 0), Joined(9, 0))
+    server.connect(Hello(400, "9", 0), Joined(9))
     server.read()
     assert server.hooks.joined == {100, 400}
 
 
 @pytest.mark.parametrize("number", [-5, 0, 64, 1 << 62])
 def test_an_invalid_signal_number_is_not_sent(server: Server, number: int) -> None:
-    server.connect(Hello(os.getpid(), "1", number), Joined(1, number), Left())
-    assert server.read() == [Joined(1, number), Left()]
+    server.connect(Hello(os.getpid(), "1", number), Joined(1), Left())
+    assert server.read() == [Joined(1), Left()]
     assert server.hooks.request_stacks(all_threads=False) == []
-    server.hooks.request_reruns([1])
 
 
 def test_a_profile_is_begun_where_it_is_expected(
@@ -273,7 +272,7 @@ def test_a_profile_is_begun_where_it_is_expected(
     monkeypatch.setattr(supervision, "handles", lambda pid, signum: bool(signum))
     monkeypatch.setattr(supervision, "signal_process", lambda *words: sent.append(words))
     for pid, profiles in ((100, True), (101, False)):
-        server.connect(Hello(pid, "1", 0), Joined(1, 0, profiles))
+        server.connect(Hello(pid, "1", 0), Joined(1, profiles))
     server.connect(Hello(102, "1", 0))
     server.read()
     server.hooks.begin_profile()
@@ -283,10 +282,9 @@ def test_a_profile_is_begun_where_it_is_expected(
 @pytest.mark.only_linux("it tells who handles a signal")
 def test_only_handled_signals_are_sent(server: Server) -> None:
     signum, _ = system.dump_signals()
-    server.connect(Hello(os.getpid(), "1", signum), Joined(1, signum))
+    server.connect(Hello(os.getpid(), "1", signum), Joined(1))
     server.read()
     assert server.hooks.request_stacks(all_threads=True) == []
-    server.hooks.request_reruns([1])
 
 
 def test_who_has_not_been_heard_yet_is_asked_too(server: Server) -> None:

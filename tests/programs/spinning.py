@@ -1,9 +1,9 @@
 """jax-ml/jax 38503 without a GPU: at step 5 one rank sleeps, and the others spin in argv[1].
 
-That is "thread", another thread than the main one; "main", where Python sees one call that does not
-return, as NCCL's set-up with usleep(1); or "steps", in which nobody hangs, and all ranks take 40
-steps of half a second in silence. The launcher is told that these programs run on a GPU. Once it
-has started the job again all is well.
+That is "thread", another thread than the main one; "main", in a call of C that does not return, as
+NCCL's set-up with usleep(1); or "steps", in which nobody hangs, and all ranks take 40 steps of half
+a second in silence, each in such a call. The launcher is told that these programs run on a GPU.
+Once it has started the job again all is well.
 """
 
 import ctypes
@@ -11,6 +11,8 @@ import os
 import sys
 import threading
 import time
+from collections import deque
+from itertools import repeat
 from typing import Any
 
 import jax
@@ -19,9 +21,11 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 STALL_STEP, STALL_RANK = 5, 1
-SILENT_STEPS, STEP_S = 40, 0.5
-# What stands for a call into jaxlib: as faulthandler sees it, one place that is never left.
-CALL = "def wait(until):\n    while now() < until: usleep(1)\n"
+SILENT_STEPS = 40
+# What stands for a call into jaxlib: no Python runs meanwhile, and the main thread uses a processor.
+CALL = "def wait(*times):\n    deque(map(usleep, repeat(1, *times)), 0)\n"
+# Of usleep(1), which takes longer than it says.
+SLEEPS = 8000
 
 way = sys.argv[1]
 
@@ -42,7 +46,7 @@ def spin() -> None:
 
 
 def call_into_jaxlib() -> Any:
-    names = {"usleep": ctypes.CDLL(None).usleep, "now": time.monotonic}
+    names = {"usleep": ctypes.CDLL(None).usleep, "deque": deque, "repeat": repeat}
     folder = os.path.dirname(os.path.dirname(jax.__file__))
     exec(compile(CALL, f"{folder}/jaxlib/nccl.py", "exec"), names)
     return names["wait"]
@@ -59,7 +63,7 @@ wait = call_into_jaxlib()
 if way == "steps":
     for _ in range(SILENT_STEPS):
         x = all_reduce(x)
-        wait(time.monotonic() + STEP_S)
+        wait(SLEEPS)
     sys.exit()
 if first and way == "thread" and jax.process_index() != STALL_RANK:
     threading.Thread(target=spin, daemon=True).start()
@@ -68,6 +72,6 @@ for step in range(10):
         if jax.process_index() == STALL_RANK:
             time.sleep(1e6)
         elif way == "main":
-            wait(float("inf"))
+            wait()
     x = all_reduce(x).block_until_ready()
     print(f"step {step} done", flush=True)

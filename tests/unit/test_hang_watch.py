@@ -10,8 +10,7 @@ from mcjax_launch.diagnosis.sightings import Stack
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import Exited, RankUsage, Usage
 from mcjax_launch.runs.stop_reasons import StopReason
-from mcjax_launch.watchdog import hang
-from mcjax_launch.watchdog.hang import Ask, HangWatch, StandingLooks
+from mcjax_launch.watchdog.hang import Ask, HangWatch
 
 SITE = "/v/lib/python3.11/site-packages"
 AT = "Stack (most recent call first):\n"
@@ -304,29 +303,31 @@ def test_busy_processors(platform: str) -> None:
 
 
 class OnGpus(Watched):
-    """Both ranks compile for a GPU, say whether they run programs, and are busy all the time."""
+    """Both ranks compile for a GPU, are asked where they are, and are busy all the time."""
 
     def __init__(self, *, runs: bool = False) -> None:
         super().__init__(joins=False)
         self.runs = runs
         for rank in (0, 1):
             say(self.state, rank, CALL, 0.0)
-            say(self.state, rank, hook.Joined(rank, 36), 0.0)
+            say(self.state, rank, hook.Joined(rank), 0.0)
             say(self.state, rank, hook.Compiling("jit_f", "train.py:9", "gpu"), 0.0)
             say(self.state, rank, hook.Compiled(), 0.0)
+
+    def answer(self, *ranks: int) -> None:
+        for rank in ranks:
+            self.state.ranks[rank].main_thread.silent_since = None
 
     def _answer(self, ask: Ask) -> None:
         if ask is Ask.USAGE:
             self.used = dict.fromkeys(self.used, self.now)
-            stacks = [Stack(rank, "h", 7, text) for rank, text in self.stacks.items()]
-            for rank in hang.saw(self.state, stacks, self.now + 0.05):
-                if self.runs:
-                    say(self.state, rank, hook.Ran(), self.now + 0.06)
-            self.watch.places_came(self.now)
+            self.state.asked((0, 1), self.now)
+            if self.runs:
+                self.answer(0, 1)
         super()._answer(ask)
 
 
-def test_on_accelerators_by_where_python_stands() -> None:
+def test_on_accelerators_a_rank_that_runs_no_python_waits() -> None:
     watched = OnGpus()
     watched.until(40)
     assert watched.lines[0].startswith("rank 0 has waited 3")
@@ -344,26 +345,21 @@ def test_on_accelerators_a_main_thread_that_polls(blocked: str) -> None:
 
 @pytest.mark.parametrize(("runs", "places"), [(False, 1), (True, 2)])
 def test_on_accelerators_a_long_step_or_many(*, runs: bool, places: int) -> None:
-    """All at one place are in a long step; who runs programs again moves, wherever it stands."""
+    """All at one place are in a long step; a rank that runs Python moves, wherever it is."""
     watched = OnGpus(runs=runs)
     watched.stacks[1] = BLOCKED if places == 1 else LOADING
     watched.until(1000)
     assert watched.lines == []
 
 
-def test_on_accelerators_a_rank_that_moves_is_no_stall() -> None:
-    state = OnGpus().state
-    looks, told = StandingLooks(state, 8.0), []
-    for number in range(4):
-        assert looks.deadline is not None
-        at = looks.deadline
-        assert looks.expire(at)
-        text = f'{AT}  File "/me/data.py", line {number // 3} in f\n'
-        hang.saw(state, [Stack(rank, "h", 7, text) for rank in (0, 1)], at)
-        told.append((at, state.activity.active_at))
-    assert StandingLooks(OnGpus().state, 0.4).deadline == 0.5  # a stack takes a moment to come
-    # The fourth look finds another line than the third.
-    assert told == [(2.0, 0.0), (4.0, 0.0), (6.0, 0.0), (8.0, 8.0)]
+def test_on_accelerators_a_rank_that_answers_is_no_stall() -> None:
+    """It may have moved until it is asked again."""
+    watched, active_at = OnGpus(), []
+    for at, answers in ((2.0, (1,)), (4.0, ()), (6.0, (0, 1)), (8.0, ()), (10.0, ())):
+        watched.state.asked((0, 1), at)
+        watched.answer(*answers)
+        active_at.append(watched.state.activity.active_at)
+    assert active_at == [2.0, 4.0, 4.0, 8.0, 8.0]
 
 
 def test_in_initialize_to_the_second() -> None:

@@ -1,1 +1,1 @@
-"""Who is slow: while somebody looks at a run, the main threads of its ranks are sampled."""
+"""Where main threads of ranks are, sampled: who is slow, and who moves on an accelerator."""

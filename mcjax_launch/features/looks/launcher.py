@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two looks.
 EVERY_S = scaled(3.0)
+# So many there are within --stall-timeout.
+_WITHIN_STALL = 4
 # So many ranks are named; where there are more, it is the program that is made so.
 _MOST_NAMED = 3
 
@@ -33,6 +35,8 @@ class Looking(LauncherPart):
         super().__init__(launcher)
         self._state = launcher.state
         self._looks: Looks | None = None  # none while nobody looks
+        stall_s = launcher.job.stall_timeout
+        self._every_s = EVERY_S if stall_s is None else min(EVERY_S, stall_s / _WITHIN_STALL)
         self._next_at = 0.0
         self._named: dict[int, slow.SlowRank] = {}
 
@@ -44,38 +48,59 @@ class Looking(LauncherPart):
 
     @property
     def deadline(self) -> float | None:  # type: ignore[override]
-        """When to look next; None while no two ranks can wait for each other."""
+        """When to look next; None while that tells nothing."""
         state = self._state
-        waits = self._looks is None or state.initialize_calls < 2 or state.ending
-        return None if waits or state.pause.is_on else self._next_at
+        if state.ending or state.pause.is_on:
+            return None
+        return self._next_at if self._compares or self._has_accelerators else None
+
+    @property
+    def _compares(self) -> bool:
+        """True if somebody looks, and two ranks can wait for each other."""
+        return self._looks is not None and self._state.initialize_calls > 1
+
+    @property
+    def _has_accelerators(self) -> bool:
+        """True if the answers of ranks on accelerators show whether these move."""
+        return any(run.compilations.on_accelerator for run in self._state.running)
 
     def expire(self, now: float) -> None:
         """Look, if it is time."""
         deadline = self.deadline
-        if self._looks is None or deadline is None or now < deadline:
+        if deadline is None or now < deadline:
             return
-        self._next_at = now + EVERY_S
-        self._judge(self._looks)
+        self._next_at = now + self._every_s
+        begins = self._looks is not None and self._compares and self._begin(self._looks, now)
+        if begins or self._has_accelerators:
+            self.launcher.pool.send_all(AskPlaces())
+
+    def _begin(self, looks: Looks, now: float) -> bool:
+        """Judge the looks before, and begin one if two ranks can be compared."""
+        self._judge(looks)
         inside = {rank: run for rank, run in self._state.ranks.items() if self._is_inside(rank)}
         if len(inside) > 1:
-            self._looks.begin(now, [rank for rank in inside if inside[rank].compilations.under_way])
-            self.launcher.pool.send_all(AskPlaces())
+            looks.begin(now, [rank for rank in inside if inside[rank].compilations.under_way])
+        return len(inside) > 1
 
     def _is_inside(self, rank: int) -> bool:
         return self._state.ranks[rank].place.stage is Stage.INSIDE
 
     def received(self, link: "AgentConnection", message: "ToLauncher | Raw", now: float) -> None:
         """Ranks have been asked, or one has answered."""
-        if self._looks is None or self._state.ending:
+        if self._state.ending:
             return
         match message:
             case PlacesAsked(ranks, blocked):
-                asked = zip(ranks, blocked, strict=False)
-                # One that waits in JAX's exit barrier answers no more.
-                self._looks.asked({rank: at for rank, at in asked if self._is_inside(rank)})
+                self._state.asked(ranks, now)
+                if self._looks is not None:
+                    asked = zip(ranks, blocked, strict=False)
+                    # One that waits in JAX's exit barrier answers no more.
+                    self._looks.asked({rank: at for rank, at in asked if self._is_inside(rank)})
             case FromHook(rank=rank, message=StandsAt() as said):
                 run = self._state.ranks[rank]
-                self._looks.answered(rank, partial(slow.spot_of, run, said.calls, said.beside))
+                run.main_thread.silent_since = None
+                if self._looks is not None:
+                    self._looks.answered(rank, partial(slow.spot_of, run, said.calls, said.beside))
 
     def _judge(self, looks: Looks) -> None:
         """Name a rank that has turned out to be slow; once a look, for it takes each of them."""

@@ -119,7 +119,6 @@ class Agent:
             messages.Stop: self._stop,
             messages.RequestStacks: self._request_stacks,
             messages.RequestUsage: lambda request: self._usage.sample(),
-            messages.RequestReruns: lambda request: self.hooks.request_reruns(request.ranks),
             messages.ReplyToHooks: lambda order: self.hooks.reply(order.ranks, order.reply),
             messages.Ping: lambda ping: None,
         }

@@ -46,7 +46,6 @@ class HookConnection:
         self.pid = 0
         self.is_main = False  # it is the rank's own process, not one below it
         self.dump_signals = (0, 0)  # for one stack, and for those of all threads
-        self.rerun_signal = 0
         self.profiles = False
         self.joining = False  # it has called initialize(), and has not left since
         self.joined = False
@@ -278,17 +277,6 @@ class HookServer:
             if hook.profiles and system.handles(hook.pid, PROFILE):
                 system.signal_process(hook.pid, PROFILE)
 
-    def request_reruns(self, ranks: Collection[int]) -> None:
-        """Ask the joined processes of these ranks to say whether they still run programs."""
-        for hook in self._hooks.values():
-            # As with stacks: one that does not expect the signal would die of it.
-            if hook.rank not in ranks or not system.handles(hook.pid, hook.rerun_signal):
-                continue
-            # Python acts on it in the main thread, whichever gets it: no wait of that need be cut
-            # short, since what waits runs nothing.
-            if not system.signal_undisturbed(hook.pid, hook.rerun_signal):
-                system.signal_process(hook.pid, hook.rerun_signal)
-
     def reply(self, ranks: Collection[int], reply: HookReply) -> None:
         """Answer those threads of these ranks that wait at a program."""
         for hook in self._hooks.values():
@@ -418,7 +406,6 @@ def _note(hook: HookConnection, message: HookMessage) -> None:
         hook.joining = False
     elif isinstance(message, hook_messages.Joined):
         hook.joined = True
-        hook.rerun_signal = _signal_number(message.rerun_signal)
         hook.profiles = message.profiles
     elif isinstance(message, hook_messages.Program):
         hook.held = message.fingerprint if message.held or message.compiling else ""

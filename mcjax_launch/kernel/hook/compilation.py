@@ -1,15 +1,12 @@
-"""What a rank compiles, its first runs of programs that span processes, whether it runs any."""
+"""What a rank compiles, and its first runs of programs that span processes."""
 
 from __future__ import annotations
 
 import _thread
-import sys
 from functools import partial
 
-from ..wire import system
-from ..wire.hook_messages import Blind, Compiled, Compiling, ProgramText, Ran
+from ..wire.hook_messages import Blind, Compiled, Compiling, ProgramText
 from . import user_lines
-from .questions import heed, one_at_a_time
 from .spmd_program import SpanningProgram, fingerprint, name_of
 from .wrapping import in_place_of
 
@@ -17,7 +14,6 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from types import FrameType
     from typing import Any, TypeVar
 
     from ..wire.hook_messages import Program
@@ -26,107 +22,6 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-# --- whether a rank still runs programs ---
-# JAX runs a known program without Python. A signal empties its caches of how to do that, so that
-# the next call of each goes through Python once more, where we see it. Nothing is compiled again.
-# The launcher asks ranks on accelerators, whose processors are busy while they hang.
-
-_CACHES = ("_cpp_pjit_cache_fun_only", "_cpp_pjit_cache_explicit_attributes")
-# What C++ calls while it reads a cache: one that is emptied meanwhile crashes it.
-_IN_A_CACHE = ("__eq__", "__hash__", "__ne__", "__del__")
-# A main thread that uses less of a core than this only waits.
-_BUSY = 1e-4
-
-
-class Reruns:
-    """Sees that a known program runs again, once for each time that the launcher asks.
-
-    Args:
-        tell: called when some program has run since the launcher has asked.
-
-    Attributes:
-        is_asked: nothing has run since then.
-
-    """
-
-    def __init__(self, tell: Callable[[], None]) -> None:
-        self.is_asked = False
-        self._tell = tell
-        self._used_s = self._used_at = 0.0  # of the main thread, when the launcher last asked
-        self._caches: list[Any] = []
-        self._is_busy = False
-        self._main_thread: int | None = None
-        # Whether other threads run programs too: one may fill a cache again while another reads
-        # it.
-        self._is_shared = False
-
-    def watch(self) -> int:
-        """Act on the launcher's signal from now on; its number, 0 where that cannot be."""
-        if not one_at_a_time():
-            return 0  # a cache may not be emptied while other threads read it
-        pjit = sys.modules.get("jax._src.pjit")
-        caches = [getattr(pjit, name, None) for name in _CACHES]
-        self._caches = [cache for cache in caches if hasattr(cache, "clear")]
-        signum = system.rerun_signal()
-        if not self._caches or not heed(signum, self._clear_caches):
-            return 0
-        self._main_thread = _thread.get_ident()
-        return signum
-
-    def _clear_caches(self, _signum: int, _frame: FrameType | None) -> None:
-        """Have every program that runs from now on go through Python once.
-
-        This may happen between any two steps of the program; it is asked for again if not now.
-        """
-        if self._is_busy:
-            return
-        self._is_busy = True
-        try:
-            if self._is_shared:
-                self._tell_if_busy()
-            elif not any(map(_is_in_a_cache, sys._current_frames().values())):
-                self.is_asked = True
-                for cache in self._caches:
-                    cache.clear()
-        except Exception:
-            pass
-        finally:
-            self._is_busy = False
-
-    def _tell_if_busy(self) -> None:
-        """Take Python code for a program that runs, where those of other threads are not seen.
-
-        A main thread that is in a call of C does not come here before that returns.
-        """
-        import time
-
-        used_s, now = time.thread_time(), time.monotonic()
-        if used_s - self._used_s > _BUSY * (now - self._used_at):
-            self._tell()
-        self._used_s, self._used_at = used_s, now
-
-    def see_thread(self) -> None:
-        """Note that this thread runs programs."""
-        if self._main_thread is not None and _thread.get_ident() != self._main_thread:
-            self._is_shared = True
-
-    def ran(self) -> None:
-        """A program runs through Python: report it, if that was asked for."""
-        self.see_thread()
-        if self.is_asked:
-            self.is_asked = False
-            self._tell()
-
-
-def _is_in_a_cache(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_name in _IN_A_CACHE:
-            return True
-        frame = frame.f_back
-    return False
-
-
-# --- compilations, and first runs ---
 # JAX compares nothing between processes: two that run different programs over one mesh may hang, or
 # return wrong numbers. So every compilation is reported, with its line, and each program that spans
 # processes when it runs for the first time, with a fingerprint. From then on JAX runs it without
@@ -145,16 +40,11 @@ class Compilation:
         self._parts = parts
         # By fingerprint: held by the first thread that comes to a program, until that may run.
         self._entrances: dict[str, Any] = {}
-        self._reruns = Reruns(lambda: link.send(Ran()))
         # By the id of an executable: what is to be reported when that first runs.
         self._waiting: dict[int, SpanningProgram] = {}
         self._reported: set[str] = set()
         self._sees_runs = False
         self._is_blind = False
-
-    def watch_reruns(self) -> int:
-        """Report on a signal that programs still run; its number, 0 where that is not seen."""
-        return self._reruns.watch() if self._sees_runs else 0
 
     # --- compiling ---
 
@@ -223,7 +113,6 @@ class Compilation:
     def _keep(self, program: SpanningProgram | None, executable: Any) -> None:
         """Remember what has been compiled until it runs, or report it where runs are not seen."""
         self._waiting.pop(id(executable), None)
-        self._reruns.see_thread()
         if program is None or program.fingerprint in self._reported:
             return
         if self._sees_runs:
@@ -242,10 +131,10 @@ class Compilation:
         real = execution.__call__
 
         # Bound here and not reached by `self` there: this is in the way of programs.
-        waiting, compilation, reruns = self._waiting, self, self._reruns
+        waiting, compilation = self._waiting, self
 
         def call(self: Any, *args: Any) -> Any:
-            if waiting or reruns.is_asked:
+            if waiting:
                 compilation._runs(self, args)
             return real(self, *args)
 
@@ -253,11 +142,10 @@ class Compilation:
         self._sees_runs = True
 
     def _runs(self, execution: Any, args: Sequence[Any]) -> None:
-        """Announce an executable that runs for the first time; report that one runs, if asked."""
+        """Announce an executable that runs for the first time."""
         number = id(execution.xla_executable)
         program = self._waiting.get(number)
         if program is None:
-            self._reruns.ran()
             return
         if self._try(self._concerns_others, program, execution, args):
             self._announce(

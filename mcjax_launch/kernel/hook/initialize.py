@@ -242,7 +242,7 @@ class Initialization:
         self._link.dump_others_when_asked()
         process_id = _whole_number(filled["process_id"])
         if process_id is not None:
-            self._link.send(Joined(process_id, self._compilation.watch_reruns(), profiles))
+            self._link.send(Joined(process_id, profiles))
 
     def _shutdown(self, real: Callable[..., Any]) -> Callable[..., Any]:
         """Let the program leave the job itself, and then end in any way, or join it again."""

@@ -358,6 +358,8 @@ class Launcher:
             self.console.fails(rank, said.summary)
         if hook_events.take(self.state, message, time.monotonic()):
             self._rank_ended(rank)
+        if self.state.ranks[rank].compilations.on_accelerator and not self.state.ending:
+            self._part(features.ON_ACCELERATORS)
         if isinstance(said, hook_messages.NotJoined) or (
             isinstance(said, hook_messages.Compiling | hook_messages.ImportedJax)
             and not self.state.initialize_calls
@@ -410,7 +412,7 @@ class Launcher:
     def _joining(self, rank: int) -> None:
         """A rank has called initialize(): from the first call on ranks may wait for others."""
         if self._joining_ranks is None:  # imported only now: each start would wait for that
-            from mcjax_launch.watchdog.hang import HangWatch, StandingLooks
+            from mcjax_launch.watchdog.hang import HangWatch
             from mcjax_launch.watchdog.joining import JoiningRanks
 
             self._joining_ranks = JoiningRanks()
@@ -418,9 +420,6 @@ class Launcher:
                 self.state, time.monotonic(), self.job.stall_timeout, self.front.shows_stacks
             )
             self._timers.append(Acting(self._hang, self._ask))
-            if self.job.stall_timeout is not None:
-                looks = StandingLooks(self.state, self.job.stall_timeout)
-                self._timers.append(Acting(looks, self._look_where_ranks_stand))
         for line in self._joining_ranks.notes(self.state, rank):
             self.console.note(line)
 
@@ -620,21 +619,6 @@ class Launcher:
             self.stacks.request(self.links, self._explain_hang)
         else:
             self.pool.send_all(messages.RequestUsage())
-            if any(run.is_looked_at for run in self.state.running):
-                self._look_where_ranks_stand()
-
-    def _look_where_ranks_stand(self, _: object = None) -> None:
-        self.stacks.request(self.links, self._ranks_stand)
-
-    def _ranks_stand(self, stacks: list["Stack"]) -> None:
-        from mcjax_launch.watchdog import hang
-
-        now = time.monotonic()
-        # Asked only now: what runs from here on has run since the look.
-        if ranks := hang.saw(self.state, of_ranks(stacks), now):
-            self.pool.send_all(messages.RequestReruns(tuple(ranks)))
-        if self._hang is not None:
-            self._hang.places_came(now)
 
     def _explain_hang(self, stacks: list["Stack"]) -> None:
         from mcjax_launch.watchdog.hang import Ask

@@ -66,13 +66,9 @@ class Listening(HookMessage):
 
 
 class Joined(HookMessage):
-    """initialize() has returned. `rerun_signal` asks whether it still runs programs, 0: it cannot.
-
-    `profiles`: SIGPROF begins a profile, and does not end it.
-    """
+    """initialize() has returned. `profiles`: SIGPROF begins a profile, and does not end it."""
 
     process_id: int
-    rerun_signal: int = 0
     profiles: bool = False
 
 
@@ -182,10 +178,6 @@ class ProgramText(HookMessage):
     text: str
     last: bool
     compiled: tuple[str, ...] = ()
-
-
-class Ran(HookMessage):
-    """Asked whether it still runs programs, it has run one since."""
 
 
 class Blind(HookMessage):

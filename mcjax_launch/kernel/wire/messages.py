@@ -254,12 +254,6 @@ class RequestUsage(ToAgent):
     """Asks what the ranks use now: answered by Usage."""
 
 
-class RequestReruns(ToAgent):
-    """Do these ranks still run programs? Their hooks answer, through FromHook."""
-
-    ranks: tuple[int, ...]
-
-
 class ReplyToHooks(ToAgent):
     """An answer to those threads of these ranks that wait for one."""
 

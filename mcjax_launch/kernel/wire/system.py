@@ -64,13 +64,6 @@ def dump_signals() -> tuple[int, int]:
     return _signal.SIGURG, getattr(_signal, "SIGINFO", _signal.SIGWINCH)
 
 
-def rerun_signal() -> int:
-    """The signal that asks whether programs still run."""
-    import _signal
-
-    return int(_signal.SIGRTMIN + _FIRST_OFFSET + 2 if LINUX else _signal.SIGIO)
-
-
 def place_signal() -> int:
     """The signal that asks where the main thread is; 0 where none can be sent aside."""
     import _signal

@@ -6,11 +6,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from records import run_of
+from records import run_of, say
 
 from mcjax_launch.diagnosis.slow import SlowRank, slow_ranks, spot_of
 from mcjax_launch.features.looks import agent as asking
+from mcjax_launch.features.looks.launcher import Looking
 from mcjax_launch.features.looks.messages import AskPlaces, PlacesAsked, StandsAt
+from mcjax_launch.kernel.wire.hook_messages import Compiled, Compiling
 from mcjax_launch.kernel.wire.messages import FromHook
 from mcjax_launch.runs.looks import RECENT, Doing, Looks, Spot
 
@@ -172,3 +174,38 @@ def test_one_that_waits_as_before_is_not_woken(monkeypatch: pytest.MonkeyPatch) 
         assert sent[-1] == PlacesAsked((0,), (waits[7],))
         times.append(len(signalled))
     assert times == [1, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("platform", "stall_timeout", "asked"),
+    [
+        ("gpu", None, [0.0, 3.0, 6.0, 9.0]),
+        ("gpu", 600.0, [0.0, 3.0, 6.0, 9.0]),
+        ("gpu", 16.0, [0.0, 3.0, 6.0, 9.0]),
+        ("gpu", 8.0, [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]),
+        ("cpu", 8.0, []),
+    ],
+)
+def test_ranks_on_accelerators_are_asked_without_an_onlooker(
+    platform: str, stall_timeout: float | None, asked: list[float]
+) -> None:
+    state, sent, now = run_of(2, joins=True), list[float](), 0.0
+    say(state, 1, Compiling("jit_f", "", platform), 0.0)
+    say(state, 1, Compiled(), 0.0)
+    launcher: Any = SimpleNamespace(
+        state=state,
+        job=SimpleNamespace(stall_timeout=stall_timeout),
+        pool=SimpleNamespace(send_all=lambda message: sent.append(now)),
+    )
+    part, link = Looking(launcher), None
+    while (deadline := part.deadline) is not None and deadline <= 10.0:
+        now = deadline
+        part.expire(now)
+        part.received(link, PlacesAsked((0, 1), ("", "")), now)  # type: ignore[arg-type]
+        if now < 5.0:
+            part.received(link, FromHook(1, StandsAt("x")), now)  # type: ignore[arg-type]
+    assert sent == asked
+    if asked:
+        answered = max(at for at in asked if at < 5.0)
+        assert state.activity.active_at == min(at for at in asked if at > answered)
+        assert state.ranks[0].main_thread.silent_since == 0.0
