@@ -22,7 +22,7 @@ from mcjax_launch.runs.rank_run import LostError, RankRun
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import lasting
 
-# --- exceptions of threads, futures and callbacks ---
+# --- exceptions of threads and callbacks ---
 
 # So many are told, the latest of each rank.
 _MOST = 4
@@ -59,7 +59,7 @@ def failed_callback(state: RunState) -> tuple[RankRun, str] | None:
     With what the callback did, in words that follow the rank's name.
     """
     for run in state.ranks.values():
-        failed = [lost.error for lost in run.lost.values() if lost.error.callback]
+        failed = [lost.error for lost in run.lost if lost.error.callback]
         if failed and not run.failed:
             error = failed[-1]
             return run, f"raised in its {error.callback}: {_raised(error.raised)}"
@@ -68,7 +68,7 @@ def failed_callback(state: RunState) -> tuple[RankRun, str] | None:
 
 def _lines(runs: Iterable[RankRun], now: float, ago: str, told: str) -> Iterator[str]:
     for run in runs:
-        for lost in sorted(run.lost.values(), key=lambda lost: -lost.at)[:_MOST]:
+        for lost in sorted(run.lost, key=lambda lost: -lost.at)[:_MOST]:
             if not is_told(lost.error, told):
                 yield f"rank {run.process_id}'s {_words(lost, now, ago)}"
 
@@ -76,10 +76,9 @@ def _lines(runs: Iterable[RankRun], now: float, ago: str, told: str) -> Iterator
 def _words(lost: LostError, now: float, ago: str) -> str:
     error = lost.error
     thread = error.callback or (f"thread {error.thread}" if error.thread else "a thread")
-    did = "failed" if error.of_future or error.callback else "ended"
-    unread = " (nobody has read it from its future)" if error.of_future else ""
+    did = "failed" if error.callback else "ended"
     when = f"{lasting(max(now - lost.at, 0.0))} {ago}"
-    return f"{thread} {did} {when}: {_raised(error.raised)}{unread}"
+    return f"{thread} {did} {when}: {_raised(error.raised)}"
 
 
 def _raised(raised: Raised) -> str:
@@ -235,7 +234,7 @@ def _is_of_shared_callback(run: RankRun) -> bool:
     shared = [program.ranks for program in run.compilations.ran.values() if len(program.ranks) > 1]
     calls = any(min(ranks) == run.process_id for ranks in shared)
     said = run.failure.summary
-    errors = [lost.error for lost in run.lost.values() if lost.error.callback]
+    errors = [lost.error for lost in run.lost if lost.error.callback]
     return calls and any(is_told(error, said) for error in errors)
 
 

@@ -54,8 +54,10 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
             code = state.comparison_of(run).codes.get(part.fingerprint)
             if code is not None:
                 code.add(part)
-        case hook.ErrorLost() | hook.ErrorRead() | hook.Crashed() as said:
-            _lost(run, said, at)
+        case hook.Crashed(stack=stack):
+            run.process.stack = stack
+        case hook.ErrorLost() as error if len(run.lost) < _MOST_LOST:
+            run.lost.append(LostError(at, error))
         case hook.Blind(reason=reason):
             run.incomparable = reason
         case hook.Failed() as failure:
@@ -92,16 +94,6 @@ def _compiles(
         run.compilations.program = said
     else:
         run.compilations.over(said.fingerprint)
-
-
-def _lost(run: RankRun, said: hook.ErrorLost | hook.ErrorRead | hook.Crashed, at: float) -> None:
-    """An exception is lost, or is not any more; or the process is."""
-    if isinstance(said, hook.Crashed):
-        run.process.stack = said.stack
-    elif isinstance(said, hook.ErrorRead):
-        run.lost.pop(said.number, None)
-    elif len(run.lost) < _MOST_LOST:
-        run.lost[said.number] = LostError(at, said)
 
 
 def _joining(state: RunState, run: RankRun, event: FromHook, call: hook.Joining, at: float) -> None:

@@ -309,7 +309,7 @@ class RankShare(Changing):
 
 
 class LostError(Value):
-    """An exception that has ended a thread, or that is in a future; see `ErrorLost`."""
+    """An exception that has ended a thread, or was raised in a callback; see `ErrorLost`."""
 
     at: float
     error: ErrorLost
@@ -325,7 +325,7 @@ class RankRun(Changing):
         after_signal: it ended, or failed, only after it had been sent a signal to end it.
         failure: what its hook said of an exception or exit, if it did.
         failed_at: when that, or its end with a failure, became known.
-        lost: the exceptions of its threads and futures that nobody has read, by their numbers.
+        lost: the exceptions of its threads and callbacks.
         incomparable: why its programs cannot be compared; "" as a rule.
         stood: where it was when another one gave up waiting for it, in words; "" if none did.
         stdout, stderr: the last of its output; stdout only for a job's record.
@@ -339,7 +339,7 @@ class RankRun(Changing):
     after_signal: bool = False
     failure: Failed | None = None
     failed_at: float | None = None
-    lost: dict[int, LostError] = field(default_factory=dict)
+    lost: list[LostError] = field(default_factory=list)
     incomparable: str = ""
     stood: str = ""
     stdout: str = ""

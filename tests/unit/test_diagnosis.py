@@ -158,7 +158,7 @@ def test_a_callback_that_has_failed_while_others_wait() -> None:
     """JAX raises what it raised where its result is used, so it may never."""
     state = state_of(joined="012")
     raised = hook.Raised("ValueError", "ValueError: not finite", "data.py:12")
-    lost = hook.ErrorLost(1, "MainThread", raised, False, callback="jax.pure_callback")
+    lost = hook.ErrorLost("MainThread", raised, callback="jax.pure_callback")
     say(state, 1, lost, 6.0)
     told = "rank 1's jax.pure_callback failed 3 s ago: ValueError: not finite, at data.py:12"
     assert told in whereabouts(state, 9.0)
@@ -178,7 +178,7 @@ def test_a_callback_that_is_called_on_one_rank_for_all(rank: int, *, hinted: boo
         '  File "/me/train.py", line 8, in check\nValueError: not finite'
     )
     raised = hook.Raised("ValueError", "ValueError: not finite", "data.py:12")
-    say(state, rank, hook.ErrorLost(1, "T", raised, False, callback="jax.pure_callback"), 8.0)
+    say(state, rank, hook.ErrorLost("T", raised, callback="jax.pure_callback"), 8.0)
     say(state, rank, failure(said), 8.0)
     ended(state, rank, 1)
     lines = summarize(state).lines
@@ -188,10 +188,10 @@ def test_a_callback_that_is_called_on_one_rank_for_all(rank: int, *, hinted: boo
 
 
 @pytest.mark.parametrize(("message", "told"), [("not finite", False), ("corrupt", True)])
-def test_a_future_whose_exception_is_raised_again(message: str, *, told: bool) -> None:
+def test_a_thread_whose_exception_is_raised_again(message: str, *, told: bool) -> None:
     state = state_of(joined="012")
     raised = hook.Raised("ValueError", f"ValueError: {message}", "data.py:12")
-    say(state, 1, hook.ErrorLost(1, "loader", raised, True), 8.0)
+    say(state, 1, hook.ErrorLost("loader", raised), 8.0)
     say(state, 1, failure("ValueError: not finite"), 8.0)
     ended(state, 1, 1)
     assert any("before" in line for line in summarize(state).lines) == told

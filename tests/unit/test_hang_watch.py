@@ -213,16 +213,14 @@ def test_a_joined_thread_has_to_stand_still_too() -> None:
 def test_a_thread_that_has_died_before() -> None:
     watched = Watched()
     raised = hook.Raised("ValueError", "ValueError: corrupt record", "data.py:12")
-    say(watched.state, 1, hook.ErrorLost(1, "loader", raised, False), 3.0)
-    say(watched.state, 1, hook.ErrorLost(2, "pool-0", raised, True), 4.0)
-    say(watched.state, 0, hook.ErrorLost(1, "pool-0", raised, True), 4.5)
-    say(watched.state, 0, hook.ErrorRead(1), 4.6)
+    say(watched.state, 1, hook.ErrorLost("loader", raised), 3.0)
+    say(watched.state, 1, hook.ErrorLost("sender", raised), 4.0)
     watched.until(45)
     wait, *lost, advice = watched.lines
     assert wait.startswith("rank 0 has waited ")
     told = "ValueError: corrupt record, at data.py:12"
     assert [re.sub(r"\d+ s ago", "N s ago", line) for line in lost] == [
-        f"rank 1's thread pool-0 failed N s ago: {told} (nobody has read it from its future)",
+        f"rank 1's thread sender ended N s ago: {told}",
         f"rank 1's thread loader ended N s ago: {told}",
     ]
     assert advice.endswith(ADVICE)

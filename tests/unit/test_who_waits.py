@@ -110,7 +110,7 @@ def test_the_threads_for_which_a_main_thread_waits(
     assert told(joined(4), *WAITING, replace(late, others=others)) == line
 
 
-DIED = hook.ErrorLost(1, "loader", hook.Raised("ValueError", "ValueError: corrupt"), False)
+DIED = hook.ErrorLost("loader", hook.Raised("ValueError", "ValueError: corrupt"))
 NOT_IN_JAX = "all 4 ranks have stood still for 40 s, not in JAX: ranks 0-3 in f at train.py:12"
 
 

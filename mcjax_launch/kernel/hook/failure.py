@@ -8,7 +8,7 @@ import traceback as tb
 
 from ..wire import source_lines
 from ..wire.exit_status import of_signal
-from ..wire.hook_messages import ErrorLost, ErrorRead, Failed, Raised
+from ..wire.hook_messages import ErrorLost, Failed, Raised
 from ..wire.source_lines import embedded
 from . import devices, exits, first_backend, user_lines
 
@@ -309,7 +309,7 @@ def _marked_by_jax() -> tuple[str, ...]:
     return tuple(map(str, getattr(util, "_exclude_paths", ())))
 
 
-# --- exceptions that are no failures: of threads, unread futures, JAX's callbacks ---
+# --- exceptions that are no failures: of threads and JAX's callbacks ---
 # The main thread may wait for ever for what such a thread was to do, and other ranks for the
 # program whose callback failed. The launcher is told of them, and tells them in its turn where the
 # job hangs or fails.
@@ -317,8 +317,6 @@ def _marked_by_jax() -> tuple[str, ...]:
 # A program may go through more of them on purpose.
 _MOST = 32
 _MOST_SUMMARY = 2_000
-# The attribute of a future that holds one: its number.
-_NUMBER = "_mcjax_launch_error"
 # JAX's loggers of what callbacks raise, and how it says so.
 _LOGGERS = ("jax._src.callback", "jax._src.debugging")
 _FAILED_CALLBACK = " failed"
@@ -363,37 +361,14 @@ class LostErrors:
             self._report(record.threadName, record.exc_info[1], callback=callback)
         return True
 
-    def patch_futures(self, base: Any) -> None:
-        """See the exceptions that futures are given, and who reads them.
-
-        Where a future keeps its own: what wraps `result()` would be seen in users' tracebacks.
-
-        Args:
-            base: the module concurrent.futures._base.
-
-        """
-        base.Future._exception = _Kept(self)
-
-    def read(self, number: int) -> None:
-        """The exception of a future with this number has been read."""
-        self._link.send(ErrorRead(number))
-
-    def of_future(self, error: BaseException) -> int:
-        """A future has been given an exception; its number, 0 if it is not reported."""
-        import threading
-
-        return self._report(threading.current_thread().name, error, of_future=True)
-
     def _report(
         self,
         thread: str,
         error: BaseException | None,
-        *,
-        of_future: bool = False,
         callback: str = "",
-    ) -> int:
+    ) -> None:
         if error is None or self._count >= _MOST or not self._is_wanted():
-            return 0
+            return
         try:
             told = raised(error, error.__traceback__)
             file, _, line = (told.where or "").rpartition(" in ")[0].rpartition(":")
@@ -402,35 +377,6 @@ class LostErrors:
                 where=f"{user_lines.shown(file)}:{line}" if file else None,
             )
         except Exception:  # an exception that cannot be looked at: the program comes first
-            return 0
+            return
         self._count += 1
-        self._link.send(ErrorLost(self._count, thread, told, of_future, callback))
-        return self._count
-
-
-class _Kept:
-    """The attribute in which futures keep their exceptions; reports what it is given, and reads.
-
-    Args:
-        errors: to report to.
-
-    """
-
-    def __init__(self, errors: LostErrors) -> None:
-        self._errors = errors
-
-    def __set__(self, future: Any, error: BaseException | None) -> None:
-        future.__dict__["_exception"] = error
-        if error is not None and (number := self._errors.of_future(error)):
-            future.__dict__[_NUMBER] = number
-
-    def __get__(self, future: Any, owner: type | None = None) -> Any:
-        if future is None:
-            return self
-        kept = future.__dict__
-        if _NUMBER in kept and sys._getframe(1).f_code.co_name != "__repr__":
-            self._errors.read(kept.pop(_NUMBER))
-        try:
-            return kept["_exception"]
-        except KeyError:
-            raise AttributeError("_exception") from None
+        self._link.send(ErrorLost(thread, told, callback))

@@ -265,23 +265,15 @@ class Failed(HookMessage):
 
 
 class ErrorLost(HookMessage):
-    """An exception has ended a thread; or a future holds it (`of_future`), and nobody has read it.
+    """An exception has ended a thread, or was raised in a callback.
 
-    `number` is its own in this process. `callback`: JAX has called what raised it, by this
-    function of its own, and raises it again where a result of the program is used, if one is.
+    `callback`: JAX has called what raised it, by this function of its own, and raises it again
+    where a result of the program is used, if one is.
     """
 
-    number: int
     thread: str
     raised: Raised
-    of_future: bool
     callback: str = ""
-
-
-class ErrorRead(HookMessage):
-    """Somebody has read the exception of a future: it is lost no more."""
-
-    number: int
 
 
 class Crashed(HookMessage):
