@@ -198,7 +198,7 @@ class RunningJob:
     ) -> None:
         shown = job.show if streams is not None else frozenset()
         # A log of GitHub Actions is the calling program's, as its streams are.
-        self._job, self._hosts = job.replaced(show=shown, github="never"), hosts
+        self._job, self._hosts = job.replaced(show=shown, on_github=False), hosts
         self._words = words
         self._streams = streams
         self._reporter = reporter

@@ -11,6 +11,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.options.kinds import texts
 from mcjax_launch.options.option import Option
 from mcjax_launch.options.options import Options
+from mcjax_launch.options.removed import replacement
 
 #: The keywords that are no options.
 NO_OPTIONS = ("echo", "on_line", "on_event")
@@ -59,6 +60,8 @@ def _read(option: Option, value: Any) -> Any:
 
 
 def _hint(keyword: str) -> str:
+    if removed := replacement(keyword):
+        return f", which {removed}"
     for option in Options.declared.values():
         if keyword in (option.name, *(short.strip("-") for short in option.short)):
             if option.only_command:

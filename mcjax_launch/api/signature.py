@@ -65,7 +65,6 @@ class Keywords(TypedDict, total=False):
     debugpy: int | None
     verify_spmd: bool
     profile: Path | None
-    profile_after: Duration
     black_box: Path | None
     report: Path | None
 

@@ -20,6 +20,7 @@ from mcjax_launch.diagnosis.attempt import JobOutcome
 from mcjax_launch.errors import LaunchError, save_traceback
 from mcjax_launch.kernel.wire import exit_status
 from mcjax_launch.options.options import Options
+from mcjax_launch.options.removed import removed_variables
 from mcjax_launch.request import combinations, ready, this_machine
 from mcjax_launch.request.program import (
     given_arguments,
@@ -70,6 +71,8 @@ def command(context: click.Context, /, **values: Any) -> int:
     """
     options = Options(**values)
     try:
+        for line in removed_variables(os.environ):
+            raise LaunchError(line)
         if options.emit is not None:
             return _emit(options, context)
         return _check(options, context) if options.check else _run(options, context)
@@ -77,7 +80,7 @@ def command(context: click.Context, /, **values: Any) -> int:
         from mcjax_launch.cli.usage_errors import with_variable
 
         message = with_variable(str(error), context)
-        if options.emit is None and on_github(options, os.environ):
+        if options.emit is None and on_github(os.environ):
             from mcjax_launch.report import github
 
             _write(github.command("error", message))
@@ -145,7 +148,7 @@ def _run(options: Options, context: click.Context) -> int:
         hosts,
         lambda: written_again(options, context),
         _say,
-        recorders=tuple(_recorders(options)),
+        recorders=tuple(_recorders()),
     )
     if outcome.status and not options.quiet:
         for line in _about_arguments(outcome, job, options, context):
@@ -171,13 +174,13 @@ def _about_arguments(
         yield f"hint: in PROGRAM's arguments {_COORDINATES} stand for each rank's own"
 
 
-def _recorders(options: Options) -> "Iterator[Recorder]":
+def _recorders() -> "Iterator[Recorder]":
     """Those who write down what happens in the log that the command writes to, or beside it."""
     if os.path.isfile(_TERMINATION_LOG):
         from mcjax_launch.report.recording import TerminationMessage
 
         yield TerminationMessage(_TERMINATION_LOG)
-    if on_github(options, os.environ):
+    if on_github(os.environ):
         from mcjax_launch.report.github import Annotations
 
         yield Annotations(_write, os.environ.get("GITHUB_WORKSPACE") or os.getcwd())

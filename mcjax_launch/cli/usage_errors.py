@@ -9,6 +9,7 @@ from click.core import ParameterSource
 
 from mcjax_launch.cli.help import WORDS
 from mcjax_launch.cli.options import divided
+from mcjax_launch.options.removed import replacement
 
 # --- options of other launchers ---
 
@@ -173,6 +174,8 @@ def in_one_line(error: click.ClickException) -> str:
     if (known := advice(name, words, ours)) is not None:
         return f"{known[0]}: no such option; {known[1]}"
     if isinstance(error, click.NoSuchOption):
+        if removed := replacement(name):
+            return f"{name} {removed}"
         hint = f"; did you mean {error.possibilities[0]}?" if error.possibilities else ""
         return f"{name}: no such option{hint}"
     message = " ".join(error.format_message().split())

@@ -40,9 +40,7 @@ class _Output:
         self.sink = sink
         self.prefixes = Prefixes(
             not style.no_prefix,
-            wants_colour(
-                style.color, sink.is_terminal, os.environ, in_log=style.github == "always"
-            ),
+            wants_colour(style.color, sink.is_terminal, os.environ, in_log=sink.in_log),
         )
         self._stamps = style.timestamps
         self._came: bytes | None = None  # the time of day of what is shown only now

@@ -24,13 +24,14 @@ class Target:
         taken: bytes that it was given to write, in all.
         gone: the reader is gone for good.
         is_terminal: it is a terminal, on which rows can be drawn anew.
+        in_log: it ends up in a log that shows colours.
         blocks: it is a pipe, a socket or a terminal, whose reader may be slow.
 
     """
 
     def __init__(self) -> None:
         self.queued = self.taken = 0
-        self.gone = self.is_terminal = self.blocks = False
+        self.gone = self.is_terminal = self.in_log = self.blocks = False
 
     def watch(self, on_gone: Callable[[OSError | None], None]) -> None:
         """Call `on_gone` as soon as the reader has gone."""

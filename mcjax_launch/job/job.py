@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from mcjax_launch.job.hosts import Host
+from mcjax_launch.options.kinds import PROFILE_AFTER_S
 from mcjax_launch.options.options import Options
 from mcjax_launch.options.wrappers import Wrapper
 
@@ -52,6 +53,8 @@ class Job(Options, kw_only=True):
     spare_hosts: tuple[Host, ...] = ()  # with free slots, for ranks whose host is lost
     black_box: str | None = None  # the folder for what hosts see of a failure, absolute
     profile: str | None = None  # the folder for JAX's profiles, absolute
+    profile_after: float = PROFILE_AFTER_S  # seconds from initialize() to the first
+    on_github: bool = False  # the output goes to a log of GitHub Actions
 
     def grace_s(self, reason: str) -> float:
         """The grace after `reason`, a key of GRACE_S."""

@@ -17,6 +17,8 @@ _SLICES = ("auto", "one", "host")
 
 _MOST_GPUS = 1024
 _RANK_RESTARTS = 3
+#: When a profile begins as a rule, in seconds after initialize().
+PROFILE_AFTER_S = 10.0
 _FAILURES = ("host", "signal", "any")
 # As a manifest writes it, which cannot calculate.
 _GROUPED = r"([0-9]{1,9})\*([0-9]{1,9})\+([0-9]{1,9})"
@@ -111,6 +113,20 @@ def wrapper(value: Any) -> str:
 
     parse(str(value))
     return str(value)
+
+
+def profile(value: Any) -> str:
+    """A folder, as DIR or DIR@D; checked, and left as it is."""
+    split_profile(text(value))
+    return text(value)
+
+
+def split_profile(words: str) -> tuple[str, float]:
+    """Return the folder and the seconds of DIR[@D]."""
+    folder, _, after = words.rpartition("@")
+    if folder and after[:1].isdigit():
+        return folder, duration(after)
+    return words, PROFILE_AFTER_S
 
 
 def slices(value: Any) -> Any:
@@ -227,6 +243,7 @@ def one_of(*choices: str) -> Kind:
 TEXT = Kind(text)
 FILE = Kind(text, "FILE", "Path", offers="files")
 FOLDER = Kind(text, "DIR", "Path", offers="folders")
+PROFILE = Kind(profile, "DIR[@D]", "Path", offers="folders")
 PATHS = Kind(text, "PATH", "Path | Sequence[Path]", offers="files")
 VARIABLES = Kind(text, "NAME[=VALUE]", "Mapping[str, object]", of_keyword=_variables)
 HOSTS = Kind(text, "FILE|LIST|-", "Path | Sequence[str]", of_keyword=_hosts, offers="hosts")

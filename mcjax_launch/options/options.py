@@ -201,12 +201,6 @@ class OutputOptions(OptionGroup, title="Output", kw_only=True):
         help="Show how the job comes along, in a row at the bottom of the terminal, or in one for "
         "each rank.",
     )
-    github: Literal["auto", "always", "never"] = option(
-        kinds.one_of("auto", "always", "never"),
-        default="auto",
-        only_command="the log is the calling program's",
-        help="Annotate the root cause for GitHub Actions; auto: there.",
-    )
 
 
 class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
@@ -290,17 +284,11 @@ class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
         excludes=("--no-hook",),
     )
     profile: str | None = option(
-        kinds.FOLDER,
+        kinds.PROFILE,
         once=True,
         excludes=("--no-hook",),
-        help="Trace all ranks with JAX's profiler for the same 5 s, into DIR; SIGPROF: again.",
-    )
-    profile_after: float = option(
-        kinds.DURATION,
-        default=10.0,
-        shown="10s",
-        needs="--profile DIR",
-        help="Begin the profile D after initialize().",
+        help="Trace all ranks with JAX's profiler for the same 5 s, from D (10s) after "
+        "initialize() on, into DIR; SIGPROF: again.",
     )
     black_box: str | None = option(
         kinds.FOLDER,

@@ -12,7 +12,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.job import is_python
 from mcjax_launch.kernel.wire import schedulers
-from mcjax_launch.options.kinds import HIGHEST_PORT
+from mcjax_launch.options.kinds import HIGHEST_PORT, split_profile
 from mcjax_launch.options.option import Option
 from mcjax_launch.options.options import RELAYED, BatchOptions, Options
 
@@ -63,7 +63,7 @@ def _named(options: Options) -> Iterator[_Named]:
     for option, given in (
         ("--report", options.report),
         ("--log-dir", options.log_dir),
-        ("--profile", options.profile),
+        ("--profile", options.profile and split_profile(options.profile)[0]),
         ("--black-box", options.black_box),
     ):
         if given:

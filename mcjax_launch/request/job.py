@@ -7,7 +7,7 @@ from typing import Literal
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.options.kinds import check_slices
+from mcjax_launch.options.kinds import check_slices, split_profile
 from mcjax_launch.options.options import RELAYED, Options
 from mcjax_launch.options.wrappers import Wrapper, parse
 from mcjax_launch.ranks import MOST_RANKS, these_ranks
@@ -30,7 +30,7 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
     num_hosts = options.num_hosts or 1
     num_processes = _num_processes(options, hosts, num_hosts)
     _check_ranks("--show", options.show or frozenset(), num_processes)
-    completed = {
+    completed: dict[str, object] = {
         "num_processes": num_processes,
         "num_hosts": num_hosts,
         "host_rank": options.host_rank or 0 if options.num_hosts else 0,
@@ -44,9 +44,11 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         "pdb": _some_ranks("--pdb", options.pdb, num_processes),
         "record": options.report is not None,
         "black_box": options.black_box and os.path.abspath(options.black_box),
-        "profile": options.profile and os.path.abspath(options.profile),
     }
-    return Job(**{**vars(options), **here._asdict(), **here.python._asdict(), **completed})
+    if options.profile:
+        folder, completed["profile_after"] = split_profile(options.profile)
+        completed["profile"] = os.path.abspath(folder)
+    return Job(**vars(options) | here._asdict() | here.python._asdict() | completed)
 
 
 def _program(options: Options, python: str) -> tuple[str, ...]:

@@ -99,7 +99,7 @@ class ThisMachine(NamedTuple):
     coordinator: str | None = None
     coordinator_name: str = ""
     via: str = "ssh"
-    github: str = "never"
+    on_github: bool = False
 
 
 def runs_here(hosts: Sequence[Host]) -> bool:
@@ -107,11 +107,9 @@ def runs_here(hosts: Sequence[Host]) -> bool:
     return any(host.is_local and not host.chdir for host in hosts)
 
 
-def on_github(options: Options, environ: Mapping[str, str]) -> bool:
-    """Whether the output goes to a log of GitHub Actions."""
-    if options.github == "auto":
-        return environ.get("GITHUB_ACTIONS") == "true"
-    return options.github == "always"
+def on_github(environ: Mapping[str, str]) -> bool:
+    """Return whether the output goes to a log of GitHub Actions."""
+    return environ.get("GITHUB_ACTIONS") == "true"
 
 
 def check_terminal() -> None:
@@ -158,7 +156,7 @@ def look_up(
         coordinator=coordinator,
         coordinator_name=coordinator_name,
         via=options.via or default_via(options, environ),
-        github="always" if on_github(options, environ) else "never",
+        on_github=on_github(environ),
     )
 
 

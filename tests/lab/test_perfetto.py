@@ -113,7 +113,7 @@ def shown_by_perfetto(trace: Path, folder: Path) -> dict[str, Any]:
 
 def test_the_trace_of_all_ranks(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
-    options = ["-n", 2, "-d", 1, "--profile", "traces", "--profile-after", "1"]
+    options = ["-n", 2, "-d", 1, "--profile", "traces@1"]
     ended = jobs.run(*options, "program.py", cwd=tmp_path, limit=LIMIT_S)
     assert ended.status == 0, ended.stderr
     shown = shown_by_perfetto(tmp_path / "traces" / "trace.json.gz", tmp_path / "browser")

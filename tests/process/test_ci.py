@@ -68,17 +68,10 @@ def test_colours_and_a_good_end(jobs: Jobs) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "env", "on"),
-    [
-        ([], {}, False),
-        ([], {"GITHUB_ACTIONS": "false"}, False),
-        (["--github", "never"], ACTIONS, False),
-        (["--github", "always"], {}, True),
-        ([], ACTIONS, True),
-    ],
+    ("env", "on"), [({}, False), ({"GITHUB_ACTIONS": "false"}, False), (ACTIONS, True)]
 )
-def test_where_it_is_on(jobs: Jobs, words: list[str], env: dict[str, str], on: bool) -> None:
-    ended = jobs.run("-n", 2, *words, "bash", "-c", "echo hi; exit 3", env=env)
+def test_where_it_is_on(jobs: Jobs, env: dict[str, str], on: bool) -> None:
+    ended = jobs.run("-n", 2, "bash", "-c", "echo hi; exit 3", env=env)
     assert ("::error " in ended.stderr) == on
     assert ("\x1b[" in ended.stdout) == on
 

@@ -85,9 +85,9 @@ class Run:
         for name, text in {"test_it": test, **files}.items():
             (self._folder / f"{name}.py").write_text(text)
         return self._jobs.run(
-            *("-n", 2, "--github", "always", "--color", "never", *words),
+            *("-n", 2, "--color", "never", *words),
             cwd=self._folder,
-            env={"GITHUB_WORKSPACE": str(self._folder)},
+            env={"GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": str(self._folder)},
         )
 
 

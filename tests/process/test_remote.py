@@ -75,9 +75,9 @@ def synced(tmp_path: Path) -> list[str]:
 def test_equal_failures_of_copies_are_equal_and_at_the_users_own_path(
     jobs: Jobs, tmp_path: Path, synced: list[str]
 ) -> None:
-    options = ["--report", "run.json", "--log-dir", "logs", "--github", "always"]
+    options = ["--report", "run.json", "--log-dir", "logs"]
     options += ["--collapse", "always"]
-    environ = {"GITHUB_WORKSPACE": str(tmp_path)}
+    environ = {"GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": str(tmp_path)}
     ended = jobs.run(
         *synced, *options, "train.py", tmp_path / "ready", 2, cwd=tmp_path / "work", env=environ
     )

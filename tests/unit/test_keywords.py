@@ -61,7 +61,7 @@ SAME: dict[str, dict[str, Any]] = {
     "--preload jax,flax p": {"preload": ["jax", "flax"]},
     "--preload jax p": {"preload": "jax"},
     "--color never --no-hook p": {"color": "never", "no_hook": True, "quiet": False},
-    "--profile x --profile-after 90s p": {"profile": "x", "profile_after": 90.0},
+    "--profile x@90s p": {"profile": Path("x@90s")},
     "p": {"processes": None, "hosts": None, "verbose": False},
 }
 
@@ -80,6 +80,12 @@ def test_hosts_may_be_the_lines_of_a_file() -> None:
     assert kw.options_of(["p"], {"hosts": ["a slots=2", "b"]}).hosts == ("a slots=2", "b")
     with pytest.raises(LaunchError, match="hosts: standard input is the program's own"):
         kw.options_of(["p"], {"hosts": "-"})
+
+
+@pytest.mark.parametrize("name", ["github", "profile_after"])
+def test_an_option_that_was_removed(name: str) -> None:
+    with pytest.raises(TypeError, match=f"argument '{name}', which was removed: .*[A-Z]"):
+        kw.options_of(["p"], {name: "x"})
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)

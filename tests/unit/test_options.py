@@ -98,7 +98,10 @@ WRONG = {
     "--wrap 0: a.py": "--wrap: '0:' names no command: write 'strace -f' or '0:gdb -ex run --args'",
     "--wrap 'env a.py": """--wrap: "'env": no closing quotation""",
     "--profile x --no-hook a.py": "--profile cannot be combined with --no-hook",
-    "--profile-after 3s a.py": "--profile-after needs --profile DIR",
+    "--profile x@30sec a.py": "--profile: '30sec' is not a duration: write 90, 90s, 5m, 1h30m or 1d",
+    "--profile-after 3s a.py": "--profile-after was removed: use --profile DIR@30s",
+    "--github=never a.py": "--github was removed: annotations appear by themselves where "
+    "GITHUB_ACTIONS=true",
     "--wrap gdb a.py": "--wrap: 'gdb': gdb takes a program with its arguments after --args",
     "-x A-B=1 true": "-x A-B=1: 'A-B' is not a valid variable name",
     "--verify-spmd --no-hook true": "--verify-spmd cannot be combined with --no-hook",
@@ -164,6 +167,18 @@ def test_a_variable_of_no_option(
     assert main(["--dry-run", "-q", "true"]) == 0
     line = f"mcjax-launch: {variable} is not the variable of an option{VARIABLES[variable]}\n"
     assert capfd.readouterr().err == (line if VARIABLES[variable] else "")
+
+
+@pytest.mark.parametrize("name", ["github", "profile-after"])
+def test_the_variable_of_an_option_that_was_removed(
+    name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    variable = f"MCJAX_{name.upper().replace('-', '_')}"
+    monkeypatch.setenv(variable, "x")
+    assert main(["--dry-run", "true"]) == 2
+    out, err = capfd.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith(f"mcjax-launch: {variable}: --{name} was removed: ")
 
 
 # What stands on the command line, and what it is taken for; nothing where it is left alone.

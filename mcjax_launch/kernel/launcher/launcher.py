@@ -160,6 +160,8 @@ class Launcher:
 
     def _make_console(self, paths: "StagedPaths | None") -> Console:
         targets = self.front.outputs(self._give_credit)
+        for target in targets:
+            target.in_log = self.job.on_github
         return Console(
             self.job,
             targets,
@@ -713,8 +715,8 @@ class Launcher:
     def _unsaid(self, summary: Summary) -> Sequence[str]:
         """The summary, without what the failed rank itself has said just before."""
         alike = summary.ending.alike if isinstance(summary.ending, RankFailed) else ()
-        annotated = self.job.github == "always"  # which quotes it
-        said = annotated or any(self.console.in_sight(run.process_id) for run in alike)
+        # An annotation quotes it.
+        said = self.job.on_github or any(self.console.in_sight(run.process_id) for run in alike)
         said = said or (self.state.survives and not self.state.ended_all)
         return summary.without_quote if said else summary.lines
 

@@ -30,7 +30,7 @@ while process_allgather(began is None or time.monotonic() < began + 1).any():
 def test_a_trace_of_all_ranks(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     traces = tmp_path / "traces"
-    options = ["-n", 2, "-d", 1, "--profile", "traces", "--profile-after", "0"]
+    options = ["-n", 2, "-d", 1, "--profile", "traces@0"]
     ended = jobs.run(*options, "program.py", "traces", cwd=tmp_path, limit=120)
     assert ended.status == 0, ended.stderr
     whole = f"profile of ranks 0-1: {traces}/trace.json.gz (open it at ui.perfetto.dev)"
@@ -72,7 +72,7 @@ def test_traces_on_demand(jobs: Jobs, tmp_path: Path) -> None:
     """SIGPROF to the launcher begins one, as often as it comes."""
     (tmp_path / "program.py").write_text(ON_DEMAND)
     traces = tmp_path / "traces"
-    options = ["-n", 2, "-d", 1, "--profile", traces, "--profile-after", "1h"]
+    options = ["-n", 2, "-d", 1, "--profile", f"{traces}@1h"]
     running = jobs.start(*options, "program.py", traces, cwd=tmp_path)
     running.read_until("ready", 2)
     running.signal(signal.SIGPROF)
@@ -89,10 +89,10 @@ def test_traces_on_demand(jobs: Jobs, tmp_path: Path) -> None:
 
 def test_a_program_that_is_over_before(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
-    options = ["-n", 1, "-d", 1, "--profile", tmp_path / "traces", "--profile-after", "1h"]
+    options = ["-n", 1, "-d", 1, "--profile", f"{tmp_path}/traces@1h"]
     ended = jobs.run(*options, "program.py", "quick", cwd=tmp_path, limit=120)
     assert ended.status == 0, ended.stderr
-    why = "the program was over within 3600 s; see --profile-after"
+    why = "the program was over within 3600 s; --profile DIR@D begins sooner"
     assert ended.report.endswith(f"no profile of rank 0 in {tmp_path}/traces; {why}")
 
 
@@ -129,12 +129,12 @@ def test_a_program_that_traces_itself_comes_first(jobs: Jobs, tmp_path: Path) ->
     """Rank 0 traces already when a trace is due; the others begin their own during that one."""
     (tmp_path / "program.py").write_text(OWN_TRACE)
     traces = tmp_path / "traces"
-    options = ["-n", 3, "-d", 1, "--profile", traces, "--profile-after", "1h"]
+    options = ["-n", 3, "-d", 1, "--profile", f"{traces}@1h"]
     ended = jobs.run(*options, "program.py", traces, cwd=tmp_path, limit=120)
     assert ended.status == 0, ended.stderr
     for rank in range(3):
         assert list(traces.glob(f"own{rank}/plugins/profile/*/*.trace.json.gz"))
-    why = "the program began a trace of its own; see --profile-after"
+    why = "the program began a trace of its own; --profile DIR@D sets when ours begins"
     assert f"profile of ranks 1-2: {traces}/trace.json.gz (" in ended.report
     assert f"the profile of ranks 1-2 is not whole: {why}" in ended.report
     assert f"no profile of rank 0 in {traces}; {why}" in ended.report

@@ -1,0 +1,32 @@
+"""Options that existed once, and what replaces each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+#: By the name of the option, as its variable and its keyword have it.
+_REPLACED_BY = {
+    "github": "annotations appear by themselves where GITHUB_ACTIONS=true",
+    "profile_after": "use --profile DIR@30s",
+}
+
+
+def replacement(name: str) -> str:
+    """Return what to do without an option, as words that follow its name; "" if it never existed.
+
+    Args:
+        name: as on the command line, or as a keyword.
+
+    """
+    words = _REPLACED_BY.get(name.lstrip("-").replace("-", "_"))
+    return f"was removed: {words}" if words else ""
+
+
+def removed_variables(environ: Mapping[str, str]) -> list[str]:
+    """Return a line on each variable that is set for an option which does not exist any more."""
+    variables = {f"MCJAX_{name.upper()}": name for name in _REPLACED_BY}
+    return [
+        f"{variable}: --{name.replace('_', '-')} {replacement(name)}"
+        for variable, name in variables.items()
+        if environ.get(variable)
+    ]
