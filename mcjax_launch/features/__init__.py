@@ -49,7 +49,6 @@ def used(job: "Job") -> "list[str]":
         "looks": job.hook and job.is_looked_at,
         "preload": bool(job.preload),
         "rehearse": bool(job.rehearse),
-        "relay": job.relay,
         "stdin": bool(job.stdin),
         "verify_spmd": job.verify_spmd,
     }

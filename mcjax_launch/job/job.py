@@ -43,7 +43,6 @@ class Job(Options, kw_only=True):
     coordinator: str | None = None  # numeric host, or host:port
     coordinator_name: str = ""  # of that host, where ranks are to look it up; else ""
     mtls_reason: str = ""  # why it is "off" although the user has not said so, in words
-    relay: bool = False  # ranks reach the coordinator through agents and launcher
     hook: bool = True
     stdin: frozenset[int] = frozenset()  # the ranks that take the launcher's standard input
     wrappers: tuple[Wrapper, ...] = ()  # of ranks that run under other commands

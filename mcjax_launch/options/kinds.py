@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from mcjax_launch.kernel.wire.value import Value
+from mcjax_launch.options.removed import replacement
 from mcjax_launch.ranks import MOST_RANKS, parse_ranges, whole_number
 
 HIGHEST_PORT = 65535
@@ -170,6 +171,13 @@ def modules(value: Any) -> tuple[str, ...]:
     return names
 
 
+def coordinator(value: Any) -> str:
+    """The address of JAX's coordinator, as HOST or HOST:PORT."""
+    if removed := replacement(f"coordinator={value}"):
+        raise ValueError(f"{value!r} {removed}")
+    return text(value)
+
+
 def text(value: Any) -> str:
     """A text or a path."""
     if not isinstance(value, (str, os.PathLike)):
@@ -244,6 +252,7 @@ TEXT = Kind(text)
 FILE = Kind(text, "FILE", "Path", offers="files")
 FOLDER = Kind(text, "DIR", "Path", offers="folders")
 PROFILE = Kind(profile, "DIR[@D]", "Path", offers="folders")
+COORDINATOR = Kind(coordinator, "HOST[:PORT]")
 PATHS = Kind(text, "PATH", "Path | Sequence[Path]", offers="files")
 VARIABLES = Kind(text, "NAME[=VALUE]", "Mapping[str, object]", of_keyword=_variables)
 HOSTS = Kind(text, "FILE|LIST|-", "Path | Sequence[str]", of_keyword=_hosts, offers="hosts")

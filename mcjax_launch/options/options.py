@@ -8,9 +8,6 @@ from mcjax_launch.kernel.wire.schedulers import KINDS
 from mcjax_launch.options import kinds
 from mcjax_launch.options.option import OptionGroup, flag, option
 
-#: What --coordinator takes beside an address.
-RELAYED = "ssh"
-
 _NO_LIMIT = "no limit"
 _TERMINAL = "the terminal is the calling program's"
 _OF_EMIT = {"only_command": "is for --emit", "needs": "--emit KIND"}
@@ -140,10 +137,9 @@ class HostOptions(OptionGroup, title="Hosts", kw_only=True):
         help="Copy a file or directory to every host and run there. Repeatable.",
     )
     coordinator: str | None = option(
-        kinds.TEXT,
-        metavar="HOST[:PORT]|ssh",
+        kinds.COORDINATOR,
         shown="rank 0's host, a free port",
-        help="Address of JAX's coordinator; ssh: reach it over the connections to the hosts.",
+        help="Address of JAX's coordinator.",
     )
     mtls: Literal["auto", "on", "off"] = option(
         kinds.one_of("auto", "on", "off"),

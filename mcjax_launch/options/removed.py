@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-#: By the name of the option, as its variable and its keyword have it.
+# By the name of the option, as its variable and its keyword have it; or, for a value, `NAME=VALUE`.
 _REPLACED_BY = {
+    "coordinator=ssh": "open a port of rank 0's host, or forward one with ssh -R, and give "
+    "HOST:PORT",
     "github": "annotations appear by themselves where GITHUB_ACTIONS=true",
     "profile_after": "use --profile DIR@30s",
 }
@@ -15,7 +17,7 @@ def replacement(name: str) -> str:
     """Return what to do without an option, as words that follow its name; "" if it never existed.
 
     Args:
-        name: as on the command line, or as a keyword.
+        name: as on the command line, as a keyword, or `NAME=VALUE`.
 
     """
     words = _REPLACED_BY.get(name.lstrip("-").replace("-", "_"))

@@ -14,7 +14,7 @@ from mcjax_launch.job.job import is_python
 from mcjax_launch.kernel.wire import schedulers
 from mcjax_launch.options.kinds import HIGHEST_PORT, split_profile
 from mcjax_launch.options.option import Option
-from mcjax_launch.options.options import RELAYED, BatchOptions, Options
+from mcjax_launch.options.options import BatchOptions, Options
 
 # --- paths that clash ---
 
@@ -193,14 +193,6 @@ def _check_contradictions(options: Options) -> None:
         )
     if options.collapse == "always" and options.no_prefix:
         raise LaunchError("--collapse always cannot be combined with --no-prefix")
-    if options.coordinator == RELAYED and options.no_hook:
-        raise LaunchError(
-            "--coordinator ssh cannot be combined with --no-hook: the hook leads ranks there"
-        )
-    if options.coordinator == RELAYED and options.num_hosts and options.emit is None:
-        raise LaunchError(
-            "--coordinator ssh needs one launcher for all hosts: with --num-hosts, give HOST:PORT"
-        )
     if options.mtls == "on":
         _check_mtls(options)
     if options.debugpy is not None:
@@ -214,10 +206,6 @@ def _check_mtls(options: Options) -> None:
     if options.no_hook:
         raise LaunchError(
             "--mtls on cannot be combined with --no-hook: the hook gives ranks their certificate"
-        )
-    if options.coordinator == RELAYED:
-        raise LaunchError(
-            "--mtls on cannot be combined with --coordinator ssh: that opens no port to others"
         )
     if options.num_hosts and options.emit is None:
         raise LaunchError("--mtls on needs one launcher for all hosts: leave out --num-hosts")

@@ -8,7 +8,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.options.kinds import check_slices, split_profile
-from mcjax_launch.options.options import RELAYED, Options
+from mcjax_launch.options.options import Options
 from mcjax_launch.options.wrappers import Wrapper, parse
 from mcjax_launch.ranks import MOST_RANKS, these_ranks
 from mcjax_launch.request.this_machine import ThisMachine
@@ -37,7 +37,6 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         "program": _program(options, here.python.python),
         "python_given": options.python is not None,
         "chdir_given": options.chdir is not None,
-        "relay": options.coordinator == RELAYED,
         "hook": not options.no_hook,
         "stdin": _some_ranks("--stdin", options.stdin, num_processes),
         "wrappers": _wrappers(options, num_processes),

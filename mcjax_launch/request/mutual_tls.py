@@ -20,8 +20,6 @@ def why_impossible(job: Job, environ: Mapping[str, str]) -> str:
         LaunchError: it is to have TLS, and cannot.
 
     """
-    if job.relay:
-        return "--coordinator ssh opens no port to others"
     if not job.hook:
         return "--no-hook keeps out what gives ranks their certificate"
     if not executable("openssl", "", environ.get("PATH", os.defpath)) and not is_here(

@@ -13,7 +13,7 @@ from mcjax_launch.job.hosts import Host
 from mcjax_launch.kernel.wire import schedulers
 from mcjax_launch.kernel.wire.address import is_loopback, join_address, split_address
 from mcjax_launch.kernel.wire.exit_status import TIMED_OUT, USAGE
-from mcjax_launch.options.options import RELAYED, Options
+from mcjax_launch.options.options import Options
 from mcjax_launch.request import ranks_python
 from mcjax_launch.request.hosts import default_via
 from mcjax_launch.request.program import hint_where_missing
@@ -228,9 +228,8 @@ def variable(text: str, environ: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _coordinator(options: Options, say: Callable[[str], object]) -> tuple[str | None, str]:
-    if options.coordinator in (None, RELAYED):
+    if options.coordinator is None:
         return None, ""
-
     address = resolve_coordinator(options.coordinator, _wait_s(options), say)
     several = (options.num_hosts or 1) > 1
     return address, lasting_name(options.coordinator, address) if several else ""

@@ -11,7 +11,6 @@ from typing import Any
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.kernel.wire.exit_status import NOT_EXECUTABLE, NOT_FOUND, USAGE
 from mcjax_launch.kernel.wire.schedulers import ENGINE_RESTART
-from mcjax_launch.options.options import RELAYED
 from mcjax_launch.ranks import counted
 from mcjax_launch.schedulers import Driver
 from mcjax_launch.schedulers.manifest import change, to_yaml
@@ -171,7 +170,6 @@ def _check_for_pods(submission: Submission) -> None:
     for wrong, why in (
         (submission.stdin, "pods have no standard input; leave out --stdin"),
         (submission.pdb, "pods have no terminal; leave out --pdb"),
-        (submission.coordinator == RELAYED, f"{_EACH_ITS_OWN}; leave out --coordinator ssh"),
         (submission.mtls == "on", f"{_EACH_ITS_OWN}; leave out --mtls on"),
         (
             sync,

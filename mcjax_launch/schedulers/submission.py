@@ -9,7 +9,7 @@ from collections.abc import Sequence, Set
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.describe import command_line
 from mcjax_launch.job.job import GRACE_S
-from mcjax_launch.options.options import RELAYED, Options
+from mcjax_launch.options.options import Options
 from mcjax_launch.ranks import counted
 
 # Options that give the size or go to the scheduler: not for the launcher that it starts.
@@ -79,8 +79,6 @@ class Submission(Options, kw_only=True):
 
         """
         left_out = _NOT_PASSED_ON | without
-        if self.coordinator == RELAYED:
-            left_out -= {"coordinator"}
         return command_line(self, [name for name in self.given if name not in left_out])
 
 

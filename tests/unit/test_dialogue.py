@@ -3,7 +3,6 @@
 import pytest
 
 from mcjax_launch.features.preload.messages import Preloaded
-from mcjax_launch.features.relay.messages import RelayListens
 from mcjax_launch.kernel.transport.connection import Dialogue
 from mcjax_launch.kernel.wire import frames, messages
 from mcjax_launch.kernel.wire.codec import Malformed, Message
@@ -45,7 +44,6 @@ def dialogue() -> Dialogue:
         messages.Usage((USAGE,)),
         messages.FromHook(3, Left()),
         messages.Refused("no", 127),
-        Raw("relay", 1, b"x"),
         BYE,
     ],
     ids=repr,
@@ -61,10 +59,9 @@ def test_an_agent_speaks_of_its_ranks(dialogue: Dialogue, frame: Frame) -> None:
         (messages.Started(0, 1), "Started of rank 0, which"),
         (messages.Usage((USAGE, USAGE.replaced(rank=5))), "Usage of rank 5, which"),
         (messages.Stacks(-1, 1, ""), "Stacks of rank -1, which"),
-        (RelayListens(), "RelayListens of rank 0, which"),
         (Preloaded((1,), 0.0, ""), "Preloaded of rank 1, which"),
         (Data(3, 0, b"x"), "Data, which agents do not send"),
-        (Raw("relays", 3, b"x"), "Raw of 'relays', which is no feature"),
+        (Raw("stdout", 3, b"x"), "Raw of 'stdout', which is no feature"),
         (Raw("..", 3, b"x"), "which is no feature"),
         (messages.Credit(1), "Credit of '', which is no feature"),
         (Data(3, 77, b"x"), "Data, which agents do not send"),

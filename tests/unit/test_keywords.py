@@ -88,6 +88,11 @@ def test_an_option_that_was_removed(name: str) -> None:
         kw.options_of(["p"], {name: "x"})
 
 
+def test_a_value_that_was_removed() -> None:
+    with pytest.raises(LaunchError, match=r"coordinator: 'ssh' was removed: .*HOST:PORT"):
+        kw.options_of(["p"], {"coordinator": "ssh"})
+
+
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
 def test_help_shows_all_keywords(function: Callable[..., Any]) -> None:
     shown = inspect.signature(function).parameters

@@ -100,6 +100,8 @@ WRONG = {
     "--profile x --no-hook a.py": "--profile cannot be combined with --no-hook",
     "--profile x@30sec a.py": "--profile: '30sec' is not a duration: write 90, 90s, 5m, 1h30m or 1d",
     "--profile-after 3s a.py": "--profile-after was removed: use --profile DIR@30s",
+    "--coordinator ssh a.py": "--coordinator: 'ssh' was removed: open a port of rank 0's host, or "
+    "forward one with ssh -R, and give HOST:PORT",
     "--github=never a.py": "--github was removed: annotations appear by themselves where "
     "GITHUB_ACTIONS=true",
     "--wrap gdb a.py": "--wrap: 'gdb': gdb takes a program with its arguments after --args",

@@ -291,8 +291,7 @@ def judge_mtls(job: Job, hosts: Hosts, *, alone: bool) -> Findings:
     """
     if not hosts:
         return
-    is_private = job.relay or (alone and job.coordinator is None)
-    if job.mtls == "off" and job.hook and is_private:
+    if job.mtls == "off" and job.hook and alone and job.coordinator is None:
         yield Finding("mtls", "not needed: the coordinator has a private socket, and no port")
         return
     why = job.mtls_reason or "--mtls off"

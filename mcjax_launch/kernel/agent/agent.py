@@ -262,10 +262,6 @@ class Agent:
         if message.feature:
             self._part(message.feature).hook_said(hook, said)
             return
-        for part in self._parts.values():
-            part.heard(said)
-        if isinstance(message, hook_messages.Listening):
-            return
         if not isinstance(message, hook_messages.Failed):
             self.link.send(said)
             return
@@ -322,7 +318,6 @@ class Agent:
         )
 
     def _try_peers(self, wanted: messages.TryPeers) -> None:
-        time.sleep(wanted.after_s)
         self.link.send(network.try_peers(wanted.peers))
 
     # --- the ranks' start ---
@@ -391,12 +386,7 @@ class Agent:
         )
         environ[hook_environ.SOCKET] = self.hooks.path
         if order.private:
-            environ[hook_environ.COORDINATOR] = self.coordinator_path
-
-    @property
-    def coordinator_path(self) -> str:
-        """Where rank 0's coordination service may listen, on a unix socket."""
-        return os.path.join(self.folder, "coord")
+            environ[hook_environ.COORDINATOR] = os.path.join(self.folder, "coord")
 
     def start_ranks(self, ranks: Sequence[Wanted]) -> None:
         """Start processes for these."""

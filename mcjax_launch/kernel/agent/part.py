@@ -42,9 +42,6 @@ class AgentPart:
     def hook_gone(self, hook: HookConnection) -> None:
         """A process that had sent one is gone."""
 
-    def heard(self, said: FromHook) -> None:
-        """A hook has sent a message of the kernel's."""
-
     def starts(self, order: Start, environ: dict[str, str]) -> None:
         """The ranks are about to be started, with this environment and what is each one's own."""
 

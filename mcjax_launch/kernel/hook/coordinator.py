@@ -11,7 +11,7 @@ import os
 import sys
 
 from ..wire.address import LOOPBACK, is_loopback, split_address
-from ..wire.hook_environ import BIND, COORDINATOR, RELAYED
+from ..wire.hook_environ import BIND, COORDINATOR
 from . import jax_internals
 
 TYPE_CHECKING = False
@@ -91,7 +91,6 @@ def join(
     filled: Mapping[str, Any],
     environ: Mapping[str, str],
     left_open: bool,
-    tell: Callable[[], object],
 ) -> Any:
     """Call JAX's initialize() with the address at which rank 0 listens, as soon as it does.
 
@@ -100,7 +99,6 @@ def join(
         filled: its arguments, with the port as the coordinator's address.
         environ: of the hook.
         left_open: whether the program leaves it to us where rank 0 listens.
-        tell: is called when rank 0 listens on the socket, if ranks on other hosts wait for that.
 
     Raises:
         Exception: what `real` raises.
@@ -112,8 +110,6 @@ def join(
         path = path if split(address)[1] == split(ours)[1] else ""
         return _join_service(real, filled, path)
     if address != ours:  # the program's own
-        path = ""
-    if RELAYED in environ and not _tell_when_it_listens(path, tell):
         path = ""
     if path and left_open and "JAX_COORDINATOR_BIND_ADDRESS" not in environ and _can_bind(path):
         try:
@@ -145,30 +141,6 @@ def _join_service(real: Callable[..., Any], filled: Mapping[str, Any], path: str
         return real(**filled)
     finally:
         library.get_distributed_runtime_client = make
-
-
-def _tell_when_it_listens(path: str, tell: Callable[[], object]) -> bool:
-    """Have `tell` called each time when the service listens at a path; False if that cannot be.
-
-    initialize() itself returns only when all ranks have come.
-    """
-    library = jax_internals.extension()
-    real = getattr(library, "get_distributed_runtime_service", None)
-    if real is None:
-        return False
-    if getattr(real, "tells", False):  # by an earlier initialize()
-        return True
-
-    def serve(*args: Any, **kwargs: Any) -> Any:
-        service = real(*args, **kwargs)
-        if os.path.exists(path):
-            tell()
-        return service
-
-    serve.__wrapped__ = real  # type: ignore[attr-defined]
-    serve.tells = True  # type: ignore[attr-defined]
-    library.get_distributed_runtime_service = serve
-    return True
 
 
 def _at_socket(real: Callable[..., Any], filled: Mapping[str, Any], path: str) -> Any:

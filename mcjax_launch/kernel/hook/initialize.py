@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import partial
 from types import FunctionType
 
 from ..wire import rank_environ
@@ -17,7 +16,6 @@ from ..wire.hook_messages import (
     Joining,
     Leaving,
     Left,
-    Listening,
     NotJoined,
 )
 from ..wire.interpreter import why_jax_too_old
@@ -188,8 +186,7 @@ class Initialization:
         mutual_tls.check_name(filled)
         # No certificate names a socket.
         left_open = not mutual_tls.in_use(filled) and coordinator.is_left_open(real, args, kwargs)
-        tell = partial(self._link.send, Listening())
-        return coordinator.join(real, filled, self._environ, left_open, tell)
+        return coordinator.join(real, filled, self._environ, left_open)
 
     def _leave_out(self) -> None:
         """Report a call in a process below a rank, and do nothing else."""

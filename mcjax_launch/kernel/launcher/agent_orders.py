@@ -29,8 +29,6 @@ def what_to_prepare(
         # Other hosts may reach this one by an address that is not its own (NAT).
         elsewhere = several or job.num_hosts > 1
         coordinator = messages.Bind("" if elsewhere else address, port)
-    elif job.relay:
-        coordinator = messages.Bind("", 0)  # for a look whether the others reach this host
     if job.host_rank:
         coordinator = None
     return messages.Prepare(
@@ -44,7 +42,7 @@ def what_to_prepare(
         chdir=host.chdir or job.chdir,
         chdir_given=bool(host.chdir) or job.chdir_given,
         coordinator=coordinator,
-        listen=several and (first or job.relay),
+        listen=several and first,
         describe=several,
         towards=_other_launchers_coordinator(job),
         transfer_ports=len(ranks) if job.cpu_transfers else 0,

@@ -1,7 +1,7 @@
 """Which hosts reach one another, and rank 0's host at which address; pure.
 
-With `--coordinator ssh` only ssh has to be open for a job to start. But Gloo (CPU) and NCCL (GPU)
-connect the hosts at ports of their own choice: each agent listens at such a port, and others try.
+Gloo (CPU) and NCCL (GPU) connect the hosts at ports of their own choice. For `--check` each agent
+listens at such a port, and the others try to connect.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from mcjax_launch.kernel.wire.exit_status import HOST_LOST
 from mcjax_launch.kernel.wire.hook_messages import GPU_PLATFORMS
 from mcjax_launch.kernel.wire.messages import CoordinatorTried, HostFacts, Peer, PeersTried
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.ranks import counted
 
 # A host tries no more than so many others: it does that at once.
 _MOST = 64
@@ -81,11 +80,6 @@ class Reach:
         """A host has tried."""
         self._tried[host] = tried
 
-    @property
-    def complete(self) -> bool:
-        """Whether all hosts have."""
-        return len(self._tried) == len(self._hosts)
-
     def address(self, host: Host) -> str:
         """The address by which the others reach a host, or likely would; "" if it has none."""
         found = self._answers[host].addresses
@@ -106,12 +100,6 @@ class Reach:
             for peer in self.peers(host)
             if not self._tried[host].reached.get(peer.name)
         ]
-
-    def gap(self) -> str:
-        """The first gap, in words; "" if each host that has tried reaches all."""
-        first, *others = [*self.gaps(), None]
-        more = f", and {counted(len(others) - 1, 'more such pair')}" if len(others) > 1 else ""
-        return f"{first}{more}" if first is not None else ""
 
 
 def remedy(uses: str) -> str:
@@ -201,8 +189,7 @@ def choose(
         which += f" ({' and '.join(map(str, taken))}: in use there)"
     raise LaunchError(
         f"host {host.name} cannot reach the coordinator on host {first.name}, {which}, at "
-        f"{reasons}; open the port (--coordinator HOST:PORT chooses it), set another address, or "
-        "use --coordinator ssh, which needs no port",
+        f"{reasons}; open the port (--coordinator HOST:PORT chooses it), or set another address",
         HOST_LOST,
     )
 

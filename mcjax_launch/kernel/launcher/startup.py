@@ -23,7 +23,6 @@ from mcjax_launch.kernel.wire.frames import Data, Raw
 from mcjax_launch.kernel.wire.messages import HostFacts
 
 if TYPE_CHECKING:
-    from mcjax_launch.kernel.launcher.peers import Reach
     from mcjax_launch.kernel.launcher.survivors import Rejoining
     from mcjax_launch.kernel.transport.staging import Staged
 
@@ -83,7 +82,6 @@ class Startup:
         self._on_error = on_error
         self._settled = settled
         self._note = note
-        self._reach: Reach | None = None  # where the coordinator's address need not be reached
         self._ranks = ranks_of_hosts(job, hosts)
         self._staged = _staged(job) if job.sync or job.call else None
         self._stopped = False
@@ -137,8 +135,6 @@ class Startup:
                 self._ready(link, message)
             case messages.CoordinatorTried():
                 self._coordinator_tried(link, message)
-            case messages.PeersTried():
-                self._peers_tried(link, message)
             case messages.Refused():
                 self._refused(link, message)
 
@@ -173,8 +169,7 @@ class Startup:
         if len(self._answers) == len(self._hosts) and not self._failures:
             if any(answer.tpu is not None for answer in self._answers.values()):
                 self._look_at_tpus()
-            check = self._check_peers if self._job.relay else self._check
-            self._attempt(check if self._several else self._plan)
+            self._attempt(self._check if self._several else self._plan)
 
     def _look_at_tpus(self) -> None:
         """Put the ranks in the order of the TPU workers, and see whether all of these are there."""
@@ -209,35 +204,6 @@ class Startup:
         for number, link in enumerate(others):
             link.send(messages.TryCoordinator(tuple(self._tried), port, _after_s(number)))
 
-    def _check_peers(self) -> None:
-        """Find out whether collectives can work where only the coordinator needs no port."""
-        from mcjax_launch.kernel.launcher.peers import Reach, collectives
-
-        self._reach = Reach(self._hosts, self._answers)
-        machines = {self._answers[host].machine for host in self._hosts}
-        if len(machines) == 1 or not collectives(self._job):
-            self._plan()
-            return
-        for number, link in enumerate(self._links):
-            link.send(messages.TryPeers(self._reach.peers(link.host), _after_s(number)))
-
-    def _peers_tried(self, link: AgentConnection, tried: messages.PeersTried) -> None:
-        """An agent has tried the other hosts."""
-        from mcjax_launch.kernel.launcher.peers import collectives, remedy
-
-        assert self._reach is not None
-        self._reach.answered(link.host, tried)
-        if not self._reach.complete or self._stopped:
-            return
-        uses = collectives(self._job)
-        if gap := self._reach.gap():
-            line = f"{gap}; {remedy(uses)}"
-            if uses == "cpu":
-                self._on_error(LaunchError(line, HOST_LOST))
-                return
-            self._note(line)
-        self._attempt(self._plan)
-
     def _coordinator_tried(self, link: AgentConnection, tried: messages.CoordinatorTried) -> None:
         """An agent has tried the coordinator's addresses."""
         self._checked[link.host] = tried
@@ -256,9 +222,7 @@ class Startup:
             assert self._job.coordinator is not None
             port, bind = split_address(self._job.coordinator)[1], False
             address = self._job.coordinator_name or address
-        if self._reach is not None:
-            address = self._reached_address(first) or LOOPBACK
-        elif self._several:
+        if self._several:
             taken = () if self._job.coordinator else taken_ports(self._answers[first])
             address = choose(first, port, self._tried, self._checked, taken)
             bind = address == LOOPBACK or address in self._answers[first].addresses
@@ -280,18 +244,10 @@ class Startup:
         """What a host has answered, with the address by which the others reach it."""
         answer = self._answers[host]
         address = answer.address if self._job.num_hosts > 1 else ""
-        if self._reach is not None:
-            address = self._reached_address(host)
-        elif self._several:
+        if self._several:
             first = self._hosts[0]
             address = own_address(host, first, coordinator, self._checked)
         return answer.replaced(address=address)
-
-    def _reached_address(self, host: Host) -> str:
-        """The address of a host where the coordinator's matters to none; "" for loopback."""
-        assert self._reach is not None
-        machines = {self._answers[host].machine for host in self._hosts}
-        return self._reach.address(host) if len(machines) > 1 else ""
 
     # --- a host in the place of one that is lost, or that one again ---
 
@@ -305,7 +261,7 @@ class Startup:
     def may_move(self, lost: Host) -> bool:
         """Whether the ranks of a host may be started on another one."""
         is_first = lost == self._hosts[0]  # whose address all have
-        return not is_first and self._reach is None and self._answers[lost].tpu is None
+        return not is_first and self._answers[lost].tpu is None
 
     def ranks_of(self, host: Host) -> Sequence[int]:
         """Those that were planned for a host."""
@@ -336,7 +292,7 @@ class Startup:
         """
         address, port, bind = self._coordinator()
         machine = self._answers[self._hosts[0]].machine
-        if self._reach is None and address == LOOPBACK and answer.machine != machine:
+        if address == LOOPBACK and answer.machine != machine:
             raise LaunchError("the coordinator listens on loopback elsewhere")
         if host != lost and self._shares_gpus(host) and answer.gpus.ids:
             raise LaunchError("its GPUs are its other ranks'")

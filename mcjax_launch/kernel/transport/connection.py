@@ -244,10 +244,6 @@ class AgentConnection:
         """Send bytes that are no frame: the agent's own sources."""
         self._out.send(data)
 
-    def send_later(self, frame: bytes) -> None:
-        """Send a frame that messages may overtake: see Uplink."""
-        self._out.send_later([frame])
-
     def send_bytes(self, feature: str, number: int, data: bytes) -> None:
         """Send raw bytes to the part of a feature there."""
         if self._trace is not None:

@@ -8,8 +8,6 @@ FOLDER = "MCJAX_HOOK_FOLDER"
 BIND = "MCJAX_HOOK_BIND"
 #: The path of a unix socket on which it may listen instead, out of the reach of others.
 COORDINATOR = "MCJAX_HOOK_COORDINATOR"
-#: Set where ranks on other hosts reach that socket through their agents, once rank 0 says so.
-RELAYED = "MCJAX_HOOK_RELAYED"
 #: The folder with this job's certificate, as `on:FOLDER` or `auto:FOLDER` (--mtls).
 MTLS = "MCJAX_HOOK_MTLS"
 #: Seconds that initialize() may take in all, where the user gave a limit.

@@ -61,10 +61,6 @@ class Joining(HookMessage):
     settings: dict[str, str] | None = None
 
 
-class Listening(HookMessage):
-    """JAX's coordination service listens on the unix socket in the job's private folder."""
-
-
 class Joined(HookMessage):
     """initialize() has returned. `profiles`: SIGPROF begins a profile, and does not end it."""
 

@@ -150,10 +150,9 @@ class Peer(Nested):
 
 
 class TryPeers(Question):
-    """Connect to each of these: answered by PeersTried. `after_s` as in TryCoordinator."""
+    """Connect to each of these: answered by PeersTried."""
 
     peers: tuple[Peer, ...]
-    after_s: float = 0.0
 
 
 class RankOrder(Nested):
@@ -210,7 +209,6 @@ class Credit(ToAgent, ToLauncher):
 
     count: int
     feature: str = ""  # type: ignore[misc]
-    number: int = 0
 
     def check(self) -> None:
         """Nobody gives bytes back."""

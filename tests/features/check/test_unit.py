@@ -410,7 +410,6 @@ def test_how_far_a_clock_is_ahead(
         ({"mtls": "off"}, False, f"note mtls not used: --mtls off - {OPEN}"),
         ({"mtls": "off", "mtls_reason": "no"}, False, f"note mtls not used: no - {OPEN}"),
         ({"mtls": "off"}, True, f"ok mtls {PRIVATE}"),
-        ({"mtls": "off", "relay": True}, False, f"ok mtls {PRIVATE}"),
         (
             {"mtls": "off", "coordinator": "10.0.0.1:0"},
             True,

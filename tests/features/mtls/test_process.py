@@ -127,7 +127,6 @@ def test_no_key_is_traced(jobs: Jobs, tmp_path: Path) -> None:
     ("options", "why"),
     [
         (["--no-hook"], "--mtls on cannot be combined with --no-hook: "),
-        (["--coordinator", "ssh"], "--mtls on cannot be combined with --coordinator ssh: "),
         (
             ["--num-hosts", 2, "--host-rank", 0, "--coordinator", "127.0.0.1:1"],
             "--mtls on needs one launcher for all hosts: leave out --num-hosts",

@@ -132,7 +132,6 @@ NEITHER = "neither openssl nor the Python package cryptography is here to make a
         ({"program": ("python3", "-u", "train.py")}, ""),
         ({"program": ("bash", "run.sh")}, "the ranks' Python is not known"),
         ({"program": ("bash", "run.sh"), "mtls": "on"}, ""),  # the hook will see
-        ({"relay": True}, "--coordinator ssh opens no port to others"),
         ({"hook": False}, "--no-hook keeps out what gives ranks their certificate"),
     ],
 )

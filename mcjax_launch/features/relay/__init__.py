@@ -1,1 +1,0 @@
-"""--coordinator ssh: ranks reach their coordinator through agents and launcher."""
