@@ -3,7 +3,7 @@
 import math
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.console.log_files import LogFiles, Tails
@@ -278,15 +278,6 @@ class Console:
                 self._streams[label.process_id, number] = Stream(label.process_id, number, prefix)
             if len(shown) > 1 and self._collapses(output):
                 output.collapse(len(shown))
-
-    def rename(self, labels: Sequence[RankLabel], ranks: Collection[int]) -> None:
-        """Some of the ranks go on elsewhere: make their prefixes anew."""
-        width = max(len(str(label.process_id)) for label in labels)
-        for label in labels:
-            for number, output in self._outputs.items():
-                stream = self._streams.get((label.process_id, number))
-                if stream is not None and label.process_id in ranks:
-                    stream.prefix = output.prefixes.of_rank(label, width)
 
     def _collapses(self, output: _Output) -> bool:
         """Whether what several ranks print alike is shown there once."""

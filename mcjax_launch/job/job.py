@@ -6,7 +6,6 @@ import os.path
 from collections.abc import Sequence
 from itertools import takewhile
 
-from mcjax_launch.job.hosts import Host
 from mcjax_launch.options.kinds import PROFILE_AFTER_S
 from mcjax_launch.options.options import Options
 from mcjax_launch.options.wrappers import Wrapper
@@ -49,7 +48,6 @@ class Job(Options, kw_only=True):
     call: tuple[bytes | memoryview, ...] = ()  # of a function, see features/function/messages.py
     pdb: frozenset[int] = frozenset()  # the ranks in which an exception opens a debugger
     record: bool = False  # for --report: keep what the ranks use over time, and print last
-    spare_hosts: tuple[Host, ...] = ()  # with free slots, for ranks whose host is lost
     black_box: str | None = None  # the folder for what hosts see of a failure, absolute
     profile: str | None = None  # the folder for JAX's profiles, absolute
     profile_after: float = PROFILE_AFTER_S  # seconds from initialize() to the first

@@ -121,14 +121,6 @@ def used_hosts(num_processes: int, hosts: Sequence[Host]) -> dict[Host, int]:
     return dict(Counter(host for host, _ in place(num_processes, hosts)))
 
 
-def free_slots(num_processes: int, hosts: Sequence[Host]) -> tuple[Host, ...]:
-    """The hosts, and the part of one, that get no ranks; whole ones first."""
-    used = used_hosts(num_processes, hosts)
-    whole = [host for host in hosts if host not in used]
-    parts = [host.replaced(slots=host.slots - ranks) for host, ranks in used.items()]
-    return (*whole, *(host for host in parts if host.slots))
-
-
 def ranks_of_hosts(job: Job, hosts: Sequence[Host]) -> dict[Host, list[int]]:
     """The ranks of each host, in order.
 

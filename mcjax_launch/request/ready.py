@@ -14,7 +14,7 @@ from mcjax_launch.diagnosis.attempt import JobOutcome
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.job.plan import free_slots, used_hosts
+from mcjax_launch.job.plan import used_hosts
 from mcjax_launch.kernel.launcher.entry import run as run_job
 from mcjax_launch.request import ranks_python, this_machine
 from mcjax_launch.request.hosts import about_allocation, find_hosts
@@ -53,8 +53,6 @@ def prepare(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job
     if options.verbose and job.is_python:
         say(ranks_python.described(job, hosts))
     _check_files(options)
-    if job.on_rank_failure.startswith("restart"):
-        job = job.replaced(spare_hosts=free_slots(job.processes_here, hosts))
     hosts = tuple(used_hosts(job.processes_here, hosts))
     if job.mtls != "off":
         job = with_mtls(job, hosts, environ, say if options.verbose else None)

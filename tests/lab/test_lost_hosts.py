@@ -3,8 +3,7 @@
 import time
 from pathlib import Path
 
-import pytest
-from jobs import PROGRAMS, Jobs, eventually
+from jobs import Jobs, eventually
 from remote import Lab, needs_lab
 
 pytestmark = needs_lab
@@ -47,31 +46,6 @@ def test_a_job_goes_on_without_a_lost_host(jobs: Jobs, lab: Lab) -> None:
     assert "[1 jh3] 1 of 2" in ended.stdout
     assert "host jh2: " in ended.report
     assert "--min-hosts: going on without host jh2: 2 ranks on 2 hosts\n" in ended.report
-    lab.check_clean()
-
-
-@pytest.mark.parametrize(
-    "hosts", ["jh1,jh2,jh3", "jh1,jh2:1,jh3:2 -n 3"], ids=["a spare", "a slot"]
-)
-def test_the_rank_of_a_host_without_power_goes_on_elsewhere(
-    jobs: Jobs, lab: Lab, tmp_path: Path, hosts: str
-) -> None:
-    """It joins JAX's service from there, by that host's own address."""
-    hosts, _, ranks = hosts.partition(" -n ")
-    running = lab.start(
-        *(jobs, hosts, "-n", ranks or 2, "-d", 1, "--on-rank-failure", "restart"),
-        *(PROGRAMS / "surviving.py", "none", "", "all", tmp_path),
-    )
-    running.read_until("joined", int(ranks or 2))
-    lab.do("poweroff", "jh2")
-    try:
-        ended = running.finish(150)
-    finally:
-        lab.do("boot", "jh2")
-    said = ended.stdout + ended.stderr
-    assert ended.status == 0, said
-    assert "starting rank 1 on host jh3 instead" in said
-    assert "[1 jh3] rank 1 life 1 joined" in said
     lab.check_clean()
 
 

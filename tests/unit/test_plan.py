@@ -7,7 +7,7 @@ from mcjax_launch.job import placeholders
 from mcjax_launch.job.describe import describe, dry_run
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.job.plan import Plan, free_slots, make_plan, place
+from mcjax_launch.job.plan import Plan, make_plan, place
 from mcjax_launch.kernel.wire import rank_environ
 from mcjax_launch.kernel.wire.address import split_address
 from mcjax_launch.kernel.wire.messages import HostFacts, Tpu, VisibleGpus
@@ -175,9 +175,6 @@ def test_slots_are_filled_in_order() -> None:
     assert placed == [("a", 0), ("a", 1), ("b", 0), ("c", 0)]
     with pytest.raises(LaunchError, match="-n 8: the hosts have 7 slots"):
         place(8, hosts)
-    free = [(host.name, host.slots) for host in free_slots(1, hosts)]
-    assert free == [("b", 1), ("c", 4), ("a", 1)]
-    assert free_slots(7, hosts) == ()
 
 
 def test_a_path_of_ours_has_no_other_braces() -> None:

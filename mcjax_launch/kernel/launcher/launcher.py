@@ -257,11 +257,9 @@ class Launcher:
         link.open_window()
 
     def start_again(self, plan: Plan, link: AgentConnection, ranks: Sequence[Rank]) -> None:
-        """Start ranks whose host was lost, by a plan that has another host in its place."""
+        """Start ranks again whose host was lost, and has come back."""
         self._plan = plan
         self.lost.discard(link.host)
-        numbers = {rank.process_id for rank in ranks}
-        self.console.rename(labels(plan, self.job.log_dir), numbers)
         self._start_on(link, ranks, again=True)
 
     def _survive(self, plan: Plan) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.job.devices import may_use_gpus
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, make_plan, ranks_of_hosts
@@ -57,7 +56,7 @@ class Startup:
         job_id: eight hexadecimal digits.
         portable: the hosts whose agents do without what Linux alone has.
         deadline: when to stop gathering failures; None while there are none.
-        rejoining: by host, what prepares it for ranks whose host is lost.
+        rejoining: the lost hosts that are to start their ranks again.
 
     """
 
@@ -249,67 +248,44 @@ class Startup:
             address = own_address(host, first, coordinator, self._checked)
         return answer.replaced(address=address)
 
-    # --- a host in the place of one that is lost, or that one again ---
+    # --- a lost host, again ---
 
     def turned_away(self, host: Host, why: str) -> bool:
-        """A host cannot be reached, or is lost: whether that was for ranks of a lost one."""
+        """Return whether a host that cannot be reached, or is lost, was to come back."""
         rejoining = self.rejoining.get(host)
         if rejoining is not None and not self._stopped:
             rejoining.failed(why)
         return rejoining is not None
 
-    def may_move(self, lost: Host) -> bool:
-        """Whether the ranks of a host may be started on another one."""
-        is_first = lost == self._hosts[0]  # whose address all have
-        return not is_first and self._answers[lost].tpu is None
-
-    def ranks_of(self, host: Host) -> Sequence[int]:
-        """Those that were planned for a host."""
-        return self._ranks[host]
-
-    def ask_again(self, link: AgentConnection, lost: Host) -> None:
-        """Have an agent prepare for the ranks of a host that is lost."""
+    def ask_again(self, link: AgentConnection) -> None:
+        """Have the agent of a host that was lost prepare for its ranks."""
         link.be_patient(_PREPARE_S)
         address, port, _ = self._coordinator()
-        first = lost == self._hosts[0]
-        job, ranks = self._job, self._ranks[lost]
-        asked = what_to_prepare(job, link.host, ranks, first=first, several=self._several)
+        host, first = link.host, link.host == self._hosts[0]
+        asked = what_to_prepare(
+            self._job, host, self._ranks[host], first=first, several=self._several
+        )
         if first and asked.coordinator is not None:  # which the others know already
             bind = asked.coordinator.replaced(port=port)
             asked = asked.replaced(coordinator=bind, listen=False)
         elif address != LOOPBACK:
             asked = asked.replaced(towards=address)
-        if link.host.name != lost.name and self._shares_gpus(link.host):
-            asked = asked.replaced(gpus=True)
         self._ask(link, asked)
 
-    def replaced(self, lost: Host, host: Host, answer: HostFacts) -> Plan:
-        """The plan with this host in the place of one that is lost; that may be the same.
+    def answered_again(self, host: Host, answer: HostFacts) -> Plan:
+        """Return the plan with what a host has answered that was lost.
 
         Raises:
             LaunchError: its ranks cannot run there.
 
         """
         address, port, bind = self._coordinator()
-        machine = self._answers[self._hosts[0]].machine
-        if address == LOOPBACK and answer.machine != machine:
-            raise LaunchError("the coordinator listens on loopback elsewhere")
-        if host != lost and self._shares_gpus(host) and answer.gpus.ids:
-            raise LaunchError("its GPUs are its other ranks'")
-        if self._several and lost != self._hosts[0]:
+        if self._several and host != self._hosts[0]:
             if address != LOOPBACK and not answer.address:
                 raise LaunchError(f"it knows no way to the coordinator at {address}")
             self._checked[host] = messages.CoordinatorTried({address: answer.address}, {})
         self._answers[host] = answer
-        hosts = [host if one == lost else one for one in self._hosts]
-        plan = self._make_plan(hosts, address, port, bind)
-        self._hosts, self._ranks[host] = hosts, self._ranks[lost]
-        return plan
-
-    def _shares_gpus(self, host: Host) -> bool:
-        """Whether another agent has ranks on this host."""
-        others = (one.name == host.name and one != host for one in self._hosts)
-        return may_use_gpus(self._job) and any(others)
+        return self._make_plan(self._hosts, address, port, bind)
 
     # --- what goes wrong ---
 

@@ -24,7 +24,7 @@ from mcjax_launch.kernel.launcher.survival import (
 )
 from mcjax_launch.kernel.wire import messages
 from mcjax_launch.kernel.wire.exit_status import HOST_LOST
-from mcjax_launch.ranks import counted, these_ranks
+from mcjax_launch.ranks import these_ranks
 from mcjax_launch.runs import stop_reasons
 from mcjax_launch.runs.rank_run import RankRun, Stage
 from mcjax_launch.runs.stop_reasons import StopReason
@@ -60,7 +60,6 @@ class Survivors:
         self._ranks = {rank.process_id: rank for rank in plan.ranks}
         self._policy = SurvivalPolicy(launcher.job.on_rank_failure)
         self._absent: list[int] = []  # the ranks that failed before they called initialize()
-        self._spares = list(launcher.job.spare_hosts)
         self._rejoining: list[Rejoining] = []
         # What follows the failures that have not been told, and when they are at the latest.
         self._untold: dict[int, tuple[str, float]] = {}
@@ -104,7 +103,6 @@ class Survivors:
         self, stop: StopReason, host: Host, ranks: Sequence[int], effects: Sequence[Effect | None]
     ) -> str:
         """Have these ranks of a lost host started again; what to say of that."""
-        # as few jobs need
 
         def give_up(why: str) -> None:
             self._state.ended_all = why
@@ -116,7 +114,6 @@ class Survivors:
             host,
             ranks,
             time.monotonic() + pause_s,
-            spares=self._spares,
             startup=self._startup,
             pool=self._launcher.pool,
             say=self._launcher.console.note,
@@ -140,7 +137,7 @@ class Survivors:
 
     @property
     def awaits_host(self) -> bool:
-        """Whether a lost host, or another one, is about to be tried."""
+        """Return whether a lost host is about to be tried again."""
         return bool(self._rejoining) and not self._launcher.policy.ending
 
     def ended(self, rank: int) -> None:
@@ -251,13 +248,14 @@ class Survivors:
     def _next_life(self, rank: int, now: float) -> None:
         ended = self._state.ranks[rank]
         ended.stdout, ended.stderr = self._launcher.console.next_life(rank)
-        self._state.next_life(rank, now).host = self._ranks[rank].host.name
+        self._state.next_life(rank, now)
 
 
-# --- a lost host's ranks, started again there or on a host with free slots ---
+# --- a lost host's ranks, started again there ---
 
-# A lost host is tried so often, where no other has room for its ranks.
+# A lost host is tried so often.
 _TRIES = 3
+_ELSEWHERE = "on other hosts only a whole job starts again (--max-restarts, --min-hosts)"
 
 
 class Rejoining:
@@ -265,15 +263,14 @@ class Rejoining:
 
     Args:
         lost: the host, and `ranks` those of its ranks that are to be started.
-        spares: hosts with free slots, of all that are lost; one that is tried is taken out.
-        startup: prepares a host.
+        startup: prepares the host.
         pool: connects to it.
         say: shows a line.
-        begin: called with the plan and the agent when a host is ready.
-        give_up: called instead, with the reason, when none is.
+        begin: called with the plan and the agent when the host is ready.
+        give_up: called instead, with the reason, when it has been tried often enough.
 
     Attributes:
-        due: when to connect to a host; None while that is under way.
+        due: when to connect to the host; None while that is under way.
 
     """
 
@@ -283,17 +280,15 @@ class Rejoining:
         ranks: Collection[int],
         due: float,
         *,
-        spares: list[Host],
         startup: Startup,
         pool: AgentPool,
         say: Callable[[str], object],
         begin: Callable[[Rejoining, Plan, AgentConnection], object],
         give_up: Callable[[str], object],
     ) -> None:
-        self.lost = self._host = lost
+        self.lost = lost
         self.ranks = ranks
         self.due: float | None = due
-        self._spares = spares
         self._startup = startup
         self._pool = pool
         self._say = say
@@ -305,9 +300,9 @@ class Rejoining:
         """It is time."""
         self.due = None
         self._tries += 1
-        self._startup.rejoining[self._host] = self
+        self._startup.rejoining[self.lost] = self
         try:
-            self._pool.connect_again(self._host)
+            self._pool.connect_again(self.lost)
         except LaunchError as error:
             self.failed(str(error))
 
@@ -315,15 +310,15 @@ class Rejoining:
         """The agent of the host has said something."""
         match message:
             case messages.Greeting(version) if version == messages.VERSION:
-                self._startup.ask_again(link, self.lost)
+                self._startup.ask_again(link)
             case messages.HostFacts():
                 link.be_patient(0)
                 try:
-                    plan = self._startup.replaced(self.lost, self._host, message)
+                    plan = self._startup.answered_again(self.lost, message)
                 except LaunchError as error:
                     self._refused(link, str(error))
                     return
-                del self._startup.rejoining[self._host]
+                del self._startup.rejoining[self.lost]
                 self._begin(self, plan, link)
             case messages.Refused(reason):
                 self._refused(link, reason)
@@ -335,32 +330,12 @@ class Rejoining:
         self.failed(why)
 
     def failed(self, why: str) -> None:
-        """The host cannot be reached, or cannot run the ranks: try again, or elsewhere."""
-        name = self._host.name
-        del self._startup.rejoining[self._host]
-        spare = self._spare()
-        if spare is not None:
-            self._host, pause, where = spare, 0.0, f"on host {spare.name} instead"
-        elif self._tries < _TRIES:
-            self._host, pause = self.lost, pause_s(self._tries)
-            where = f"on host {self.lost.name} in {pause:g} s"
-        else:
-            slots = counted(len(self._startup.ranks_of(self.lost)), "free slot")
-            none = f"no other host has {slots}"
-            if not self._startup.may_move(self.lost):
-                none = "its ranks cannot go elsewhere"
-            self._give_up(f"host {name}: {why}; {none}")
+        """Try again a host that cannot be reached, or cannot run the ranks; or give up."""
+        name, ranks = self.lost.name, these_ranks(sorted(self.ranks))
+        del self._startup.rejoining[self.lost]
+        if self._tries >= _TRIES:
+            self._give_up(f"host {name}: {why}; {_ELSEWHERE}")
             return
+        pause = pause_s(self._tries)
         self.due = time.monotonic() + pause
-        self._say(f"host {name}: {why}; starting {these_ranks(sorted(self.ranks))} {where}")
-
-    def _spare(self) -> Host | None:
-        """The next host that has room for the ranks, with so many slots."""
-        if not self._startup.may_move(self.lost):
-            return None
-        wanted = len(self._startup.ranks_of(self.lost))
-        spare = next((host for host in self._spares if host.slots >= wanted), None)
-        if spare is not None:
-            self._spares.remove(spare)
-            return spare.replaced(slots=wanted)
-        return None
+        self._say(f"host {name}: {why}; starting {ranks} there in {pause:g} s")
