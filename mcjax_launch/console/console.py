@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from mcjax_launch.console.log_files import LogFiles, Tails
+from mcjax_launch.console.log_files import LogFiles
 from mcjax_launch.console.noise_filter import NoiseFilter, patience_s
 from mcjax_launch.console.pieces import Lines, Piece, Stream, rewritten
 from mcjax_launch.console.prefix import Prefixes, RankLabel, time_of_day, wants_colour
@@ -16,6 +16,7 @@ from mcjax_launch.console.unfinished import UnfinishedLines
 from mcjax_launch.kernel.wire import frames
 from mcjax_launch.kernel.wire.loop import earliest
 from mcjax_launch.options.options import OutputOptions
+from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.wording import visible
 
 if TYPE_CHECKING:
@@ -193,7 +194,6 @@ class Console:
         targets: where stdout and stderr go; the same one if that is one file.
         on_reader_gone: called when the reader of the launcher's stdout is gone.
         on_room: called when output may flow again.
-        for_record: `tails` has the last of stdout too, and more of both, as for a listener.
         listener: is told of all output and of the launcher's own lines, if there is one.
         rewrite: what is shown in place of whole lines of a rank's; log files get the lines.
         verbose_option: what the user gives to see what is hidden.
@@ -210,7 +210,6 @@ class Console:
         targets: tuple[Target, Target],
         on_reader_gone: Callable[[OSError | None], None],
         on_room: Callable[[], None],
-        for_record: bool = False,
         listener: "Listener | None" = None,
         rewrite: Callable[[bytes], bytes] | None = None,
         verbose_option: str = "-v",
@@ -230,7 +229,6 @@ class Console:
         self._streams: dict[tuple[int, int], Stream] = {}  # those that are shown
         self._on_room = on_room
         self._logs = LogFiles(self.say)
-        self._tails = Tails(for_record or listener is not None, rewrite)
         self.status_line = self._make_status()
         self._unfinished = UnfinishedLines() if style.verbose else UnfinishedLines(patience_s)
         self._noise = NoiseFilter(verbose_option)  # with --verbose nothing goes through it
@@ -268,7 +266,6 @@ class Console:
 
         """
         self._logs.open(labels, append=append)
-        self._tails.expect(len(labels))
         width = max(len(str(label.process_id)) for label in labels)
         show = self._style.show
         shown = [label for label in labels if show is None or label.process_id in show]
@@ -288,7 +285,6 @@ class Console:
     def feed(self, rank: int, stream: int, data: bytes) -> None:
         """Take more bytes of a rank's stream."""
         self._logs.feed(rank, stream, data)
-        self._tails.feed(rank, stream, data)
         if self._listener is not None:
             self._listener.output(rank, stream, data)
         shown = self._streams.get((rank, stream))
@@ -310,11 +306,14 @@ class Console:
                 self.status_line.make_way(now)
             output.show(piece, now)
 
-    def fold_victims(self, culprit: int | None, *, reported: bool = False, own_term: bool) -> None:
+    def judged(self, run: RankRun) -> None:
+        """The verdict on a rank is known; see `NoiseFilter.judged`."""
+        self._noise.judged(run)
+
+    def fold_victims(self, *, own_term: bool) -> None:
         """The job ends: hide follow-on errors; see `NoiseFilter.fold_victims`."""
         now = time.monotonic()
-        shown = self._noise.fold_victims(culprit, reported=reported, own_term=own_term, now=now)
-        self._show(shown, now)
+        self._show(self._noise.fold_victims(own_term=own_term, now=now), now)
 
     def fails(self, rank: int, text: str) -> None:
         """Note that a rank fails and is about to print this text; another's equal one is hidden."""
@@ -336,14 +335,9 @@ class Console:
             self._listener.output_ends()
         self._logs.close()
 
-    def tails(self, rank: int) -> tuple[str, str]:
-        """The last of what a rank wrote to stdout, where that is kept, and to stderr."""
-        return self._tails.of(rank)
-
-    def next_life(self, rank: int) -> tuple[str, str]:
-        """A rank is started again: end its lines, and take what it wrote last, as `tails`."""
+    def next_life(self, rank: int) -> None:
+        """A rank is started again: end its lines."""
         self._filter(self._unfinished.finish(rank), time.monotonic())
-        return self._tails.take(rank)
 
     def stop_holding(self, rank: int) -> None:
         """Show what is held back of a rank's, as more is about to be said of it."""
@@ -354,10 +348,6 @@ class Console:
     def in_sight(self, rank: int) -> bool:
         """Whether the last of a rank's stderr has been shown, and only little after it."""
         return self._outputs[frames.STDERR].in_sight(rank)
-
-    def take_tails(self, rank: int) -> tuple[str, str]:
-        """As `tails`, for the last time."""
-        return self._tails.take(rank)
 
     # --- the launcher ---
 

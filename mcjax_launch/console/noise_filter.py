@@ -2,20 +2,23 @@
 
 Gloo announces each connection on stdout, and libraries say on stderr that CUDA has no driver: those
 lines are hidden at any time, without a word. The ranks that end because another has failed report
-that at length on stderr: it is hidden, and counted, once the job ends. Such a
+that at length on stderr: it is hidden, and counted, once the job ends. Which ranks have failed by
+themselves, and which are victims, their verdicts say: nothing is hidden of the failure of the
+former, and all that a victim has reported as its failure is hidden. A
 rank can be faster with its errors than the kernel is with the news of the other's death, so from
-the first of them on its stderr is held back for a moment. So is a traceback, until its last line
-shows whether it is a follow-on error; if the job ends because a rank has failed, one that another
-rank did not finish, as it was killed meanwhile, is one. The rank that failed may live to see the
-others end: what JAX's C++ says of that is hidden too, if its own failure is known. Where the job
-ends with the same exception in several ranks, at the same lines of the user's, the first traceback
-is shown; so is that of a Ctrl-C.
+the first of JAX's on its stderr is held back for a moment. So is a traceback, until its last line
+has come; if the job ends because a rank has failed, one that another
+rank did not finish, as it was killed meanwhile, is a follow-on error. The rank that failed may live
+to see the others end: what JAX's C++ says of that is hidden too, if its own failure is known. Where
+the job ends with the same exception in several ranks, at the same lines of the user's, the first
+traceback is shown; so is that of a Ctrl-C.
 """
 
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream, whole_lines
 from mcjax_launch.jax_messages.noise import (
@@ -33,11 +36,14 @@ from mcjax_launch.jax_messages.tracebacks import (
     START,
     Reader,
     Traceback,
+    is_in_group,
     may_begin_in,
     tracebacks,
 )
 from mcjax_launch.kernel.wire import frames
+from mcjax_launch.kernel.wire.hook_messages import Raised
 from mcjax_launch.ranks import counted, these_ranks
+from mcjax_launch.runs.rank_run import RankRun, Verdict
 
 #: A traceback like another rank's waits so long for the job's end, or is shown.
 SAME_S = 2.0
@@ -229,6 +235,21 @@ class _Held:
         return (victims or any(traceback.is_victims for traceback in last)) and not ending
 
 
+class _Unwanted(NamedTuple):
+    """What a rank has reported, and is about to print: it is not to be shown.
+
+    Args:
+        lines: in their order.
+        hidden: counts them.
+        is_group: lines of an exception group's traceback are not to be shown either.
+
+    """
+
+    lines: deque[bytes]
+    hidden: HiddenLines
+    is_group: bool
+
+
 class NoiseFilter:
     """Takes the pieces of all ranks' streams, and hands on what is not noise.
 
@@ -242,7 +263,7 @@ class NoiseFilter:
 
     def __init__(self, shown_by: str = "-v") -> None:
         self._gloo = GlooFilter()
-        follow_on = HiddenLines("of follow-on errors", shown_by)
+        self._follow_on = follow_on = HiddenLines("of follow-on errors", shown_by)
         interrupts = HiddenLines("of the same KeyboardInterrupt", shown_by)
         self._same_error = HiddenLines("of the same error", shown_by)
         self.hidden = (follow_on, interrupts, self._same_error)
@@ -255,12 +276,12 @@ class NoiseFilter:
             Noise.SAME: self._same_error,
         }
         self._ending = False
-        self._culprit: int | None = None
-        self._reported = False
+        self._failed: dict[int, bool] = {}  # by themselves: whether their failure is reported
+        self._victims: dict[int, str] = {}  # by rank: the exception's text that has ended it
         self._at_end = False  # nothing more will come
         self._errors = _SameErrors()
         self._texts: dict[str, int] = {}  # of failures: the first rank that has printed it
-        self._repeated: dict[int, deque[bytes]] = {}  # by rank: the next lines of such a text
+        self._unwanted: dict[int, _Unwanted] = {}
         self._listeners: dict[Stream, LineClassifier] = {}
         self._held: dict[Stream, _Held] = {}
         self._begun = _BegunLines()
@@ -277,9 +298,9 @@ class NoiseFilter:
     def _error(self, piece: Piece, now: float) -> list[Piece]:
         """What to show when another piece of stderr comes."""
         stream = piece.stream
-        if stream.rank in self._repeated and isinstance(piece, Lines):
+        if stream.rank in self._unwanted and isinstance(piece, Lines):
             rank = stream.rank
-            kept = _sift(piece, lambda line: None if self._is_repeated(line, rank, now) else line)
+            kept = _sift(piece, lambda line: None if self._is_unwanted(line, rank, now) else line)
             if not kept:
                 return []
             (piece,) = kept
@@ -288,7 +309,7 @@ class NoiseFilter:
             if isinstance(piece, Fragment):  # it has waited already
                 return self._sifted([piece], piece.text, now)
             # Until it is over, or its rank is.
-            waits = self._ending and self._culprit not in (None, stream.rank)
+            waits = self._ending and self._failed and stream.rank not in self._failed
             held = _Held(math.inf if waits else now + HOLD_S)
         held.add(piece)
         if len(held.text) <= MOST_HELD and self._waits(held, stream, now):
@@ -299,15 +320,37 @@ class NoiseFilter:
     def fails(self, rank: int, text: str) -> None:
         """Hide what a failing rank is about to print if another one has failed with that text."""
         if text and self._texts.setdefault(text, rank) != rank:
-            lines = (line.strip().encode("utf-8", "replace") for line in text.splitlines())
-            self._repeated[rank] = deque(lines)
+            self._hide_next(rank, text, self._same_error)
 
-    def _is_repeated(self, line: bytes, rank: int, now: float) -> bool:
-        rest = self._repeated.get(rank)
-        if not rest or line.strip() != rest[0]:
+    def judged(self, run: RankRun) -> None:
+        """The verdict on a rank is known, before the job ends because of it; none: it begins."""
+        rank, failure = run.process_id, run.failure
+        if run.verdict is None:
+            for known in (self._failed, self._victims, self._unwanted):
+                known.pop(rank, None)
+        elif run.verdict is Verdict.FAILED:
+            self._failed[rank] = failure is not None
+        elif run.verdict is Verdict.VICTIM and failure is not None:
+            raised = (failure.handled if failure.exited else failure) or Raised("", "")
+            self._victims[rank], _, rest = raised.summary.partition("\n")
+            is_group = not (failure.exited or failure.has_calls)
+            self._hide_next(rank, failure.summary if failure.exited else rest, is_group=is_group)
+
+    def _hide_next(
+        self, rank: int, text: str, hidden: HiddenLines | None = None, *, is_group: bool = False
+    ) -> None:
+        lines = (line.strip().encode("utf-8", "replace") for line in text.splitlines())
+        self._unwanted[rank] = _Unwanted(deque(lines), hidden or self._follow_on, is_group)
+
+    def _is_unwanted(self, line: bytes, rank: int, now: float) -> bool:
+        unwanted = self._unwanted[rank]
+        same = unwanted.hidden is self._same_error
+        is_next = bool(unwanted.lines) and line.strip() == unwanted.lines[0]
+        if not (same or self._ending) or not (is_next or (unwanted.is_group and is_in_group(line))):
             return False
-        rest.popleft()
-        self._same_error.add(1, now, rank)
+        if is_next:
+            unwanted.lines.popleft()
+        unwanted.hidden.add(1, now, rank if same else None)
         return True
 
     def _waits(self, held: _Held, stream: Stream, now: float) -> bool:
@@ -343,7 +386,9 @@ class NoiseFilter:
     def _kind(self, traceback: Traceback, stream: Stream) -> Noise | None:
         """The kind of noise that a traceback is; None if it is none."""
         is_cut = self._at_end and not traceback.is_over and not traceback.of_usage
-        if stream.rank != self._culprit and (traceback.is_victims or is_cut):
+        is_reported = traceback.is_over and traceback.text == self._victims.get(stream.rank)
+        follows = is_cut or is_reported or traceback.is_victims
+        if follows and stream.rank not in self._failed:
             return Noise.TRACEBACK
         if not traceback.is_over:
             return None
@@ -374,7 +419,7 @@ class NoiseFilter:
         hidden = self._counts.get(kind)
         if hidden is None:
             return False
-        if rank == self._culprit and kind is not Noise.SAME and not self._reported:
+        if kind is not Noise.SAME and self._failed.get(rank) is False:
             return False
         hidden.add(1, now, rank if hidden is self._same_error else None)
         return True
@@ -386,14 +431,10 @@ class NoiseFilter:
                 self._begun.add(piece)
         return pieces
 
-    def fold_victims(
-        self, culprit: int | None, *, reported: bool = False, own_term: bool, now: float
-    ) -> list[Piece]:
+    def fold_victims(self, *, own_term: bool, now: float) -> list[Piece]:
         """The job ends: from now on hide follow-on errors.
 
         Args:
-            culprit: the rank that failed, if one did; all of its stderr is shown,
-            reported: but for its lines about the end of others, if it has reported its failure.
             own_term: whether the TERM that the ranks get is the launcher's own: that they have
                 caught the user's is worth knowing.
             now: the time.
@@ -402,8 +443,7 @@ class NoiseFilter:
             What is to be shown of what was held back.
 
         """
-        if not self._ending:
-            self._ending, self._culprit, self._reported = True, culprit, reported
+        self._ending = True
         if not own_term:
             self._counts.pop(Noise.TERM, None)
         held, self._held = self._held, {}

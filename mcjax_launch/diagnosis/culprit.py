@@ -10,7 +10,7 @@ from mcjax_launch.diagnosis.initialize_calls import (
     wrong_call,
 )
 from mcjax_launch.diagnosis.sightings import BARRIER, IN_COMPILATION, crashed_at, in_function
-from mcjax_launch.diagnosis.victims import is_aborted_by_jax, told_by
+from mcjax_launch.diagnosis.verdict import is_aborted_by_jax, told_by
 from mcjax_launch.jax_messages import lost_peer
 from mcjax_launch.jax_messages.lost_peer import failed_programs_barrier
 from mcjax_launch.kernel.wire import source_lines

@@ -5,11 +5,11 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable
 
-from mcjax_launch.diagnosis.victims import is_victim, told_by
+from mcjax_launch.diagnosis.verdict import told_by, verdict_of
 from mcjax_launch.jax_messages.known_errors import says_other_collective
 from mcjax_launch.jax_messages.lost_peer import says_timed_out
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.rank_run import RankRun, Verdict
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
 
@@ -93,7 +93,7 @@ def _all_left(state: RunState) -> bool:
 def first_failure(runs: Iterable[RankRun]) -> RankRun | None:
     """The rank that failed first and is no victim, nor was ended by the launcher."""
     failed = _failed(runs)
-    own = (run for run in failed if not run.after_signal and not is_victim(run))
+    own = (run for run in failed if verdict_of(run) is Verdict.FAILED)
     return next(own, failed[0] if failed else None)
 
 
@@ -107,15 +107,16 @@ def _rank_failed(state: RunState, first: RankRun) -> RankFailed:
         from mcjax_launch.diagnosis.culprit import different_collectives
 
         return RankFailed(first, first, (), shared=different_collectives(state, first))
-    if is_victim(first) and says_timed_out(told_by(first)):
+    is_victim = verdict_of(first) is Verdict.VICTIM
+    if is_victim and says_timed_out(told_by(first)):
         from mcjax_launch.diagnosis.culprit import different_barriers
 
         if apart := different_barriers(state):
             return RankFailed(first, first, (), shared=apart)
-    if is_victim(first) and (ended := _failed_before(runs)) is not None:
+    if is_victim and (ended := _failed_before(runs)) is not None:
         return RankFailed(first, ended, (ended,))
     # A second process of a rank may fail in its own way before JAX ends them for it.
-    if is_victim(first) or first.membership.second_process is not None:
+    if is_victim or first.membership.second_process is not None:
         from mcjax_launch.diagnosis.culprit import culprit_of  # as all that only a failure needs
 
         blame = culprit_of(state, _failed(runs))
@@ -123,14 +124,14 @@ def _rank_failed(state: RunState, first: RankRun) -> RankFailed:
             return RankFailed(first, blame.run, (blame.run,), blame.action)
     # Some may be killed while they fail for the same reason.
     failing = [run for run in runs if run.failed or run.failure is not None]
-    victim = is_victim(first)
-    alike = tuple(run for run in failing if _alike(run, first) and is_victim(run) == victim)
+    judged = (verdict_of(first), Verdict.STOPPED)
+    alike = tuple(run for run in failing if _alike(run, first) and verdict_of(run) in judged)
     return RankFailed(first, first, alike)
 
 
 def _failed_before(runs: Iterable[RankRun]) -> RankRun | None:
     """The last life that failed by itself, of the ranks that were started again."""
-    lives = (life for run in runs for life in run.past if life.failed and not is_victim(life))
+    lives = (life for run in runs for life in run.past if verdict_of(life) is Verdict.FAILED)
     return max(lives, key=lambda life: life.order, default=None)
 
 

@@ -14,14 +14,14 @@ from mcjax_launch.diagnosis.root_cause import (
     RankFailed,
     ending_of,
 )
-from mcjax_launch.diagnosis.victims import is_victim
+from mcjax_launch.diagnosis.verdict import verdict_of
 from mcjax_launch.kernel.wire import exit_status, source_lines
 from mcjax_launch.kernel.wire.hook_messages import Failed, Raised
 from mcjax_launch.kernel.wire.signals import signal_name
 from mcjax_launch.kernel.wire.source_lines import embedded, with_words
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import all_ranks, counted, grouped, these_ranks
-from mcjax_launch.runs.rank_run import Import, RankRun
+from mcjax_launch.runs.rank_run import Import, RankRun, Verdict
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import visible
 
@@ -269,7 +269,7 @@ def _failure_lines(ending: RankFailed, state: RunState) -> tuple[list[str], tupl
     else:
         name = f"{name} failed"
     lines = [f"{name}: {reason(run)}"]
-    elsewhere = state.has_others and is_victim(run)
+    elsewhere = state.has_others and verdict_of(run) is Verdict.VICTIM
     if elsewhere:
         lines.append(_ELSEWHERE)
     if failure is not None:
@@ -419,7 +419,7 @@ def _others(runs: Sequence[RankRun], described: Sequence[RankRun]) -> list[str]:
 def fate(run: RankRun) -> str:
     """What became of a rank, in words."""
     status, failure = run.status, run.failure
-    if run.failed and is_victim(run):
+    if verdict_of(run) is Verdict.VICTIM:
         if status == -signal.SIGABRT:
             return "aborted by JAX as a consequence"
         where = failure.where if failure is not None else None

@@ -9,6 +9,8 @@ from mcjax_launch.jax_messages.lost_peer import is_of_lost_peer
 
 #: The first line of each.
 START = b"Traceback (most recent call last):"
+# How all lines of an exception group's begin.
+_GROUP = b" {2,40}[|+]"
 #: A line between two of them: the second one was raised because of the first.
 CHAINS = (
     b"During handling of the above exception, another exception occurred:",
@@ -32,6 +34,7 @@ class Traceback:
         is_victims: it is about the loss of a peer, or came of that.
         is_interrupt: it is that of a Ctrl-C.
         exception: the name of the last one.
+        text: the first line of what it says, with its name.
 
     """
 
@@ -40,7 +43,7 @@ class Traceback:
         self.is_over = False
         self.is_victims = False
         self.is_interrupt = False
-        self.exception = ""
+        self.exception = self.text = ""
         self._lines: list[bytes] = []
 
     def add(self, line: bytes) -> None:
@@ -54,7 +57,7 @@ class Traceback:
         self.is_over = exception is not None
         if exception is not None:
             name, text = exception[1].decode(), line.decode("utf-8", "replace")
-            self.exception = name
+            self.exception, self.text = name, text
             self.is_victims = self.is_victims or is_of_lost_peer(name, text)
             self.is_interrupt = self.is_interrupt or name == KeyboardInterrupt.__name__
 
@@ -68,6 +71,11 @@ class Traceback:
 def is_exception(line: bytes) -> bool:
     """Whether a line of a traceback is the one that names the exception."""
     return re.fullmatch(rb"%b|%b" % (_EXCEPTION, _WRONG_USAGE), line) is not None
+
+
+def is_in_group(line: bytes) -> bool:
+    """Return whether a line may be one of an exception group's traceback."""
+    return re.match(_GROUP, line) is not None
 
 
 def may_begin_in(text: bytes) -> bool:

@@ -15,13 +15,13 @@ from mcjax_launch.diagnosis.root_cause import JobStopped, NotStarted, RankFailed
 from mcjax_launch.diagnosis.slow import function_of, slow_ranks
 from mcjax_launch.diagnosis.spmd import divergence_lines
 from mcjax_launch.diagnosis.summary import fate, headline, in_one_line, reason, shortened
-from mcjax_launch.diagnosis.victims import is_victim
+from mcjax_launch.diagnosis.verdict import verdict_of
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire.hook_messages import ImportedJax
 from mcjax_launch.kernel.wire.signals import signal_name
 from mcjax_launch.runs.looks import Doing, Moment, Spot
 from mcjax_launch.runs.past_waits import waits_of
-from mcjax_launch.runs.rank_run import RankRun, Sample
+from mcjax_launch.runs.rank_run import RankRun, Sample, Verdict
 from mcjax_launch.runs.spmd import titled
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
@@ -207,7 +207,7 @@ def _rank(run: RankRun, state: RunState, culprit: int | None) -> Json:
         "failed_s": _since(began_at, run.failed_at),
         "ended_s": _since(began_at, process.ended_at),
         "outcome": _outcome(run),
-        "words": reason(run) if run.failed and not is_victim(run) else fate(run),
+        "words": _words(run),
         "exit_status": run.exit_status if status is not None or run.hidden_failure else None,
         "signal": signal_name(-status) if status is not None and status < 0 else None,
         "signals_sent": [signal_name(signum) for signum in process.signals],
@@ -259,7 +259,7 @@ def _past(run: RankRun, began_at: float) -> Json:
         "failed_s": _since(began_at, run.failed_at),
         "ended_s": _since(began_at, process.ended_at),
         "outcome": _outcome(run),
-        "words": reason(run) if run.failed and not is_victim(run) else fate(run),
+        "words": _words(run),
         "exit_status": run.exit_status if run.status is not None or run.hidden_failure else None,
         "exception": _exception(run),
     }
@@ -275,10 +275,14 @@ def _log_files(run: RankRun) -> Json | None:
 def _outcome(run: RankRun) -> str:
     """What became of a rank, in one of the record's words."""
     if run.failed:
-        return "consequence" if is_victim(run) else "failed"
+        return "consequence" if verdict_of(run) is Verdict.VICTIM else "failed"
     if run.status is None:
         return "lost" if run.process.lost else "unknown"
     return "ended" if run.status == 0 else "stopped"
+
+
+def _words(run: RankRun) -> str:
+    return reason(run) if _outcome(run) == "failed" else fate(run)
 
 
 def _exception(run: RankRun) -> Json | None:

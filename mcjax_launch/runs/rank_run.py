@@ -315,12 +315,22 @@ class LostError(Value):
     error: ErrorLost
 
 
+class Verdict(Enum):
+    """What the end of a rank's program was; see `diagnosis.verdict`."""
+
+    FAILED = auto()  # by itself
+    VICTIM = auto()  # it failed because JAX had lost another rank
+    STOPPED = auto()  # it ended because the launcher had told it to
+    FINE = auto()
+
+
 class RankRun(Changing):
     """What is known of one rank's run: of its life, where it has had several.
 
     A life is one process of the rank's and all that it does, from its start to its end.
 
     Attributes:
+        verdict: what its end was, once that is known.
         order: its place in the order in which ends and failures became known; 0 before.
         after_signal: it ended, or failed, only after it had been sent a signal to end it.
         failure: what its hook said of an exception or exit, if it did.
@@ -335,6 +345,7 @@ class RankRun(Changing):
 
     process_id: int
     host: str
+    verdict: Verdict | None = None
     order: int = 0
     after_signal: bool = False
     failure: Failed | None = None

@@ -7,7 +7,7 @@ compared.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from mcjax_launch.kernel.wire.timers import scaled
 from mcjax_launch.kernel.wire.value import Changing, field
 from mcjax_launch.runs.rank_run import Import, RankRun, Sample
 from mcjax_launch.runs.stop_reasons import REHEARSED, StopReason
+from mcjax_launch.runs.tails import Tails
 
 if TYPE_CHECKING:
     from mcjax_launch.runs.looks import Looks
@@ -92,6 +93,7 @@ class RunState(Changing):
         activity: of all ranks together.
         pause: while somebody debugs it, or the launcher is stopped.
         initialize_calls: of all ranks together.
+        tails: what each rank has printed last, as it comes.
         waits: who waited for whom; only for a job's record.
         looks: where main threads were; only while somebody looks.
         expects_hooks: each rank's own process is a Python that the hook gets into.
@@ -118,6 +120,7 @@ class RunState(Changing):
     activity: Activity = field(default_factory=Activity)
     pause: Pause = field(default_factory=Pause)
     initialize_calls: int = 0
+    tails: Tails = field(default_factory=Tails)
     waits: PastWaits | None = None
     looks: Looks | None = None
     expects_hooks: bool = False
@@ -139,6 +142,7 @@ class RunState(Changing):
         self.job_id, self.coordinator, self.log_dir = job_id, coordinator, log_dir
         self.ranks = {rank: RankRun(rank, host) for rank, host in places.items()}
         self._rank_of = {rank: rank for rank in places}
+        self.tails.expect(len(places))
 
     def uneven_gpus(self, rank: int) -> str:
         """What to say once a host, if its GPUs are not shared and this rank uses one."""
@@ -228,6 +232,7 @@ class RunState(Changing):
 
     def next_life(self, rank: int, at: float) -> RankRun:
         """A rank that has failed is started again."""
+        self.keep_output(rank, last=True)
         run = self.ranks[rank] = self.ranks[rank].next_life()
         self.activity.active_at = self.activity.life_at = at
         return run
@@ -270,10 +275,12 @@ class RunState(Changing):
             programs.members.when_known("", (), partial(programs.over, run.process_id), at)
             self.settle()
 
-    def keep_output(self, tails: Callable[[int], tuple[str, str]]) -> None:
-        """All output has come: keep the last of each rank's stdout and stderr."""
-        for rank, run in self.ranks.items():
-            run.stdout, run.stderr = tails(rank)
+    def keep_output(self, rank: int, *, last: bool = False) -> None:
+        """Keep what a rank has printed last; `last`: for the last time."""
+        run = self.ranks[rank]
+        run.stdout, run.stderr = self.tails.of(rank)
+        if last:
+            self.tails.forget(rank)
 
     def next_order(self) -> int:
         """The next place in the order in which ends and failures became known."""

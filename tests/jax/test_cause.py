@@ -71,17 +71,19 @@ def test_a_rank_that_waits_in_a_compilation_for_another(jobs: Jobs) -> None:
     )
 
 
-@pytest.mark.parametrize("way", ["wrap", "exit with words", "log and exit", "hard"])
+@pytest.mark.parametrize("way", ["wrap", "group", "exit with words", "log and exit", "hard"])
 def test_victims_that_handle_it(jobs: Jobs, way: str) -> None:
     """Whatever they make of the loss of their peer, it is not the cause."""
     ended = jobs.run(*OPTIONS, PROGRAMS / "handled.py", way)
+    shown = [line for line in ended.stderr.splitlines() if line.startswith("[")]
     if way == "hard":
         assert ended.status == 3
         assert "rank 1 failed: exit status 3" in ended.report
-        assert "ValueError: bad batch" in ended.stderr
+        assert shown[-1] == "[1] ValueError: bad batch"
     else:
         assert ended.status == 137
         assert "rank 1 failed: killed by SIGKILL" in ended.report
+        assert [line for line in shown if "ERROR:root:" not in line] == []
     others = ended.report.splitlines()[-2]
     assert others.startswith(("the 2 other ranks: ", "the other rank"))
     assert "as a consequence" in others

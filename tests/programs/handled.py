@@ -22,6 +22,8 @@ try:
 except Exception as error:
     if way == "wrap":
         raise RuntimeError("the step failed") from error
+    if way == "group":
+        raise ExceptionGroup("some tasks failed", [error]) from None
     if way == "exit with words":
         sys.exit(f"the step failed: {error}")
     if way == "log and exit":

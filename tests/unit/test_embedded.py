@@ -1,19 +1,15 @@
 """The exception that the text of another one quotes, and the line that tells a failure: tables."""
 
 import pytest
+from histories import CALLBACK
 from records import failure
 
 from mcjax_launch.diagnosis.summary import headline
-from mcjax_launch.diagnosis.victims import is_victim
+from mcjax_launch.diagnosis.verdict import verdict_of
 from mcjax_launch.kernel.wire.hook_messages import Raised
 from mcjax_launch.kernel.wire.source_lines import embedded
-from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.rank_run import RankRun, Verdict
 
-CALLBACK = (
-    "jax.errors.JaxRuntimeError: INTERNAL: CpuCallback error calling callback: Traceback (most recent call last):\n"
-    '  File "/me/train.py", line 8, in <module>\n  File "/v/site-packages/jax/_src/callback.py", line 72, in __call__\n'
-    '  File "/me/train.py", line 6, in check\n{}\n--------------------\nFor simplicity, JAX has removed its internal frames'
-)
 EQUINOX = (
     "EquinoxRuntimeError: Above is the stack outside of JIT. Below is the stack inside of JIT:\n"
     '  File "/me/train.py", line 24, in f\n    x = eqx.error_if(x, x < 0, "x must be >= 0")\n\n'
@@ -64,4 +60,5 @@ def test_whose_fault_it_is(summary: str, inside: tuple[str, ...], victim: bool) 
     causes = tuple(Raised(one.partition(":")[0], one, inside=True) for one in inside)
     name = summary.partition(":")[0].rpartition(".")[2]
     failed = failure(summary, exception=name, traceback="", causes=causes)
-    assert is_victim(RankRun(0, "h", failure=failed)) is victim
+    verdict = Verdict.VICTIM if victim else Verdict.FAILED
+    assert verdict_of(RankRun(0, "h", failure=failed)) is verdict

@@ -2,9 +2,10 @@
 
 import math
 import random
-from pathlib import Path
 
 import pytest
+from histories import STREAMS
+from records import failure, rank_run
 
 from mcjax_launch.console.noise_filter import (
     CHAIN_S,
@@ -23,22 +24,8 @@ from mcjax_launch.console.unfinished import MOMENT_S, UnfinishedLines
 from mcjax_launch.jax_messages.noise import LineClassifier, Noise, without_noise
 from mcjax_launch.jax_messages.tracebacks import CHAINS
 from mcjax_launch.kernel.wire import frames
+from mcjax_launch.runs.rank_run import Verdict
 
-
-def read_streams() -> dict[str, list[tuple[str, Noise | None]]]:
-    """Lines of the ranks' streams, by a name for each, and which of them are noise."""
-    streams: dict[str, list[tuple[str, Noise | None]]] = {}
-    for row in Path(__file__).with_name("jax_output.txt").read_text().splitlines():
-        if row.startswith("== "):
-            lines = streams[row[3:]] = []
-        else:
-            kind, _, line = row.partition("|")
-            noise = None if kind.startswith("shown") else Noise[kind.strip()]
-            lines.append((line[1:].replace("\\x20", " "), noise))
-    return streams
-
-
-STREAMS = read_streams()
 CONNECTED, TERM_CAUGHT = STREAMS["Gloo"][0][0], STREAMS["TERM"][0][0]
 NO_DRIVER = STREAMS["no driver of CUDA's"][1][0]
 POLLED, FATAL, TRACEBACK, _, LOST_PEER, _, FRAME, _ = [
@@ -89,6 +76,16 @@ def shown(chunks: list[bytes], stream: Stream, noise: NoiseFilter, at: float = 0
     return out
 
 
+def job_ends(
+    noise: NoiseFilter, culprit: int | None, *, own_term: bool, now: float, reported: bool = False
+) -> list[Piece]:
+    """Let the job end, for the failure of a rank or, if there is no culprit, another reason."""
+    if culprit is not None:
+        told = failure() if reported else None
+        noise.judged(rank_run(culprit, 1, failure=told, verdict=Verdict.FAILED))
+    return noise.fold_victims(own_term=own_term, now=now)
+
+
 def last_notes(noise: NoiseFilter) -> list[str]:
     """What the user is told at the end about hidden lines."""
     return [line for hidden in noise.hidden for line in hidden.take()]
@@ -132,7 +129,7 @@ def test_chunk_borders_do_not_matter(name: str) -> None:
     )
     for chunks in cuts(b"".join(line + b"\n" for line, _ in lines)):
         noise = NoiseFilter()
-        noise.fold_victims(None, own_term=True, now=0.0)
+        job_ends(noise, None, own_term=True, now=0.0)
         plain, said = Plain(), shown(chunks, stream, noise)
         assert said + rendered(noise.expire(CHAIN_S), plain) == kept
         notes = last_notes(noise)
@@ -147,7 +144,7 @@ BAR = b" 50%|###  |"
 @pytest.mark.parametrize("is_shown_before", [False, True])
 def test_noise_behind_an_unfinished_line(message: str, begun: bytes, is_shown_before: bool) -> None:
     noise, said = NoiseFilter(), b""
-    noise.fold_victims(1, own_term=True, now=0.0)
+    job_ends(noise, 1, own_term=True, now=0.0)
     end = message.encode() + b"\n"
     if is_shown_before:
         said += bytes_of(noise.feed(Fragment(ERR, begun), 0.0))
@@ -162,12 +159,12 @@ def test_noise_behind_an_unfinished_line(message: str, begun: bytes, is_shown_be
 def test_text_of_the_users_behind_an_unfinished_line() -> None:
     text = b"SIGTERM caught at noon"
     noise = NoiseFilter()
-    noise.fold_victims(1, own_term=True, now=0.0)
+    job_ends(noise, 1, own_term=True, now=0.0)
     assert passed(noise, ERR, BAR + text + b"\n", 0.0) == BAR + text + b"\n"
     parts = [noise.feed(Fragment(ERR, part), 0.0) for part in (BAR, text + b"\n")]
     assert b"".join(map(bytes_of, parts)) == BAR + text + b"\n"
     users = NoiseFilter()
-    users.fold_victims(1, own_term=False, now=0.0)
+    job_ends(users, 1, own_term=False, now=0.0)
     line = BAR + TERM_CAUGHT.encode() + b"\n"
     assert passed(users, ERR, line, 0.0) == line
 
@@ -261,7 +258,7 @@ def test_a_victims_errors_are_held_until_the_failure_is_known() -> None:
         assert passed(noise, stream, b"next\n", 5.1) == b""
     assert noise.expire(5.2) == []
     assert noise.deadline == 5.0 + HOLD_S
-    shown = noise.fold_victims(1, own_term=True, now=5.2)
+    shown = job_ends(noise, 1, own_term=True, now=5.2)
     assert by_rank(shown) == [(0, b"next\n"), (1, ERRORS + b"next\n")]
     assert last_notes(noise) == ["hid 1 line of follow-on errors; -v shows them"]
     assert passed(noise, streams[0], ERRORS + b"next\n", 5.3) == b"next\n"
@@ -286,8 +283,8 @@ def test_the_users_own_term_is_shown() -> None:
     line = f"{TERM_CAUGHT}\n".encode()
     for own_term, kept in ((True, b""), (False, line)):
         noise = NoiseFilter()
-        noise.fold_victims(None, own_term=True, now=0.0)
-        noise.fold_victims(None, own_term=own_term, now=0.0)
+        job_ends(noise, None, own_term=True, now=0.0)
+        job_ends(noise, None, own_term=own_term, now=0.0)
         assert passed(noise, ERR, line, 0.0) == kept
 
 
@@ -295,7 +292,7 @@ def test_a_traceback_waits_for_its_last_line() -> None:
     for ending in (False, True):
         noise = NoiseFilter()
         if ending:
-            noise.fold_victims(1, own_term=True, now=0.0)
+            job_ends(noise, 1, own_term=True, now=0.0)
         assert passed(noise, ERR, BEGUN, 5.0) == b""
         shown = passed(noise, ERR, b"ValueError: 3\n", 5.1)
         assert (shown, noise.deadline) == (b"", 5.1 + CHAIN_S)
@@ -311,12 +308,12 @@ def test_a_traceback_that_a_rank_does_not_finish() -> None:
     """It is killed in the middle of it, once another has failed; or none has."""
     noise = NoiseFilter()
     assert passed(noise, ERR, b"before\n" + BEGUN, 5.0) == b""
-    assert by_rank(noise.fold_victims(1, own_term=True, now=5.1)) == []
+    assert by_rank(job_ends(noise, 1, own_term=True, now=5.1)) == []
     assert noise.deadline is None
     assert by_rank(noise.expire(math.inf)) == [(0, b"before\n")]
     assert last_notes(noise) == ["hid 2 lines of follow-on errors; -v shows them"]
     noise = NoiseFilter()
-    noise.fold_victims(None, own_term=True, now=5.0)
+    job_ends(noise, None, own_term=True, now=5.0)
     assert passed(noise, ERR, BEGUN, 5.0) == b""
     assert by_rank(noise.expire(5.0 + HOLD_S)) == [(0, BEGUN)]
 
@@ -324,7 +321,7 @@ def test_a_traceback_that_a_rank_does_not_finish() -> None:
 def test_a_victims_traceback_is_held_until_the_failure_is_known() -> None:
     noise = NoiseFilter()
     assert passed(noise, ERR, VICTIMS, 5.0) == b""
-    assert noise.fold_victims(1, own_term=True, now=5.1) == []
+    assert job_ends(noise, 1, own_term=True, now=5.1) == []
     assert last_notes(noise) == ["hid 3 lines of follow-on errors; -v shows them"]
     assert passed(noise, ERR, VICTIMS, 5.2) == b""
     assert last_notes(noise) == ["hid 3 more lines of follow-on errors; -v shows them"]
@@ -332,7 +329,7 @@ def test_a_victims_traceback_is_held_until_the_failure_is_known() -> None:
 
 def test_a_loss_that_is_the_effect_of_something_else_is_hidden_with_its_cause() -> None:
     noise, chain = NoiseFilter(), b"%s\nStopIteration\n\n%s\n\n" % (TRACEBACK.encode(), CHAINS[0])
-    noise.fold_victims(1, own_term=True, now=0.0)
+    job_ends(noise, 1, own_term=True, now=0.0)
     assert passed(noise, ERR, chain + VICTIMS + b"\nnext\n", 0.0) == b"next\n"
 
 
@@ -342,7 +339,7 @@ def test_what_the_failed_rank_says_of_the_end_of_the_others(reported: bool) -> N
     own = [TRACEBACK, LOST_PEER]
     echo = [POLLED, FATAL, FRAME]
     noise = NoiseFilter()
-    noise.fold_victims(0, reported=reported, own_term=True, now=0.0)
+    job_ends(noise, 0, reported=reported, own_term=True, now=0.0)
     lines = [*own, *echo, "saved"]
     shown = passed(noise, ERR, "\n".join([*lines, ""]).encode(), 0.0).decode().splitlines()
     assert shown == ([*own, "saved"] if reported else lines)
@@ -363,7 +360,7 @@ def test_an_interrupt_at_one_place_is_shown_once() -> None:
     streams = [Stream(rank, frames.STDERR) for rank in range(5)]
     passed(noise, streams[0], interrupt(1), -1.0)
     assert bytes_of(noise.expire(0.0)) == interrupt(1)  # the program's own
-    noise.fold_victims(None, own_term=False, now=0.0)
+    job_ends(noise, None, own_term=False, now=0.0)
     places = interrupt(1), interrupt(2), interrupt(1, 5)
     for stream, place in zip(streams[1:], places, strict=False):
         shown = b"" if place == interrupt(1, 5) else place
@@ -408,11 +405,11 @@ def test_an_error_of_all_ranks_is_shown_once(culprit: int, late: bool) -> None:
     """Whoever is known to have failed first, and whether that is known before they say so."""
     noise, said = NoiseFilter(), b""
     if not late:
-        noise.fold_victims(culprit, own_term=True, now=1.0)
+        job_ends(noise, culprit, own_term=True, now=1.0)
     for rank in range(3):
         said += passed(noise, Stream(rank, frames.STDERR), error(9, rank), 1.0)
         said += bytes_of(noise.expire(1.0 + CHAIN_S))
-    said += bytes_of(noise.fold_victims(culprit, own_term=True, now=1.0)) if late else b""
+    said += bytes_of(job_ends(noise, culprit, own_term=True, now=1.0)) if late else b""
     assert said == error(9, 0)
     other = Stream(3, frames.STDERR)
     passed(noise, other, error(8, 3) + error(9, 3, "KeyError"), 2.0)
@@ -424,7 +421,7 @@ def test_an_error_of_all_ranks_is_shown_once(culprit: int, late: bool) -> None:
 def test_the_end_of_an_error_comes_later() -> None:
     """The last line of its message, also that of the rank that failed first."""
     noise, streams = NoiseFilter(), [Stream(rank, frames.STDERR) for rank in range(2)]
-    noise.fold_victims(1, own_term=True, now=0.0)
+    job_ends(noise, 1, own_term=True, now=0.0)
     passed(noise, streams[0], error(9, 0), 1.0)
     assert bytes_of(noise.expire(1.0 + CHAIN_S)) == error(9, 0)
     message, end = error(9, 1)[:-11], error(9, 1)[-11:]
@@ -439,7 +436,7 @@ def test_errors_of_one_moment_are_shown_once() -> None:
         assert passed(noise, Stream(rank, frames.STDERR), error(9, rank), 1.0) == b""
     assert bytes_of(noise.expire(1.0 + CHAIN_S)) == error(9, 0)
     assert noise.deadline == 1.0 + CHAIN_S + SAME_S
-    assert bytes_of(noise.fold_victims(0, own_term=True, now=2.0)) == b""
+    assert bytes_of(job_ends(noise, 0, own_term=True, now=2.0)) == b""
     assert last_notes(noise) == ["hid 8 lines of the same error in ranks 1-2; -v shows them"]
 
 
@@ -468,7 +465,7 @@ def test_what_an_error_leads_to_belongs_to_it() -> None:
         said = shown([chained[:cut], chained[cut:]], streams[0], noise, 1.0)
         said += bytes_of(noise.expire(1.5))
         assert said.replace(b"0: ", b"") == chained
-        noise.fold_victims(0, own_term=True, now=2.0)
+        job_ends(noise, 0, own_term=True, now=2.0)
         assert shown([chained[cut:], chained[:cut]][::-1], streams[1], noise, 2.0) == b""
 
 
@@ -477,7 +474,7 @@ def test_the_culprits_traceback_is_shown() -> None:
     noise = NoiseFilter()
     passed(noise, Stream(1, frames.STDERR), VICTIMS, 0.0)
     assert bytes_of(noise.expire(HOLD_S)) == VICTIMS
-    noise.fold_victims(0, own_term=True, now=1.0)
+    job_ends(noise, 0, own_term=True, now=1.0)
     assert passed(noise, ERR, VICTIMS, 5.0) == VICTIMS
 
 
@@ -495,13 +492,13 @@ def test_part_of_a_line_stays_behind_what_is_held_back() -> None:
         noise = NoiseFilter()
         for piece in (errors, *prompt):
             assert noise.feed(piece, 0.0) == []
-        fold = noise.fold_victims(1, own_term=True, now=0.1) if ending else noise.expire(HOLD_S)
+        fold = job_ends(noise, 1, own_term=True, now=0.1) if ending else noise.expire(HOLD_S)
         assert fold == kept
 
 
 def test_a_traceback_that_has_begun_to_show_is_shown_whole() -> None:
     noise = NoiseFilter()
-    noise.fold_victims(1, own_term=True, now=0.0)
+    job_ends(noise, 1, own_term=True, now=0.0)
     for part in (VICTIMS[:20], VICTIMS[20:35]):
         piece = Fragment(ERR, part)
         assert noise.feed(piece, 0.0) == [piece]

@@ -1,57 +1,20 @@
 """From what happened to the root cause, in words."""
 
 import signal
-from typing import Any
 
 import pytest
+from histories import HISTORIES, KILL, RESET, TERM, end
 from records import end_of, failure, rank_run
 
 from mcjax_launch.diagnosis.root_cause import first_failure
 from mcjax_launch.diagnosis.summary import duration, last_words, not_started, status_text, summarize
 from mcjax_launch.kernel.wire.hook_messages import Raised
-from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
 
 CAUGHT = "W1122 09:12:42.789719   14260 preemption_notifier.cc:90] SIGTERM caught at 2026-11-22"
 
 JAX_OPERATION = "JaxStackTraceBeforeTransformation"
-ABORTED = "F1 client.h:80] Terminating process because the JAX distributed service detected fatal"
-
-
-def end(
-    rank: int, order: int, status: int | None, sent: tuple[int, ...] = (), **more: Any
-) -> RankRun:
-    return rank_run(rank, status, sent, order=order, **more)
-
-
-TERM, KILL, ABRT = signal.SIGTERM, signal.SIGKILL, signal.SIGABRT
-
-RESET = (
-    "ValueError: UNKNOWN: Gloo AllGather failed: Read error [127.0.0.1]:1: Connection reset by peer"
-)
-REFUSED = failure("ConnectionRefusedError: Connection refused")
-LOST_PEER = failure("JaxRuntimeError: Connection closed by peer")
-#: Of two ranks, in what order each ends and how: (ends, who is the cause, exit status)
-HISTORIES: dict[str, tuple[list[RankRun], int | None, int]] = {
-    "all well": ([end(0, 1, 0), end(1, 2, 0)], None, 0),
-    "one exits": ([end(0, 2, -TERM, (TERM,)), end(1, 1, 3)], 1, 3),
-    "our own signal comes first": ([end(0, 1, -TERM, (TERM,)), end(1, 2, 3)], 1, 3),
-    "one is killed": ([end(0, 2, -KILL, (TERM, KILL)), end(1, 1, -KILL)], 1, 137),
-    "killed although told to end": ([end(0, 1, 3), end(1, 2, -KILL, (TERM,))], 0, 3),
-    "an exception that JAX holds up": ([end(0, 2, -KILL, (TERM, KILL)), end(1, 1, -KILL, (KILL,), failure=failure())], 1, 1),
-    "rank 0 dies and a victim is read first": ([end(0, 2, -KILL, (TERM,)), end(1, 1, -ABRT, stderr=f"x\n{ABORTED} errors\n")], 0, 137),
-    "a victim's exception is told first": ([end(0, 1, -KILL, (KILL,), failure=LOST_PEER), end(1, 2, 7)], 1, 7),
-    "a victim's exception of another class": ([end(0, 1, -KILL, (KILL,), failure=failure(RESET)), end(1, 2, -KILL, (TERM,))], 1, 137),
-    "a program's own connection error": ([end(0, 1, -KILL, (KILL,), failure=REFUSED), end(1, 2, 3, (TERM,))], 0, 1),
-    "its own way to end on our signal, where only victims fail": (
-        [end(0, 1, -ABRT, stderr=f"x\n{ABORTED} errors\n"), end(1, 2, 3, (TERM,), after_signal=True)], 0, 134,
-    ),
-    "only victims": ([end(0, 2, -ABRT, stderr=ABORTED), end(1, 1, -ABRT, stderr=ABORTED)], 1, 134),
-    "an exception before initialize() counts when the process ends": (
-        [end(0, 2, -TERM, (TERM,)), end(1, 1, 1, failure=failure(joined=False))], 1, 1,
-    ),
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", HISTORIES)

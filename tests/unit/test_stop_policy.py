@@ -45,7 +45,6 @@ FULL_NOTE = Note(f"{FULL.message}: SIGTERM to the ranks; 30 s to exit")
 
 OWN, VICTIM = RankFailure(1), RankFailure(2, is_victim=True)
 SIGNALLED = RankFailure(3, is_signalled=True)
-FAILED = StopRanks(TERM, 2.0, 1)
 QUICK = StopRanks(TERM, 2.0)
 USER_INT, USER_INT_NOW = StopRanks(INT, 5.0, by_user=True), StopRanks(INT, 0.0, by_user=True)
 USER_TERM = StopRanks(TERM, 30.0, by_user=True)
@@ -77,7 +76,7 @@ EARLY: dict[str, Steps] = {
         (("start_failed", (ERROR,)), [StopRanks(KILL, 0.0)]),
     ],
 }
-FAILS: Steps = [(("rank_ended", (OWN,)), [FAILED])]
+FAILS: Steps = [(("rank_ended", (OWN,)), [QUICK])]
 VICTIM_FIRST: Steps = [(("rank_ended", (VICTIM,)), [QUICK])]
 BY_USER: Steps = [(interrupt(INT, 1.0), [INT_NOTE, SetReason(BY_INT), USER_INT])]
 READER_GOES: Steps = [(("may_be_stopped", (GONE, 1.0)), [SetReason(GONE)])]
@@ -88,7 +87,7 @@ DIVERGED: Steps = [(("reason_known", (PARTED,)), [SetReason(PARTED)])]
 HISTORIES: dict[str, tuple[Steps, Steps]] = {
     "a rank fails before initialize(), as others may be about to": (
         [
-            (("rank_ended", (OWN.replaced(is_early=True),)), [FAILED.replaced(settles=True)]),
+            (("rank_ended", (OWN.replaced(is_early=True),)), [QUICK.replaced(settles=True)]),
             (("rank_ended", (RankFailure(2, is_early=True),)), []),
         ],
         [],
@@ -186,7 +185,7 @@ HISTORIES: dict[str, tuple[Steps, Steps]] = {
         ],
     ),
     "a rank is ended by the signal that its agent gets a moment later": (
-        [(("rank_ended", (SIGNALLED,)), [StopRanks(TERM, 2.0, 3)])],
+        [(("rank_ended", (SIGNALLED,)), [QUICK])],
         AGENT_ENDED,
     ),
     "a rank fails, and its agent is ended a moment later": (

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from records import rank_run
 
 import mcjax_launch
 from mcjax_launch.console.collapse import Collapse
-from mcjax_launch.console.log_files import Tails
 from mcjax_launch.console.noise_filter import NoiseFilter
 from mcjax_launch.console.pieces import Lines, Piece, Stream, whole_lines
 from mcjax_launch.console.renderers import Live, Plain
@@ -39,7 +39,9 @@ from mcjax_launch.kernel.wire.hook_messages import ProgramText
 from mcjax_launch.kernel.wire.source_lines import owner, shortened
 from mcjax_launch.pytest_plugin import controller
 from mcjax_launch.ranks import parse_ranges
+from mcjax_launch.runs.rank_run import Verdict
 from mcjax_launch.runs.spmd import Code
+from mcjax_launch.runs.tails import Tails
 from mcjax_launch.schedulers.slurm import parse_gpus
 from mcjax_launch.wording import one_line
 
@@ -204,9 +206,9 @@ def test_patterns_are_found() -> None:
     found = {where.partition(":")[0] for where, _, _ in uses()}
     assert len(USES) > 70
     assert {
-        "console/log_files.py",
         "diagnosis/spmd.py",
         "kernel/agent/system/out_of_memory.py",
+        "runs/tails.py",
     } <= found
 
 
@@ -279,7 +281,8 @@ def show(data: bytes, *, stream: int, culprit: int | None = None) -> None:
     tails = Tails(for_record=True)
     tails.expect(1)
     if culprit is not None:
-        noise_filter.fold_victims(culprit, own_term=True, now=0)
+        noise_filter.judged(rank_run(culprit, 1, verdict=Verdict.FAILED))
+        noise_filter.fold_victims(own_term=True, now=0)
 
     def filtered(found: Iterable[Piece]) -> Iterator[Piece]:
         for piece in found:

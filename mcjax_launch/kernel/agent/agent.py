@@ -239,7 +239,7 @@ class Agent:
         del self.pids[ended.pid]
         if self._lives is not None:
             self._lives.ended(rank, ended.pid)
-            self.streams.drain(rank)  # its failure is reported at once, with its last lines
+        self.streams.drain(rank)  # what it printed last shows what its end was
         limits = ProcessLimits(ended.pid, ended.status)
         used = system.reap(ended.pid)
         for part in self._parts.values():
@@ -265,6 +265,8 @@ class Agent:
         if not isinstance(message, hook_messages.Failed):
             self.link.send(said)
             return
+        if message.exited and not message.summary:
+            self.streams.drain(said.rank)  # what it printed last shows why
         self.hooks.read_beside(said.rank)  # a debugger may have given the terminal back just before
         sent = tuple(self.supervisor.sent.get(said.rank, ()))
         self.link.send(messages.FromHook(said.rank, message, main=said.main, sent=sent))

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from mcjax_launch.diagnosis.summary import (
     summarize,
     warnings,
 )
-from mcjax_launch.diagnosis.victims import is_victim
+from mcjax_launch.diagnosis.verdict import verdict_of
 from mcjax_launch.errors import LaunchError, save_traceback
 from mcjax_launch.job import devices
 from mcjax_launch.job.hosts import Host
@@ -52,9 +52,10 @@ from mcjax_launch.kernel.wire.loop import READ
 from mcjax_launch.kernel.wire.signals import ENDING, FORWARDED
 from mcjax_launch.ranks import counted
 from mcjax_launch.runs import stop_reasons
-from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.rank_run import RankRun, Verdict
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
+from mcjax_launch.runs.tails import Tails
 from mcjax_launch.watchdog.joining import AbsentRanks, SeparateRanks
 from mcjax_launch.watchdog.limits import Limits, usage_every_s
 
@@ -125,7 +126,9 @@ class Launcher:
         self._plan: Plan | None = None
         self.policy = StopPolicy(job.grace_s, has_keys=bool(front.shows_stacks))
         paths = _staged_paths(job) if job.sync else None
-        self.console = self._make_console(paths)
+        rewrite = None if paths is None else paths.in_bytes
+        state.tails = Tails(job.keeps_output or front.listener is not None, rewrite)
+        self.console = self._make_console(rewrite)
         self.console.is_stalled = lambda: any(link.is_stalled for link in self.links)
         on_frame = told(self._received, front.listener)
         trace = self.console.say if "frames" in os.environ.get(_DEBUG, "") else None
@@ -158,7 +161,7 @@ class Launcher:
         self._timers: list[Timer] = [self.console, self.pool, self._startup, self.stacks, acting]
         self._parts: dict[str, LauncherPart] = {}  # by the names of their features
 
-    def _make_console(self, paths: "StagedPaths | None") -> Console:
+    def _make_console(self, rewrite: Callable[[bytes], bytes] | None) -> Console:
         targets = self.front.outputs(self._give_credit)
         for target in targets:
             target.in_log = self.job.on_github
@@ -167,9 +170,8 @@ class Launcher:
             targets,
             self._reader_gone,
             self._give_credit,
-            self.job.keeps_output,
             self.front.listener,
-            None if paths is None else paths.in_bytes,
+            rewrite,
             self.front.verbose_option,
         )
 
@@ -198,7 +200,8 @@ class Launcher:
             for part in self._parts.values():
                 part.close(time.monotonic())
             self.pool.hang_up(_AGENT_END_S if self.policy.interrupts < 3 else 1)
-            self.state.keep_output(self.console.take_tails)
+            for rank in self.state.ranks:
+                self.state.keep_output(rank, last=True)
         if self.policy.error is not None:
             self.console.finish_ranks()  # some may have begun
             self._write_all()
@@ -300,6 +303,7 @@ class Launcher:
                 self._received_of_feature(feature, link, frame)
             case Data(rank=rank, stream=stream, payload=payload):
                 self.state.printed(rank, time.monotonic())
+                self.state.tails.feed(rank, stream, payload)
                 self.console.feed(rank, stream, payload)
                 if self.console.has_room:
                     link.give_credit()
@@ -444,12 +448,15 @@ class Launcher:
     def _rank_ended(self, rank: int) -> None:
         """A rank has ended, or will end, otherwise than with 0."""
         run = self.state.ranks[rank]
+        self.state.keep_output(rank)
+        verdict = verdict_of(run)
+        self.console.judged(run)
         if self._survivors is not None and self._survivors.outlive(run):
             return
         failure = None
         if run.failed and not run.after_signal:
-            run.stderr = self.console.tails(rank)[1]  # what shows whether it is a victim
-            failure = RankFailure(rank, is_victim(run), _is_signalled(run), _is_early(run))
+            is_victim = verdict is Verdict.VICTIM
+            failure = RankFailure(rank, is_victim, _is_signalled(run), _is_early(run))
             if ran_apart(run) or (failure.is_victim and _gave_up_waiting(run)):
                 # They are ended now: ask where they are.
                 self.stacks.request(self.links, self._note_places)
@@ -520,12 +527,11 @@ class Launcher:
             match effect:
                 case SetReason(stop):
                     self.state.stopped(stop, time.monotonic())
-                case StopRanks(signum, grace_s, culprit, by_user, settles):
+                case StopRanks(signum, grace_s, by_user, settles):
                     self._startup.stop()
                     for part in self._parts.values():
                         part.stops(time.monotonic())
-                    reported = culprit is not None and self.state.ranks[culprit].failure is not None
-                    self.console.fold_victims(culprit, reported=reported, own_term=not by_user)
+                    self.console.fold_victims(own_term=not by_user)
                     patience_s = _PATIENCE_S if self._last or self.policy.final else FREED_S
                     more_s = max((part.ending_s for part in self._parts.values()), default=0.0)
                     more_s += messages.ALIKE_S * settles

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from mcjax_launch.diagnosis.attempt import Attempt, JobOutcome
 from mcjax_launch.diagnosis.root_cause import JobStopped, NotStarted, RankFailed
 from mcjax_launch.diagnosis.summary import duration, in_one_line, not_started
-from mcjax_launch.diagnosis.victims import is_victim
+from mcjax_launch.diagnosis.verdict import verdict_of
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
@@ -25,7 +25,7 @@ from mcjax_launch.kernel.wire.schedulers import around, restarts_before
 from mcjax_launch.kernel.wire.signals import ENDING
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import counted
-from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.rank_run import RankRun, Verdict
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason, interrupted
 
@@ -81,7 +81,7 @@ def end_of(attempt: Attempt, lost: Collection[Host]) -> AttemptEnd:
     """How an attempt has failed; `lost` are the hosts that it has lost."""
     match attempt.summary.ending:
         case RankFailed(culprit=run) if run.status is not None and run.status < 0 and run.failed:
-            if run.hidden_failure is None and not is_victim(run):
+            if run.hidden_failure is None and verdict_of(run) is not Verdict.VICTIM:
                 return AttemptEnd("signal", (run.host,))
             return AttemptEnd("other", crash=_crash(run))
         case RankFailed(culprit=run):
@@ -93,7 +93,9 @@ def end_of(attempt: Attempt, lost: Collection[Host]) -> AttemptEnd:
 
 def _crash(run: RankRun) -> Crash | None:
     failure, since = run.failure, run.membership.joined_at or run.process.started_at
-    if failure is None or failure.exited or not failure.where or is_victim(run):
+    if failure is None or failure.exited or not failure.where:
+        return None
+    if verdict_of(run) is Verdict.VICTIM:
         return None
     if run.failed_at is None or since is None:
         return None

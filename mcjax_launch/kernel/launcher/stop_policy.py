@@ -36,7 +36,6 @@ class StopRanks(JobEffect):
     """Have every agent send its ranks this signal, and SIGKILL after the grace.
 
     Args:
-        culprit: the rank that failed, if one did; the others' messages are follow-on errors.
         by_user: the signal is the user's, and what ranks say of it is news.
         settles: other ranks may be about to fail as this one, and get a moment for that.
 
@@ -44,7 +43,6 @@ class StopRanks(JobEffect):
 
     signum: int
     grace_s: float
-    culprit: int | None = None
     by_user: bool = False
     settles: bool = False
 
@@ -144,10 +142,9 @@ class StopPolicy:
             self._reason = failure
         if self.stopping or (self.ending and (failure is None or failure.may_follow)):
             return []
-        culprit = None if failure is None or failure.is_victim else failure.rank
         settles = failure is not None and failure.is_early
         grace = self._grace_s("failure")
-        return self._stop(StopRanks(signal.SIGTERM, grace, culprit, settles=settles))
+        return self._stop(StopRanks(signal.SIGTERM, grace, settles=settles))
 
     def stopped(self, stop: StopReason) -> Effects:
         """There is a reason that allows no waiting: a host is lost, a limit is reached."""

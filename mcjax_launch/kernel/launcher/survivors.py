@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.diagnosis.summary import fate, first_report
-from mcjax_launch.diagnosis.victims import is_victim
+from mcjax_launch.diagnosis.verdict import verdict_of
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.kernel.launcher.agent_orders import in_life, start_again
@@ -26,7 +26,7 @@ from mcjax_launch.kernel.wire import messages
 from mcjax_launch.kernel.wire.exit_status import HOST_LOST
 from mcjax_launch.ranks import these_ranks
 from mcjax_launch.runs import stop_reasons
-from mcjax_launch.runs.rank_run import RankRun, Stage
+from mcjax_launch.runs.rank_run import RankRun, Stage, Verdict
 from mcjax_launch.runs.stop_reasons import StopReason
 
 if TYPE_CHECKING:
@@ -68,7 +68,6 @@ class Survivors:
         """A rank has failed: whether the job goes on; it has been reported then."""
         if self._launcher.policy.ending or not run.failed or run.after_signal:
             return False
-        run.stderr = self._launcher.console.tails(run.process_id)[1]
         self._perform(self._policy.failed(self._loss(run)))
         if run.status is not None:  # before, it may have its last words to print
             self._report(run)
@@ -231,8 +230,8 @@ class Survivors:
         if not what_follows:
             return
         console.stop_holding(rank)
-        run.stderr = console.tails(rank)[1]
-        if is_victim(run):
+        self._state.keep_output(rank)
+        if verdict_of(run) is Verdict.VICTIM:
             lines: Sequence[str] = [f"rank {rank} {fate(run)}"]
         else:
             lines = first_report(self._state, run, quoted=not console.in_sight(rank))
@@ -246,9 +245,9 @@ class Survivors:
                 link.send(start_again(in_life(order, number)))
 
     def _next_life(self, rank: int, now: float) -> None:
-        ended = self._state.ranks[rank]
-        ended.stdout, ended.stderr = self._launcher.console.next_life(rank)
-        self._state.next_life(rank, now)
+        self._launcher.console.next_life(rank)
+        run = self._state.next_life(rank, now)
+        self._launcher.console.judged(run)
 
 
 # --- a lost host's ranks, started again there ---

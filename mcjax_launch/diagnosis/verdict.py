@@ -1,4 +1,8 @@
-"""Whether a rank was taken down by another's failure, by JAX's messages in it; pure."""
+"""What the end of a rank was: decided here, once, for all who ask; pure.
+
+A victim is known by JAX's messages in it. Of whom it is one only the end of the run can tell, see
+`root_cause.ending_of`.
+"""
 
 import signal
 
@@ -6,7 +10,7 @@ from mcjax_launch.jax_messages.lost_peer import is_of_lost_peer, says_ended_by_j
 from mcjax_launch.jax_messages.tracebacks import Traceback, tracebacks
 from mcjax_launch.kernel.wire.hook_messages import Failed, Raised
 from mcjax_launch.kernel.wire.source_lines import embedded
-from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.rank_run import RankRun, Verdict
 
 # A rank that exits may say why in the last lines of its stderr.
 _LAST_LINES = 5
@@ -21,8 +25,28 @@ def told_by(run: RankRun) -> str:
     return run.stderr + (failure.summary or (handled.summary if handled is not None else ""))
 
 
-def is_victim(run: RankRun) -> bool:
-    """Whether a rank bears the marks of another's failure."""
+def verdict_of(run: RankRun) -> Verdict | None:
+    """Return what the end of a rank's program was; None if it runs, or was lost with its host.
+
+    To be called when all that it printed has come.
+    """
+    if run.verdict is None:
+        run.verdict = _verdict(run)
+    return run.verdict
+
+
+def _verdict(run: RankRun) -> Verdict | None:
+    if run.failed:
+        if _is_victim(run):
+            return Verdict.VICTIM
+        return Verdict.STOPPED if run.after_signal else Verdict.FAILED
+    if run.status is None:
+        return None
+    return Verdict.STOPPED if run.status else Verdict.FINE
+
+
+def _is_victim(run: RankRun) -> bool:
+    """Return whether a rank bears the marks of another's failure."""
     failure = run.failure
     if failure is not None and not failure.exited:
         # Later on a time-out may be the rank's own.

@@ -1,0 +1,64 @@
+"""The last bytes that each rank has printed, for its verdict, the summary and the record."""
+
+import re
+from collections.abc import Callable
+
+from mcjax_launch.kernel.wire import frames
+
+#: Bytes of a rank's stream that are kept for the summary.
+TAIL_BYTES = 16_384
+# For a job's record more are kept, as far as all ranks together stay below a limit.
+_MOST_TAIL, _MOST_OF_ALL = 128 << 10, 16 << 20
+# What a terminal has overwritten of a line: all up to its last carriage return before more text.
+_OVERWRITTEN = rb"(?<![^\n\r])[^\n\r]*+\r(?=[^\n])"
+
+
+class Tails:
+    """The last bytes of each rank's streams.
+
+    Args:
+        for_record: keep those of stdout too, and more of both.
+        rewrite: what they are given out as.
+
+    """
+
+    def __init__(
+        self, for_record: bool = False, rewrite: Callable[[bytes], bytes] | None = None
+    ) -> None:
+        self._for_record = for_record
+        self._rewrite: Callable[[bytes], bytes] = rewrite or bytes
+        self._most = TAIL_BYTES
+        self._tails: dict[tuple[int, int], bytearray] = {}
+
+    def expect(self, ranks: int) -> None:
+        """So many ranks share the memory."""
+        if self._for_record:
+            self._most = max(TAIL_BYTES, min(_MOST_TAIL, _MOST_OF_ALL // (2 * ranks)))
+
+    def feed(self, rank: int, stream: int, data: bytes) -> None:
+        """Keep the last of some more bytes of a rank's stream."""
+        if stream == frames.STDOUT and not self._for_record:
+            return
+        tail = self._tails.get((rank, stream))
+        if tail is None:
+            tail = self._tails[rank, stream] = bytearray()
+        tail += data[-self._most :]
+        if len(tail) > self._most + self._most // 4:  # seldom, for many small pieces
+            self._cut(tail)
+
+    def _cut(self, tail: bytearray) -> None:
+        if self._for_record and b"\r" in tail:
+            tail[:] = re.sub(_OVERWRITTEN, b"", tail)
+        del tail[: -self._most]
+
+    def of(self, rank: int) -> tuple[str, str]:
+        """The last of a rank's stdout, where that is kept, and of its stderr."""
+        tails = (self._tails.get((rank, s), b"") for s in (frames.STDOUT, frames.STDERR))
+        last = (self._rewrite(bytes(tail[-self._most :])) for tail in tails)
+        out, err = (tail.decode("utf-8", "replace") for tail in last)
+        return out, err
+
+    def forget(self, rank: int) -> None:
+        """Free the memory of a rank's: it is needed for what becomes of them."""
+        for stream in (frames.STDOUT, frames.STDERR):
+            self._tails.pop((rank, stream), None)

@@ -1,0 +1,54 @@
+"""The last bytes of each rank's streams."""
+
+import pytest
+
+from mcjax_launch.kernel.wire.frames import STDERR, STDOUT
+from mcjax_launch.runs.tails import TAIL_BYTES, Tails
+
+
+def test_tails_are_bounded() -> None:
+    tails = Tails(for_record=False)
+    tails.feed(3, STDERR, b"begin")
+    tails.feed(3, STDERR, b"x" * TAIL_BYTES)
+    tails.feed(3, STDERR, b"end\xff")
+    assert tails.of(3) == ("", "x" * (TAIL_BYTES - 4) + "end\N{REPLACEMENT CHARACTER}")
+    assert tails.of(4) == ("", "")
+
+
+def test_tails_of_stdout_where_they_are_wanted() -> None:
+    for for_record in (True, False):
+        tails = Tails(for_record)
+        tails.feed(0, STDOUT, b"out")
+        tails.feed(0, STDERR, b"err")
+        assert tails.of(0) == ("out" if for_record else "", "err")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "kept"), [(1, 128 << 10), (64, 128 << 10), (256, 32 << 10), (4000, 16 << 10)]
+)
+def test_a_record_has_longer_tails_that_share_their_memory(ranks: int, kept: int) -> None:
+    tails = Tails(for_record=True)
+    tails.expect(ranks)
+    for n in range(30_000):
+        tails.feed(0, STDOUT, b"line %08d\n" % n)
+    out = tails.of(0)[0]
+    assert len(out) == kept
+    assert out.endswith("line 00029998\nline 00029999\n")
+
+
+def test_what_a_progress_bar_overwrote_takes_no_room() -> None:
+    tails = Tails(for_record=True)
+    tails.expect(1)
+    tails.feed(0, STDERR, b"before\r\n")
+    for n in range(30_000):
+        tails.feed(0, STDERR, b"\repoch %05d" % n)
+    lines = tails.of(0)[1].split("\n")
+    assert lines[0] == "before\r"
+    assert lines[1].endswith("\repoch 29999")
+
+
+def test_a_path_on_a_host_is_given_out_as_the_users_own() -> None:
+    tails = Tails(rewrite=lambda data: data.replace(b"/tmp/stage", b"/home/me"))
+    tails.feed(0, STDERR, b'File "/tmp/st')
+    tails.feed(0, STDERR, b'age/train.py"')
+    assert tails.of(0) == ("", 'File "/home/me/train.py"')
