@@ -8,7 +8,7 @@ from itertools import islice, zip_longest
 
 from mcjax_launch.kernel.wire import source_lines
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.ranks import grouped, have, these_ranks
+from mcjax_launch.ranks import grouped, these_ranks
 from mcjax_launch.runs.spmd import Comparison, RanProgram, Side
 
 # --- the code of two programs ---
@@ -315,16 +315,12 @@ def _other_order(comparison: Comparison, sides: Sequence[Side]) -> Iterator[str]
     new = different_programs(sides)
     for usual, theirs in new:
         for odd, own in new:
-            later = comparison.comes_to(odd.ranks[0], theirs) if odd is not usual else None
-            if later is not None:
-                then = f"{theirs.title} {'next' if later == 1 else 'later'}"
-                if later == 0:
-                    then = f"{have(odd.ranks)} compiled {theirs.title} too"
+            if odd is not usual and comparison.also_runs(odd.ranks[0], theirs):
                 all_others = len(sides) == 2 and len(usual.ranks) > 1
                 others = "the others" if all_others else these_ranks(usual.ranks)
                 yield (
                     f"{these_ranks(odd.ranks)} {_run(odd)} {own.title} where {others} "
-                    f"{_run(usual)} {theirs.title}, and {then}: another order"
+                    f"{_run(usual)} {theirs.title}, and {theirs.title} later: another order"
                 )
                 return
 

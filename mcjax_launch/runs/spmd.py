@@ -1,8 +1,8 @@
 """The comparison of the programs that span processes, in the order each rank first ran them; pure.
 
 Two ranks that share programs have to run those that share devices in one order: threads may run
-others as they like. Every rank is compared with the lowest
-rank of each program's mesh, over the programs that both take part in, as far as both have got.
+others as they like. So ranks diverge if one comes to a program before it has run another one that
+a rank of both has run before. Only programs that some of their ranks have not reached are kept.
 
 Programs name processes by the numbers of their backends: `jax.process_index()` is on TPUs libtpu's,
 and not that of initialize(). Nothing is judged before it is known of all of a program's processes
@@ -11,9 +11,9 @@ which ranks they are.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from itertools import chain
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Mapping
 
 from mcjax_launch.kernel.wire import hook_messages
 from mcjax_launch.kernel.wire.value import Value
@@ -118,73 +118,12 @@ class Side(Value):
     again: bool = False  # they had run this one before
 
 
-class _Pair:
-    """Two ranks, and what one has run of what both take part in, and the other has not yet.
-
-    Args:
-        first, second: the ranks.
+class _Reached:
+    """A program that some of its ranks have reached, and some may not have.
 
     Attributes:
-        count: how many programs both have run.
-        ahead: of each rank; its programs that the other has not run.
-        differs: they have diverged, or one is so far behind that they cannot be compared.
-
-    """
-
-    def __init__(self, first: int, second: int) -> None:
-        self.first = first
-        self.second = second
-        self.count = 0
-        self.ahead: dict[int, list[RanProgram]] = {first: [], second: []}
-        self.differs = False
-
-    def ran(self, rank: int, program: RanProgram) -> bool:
-        """One of them has run a program; whether that shows that they diverge."""
-        self.ahead[rank].append(program)
-        if self.differs:  # what comes after that may be the same in another order
-            del self.ahead[rank][_MOST_PROGRAMS:]
-            return False
-        mine, theirs = self.ahead[rank], self.ahead[self._other(rank)]
-        # The next that the other has run on these devices: all before it both have run by now.
-        other = next_of(theirs, program)
-        if other is not None and other.fingerprint == program.fingerprint:
-            mine.pop()
-            theirs.remove(other)
-            self.count += 1
-        elif other is not None:
-            self.differs = True
-        elif len(mine) > _MOST_PROGRAMS:
-            self.differs, self.ahead = True, {self.first: [], self.second: []}
-            return False
-        return self.differs
-
-    def apart(self) -> tuple[RanProgram | None, RanProgram | None]:
-        """What each of them, the first and the second, is the only one to have run."""
-        mine, theirs = self.ahead[self.first], self.ahead[self.second]
-        for program in mine:
-            if (other := next_of(theirs, program)) is not None:
-                return program, other
-        return next(iter(mine), None), next(iter(theirs), None)
-
-    def lacks(self, rank: int) -> bool:
-        """Whether this one has not run what the other has."""
-        return bool(self.ahead[self._other(rank)])
-
-    def _other(self, rank: int) -> int:
-        return self.second if rank == self.first else self.first
-
-
-def next_of(programs: Iterable[RanProgram], program: RanProgram) -> RanProgram | None:
-    """The first of these that runs on a device of the program's: the order of others is free."""
-    return next((one for one in programs if one.meets(program)), None)
-
-
-class _Arrivals:
-    """Which ranks of a program's mesh have reached it, each by its own line.
-
-    Attributes:
-        there: what each of them runs.
-        order: the place of each of these among all programs of all ranks.
+        there: what each of these runs, by its own line.
+        order: the place of each arrival among all of them.
         held: those of them that wait until they may run it.
         opened: they need not wait for the others.
 
@@ -200,6 +139,16 @@ class _Arrivals:
     @property
     def missing(self) -> set[int]:
         return set(self.program.ranks.difference(self.there))
+
+    def lacks(self, rank: int) -> bool:
+        """Return whether a rank takes part, and has not reached it."""
+        return rank in self.program.ranks and rank not in self.there
+
+    def was_before(self, rank: int, other: _Reached) -> bool:
+        """Return whether a rank that takes part in both has reached this one first."""
+        if rank not in other.program.ranks or rank not in self.there:
+            return False
+        return other.order.get(rank, math.inf) > self.order[rank]
 
 
 class _Event(Value):
@@ -355,11 +304,10 @@ class Comparison:
         self.codes: dict[str, Code] = {}
         self._instead: dict[int, RanProgram] = {}
         self._known: dict[RanProgram, RanProgram] = {}
-        # Programs that some of their ranks have reached and some have not, by fingerprint.
-        self._arrivals: dict[str, _Arrivals] = {}
+        self._reached: dict[str, _Reached] = {}  # by fingerprint
+        self._run_by_all: Counter[frozenset[int]] = Counter()  # how many programs, by their ranks
         self._over: set[int] = set()
-        self._pairs: dict[tuple[int, int], _Pair] = {}
-        self._pairs_of: dict[int, list[_Pair]] = {}
+        self._apart: set[int] = set()  # ranks that are too far behind to be compared
 
     def known(self, program: RanProgram) -> RanProgram:
         """One object for all ranks that run a program by the same line: there may be many."""
@@ -381,66 +329,63 @@ class Comparison:
             if held:
                 self.released.setdefault(program.fingerprint, set()).add(rank)
             return
-        lowest = min(program.ranks)
-        for other in program.ranks if rank == lowest else (rank,):
-            self._pair(lowest, other)
-        arrivals = self._arrive(rank, program, held)
-        for pair in self._pairs_of.get(rank, ()):
-            if program.ranks.issuperset((pair.first, pair.second)):
-                self._compare(pair, rank, program)
+        reached = self._arrive(rank, program, held)
+        if self.divergence is None:
+            self._compare(rank, reached)
         if self.divergence is not None or self.copies.unequal is not None:
             return  # from now on arrivals show who is where
-        if not arrivals.missing:
-            self._arrivals.pop(program.fingerprint, None)
-        if arrivals.opened or not arrivals.missing - self._late:
-            self._release(arrivals)
+        if not reached.missing:
+            self._run_by_all[program.ranks] += 1
+            self._reached.pop(program.fingerprint, None)
+        if reached.opened or not reached.missing - self._late:
+            self._release(reached)
 
     def release(self, program: RanProgram) -> None:
         """Let ranks run a program that some have not reached; these are not waited for any more.
 
         They are again when they have caught up.
         """
-        if (arrivals := self._arrivals.get(program.fingerprint)) is not None:
-            self._release(arrivals)
+        if (reached := self._reached.get(program.fingerprint)) is not None:
+            self._release(reached)
 
     def release_all(self) -> None:
         """Let all ranks run what they wait to run."""
-        for arrivals in self._arrivals.values():
-            self._release(arrivals)
+        for reached in self._reached.values():
+            self._release(reached)
 
-    def _release(self, arrivals: _Arrivals) -> None:
-        arrivals.opened = True
-        if arrivals.held:
-            fingerprint = arrivals.program.fingerprint
-            self.released.setdefault(fingerprint, set()).update(arrivals.held)
-            arrivals.held = set()
+    def _release(self, reached: _Reached) -> None:
+        reached.opened = True
+        if reached.held:
+            fingerprint = reached.program.fingerprint
+            self.released.setdefault(fingerprint, set()).update(reached.held)
+            reached.held = set()
 
     @property
     def _late(self) -> set[int]:
         """The ranks that have not reached programs which others were allowed to run."""
-        late = (arrivals.missing for arrivals in self._arrivals.values() if arrivals.opened)
+        late = (reached.missing for reached in self._reached.values() if reached.opened)
         return set().union(*late)
 
     def over(self, rank: int) -> None:
         """A rank will run no more: its program has come to its end."""
         self._over.add(rank)
-        for pair in self._pairs_of.get(rank, ()):
-            if pair.lacks(rank):
-                self._diverge(pair)
+        for reached in self._reached.values():
+            if reached.lacks(rank):
+                self._diverge(min(reached.there), rank, reached)
 
     def is_held(self, program: RanProgram) -> bool:
         """Whether ranks wait until they may run it."""
-        arrivals = self._arrivals.get(program.fingerprint)
-        return arrivals is not None and bool(arrivals.held)
+        reached = self._reached.get(program.fingerprint)
+        return reached is not None and bool(reached.held)
 
     def waiting(self) -> list[tuple[RanProgram, set[int], set[int]]]:
         """Programs that some ranks have reached and some have not, with these and those."""
         waiting: list[tuple[RanProgram, set[int], set[int]]] = []
-        for arrivals in self._arrivals.values():
-            missing = arrivals.missing
+        for reached in self._reached.values():
+            missing = reached.missing
             # Those that have not come to an earlier one are expected there first.
-            if not any(p.meets(arrivals.program) and missing <= m for p, _, m in waiting):
-                waiting.append((arrivals.program, set(arrivals.there), missing))
+            if not any(p.meets(reached.program) and missing <= m for p, _, m in waiting):
+                waiting.append((reached.program, set(reached.there), missing))
         return waiting
 
     def held(self) -> list[tuple[RanProgram, set[int], set[int]]]:
@@ -448,15 +393,17 @@ class Comparison:
 
         In the order in which the first rank has come to each.
         """
-        held = [arrivals for arrivals in self._arrivals.values() if arrivals.held]
+        held = [reached for reached in self._reached.values() if reached.held]
         return [(one.program, set(one.there), one.missing) for one in held]
 
     def number(self, program: RanProgram) -> int:
         """The place, among the programs its ranks share, of one that some have not reached."""
-        pair = next(self._pairs_apart_at(program), None)
-        return self.count if pair is None else pair.count + 1
+        reached = self._reached.get(program.fingerprint)
+        if reached is None or not reached.missing:
+            return self.count
+        return self._shared_before(reached, min(reached.there), min(reached.missing)) + 1
 
-    def passed_by(self, program: RanProgram, instead: Mapping[int, RanProgram]) -> None:
+    def skipped(self, program: RanProgram, instead: Mapping[int, RanProgram]) -> None:
         """Ranks will not reach a program: they are in others, which they had run before.
 
         One without a name is known by its line alone.
@@ -466,58 +413,57 @@ class Comparison:
             instead: the one that each of them is in, as far as that is known.
 
         """
-        pairs = list(self._pairs_apart_at(program))
-        if not pairs:  # they are too far apart to be compared
-            return
-        pair = next((pair for pair in pairs if instead.keys() & pair.ahead.keys()), pairs[0])
-        self._instead = dict(instead)
-        self._diverge(pair)
+        reached = self._reached.get(program.fingerprint)
+        if reached is not None and (missing := reached.missing):
+            self._instead = dict(instead)
+            self._diverge(min(reached.there), min(missing & instead.keys() or missing), reached)
 
     def is_behind(self, rank: int, program: RanProgram) -> bool:
         """Whether a rank has run nothing that those who have reached a program have not."""
-        pairs = [pair for pair in self._pairs_apart_at(program) if rank in pair.ahead]
-        return bool(pairs) and not any(pair.ahead[rank] for pair in pairs)
+        reached = self._reached.get(program.fingerprint)
+        others = () if reached is None else reached.there
+        return bool(others) and not any(
+            rank in one.there and any(map(one.lacks, others)) for one in self._reached.values()
+        )
 
-    def _pairs_apart_at(self, program: RanProgram) -> Iterator[_Pair]:
-        """The pairs of ranks of which one has reached a program and the other has not."""
-        for pair in self._pairs.values():
-            if any(one.fingerprint == program.fingerprint for one in chain(*pair.ahead.values())):
-                yield pair
-
-    def _arrive(self, rank: int, program: RanProgram, held: bool) -> _Arrivals:
-        arrivals = self._arrivals.setdefault(program.fingerprint, _Arrivals(program))
+    def _arrive(self, rank: int, program: RanProgram, held: bool) -> _Reached:
+        reached = self._reached.setdefault(program.fingerprint, _Reached(program))
         self.count += 1
-        arrivals.there[rank], arrivals.order[rank] = program, self.count
+        reached.there[rank], reached.order[rank] = program, self.count
         if held:
-            arrivals.held.add(rank)
-        if len(self._arrivals) > _MOST_PROGRAMS:
-            del self._arrivals[next(iter(self._arrivals))]
-        return arrivals
+            reached.held.add(rank)
+        if len(self._reached) > _MOST_PROGRAMS:
+            self._apart |= self._reached.pop(next(iter(self._reached))).missing
+        return reached
 
-    def _compare(self, pair: _Pair, rank: int, program: RanProgram) -> None:
-        if pair.ran(rank, program) or any(map(pair.lacks, self._over.intersection(pair.ahead))):
-            self._diverge(pair)
+    def _compare(self, rank: int, reached: _Reached) -> None:
+        """Find a program that a rank should have reached before the one to which it comes now."""
+        for other in self._reached.values():
+            if other.lacks(rank) and other.program.meets(reached.program):
+                # As long as none diverge, any rank of both shows the order of all.
+                first = next((one for one in other.there if one in reached.program.ranks), None)
+                if first is not None and other.was_before(first, reached):
+                    self._diverge(first, rank, other, reached)
+                    return
+        if self._over and (gone := self._over & reached.missing):
+            self._diverge(rank, min(gone), reached)
 
-    def _pair(self, first: int, second: int) -> None:
-        if first != second and (first, second) not in self._pairs:
-            pair = self._pairs[first, second] = _Pair(first, second)
-            for rank, other in ((first, second), (second, first)):
-                pair.ahead[rank] = self._ahead(rank, other)
-                self._pairs_of.setdefault(rank, []).append(pair)
+    def _diverge(
+        self, first: int, second: int, reached: _Reached, theirs: _Reached | None = None
+    ) -> None:
+        if self.divergence is None and self._apart.isdisjoint((first, second)):
+            programs = reached.there[first], theirs.there[second] if theirs is not None else None
+            count = self._shared_before(reached, first, second)
+            self.divergence = Divergence(first, second, count, *programs)
 
-    def _ahead(self, rank: int, other: int) -> list[RanProgram]:
-        """What a rank has run, in its order, and another one has not that takes part in it."""
-        ahead = [
-            arrivals
-            for arrivals in self._arrivals.values()
-            if rank in arrivals.there and other in arrivals.missing
-        ]
-        return [one.there[rank] for one in sorted(ahead, key=lambda one: one.order[rank])]
-
-    def _diverge(self, pair: _Pair) -> None:
-        pair.differs = True
-        if self.divergence is None:
-            self.divergence = Divergence(pair.first, pair.second, pair.count, *pair.apart())
+    def _shared_before(self, reached: _Reached, first: int, second: int) -> int:
+        """How many programs two ranks have both run when the first comes to this one."""
+        both = {first, second}
+        done = sum(count for ranks, count in self._run_by_all.items() if both <= ranks)
+        return done + sum(
+            both <= one.there.keys() and one.order[first] < reached.order[first]
+            for one in self._reached.values()
+        )
 
     # --- both sides of a divergence ---
 
@@ -540,19 +486,24 @@ class Comparison:
         return [Side(tuple(ranks), *what) for what, ranks in sides.items()]
 
     def _doing(self, rank: int, divergence: Divergence) -> RanProgram | None:
-        theirs = divergence.program
-        if rank == divergence.first:
-            return theirs
-        if rank == divergence.second:
-            return divergence.theirs
-        pair = self._pairs.get((divergence.first, rank))
-        if theirs is None:
-            own = pair.ahead[rank] if pair is not None else []
-            return next(iter(own), None)
-        if pair is not None and theirs in pair.ahead[pair.first]:
-            return next_of(pair.ahead[rank], theirs)
-        arrivals = self._arrivals.get(theirs.fingerprint)
-        return theirs if arrivals is None else arrivals.there.get(rank)
+        """What a rank does where these two diverge: its first program that one of them lacks."""
+        pair = divergence.first, divergence.second
+        both = [divergence.program, divergence.theirs]
+        if rank in pair:
+            return both[pair.index(rank)]
+        apart = [program for program in both if program is not None]
+        own = [
+            reached
+            for reached in self._reached.values()
+            if rank in reached.there
+            and any(reached.program.meets(program) for program in apart)
+            and (
+                any(map(reached.lacks, pair))
+                or any(reached.program.fingerprint == program.fingerprint for program in apart)
+            )
+        ]
+        first = min(own, key=lambda reached: reached.order[rank], default=None)
+        return None if first is None else first.there[rank]
 
     @property
     def settled(self) -> bool:
@@ -568,17 +519,10 @@ class Comparison:
         codes = [self.codes.get(program.fingerprint) for program in held]
         return all(code is not None and code.complete for code in codes)
 
-    def comes_to(self, rank: int, program: RanProgram) -> int | None:
-        """So many programs after the one in which it diverges a rank runs this one, as is known.
-
-        0: it has compiled it, and nothing more is known. None: nothing is known of that.
-        """
-        assert self.divergence is not None
-        first = self.divergence.first
-        pair = self._pairs.get((min(first, rank), max(first, rank)))
-        own = pair.ahead[rank] if pair is not None else []
-        for number, other in enumerate(own):
-            if number and other.fingerprint == program.fingerprint:
-                return number
-        codes = [self.codes.get(one.fingerprint) for one in own[:1]]
-        return 0 if any(code and program.fingerprint in code.compiled for code in codes) else None
+    def also_runs(self, rank: int, program: RanProgram) -> bool:
+        """Whether a rank that runs another program where it diverges runs this one as well."""
+        reached = self._reached.get(program.fingerprint)
+        own = next((side.program for side in self.sides() if rank in side.ranks), None)
+        code = self.codes.get(own.fingerprint) if own is not None else None
+        compiled = code is not None and program.fingerprint in code.compiled
+        return compiled or (reached is not None and rank in reached.there)

@@ -82,6 +82,8 @@ APART = {
     "across meshes": (["a x@01 b", "a b x@01", "a b", "a b"], "", "program #2: rank 0 train.py:120 jit(x) · rank 1 train.py:98 jit(b)"),
     "threads with a device in common": (["a p/01 q/12", "a q/12 p/01", "a p/01 q/12", "a p/01 q/12"], "", "program #2: ranks 0,2-3 train.py:112 jit(p) · rank 1 train.py:113 jit(q)"),
     "threads, and one of all": (["a q/01 b", "a q/01 s/23 b", "a q/01 b", "a q/01 b"], "", "program #3: ranks 0,2-3 train.py:98 jit(b) · rank 1 train.py:115 jit(s)"),
+    "before the first comes": (["a", "a b", "a c", "a"], "", "program #2: ranks 0,3 not there yet · rank 1 train.py:98 jit(b) · rank 2 train.py:99 jit(c)"),
+    "early end before the first comes": (["a", "a b", "a", "a b"], "2", "program #2: rank 0 not there yet · ranks 1,3 train.py:98 jit(b) · rank 2 finished without it"),
     "some are not there": (["a b", "a c", "a", "a"], "", "program #2: rank 0 train.py:98 jit(b) · rank 1 train.py:99 jit(c) · ranks 2-3 not there yet"),
 }  # fmt: skip
 
@@ -104,7 +106,7 @@ def test_divergence(name: str, shuffle: int) -> None:
     assert found.settled == ("not there" not in line)
     if name in ORDERS:
         odd, usual = ORDERS[name]
-        assert more == [f"{odd} next: another order"] or more == [f"{usual} next: another order"]
+        assert more == [f"{odd} later: another order"] or more == [f"{usual} later: another order"]
     else:
         assert more == [] or more[0].endswith(": another order")
 
@@ -145,7 +147,6 @@ def test_a_rank_far_behind_is_forgotten_not_kept() -> None:
         found.ran(1, program(f"q{number}"))
     assert found.divergence is None
     assert len(found.waiting()) < 3000
-    assert all(len(ahead) < 3000 for pair in found._pairs.values() for ahead in pair.ahead.values())
 
 
 def test_what_a_hook_reports() -> None:

@@ -190,7 +190,7 @@ class SpmdWatch:
         stuck = self._stuck(places, late)
         if stuck is not None and stands_still and programs.divergence is None:
             inside = {rank: place.program for rank in stuck.ranks if (place := places.get(rank))}
-            programs.passed_by(stuck, {rank: p for rank, p in inside.items() if p is not None})
+            programs.skipped(stuck, {rank: p for rank, p in inside.items() if p is not None})
         return decisions + self.expire(now)
 
     @property
