@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mcjax_launch.kernel.wire.timers import scaled
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import have, these_ranks
-from mcjax_launch.runs.rank_run import RankRun, Sample, Stage
+from mcjax_launch.runs.rank_run import RankRun, Stage
 from mcjax_launch.runs.spmd import Code, RanProgram
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason, diverged, incomparable, unequal
@@ -70,14 +70,6 @@ class Diverged(Value):
 Decision = Say | LookAtRanks | Release | ShowCode | Diverged
 
 
-class _Snapshot(Value):
-    """Where ranks were at one moment, if at the gate or in programs, and what they had used."""
-
-    at: float
-    places: dict[int, InProgram | None]
-    used: dict[int, Sample]
-
-
 class SpmdWatch:
     """Watches over the programs that ranks are held at; `launcher` does what it says.
 
@@ -91,7 +83,9 @@ class SpmdWatch:
         self._held_since: dict[str, float] = {}
         self._look_at: float | None = None
         self._asked_at = 0.0
-        self._before: _Snapshot | None = None
+        # By ranks, where they were at the last look, if at the gate or in programs; and when.
+        self._places: dict[int, InProgram | None] = {}
+        self._looked_at = 0.0
         self._diverged_at: float | None = None
         self._is_over = False
         self._in_compilers: list[int] = []  # where they are as if held
@@ -148,7 +142,7 @@ class SpmdWatch:
         held = (program.fingerprint for program, _, _ in self._state.programs.held())
         self._held_since = {one: self._held_since.get(one, now) for one in held}
         if not self._held_since and not any(self._compilers):
-            self._look_at = self._before = None
+            self._look_at, self._places = None, {}
         elif self._look_at is None:
             self._look_at = now + LOOK_AFTER_S
 
@@ -159,30 +153,28 @@ class SpmdWatch:
         state, programs = self._state, self._state.programs
         if state.ending or state.differs:
             return []
-        in_time = now <= self._asked_at + LOOK_EVERY_S
-        before = self._before if in_time else None
-        if before is None or before.at < state.pause.ended_at:
-            before = _Snapshot(now, {}, {})
-        # A host that is late with its answer leaves its ranks where they were.
+        if now > self._asked_at + LOOK_EVERY_S or self._looked_at < state.pause.ended_at:
+            self._places = {}
+        before, since = self._places, self._looked_at
         seen = sightings(state, stacks)
-        places = {**before.places, **{rank: one.in_program for rank, one in seen.items()}}
+        # A host that is late with its answer leaves its ranks where they were.
+        places = {**before, **{rank: one.in_program for rank, one in seen.items()}}
         for run in self._compilers:
             one = seen.get(run.process_id)
             reads = one is not None and one.waits_for_files
             places[run.process_id] = None if reads else self._at_compiler(run)
-        samples = {run.process_id: run.usage.samples for run in state.running}
-        used = {rank: own[-1] for rank, own in samples.items() if own}
-        self._before = _Snapshot(now, places, used)
+        self._places, self._looked_at = places, now
         decisions: list[Decision] = []
         for program, there, missing in programs.held():
             waited = now - self._counted(self._held_since.get(program.fingerprint, now))
             # A stack that is taken in the wrong moment does not show that its rank is in a program.
-            were = {rank for rank in missing if places.get(rank) or before.places.get(rank)}
+            were = {rank for rank in missing if places.get(rank) or before.get(rank)}
             coming = all(rank in were or self._compiles(rank) for rank in missing)
             if waited >= _LONGEST_HOLD_S or (waited >= _HOLD_S and not coming):
                 decisions.append(Say(self._note(program, there, missing, waited)))
                 programs.release(program)
-        stands_still = self._stand_still(before, self._before)
+        stays = {rank for rank, place in places.items() if place and place == before.get(rank)}
+        stands_still = self._stand_still(stays, since)
         if stands_still:
             self._wait_in_compilers(places)
         self._update(now)
@@ -252,22 +244,21 @@ class SpmdWatch:
 
         return next((p for p, _, missing in held if any(is_in(r, p) for r in missing)), None)
 
-    def _stand_still(self, before: _Snapshot, now: _Snapshot) -> bool:
+    def _stand_still(self, stays: Collection[int], since: float) -> bool:
         """Whether no rank has moved since the last look, nor will: nobody else takes part."""
         gone = Stage.LEAVING, Stage.LEFT
         runs = [run for run in self._state.running if run.place.stage not in gone]
         return not self._state.has_others and all(
-            self._stands_still(run, before, now) for run in runs
+            run.process_id in stays and self._is_idle(run, since) for run in runs
         )
 
-    def _stands_still(self, run: RankRun, before: _Snapshot, now: _Snapshot) -> bool:
-        rank = run.process_id
-        place, then, used = now.places.get(rank), before.used.get(rank), now.used.get(rank)
-        if place is None or place != before.places.get(rank) or then is None or used is None:
+    def _is_idle(self, run: RankRun, since: float) -> bool:
+        """Whether a rank has used no processor since then."""
+        compiles, samples = run.compilations.program is not None, run.usage.samples
+        then = next((sample for sample in reversed(samples) if sample.at <= since), None)
+        if then is None or (self._compiles(run.process_id) and not compiles):
             return False
-        compiles = run.compilations.program is not None
-        if self._compiles(rank) and not compiles:
-            return False
+        used = samples[-1]
         if used.at < self._asked_at or (run.compilations.on_accelerator and not compiles):
             return False  # its host is late, or its processor says nothing
         return used.cpu_s - then.cpu_s <= _MOST_IDLE * (used.at - then.at)
