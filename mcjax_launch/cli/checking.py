@@ -14,7 +14,7 @@ from mcjax_launch import __version__
 from mcjax_launch.console.prefix import wants_colour
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.check import run
-from mcjax_launch.features.check.judgement import Finding, last_line, lines, topics
+from mcjax_launch.features.check.judgement import Judgement, last_line, lines, topics
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import used_hosts
 from mcjax_launch.kernel.wire import exit_status
@@ -70,7 +70,7 @@ def _check_path(path: str) -> None:
         raise LaunchError(f"--report {path}: --check fills in no placeholders")
 
 
-def _run(options: Options) -> tuple[list[Finding], str]:
+def _run(options: Options) -> tuple[list[Judgement], str]:
     """What has been found, and of what job."""
     # A variable may ask for more, as of another command line.
     used = {name: getattr(options, name) for name in FOR_CHECK}
@@ -104,7 +104,7 @@ def _say(text: str) -> None:
         click.echo(f"mcjax-launch: {text}", err=True)
 
 
-def _print(findings: Sequence[Finding], end: str, options: Options) -> None:
+def _print(findings: Sequence[Judgement], end: str, options: Options) -> None:
     """Print the lines; what is wrong is red."""
     width = min(shutil.get_terminal_size((_WIDTH, 0)).columns, _WIDTH)
     coloured = wants_colour(options.color, sys.stdout.isatty(), os.environ)
@@ -116,7 +116,7 @@ def _print(findings: Sequence[Finding], end: str, options: Options) -> None:
 
 
 def record(
-    findings: Sequence[Finding], words: Sequence[str], began: float, seconds: float
+    findings: Sequence[Judgement], words: Sequence[str], began: float, seconds: float
 ) -> dict[str, object]:
     """The content of the file of --report; docs/hosts.md says what is in it."""
     return {

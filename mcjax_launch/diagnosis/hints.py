@@ -1,10 +1,9 @@
-"""Exceptions that only ended threads, and what a user can do about a failure or a hang; pure."""
+"""What a user can do about a failure; pure."""
 
 import signal
-from collections.abc import Callable, Collection, Iterable, Iterator
-from enum import Enum
+from collections.abc import Callable
 
-from mcjax_launch.diagnosis.summary import headline
+from mcjax_launch.diagnosis.findings.errors import is_told
 from mcjax_launch.jax_messages.known_errors import (
     KnownError,
     WrongDevices,
@@ -15,113 +14,15 @@ from mcjax_launch.jax_messages.known_errors import (
     warns_of_proxies,
     wrong_devices,
 )
-from mcjax_launch.kernel.wire.hook_messages import BackendStart, ErrorLost, Raised
+from mcjax_launch.kernel.wire.hook_messages import BackendStart
 from mcjax_launch.kernel.wire.interpreter import why_jax_too_old
 from mcjax_launch.ranks import counted, slices_text
-from mcjax_launch.runs.rank_run import LostError, RankRun
+from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.wording import lasting
-
-# --- exceptions of threads and callbacks ---
-
-# So many are told, the latest of each rank.
-_MOST = 4
-
-
-def lost_errors(
-    state: RunState, now: float, first: Collection[int] = (), *, ago: str = "ago", told: str = ""
-) -> list[str]:
-    """Lines on the exceptions that nobody has seen to.
-
-    Args:
-        state: of the run.
-        now: in time.monotonic's seconds.
-        first: the ranks whose come first.
-        ago: what the times are before.
-        told: what has been said: one that is quoted there is not told again.
-
-    """
-    runs = sorted(state.ranks.values(), key=lambda run: run.process_id not in first)
-    return list(_lines(runs, now, ago, told))[:_MOST]
-
-
-def is_told(error: ErrorLost, told: str) -> bool:
-    """Whether a text has the exception: who waits for a thread or a callback raises it again."""
-    raised, line = error.raised, headline(error.raised)
-    if not error.callback:
-        return line in told
-    return (line.partition(": ")[2] or raised.exception) in told  # JAX's own, with that message
-
-
-def failed_callback(state: RunState) -> tuple[RankRun, str] | None:
-    """A rank that has not failed, but a callback of it: others may wait for its program in vain.
-
-    With what the callback did, in words that follow the rank's name.
-    """
-    for run in state.ranks.values():
-        failed = [lost.error for lost in run.lost if lost.error.callback]
-        if failed and not run.failed:
-            error = failed[-1]
-            return run, f"raised in its {error.callback}: {_raised(error.raised)}"
-    return None
-
-
-def _lines(runs: Iterable[RankRun], now: float, ago: str, told: str) -> Iterator[str]:
-    for run in runs:
-        for lost in sorted(run.lost, key=lambda lost: -lost.at)[:_MOST]:
-            if not is_told(lost.error, told):
-                yield f"rank {run.process_id}'s {_words(lost, now, ago)}"
-
-
-def _words(lost: LostError, now: float, ago: str) -> str:
-    error = lost.error
-    thread = error.callback or (f"thread {error.thread}" if error.thread else "a thread")
-    did = "failed" if error.callback else "ended"
-    when = f"{lasting(max(now - lost.at, 0.0))} {ago}"
-    return f"{thread} {did} {when}: {_raised(error.raised)}"
-
-
-def _raised(raised: Raised) -> str:
-    return headline(raised) + (f", at {raised.where}" if raised.where else "")
-
-
-# --- what a user can do ---
 
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 # What comes of different programs, and says less than these.
 _OF_DIVERGENCE = (KnownError.OUT_OF_STEP, KnownError.KEY_NEVER_SET)
-
-
-class Hang(Enum):
-    """What a job that hangs looks like, and the hint for the user."""
-
-    RANK_GONE = (  # a rank exited with 0 without calling initialize()
-        "a rank that exits without calling initialize() blocks all others: did it take another "
-        "branch?"
-    )
-    RANK_ABSENT = (  # a rank has not called initialize()
-        "every rank has to call initialize(): see in its stack what the missing one is doing"
-    )
-    RANK_LEAVING = (  # a rank waits in the exit barrier
-        "the ranks do not take the same number of steps: do they all have the same amount of data?"
-    )
-    RANK_BEHIND = (  # ranks wait in a program that others do not run
-        "a rank that does not run the same program took another branch, or waits for something else"
-    )
-    COMPILING = (  # ranks wait in a compilation
-        "on GPUs, and where one compiles for all, ranks compile together: each waits for all "
-        "others to compile the same program"
-    )
-    UNKNOWN = (
-        "a rank whose stack differs from the others' took another branch, or skipped a program "
-        "that it had run before"
-    )
-
-
-_TIMEOUT_FLAG = "--xla_cpu_collective_timeout_seconds="
-_COLLECTIVE_TIMEOUT = (
-    f"to turn a collective that a rank never reaches into an error: -x XLA_FLAGS={_TIMEOUT_FLAG}60"
-)
 
 
 _ONE_CALL = (
@@ -264,29 +165,3 @@ def _of_devices(devices: WrongDevices, mine: int, ranks: int) -> str:
     if each and not rest:
         gives = f"-d {each} gives {wants}"
     return f"{of_job}, {has // ranks} in each rank; {gives}"
-
-
-def waits_for_ever(state: RunState) -> bool:
-    """Whether ranks are on CPU, without the flag that ends a collective which one never reaches."""
-    if all(run.compilations.platform != "cpu" for run in state.running):
-        return False
-    calls = (run.membership.call for run in state.ranks.values())
-    settings = (call.settings for call in calls if call is not None and call.settings)
-    return all(_TIMEOUT_FLAG not in one.get("XLA_FLAGS", "") for one in settings)
-
-
-def hang_hints(hang: Hang, *, endless_on_cpu: bool, verified: bool) -> list[str]:
-    """Lines on what to do about a job that hangs.
-
-    Args:
-        hang: what it looks like.
-        endless_on_cpu: its programs run on CPU devices, where no collective times out.
-        verified: with --verify-spmd.
-
-    """
-    lines = [hang.value]
-    if hang is Hang.COMPILING and not verified:
-        lines[0] += "; --verify-spmd tells where they part"
-    if endless_on_cpu and hang in (Hang.RANK_LEAVING, Hang.UNKNOWN):
-        lines.append(_COLLECTIVE_TIMEOUT)
-    return [f"hint: {line}" for line in lines]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable
 
-from mcjax_launch.diagnosis.verdict import told_by, verdict_of
+from mcjax_launch.diagnosis.verdict import verdict_of
+from mcjax_launch.diagnosis.view import Finding, Occasion, View
 from mcjax_launch.jax_messages.known_errors import says_other_collective
-from mcjax_launch.jax_messages.lost_peer import says_timed_out
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.runs.rank_run import RankRun, Verdict
 from mcjax_launch.runs.state import RunState
@@ -21,16 +21,14 @@ class RankFailed(Value):
         first: the first rank that failed and is no victim, or the first victim if all are.
         culprit: the rank to blame: that one, or the one that took it down.
         alike: the ranks that failed in the same way as the culprit, itself included.
-        action: what the culprit did to the others, in words that follow its name; "": it failed.
-        shared: what the ranks did together, in words: then none of them is to blame.
+        found: what the culprit did to the others, or the ranks did together; None: it failed.
 
     """
 
     first: RankRun
     culprit: RankRun
     alike: tuple[RankRun, ...]
-    action: str = ""
-    shared: str = ""
+    found: Finding | None = None
 
     @property
     def status(self) -> int:
@@ -103,25 +101,21 @@ def _failed(runs: Iterable[RankRun]) -> list[RankRun]:
 
 def _rank_failed(state: RunState, first: RankRun) -> RankFailed:
     runs = list(state.ranks.values())
-    if ran_apart(first):
-        from mcjax_launch.diagnosis.culprit import different_collectives
-
-        return RankFailed(first, first, (), shared=different_collectives(state, first))
     is_victim = verdict_of(first) is Verdict.VICTIM
-    if is_victim and says_timed_out(told_by(first)):
-        from mcjax_launch.diagnosis.culprit import different_barriers
+    found = None
+    # A second process of a rank may fail in its own way before JAX ends them for it.
+    if is_victim or ran_apart(first) or first.membership.second_process is not None:
+        from mcjax_launch.diagnosis.rules import findings  # as all that only a failure needs
 
-        if apart := different_barriers(state):
-            return RankFailed(first, first, (), shared=apart)
+        view = View(state, first.failed_at or 0.0, first=first)
+        found = next(findings(view, Occasion.DEATH), None)
+    if found is not None and not found.ranks:
+        return RankFailed(first, first, (), found)
     if is_victim and (ended := _failed_before(runs)) is not None:
         return RankFailed(first, ended, (ended,))
-    # A second process of a rank may fail in its own way before JAX ends them for it.
-    if is_victim or first.membership.second_process is not None:
-        from mcjax_launch.diagnosis.culprit import culprit_of  # as all that only a failure needs
-
-        blame = culprit_of(state, _failed(runs))
-        if blame is not None:
-            return RankFailed(first, blame.run, (blame.run,), blame.action)
+    if found is not None:
+        culprit = state.ranks[found.ranks[0]]
+        return RankFailed(first, culprit, (culprit,), found)
     # Some may be killed while they fail for the same reason.
     failing = [run for run in runs if run.failed or run.failure is not None]
     judged = (verdict_of(first), Verdict.STOPPED)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from typing import TypeVar
@@ -27,8 +26,7 @@ _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\S+) in (?P<name>.*)'
 _FOLDED = 3
 
 
-@dataclass(frozen=True)
-class Stack:
+class Stack(Value):
     """The stacks of one process of a rank.
 
     Args:
@@ -52,8 +50,7 @@ class Stack:
     others: str = ""
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(Value):
     """One call in a stack."""
 
     file: str
@@ -83,7 +80,7 @@ def threads(text: str) -> list[tuple[Frame, ...]]:
             if source_lines.owner(match["file"]) != source_lines.OURS:  # no concern of the user's
                 stacks[-1].append(Frame(**match.groupdict()))
         elif stacks and stacks[-1] and line.startswith(_SOURCE):
-            stacks[-1][-1] = replace(stacks[-1][-1], source=line.strip())
+            stacks[-1][-1] = stacks[-1][-1].replaced(source=line.strip())
     if stacks:
         stacks.insert(0, stacks.pop(current))
     return [tuple(stack) for stack in stacks]

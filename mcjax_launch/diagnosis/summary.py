@@ -15,6 +15,7 @@ from mcjax_launch.diagnosis.root_cause import (
     ending_of,
 )
 from mcjax_launch.diagnosis.verdict import verdict_of
+from mcjax_launch.diagnosis.view import Occasion, View
 from mcjax_launch.kernel.wire import exit_status, source_lines
 from mcjax_launch.kernel.wire.hook_messages import Failed, Raised
 from mcjax_launch.kernel.wire.signals import signal_name
@@ -137,9 +138,8 @@ def summarize(state: RunState, *, final: bool = False, seconds: float | None = N
             lines += _others(runs, ())
         case RankFailed():
             lines, quote = _failure_lines(ending, state)
-            told = "\n".join(lines)
-            lines += [*_others(runs, ending.alike), *_unlike(state), *_lost(state, ending, told)]
-            lines += [line for line in [_lone(state)] if line and not ending.action]
+            said = "\n".join(lines)
+            lines += [*_others(runs, ending.alike), *_beside(state, ending, said)]
     if lines:
         lines += lives(state)
     if isinstance(ending, RankFailed) and state.unhooked != [ending.culprit.process_id]:
@@ -213,31 +213,12 @@ def warnings(state: RunState) -> list[str]:
         return _divergence(state)
     if state.unhooked:
         return _unhooked(state)
-    if line := _lone(state):
-        return [line]
-    memberships = [run.membership for run in state.ranks.values()]
-    apart = all(part.imported and part.joining_at is None for part in memberships)
-    if apart and state.num_processes > 1:
-        return [
-            "no rank called jax.distributed.initialize(): these ran as "
-            f"{state.num_processes} separate single-process jobs"
-        ]
-    return []
+    if state.activity.jax_at is None and not state.initialize_calls:
+        return []
+    from mcjax_launch.diagnosis.rules import findings  # as only ranks that use JAX need
 
-
-def _lone(state: RunState) -> str:
-    """Return a line on ranks that were alone although they called initialize(), if there are."""
-    runs = state.ranks.values()
-    if any(run.was_alone for run in runs):
-        from mcjax_launch.diagnosis.initialize_calls import lone_ranks
-
-        return lone_ranks(state)
-    calls = (run.membership.call for run in runs)
-    if any(call is not None and call.num_processes == 1 for call in calls):
-        from mcjax_launch.diagnosis.initialize_calls import single_process_jobs
-
-        return single_process_jobs(state)
-    return ""
+    view = View(state, state.activity.active_at)
+    return [found.words for found in findings(view, Occasion.END)][:1]
 
 
 def _unhooked(state: RunState) -> list[str]:
@@ -258,10 +239,9 @@ def _failure_lines(ending: RankFailed, state: RunState) -> tuple[list[str], tupl
     """Lines on the root cause, and which of them its rank printed last."""
     run, failure = ending.culprit, ending.culprit.failure
     name = f"rank {run.process_id}" + (f" on {run.host}" if state.hosts > 1 else "")
-    if ending.action:
-        return [f"{name} {ending.action}"], (0, 0)
-    if ending.shared:
-        return [ending.shared, *_of_programs(ending, state)], (0, 0)
+    if ending.found is not None:
+        lines = [ending.found.words, *filter(None, [ending.found.hint])]
+        return lines + ([] if ending.found.ranks else _of_programs(ending, state)), (0, 0)
     if 1 < len(ending.alike) == len(state.ranks):  # which one was the first is chance
         name = f"{len(ending.alike)} ranks failed"
     elif len(ending.alike) > 1:
@@ -298,23 +278,13 @@ def _failure_lines(ending: RankFailed, state: RunState) -> tuple[list[str], tupl
     return lines, quote
 
 
-def _unlike(state: RunState) -> list[str]:
-    """What is not the same in all ranks, and was said when they joined."""
-    from mcjax_launch.diagnosis.initialize_calls import other_setting, unlike_others
+def _beside(state: RunState, ending: RankFailed, said: str) -> list[str]:
+    """What else is known of the ranks, and may be behind a failure."""
+    from mcjax_launch.diagnosis.rules import findings
 
-    setting = other_setting(state)
-    found = [str(setting) if setting is not None else "", unlike_others(state)]
-    return [line for line in found if line]
-
-
-def _lost(state: RunState, ending: RankFailed, told: str) -> list[str]:
-    """What had gone wrong in threads before, and may be behind it."""
-    if not any(run.lost for run in state.ranks.values()):
-        return []
-    from mcjax_launch.diagnosis.hints import lost_errors
-
-    at = ending.first.failed_at or 0.0
-    return lost_errors(state, at, (ending.culprit.process_id,), ago="before", told=told)
+    first = ending.first
+    view = View(state, first.failed_at or 0.0, first=first, culprit=ending.culprit, said=said)
+    return [found.words for found in findings(view, Occasion.SUMMARY)]
 
 
 def _ended_all(state: RunState) -> list[str]:

@@ -16,6 +16,7 @@ from mcjax_launch.diagnosis.slow import function_of, slow_ranks
 from mcjax_launch.diagnosis.spmd import divergence_lines
 from mcjax_launch.diagnosis.summary import fate, headline, in_one_line, reason, shortened
 from mcjax_launch.diagnosis.verdict import verdict_of
+from mcjax_launch.diagnosis.view import Finding
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire.hook_messages import ImportedJax
 from mcjax_launch.kernel.wire.signals import signal_name
@@ -143,7 +144,7 @@ def _cause(ended: Attempt) -> Json:
     culprit: RankRun | None = None
     alike: tuple[RankRun, ...] = ()
     match ended.summary.ending:
-        case RankFailed(first, shared=shared) if shared:
+        case RankFailed(first, found=Finding(ranks=())):
             kind, at = "stop", first.failed_at
         case RankFailed(first, culprit, alike):
             kind, at = "rank", first.failed_at

@@ -27,7 +27,7 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
     state.activity.heard_at = at
     match event.message:
         case hook.ImportedJax() | hook.Backend() | hook.NotJoined() | hook.CalledBelow() as said:
-            _of_jax(membership, said)
+            _of_jax(state, membership, said, at)
         case hook.Joining() as call:
             _joining(state, run, event, call, at)
         case hook.Joined(process_id=process) if membership.joined_at is None:
@@ -48,6 +48,7 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
             | hook.ProgramCompiled() as said
         ):
             _compiles(run, said, at)
+            state.activity.uses_jax(at)
         case hook.Program() as program:
             _program(state, run, program, at)
         case hook.ProgramText() as part:
@@ -66,18 +67,22 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
 
 
 def _of_jax(
+    state: RunState,
     membership: Membership,
     said: hook.ImportedJax | hook.Backend | hook.NotJoined | hook.CalledBelow,
+    at: float,
 ) -> None:
     """Record which JAX a rank has, its platform, that it has not joined, or who calls below it."""
     if isinstance(said, hook.Backend):
         membership.backend = said
     elif isinstance(said, hook.CalledBelow):
-        membership.called_below.add(said)
+        membership.called_below.setdefault(said, at)
     elif isinstance(said, hook.NotJoined):
         membership.refused = said if membership.joined_at is None else None
+        membership.refused_at = at
     else:
         membership.imported = said
+        state.activity.uses_jax(at)
 
 
 def _compiles(

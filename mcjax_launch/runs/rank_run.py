@@ -141,8 +141,9 @@ class Membership(Changing):
         turn: how many programs took part before this one.
         second_process: the line at which a second process of it called initialize(), if one did.
         backend: what it uses, or is about to; None before it starts one.
-        called_below: calls of initialize() by processes that it started.
+        called_below: calls of initialize() by processes that it started, and when each came.
         refused: the exception of its latest call of initialize(); None if that raised none.
+        refused_at: when it was raised.
 
     """
 
@@ -155,8 +156,9 @@ class Membership(Changing):
     turn: int = 0
     second_process: str | None = None
     backend: Backend | None = None
-    called_below: set[CalledBelow] = field(default_factory=set)
+    called_below: dict[CalledBelow, float] = field(default_factory=dict)
     refused: NotJoined | None = None
+    refused_at: float | None = None
 
     @property
     def has_called(self) -> bool:

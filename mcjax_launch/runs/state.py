@@ -37,6 +37,7 @@ class Activity:
         usage_at: an agent reported what ranks use.
         failed_at: a rank failed, and the job with it; None where none has.
         life_at: a rank that has failed was started again, or all ranks were started.
+        jax_at: a rank first imported jax, or compiled; None where none has.
 
     """
 
@@ -44,6 +45,12 @@ class Activity:
         self.active_at = self.heard_at = self.usage_at = self.life_at = 0.0
         self.printed_at: float | None = None
         self.failed_at: float | None = None
+        self.jax_at: float | None = None
+
+    def uses_jax(self, at: float) -> None:
+        """Record that a rank uses JAX."""
+        if self.jax_at is None:
+            self.jax_at = at
 
 
 class Pause:
@@ -143,18 +150,6 @@ class RunState(Changing):
         self.ranks = {rank: RankRun(rank, host) for rank, host in places.items()}
         self._rank_of = {rank: rank for rank in places}
         self.tails.expect(len(places))
-
-    def uneven_gpus(self, rank: int) -> str:
-        """What to say once a host, if its GPUs are not shared and this rank uses one."""
-        run = self.ranks[rank]
-        line, backend = run.share.uneven_gpus, run.membership.backend
-        platform = backend.platform if backend is not None else run.compilations.platform
-        if not line or platform in ("", "cpu"):
-            return ""
-        for other in self.ranks.values():
-            if other.host == run.host:
-                other.share.uneven_gpus = ""
-        return f"host {run.host}: {line}"
 
     def started(self, rank: int, pid: int, at: float) -> None:
         """A rank's process runs."""

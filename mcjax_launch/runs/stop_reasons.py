@@ -107,28 +107,17 @@ def out_of_time(message: str, details: Sequence[str], *, final: bool) -> StopRea
     return StopReason(message, status, tuple(details), final=final, needs_stacks=True)
 
 
-def hopeless(rank: int, message: str, details: Sequence[str]) -> StopReason:
-    """The end of a job whose ranks wait in initialize() for what can never happen.
+def hopeless(rank: int | None, message: str, details: Sequence[str], *, final: bool) -> StopReason:
+    """Return the reason to end a job that can never go on.
 
     Args:
-        rank: to blame.
+        rank: to blame, if one is.
         message: what it did.
         details: what to do about it.
+        final: starting it again would be no use.
 
     """
-    return StopReason(message, exit_status.FAILED, tuple(details), rank=rank)
-
-
-def deadlocked(rank: int, message: str, details: Sequence[str]) -> StopReason:
-    """Return the reason to end a job whose ranks wait for one that has finished.
-
-    Args:
-        rank: the one that has.
-        message: who waits where.
-        details: what may have led to that.
-
-    """
-    return StopReason(message, exit_status.FAILED, tuple(details), final=False, rank=rank)
+    return StopReason(message, exit_status.FAILED, tuple(details), final=final, rank=rank)
 
 
 def unserved(rank: int, status: int) -> StopReason:

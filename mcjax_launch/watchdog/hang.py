@@ -19,18 +19,15 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from mcjax_launch.kernel.wire.timers import scaled
-from mcjax_launch.runs import stop_reasons
+from mcjax_launch.diagnosis.announcer import AFTER_S, Announcer
+from mcjax_launch.diagnosis.view import Finding, Occasion, Positions, View
 from mcjax_launch.runs.rank_run import BUSY, RankRun
 from mcjax_launch.runs.state import IDLE_S, RunState
-from mcjax_launch.runs.stop_reasons import StopReason
 
 if TYPE_CHECKING:
+    from mcjax_launch.diagnosis.findings.waits import BlockedOn, Stalled
     from mcjax_launch.diagnosis.sightings import Stack
-    from mcjax_launch.diagnosis.waits import BlockedOn, Stalled
 
-#: Seconds that ranks have to wait for others until that is told first.
-AFTER_S = scaled(30.0)
 # In parts of that: the silence that leads to a look, the time between two looks, and what hosts
 # have for their answers.
 _SILENCE, _PAUSE, _ANSWER = 1 / 6, 1 / 3, 1 / 60
@@ -42,15 +39,6 @@ _SELDOM = 4.0
 _STILL_S, _STILL_WAITS = 0.01, 3
 # A rank that does nothing but send heartbeats uses less of a core than this; clocks are coarse.
 _IDLE, _LEAST_IDLE_S = 0.01, 0.02
-_CPU_COLLECTIVES = (
-    "hint: on CPU a collective with a rank that has died does not end: "
-    "-x XLA_FLAGS=--xla_cpu_collective_timeout_seconds=20 makes it an error, unless the program "
-    "sets XLA_FLAGS itself; a rank that was started again cannot take part in one"
-)
-_ONE_FOLDER = (
-    "hint: to save, Orbax's processes wait for one another, and for what one of them creates: all "
-    "have to be given the same folder, on a file system that all hosts share"
-)
 
 
 class Ask(Enum):
@@ -94,6 +82,7 @@ class HangWatch:
 
     Args:
         state: of the run.
+        announcer: knows what has been said.
         now: when the ranks are started.
         stall_timeout: of the job.
         shows_stacks: what shows the stacks of all ranks, in words; "" if nothing does.
@@ -101,9 +90,15 @@ class HangWatch:
     """
 
     def __init__(
-        self, state: RunState, now: float, stall_timeout: float | None, shows_stacks: str = ""
+        self,
+        state: RunState,
+        announcer: Announcer,
+        now: float,
+        stall_timeout: float | None,
+        shows_stacks: str = "",
     ) -> None:
         self._state = state
+        self._announcer = announcer
         self._stall_timeout = stall_timeout
         self._shows_stacks = shows_stacks
         self._interval_s = AFTER_S
@@ -113,11 +108,8 @@ class HangWatch:
         self._asked_at: float | None = None  # what ranks use
         self._awaits_stacks = False
         self._is_over = False
-        self._hints: set[str] = set()  # that have been given
-        self._deadlock: BlockedOn | None = None  # until it is known what all threads do
+        self._deadlock: object = None  # its key, until it is known what all threads do
         self._marks: dict[int, _Mark] = {}
-        # By the places where ranks wait: how long they have to wait there to be told of again.
-        self._told: dict[tuple[str, ...], float] = {}
         # The places at the last look, the switches of threads that were there, and since when.
         self._threads_at: tuple[tuple[str, ...], ...] = ()
         self._threads_since = 0.0
@@ -155,11 +147,10 @@ class HangWatch:
 
     def _first_at(self, now: float) -> float:
         """Since when the first rank has waited, or stood still; `now` where none does."""
-        from mcjax_launch.diagnosis.waits import waiting_since
-
-        known = waiting_since(self._state)
-        waiting = [] if known is None else [known]
-        return min([*waiting, *self._still.values()], default=now)
+        places = (run.place for run in self._state.ranks.values())
+        waiting = [place.since for place in places if place.waits_for_others]
+        known = [since for since in waiting if since is not None]
+        return min([*known, *self._still.values()], default=now)
 
     @property
     def _still(self) -> dict[int, float]:
@@ -204,7 +195,7 @@ class HangWatch:
         self._next_at = now + self._interval_s
         self._interval_s = min(2 * self._interval_s, _SELDOM * AFTER_S)
 
-    def stacks_came(self, stacks: "Sequence[Stack]", now: float) -> "list[str] | Ask | StopReason":
+    def stacks_came(self, stacks: "Sequence[Stack]", now: float) -> "list[Finding] | Ask":
         """Judge where ranks are.
 
         Args:
@@ -212,87 +203,58 @@ class HangWatch:
             now: in time.monotonic's seconds.
 
         Returns:
-            lines for the user, if there is news; ALL_STACKS if the ranks seem to wait for ever;
-            or the reason to end the job, if they do.
+            what is to be said; ALL_STACKS if the ranks seem to wait for ever.
 
         """
-        from mcjax_launch.diagnosis.waits import BlockedOn, may_act, wait_of
-
         self._awaits_stacks = False
         self._looked_at = self._stacks_at = now
-        computing = {rank for rank, mark in self._marks.items() if mark.computes}
-        well = self._state.ending or now < self._compiled_at() + AFTER_S
-        polling = {rank for rank, mark in self._marks.items() if mark.polls}
-        wait = wait_of(self._state, stacks, self._still, computing, polling) if not well else None
-        if isinstance(wait, BlockedOn) and wait.is_deadlock and self._has_lasted(wait, now):
-            if self._deadlock is None:
-                self._deadlock, self._awaits_stacks = wait, True
-                return Ask.ALL_STACKS
-            if wait.key == self._deadlock.key and not may_act(self._state, stacks):
-                return self._deadlocked(wait, now)
+        view = self._view(stacks, now)
+        wait, suspected = view.wait, self._deadlock
         self._deadlock = None
-        if wait is None:
+        if wait is None or view.positions is None:
             self._threads_at = ()
             self._look_later(now)
             self._next_at = min(self._next_at, self._compiles_too_long_at(now))
             self._next_stacks_at = self._next_at
             return []
-        if isinstance(wait, BlockedOn) and wait.threads:
-            wait = wait.replaced(since=max(wait.since, self._seen_since(wait, now)))
-        waited, least = now - wait.since, self._told.get(wait.key, AFTER_S)
-        lines = self._lines(wait, now) if waited >= least else []
-        if lines and self._state.has_lost and self._waits_for_ever():
-            lines += self._once(_CPU_COLLECTIVES)
-        while least <= waited:
-            least *= 2
-        self._told[wait.key] = least
-        self._next_at = self._next_stacks_at = wait.since + least
-        return lines
+        if wait.is_deadlock and self._has_lasted(wait, now):
+            if suspected is None:
+                self._deadlock, self._awaits_stacks = wait.key, True
+                return Ask.ALL_STACKS
+            view.positions = view.positions.replaced(is_whole=wait.key == suspected)
+        if wait.threads:
+            view.wait = wait.replaced(since=max(wait.since, self._seen_since(wait, now)))
+        return self._findings(view)
 
-    def _seen_since(self, wait: "BlockedOn", now: float) -> float:
+    def _view(self, stacks: "Sequence[Stack]", now: float) -> View:
+        """What is known of the ranks; not where they are while they may be well."""
+        if self._state.ending or now < self._compiled_at() + AFTER_S:
+            return View(self._state, now)
+        computing = {rank for rank, mark in self._marks.items() if mark.computes}
+        polling = {rank for rank, mark in self._marks.items() if mark.polls}
+        return View(self._state, now, Positions(stacks, self._still, computing, polling))
+
+    def _findings(self, view: View) -> list[Finding]:
+        from mcjax_launch.diagnosis.rules import findings
+
+        found = list(findings(view, Occasion.HANG))
+        is_due = self._announcer.untold(found[:1], view.now)
+        self._is_over = found[0].is_certain
+        self._next_at = self._next_stacks_at = self._announcer.next_at(found[0])
+        return [*is_due, *self._announcer.untold(found[1:], view.now)] if is_due else []
+
+    def _seen_since(self, wait: "BlockedOn | Stalled", now: float) -> float:
         """Return since when the threads of a wait have been where they are, as looks show."""
         threads_at = wait.key, wait.threads
         if threads_at != self._threads_at:
             self._threads_at, self._threads_since = threads_at, now
         return self._threads_since
 
-    def _has_lasted(self, wait: "BlockedOn", now: float) -> bool:
+    def _has_lasted(self, wait: "BlockedOn | Stalled", now: float) -> bool:
         """Return whether nothing has moved for so long, not even in C++ code."""
         idle = [rank for rank, mark in self._marks.items() if mark.idles]
         everybody = (run.process_id for run in self._state.running)
         return now - wait.since >= AFTER_S and set(everybody) <= set(idle)
-
-    def _deadlocked(self, wait: "BlockedOn", now: float) -> StopReason:
-        """Return the reason to end a job whose ranks wait for ever."""
-        from mcjax_launch.diagnosis.hints import Hang
-        from mcjax_launch.diagnosis.spmd import divergence_lines
-
-        self._is_over = True
-        message = f"{wait.line(now)}, so the job can never go on"
-        details = [f"hint: {Hang.RANK_LEAVING.value}"]
-        if self._state.diverged:
-            lines = divergence_lines(self._state.programs)
-            details = ["the ranks ran different programs:", *lines]
-        return stop_reasons.deadlocked(min(wait.late), message, details)
-
-    def _waits_for_ever(self) -> bool:
-        from mcjax_launch.diagnosis.hints import waits_for_ever
-
-        return waits_for_ever(self._state)
-
-    def _lines(self, wait: "BlockedOn | Stalled", now: float) -> list[str]:
-        from mcjax_launch.diagnosis.hints import lost_errors
-
-        lines = [wait.line(now), *lost_errors(self._state, now, wait.late)]
-        if wait.with_orbax:
-            lines += self._once(_ONE_FOLDER)
-        return [*lines, self._advice()]
-
-    def _once(self, hint: str) -> list[str]:
-        """Return a hint that has not been given yet."""
-        is_new = hint not in self._hints
-        self._hints.add(hint)
-        return [hint] if is_new else []
 
     def _compiles_too_long_at(self, now: float) -> float:
         """When a compilation that uses no processor by now will have done so for too long."""
@@ -300,7 +262,9 @@ class HangWatch:
         due = (now - one.idle_s(since) + IDLE_S + 1 for one, since in runs if one.idle_s(since) > 0)
         return min((at for at in due if at > now), default=math.inf)
 
-    def _advice(self) -> str:
+    @property
+    def advice(self) -> str:
+        """What shows more, and ends such a job."""
         if self._stall_timeout is not None:
             end = f"--stall-timeout {self._stall_timeout:g} ends the job if nothing moves"
         else:

@@ -1,5 +1,6 @@
 """What ends a job that should not go on: it takes too long, or it hangs."""
 
+from mcjax_launch.diagnosis.view import View
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire.timers import scaled
 from mcjax_launch.runs.state import RunState
@@ -102,12 +103,12 @@ class Limits:
     def _out_of_time(
         self, message: str, now: float, *, final: bool, jax: bool = False
     ) -> StopReason:
+        from mcjax_launch.diagnosis.rules import advice, limit_lines
         from mcjax_launch.diagnosis.summary import imports_under_way
-        from mcjax_launch.diagnosis.whereabouts import hints, whereabouts
 
-        details = imports_under_way(self._state, now)
         moves = final and now - self._state.activity.heard_at < _SILENT_S
-        details += whereabouts(self._state, now, jax=jax) + hints(self._state, moves=moves)
+        view = View(self._state, now, moves=moves, uses_jax=jax)
+        details = [*imports_under_way(self._state, now), *limit_lines(view), *advice(view)]
         return out_of_time(message, details, final=final)
 
 

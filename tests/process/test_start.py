@@ -18,7 +18,7 @@ OF_SOME_RUNS = {
     "mcjax_launch.cli.usage_errors",
     "mcjax_launch.console.aside",
     "mcjax_launch.console.collapse",
-    "mcjax_launch.diagnosis.whereabouts",
+    "mcjax_launch.diagnosis.rules",
     "mcjax_launch.job.describe",
     "mcjax_launch.report.files",
     "mcjax_launch.runs.spmd",

@@ -5,8 +5,9 @@ from collections.abc import Callable
 import pytest
 from records import end_of, run_of, say
 
+from mcjax_launch.diagnosis.findings.waits import BlockedOn, may_act
 from mcjax_launch.diagnosis.sightings import Stack
-from mcjax_launch.diagnosis.waits import BlockedOn, may_act, wait_of
+from mcjax_launch.diagnosis.view import Positions, View
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.source_lines import is_one_call
 from mcjax_launch.runs.state import RunState
@@ -58,8 +59,7 @@ def job(platform: str = "cpu", flags: str = "", ranks: tuple[int, ...] | None = 
 
 def wait(state: RunState, *stacks: Stack, moves: tuple[int, ...] = ()) -> BlockedOn | None:
     still = {run.process_id: 10.0 for run in state.running if run.process_id not in moves}
-    found = wait_of(state, stacks, still)
-    assert not isinstance(found, str)
+    found = View(state, 50.0, Positions(stacks, still)).wait
     return found if isinstance(found, BlockedOn) else None
 
 

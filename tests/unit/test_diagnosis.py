@@ -1,4 +1,4 @@
-"""Who took the others down, what stands still, and what is advised: tables."""
+"""What is advised on a failure, and what stands still: tables."""
 
 import signal
 from typing import Any
@@ -8,7 +8,6 @@ from records import end_of, failure, say
 
 from mcjax_launch.diagnosis.hints import failure_hints
 from mcjax_launch.diagnosis.summary import summarize
-from mcjax_launch.diagnosis.whereabouts import hints, whereabouts
 from mcjax_launch.features.verify_spmd.watch import Diverged, SpmdWatch
 from mcjax_launch.jax_messages.known_errors import KnownError
 from mcjax_launch.job.job import Job
@@ -22,13 +21,6 @@ FATAL = (
     "F1120 client.h:80] Terminating process because the JAX distributed service detected fatal "
     "errors. This most likely indicates that another task died. absl::Status: "
 )
-TASK = "/job:jax_worker/replica:0/task:"
-HEARTBEATS = "UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats):\n{}1\nThe tasks have crashed.\n"
-BARRIER = (
-    "INTERNAL: Shutdown barrier has failed.\nBarrier result: 'DEADLINE_EXCEEDED: Barrier timed out. Id: Shutdown::1::0.\n"
-    "# of tasks that reached the barrier: 1/3.\nThe first task at the barrier: {0}1. Some timed out task names:\n{0}0\n{0}2\n [type]\n"
-)
-NOBODY = "DEADLINE_EXCEEDED: Deadline Exceeded\n\nRPC: /xla.coordination.CoordinationService/RegisterTask\n"
 GIVEN = {"coordinator_address": "127.0.0.1:5", "num_processes": 3}
 
 
@@ -54,53 +46,6 @@ def first_line(state: RunState) -> str:
     return summarize(state).lines[0]
 
 
-@pytest.mark.parametrize("task", ["", TASK])
-def test_heartbeats(task: str) -> None:
-    state = state_of(joined="012")
-    ended(state, 1, 0)
-    for rank in (0, 2):
-        ended(state, rank, -signal.SIGABRT, FATAL + HEARTBEATS.format(task))
-    summary = summarize(state)
-    assert summary.lines[0].startswith("rank 1 exited with 0 without leaving the job (as os._exit")
-    assert summary.lines[1] == "the 2 other ranks: aborted by JAX as a consequence"
-    assert summary.status == 134
-
-
-@pytest.mark.parametrize("task", ["", TASK])
-def test_exit_barrier(task: str) -> None:
-    state = state_of(joined="012")
-    for rank in (1, 0, 2):
-        ended(state, rank, -signal.SIGABRT, FATAL + BARRIER.format(task))
-    assert first_line(state).startswith(
-        "rank 1 finished and waited in JAX's exit barrier for ranks 0,2, longer"
-    )
-
-
-def test_other_process_ids_need_not_be_wrong() -> None:
-    """A program may number its processes as it likes, if each number comes once."""
-    numbers: dict[str, Any] = {"rank0": {"process_id": 2}, "rank2": {"process_id": 0}}
-    state = state_of(joining="02", **numbers)
-    ended(state, 0, -signal.SIGABRT, FATAL + NOBODY)
-    assert first_line(state).startswith("rank 1 never called initialize(), while the others waited")
-
-
-def test_twice_the_same_process() -> None:
-    state = state_of(joining="012", rank1={"process_id": 2})
-    ended(state, 2, -signal.SIGABRT, FATAL + "ALREADY_EXISTS: newer incarnation\n")
-    same = "rank 1 called initialize() with process_id=2, the same as rank 2; its own is 1"
-    assert first_line(state) == same
-
-
-@pytest.mark.parametrize(("field", "value", "words"), [
-    ("coordinator_address", "[::1]:7", "coordinator_address=[::1]:7, where the others have 127.0.0.1:5"),
-    ("num_processes", 2, "num_processes=2, where the others have 3"),
-])  # fmt: skip
-def test_other_coordinates(field: str, value: object, words: str) -> None:
-    state = state_of(joining="012", rank2={field: value})
-    ended(state, 0, -signal.SIGABRT, FATAL + NOBODY)
-    assert first_line(state) == f"rank 2 called initialize() with {words}"
-
-
 def test_many_alike() -> None:
     state = state_of(joined="012")
     for rank in (2, 0, 1):
@@ -109,64 +54,6 @@ def test_many_alike() -> None:
         ended(state, rank, -signal.SIGKILL, sent=(signal.SIGTERM, signal.SIGKILL))
     assert first_line(state) == "2 ranks failed, rank 2 first: ValueError: 2"
     assert summarize(state).lines[-1] == "the other rank: failed: ValueError: 1"
-
-
-def test_different_collectives_are_nobodys_fault() -> None:
-    """One crashes, one fails, one is ended where it stood: the first to notice did no wrong."""
-    state = state_of(joined="012")
-    stack = 'Stack (most recent call first):\n  File "/me/t.py", line 7 in train\n'
-    say(state, 1, hook.Crashed(stack), 3.0)
-    sizes = "enforce fail at pair.cc:459] op.preamble.length <= op.nbytes. 66668 vs 4"
-    ended(state, 1, -signal.SIGABRT, sizes)
-    closed = "ValueError: Gloo AllReduce failed: Connection closed by peer"
-    say(state, 0, failure(closed, where="/me/t.py:9 in validate"), 3.0)
-    state.ranks[2].stood = "in jit(evaluate) at t.py:9"
-    told = (
-        "rank 0 in validate at t.py:9, rank 1 in train at t.py:7, rank 2 in jit(evaluate) at t.py:9"
-    )
-    assert first_line(state) == f"the ranks ran different collectives: {told}"
-    assert any("--verify-spmd" in line for line in summarize(state).lines)
-    state.programs.held_any = True
-    assert not any("--verify-spmd" in line for line in summarize(state).lines)
-
-
-TIMED_OUT = (
-    "JaxRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: {}::0. This usually happens.\n"
-    "Some timed out task names:\n{}\n [type]"
-)
-
-
-def test_barriers_of_other_names_are_nobodys_fault() -> None:
-    """Whichever times out first, also where the other ranks are still at theirs."""
-    state = state_of(joined="012")
-    said = TIMED_OUT.format("save_3", "0\n2")
-    failed = failure(said, where="/me/train.py:7 in save")
-    say(state, 1, failed, 8.0)
-    ended(state, 1, 1)
-    assert first_line(state) == "rank 0 did not reach the barrier 'save_3' in time (nor did rank 2)"
-    state.ranks[0].stood = "in f at train.py:3"
-    assert first_line(state).endswith(" (nor did rank 2); it was in f at train.py:3")
-    for rank in (0, 2):
-        state.ranks[rank].stood = "at the barrier 'save_4' at train.py:7"
-    assert first_line(state) == (
-        "the ranks waited at different barriers: ranks 0,2 at the barrier 'save_4' at train.py:7, "
-        "rank 1 at the barrier 'save_3' in save at train.py:7"
-    )
-
-
-def test_a_callback_that_has_failed_while_others_wait() -> None:
-    """JAX raises what it raised where its result is used, so it may never."""
-    state = state_of(joined="012")
-    raised = hook.Raised("ValueError", "ValueError: not finite", "data.py:12")
-    lost = hook.ErrorLost("MainThread", raised, callback="jax.pure_callback")
-    say(state, 1, lost, 6.0)
-    told = "rank 1's jax.pure_callback failed 3 s ago: ValueError: not finite, at data.py:12"
-    assert told in whereabouts(state, 9.0)
-    say(state, 0, failure("JaxRuntimeError: INTERNAL: Gloo all-reduce: Timed out waiting"), 9.0)
-    lines = summarize(state).lines
-    raises = "rank 1 raised in its jax.pure_callback: ValueError: not finite, at data.py:12"
-    assert lines[0] == raises
-    assert not any("before" in line for line in lines)
 
 
 @pytest.mark.parametrize(("rank", "hinted"), [(0, True), (1, False)])
@@ -195,17 +82,6 @@ def test_a_thread_whose_exception_is_raised_again(message: str, *, told: bool) -
     say(state, 1, failure("ValueError: not finite"), 8.0)
     ended(state, 1, 1)
     assert any("before" in line for line in summarize(state).lines) == told
-
-
-def test_a_second_process_that_fails_in_its_own_way_first() -> None:
-    state = state_of(joined="012")
-    again = hook.Joining("127.0.0.1:5", 3, 1, "t.py:2")
-    say(state, 1, again, 2.5, main=False, beside=True)
-    told = failure("RuntimeError: x", traceback="", where="")
-    say(state, 1, told, 3.0, main=False)
-    ended(state, 1, -signal.SIGKILL, sent=(signal.SIGTERM, signal.SIGKILL))
-    words = "rank 1 called initialize() in a second process too, at t.py:2: "
-    assert first_line(state).startswith(words)
 
 
 def test_advice_on_slices() -> None:
@@ -352,13 +228,6 @@ def test_a_hint_that_fails_takes_nothing_with_it(monkeypatch: pytest.MonkeyPatch
     assert said == "a hint failed: ValueError('broken'); please report this"
 
 
-def test_a_hint_on_a_hang_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcjax_launch.diagnosis.whereabouts.hang_hints", None)
-    state = state_of(joined="02")
-    assert hints(state) == []
-    assert len(state.failed_hints) == 1
-
-
 # --- stalls ---
 
 
@@ -366,39 +235,6 @@ def compiled(state: RunState, rank: int, name: str, done: bool = True) -> None:
     say(state, rank, hook.Compiling(name, "train.py:8", "cpu"), 3.0)
     if done:
         say(state, rank, hook.Compiled(), 4.0)
-
-
-def test_the_picture_of_ranks_that_wait() -> None:
-    state = state_of(joined="02", joining="02")
-    for rank in (0, 2):
-        compiled(state, rank, "jit_step")
-    assert whereabouts(state, 9.0) == [
-        "rank 1: never called initialize()",
-        "ranks 0,2: last compiled jit(step) at train.py:8",
-    ]
-    assert hints(state) == [
-        "hint: every rank has to call initialize(): see in its stack what the missing one is doing"
-    ]
-    state.pause.begin(5.0)  # somebody debugs rank 1
-    assert hints(state) == []
-    state.pause.end(6.0)
-    assert len(hints(state)) == 1
-    compiled(state, 0, "jit_other", done=False)
-    assert hints(state) == []
-
-
-@pytest.mark.parametrize(("flags", "hinted"), [("", True), ("--xla_cpu_collective_timeout_seconds=9", False)])  # fmt: skip
-def test_no_hint_for_a_flag_that_is_set(flags: str, *, hinted: bool) -> None:
-    settings: dict[str, Any] = {f"rank{rank}": {"settings": {"XLA_FLAGS": flags}} for rank in range(3)}  # fmt: skip
-    state = state_of(joined="012", **settings)
-    for rank in range(3):
-        compiled(state, rank, "jit_step")
-    assert any("collective_timeout" in line for line in hints(state)) == hinted
-
-
-def test_no_picture_of_a_job_without_jax() -> None:
-    assert whereabouts(state_of(), 9.0) == []
-    assert whereabouts(state_of(), 9.0, jax=True)[0] == "ranks 0-2: never called initialize()"
 
 
 def job(**more: object) -> Job:

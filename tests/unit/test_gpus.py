@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from records import run_of
 
+from mcjax_launch.diagnosis.findings.devices import unshared_gpus
+from mcjax_launch.diagnosis.view import View
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.check.agent import look_at_gpus
 from mcjax_launch.job.devices import GpuShares, described_gpus, share_out
@@ -264,5 +266,5 @@ def test_a_line_once_a_host_where_gpus_are_used_and_not_shared() -> None:
         run.host, run.share.uneven_gpus = "aabb"[rank], "how to share them"
     for rank, platform in ((0, "cpu"), (1, "cuda"), (3, "rocm")):
         state.ranks[rank].membership.backend = Backend(platform, 8)
-    lines = [state.uneven_gpus(rank) for rank in (0, 1, 0, 2, 3)]
-    assert lines == ["", "host a: how to share them", "", "", "host b: how to share them"]
+    lines = [found.words for found in unshared_gpus(View(state, 1.0))]
+    assert lines == ["host a: how to share them", "host b: how to share them"]

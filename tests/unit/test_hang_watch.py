@@ -6,10 +6,12 @@ from itertools import pairwise
 import pytest
 from records import run_of, say
 
+from mcjax_launch.diagnosis.announcer import Announcer
+from mcjax_launch.diagnosis.rules import lines_of
 from mcjax_launch.diagnosis.sightings import Stack
+from mcjax_launch.diagnosis.view import Finding
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import Exited, RankUsage, Usage
-from mcjax_launch.runs.stop_reasons import StopReason
 from mcjax_launch.watchdog.hang import Ask, HangWatch
 
 SITE = "/v/lib/python3.11/site-packages"
@@ -27,7 +29,7 @@ class Watched:
 
     def __init__(self, *, joins: bool = True) -> None:
         self.state = run_of(2)
-        self.watch = HangWatch(self.state, 0.0, None)
+        self.watch = HangWatch(self.state, Announcer(self.state), 0.0, None)
         self.now = 0.0
         self.used = {0: 0.0, 1: 0.0}
         self.waits = 0  # of each main thread, from one answer to the next
@@ -36,7 +38,7 @@ class Watched:
         self.others = {0: "", 1: ""}
         self.asked: list[tuple[float, Ask]] = []
         self.lines: list[str] = []
-        self.stop: StopReason | None = None
+        self.end: Finding | None = None
         self.spent = {0: 0.0, 1: 0.0}  # by other threads than the main ones
         for rank in (0, 1) if joins else ():
             say(self.state, rank, CALL, 0.0)
@@ -76,10 +78,10 @@ class Watched:
             if isinstance(found, Ask):
                 self.asked.append((self.now, found))
                 self._answer(found)
-            elif isinstance(found, StopReason):
-                self.stop = found
-            else:
-                self.lines += found
+            elif found and found[0].is_certain:
+                self.end = found[0]
+            elif found:
+                self.lines += [*lines_of(found), self.watch.advice]
 
 
 ALL = "Current thread 0x1 (most recent call first):\n"
@@ -103,13 +105,13 @@ def test_a_deadlock_ends_the_job_once_all_threads_are_known() -> None:
     asked = [ask for _, ask in watched.until(300.0)]
     assert asked[-2:] == [Ask.STACKS, Ask.ALL_STACKS]
     assert watched.lines == []
-    assert watched.stop is not None
+    assert watched.end is not None
     assert re.fullmatch(
         r"rank 0 has waited 3\d s in \w+\(\) at train.py:9 for rank 1, which has finished and is in "
         "JAX's exit barrier, so the job can never go on",
-        watched.stop.message,
+        watched.end.words,
     )
-    assert (watched.stop.status, watched.stop.final, watched.stop.rank) == (1, False, 1)
+    assert (watched.end.ranks, watched.end.is_final) == ((1,), False)
     assert watched.watch.deadline is None
 
 
@@ -120,7 +122,7 @@ def test_a_wait_that_may_be_no_deadlock_is_told(doubt: str) -> None:
     while watched.now < 200.0:
         watched.until(watched.now + 1.0)
         watched.spent[1] += 0.02 if doubt == "other work" else 0.0
-    assert watched.stop is None
+    assert watched.end is None
     [first, *_] = watched.lines
     assert first.startswith("rank 0 has waited ") and first.endswith(" in JAX's exit barrier")
 
@@ -380,6 +382,6 @@ def test_over_once_the_job_ends() -> None:
 
 def test_the_limit_that_the_job_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched()
-    watched.watch = HangWatch(watched.state, 0.0, 600.0)
+    watched.watch = HangWatch(watched.state, Announcer(watched.state), 0.0, 600.0)
     watched.until(40)
     assert watched.lines[1].endswith("--stall-timeout 600 ends the job if nothing moves")

@@ -10,7 +10,6 @@ from mcjax_launch.kernel.wire.messages import FromHook
 from mcjax_launch.runs import hook_events
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import interrupted
-from mcjax_launch.watchdog.joining import JoiningRanks
 
 RANKS = range(4)
 
@@ -108,30 +107,6 @@ def test_the_coordination_service_has_the_numbers_of_initialize(state: RunState)
     number(state, *RANKS)
     run = state.rank_of(3)
     assert run is not None and run.process_id == 3
-
-
-def test_where_the_numbers_differ_it_is_said_once(state: RunState) -> None:
-    watch = JoiningRanks()
-    number(state, 0, 1, 2)
-    assert watch.numbers(state, 2) == []
-    number(state, 3)
-    assert watch.numbers(state, 3) == [
-        "jax.process_index() is not the rank here: "
-        "0 is rank 3, 1 is rank 0, 2 is rank 1, 3 is rank 2"
-    ]
-    assert watch.numbers(state, 3) == []
-
-
-def test_where_many_numbers_differ_some_are_said() -> None:
-    state = run_of(10, joins=True)
-    for kind, shift in (("cpu", 0), ("tpu", 1)):
-        for rank in range(10):
-            say(state, rank, hook.ProcessNumber(kind, (rank + shift) % 10), 2.0)
-    [line] = JoiningRanks().numbers(state, 9)
-    assert line.endswith(
-        " 0 is rank 9, 1 is rank 0, 2 is rank 1, 3 is rank 2, 4 is rank 3, "
-        "5 is rank 4, 6 is rank 5, 7 is rank 6, ..."
-    )
 
 
 def test_the_slices_in_a_failure_are_those_of_the_ranks(state: RunState) -> None:

@@ -4,6 +4,7 @@ import time
 
 from records import run_of, say
 
+from mcjax_launch.diagnosis.announcer import Announcer
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.loop import Loop
@@ -43,7 +44,7 @@ def test_the_time_of_the_whole_job_is_the_clocks() -> None:
 def test_no_rank_is_said_to_have_waited_meanwhile() -> None:
     state = run_of(2)
     say(state, 0, hook.Joining("h:1", 2, 0, "train.py:3"), 1.0)
-    watch = HangWatch(state, 0.0, None)
+    watch = HangWatch(state, Announcer(state), 0.0, None)
     state.resumed(1000.0)
     asked: list[tuple[float, Ask]] = []
     while not asked or asked[-1][1] is not Ask.STACKS:

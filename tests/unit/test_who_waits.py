@@ -1,13 +1,13 @@
 """Who waits for whom, by stacks and what hooks have reported: tables."""
 
-from dataclasses import replace
 from functools import partial
 
 import pytest
 from records import end_of, run_of, say
 
+from mcjax_launch.diagnosis.findings.waits import BlockedOn, last_wait
 from mcjax_launch.diagnosis.sightings import Stack
-from mcjax_launch.diagnosis.waits import BlockedOn, last_wait, wait_of
+from mcjax_launch.diagnosis.view import Positions, View
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import Exited
 from mcjax_launch.runs import past_waits
@@ -54,7 +54,7 @@ def told(
     state: RunState, *stacks: Stack, moves: tuple[int, ...] = (), busy: tuple[int, ...] = ()
 ) -> str:
     still = {run.process_id: 10.0 for run in state.running if run.process_id not in moves}
-    wait = wait_of(state, stacks, still, busy)
+    wait = View(state, 50.0, Positions(stacks, still, busy)).wait
     return wait.line(50.0) if wait is not None else ""
 
 
@@ -107,7 +107,7 @@ def test_the_threads_for_which_a_main_thread_waits(
 ) -> None:
     """One that is in JAX has come, as far as one can see; any other may be what is late."""
     late = stack(2, kind, "data.py:41", "futex_do_wait", source)
-    assert told(joined(4), *WAITING, replace(late, others=others)) == line
+    assert told(joined(4), *WAITING, late.replaced(others=others)) == line
 
 
 DIED = hook.ErrorLost("loader", hook.Raised("ValueError", "ValueError: corrupt"))
@@ -122,10 +122,10 @@ def test_main_threads_that_all_wait_for_threads(*, died: bool) -> None:
         say(state, 2, DIED, 5.0)
     stacks = [stack(rank, "queue", blocked="futex_do_wait") for rank in range(4)]
     assert told(state, *stacks) == (NOT_IN_JAX if died else "")
-    inside = [replace(one, others=STEPPING) if one.rank != 2 else one for one in stacks]
+    inside = [one.replaced(others=STEPPING) if one.rank != 2 else one for one in stacks]
     waited = "ranks 0-1,3 have waited 40 s at load.py:7 for rank 2, which is in f at train.py:12"
     assert told(state, *inside) == waited
-    wait = wait_of(state, inside, dict.fromkeys(range(4), 10.0))
+    wait = View(state, 50.0, Positions(inside, dict.fromkeys(range(4), 10.0))).wait
     assert isinstance(wait, BlockedOn) and wait.threads == ("",) * 3
     assert told(state, *stacks, moves=(1,)) == told(state, *stacks, busy=(3,)) == ""
     served = stack(2, "server", "data.py:41")
@@ -152,8 +152,9 @@ def test_a_main_thread_that_waits_for_one_at_a_barrier(
 ) -> None:
     """It waits for the others, where these wait for threads as where JAX blocks them."""
     state = joined(2)
-    saves = replace(stack(0, "queue", blocked="futex_do_wait"), others=orbax(called))
-    wait = wait_of(state, [saves, stack(1, elsewhere, "train.py:30")], {0: 10.0, 1: 10.0})
+    saves = stack(0, "queue", blocked="futex_do_wait").replaced(others=orbax(called))
+    stacks = [saves, stack(1, elsewhere, "train.py:30")]
+    wait = View(state, 50.0, Positions(stacks, {0: 10.0, 1: 10.0})).wait
     assert (
         isinstance(wait, BlockedOn)
         and wait.with_orbax
@@ -398,7 +399,7 @@ def test_a_compilation_that_uses_no_processor_is_a_wait(
         compile_(state, rank, "jit_step", idle_s=seconds)
     stacks = [stack(rank, others) for rank in range(4) if rank not in idle]
     still = dict.fromkeys(range(4), 2.0)
-    wait = wait_of(state, stacks, still)
+    wait = View(state, 100.0, Positions(stacks, still)).wait
     assert (wait.line(100.0) if wait is not None else "") == line
 
 

@@ -87,7 +87,7 @@ class Found(Value, kw_only=True):
     uses: str = ""
 
 
-class Finding(Value):
+class Judgement(Value):
     """Something found out.
 
     Args:
@@ -103,20 +103,20 @@ class Finding(Value):
     cure: str = ""
 
 
-def merged(findings: Iterable[Finding]) -> list[Finding]:
+def merged(findings: Iterable[Judgement]) -> list[Judgement]:
     """The same of several hosts as one finding of all of these, where the first of them was."""
-    same: dict[Finding, list[str]] = {}
+    same: dict[Judgement, list[str]] = {}
     for one in findings:
         same.setdefault(one.replaced(hosts=()), []).extend(one.hosts)
     return [one.replaced(hosts=tuple(hosts)) for one, hosts in same.items()]
 
 
-def topics(findings: Sequence[Finding], verdict: Verdict) -> list[str]:
+def topics(findings: Sequence[Judgement], verdict: Verdict) -> list[str]:
     """The topics in which there is a finding with this verdict, each once."""
     return list(dict.fromkeys(one.topic for one in findings if one.verdict == verdict))
 
 
-def lines(findings: Sequence[Finding], width: int) -> Iterator[str]:
+def lines(findings: Sequence[Judgement], width: int) -> Iterator[str]:
     """The findings in lines of this width. A long path stays whole, so that it can be copied.
 
     A finding that is ok and the same on all hosts does not name them. A cure that several findings
@@ -140,7 +140,7 @@ def lines(findings: Sequence[Finding], width: int) -> Iterator[str]:
             )
 
 
-def last_line(findings: Sequence[Finding], of_what: str) -> str:
+def last_line(findings: Sequence[Judgement], of_what: str) -> str:
     """Whether a job would work, and in which topics there are errors and warnings."""
     wrong: dict[str, list[str]] = {
         "errors": topics(findings, "error"),
@@ -155,7 +155,7 @@ def last_line(findings: Sequence[Finding], of_what: str) -> str:
 
 Hosts = Sequence[HostFound]
 Text = Callable[[HostFound], str]
-Findings = Iterator[Finding]
+Findings = Iterator[Judgement]
 
 # Clocks farther apart than this make files and logs of several hosts misleading.
 _CLOCK_S = 1.0
@@ -194,11 +194,11 @@ def _reached(found: Found) -> Findings:
     """Lost hosts are one finding where the reason is the same but for their names."""
     same = grouped((why.replace(name, "{host}"), name) for name, why in found.lost.items())
     for lost in same.values():
-        yield Finding("hosts", found.lost[lost[0]], tuple(lost), "error")
+        yield Judgement("hosts", found.lost[lost[0]], tuple(lost), "error")
     well = sum(host.name not in found.lost for host in found.hosts)
     many = len({*found.lost, *(host.name for host in found.hosts)})
     if well:
-        yield Finding("hosts", f"{well} of {many} reached in {found.seconds:.1f} s")
+        yield Judgement("hosts", f"{well} of {many} reached in {found.seconds:.1f} s")
 
 
 def _refused(hosts: Hosts) -> Findings:
@@ -211,7 +211,7 @@ def _python(hosts: Hosts) -> Findings:
         if host.python.error:
             text = f"{host.python.path} {host.python.error}".strip()
             cure = "install it, or choose another with --python or python= in the hosts file"
-            yield Finding(
+            yield Judgement(
                 "python", text, (host.name,), "error", cure if host.python.version else ""
             )
     well = [host for host in hosts if not host.python.error]
@@ -235,7 +235,7 @@ def _memory(hosts: Hosts) -> Findings:
     if known := [host for host in hosts if host.surveyed.memory_kib]:
         free = gib(host.surveyed.free_kib for host in known)
         whole = gib(host.surveyed.memory_kib for host in known)
-        yield Finding("memory", f"{free} of {whole} GiB free", names(known))
+        yield Judgement("memory", f"{free} of {whole} GiB free", names(known))
 
 
 def _load(hosts: Hosts) -> Findings:
@@ -243,7 +243,7 @@ def _load(hosts: Hosts) -> Findings:
     if busy:
         text = f"{span(host.surveyed.load for host in busy)} in the last minute"
         cure = "other programs run there: the slowest rank sets the pace"
-        yield Finding("load", text, names(busy), "warning", cure)
+        yield Judgement("load", text, names(busy), "warning", cure)
 
 
 def _clock(hosts: Hosts) -> Findings:
@@ -255,7 +255,7 @@ def _clock(hosts: Hosts) -> Findings:
     yield from each("clock", wrong, off, "warning", "is NTP running there?")
     if well := [host for host in hosts if host not in wrong]:
         most = max(0.01, *(abs(host.ahead_s) for host in well))
-        yield Finding("clock", f"within {most:.2f} s of the launcher's", names(well))
+        yield Judgement("clock", f"within {most:.2f} s of the launcher's", names(well))
 
 
 def _network(hosts: Hosts) -> Findings:
@@ -274,10 +274,10 @@ def _network(hosts: Hosts) -> Findings:
 def _ports(found: Found) -> Findings:
     """The ways between hosts that collectives take; who cannot reach whom."""
     if found.ways and not found.gaps:
-        yield Finding("ports", f"all hosts reach one another ({found.ways} ways)")
+        yield Judgement("ports", f"all hosts reach one another ({found.ways} ways)")
     for gap in found.gaps:
         text = f"cannot reach {gap.peer}{gap.where}"
-        yield Finding("ports", text, (gap.host,), "error", remedy(found.uses))
+        yield Judgement("ports", text, (gap.host,), "error", remedy(found.uses))
 
 
 def judge_mtls(job: Job, hosts: Hosts, *, alone: bool) -> Findings:
@@ -292,16 +292,16 @@ def judge_mtls(job: Job, hosts: Hosts, *, alone: bool) -> Findings:
     if not hosts:
         return
     if job.mtls == "off" and job.hook and alone and job.coordinator is None:
-        yield Finding("mtls", "not needed: the coordinator has a private socket, and no port")
+        yield Judgement("mtls", "not needed: the coordinator has a private socket, and no port")
         return
     why = job.mtls_reason or "--mtls off"
     if job.mtls != "off":
         why = why_plain({host.name: host.python.packages["jax"] for host in hosts})
     if why:
         cure = "any process that reaches the coordinator's port can end the job"
-        yield Finding("mtls", f"not used: {why}", verdict="note", cure=cure)
+        yield Judgement("mtls", f"not used: {why}", verdict="note", cure=cure)
     else:
-        yield Finding("mtls", "only processes of the job can join it")
+        yield Judgement("mtls", "only processes of the job can join it")
 
 
 # --- what is known when JAX has been asked ---
@@ -334,7 +334,7 @@ def _tpus(hosts: Hosts) -> Findings:
     cure = "is a jax for TPUs installed (jax[tpu]), or JAX_PLATFORMS or -d set?"
     yield from each("tpu", unused, lambda host: "JAX uses the CPU", "warning", cure)
     if part := slice_part_note(host.surveyed.facts.tpu for host in hosts):
-        yield Finding("tpu", part, verdict="warning")
+        yield Judgement("tpu", part, verdict="warning")
 
 
 # --- GPUs: what a host needs before its first job ---
@@ -433,7 +433,7 @@ def _unused(host: HostFound) -> Findings:
         cure = f"`{host.python.path} -c 'import jax; jax.devices(\"gpu\")'` says why"
     else:
         return
-    yield Finding("gpus", text, (host.name,), "warning", cure)
+    yield Judgement("gpus", text, (host.name,), "warning", cure)
 
 
 def _old_driver(host: HostFound) -> str:
@@ -450,7 +450,7 @@ def _gpu_memory(hosts: Hosts) -> Findings:
     if known := [host for host in hosts if host.surveyed.gpu_memory]:
         memory = [one for host in known for one in host.surveyed.gpu_memory]
         free, whole = gib(one.free_kib for one in memory), gib(one.memory_kib for one in memory)
-        yield Finding("gpu memory", f"{free} of {whole} GiB free on each", names(known))
+        yield Judgement("gpu memory", f"{free} of {whole} GiB free on each", names(known))
 
 
 def _taken(host: HostFound) -> str:
@@ -481,7 +481,7 @@ def _shared_memory(hosts: Hosts) -> Findings:
 
     if well := [host for host in hosts if not little(host)]:
         free = gib(host.surveyed.shm_free_kib for host in well)
-        yield Finding("shm", f"{free} GiB of /dev/shm free", names(well))
+        yield Judgement("shm", f"{free} GiB of /dev/shm free", names(well))
     cure = "`ls -l /dev/shm` lists what is there; in Docker use --shm-size=8g or --ipc=host, "
     cure += "in Kubernetes an emptyDir with `medium: Memory` there"
     yield from each("shm", hosts, little, "warning", cure)
@@ -496,7 +496,7 @@ def each(
     """A finding for each host, but for those with nothing to be said."""
     for host in hosts:
         if text := value(host):
-            yield Finding(topic, text, (host.name,), verdict, cure)
+            yield Judgement(topic, text, (host.name,), verdict, cure)
 
 
 def alike(
@@ -508,9 +508,9 @@ def alike(
         text = value(host) or "none"
         if value(host) != usual:
             text = f"{text}; elsewhere {usual or 'none'}"
-            yield Finding(topic, text, (host.name,), verdict, cure)
+            yield Judgement(topic, text, (host.name,), verdict, cure)
         elif usual:
-            yield Finding(topic, text, (host.name,))
+            yield Judgement(topic, text, (host.name,))
 
 
 def names(hosts: Iterable[HostFound]) -> tuple[str, ...]:

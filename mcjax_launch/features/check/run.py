@@ -14,7 +14,7 @@ from mcjax_launch.diagnosis.root_cause import JobStopped
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.check import global_sum
 from mcjax_launch.features.check.judgement import (
-    Finding,
+    Judgement,
     judge,
     judge_devices,
     judge_gpus,
@@ -39,7 +39,7 @@ _START_S, _WHOLE_S = 60.0, 120.0
 Told = dict[str, Any]
 
 
-def run(job: Job, hosts: Sequence[Host], say: Callable[[str], object]) -> list[Finding]:
+def run(job: Job, hosts: Sequence[Host], say: Callable[[str], object]) -> list[Judgement]:
     """Find out all that can be found out.
 
     Args:
@@ -67,7 +67,7 @@ def run(job: Job, hosts: Sequence[Host], say: Callable[[str], object]) -> list[F
             found = found.replaced(lost=survey.lost)
     finally:
         survey.end()
-    total = [Finding("sum", f"not run: see {', '.join(wrong)}", verdict="note")]
+    total = [Judgement("sum", f"not run: see {', '.join(wrong)}", verdict="note")]
     if not wrong:
         say(f"adding up the devices of {counted(job.num_processes, 'rank')} ...")
         total, devices = add_up(job, hosts, transport, front)
@@ -101,7 +101,7 @@ def job_of_check(job: Job) -> Job:
 
 def add_up(
     job: Job, hosts: Sequence[Host], transport: Transport, front: Front
-) -> tuple[list[Finding], dict[str, DevicesCounted]]:
+) -> tuple[list[Judgement], dict[str, DevicesCounted]]:
     """Run the job; what came of it, and the devices of each host, by its name.
 
     Args:
@@ -142,7 +142,7 @@ def told_by(text: str) -> Told:
     return told
 
 
-def judge_internals(ranks: Sequence[tuple[str, Told]]) -> Iterator[Finding]:
+def judge_internals(ranks: Sequence[tuple[str, Told]]) -> Iterator[Judgement]:
     """Judge how many of JAX's internals the hook has found on each host; pure.
 
     Args:
@@ -154,13 +154,13 @@ def judge_internals(ranks: Sequence[tuple[str, Told]]) -> Iterator[Finding]:
         if found := told.get("internals"):
             count, missing = found["count"], found["missing"]
             text = f"{count - len(missing)} of {count} of JAX's internals are found"
-            yield Finding("hook", text, (host,), "warning" if missing else "ok")
+            yield Judgement("hook", text, (host,), "warning" if missing else "ok")
             for lost in dict.fromkeys(missing.values()):
                 names = ", ".join(name for name in missing if missing[name] == lost)
-                yield Finding("hook", f"without {names}: {lost}", (host,), "warning", cure)
+                yield Judgement("hook", f"without {names}: {lost}", (host,), "warning", cure)
 
 
-def judge_sum(ranks: Sequence[Told], why_not: str) -> Iterator[Finding]:
+def judge_sum(ranks: Sequence[Told], why_not: str) -> Iterator[Judgement]:
     """What came of the sum; pure.
 
     Args:
@@ -173,32 +173,32 @@ def judge_sum(ranks: Sequence[Told], why_not: str) -> Iterator[Finding]:
         yield from _results(ranks)
     if why_not or not complete:
         why_not = why_not or "not all ranks have told their results"
-        yield Finding("sum", why_not, verdict="error")
+        yield Judgement("sum", why_not, verdict="error")
 
 
-def _results(ranks: Sequence[Told]) -> Iterator[Finding]:
+def _results(ranks: Sequence[Told]) -> Iterator[Judgement]:
     def slowest(name: str) -> str:
         return f"{max(told[name] for told in ranks):.1f} s"
 
     took = f"`import jax` took {slowest('import_s')}, jax.devices() {slowest('devices_s')}"
     where = f"joined at {ranks[0]['coordinator']} in {slowest('initialize_s')}"
-    yield Finding("initialize", f"{counted(len(ranks), 'rank')} {where} ({took})")
+    yield Judgement("initialize", f"{counted(len(ranks), 'rank')} {where} ({took})")
     slices = [told["slice"] for told in ranks]
-    yield Finding("slices", slices_text(slices))
+    yield Judgement("slices", slices_text(slices))
     if len(set(slices)) > 1:
-        yield Finding("slices", "jax.make_mesh takes no more than one", verdict="note")
+        yield Judgement("slices", "jax.make_mesh takes no more than one", verdict="note")
     first, little, much = ranks[0]["sums"]
     text = f"{first['values'][0]} over {counted(first['devices'], 'device')}"
-    yield Finding("sum", f"{text}, in {slowest('first_s')}")
+    yield Judgement("sum", f"{text}, in {slowest('first_s')}")
     for one in [one for told in ranks for one in told["sums"]]:
         expected = one["devices"] * (one["devices"] + 1) // 2
         for value in set(one["values"]) - {expected}:
             text = f"{value} over {counted(one['devices'], 'device')}, not {expected}"
-            yield Finding("sum", f"{text}, of {one['size']} bytes each", verdict="error")
+            yield Judgement("sum", f"{text}, of {one['size']} bytes each", verdict="error")
     if much["devices"] > 1:
         text = f"1 KB in {1e3 * little['seconds']:.2f} ms, {much['size'] >> 20} MB in "
         text += f"{1e3 * much['seconds']:.0f} ms ({much['size'] / much['seconds'] / 1e9:.2f} GB/s)"
-        yield Finding("speed", f"{text}, from each of {much['devices']} devices")
+        yield Judgement("speed", f"{text}, from each of {much['devices']} devices")
 
 
 def devices_of(ranks: Sequence[tuple[str, Told]]) -> dict[str, DevicesCounted]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from mcjax_launch.diagnosis.announcer import AFTER_S
 from mcjax_launch.diagnosis.summary import imports_under_way
 from mcjax_launch.features.preload.choice import AUTO, LIBRARIES, MODULES
 from mcjax_launch.features.preload.messages import (
@@ -18,7 +19,6 @@ from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.wire.frames import Raw
 from mcjax_launch.kernel.wire.messages import FromHook, ToAgent, ToLauncher
 from mcjax_launch.ranks import these_ranks
-from mcjax_launch.watchdog.hang import AFTER_S
 
 
 class PreloadNotes(LauncherPart):

@@ -31,7 +31,7 @@ from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.kernel.launcher.agent_orders import start_order
 from mcjax_launch.kernel.launcher.front import Front, told
 from mcjax_launch.kernel.launcher.part import Acting, Once
-from mcjax_launch.kernel.launcher.stack_requests import StackRequests, of_ranks
+from mcjax_launch.kernel.launcher.stack_requests import StackRequests
 from mcjax_launch.kernel.launcher.startup import Startup
 from mcjax_launch.kernel.launcher.stop_policy import (
     Effects,
@@ -56,7 +56,6 @@ from mcjax_launch.runs.rank_run import RankRun, Verdict
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
 from mcjax_launch.runs.tails import Tails
-from mcjax_launch.watchdog.joining import AbsentRanks, SeparateRanks
 from mcjax_launch.watchdog.limits import Limits, usage_every_s
 
 # Less than the pipe from the agent holds, so the agent seldom has to wait for room.
@@ -76,12 +75,11 @@ _DEBUG = "MCJAX_DEBUG"
 if TYPE_CHECKING:
     from mcjax_launch.console.bottom import StatusLine
     from mcjax_launch.diagnosis.sightings import Stack
+    from mcjax_launch.kernel.launcher.explanations import Explanations
     from mcjax_launch.kernel.launcher.part import LauncherPart
     from mcjax_launch.kernel.launcher.survivors import Survivors
     from mcjax_launch.kernel.transport.staged_paths import StagedPaths
     from mcjax_launch.kernel.wire.loop import Timer
-    from mcjax_launch.watchdog.hang import Ask, HangWatch
-    from mcjax_launch.watchdog.joining import JoiningRanks
 
 
 class Launcher:
@@ -152,10 +150,7 @@ class Launcher:
             self.console.note,
         )
         self.stacks = StackRequests()
-        self._hang: HangWatch | None = None
-        self._absent_ranks = AbsentRanks()
-        self._separate: SeparateRanks | None = None
-        self._joining_ranks: JoiningRanks | None = None
+        self._explanations: Explanations | None = None  # once a hook has reported something
         self._survivors: Survivors | None = None  # where a rank's failure need not end the job
         acting = Acting(self.policy, self.perform)
         self._timers: list[Timer] = [self.console, self.pool, self._startup, self.stacks, acting]
@@ -344,7 +339,8 @@ class Launcher:
                 if self._survivors is not None:
                     self._survivors.ended(rank)
                 self.console.detail(f"rank {rank}: {fate(self.state.ranks[rank])}")
-                self._note_absent_ranks(self._absent_ranks.ended(self.state, rank))
+                if self._explanations is not None:
+                    self._explanations.heard(message, time.monotonic())
                 self._note_waiting()
             case messages.Usage():
                 self.state.used(message, time.monotonic())
@@ -364,27 +360,18 @@ class Launcher:
             self._rank_ended(rank)
         if self.state.ranks[rank].compilations.on_accelerator and not self.state.ending:
             self._part(features.ON_ACCELERATORS)
-        if isinstance(said, hook_messages.NotJoined) or (
-            isinstance(said, hook_messages.Compiling | hook_messages.ImportedJax)
-            and not self.state.initialize_calls
-        ):
-            self._watch_for_separate_ranks()
-        elif isinstance(said, hook_messages.CalledBelow):
-            self._watch_separate().below.called(time.monotonic())
-        elif isinstance(said, hook_messages.Joining):
-            self._joining(rank)
-            if self._survivors is not None:
-                self._survivors.called()
-            self._note_absent_ranks(self._absent_ranks.called(self.state, rank))
-        elif isinstance(said, hook_messages.Backend) and self._joining_ranks is not None:
-            self._note_if_any(self._joining_ranks.backend_note(self.state))
-        elif isinstance(said, hook_messages.ProcessNumber) and self._joining_ranks is not None:
-            for line in self._joining_ranks.numbers(self.state, rank):
-                self.console.note(line)
-        elif isinstance(said, hook_messages.Program) and self._joining_ranks is not None:
-            self._note_if_any(self._joining_ranks.mesh_note(self.state))
-        self._note_if_any(self.state.uneven_gpus(rank))
+        if isinstance(said, hook_messages.Joining) and self._survivors is not None:
+            self._survivors.called()
+        self._explain().heard(message, time.monotonic())
         self._note_waiting()
+
+    def _explain(self) -> "Explanations":
+        if self._explanations is None:  # imported only now: each start would wait for that
+            from mcjax_launch.kernel.launcher.explanations import Explanations
+
+            self._explanations = Explanations(self, time.monotonic())
+            self._timers.append(self._explanations)
+        return self._explanations
 
     def _received_of_feature(
         self, feature: str, link: AgentConnection, frame: messages.ToLauncher | Raw
@@ -404,46 +391,10 @@ class Launcher:
                 part.stops(time.monotonic())
         return part
 
-    def _note_if_any(self, line: str) -> None:
-        if line:
-            self.console.note(line)
-
     def _note_waiting(self) -> None:
         """Ranks that only wait do not need the grace after a signal of the user's."""
         if self.policy.interrupts and self.state.only_waits:
             self.perform(self.policy.only_waits())
-
-    def _joining(self, rank: int) -> None:
-        """A rank has called initialize(): from the first call on ranks may wait for others."""
-        if self._joining_ranks is None:  # imported only now: each start would wait for that
-            from mcjax_launch.watchdog.hang import HangWatch
-            from mcjax_launch.watchdog.joining import JoiningRanks
-
-            self._joining_ranks = JoiningRanks()
-            self._hang = HangWatch(
-                self.state, time.monotonic(), self.job.stall_timeout, self.front.shows_stacks
-            )
-            self._timers.append(Acting(self._hang, self._ask))
-        for line in self._joining_ranks.notes(self.state, rank):
-            self.console.note(line)
-
-    def _watch_for_separate_ranks(self) -> None:
-        """A rank uses JAX: one that compiles, and has not joined by now, never will."""
-        if self.state.num_processes > 1:
-            self._watch_separate().use_jax(time.monotonic())
-
-    def _watch_separate(self) -> SeparateRanks:
-        if self._separate is None:
-            self._separate = SeparateRanks(self.state)
-            for timer in (self._separate, self._separate.below):
-                self._timers.append(Acting(timer, self.console.say))
-        return self._separate
-
-    def _note_absent_ranks(self, hopeless: StopReason | None) -> None:
-        if hopeless is not None:
-            self.stop(hopeless)
-        for line in self._absent_ranks.notes(self.state):
-            self.console.note(line)
 
     def _rank_ended(self, rank: int) -> None:
         """A rank has ended, or will end, otherwise than with 0."""
@@ -597,48 +548,32 @@ class Launcher:
         self.stacks.request(self.links, self._show_stacks)
 
     def _show_stacks(self, stacks: list["Stack"]) -> None:
+        from mcjax_launch.diagnosis.rules import advice, limit_lines
         from mcjax_launch.diagnosis.sightings import stack_lines
         from mcjax_launch.diagnosis.summary import imports_under_way
-        from mcjax_launch.diagnosis.whereabouts import hints, whereabouts
+        from mcjax_launch.diagnosis.view import View
 
         lines = stack_lines(stacks) if stacks else []
         self.state.stacks = tuple(lines)
         if not self.policy.wants_stacks:
             now = time.monotonic()
             lines += imports_under_way(self.state, now)
-            lines += whereabouts(self.state, now)
-            if self._hang is not None and self._hang.suspects(now):
-                lines += hints(self.state)
+            view = View(self.state, now)
+            lines += limit_lines(view)
+            if self._explanations is not None and self._explanations.hang.suspects(now):
+                lines += advice(view)
         elif self.state.waits is not None:
-            from mcjax_launch.diagnosis.waits import last_wait
+            from mcjax_launch.diagnosis.findings.waits import last_wait
 
             self.state.waits.by_stacks = last_wait(self.state, stacks)
         if lines and not any(part.shows(lines) for part in self._parts.values()):
             self.console.say("\n".join(lines))
         self.perform(self.policy.stacks_shown())
 
-    def _ask(self, ask: "Ask") -> None:
-        """Ask what the watch over hangs wants to know."""
-        from mcjax_launch.watchdog.hang import Ask
-
-        if ask is Ask.STACKS:
-            self.stacks.request(self.links, self._explain_hang)
-        else:
-            self.pool.send_all(messages.RequestUsage())
-
-    def _explain_hang(self, stacks: list["Stack"]) -> None:
-        from mcjax_launch.watchdog.hang import Ask
-
-        assert self._hang is not None
-        found = self._hang.stacks_came(of_ranks(stacks), time.monotonic())
-        if isinstance(found, StopReason):
-            self.stop(found)
-        elif found is Ask.ALL_STACKS:
-            self.stacks.request(self.links, self._explain_hang, all_threads=True)
-        elif isinstance(found, list) and found:
-            self.console.note("\n".join(found))
-            for part in self._parts.values():
-                part.hangs()
+    def tell_of_hang(self) -> None:
+        """Let the parts act on a hang that has just been explained."""
+        for part in self._parts.values():
+            part.hangs()
 
     # --- time ---
 
@@ -681,8 +616,8 @@ class Launcher:
     def _conclude(self, lost_output: bool) -> Summary:
         """Print what is left, and the summary."""
         self.console.finish_ranks()
-        if self._separate is not None and (untold := self._separate.below.untold()):
-            self.console.say(untold)
+        if self._explanations is not None:
+            self._explanations.last_words(time.monotonic())
         seconds = time.monotonic() - self.state.began_at
         summary = summarize(self.state, final=self.policy.final, seconds=seconds)
         if lost_output:
@@ -732,7 +667,9 @@ def _staged_paths(job: Job) -> "StagedPaths":
 
 
 def _gave_up_waiting(run: RankRun) -> bool:
-    from mcjax_launch.diagnosis.culprit import gave_up_waiting  # as only a victim needs
+    from mcjax_launch.diagnosis.findings.collectives import (
+        gave_up_waiting,
+    )  # as only a victim needs
 
     return gave_up_waiting(run)
 

@@ -9,9 +9,9 @@ import pytest
 
 from mcjax_launch.features.check import survey
 from mcjax_launch.features.check.judgement import (
-    Finding,
     Found,
     HostFound,
+    Judgement,
     judge,
     judge_devices,
     judge_gpus,
@@ -85,16 +85,16 @@ def facing(mtu: int) -> NetworkInterface:
     return NetworkInterface("10.0.0.1", "eth0", mtu, 25_000)
 
 
-def found(*hosts: HostFound, **more: Any) -> list[Finding]:
+def found(*hosts: HostFound, **more: Any) -> list[Judgement]:
     whole = Found(**{"hosts": hosts, "lost": {}, "seconds": 0.6, **more})
     return merged([*judge(whole), *judge_devices(hosts), *judge_gpus(hosts)])
 
 
-def text(findings: list[Finding], width: int = 1000) -> str:
+def text(findings: list[Judgement], width: int = 1000) -> str:
     return "\n".join(lines(findings, width))
 
 
-def wrong(findings: list[Finding]) -> list[str]:
+def wrong(findings: list[Judgement]) -> list[str]:
     return [re.sub(" +", " ", text([one])) for one in findings if one.verdict != "ok"]
 
 
@@ -353,13 +353,13 @@ def test_hosts_are_named_where_they_differ() -> None:
 
 
 def test_what_is_to_be_done_about_several_is_said_once() -> None:
-    three = [Finding("t", value, ("a",), "error", "do it") for value in "xyz"]
+    three = [Judgement("t", value, ("a",), "error", "do it") for value in "xyz"]
     begin = "error    t            a: "
     assert text(three).splitlines() == [f"{begin}{one}" for one in "xyz"] + [f"{' ' * 22}- do it"]
 
 
 def test_the_last_line() -> None:
-    bad = [Finding("jax", "x", verdict="error"), Finding("load", "y", verdict="warning")]
+    bad = [Judgement("jax", "x", verdict="error"), Judgement("load", "y", verdict="warning")]
     assert last_line([], "2 ranks") == "passed: 2 ranks"
     assert last_line(bad[1:], "2 ranks") == "passed: 2 ranks (warnings: load)"
     assert last_line(bad, "2 ranks") == "FAILED: 2 ranks (errors: jax; warnings: load)"
@@ -368,10 +368,10 @@ def test_the_last_line() -> None:
 def test_every_topic_is_documented() -> None:
     root = Path(__file__).parents[3]
     sources = (root / "mcjax_launch/features/check").glob("*.py")
-    named = r'(?:Finding|each|alike)\("([a-z ]+)"'
+    named = r'(?:Judgement|each|alike)\("([a-z ]+)"'
     topics = {topic for path in sources for topic in re.findall(named, path.read_text())}
     documented = set(re.findall("`([a-z ]+)`", (root / "docs/hosts.md").read_text()))
-    assert len(topics) > 15 and {*topics, *Finding._fields} - documented == set()
+    assert len(topics) > 15 and {*topics, *Judgement._fields} - documented == set()
 
 
 @pytest.mark.parametrize(

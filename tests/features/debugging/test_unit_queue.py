@@ -4,6 +4,7 @@ from records import run_of
 
 from mcjax_launch.cli.command import command
 from mcjax_launch.cli.options import with_values
+from mcjax_launch.diagnosis.announcer import Announcer
 from mcjax_launch.features.debugging.messages import JOB_ENDS
 from mcjax_launch.features.debugging.queue import (
     STEP_S,
@@ -130,7 +131,7 @@ def test_no_limit_counts_while_somebody_debugs() -> None:
 def test_no_hang_is_looked_for_while_somebody_debugs() -> None:
     state, _ = running()
     state.num_processes, state.initialize_calls = 2, 1
-    watch = HangWatch(state, 0.0, None)
+    watch = HangWatch(state, Announcer(state), 0.0, None)
     state.activity.heard_at = 1.0
     assert watch.deadline is not None
     state.pause.begin(4.0)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain
 
-from mcjax_launch.diagnosis.initialize_calls import kept_apart, why_failed, wrong_call
+from mcjax_launch.diagnosis.findings.alone import why_failed
+from mcjax_launch.diagnosis.findings.compiling import IdleCompilation, idle_compilations
+from mcjax_launch.diagnosis.findings.joining import wrong_address, wrong_call
+from mcjax_launch.diagnosis.findings.settings import other_version
 from mcjax_launch.diagnosis.sightings import Sighting, Stack, sightings
+from mcjax_launch.diagnosis.view import Finding, Positions, View
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import all_ranks, grouped, have, these_ranks
 from mcjax_launch.runs.past_waits import PastWait
@@ -14,49 +19,6 @@ from mcjax_launch.runs.spmd import titled
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import lasting
 
-# --- ranks that compile together ---
-
-
-class IdleCompilation(Value):
-    """Ranks have compiled a program for long, and use no processor.
-
-    Args:
-        program: its name, as JAX's users know it.
-        where: the user's line; "" where that is not known.
-        since: when the first of them last used one, in time.monotonic's seconds.
-
-    """
-
-    program: str
-    where: str
-    ranks: tuple[int, ...]
-    since: float
-
-    def line(self, now: float) -> str:
-        """It in one line."""
-        at = f", at {self.where}" if self.where else ""
-        return (
-            f"{these_ranks(self.ranks)} {have(self.ranks)} compiled {self.program} for "
-            f"{lasting(now - self.since)} without using a processor{at}"
-        )
-
-
-def idle_compilations(state: RunState) -> Iterator[IdleCompilation]:
-    """Those of ranks that wait in one, by programs and lines."""
-    since = state.idle_compilations
-    latest = ((rank, state.ranks[rank].compilations.latest) for rank in since)
-    known = (((titled(one.name), one.where), rank) for rank, one in latest if one is not None)
-    for place, ranks in grouped(known).items():
-        yield IdleCompilation(*place, tuple(ranks), min(since[rank] for rank in ranks))
-
-
-def idle_compilation_lines(state: RunState) -> list[str]:
-    """A line for each, as of the moment when it was last known what ranks use."""
-    now = state.activity.usage_at
-    return [idle.line(now) for idle in idle_compilations(state)]
-
-
-# --- who waits for whom ---
 # A rank waits for others in initialize(), in JAX's exit barrier, or where its main thread is
 # blocked by JAX: in a collective or a barrier. Those that are anywhere else have not come.
 
@@ -64,6 +26,60 @@ def idle_compilation_lines(state: RunState) -> list[str]:
 _MOST_GROUPS = 2
 _OVER = "after Python's end"
 _UNREAD = "C++ code, as a rule for a program of JAX's whose result nobody has read"
+_TIMEOUT_FLAG = "--xla_cpu_collective_timeout_seconds="
+_CPU_COLLECTIVES = (
+    "on CPU a collective with a rank that has died does not end: "
+    f"-x XLA_FLAGS={_TIMEOUT_FLAG}20 makes it an error, unless the program sets XLA_FLAGS itself; "
+    "a rank that was started again cannot take part in one"
+)
+_ONE_FOLDER = (
+    "to save, Orbax's processes wait for one another, and for what one of them creates: all have "
+    "to be given the same folder, on a file system that all hosts share"
+)
+#: What to think of where a rank has finished and another one has not.
+OTHER_STEPS = (
+    "the ranks do not take the same number of steps: do they all have the same amount of data?"
+)
+
+# --- rules ---
+
+
+def who_waits(view: View) -> Iterator[Finding]:
+    """Find who waits for whom; where all threads of all ranks are known, whether for ever."""
+    wait, positions = view.wait, view.positions
+    if wait is None or positions is None:
+        return
+    words, late = wait.line(view.now), tuple(sorted(wait.late))
+    if positions.is_whole and wait.is_deadlock and not may_act(view.state, positions.stacks):
+        cure = "" if view.state.diverged else OTHER_STEPS
+        words = f"{words}, so the job can never go on"
+        yield Finding(wait.key, words, late, cure, wait.since, is_certain=True, is_final=False)
+    else:
+        yield Finding(wait.key, words, late, since=wait.since)
+
+
+def endless_collective(view: View) -> Iterator[Finding]:
+    """Advise on collectives on CPU with a rank that has died."""
+    if view.wait is not None and view.state.has_lost and waits_for_ever(view.state):
+        yield Finding("CPU collectives", "", cure=_CPU_COLLECTIVES)
+
+
+def waits_in_orbax(view: View) -> Iterator[Finding]:
+    """Advise on ranks that wait for one another in Orbax."""
+    if view.wait is not None and view.wait.with_orbax:
+        yield Finding("Orbax", "", cure=_ONE_FOLDER)
+
+
+def waits_for_ever(state: RunState) -> bool:
+    """Return whether ranks are on CPU, without the flag that ends a collective."""
+    if all(run.compilations.platform != "cpu" for run in state.running):
+        return False
+    calls = (run.membership.call for run in state.ranks.values())
+    settings = (call.settings for call in calls if call is not None and call.settings)
+    return all(_TIMEOUT_FLAG not in one.get("XLA_FLAGS", "") for one in settings)
+
+
+# --- who waits for whom ---
 
 
 class BlockedOn(Value):
@@ -134,7 +150,9 @@ class Stalled(Value):
     places: tuple[tuple[str, tuple[int, ...]], ...]
     since: float
     late: tuple[int, ...] = ()
+    threads: tuple[str, ...] = ()
     with_orbax: bool = False
+    is_deadlock: bool = False
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -152,15 +170,10 @@ class Stalled(Value):
 class _WhoWaits:
     """The ranks as they are seen at one moment; see `wait_of`."""
 
-    def __init__(
-        self,
-        state: RunState,
-        stacks: Iterable[Stack],
-        still: Mapping[int, float],
-        computing: Collection[int],
-        polling: Collection[int],
-    ) -> None:
-        self.state = state
+    def __init__(self, view: View, positions: Positions) -> None:
+        self.view, self.state = view, view.state
+        state, stacks, polling = view.state, positions.stacks, positions.polling
+        still, computing = positions.still, positions.computing
         self.ranks = {rank: Sighting(run) for rank, run in state.ranks.items()}
         self.ranks |= sightings(state, stacks)
         self.computing = computing
@@ -253,8 +266,6 @@ class _WhoWaits:
 
         On accelerators nobody sees what a device does, and with a time limit JAX ends the wait.
         """
-        from mcjax_launch.diagnosis.hints import waits_for_ever
-
         state = self.state
         calls = [seen.run.membership.call for seen in self.ranks.values()]
         may_go_on = state.survives or any(call is not None and call.recoverable for call in calls)
@@ -369,10 +380,12 @@ class _WhoWaits:
             return "those of other launchers"
         seen = [self.ranks[rank] for _, ranks in waiting for rank in ranks]
         if any(one.place.stage is Stage.JOINING for one in seen):
-            blame = wrong_call(self.state) or kept_apart(self.state)
+            found = (rule(self.view) for rule in (wrong_call, other_version, wrong_address))
             calls = (one.run.membership.call for one in seen)
             address = next(call.coordinator_address for call in calls if call is not None)
-            return f"one another: {blame or f'can they all reach {address}?'}"
+            unreachable = f"can they all reach {address}?"
+            why = next((finding.words for finding in chain(*found)), unreachable)
+            return f"one another: {why}"
         apart = len(waiting) > 1 and not self.computing
         return "one another" if self.blocked and apart and not self.spins else ""
 
@@ -407,24 +420,9 @@ def _leaving(seen: Sighting) -> str:
     return f"{{1}} finished and {{0}} {_literal(seen.standing if seen.is_in_users_code else place)}"
 
 
-def wait_of(
-    state: RunState,
-    stacks: Iterable[Stack],
-    still: Mapping[int, float],
-    computing: Collection[int] = (),
-    polling: Collection[int] = (),
-) -> BlockedOn | Stalled | None:
-    """Who waits for whom; None if that cannot be said, or all may be well.
-
-    Args:
-        state: of the run.
-        stacks: of the ranks, now.
-        still: by rank, since when its main thread has stood still; the others have moved.
-        computing: the ranks whose processors are busy although their main threads stand still.
-        polling: those on accelerators whose main threads are busy themselves.
-
-    """
-    return _WhoWaits(state, stacks, still, computing, polling).wait()
+def wait_of(view: View, positions: Positions) -> BlockedOn | Stalled | None:
+    """Return who waits for whom; None if that cannot be said, or all may be well."""
+    return _WhoWaits(view, positions).wait()
 
 
 def may_act(state: RunState, stacks: Iterable[Stack]) -> bool:
@@ -454,7 +452,8 @@ def last_wait(state: RunState, stacks: Iterable[Stack]) -> PastWait | None:
         for run in state.running
         if run.membership.joined_at is not None
     }
-    wait = wait_of(state, stacks, still)
+    positions = Positions(list(stacks), still)
+    wait = wait_of(View(state, state.stop_at), positions)
     if not isinstance(wait, BlockedOn) or not wait.late or not wait.waiting:
         return None
     waiting = (rank for _, ranks in wait.waiting for rank in ranks)
@@ -467,13 +466,6 @@ def last_wait(state: RunState, stacks: Iterable[Stack]) -> PastWait | None:
     )
     place = place.removeprefix("in ").rstrip()
     return PastWait(place, where, tuple(arrived), wait.late, state.stop_at)
-
-
-def waiting_since(state: RunState) -> float | None:
-    """When the first rank began to wait in initialize() or in JAX's exit barrier, if one does."""
-    places = (run.place for run in state.ranks.values())
-    began = (place.since for place in places if place.waits_for_others)
-    return min((at for at in began if at is not None), default=None)
 
 
 def _grouped(places: Iterable[tuple[int, str]]) -> tuple[tuple[str, tuple[int, ...]], ...]:

@@ -1,0 +1,64 @@
+"""Ranks that do not call initialize(), although others wait in it for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mcjax_launch.diagnosis.findings.alone import why_failed
+from mcjax_launch.diagnosis.view import Finding, View
+from mcjax_launch.ranks import these_ranks
+from mcjax_launch.runs.rank_run import RankRun
+
+#: What to do about a rank that exits with 0 and has not joined.
+ALL_OR_NONE = (
+    "every rank has to call initialize(), or none: did this one take another branch, or did its "
+    "shell hide a failure?"
+)
+
+
+def ended_without(view: View) -> Iterator[Finding]:
+    """Find ranks that exited with 0 and had not joined; if all others wait, they do so for ever."""
+    gone = [run for run in view.runs if run.never_came] if view.waiting else []
+    if not gone:
+        return
+    first, ranks = gone[0], tuple(run.process_id for run in gone)
+    waiting = [run.process_id for run in view.waiting]
+    is_certain = len(waiting) == len(view.state.running)
+    them = "it" if len(gone) == 1 else "them"
+    wait = f"others wait for {them}; the job ends when all of them do"
+    if is_certain:
+        wait = f"{these_ranks(waiting)} {'wait' if len(waiting) > 1 else 'waits'} for {them}"
+    refused, call = first.membership.refused, first.membership.call
+    at = f" at {call.where}" if call is not None and call.where else ""
+    yield Finding(
+        ("ended without", ranks),
+        f"{view.named(ranks)} exited with 0 {how_absent(first)}, where {wait}",
+        ranks,
+        cure=ALL_OR_NONE if refused is None else f"initialize(){at} failed {why_failed(refused)}",
+        is_certain=is_certain,
+    )
+
+
+def how_absent(run: RankRun) -> str:
+    """Return how a rank that exited with 0 has not joined, in words."""
+    if run.membership.refused is not None:
+        return "after its call of initialize() had failed"
+    return "without calling initialize()"
+
+
+def never_called(view: View) -> Iterator[Finding]:
+    """Find a rank for which others waited in initialize(), until JAX lost patience."""
+    absent = [run for run in view.runs if not run.membership.has_called]
+    if not absent or not view.failed_joining:
+        return
+    first = min(absent, key=lambda run: (run.status is None, run.order))
+    name, others = view.named([first.process_id]), [run.process_id for run in absent]
+    if (refused := first.membership.refused) is not None:
+        did = "went on alone, but the others waited for it: initialize() failed "
+        yield Finding("absent", f"{name} {did}{why_failed(refused)}", (first.process_id,))
+        return
+    others.remove(first.process_id)
+    also = f" (nor did {these_ranks(others)})" if others else ""
+    how = "and exited with 0" if first.never_came else "while the others waited for it"
+    words = f"{name} never called initialize(){also}, {how}"
+    yield Finding("absent", words, (first.process_id, *others))

@@ -1,0 +1,142 @@
+"""Collectives and barriers in which ranks did not meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from mcjax_launch.diagnosis.root_cause import ran_apart
+from mcjax_launch.diagnosis.sightings import BARRIER, IN_COMPILATION, crashed_at, in_function
+from mcjax_launch.diagnosis.verdict import is_aborted_by_jax, told_by
+from mcjax_launch.diagnosis.view import Finding, View
+from mcjax_launch.jax_messages import lost_peer
+from mcjax_launch.kernel.wire import source_lines
+from mcjax_launch.ranks import grouped, these_ranks
+from mcjax_launch.runs.rank_run import RankRun
+
+_MOST_GROUPS = 4
+
+
+def different_collectives(view: View) -> Iterator[Finding]:
+    """Find that the ranks ran different ones, each with its line as far as that is known."""
+    first = view.first
+    if first is None or not ran_apart(first):
+        return
+    # The rank that noticed is as much to blame as any other.
+    runs = [first, *(run for run in view.runs if run is not first)]
+    places = grouped((_place(run), run.process_id) for run in runs)
+    places.pop("", None)
+    groups = [f"{these_ranks(ranks)} {place}" for place, ranks in _shown(places.items())]
+    where = f": {', '.join(groups)}" if groups else ""
+    yield Finding("different collectives", f"the ranks ran different collectives{where}")
+
+
+def different_barriers(view: View) -> Iterator[Finding]:
+    """Find that the ranks waited at barriers of other names, of which one has timed out."""
+    if not view.gave_up:
+        return
+    places: dict[str, tuple[str, list[int]]] = {}
+    for run in view.runs:
+        name, place = _barrier(run)
+        if name:
+            places.setdefault(name, (place, []))[1].append(run.process_id)
+    if len(places) > 1:
+        groups = [f"{these_ranks(ranks)} {place}" for place, ranks in _shown(places.values())]
+        words = f"the ranks waited at different barriers: {', '.join(groups)}"
+        yield Finding("different barriers", words)
+
+
+def _barrier(run: RankRun) -> tuple[str, str]:
+    """The barrier at which a rank was last, and that in words with its line; "" for none."""
+    failed = lost_peer.failed_programs_barrier(told_by(run))
+    if failed is not None:
+        return repr(failed.name), f"at the barrier {failed.name!r} {_place(run)}"
+    name = run.stood.removeprefix(BARRIER).partition(" at ")[0].partition(" in ")[0]
+    return (name, run.stood) if run.stood.startswith(BARRIER) else ("", "")
+
+
+def _shown(places: Iterable[tuple[str, list[int]]]) -> list[tuple[str, list[int]]]:
+    by_rank = sorted(places, key=lambda place: min(place[1]))
+    return by_rank[:_MOST_GROUPS]
+
+
+def _place(run: RankRun) -> str:
+    """Where a rank was when the first one failed, or when it failed itself; "" if not known."""
+    frame = crashed_at(run)
+    if frame is not None:
+        return in_function(frame.name, f"{frame.file.rpartition('/')[2]}:{frame.line}")
+    if run.failure is not None and run.failure.where:
+        where, _, name = run.failure.where.rpartition(" in ")
+        file, _, line = where.rpartition(":")
+        return in_function(name, f"{source_lines.shortened(file).rpartition('/')[2]}:{line}")
+    return run.stood
+
+
+def missed_barrier(view: View) -> Iterator[Finding]:
+    """Find a rank that did not reach a barrier of the program's own in time."""
+    barrier = lost_peer.failed_programs_barrier(view.told)
+    processes = barrier.late if barrier is not None else ()
+    late = [run for process in processes if (run := view.state.rank_of(process))]
+    if barrier is not None and late:
+        stood = f"; it was {late[0].stood}" if late[0].stood else ""
+        did = f"did not reach the barrier {barrier.name!r} in time"
+        yield _missed(view, late, f"{did}{_nor(late)}{stood}")
+
+
+def _missed(view: View, late: Sequence[RankRun], what: str) -> Finding:
+    ranks = tuple(run.process_id for run in late)
+    return Finding("missed", f"{view.named(ranks[:1])} {what}", ranks)
+
+
+def _nor(late: Sequence[RankRun]) -> str:
+    others = [run.process_id for run in late[1:]]
+    return f" (nor did {these_ranks(others)})" if others else ""
+
+
+def missed_collective(view: View) -> Iterator[Finding]:
+    """Find a rank for which a collective did not wait any longer."""
+    late = _late(view)
+    if not late:
+        return
+    also, first = _nor(late), late[0]
+    if first.stood.startswith(IN_COMPILATION):
+        missed = "and so missed a collective in which others gave up waiting"
+        yield _missed(view, late, f"was {first.stood}, {missed}{also}")
+        return
+    how, places = "did not reach", []
+    if first.membership.leaving_at is not None:
+        how = "finished without"
+    elif first.stood:
+        places.append(f"was {first.stood}")
+    if (latest := first.compilations.latest) is not None:
+        places.append(f"last compiled at {latest.where}")
+    where = f"; it {' and '.join(places)}" if places else ""
+    yield _missed(view, late, f"{how} a collective in which others gave up waiting{also}{where}")
+
+
+def _late(view: View) -> list[RankRun]:
+    """The ranks that did not come to a collective which has timed out."""
+    state = view.state
+    late = [run for run in view.runs if _may_not_have_come(run)]
+    if not late or not lost_peer.says_timed_out(view.told):
+        return []
+    # Others may have been ended before they could fail in the collective: they have begun it.
+    awaited = {rank for _, _, missing in state.programs.waiting() for rank in missing}
+    # Where other launchers have ranks too, it may be one of those that did not come.
+    known = [run for run in late if run.process_id in awaited]
+    if not known:  # it has come meanwhile, too late
+        named = state.rank_of(lost_peer.late_for_gloo(view.told))
+        known = [run for run in late if run is named]
+    return known if known or state.has_others else [run for run in late if not run.failed]
+
+
+def _may_not_have_come(run: RankRun) -> bool:
+    """Whether others may have waited for a rank, whose own failure, if any, came of theirs."""
+    if run.membership.joined_at is None:
+        return False
+    ended = run.after_signal or is_aborted_by_jax(run)
+    return not run.failed or (ended and not gave_up_waiting(run))
+
+
+def gave_up_waiting(run: RankRun) -> bool:
+    """Whether a rank has failed since another one did not come in time."""
+    return lost_peer.says_timed_out(told_by(run))

@@ -1,0 +1,125 @@
+"""Ranks whose devices are not like those of the others, or are not there in time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+
+from mcjax_launch.diagnosis.view import Finding, View
+from mcjax_launch.jax_messages import lost_peer
+from mcjax_launch.kernel.wire.hook_messages import GPU_PLATFORMS, Backend
+from mcjax_launch.ranks import have, these_ranks
+
+_CPU = "cpu"
+_GPUS = ("gpu", *GPU_PLATFORMS)
+_SEES_NONE = "do they see any (nvidia-smi, CUDA_VISIBLE_DEVICES, the plugin of their jax)?"
+# So many numbers of processes are shown.
+_MOST_NUMBERS = 8
+
+
+def unlike_others(view: View) -> Iterator[Finding]:
+    """Find ranks with other devices; a rank that has not started a backend is left out.
+
+    That is worth a word at once, and another one if it reads differently when all have.
+    """
+    backends = {
+        run.process_id: run.membership.backend
+        for run in view.runs
+        if run.membership.joined_at is not None and run.membership.backend is not None
+    }
+    on_cpu = [rank for rank, backend in backends.items() if backend.platform == _CPU]
+    others = backends.keys() - set(on_cpu)
+    are_all = len(backends) == len(view.runs)
+    words = ""
+    if on_cpu and others:
+        words = _on_cpu(view, backends, on_cpu, others)
+    elif are_all:
+        words = (_fell_back(backends) if on_cpu else "") or _other_counts(view, backends)
+    if words:
+        yield Finding(("devices", are_all), words)
+
+
+def _on_cpu(
+    view: View, backends: Mapping[int, Backend], on_cpu: Collection[int], others: Collection[int]
+) -> str:
+    use = "use" if len(on_cpu) > 1 else "uses"
+    rest = _rest(view, on_cpu, others)
+    devices = "/".join(sorted({_named(backends[rank].platform) + "s" for rank in others}))
+    why = next((backends[rank].why for rank in on_cpu if backends[rank].why), _SEES_NONE)
+    return f"{view.named(on_cpu)} {use} the CPU, {rest} {devices}: {why}"
+
+
+def _fell_back(backends: Mapping[int, Backend]) -> str:
+    """All use the CPU; that is worth a line where some have a GPU."""
+    why = next((backend.why for backend in backends.values() if backend.why), "")
+    if not why:
+        return ""
+    who = "all ranks use" if len(backends) > 1 else "the rank uses"
+    return f"{who} the CPU, although there are GPUs: {why} (-x JAX_PLATFORMS=cpu if that is wanted)"
+
+
+def _other_counts(view: View, backends: Mapping[int, Backend]) -> str:
+    """Ranks that have fewer or more devices than most."""
+    counts = {rank: backend.devices for rank, backend in backends.items()}
+    if 0 in counts.values() or len(set(counts.values())) < 2:
+        return ""
+    usual = Counter(counts.values()).most_common(1)[0][0]
+    odd = next(count for count in counts.values() if count != usual)
+    ranks = [rank for rank, count in counts.items() if count == odd]
+    like = [rank for rank, count in counts.items() if count == usual]
+    name = _named(backends[ranks[0]].platform)
+    some = f"{odd} local {name}" + ("s" if odd > 1 else "")
+    return f"{view.named(ranks)} {have(ranks)} {some}, {_rest(view, ranks, like)} {usual}"
+
+
+def _rest(view: View, ranks: Collection[int], others: Collection[int]) -> str:
+    all_known = len(ranks) + len(others) == len(view.runs) and len(others) > 1
+    return "the others" if all_known else these_ranks(others)
+
+
+def _named(platform: str) -> str:
+    return "GPU" if platform in _GPUS else "CPU device" if platform == _CPU else platform.upper()
+
+
+def unshared_gpus(view: View) -> Iterator[Finding]:
+    """Find a host whose GPUs are not shared out, and a rank there that uses one."""
+    hosts: set[str] = set()
+    for run in view.runs:
+        backend, line = run.membership.backend, run.share.uneven_gpus
+        platform = backend.platform if backend is not None else run.compilations.platform
+        if line and platform not in ("", _CPU) and run.host not in hosts:
+            hosts.add(run.host)
+            yield Finding(("unshared", run.host), f"host {run.host}: {line}")
+
+
+def other_numbers(view: View) -> Iterator[Finding]:
+    """Find that the processes' numbers are not those of their ranks, once all are known."""
+    latest = max((run.membership.turn for run in view.runs), default=0)
+    run = next((run for run in view.runs if run.membership.turn == latest), None)
+    known = view.state.comparison_of(run).members.others(view.state.ranks) if run else {}
+    if not known:
+        return
+    pairs = [f"{process} is rank {known[process]}" for process in sorted(known)]
+    more = ", ..." if len(pairs) > _MOST_NUMBERS else ""
+    shown = ", ".join(pairs[:_MOST_NUMBERS])
+    yield Finding("numbers", f"jax.process_index() is not the rank here: {shown}{more}")
+
+
+def without_devices(view: View) -> Iterator[Finding]:
+    """Find a rank that did not tell the others its devices, or its share of a compilation."""
+    key = lost_peer.missing_key(view.told)
+    late = [run for process in key.late if (run := view.state.rank_of(process))] if key else []
+    if key is None or not late:
+        return
+    first, others = late[0], [run.process_id for run in late[1:]]
+    also = f" (nor did {these_ranks(others)})" if others else ""
+    backend, stood = first.membership.backend, f"; it was {first.stood}" if first.stood else ""
+    if not key.platform:
+        what = f"did not come to a compilation that the others shared with it{also}{stood}"
+    elif backend is not None and backend.platform == _CPU:
+        why = f" ({backend.why})" if backend.why else ""
+        what = f"uses the CPU{why}: the others waited for its {key.platform} devices"
+    else:
+        what = f"did not start a backend for {key.platform} in time{also}{stood}"
+    words = f"{view.named([first.process_id])} {what}"
+    yield Finding("without devices", words, (first.process_id, *others))

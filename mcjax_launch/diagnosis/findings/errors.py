@@ -1,0 +1,65 @@
+"""Exceptions that have ended a thread or a callback, and not the program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mcjax_launch.diagnosis.summary import headline
+from mcjax_launch.diagnosis.view import Finding, View
+from mcjax_launch.kernel.wire.hook_messages import ErrorLost, Raised
+from mcjax_launch.runs.rank_run import LostError
+from mcjax_launch.wording import lasting
+
+# So many are told, the latest of each rank.
+_MOST = 4
+
+
+def unhandled_errors(view: View) -> Iterator[Finding]:
+    """Find exceptions that nobody has handled, those of late ranks, or of the culprit, first."""
+    runs = view.runs
+    if not any(run.lost for run in runs):
+        return
+    late = view.wait.late if view.wait is not None else ()
+    errors = (
+        (run, lost)
+        for run in sorted(
+            runs, key=lambda run: (run is not view.culprit, run.process_id not in late)
+        )
+        for lost in sorted(run.lost, key=lambda lost: -lost.at)[:_MOST]
+    )
+    untold = [(run, lost) for run, lost in errors if not is_told(lost.error, view.said)]
+    for run, lost in untold[:_MOST]:
+        words = f"rank {run.process_id}'s {_words(view, lost)}"
+        yield Finding(("error", run.process_id, lost.at), words, (run.process_id,))
+
+
+def is_told(error: ErrorLost, said: str) -> bool:
+    """Return whether a text has the exception: a wait for a thread or callback raises it again."""
+    raised, line = error.raised, headline(error.raised)
+    if not error.callback:
+        return line in said
+    return (line.partition(": ")[2] or raised.exception) in said  # JAX's own, with that message
+
+
+def failed_callback(view: View) -> Iterator[Finding]:
+    """Find a rank that has not failed, but its callback has, so that others wait in vain."""
+    for run in view.runs:
+        failed = [lost.error for lost in run.lost if lost.error.callback]
+        if failed and not run.failed:
+            name, error = view.named([run.process_id]), failed[-1]
+            words = f"{name} raised in its {error.callback}: {_raised(error.raised)}"
+            yield Finding("failed callback", words, (run.process_id,))
+            return
+
+
+def _words(view: View, lost: LostError) -> str:
+    error = lost.error
+    thread = error.callback or (f"thread {error.thread}" if error.thread else "a thread")
+    did = "failed" if error.callback else "ended"
+    ago = "before" if view.first is not None else "ago"
+    when = f"{lasting(max(view.now - lost.at, 0.0))} {ago}"
+    return f"{thread} {did} {when}: {_raised(error.raised)}"
+
+
+def _raised(raised: Raised) -> str:
+    return headline(raised) + (f", at {raised.where}" if raised.where else "")

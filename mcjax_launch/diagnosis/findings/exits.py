@@ -1,0 +1,53 @@
+"""Ranks that left the others, or were silent for too long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mcjax_launch.diagnosis.view import Finding, View
+from mcjax_launch.jax_messages import lost_peer
+from mcjax_launch.ranks import these_ranks
+from mcjax_launch.runs.rank_run import RankRun
+
+_LEFT = "exited with 0 without leaving the job (as os._exit() does), so JAX considers it dead"
+_SILENT = (
+    "stopped sending heartbeats: it was stopped or swapped out, or held the GIL, for longer than "
+    "initialize()'s heartbeat_timeout_seconds"
+)
+
+
+def silent(view: View) -> Iterator[Finding]:
+    """Find a rank that stopped sending heartbeats."""
+    run = view.state.rank_of(lost_peer.silent_process(view.told))
+    if run is not None:
+        yield _did(view, run, _LEFT if run.status == 0 else _SILENT)
+
+
+def vanished(view: View) -> Iterator[Finding]:
+    """Find ranks that exited with 0 although their programs had not come to their ends."""
+    ranks = [run.process_id for run in view.runs if run.vanished]
+    if ranks and (view.state.running or view.first is not None):
+        also = f" (as did {these_ranks(ranks[1:])})" if ranks[1:] else ""
+        words = f"{view.named(ranks[:1])} {_LEFT}{also}"
+        yield Finding("vanished", words, tuple(ranks))
+
+
+def failed_exit_barrier(view: View) -> Iterator[Finding]:
+    """Find a rank that waited in the exit barrier for longer than its timeout allows."""
+    barrier = lost_peer.failed_exit_barrier(view.told)
+    run = view.state.rank_of(barrier.first) if barrier is not None else None
+    if barrier is None or run is None:
+        return
+    late = [late.process_id for process in barrier.late if (late := view.state.rank_of(process))]
+    waited_for = f" for {these_ranks(late)}" if late else ""
+    yield _did(
+        view,
+        run,
+        f"finished and waited in JAX's exit barrier{waited_for}, longer than the "
+        "shutdown_timeout_seconds of its initialize()",
+    )
+
+
+def _did(view: View, run: RankRun, what: str) -> Finding:
+    rank = run.process_id
+    return Finding(("left", rank), f"{view.named([rank])} {what}", (rank,))

@@ -1,0 +1,172 @@
+"""Calls of initialize() with arguments that cannot work, or that differ where they must not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from mcjax_launch.diagnosis.view import Finding, View
+from mcjax_launch.kernel.wire.address import is_loopback, split_text
+from mcjax_launch.kernel.wire.hook_messages import Joining
+from mcjax_launch.ranks import grouped
+from mcjax_launch.runs.rank_run import RankRun
+
+_OWN_ARGUMENTS = (
+    "write jax.distributed.initialize() without arguments: it gets them from the launcher"
+)
+_WAITS_FOR_MORE = "which waits for the rest of them (--start-timeout ends such a wait)"
+
+
+def impossible_call(view: View) -> Iterator[Finding]:
+    """Find a call that can never return, nor can those of the others."""
+    found = (
+        next(filter(None, (_impossible_alone(view, run) for run in view.joining)), None)
+        or _same_port(view)
+        or _impossible_together(view)
+    )
+    if found is not None:
+        yield found.replaced(cure=_OWN_ARGUMENTS, is_certain=True)
+
+
+def oversized_call(view: View) -> Iterator[Finding]:
+    """Find a rank that waits for more processes than this job has."""
+    for run in view.joining:
+        if (_call(run).num_processes or 0) > view.state.num_processes:
+            found = _of_other_size(view, run)
+            yield found.replaced(key="oversized", words=f"{found.words}, {_WAITS_FOR_MORE}")
+            return
+
+
+def wrong_call(view: View) -> Iterator[Finding]:
+    """Find a call whose arguments differ from the others', or from the job."""
+    if not view.joining and view.first is None:
+        return
+    if view.first is not None and not view.failed_joining:
+        return
+    runs = [run for run, _ in view.calls]
+    others = (run for run in runs if _is_other_size(view, run))
+    found = (
+        _same_process_id(view, runs)
+        or _differs(view, runs, "coordinator_address")
+        or _differs(view, runs, "num_processes")
+        or next((_of_other_size(view, run) for run in others), None)
+    )
+    if found is not None:
+        yield found.replaced(cure=_OWN_ARGUMENTS)
+
+
+def wrong_address(view: View) -> Iterator[Finding]:
+    """Find a process 0 that gives an address for the coordinator at which it cannot listen."""
+    if view.first is not None and not view.failed_joining:
+        return
+    for run, call in view.calls:
+        if call.elsewhere:
+            address = f"coordinator_address={call.coordinator_address}"
+            yield _wrong(view, run, f"{address}, which is not an address of its machine")
+            return
+
+
+# --- one call ---
+
+
+def _call(run: RankRun) -> Joining:
+    assert run.membership.call is not None
+    return run.membership.call
+
+
+def _wrong(view: View, run: RankRun, arguments: str) -> Finding:
+    where = _call(run).where
+    called = f"called initialize(){f' at {where}' if where else ''} with {arguments}"
+    words = f"{view.named([run.process_id])} {called}"
+    return Finding("wrong call", words, (run.process_id,))
+
+
+def _impossible_alone(view: View, run: RankRun) -> Finding | None:
+    """A call that cannot return whatever others call."""
+    call, of_job = _call(run), view.state.num_processes
+    size, process = call.num_processes, call.process_id
+    if size is None:
+        return None
+    outside = process is not None and not 0 <= process < size
+    # At an address of the program's own, processes may take part that are not this launcher's.
+    ours = _is_local(call) or call.coordinator_address == view.state.coordinator
+    if size != of_job and (outside or (size > of_job and ours)):
+        return _of_other_size(view, run, f"process_id={process} and " if outside else "")
+    if outside:
+        return _wrong(view, run, f"process_id={process}, which is not one of 0 to {size - 1}")
+    return None
+
+
+def _is_local(call: Joining) -> bool:
+    return is_loopback(split_text(call.coordinator_address)[0])
+
+
+def _is_other_size(view: View, run: RankRun) -> bool:
+    return _call(run).num_processes != view.state.num_processes
+
+
+def _of_other_size(view: View, run: RankRun, also: str = "") -> Finding:
+    size = _call(run).num_processes
+    return _wrong(
+        view, run, f"{also}num_processes={size}, but the job has {view.state.num_processes}"
+    )
+
+
+# --- several calls ---
+
+
+def _same_port(view: View) -> Finding | None:
+    """A rank for itself that takes the port of another such rank: JAX aborts one of them."""
+    alone = (
+        (run, call)
+        for run, call in view.calls
+        if call.num_processes == 1 and not run.is_gone
+        if not run.membership.left and run.membership.refused is None
+    )
+    ports = grouped(((run.host, call.coordinator_address), run) for run, call in alone)
+    taken = next((runs for runs in ports.values() if len(runs) > 1), None)
+    if taken is None:
+        return None
+    calls = ((run.membership.joining_at or 0.0, run.process_id) for run in taken)
+    _, latest = max(calls)
+    return _of_other_size(view, view.state.ranks[latest])
+
+
+def _impossible_together(view: View) -> Finding | None:
+    """Calls at one address with one process id, or with different numbers of processes."""
+    waiting = ((_call(run), run) for run in view.joining)
+    places = grouped(
+        ((call.coordinator_address, run.host if _is_local(call) else ""), run)
+        for call, run in waiting
+        if call.num_processes is not None
+    )
+    for runs in places.values():
+        several = [run for run in runs if _call(run).num_processes != 1]
+        if (found := _same_process_id(view, several)) is not None:
+            return found
+        if len({_call(run).num_processes for run in runs}) > 1:
+            return _of_other_size(view, next(run for run in runs if _is_other_size(view, run)))
+    return None
+
+
+def _same_process_id(view: View, runs: Sequence[RankRun]) -> Finding | None:
+    """Two calls with one process id: to blame is the rank whose own it is not."""
+    seen: dict[int, RankRun] = {}
+    for second in runs:
+        process = _call(second).process_id
+        first = second if process is None else seen.setdefault(process, second)
+        if first is not second:
+            other, run = (second, first) if process == second.process_id else (first, second)
+            own = f"; its own is {run.process_id}" if process != run.process_id else ""
+            same = f"the same as rank {other.process_id}"
+            return _wrong(view, run, f"process_id={process}, {same}{own}")
+    return None
+
+
+def _differs(view: View, runs: Sequence[RankRun], argument: str) -> Finding | None:
+    values = [getattr(_call(run), argument) for run in runs]
+    usual = Counter(values).most_common(1)[0][0] if values else None
+    for run, value in zip(runs, values, strict=True):
+        if value != usual:
+            return _wrong(view, run, f"{argument}={value}, where the others have {usual}")
+    return None

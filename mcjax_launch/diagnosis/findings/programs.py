@@ -1,0 +1,43 @@
+"""Programs that not all ranks run, or not on the same devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mcjax_launch.diagnosis.view import Finding, View
+from mcjax_launch.ranks import have, these_ranks
+
+_BEHIND = (
+    "a rank that does not run the same program took another branch, or waits for something else"
+)
+
+
+def other_mesh(view: View) -> Iterator[Finding]:
+    """Find ranks whose mesh has the same devices in another order."""
+    if not view.state.diverged:
+        return
+    from mcjax_launch.diagnosis.spmd import other_device_order
+
+    if words := other_device_order(view.state.programs):
+        yield Finding("mesh", words)
+
+
+def divergence(view: View) -> Iterator[Finding]:
+    """Find where the ranks ran different programs."""
+    if view.state.diverged and (view.positions is None or view.wait is not None):
+        from mcjax_launch.diagnosis.spmd import divergence_lines
+
+        yield Finding("diverged", "the ranks ran different programs:")
+        for line in divergence_lines(view.state.programs):
+            yield Finding(("diverged", line), line)
+
+
+def behind(view: View) -> Iterator[Finding]:
+    """Find programs that some ranks wait in and others, which take part, have not reached."""
+    if view.state.diverged:
+        return
+    for program, there, missing in view.state.programs.waiting():
+        what = f"{program.title} at {program.where}" if program.where else program.title
+        late = f"{these_ranks(missing)} {have(missing)}"
+        words = f"{these_ranks(there)}: waiting in {what}, which {late} not reached"
+        yield Finding(("behind", program), words, tuple(missing), _BEHIND)

@@ -1,0 +1,66 @@
+"""How far ranks have got when a limit is reached, and what that suggests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mcjax_launch.diagnosis.findings.absent import ALL_OR_NONE, how_absent
+from mcjax_launch.diagnosis.findings.waits import OTHER_STEPS, waits_for_ever
+from mcjax_launch.diagnosis.view import Finding, View
+from mcjax_launch.ranks import grouped
+from mcjax_launch.runs.rank_run import Stage
+
+_TIMEOUT = (
+    "to turn a collective that a rank never reaches into an error: "
+    "-x XLA_FLAGS=--xla_cpu_collective_timeout_seconds=60"
+)
+# In which ranks should not stay, the most telling first; and what to think of that.
+_STAYS = {
+    Stage.ABSENT: (
+        "never called initialize()",
+        "every rank has to call initialize(): see in its stack what the missing one is doing",
+    ),
+    Stage.JOINING: ("waiting in initialize()", ""),
+    Stage.ALONE: ("running alone, after initialize() failed", ""),
+    Stage.LEAVING: ("waiting for the others in JAX's exit barrier", OTHER_STEPS),
+}
+_OTHER_STACK = (
+    "a rank whose stack differs from the others' took another branch, or skipped a program that "
+    "it had run before"
+)
+
+
+def stays(view: View) -> Iterator[Finding]:
+    """Find the ranks that are not in the middle of their programs."""
+    over = [run for run in view.runs if run.status == 0]
+    ends = grouped((how_absent(run) if run.never_came else "", run.process_id) for run in over)
+    for how, ranks in sorted(ends.items(), reverse=True):
+        words = f"{view.named(ranks)}: {f'exited with 0 {how}'.rstrip()}"
+        yield Finding(("ended", how), words, tuple(ranks), ALL_OR_NONE if how else "")
+    by_stage = grouped((stage, rank) for rank, stage in view.stages.items())
+    never_came = any(run.never_came for run in over)
+    for stage, (words, cure) in _STAYS.items():
+        if stage in by_stage:
+            ranks = by_stage[stage]
+            if (stage is Stage.ABSENT and never_came) or view.state.programs.waiting():
+                cure = ""
+            yield Finding(stage, f"{view.named(ranks)}: {words}", tuple(ranks), cure)
+
+
+def other_stack(view: View) -> Iterator[Finding]:
+    """Advise on ranks that all have joined, and of which nothing more is known."""
+    state, stages = view.state, set(view.stages.values())
+    through = {view.stages[run.process_id] for run in state.running if run.place.is_through}
+    is_explained = (
+        Stage.ABSENT in stages
+        or through <= {Stage.LEFT, Stage.ALONE}
+        or any(run.never_came for run in view.runs)
+        or bool(state.idle_compilations or state.programs.waiting())
+    )
+    is_leaving = Stage.LEAVING in stages
+    if is_explained or (view.moves and not is_leaving):
+        return
+    if not is_leaving:
+        yield Finding("other stack", "", cure=_OTHER_STACK)
+    if waits_for_ever(state):
+        yield Finding("endless", "", cure=_TIMEOUT)

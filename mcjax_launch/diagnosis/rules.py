@@ -1,0 +1,126 @@
+"""Which rule is asked when, in order of precedence: a new rule is a function and a line here; pure.
+
+A rule is a function in `findings/`. It looks at a view, which is of one moment, and yields what it
+finds. It says what happened once: notes, limits, the summary and the record all quote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from importlib import import_module
+
+from mcjax_launch.diagnosis.view import Fact, Finding, Occasion, View
+from mcjax_launch.kernel.wire.value import Value
+
+NOTE, HANG, LIMIT, DEATH = Occasion.NOTE, Occasion.HANG, Occasion.LIMIT, Occasion.DEATH
+SUMMARY, END = Occasion.SUMMARY, Occasion.END
+CALL = Fact.CALL
+
+
+class Rule(Value):
+    """A rule, and when it is asked.
+
+    Args:
+        name: of its function, with its module in `findings/`: it is loaded when it is asked.
+        occasions: when it is asked.
+        facts: as a note only when one of these has become known.
+
+    """
+
+    name: str
+    occasions: Occasion
+    facts: Fact = Fact.NOTHING
+
+    @cached_property
+    def find(self) -> Callable[[View], Iterable[Finding]]:
+        """The function, which yields what it finds in a view."""
+        module, _, function = self.name.partition(".")
+        found: Callable[[View], Iterable[Finding]] = getattr(
+            import_module(f"mcjax_launch.diagnosis.findings.{module}"), function
+        )
+        return found
+
+
+RULES = (
+    Rule("collectives.different_collectives", DEATH),
+    Rule("collectives.different_barriers", DEATH),
+    Rule("alone.second_process", DEATH),
+    Rule("joining.impossible_call", NOTE, CALL),
+    Rule("absent.ended_without", NOTE, CALL | Fact.END),
+    Rule("waits.who_waits", HANG),
+    Rule("joining.wrong_call", LIMIT | DEATH),
+    Rule("joining.wrong_address", NOTE | LIMIT | DEATH, CALL),
+    Rule("joining.oversized_call", NOTE, CALL),
+    Rule("absent.never_called", DEATH),
+    Rule("settings.other_version", NOTE | LIMIT | DEATH, CALL),
+    Rule("settings.without_partition", NOTE, CALL),
+    Rule("settings.other_setting", NOTE | LIMIT | SUMMARY, CALL),
+    Rule("devices.unlike_others", NOTE | SUMMARY, Fact.BACKEND),
+    Rule("devices.unshared_gpus", NOTE, Fact.BACKEND | Fact.JAX),
+    Rule("devices.other_numbers", NOTE, Fact.NUMBER),
+    Rule("devices.without_devices", DEATH),
+    Rule("exits.silent", DEATH),
+    Rule("exits.failed_exit_barrier", DEATH),
+    Rule("exits.vanished", NOTE | DEATH, Fact.END),
+    Rule("errors.failed_callback", DEATH),
+    Rule("collectives.missed_barrier", DEATH),
+    Rule("collectives.missed_collective", DEATH),
+    Rule("stages.stays", LIMIT),
+    Rule("compiling.waits_in_compilation", LIMIT),
+    Rule("compiling.compiled_last", LIMIT),
+    Rule("errors.unhandled_errors", HANG | LIMIT | SUMMARY),
+    Rule("programs.other_mesh", NOTE, Fact.PROGRAM),
+    Rule("programs.divergence", HANG | LIMIT),
+    Rule("programs.behind", LIMIT),
+    Rule("waits.endless_collective", HANG),
+    Rule("waits.waits_in_orbax", HANG),
+    Rule("stages.other_stack", LIMIT),
+    Rule("alone.lone_ranks", NOTE | SUMMARY | END, Fact.JAX),
+    Rule("alone.single_process_calls", SUMMARY | END),
+    Rule("alone.separate_jobs", NOTE | END, Fact.JAX),
+    Rule("alone.calls_below", NOTE, Fact.BELOW),
+)
+
+
+def findings(view: View, occasion: Occasion, facts: Fact = ~Fact.NOTHING) -> Iterator[Finding]:
+    """Ask the rules, and yield what they find.
+
+    Args:
+        view: what they look at.
+        occasion: which rules are asked.
+        facts: those that depend on none of these are not asked for a note.
+
+    """
+    for rule in RULES:
+        if occasion in rule.occasions and (occasion is not NOTE or rule.facts & facts):
+            try:
+                yield from rule.find(view)
+            except Exception as error:  # no summary is lost to a rule
+                failed = f"the rule {rule.name} failed: {error!r}; please report this"
+                view.state.failed_hints.append(failed)
+
+
+def limit_lines(view: View) -> list[str]:
+    """Return lines on where the ranks of a job are that has reached a limit."""
+    return [found.words for found in findings(view, LIMIT) if found.words] if view.uses_jax else []
+
+
+def advice(view: View) -> list[str]:
+    """Return lines on what to try with a job that hangs, unless somebody holds it in a debugger."""
+    state = view.state
+    compiling = {run.process_id for run in state.running if run.compilations.under_way}
+    busy = compiling - state.idle_compilations.keys()
+    if state.pause.is_on or state.diverged or busy or not view.uses_jax:
+        return []
+    return hints(findings(view, LIMIT))
+
+
+def hints(found: Iterable[Finding]) -> list[str]:
+    """Return the cures of findings as lines, each once."""
+    return list(dict.fromkeys(finding.hint for finding in found if finding.cure))
+
+
+def lines_of(found: Iterable[Finding]) -> Sequence[str]:
+    """Return the words of findings, each with what to do about it."""
+    return [line for one in found for line in (one.words, one.hint) if line]

@@ -1,0 +1,207 @@
+"""What a rule looks at, and what it finds: facts in, an explanation out; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from enum import Flag, auto
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from mcjax_launch.kernel.wire.hook_messages import Joining
+from mcjax_launch.kernel.wire.value import Value
+from mcjax_launch.ranks import these_ranks
+from mcjax_launch.runs.rank_run import RankRun, Stage, Verdict
+from mcjax_launch.runs.state import RunState
+
+if TYPE_CHECKING:
+    from mcjax_launch.diagnosis.findings.waits import BlockedOn, Stalled
+    from mcjax_launch.diagnosis.sightings import Stack
+
+_MOST_HOSTS = 3
+
+
+class Occasion(Flag):
+    """When rules are asked."""
+
+    NOTE = auto()  # something has become known
+    HANG = auto()  # ranks have stood still for long, and it is known where
+    LIMIT = auto()  # a limit has been reached, or the user asks for the stacks
+    DEATH = auto()  # the rank that failed first is a victim, or may be
+    SUMMARY = auto()  # a rank has failed: what else there is to say
+    END = auto()  # all ranks have ended, and none has failed
+
+
+class Fact(Flag):
+    """What has become known, on which a rule may depend."""
+
+    NOTHING = 0
+    JAX = auto()  # a rank has imported jax, compiles, or could not join
+    CALL = auto()  # a rank calls initialize()
+    BELOW = auto()  # a process below a rank does
+    BACKEND = auto()
+    NUMBER = auto()  # of a process
+    PROGRAM = auto()
+    END = auto()  # a rank's process has ended
+
+
+class Finding(Value):
+    """A fact that explains something about the job.
+
+    Args:
+        key: the same for the same fact, whose words may change.
+        words: what happened, and where, in one line.
+        ranks: those that did it, the one to blame first; none where all did it together.
+        cure: what to do about it; "" if the words say that.
+        since: how long this has lasted is said again and again, ever more seldom: since when, in
+            time.monotonic's seconds.
+        due: when to say it, if it is still so; 0 for at once.
+        is_certain: the job can never go on, and is ended.
+        is_final: in that case, starting it again would be no use.
+        is_urgent: it is said with --quiet too.
+
+    """
+
+    key: object
+    words: str
+    ranks: tuple[int, ...] = ()
+    cure: str = ""
+    since: float | None = None
+    due: float = 0.0
+    is_certain: bool = False
+    is_final: bool = True
+    is_urgent: bool = False
+
+    @property
+    def hint(self) -> str:
+        """The cure as a line of its own; "" for none."""
+        return f"hint: {self.cure}" if self.cure else ""
+
+
+class Positions(Value):
+    """Where ranks stand at one moment.
+
+    Args:
+        stacks: of main threads, or of all threads.
+        still: by rank, since when its main thread has stood still; the others have moved.
+        computing: the ranks whose processors are busy although their main threads stand still.
+        polling: those on accelerators whose main threads are busy themselves.
+        is_whole: the stacks are those of all threads, and no rank has used a processor.
+
+    """
+
+    stacks: Sequence[Stack]
+    still: Mapping[int, float]
+    computing: Collection[int] = ()
+    polling: Collection[int] = ()
+    is_whole: bool = False
+
+
+class View:
+    """What a rule looks at.
+
+    Args:
+        state: of the run.
+        now: in time.monotonic's seconds.
+        positions: of the ranks, if they are known.
+        first: the rank that failed first, after a failure.
+        culprit: the rank to blame for it.
+        said: what has been said of it.
+        moves: the job may not hang, but only be long.
+        uses_jax: the ranks are known to need initialize().
+
+    """
+
+    def __init__(
+        self,
+        state: RunState,
+        now: float,
+        positions: Positions | None = None,
+        first: RankRun | None = None,
+        *,
+        culprit: RankRun | None = None,
+        said: str = "",
+        moves: bool = False,
+        uses_jax: bool = False,
+    ) -> None:
+        self.state = state
+        self.now = now
+        self.positions = positions
+        self.first = first
+        self.culprit = culprit
+        self.said = said
+        self.moves = moves
+        self.uses_jax = uses_jax or any(
+            run.membership.joining_at is not None for run in state.running
+        )
+
+    @cached_property
+    def runs(self) -> list[RankRun]:
+        """All ranks."""
+        return list(self.state.ranks.values())
+
+    def named(self, ranks: Collection[int]) -> str:
+        """Return ranks in words, with their hosts if the job has several and these are few."""
+        hosts = sorted({self.state.ranks[rank].host for rank in ranks})
+        few = self.state.hosts > 1 and len(hosts) <= _MOST_HOSTS
+        return these_ranks(ranks) + (f" on {', '.join(hosts)}" if few else "")
+
+    @cached_property
+    def stages(self) -> dict[int, Stage]:
+        """How far each rank has got."""
+        return {run.process_id: run.place.stage for run in self.runs}
+
+    @cached_property
+    def calls(self) -> list[tuple[RankRun, Joining]]:
+        """The latest call of initialize() of each rank that has called it."""
+        calls = ((run, run.membership.call) for run in self.runs)
+        return [(run, call) for run, call in calls if call is not None]
+
+    @cached_property
+    def joining(self) -> list[RankRun]:
+        """The ranks that wait in initialize()."""
+        stages = self.stages
+        return [run for run in self.runs if stages[run.process_id] is Stage.JOINING]
+
+    @cached_property
+    def waiting(self) -> list[RankRun]:
+        """Those that wait there for all ranks of this job."""
+        size = self.state.num_processes
+        return [
+            run for run in self.joining if (c := run.membership.call) and c.num_processes == size
+        ]
+
+    @cached_property
+    def wait(self) -> BlockedOn | Stalled | None:
+        """Who waits for whom; None if that is not known, or all may be well."""
+        from mcjax_launch.diagnosis.findings.waits import wait_of
+
+        return wait_of(self, self.positions) if self.positions is not None else None
+
+    # --- after a failure ---
+
+    @cached_property
+    def failed(self) -> list[RankRun]:
+        """The ranks that failed, in order."""
+        return sorted((run for run in self.runs if run.failed), key=lambda run: run.order)
+
+    @property
+    def failed_joining(self) -> bool:
+        """True if one of them had not joined the JAX job."""
+        return any(run.membership.joined_at is None for run in self.failed)
+
+    @cached_property
+    def told(self) -> str:
+        """What they have printed last, with the texts of their exceptions."""
+        from mcjax_launch.diagnosis.verdict import told_by
+
+        return "\n".join(map(told_by, self.failed))
+
+    @cached_property
+    def gave_up(self) -> bool:
+        """True if the rank that failed first did so because another one did not come in time."""
+        from mcjax_launch.diagnosis.verdict import told_by, verdict_of
+        from mcjax_launch.jax_messages.lost_peer import says_timed_out
+
+        first = self.first
+        is_victim = first is not None and verdict_of(first) is Verdict.VICTIM
+        return first is not None and is_victim and says_timed_out(told_by(first))

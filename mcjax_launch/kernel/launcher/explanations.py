@@ -1,0 +1,87 @@
+"""Says why ranks wait, or are kept apart, while the job runs; ends one that can never go on."""
+
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from mcjax_launch.diagnosis.announcer import Announcer
+from mcjax_launch.diagnosis.view import Finding
+from mcjax_launch.kernel.launcher.part import LauncherPart
+from mcjax_launch.kernel.launcher.stack_requests import of_ranks
+from mcjax_launch.kernel.wire import messages
+from mcjax_launch.runs import stop_reasons
+from mcjax_launch.watchdog.hang import Ask, HangWatch
+
+if TYPE_CHECKING:
+    from mcjax_launch.diagnosis.sightings import Stack
+    from mcjax_launch.kernel.launcher.launcher import Launcher
+
+
+class Explanations(LauncherPart):
+    """Asks the rules of `diagnosis/` when something has become known, or ranks stand still."""
+
+    def __init__(self, launcher: "Launcher", now: float) -> None:
+        super().__init__(launcher)
+        job, shows_stacks = launcher.job, launcher.front.shows_stacks
+        self._announcer = Announcer(launcher.state)
+        limit_s = job.stall_timeout
+        self.hang = HangWatch(launcher.state, self._announcer, now, limit_s, shows_stacks)
+
+    @property
+    def deadline(self) -> float | None:  # type: ignore[override]
+        """When something is to be asked, or said."""
+        times = (self._announcer.deadline, self.hang.deadline)
+        return min((at for at in times if at is not None), default=None)
+
+    def heard(self, message: messages.FromHook | messages.Exited, now: float) -> None:
+        """Record what has become known."""
+        self._announcer.heard(message, now)
+
+    def expire(self, now: float) -> None:
+        """Ask the rules, and the hosts, if it is time."""
+        self._say(self._announcer.expire(now) or ())
+        ask = self.hang.expire(now)
+        if ask is Ask.STACKS:
+            self.launcher.stacks.request(self.launcher.links, self._explain_hang)
+        elif ask is Ask.USAGE:
+            self.launcher.pool.send_all(messages.RequestUsage())
+
+    def _say(self, found: Iterable[Finding]) -> None:
+        for finding in found:
+            if finding.is_certain:
+                self._end(finding, ())
+                return
+            self._say_one(finding)
+
+    def _say_one(self, finding: Finding) -> None:
+        console = self.launcher.console
+        (console.say if finding.is_urgent else console.note)(finding.words)
+
+    def _end(self, finding: Finding, others: Iterable[Finding]) -> None:
+        """End a job that can never go on."""
+        from mcjax_launch.diagnosis.rules import lines_of
+
+        details = [*filter(None, [finding.hint]), *lines_of(others)]
+        rank = finding.ranks[0] if finding.ranks else None
+        stop = stop_reasons.hopeless(rank, finding.words, details, final=finding.is_final)
+        self.launcher.stop(stop)
+
+    def _explain_hang(self, stacks: "list[Stack]") -> None:
+        """It is known where ranks stand that seem to wait for others."""
+        from mcjax_launch.diagnosis.rules import lines_of
+
+        found = self.hang.stacks_came(of_ranks(stacks), time.monotonic())
+        if found is Ask.ALL_STACKS:
+            self.launcher.stacks.request(self.launcher.links, self._explain_hang, all_threads=True)
+        elif isinstance(found, list) and found:
+            first, *others = found
+            if first.is_certain:
+                self._end(first, others)
+                return
+            self.launcher.console.note("\n".join([*lines_of(found), self.hang.advice]))
+            self.launcher.tell_of_hang()
+
+    def last_words(self, now: float) -> None:
+        """Say what was not due before the end of the job."""
+        for finding in self._announcer.last_words(now):
+            self._say_one(finding)

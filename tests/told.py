@@ -1,0 +1,120 @@
+"""What happens in a run, event by event, and what the rules say of it at one moment."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from records import end_of, failure, run_of
+
+from mcjax_launch.diagnosis.announcer import Announcer
+from mcjax_launch.diagnosis.rules import advice, limit_lines
+from mcjax_launch.diagnosis.summary import summarize, warnings
+from mcjax_launch.diagnosis.view import View
+from mcjax_launch.kernel.wire import hook_messages as hook
+from mcjax_launch.kernel.wire.messages import Exited, FromHook
+from mcjax_launch.runs import hook_events
+
+#: Something that happens; a number of seconds that go by; or what a rank prints on stderr.
+Event = FromHook | Exited | float | tuple[int, str]
+
+# Longer than what becomes known may wait to be judged, with so few ranks.
+_MOMENT_S = 0.01
+
+
+def call(
+    rank: int, size: int | None = 3, at: str = "h:1", *, of: int | None = None, **more: Any
+) -> FromHook:
+    """A rank calls initialize(), as this process or as another."""
+    return FromHook(rank, hook.Joining(at, size, rank if of is None else of, **more))
+
+
+def calls(count: int, **more: Any) -> list[Event]:
+    """All ranks do; with one value for all, or a list of each rank's."""
+    each = [
+        {name: v[rank] if isinstance(v, list) else v for name, v in more.items()}
+        for rank in range(count)
+    ]
+    return [call(rank, count, **each[rank]) for rank in range(count)]
+
+
+def said(rank: int, *messages: hook.HookMessage, **more: Any) -> list[Event]:
+    """A rank's hook reports something."""
+    return [FromHook(rank, message, **more) for message in messages]
+
+
+def join(count: int = 3, **more: Any) -> list[Event]:
+    """All ranks call initialize(), and come through."""
+    return [*calls(count, **more), *(FromHook(rank, hook.Joined(rank)) for rank in range(count))]
+
+
+def fails(rank: int, summary: str = "ValueError: x", **more: Any) -> list[Event]:
+    """A rank's program fails with an exception."""
+    return list(said(rank, failure(summary, **more)))
+
+
+def ends(rank: int, status: int = 0, printed: str = "", sent: tuple[int, ...] = ()) -> list[Event]:
+    """A rank's process ends, after it has printed this."""
+    return [(rank, printed), end_of(rank, status, sent)]
+
+
+class Told:
+    """A run, what has been said while it went on, and what ended it, if it could never go on.
+
+    Args:
+        events: what happens; at second 1, or later.
+        ranks: how many there are.
+        hosts: where they are, in turn.
+        known: of the run.
+
+    """
+
+    def __init__(self, events: Iterable[Event], ranks: int = 3, *hosts: str, **known: Any) -> None:
+        self.state = run_of(ranks, *hosts, hosts=len(set(hosts)) or 1, **known)
+        self.announcer = Announcer(self.state)
+        self.now = 1.0
+        self.notes: list[str] = []
+        self.end = ""
+        for event in events:
+            self.happens(event)
+
+    def happens(self, event: Event, pause: float = _MOMENT_S) -> None:
+        """Let this happen, and say what follows within the pause."""
+        match event:
+            case FromHook():
+                hook_events.take(self.state, event, self.now)
+                self.announcer.heard(event, self.now)
+            case Exited():
+                self.state.exited(event, self.now)
+                self.announcer.heard(event, self.now)
+            case (rank, printed):
+                self.state.ranks[rank].stderr = printed
+                if printed:
+                    self.state.printed(rank, self.now)
+            case seconds:
+                self._wait(seconds)
+        self._wait(pause)
+
+    def _wait(self, seconds: float) -> None:
+        """Let time go by, and say what is due."""
+        end = self.now + seconds
+        while (at := self.announcer.deadline) is not None and at <= end:
+            self.now = max(self.now, at)
+            self._announce()
+        self.now = end
+
+    def _announce(self) -> None:
+        for found in self.announcer.expire(self.now) or () if not self.end else ():
+            if found.is_certain:
+                self.end = "\n".join(filter(None, [found.words, found.hint]))
+                return
+            self.notes.append(found.words)
+
+    # --- at other moments ---
+
+    def at_limit(self, **how: Any) -> Sequence[str]:
+        """The lines at a limit, with what to try."""
+        view = View(self.state, self.now, **how)
+        return [*limit_lines(view), *advice(view)]
+
+    def summary(self) -> Sequence[str]:
+        """The lines of the summary, or what is worth saying where nothing has failed."""
+        return summarize(self.state).lines or warnings(self.state)

@@ -1,0 +1,445 @@
+"""What is said of what happens, and when: rows of a history, a moment, and the words.
+
+A row's moment is one of: a note while the job runs, the end of a job that can never go on, a limit
+that is reached, and the first line of the summary.
+"""
+
+import signal
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from records import end_of
+from told import Event, Told, call, calls, ends, fails, join, said
+
+from mcjax_launch.diagnosis import rules
+from mcjax_launch.diagnosis.findings import settings
+from mcjax_launch.diagnosis.rules import RULES, Rule
+from mcjax_launch.diagnosis.view import Finding, View
+from mcjax_launch.jax_messages.lost_peer import missing_key
+from mcjax_launch.kernel.wire.hook_messages import (
+    Backend,
+    CalledBelow,
+    Compiled,
+    Compiling,
+    Crashed,
+    ErrorLost,
+    ImportedJax,
+    Joined,
+    Joining,
+    Leaving,
+    Left,
+    NotJoined,
+    ProcessNumber,
+    Program,
+    Raised,
+)
+from mcjax_launch.kernel.wire.messages import FromHook
+from mcjax_launch.runs.stop_reasons import StopReason
+
+ABRT = -signal.SIGABRT
+FATAL = (
+    "F1120 client.h:80] Terminating process because the JAX distributed service detected fatal "
+    "errors. This most likely indicates that another task died. absl::Status: "
+)
+
+# --- notes, and the end of what can never go on ---
+
+OWN = "\nhint: write jax.distributed.initialize() without arguments: it gets them from the launcher"
+OR_NONE = "\nhint: every rank has to call initialize(), or none: did this one take another branch, or did its shell hide a failure?"
+GONE = "rank 1 exited with 0 without calling initialize(), where"
+LATER = f"{GONE} others wait for it; the job ends when all of them do"
+NOW = f"{GONE} ranks 0,2 wait for it{OR_NONE}"
+REFUSED = NotJoined("RuntimeError", "too late")
+WITHOUT = "rank 1 exited with 0 after its call of initialize() had failed, where"
+WHY = "\nhint: initialize() failed with RuntimeError: too late"
+AT = "called initialize() at t.py:3 with"
+MANY = f"rank 0 {AT} num_processes=4, but the job has 3"
+WITH = "called initialize() with"
+TWICE = f"rank 2 {WITH} process_id=0, the same as rank 0; its own is 2{OWN}"
+LEFT = "rank 1 exited with 0 without leaving the job (as os._exit() does), so JAX considers it dead"
+NEEDED = ": all processes of a job need the same"
+LATE = NotJoined(
+    "RuntimeError", "initialize() must be called before any JAX calls that ...", "t.py:2"
+)
+LONE = "these are 3 separate single-process jobs: initialize() at t.py:3 failed in all 3 ranks because t.py:2 had already started a backend: call initialize() before that line"
+APART = "no rank has called jax.distributed.initialize(): these run as 3 separate single-process jobs; call it before anything else of JAX's"
+BELOW = "started processes that called initialize() again at t.py:9; they are no ranks, so the call was left out: call it in the rank's own process alone"
+CPU, GPU, CUDA = Backend("cpu", 1), Backend("gpu", 1), Backend("cuda", 0)
+FELL_BACK = Backend("cpu", 1, "cuda: no supported devices found")
+SEES_NONE = "do they see any (nvidia-smi, CUDA_VISIBLE_DEVICES, the plugin of their jax)?"
+FOUND_NONE = "cuda: no supported devices found"
+
+
+def each(count: int, *messages: Backend | ImportedJax | Compiling | NotJoined) -> list[Event]:
+    """All ranks report the same."""
+    return [event for rank in range(count) for event in said(rank, *messages)]
+
+
+def backends(*of_ranks: tuple[int, Backend]) -> list[Event]:
+    """Ranks on two hosts, which have joined, start their backends in this order."""
+    return [*join(3), *(event for rank, backend in of_ranks for event in said(rank, backend))]
+
+
+def prints(seconds: int) -> list[Event]:
+    """Ranks 0 and 1 import jax, and print for so long."""
+    lines: list[Event] = [e for _ in range(seconds) for e in (1.0, (0, "x"), (1, "x"))]
+    return [*each(2, ImportedJax("1", "1", "3")), *lines]
+
+
+#: What happens, what is said of it, and how a job ends that can never go on.
+WHILE_IT_RUNS: dict[str, tuple[Sequence[Event], list[str], str]] = {
+    # ranks that never come
+    "it ends before the others wait": ([*ends(1), call(0), call(2)], [LATER], NOW),
+    "it ends when one waits": ([call(0), *ends(1), call(2)], [LATER], NOW),
+    "it ends last": ([call(0), call(2), *ends(1)], [], NOW),
+    "another does not wait": ([call(0), *ends(1)], [LATER], ""),
+    "two are gone": ([*ends(1), *ends(2), call(0)], [], f"ranks 1-2{GONE[6:]} rank 0 waits for them{OR_NONE}"),
+    "nobody waits": ([*ends(1), *ends(0), *ends(2)], [], ""),
+    "others wait for two only": ([call(0, 2), *ends(1), call(2, 2, of=1)], [], ""),
+    "its call failed": ([call(1), *said(1, REFUSED), call(0), call(2), *ends(1)], [], f"{WITHOUT} ranks 0,2 wait for it{WHY}"),
+    "its call failed, and another waits": ([call(1), *said(1, REFUSED), *ends(1), call(0)], [f"{WITHOUT}{LATER[len(GONE):]}"], ""),
+    "its second call did not fail": ([call(1), *said(1, REFUSED), call(1), *said(1, Joined(1)), call(0), *said(1, Leaving()), *ends(1)], [], ""),
+    "it came": ([call(1), *said(1, Joined(1)), call(0), *said(1, Leaving()), *ends(1)], [], ""),
+    "it is the last of all": ([call(1), *said(1, Joined(1)), *ends(0), *ends(2), *ends(1)], [], ""),
+    "it left without a word": ([call(1), *said(1, Joined(1)), *ends(1)], [LEFT], ""),
+    # calls that can never return
+    "too many": ([call(0, 4, where="t.py:3")], [], MANY + OWN),
+    "too many, at a local address": ([call(0, 4, "localhost:2", where="t.py:3")], [], MANY + OWN),
+    "too many, where others may come": ([call(0, 4, "b:2", where="t.py:3"), call(1, 4, "b:2")], [f"{MANY}, which waits for the rest of them (--start-timeout ends such a wait)"], ""),
+    "too few, of those that are there": ([call(0, 2), call(1, 2)], [], ""),
+    "too few": ([call(0, 2), call(2, 2)], [], f"rank 2 {WITH} process_id=2 and num_processes=2, but the job has 3{OWN}"),
+    "one has another number": ([call(0, 2), call(1)], [], f"rank 0 {WITH} num_processes=2, but the job has 3{OWN}"),
+    "one process id twice": ([call(0), call(2, of=0)], [], TWICE),
+    "one process id twice, its own is the second": ([call(2, of=0), call(0)], [], TWICE),
+    "a process id that is too big": ([call(1, of=3)], [], f"rank 1 {WITH} process_id=3, which is not one of 0 to 2{OWN}"),
+    "one that is below 0": ([call(1, of=-1)], [], f"rank 1 {WITH} process_id=-1, which is not one of 0 to 2{OWN}"),
+    "two jobs": ([call(0, 1), call(2, 1, "b:2", of=0)], [], ""),
+    "jobs of one process each": ([call(0, 1), call(1, 1, "h:2", of=0)], [], ""),
+    "at one port of a host": ([call(1, 1, of=0), call(2, 1, where="t.py:3", of=0)], [], f"rank 2 {AT} num_processes=1, but the job has 3{OWN}"),
+    "one after the other at one port": ([call(1, 1, of=0), *ends(1), call(2, 1, of=0)], [], ""),
+    "one after the other": ([call(1), *said(1, Joined(1)), call(0, of=1)], [], ""),
+    "no numbers": ([call(0), call(1, None), *said(2, Joining("h:1", None, None))], [], ""),
+    # versions and settings
+    "equal versions": (calls(3, jax="2"), [], ""),
+    "one of which nothing is known": (calls(2, jax=["", "2"]), [], ""),
+    "another jax": (calls(2, jax=["2", "1"]), ["rank 1 has jax 1, rank 0 has 2" + NEEDED], ""),
+    "another jaxlib": (calls(2, jax="2", jaxlib=["2", "1"]), ["rank 1 has jaxlib 1, rank 0 has 2" + NEEDED], ""),
+    "both": (calls(2, jax=["2", "1"], jaxlib=["2", "1"]), ["rank 1 has jax 1, rank 0 has 2" + NEEDED], ""),
+    "equal partitions": (calls(2, partition=0), [], ""),
+    "one without a partition": (calls(2, partition=[0, None]), ["rank 1 has no partition index, rank 0 has: JAX wants it of all processes or of none (JAX_PARTITION_INDEX, or partition_index= of initialize())"], ""),
+    "settings of which nothing is known": (calls(2, settings=[None, {"XLA_FLAGS": "--a"}]), [], ""),
+    "equal settings": (calls(2, settings={"XLA_FLAGS": "--a"}), [], ""),
+    "another setting": (calls(3, settings=[{}, {"JAX_ENABLE_X64": "1"}, {}]), ["rank 1 has JAX_ENABLE_X64=1, rank 0 has none" + NEEDED], ""),
+    "no such setting": (calls(3, settings=[{"JAX_PLATFORMS": "cpu"}, {"JAX_PLATFORMS": "cpu"}, {}]), ["rank 2 has no JAX_PLATFORMS, ranks 0-1 have JAX_PLATFORMS=cpu" + NEEDED], ""),
+    "another flag": (calls(2, settings=[{"XLA_FLAGS": "--a --b=1"}, {"XLA_FLAGS": "--a --b=2"}]), ["rank 1 has XLA_FLAGS=--b=2, rank 0 has --b=1" + NEEDED], ""),
+    "an address that is not the machine's": ([call(0, elsewhere=True, where="t.py:3")], [f"rank 0 {AT} coordinator_address=h:1, which is not an address of its machine"], ""),
+    "other numbers": ([*join(3), *(e for rank in range(3) for e in said(rank, ProcessNumber("tpu", (rank + 1) % 3)))], ["jax.process_index() is not the rank here: 0 is rank 2, 1 is rank 0, 2 is rank 1"], ""),
+    # ranks that run alone
+    "all alone": ([*calls(3, where="t.py:3"), *each(3, LATE), 9.0], [], ""),
+    "all alone for a while": ([*calls(3, where="t.py:3"), *each(3, LATE), 99.0], [LONE], ""),
+    "joined after all": ([*calls(3), *each(3, LATE), *join(3), *each(3, LATE), 99.0], [], ""),
+    "none has joined and two compile": ([*each(2, Compiling("jit_f", "a.py:1", "cpu")), 9.0], [], ""),
+    "the same for a while": ([*each(2, Compiling("jit_f", "a.py:1", "cpu")), 99.0], [APART], ""),
+    "none has joined and two print": ([*prints(15), 4.0], [], ""),
+    "the same for longer": ([*prints(30), 4.0], [APART], ""),
+    "they print once": ([*prints(1), 99.0], [], ""),
+    "they print without jax": ([1.0, (0, "x"), (1, "x"), 30.0, (0, "x"), (1, "x"), 99.0], [], ""),
+    "they join late": ([*each(2, ImportedJax("1", "1", "3")), 9.0, call(2), 99.0], [], ""),
+    "a process below": ([*said(1, CalledBelow("t.py:9", False)), 9.0], [], ""),
+    "processes below": ([*said(0, CalledBelow("t.py:9", False)), *said(1, CalledBelow("t.py:9", False)), 10.0], [f"ranks 0-1 {BELOW}"], ""),
+    "processes below all": ([e for rank in range(3) for e in said(rank, CalledBelow("t.py:9", False))], [f"ranks 0-2 {BELOW}"], ""),
+}  # fmt: skip
+
+
+#: The same of two ranks on host a, and of one on host b.
+ON_HOSTS: dict[str, tuple[Sequence[Event], list[str], str]] = {
+    "at one port of two hosts": ([call(0, 1), call(2, 1, of=0)], [], ""),
+    "one loopback address on two hosts": ([call(0, 2, "127.0.0.1:1"), call(2, 2, "127.0.0.1:1", of=0)], [], ""),
+    "equal devices": (backends((0, GPU), (1, GPU), (2, GPU)), [], ""),
+    "all on the CPU": (backends((0, CPU), (1, CPU), (2, CPU)), [], ""),
+    "one without a GPU": (backends((0, CUDA), (2, CPU), (1, CUDA)), [f"rank 2 on b uses the CPU, rank 0 GPUs: {SEES_NONE}", f"rank 2 on b uses the CPU, the others GPUs: {SEES_NONE}"], ""),
+    "two without, and why": (backends((0, GPU), (1, FELL_BACK), (2, FELL_BACK)), [f"rank 1 on a uses the CPU, rank 0 GPUs: {FOUND_NONE}", f"ranks 1-2 on a, b use the CPU, rank 0 GPUs: {FOUND_NONE}"], ""),
+    "all fell back": (backends(*((rank, FELL_BACK) for rank in range(3))), [f"all ranks use the CPU, although there are GPUs: {FOUND_NONE} (-x JAX_PLATFORMS=cpu if that is wanted)"], ""),
+    "another count": (backends((0, Backend("gpu", 4)), (1, Backend("gpu", 4)), (2, GPU)), ["rank 2 on b has 1 local GPU, the others 4"], ""),
+    "another count of CPU devices": (backends((0, CPU), (1, Backend("cpu", 2)), (2, CPU)), ["rank 1 on a has 2 local CPU devices, the others 1"], ""),
+    "it never came": ([*ends(1), call(0), call(2)], [LATER.replace("rank 1", "rank 1 on a")], NOW.replace("rank 1", "rank 1 on a")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("row", "hosts"), [
+    *((row, ("a",)) for row in WHILE_IT_RUNS.values()),
+    *((row, ("a", "a", "b")) for row in ON_HOSTS.values()),
+], ids=[*WHILE_IT_RUNS, *ON_HOSTS])  # fmt: skip
+def test_while_it_runs(row: tuple[Sequence[Event], list[str], str], hosts: tuple[str, ...]) -> None:
+    events, notes, end = row
+    told = Told(events, 3, *hosts)
+    assert (told.notes, told.end, told.state.failed_hints) == (notes, end, [])
+
+
+def test_nothing_is_said_once_the_job_ends() -> None:
+    told = Told([])
+    told.state.stopped(StopReason("enough", 1), 0.5)
+    for event in (*ends(1), call(0), call(2, of=0)):
+        told.happens(event)
+    assert (told.notes, told.end) == ([], "")
+
+
+def test_what_was_not_due_is_said_at_the_end() -> None:
+    told = Told(said(1, CalledBelow("t.py:9", True)))
+    words = [found.words for found in told.announcer.last_words(2.0)]
+    assert words == [
+        "rank 1 started a process that called initialize() again at t.py:9; it is no rank, so the "
+        'call was left out: put the call under `if __name__ == "__main__":`'
+    ]
+    assert told.announcer.last_words(3.0) == []
+
+
+# --- at a limit ---
+
+SEE = "hint: every rank has to call initialize(): see in its stack what the missing one is doing"
+OTHER_STACK = "hint: a rank whose stack differs from the others' took another branch, or skipped a program that it had run before"
+STEPS = "hint: the ranks do not take the same number of steps: do they all have the same amount of data?"
+TO_ERROR = "hint: to turn a collective that a rank never reaches into an error: -x XLA_FLAGS=--xla_cpu_collective_timeout_seconds=60"
+BEHIND = "hint: a rank that does not run the same program took another branch, or waits for something else"
+LAST = "last compiled jit(step) at train.py:8"
+RAISED = Raised("ValueError", "ValueError: not finite", "data.py:12")
+CALLBACK = ErrorLost("MainThread", RAISED, callback="jax.pure_callback")
+
+
+def compiled(*ranks: int, done: bool = True) -> list[Event]:
+    begins, over = Compiling("jit_step", "train.py:8", "cpu"), [Compiled()] * done
+    return [event for rank in ranks for event in said(rank, begins, *over)]
+
+
+def ran(rank: int, fingerprint: str = "f", **more: Any) -> list[Event]:
+    return said(rank, Program("jit_f", fingerprint, None, (), "t.py:1", **more))
+
+
+#: What happens, and what is said when a limit is reached.
+AT_A_LIMIT: dict[str, tuple[Sequence[Event], list[str]]] = {
+    "no JAX": ([], []),
+    "one never called": ([call(0), call(2), *said(0, Joined(0)), *said(2, Joined(2)), *compiled(0, 2)], ["rank 1: never called initialize()", f"ranks 0,2: {LAST}", SEE]),
+    "two wait for it": ([call(0), call(2)], ["rank 1: never called initialize()", "ranks 0,2: waiting in initialize()", SEE]),
+    "one compiles": ([call(0), call(2), *compiled(0, done=False)], ["rank 1: never called initialize()", "ranks 0,2: waiting in initialize()", "rank 0: compiling jit(step) at train.py:8"]),
+    "one exited": ([call(0), *ends(1)], ["rank 1: exited with 0 without calling initialize()", "rank 2: never called initialize()", "rank 0: waiting in initialize()", OR_NONE[1:]]),
+    "all wait": ([call(0, jax="2"), call(1, jax="1"), call(2, jax="2")], ["rank 1 has jax 1, ranks 0,2 have 2" + NEEDED, "ranks 0-2: waiting in initialize()"]),
+    "all have joined": ([*join(3), *compiled(0, 1, 2)], [f"ranks 0-2: {LAST}", OTHER_STACK, TO_ERROR]),
+    "with a limit of XLA's": ([*join(3, settings={"XLA_FLAGS": "--xla_cpu_collective_timeout_seconds=9"}), *compiled(0, 1, 2)], [f"ranks 0-2: {LAST}", OTHER_STACK]),
+    "one has finished": ([*join(3), *compiled(0, 1, 2), *said(1, Leaving())], ["rank 1: waiting for the others in JAX's exit barrier", f"ranks 0-2: {LAST}", STEPS, TO_ERROR]),
+    "one is alone": ([*join(2), call(2), *said(2, LATE)], ["rank 2: running alone, after initialize() failed", "ranks 0-2: nothing compiled yet", OTHER_STACK]),
+    "one is behind": ([*join(3), *ran(0), *ran(1)], ["ranks 0-2: nothing compiled yet", "ranks 0-1: waiting in jit(f) at t.py:1, which rank 2 has not reached", BEHIND]),
+    "other programs": ([*join(3), *ran(0, "a"), *ran(1, "b")], ["ranks 0-2: nothing compiled yet", "the ranks ran different programs:", "program #1: ranks 0-1 t.py:1 jit(f) · rank 2 not there yet", "same name and shapes, different code on rank 0 · rank 1: an operation, a Python value in it (a seed, a setting, process_index()), sharding or device order"]),
+    "a callback has failed": ([*join(3), *said(1, CALLBACK), 3.0], ["ranks 0-2: nothing compiled yet", "rank 1's jax.pure_callback failed 3 s ago: ValueError: not finite, at data.py:12", OTHER_STACK]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AT_A_LIMIT)
+def test_at_a_limit(name: str) -> None:
+    events, lines = AT_A_LIMIT[name]
+    told = Told(events)
+    assert (told.at_limit(), told.state.failed_hints) == (lines, [])
+
+
+def test_no_advice_while_somebody_debugs() -> None:
+    told = Told([call(0), call(2)])
+    told.state.pause.begin(5.0)
+    assert SEE not in told.at_limit()
+    told.state.pause.end(6.0)
+    assert SEE in told.at_limit()
+
+
+def test_a_job_that_is_only_long_gets_no_advice_on_hangs() -> None:
+    told = Told([*join(3), *compiled(0, 1, 2)])
+    assert told.at_limit(moves=True) == [f"ranks 0-2: {LAST}"]
+
+
+def test_a_job_that_should_use_jax() -> None:
+    assert Told([]).at_limit(uses_jax=True)[0] == "ranks 0-2: never called initialize()"
+
+
+# --- after a failure ---
+
+TASK = "/job:jax_worker/replica:0/task:"
+HEARTBEATS = "UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats):\n{}1\nThe tasks have crashed.\n"
+BARRIER = (
+    "INTERNAL: Shutdown barrier has failed.\nBarrier result: 'DEADLINE_EXCEEDED: Barrier timed out. Id: Shutdown::1::0.\n"
+    "# of tasks that reached the barrier: 1/3.\nThe first task at the barrier: {0}1. Some timed out task names:\n{0}0\n{0}2\n [type]\n"
+)
+NOBODY = f"{FATAL}DEADLINE_EXCEEDED: Deadline Exceeded\n\nRPC: /xla.coordination.CoordinationService/RegisterTask\n"
+LOCAL = "INTERNAL: Getting local topologies failed: Error 1: " + "\n\nError 2: ".join(
+    f"GetKeyValue() timed out with key: cuda:local_topology/cuda/{process} and duration: 2m"
+    for process in (1, 2)
+)
+GLOBAL = "DEADLINE_EXCEEDED: GetKeyValue() timed out with key: cuda:global_topology/cuda and duration: 5m"
+TUNING = (
+    "DEADLINE_EXCEEDED: GetKeyValue() timed out with key: gpu:gemm_fusion_autotuning_results_"
+    "b190aeb9aa0b_iuhMRX2JY-YpaUJD_2 and duration: 24h"
+)
+TIMED_OUT = "JaxRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: save_3::0. This usually happens.\nSome timed out task names:\n0\n2\n [type]"
+FINISHED = "rank 1 finished and waited in JAX's exit barrier for ranks 0,2, longer than the shutdown_timeout_seconds of its initialize()"
+INCARNATION = f"{FATAL}ALREADY_EXISTS: newer incarnation\n"
+GLOO = "JaxRuntimeError: INTERNAL: Gloo all-reduce: Timed out waiting"
+SILENT = "rank 1 stopped sending heartbeats: it was stopped or swapped out, or held the GIL, for longer than initialize()'s heartbeat_timeout_seconds"
+
+
+def aborted(*ranks: int, printed: str) -> list[Event]:
+    return [event for rank in ranks for event in ends(rank, ABRT, printed)]
+
+
+def without_backend(text: str, *before: Event) -> list[Event]:
+    summary = f"RuntimeError: Unable to initialize backend 'cuda': {text}"
+    return [*join(3), *before, *fails(0, summary), *ends(0, 1)]
+
+
+#: What happens, and the first lines of the summary.
+AFTER_A_FAILURE: dict[str, tuple[Sequence[Event], list[str]]] = {
+    "one left": ([*join(3), *ends(1), *aborted(0, 2, printed=FATAL + HEARTBEATS.format(""))], [LEFT, "the 2 other ranks: aborted by JAX as a consequence"]),
+    "one left, of a named task": ([*join(3), *ends(1), *aborted(0, 2, printed=FATAL + HEARTBEATS.format(TASK))], [LEFT, "the 2 other ranks: aborted by JAX as a consequence"]),
+    "one was stopped": ([*join(3), *aborted(0, 2, printed=FATAL + HEARTBEATS.format(""))], [SILENT]),
+    "the exit barrier": ([*join(3), *aborted(1, 0, 2, printed=FATAL + BARRIER.format(""))], [FINISHED]),
+    "the exit barrier, of named tasks": ([*join(3), *aborted(1, 0, 2, printed=FATAL + BARRIER.format(TASK))], [FINISHED]),
+    "a program may number its processes": ([call(0, of=2), call(2, of=0), *aborted(0, printed=NOBODY)], ["rank 1 never called initialize(), while the others waited for it"]),
+    "twice the same process": ([call(0), call(1, of=2), call(2), *aborted(2, printed=INCARNATION)], [f"rank 1 {WITH} process_id=2, the same as rank 2; its own is 1", OWN[1:]]),
+    "another address": ([call(0), call(1), call(2, at="[::1]:7"), *aborted(0, printed=NOBODY)], [f"rank 2 {WITH} coordinator_address=[::1]:7, where the others have h:1", OWN[1:]]),
+    "another size": ([call(0), call(1), call(2, 2), *aborted(0, printed=NOBODY)], [f"rank 2 {WITH} num_processes=2, where the others have 3", OWN[1:]]),
+    "another jax": ([*calls(3, jax=["2", "1", "2"]), *aborted(0, 1, printed=NOBODY)], ["rank 1 has jax 1, ranks 0,2 have 2" + NEEDED]),
+    "a wrong address": ([call(0, elsewhere=True, where="t.py:3"), call(1), call(2), *aborted(0, printed=NOBODY)], [f"rank 0 {AT} coordinator_address=h:1, which is not an address of its machine"]),
+    "a second process": ([*join(3), *said(1, Joining("h:1", 3, 1, "t.py:2"), main=False, beside=True), *fails(1, "RuntimeError: x", where="")], ["rank 1 called initialize() in a second process too, at t.py:2: put the code that starts processes under `if __name__ == '__main__':`"]),
+    "no GPU": (without_backend(LOCAL, *said(1, CPU)), ["rank 1 uses the CPU: the others waited for its cuda devices"]),
+    "no backend in time": (without_backend(LOCAL), ["rank 1 did not start a backend for cuda in time (nor did rank 2)"]),
+    "no part in a compilation": (without_backend(TUNING), ["rank 2 did not come to a compilation that the others shared with it"]),
+    "a barrier of its own": ([*join(3), *fails(1, TIMED_OUT, where="/me/train.py:7 in save")], ["rank 0 did not reach the barrier 'save_3' in time (nor did rank 2)"]),
+    "a callback": ([*join(3), *said(1, CALLBACK), *fails(0, GLOO)], ["rank 1 raised in its jax.pure_callback: ValueError: not finite, at data.py:12"]),
+    "a collective": ([*join(3), *fails(0, GLOO), *fails(2, GLOO)], ["rank 1 did not reach a collective in which others gave up waiting"]),
+    "a collective without one that has finished": ([*join(3), *said(1, Leaving()), *fails(0, GLOO), *fails(2, GLOO)], ["rank 1 finished without a collective in which others gave up waiting"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AFTER_A_FAILURE)
+def test_after_a_failure(name: str) -> None:
+    events, lines = AFTER_A_FAILURE[name]
+    told = Told(events)
+    assert (list(told.summary()[: len(lines)]), told.state.failed_hints) == (lines, [])
+
+
+def test_where_ranks_stood_that_are_ended_for_another() -> None:
+    told = Told([*join(3), *fails(1, TIMED_OUT, where="/me/train.py:7 in save"), *ends(1, 1)])
+    told.state.ranks[0].stood = "in f at train.py:3"
+    assert told.summary()[0].endswith(" (nor did rank 2); it was in f at train.py:3")
+    for rank in (0, 2):
+        told.state.ranks[rank].stood = "at the barrier 'save_4' at train.py:7"
+    assert told.summary()[0] == (
+        "the ranks waited at different barriers: ranks 0,2 at the barrier 'save_4' at train.py:7, "
+        "rank 1 at the barrier 'save_3' in save at train.py:7"
+    )
+
+
+def test_different_collectives_are_nobodys_fault() -> None:
+    """One crashes, one fails, one is ended where it stood: the first to notice did no wrong."""
+    stack = 'Stack (most recent call first):\n  File "/me/t.py", line 7 in train\n'
+    sizes = "enforce fail at pair.cc:459] op.preamble.length <= op.nbytes. 66668 vs 4"
+    closed = "ValueError: Gloo AllReduce failed: Connection closed by peer"
+    crash = [*said(1, Crashed(stack)), *ends(1, ABRT, sizes)]
+    told = Told([*join(3), *crash, *fails(0, closed, where="/me/t.py:9 in validate")])
+    told.state.ranks[2].stood = "in jit(evaluate) at t.py:9"
+    first, *others = told.summary()
+    assert first == (
+        "the ranks ran different collectives: rank 0 in validate at t.py:9, rank 1 in train at "
+        "t.py:7, rank 2 in jit(evaluate) at t.py:9"
+    )
+    assert any("--verify-spmd" in line for line in others)
+    told.state.programs.held_any = True
+    assert not any("--verify-spmd" in line for line in told.summary())
+
+
+#: What happens, and what is worth saying of it beside the failure, or where nothing has failed.
+BESIDE: dict[str, tuple[Sequence[Event], str]] = {
+    "another setting": ([*join(2, settings=[{}, {"JAX_ENABLE_X64": "1"}]), *fails(1)], "rank 1 has JAX_ENABLE_X64=1, rank 0 has none" + NEEDED),
+    "other devices": ([*join(3), *said(0, GPU), *said(1, CPU), *fails(1)], f"rank 1 uses the CPU, rank 0 GPUs: {SEES_NONE}"),
+    "one alone": ([*calls(3, where="t.py:3"), *said(1, LATE), *fails(0, joined=False), *ends(0, 1), *ends(1)], LONE.replace("these are 3 separate single-process jobs", "rank 1 is a single-process job, separate from the others").replace("all 3 ranks", "it")),
+    "all alone": ([*calls(3, where="t.py:3"), *each(3, LATE), *ends(0), *ends(1), *ends(2)], LONE),
+    "one process each": ([*(call(rank, 1, f"h:{rank}", of=0) for rank in range(3)), *ends(0), *ends(1), *ends(2)], "these ran as 3 separate single-process jobs: each rank called initialize() with num_processes=1"),
+    "none has joined": ([*each(3, ImportedJax("1", "1", "3")), *ends(0), *ends(1), *ends(2)], "no rank called jax.distributed.initialize(): these ran as 3 separate single-process jobs"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_beside_a_failure_or_none(name: str) -> None:
+    events, line = BESIDE[name]
+    told = Told(events)
+    assert line in told.summary()
+    assert told.state.failed_hints == []
+
+
+def test_the_exception_that_nobody_catches_is_no_news() -> None:
+    uncaught = fails(1, f"RuntimeError: {LATE.summary}", joined=False)
+    stopped = ends(0, -signal.SIGTERM, sent=(signal.SIGTERM,))
+    told = Told([*calls(2), *said(1, LATE), *uncaught, *ends(1, 1), *stopped])
+    assert not any("single-process" in line for line in told.summary())
+
+
+def test_keys_for_which_jax_waits() -> None:
+    keys: dict[str, Any] = {LOCAL: ("cuda", (1, 2)), GLOBAL: ("cuda", (0,)), TUNING: ("", (2,))}
+    keys |= {GLOBAL + LOCAL: ("cuda", (1, 2))}
+    keys |= {"GetKeyValue() timed out with key: mine/1 and duration: 2m": None}
+    assert {text: missing_key(text) for text in keys} == keys
+
+
+# --- the table ---
+
+
+def test_no_rule_is_lost_and_none_loses_a_summary(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(view: View) -> Iterator[Finding]:
+        raise ValueError("broken")
+        yield
+
+    assert len({rule.find for rule in RULES}) == len(RULES)
+    monkeypatch.setattr(settings, "other_version", broken)
+    monkeypatch.setattr(rules, "RULES", [rule.replaced() for rule in RULES])
+    told = Told([call(0), call(2)])
+    assert told.at_limit()[0] == "rank 1: never called initialize()"
+    failed = "the rule settings.other_version failed: ValueError('broken'); please report this"
+    assert set(told.state.failed_hints) == {failed}
+
+
+# --- what it costs ---
+
+
+def test_what_many_ranks_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,000 ranks that come, and end, within 2 s each: passes by the time, not by the ranks."""
+    count, seconds = 1000, 2.0
+    asked: Counter[str] = Counter()
+
+    def watched(rule: Rule) -> Rule:
+        def count_and_find(view: View) -> Iterable[Finding]:
+            asked[rule.name] += 1
+            return rule.find(view)
+
+        copy = rule.replaced()
+        copy.__dict__["find"] = count_and_find
+        return copy
+
+    monkeypatch.setattr(rules, "RULES", tuple(map(watched, RULES)))
+    told = Told(ends(1), count)
+    for event in (
+        call,
+        lambda rank, _: FromHook(rank, Joined(rank)),
+        lambda rank, _: FromHook(rank, Leaving()),
+        lambda rank, _: end_of(rank, 0),
+    ):
+        for rank in range(2, count):
+            told.happens(event(rank, count), pause=seconds / count)
+    assert told.notes == [LATER]
+    assert set(asked.values()) <= set(range(1, 50))
+
+
+def test_who_only_waits() -> None:
+    """Ranks in initialize(), and in the exit barrier, where one has failed that they wait for."""
+    told = Told([call(1), *said(1, Joined(1)), call(0), *ends(2, 3)])
+    assert not told.state.only_waits
+    told.happens(FromHook(1, Leaving()))
+    assert told.state.only_waits
+    told.happens(FromHook(1, Left()))
+    assert not told.state.only_waits
