@@ -12,6 +12,7 @@ from mcjax_launch.diagnosis.view import View
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import Exited, FromHook
 from mcjax_launch.runs import hook_events
+from mcjax_launch.runs.rank_run import DevicesAsked
 
 #: Something that happens; a number of seconds that go by; or what a rank prints on stderr.
 Event = FromHook | Exited | float | tuple[int, str]
@@ -63,12 +64,23 @@ class Told:
         events: what happens; at second 1, or later.
         ranks: how many there are.
         hosts: where they are, in turn.
+        asked: the devices that an option asks for.
+        asked: the devices that an option asks for.
         known: of the run.
 
     """
 
-    def __init__(self, events: Iterable[Event], ranks: int = 3, *hosts: str, **known: Any) -> None:
-        self.state = run_of(ranks, *hosts, hosts=len(set(hosts)) or 1, **known)
+    def __init__(
+        self,
+        events: Iterable[Event],
+        ranks: int = 3,
+        hosts: Sequence[str] = ("a",),
+        asked: DevicesAsked | None = None,
+        **known: Any,
+    ) -> None:
+        self.state = run_of(ranks, *hosts, hosts=len(set(hosts)), **known)
+        for run in self.state.ranks.values():
+            run.share.asked = asked
         self.announcer = Announcer(self.state)
         self.now = 1.0
         self.notes: list[str] = []

@@ -310,19 +310,32 @@ def different_programs(sides: Sequence[Side]) -> list[tuple[Side, RanProgram]]:
     return list(found.values())
 
 
-def _other_order(comparison: Comparison, sides: Sequence[Side]) -> Iterator[str]:
-    """Where one side is known to come to the program of another as well, but later."""
-    new = different_programs(sides)
+def other_order(
+    comparison: Comparison,
+) -> tuple[tuple[Side, RanProgram], tuple[Side, RanProgram]] | None:
+    """Return a side that comes to the program of another one later, and that other; None if none.
+
+    Each with the program that it runs where they diverge.
+    """
+    new = different_programs(comparison.sides())
     for usual, theirs in new:
         for odd, own in new:
             if odd is not usual and comparison.also_runs(odd.ranks[0], theirs):
-                all_others = len(sides) == 2 and len(usual.ranks) > 1
-                others = "the others" if all_others else these_ranks(usual.ranks)
-                yield (
-                    f"{these_ranks(odd.ranks)} {_run(odd)} {own.title} where {others} "
-                    f"{_run(usual)} {theirs.title}, and {theirs.title} later: another order"
-                )
-                return
+                return (odd, own), (usual, theirs)
+    return None
+
+
+def _other_order(comparison: Comparison, sides: Sequence[Side]) -> Iterator[str]:
+    """Where one side is known to come to the program of another as well, but later."""
+    found = other_order(comparison)
+    if found is not None:
+        (odd, own), (usual, theirs) = found
+        all_others = len(sides) == 2 and len(usual.ranks) > 1
+        others = "the others" if all_others else these_ranks(usual.ranks)
+        yield (
+            f"{these_ranks(odd.ranks)} {_run(odd)} {own.title} where {others} {_run(usual)} "
+            f"{theirs.title}, and {theirs.title} later: another order"
+        )
 
 
 def other_device_order(comparison: Comparison) -> str:

@@ -209,16 +209,15 @@ def in_one_line(summary: Summary, state: RunState) -> str:
 
 def warnings(state: RunState) -> list[str]:
     """What is worth saying of a job in which nothing has failed."""
-    if state.diverged:
-        return _divergence(state)
-    if state.unhooked:
+    if not state.diverged and state.unhooked:
         return _unhooked(state)
     if state.activity.jax_at is None and not state.initialize_calls:
         return []
     from mcjax_launch.diagnosis.rules import findings  # as only ranks that use JAX need
 
     view = View(state, state.activity.active_at)
-    return [found.words for found in findings(view, Occasion.END)][:1]
+    lines = [found.words for found in findings(view, Occasion.END)]
+    return lines if state.diverged else lines[:1]
 
 
 def _unhooked(state: RunState) -> list[str]:

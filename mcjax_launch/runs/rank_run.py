@@ -293,6 +293,14 @@ class RankResources(Changing):
         return main_used_s / seconds > _MAIN_BUSY if spins else self.share > BUSY
 
 
+class DevicesAsked(Value):
+    """The devices that an option has asked for: how many of this kind each rank is to have."""
+
+    option: str
+    count: int
+    kind: str
+
+
 class RankShare(Changing):
     """What a rank has of its host, in each of its lives.
 
@@ -300,6 +308,7 @@ class RankShare(Changing):
         log_folder: where its log files are, if it has any.
         gpus: those that it is to use, as JAX_LOCAL_DEVICE_IDS; "" where it may use all.
         cores: those that it is bound to, as `0-15,128-143`; "" where it may use all.
+        asked: the devices that an option has asked for; None: none has.
         uneven_gpus: what to say if it uses one, where its host's cannot be shared equally.
 
     """
@@ -307,6 +316,7 @@ class RankShare(Changing):
     log_folder: str | None = None
     gpus: str = ""
     cores: str = ""
+    asked: DevicesAsked | None = None
     uneven_gpus: str = ""
 
 
@@ -340,6 +350,7 @@ class RankRun(Changing):
         lost: the exceptions of its threads and callbacks.
         incomparable: why its programs cannot be compared; "" as a rule.
         stood: where it was when another one gave up waiting for it, in words; "" if none did.
+        before_call: where it was while the others waited for it in initialize(), in words.
         stdout, stderr: the last of its output; stdout only for a job's record.
         past: its earlier lives, see `--on-rank-failure`.
 
@@ -355,6 +366,7 @@ class RankRun(Changing):
     lost: list[LostError] = field(default_factory=list)
     incomparable: str = ""
     stood: str = ""
+    before_call: str = ""
     stdout: str = ""
     stderr: str = ""
     share: RankShare = field(default_factory=RankShare)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from mcjax_launch.diagnosis.announcer import AFTER_S, Announcer
 from mcjax_launch.diagnosis.view import Finding, Occasion, Positions, View
-from mcjax_launch.runs.rank_run import BUSY, RankRun
+from mcjax_launch.runs.rank_run import BUSY, RankRun, Stage
 from mcjax_launch.runs.state import IDLE_S, RunState
 
 if TYPE_CHECKING:
@@ -209,6 +209,7 @@ class HangWatch:
         self._awaits_stacks = False
         self._looked_at = self._stacks_at = now
         view = self._view(stacks, now)
+        self._record_positions(view)
         wait, suspected = view.wait, self._deadlock
         self._deadlock = None
         if wait is None or view.positions is None:
@@ -233,6 +234,16 @@ class HangWatch:
         computing = {rank for rank, mark in self._marks.items() if mark.computes}
         polling = {rank for rank, mark in self._marks.items() if mark.polls}
         return View(self._state, now, Positions(stacks, self._still, computing, polling))
+
+    def _record_positions(self, view: View) -> None:
+        """Remember where ranks are that have not called initialize() while others wait in it."""
+        if view.positions is None or not view.joining:
+            return
+        from mcjax_launch.diagnosis.sightings import sightings
+
+        for seen in sightings(self._state, view.positions.stacks).values():
+            if seen.place.stage is Stage.ABSENT:
+                seen.run.before_call = seen.standing
 
     def _findings(self, view: View) -> list[Finding]:
         from mcjax_launch.diagnosis.rules import findings

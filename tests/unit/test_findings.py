@@ -36,6 +36,7 @@ from mcjax_launch.kernel.wire.hook_messages import (
     Raised,
 )
 from mcjax_launch.kernel.wire.messages import FromHook
+from mcjax_launch.runs.rank_run import DevicesAsked
 from mcjax_launch.runs.stop_reasons import StopReason
 
 ABRT = -signal.SIGABRT
@@ -136,6 +137,13 @@ WHILE_IT_RUNS: dict[str, tuple[Sequence[Event], list[str], str]] = {
     "another flag": (calls(2, settings=[{"XLA_FLAGS": "--a --b=1"}, {"XLA_FLAGS": "--a --b=2"}]), ["rank 1 has XLA_FLAGS=--b=2, rank 0 has --b=1" + NEEDED], ""),
     "an address that is not the machine's": ([call(0, elsewhere=True, where="t.py:3")], [f"rank 0 {AT} coordinator_address=h:1, which is not an address of its machine"], ""),
     "other numbers": ([*join(3), *(e for rank in range(3) for e in said(rank, ProcessNumber("tpu", (rank + 1) % 3)))], ["jax.process_index() is not the rank here: 0 is rank 2, 1 is rank 0, 2 is rank 1"], ""),
+    # one that comes late
+    "all come late": ([60.0, *calls(3)], [], ""),
+    "one comes a little later": ([call(0), call(1), 20.0, call(2)], [], ""),
+    "one comes much later": ([call(0), call(1), 60.0, call(2)], ["rank 2 called initialize() 60 s after all the others"], ""),
+    "each comes later": ([call(0), 60.0, call(1), 60.0, call(2)], [], ""),
+    "two come much later": ([call(0), 60.0, call(1), call(2)], [], ""),
+    "its next program comes later": ([*join(3), 60.0, *calls(3)], [], ""),
     # ranks that run alone
     "all alone": ([*calls(3, where="t.py:3"), *each(3, LATE), 9.0], [], ""),
     "all alone for a while": ([*calls(3, where="t.py:3"), *each(3, LATE), 99.0], [LONE], ""),
@@ -168,14 +176,34 @@ ON_HOSTS: dict[str, tuple[Sequence[Event], list[str], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("row", "hosts"), [
-    *((row, ("a",)) for row in WHILE_IT_RUNS.values()),
-    *((row, ("a", "a", "b")) for row in ON_HOSTS.values()),
-], ids=[*WHILE_IT_RUNS, *ON_HOSTS])  # fmt: skip
-def test_while_it_runs(row: tuple[Sequence[Event], list[str], str], hosts: tuple[str, ...]) -> None:
-    events, notes, end = row
-    told = Told(events, 3, *hosts)
+#: The same where -d 4 has been asked for.
+ASKED: dict[str, tuple[Sequence[Event], list[str], str]] = {
+    "as many as asked for": ([*join(3), *each(3, Backend("cpu", 4))], [], ""),
+    "fewer than asked for": ([*join(3), *each(3, CPU)], ["ranks 0-2 have 1 local CPU device, but -d 4 asks for 4: does the program set jax_num_cpu_devices, or XLA_FLAGS?"], ""),
+    "one has fewer than asked for": ([*join(3), *said(1, CPU), *said(0, Backend("cpu", 4)), *said(2, Backend("cpu", 4))], ["rank 1 has 1 local CPU device, but -d 4 asks for 4: does the program set jax_num_cpu_devices, or XLA_FLAGS?", "rank 1 has 1 local CPU device, the others 4"], ""),
+    "CPU devices asked for, and GPUs used": ([*join(3), *each(3, GPU)], [], ""),
+    "a backend that is being started": ([*join(3), *said(1, Backend("cpu", 0))], [], ""),
+}  # fmt: skip
+
+
+def is_told(events: Sequence[Event], notes: list[str], end: str, **known: Any) -> None:
+    told = Told(events, **known)
     assert (told.notes, told.end, told.state.failed_hints) == (notes, end, [])
+
+
+@pytest.mark.parametrize("name", WHILE_IT_RUNS)
+def test_while_it_runs(name: str) -> None:
+    is_told(*WHILE_IT_RUNS[name])
+
+
+@pytest.mark.parametrize("name", ON_HOSTS)
+def test_on_several_hosts(name: str) -> None:
+    is_told(*ON_HOSTS[name], hosts=("a", "a", "b"))
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_devices_that_were_asked_for(name: str) -> None:
+    is_told(*ASKED[name], asked=DevicesAsked("-d 4", 4, "CPU device"))
 
 
 def test_nothing_is_said_once_the_job_ends() -> None:
@@ -205,6 +233,7 @@ TO_ERROR = "hint: to turn a collective that a rank never reaches into an error: 
 BEHIND = "hint: a rank that does not run the same program took another branch, or waits for something else"
 LAST = "last compiled jit(step) at train.py:8"
 RAISED = Raised("ValueError", "ValueError: not finite", "data.py:12")
+SET_ORDER = "rank 1 has run jit(f) at t.py:1 in another order than ranks 0,2: is that in a loop over a set, or over os.listdir()? Loop over sorted(...) of it, which has one order in all ranks"
 CALLBACK = ErrorLost("MainThread", RAISED, callback="jax.pure_callback")
 
 
@@ -230,6 +259,7 @@ AT_A_LIMIT: dict[str, tuple[Sequence[Event], list[str]]] = {
     "one has finished": ([*join(3), *compiled(0, 1, 2), *said(1, Leaving())], ["rank 1: waiting for the others in JAX's exit barrier", f"ranks 0-2: {LAST}", STEPS, TO_ERROR]),
     "one is alone": ([*join(2), call(2), *said(2, LATE)], ["rank 2: running alone, after initialize() failed", "ranks 0-2: nothing compiled yet", OTHER_STACK]),
     "one is behind": ([*join(3), *ran(0), *ran(1)], ["ranks 0-2: nothing compiled yet", "ranks 0-1: waiting in jit(f) at t.py:1, which rank 2 has not reached", BEHIND]),
+    "in another order": ([*join(3), *ran(0, "a"), *ran(1, "b"), *ran(1, "a"), *ran(2, "a")], ["ranks 0-2: nothing compiled yet", "the ranks ran different programs:", "program #1: ranks 0-2 t.py:1 jit(f)", "rank 1 runs jit(f) where the others run jit(f), and jit(f) later: another order", SET_ORDER]),
     "other programs": ([*join(3), *ran(0, "a"), *ran(1, "b")], ["ranks 0-2: nothing compiled yet", "the ranks ran different programs:", "program #1: ranks 0-1 t.py:1 jit(f) · rank 2 not there yet", "same name and shapes, different code on rank 0 · rank 1: an operation, a Python value in it (a seed, a setting, process_index()), sharding or device order"]),
     "a callback has failed": ([*join(3), *said(1, CALLBACK), 3.0], ["ranks 0-2: nothing compiled yet", "rank 1's jax.pure_callback failed 3 s ago: ValueError: not finite, at data.py:12", OTHER_STACK]),
 }  # fmt: skip
@@ -240,6 +270,14 @@ def test_at_a_limit(name: str) -> None:
     events, lines = AT_A_LIMIT[name]
     told = Told(events)
     assert (told.at_limit(), told.state.failed_hints) == (lines, [])
+
+
+def test_what_the_last_to_come_did_meanwhile() -> None:
+    told = Told([call(0), call(1), 60.0])
+    told.state.ranks[2].before_call = "in load at data.py:7"
+    told.happens(call(2))
+    late = "rank 2 called initialize() 60 s after all the others; it was in load at data.py:7"
+    assert told.notes == [late]
 
 
 def test_no_advice_while_somebody_debugs() -> None:

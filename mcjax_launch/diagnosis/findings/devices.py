@@ -44,7 +44,7 @@ def _on_cpu(
 ) -> str:
     use = "use" if len(on_cpu) > 1 else "uses"
     rest = _rest(view, on_cpu, others)
-    devices = "/".join(sorted({_named(backends[rank].platform) + "s" for rank in others}))
+    devices = "/".join(sorted({device_name(backends[rank].platform) + "s" for rank in others}))
     why = next((backends[rank].why for rank in on_cpu if backends[rank].why), _SEES_NONE)
     return f"{view.named(on_cpu)} {use} the CPU, {rest} {devices}: {why}"
 
@@ -67,7 +67,7 @@ def _other_counts(view: View, backends: Mapping[int, Backend]) -> str:
     odd = next(count for count in counts.values() if count != usual)
     ranks = [rank for rank, count in counts.items() if count == odd]
     like = [rank for rank, count in counts.items() if count == usual]
-    name = _named(backends[ranks[0]].platform)
+    name = device_name(backends[ranks[0]].platform)
     some = f"{odd} local {name}" + ("s" if odd > 1 else "")
     return f"{view.named(ranks)} {have(ranks)} {some}, {_rest(view, ranks, like)} {usual}"
 
@@ -77,7 +77,8 @@ def _rest(view: View, ranks: Collection[int], others: Collection[int]) -> str:
     return "the others" if all_known else these_ranks(others)
 
 
-def _named(platform: str) -> str:
+def device_name(platform: str) -> str:
+    """Return what a device of a platform is called."""
     return "GPU" if platform in _GPUS else "CPU device" if platform == _CPU else platform.upper()
 
 

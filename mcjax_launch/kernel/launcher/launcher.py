@@ -52,7 +52,7 @@ from mcjax_launch.kernel.wire.loop import READ
 from mcjax_launch.kernel.wire.signals import ENDING, FORWARDED
 from mcjax_launch.ranks import counted
 from mcjax_launch.runs import stop_reasons
-from mcjax_launch.runs.rank_run import RankRun, Verdict
+from mcjax_launch.runs.rank_run import DevicesAsked, RankRun, Verdict
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
 from mcjax_launch.runs.tails import Tails
@@ -269,8 +269,10 @@ class Launcher:
 
     def _tell_of_devices(self, plan: Plan) -> None:
         """Say what devices the ranks get, and remember it."""
+        asked = _devices_asked(self.job)
         for rank in plan.ranks:
             run = self.state.ranks[rank.process_id]
+            run.share.asked = asked
             run.share.gpus, run.share.uneven_gpus = rank.gpus, plan.gpus[rank.host].uneven
             run.share.cores = rank.bound_to
         for line in devices.described_gpus(plan.gpus):
@@ -672,6 +674,14 @@ def _gave_up_waiting(run: RankRun) -> bool:
     )  # as only a victim needs
 
     return gave_up_waiting(run)
+
+
+def _devices_asked(job: Job) -> DevicesAsked | None:
+    if job.cpu_devices is not None:
+        return DevicesAsked(f"-d {job.cpu_devices}", job.cpu_devices, "CPU device")
+    if isinstance(each := job.gpus_per_process, int):
+        return DevicesAsked(f"--gpus-per-process {each}", each, "GPU")
+    return None
 
 
 def _is_signalled(run: RankRun) -> bool:

@@ -1,0 +1,27 @@
+"""A rank that joins much later than all others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mcjax_launch.diagnosis.announcer import AFTER_S
+from mcjax_launch.diagnosis.view import Finding, View
+from mcjax_launch.wording import lasting
+
+# So many times as long as the others need for their calls.
+_MUCH = 3
+
+
+def joined_late(view: View) -> Iterator[Finding]:
+    """Find a rank that called initialize() long after all others, and what it did meanwhile."""
+    calls = [(run.membership.joining_at, run) for run in view.runs if not run.membership.turn]
+    called = sorted(((at, run.process_id) for at, run in calls if at is not None))
+    if len(called) < len(view.runs) or len(called) < 2:
+        return
+    (first, _), (before, _), (last, rank) = called[0], called[-2], called[-1]
+    if last - before < max(AFTER_S, _MUCH * (before - first)):
+        return
+    where = view.state.ranks[rank].before_call
+    doing = f"; it was {where}" if where else ""
+    words = f"called initialize() {lasting(last - before)} after all the others{doing}"
+    yield Finding("joined late", f"{view.named([rank])} {words}", (rank,))

@@ -1,0 +1,34 @@
+"""Ranks that have another number of devices than an option has asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mcjax_launch.diagnosis.findings.devices import device_name
+from mcjax_launch.diagnosis.view import Finding, View
+from mcjax_launch.ranks import counted, grouped, have
+
+_WHY = {
+    "CPU device": "does the program set jax_num_cpu_devices, or XLA_FLAGS?",
+    "GPU": "does the program set CUDA_VISIBLE_DEVICES, or local_device_ids= of initialize()?",
+}
+
+
+def other_count(view: View) -> Iterator[Finding]:
+    """Find ranks that have more or fewer devices than -d or --gpus-per-process asked for.
+
+    That is said of all together, once all have started a backend, or after a failure.
+    """
+    backends = [(run, run.membership.backend) for run in view.runs]
+    groups = grouped(
+        ((backend.devices, device_name(backend.platform), run.share.asked), run.process_id)
+        for run, backend in backends
+        if backend is not None and backend.devices
+    )
+    if view.first is None and sum(map(len, groups.values())) < len(backends):
+        return
+    for (has, name, asked), ranks in groups.items():
+        if asked is not None and asked.kind == name and asked.count != has:
+            devices = f"{have(ranks)} {counted(has, f'local {name}')}"
+            words = f"{view.named(ranks)} {devices}, but {asked.option} asks for {asked.count}"
+            yield Finding(("asked", has), f"{words}: {_WHY[name]}", tuple(ranks))
