@@ -43,6 +43,7 @@ class Rule(Value):
 
 
 RULES = (
+    Rule("importing.under_way", LIMIT),
     Rule("collectives.different_collectives", DEATH),
     Rule("collectives.different_barriers", DEATH),
     Rule("alone.second_process", DEATH),
@@ -106,7 +107,7 @@ def findings(view: View, occasion: Occasion, facts: Fact = ~Fact.NOTHING) -> Ite
 
 def limit_lines(view: View) -> list[str]:
     """Return lines on where the ranks of a job are that has reached a limit."""
-    return [found.words for found in findings(view, LIMIT) if found.words] if view.uses_jax else []
+    return [found.words for found in findings(view, LIMIT) if found.words]
 
 
 def advice(view: View) -> list[str]:

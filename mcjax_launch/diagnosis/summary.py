@@ -21,45 +21,10 @@ from mcjax_launch.kernel.wire.hook_messages import Failed, Raised
 from mcjax_launch.kernel.wire.signals import signal_name
 from mcjax_launch.kernel.wire.source_lines import embedded, with_words
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.ranks import all_ranks, counted, grouped, these_ranks
-from mcjax_launch.runs.rank_run import Import, RankRun, Verdict
+from mcjax_launch.ranks import all_ranks, counted, these_ranks
+from mcjax_launch.runs.rank_run import RankRun, Verdict
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import visible
-
-# --- imports under way ---
-
-_MOST_HOSTS = 3
-
-
-def imports_under_way(state: RunState, now: float) -> list[str]:
-    """Lines on what hosts import, and for how long.
-
-    Args:
-        state: of the run.
-        now: in time.monotonic's seconds.
-
-    """
-    hosts: dict[str, Import] = {}
-    for run in state.ranks.values():
-        if run.process.awaits is not None:
-            hosts[run.host] = run.process.awaits
-    modules = grouped((found.module, host) for host, found in hosts.items())
-    lines = []
-    for module, names in modules.items():
-        # On a busy machine the word of an import comes after the reason to stop.
-        seconds = max(0.0, now - min(hosts[name].since for name in names))
-        where = f" on {_named(names)}" if state.hosts > 1 else ""
-        lines.append(f"importing {module}{where} for {seconds:.0f} s")
-    return lines
-
-
-def _named(hosts: list[str]) -> str:
-    if len(hosts) > _MOST_HOSTS:
-        return counted(len(hosts), "host")
-    return f"host{'s' if len(hosts) > 1 else ''} {', '.join(hosts)}"
-
-
-# --- the summary ---
 
 #: Of a job that took at least so many seconds it is always said how long it ran.
 LONG_S = 60
@@ -133,8 +98,8 @@ def summarize(state: RunState, *, final: bool = False, seconds: float | None = N
         case JobStopped(stop) if stop.unread:
             lines = [stop.message]
         case JobStopped(stop):
-            under_way = imports_under_way(state, state.stop_at) if state.stop_at else []
-            lines = [stop.message, *_ended_all(state), *(stop.details or under_way)]
+            details = stop.details or _imports(state)
+            lines = [stop.message, *_ended_all(state), *details]
             lines += _others(runs, ())
         case RankFailed():
             lines, quote = _failure_lines(ending, state)
@@ -155,6 +120,15 @@ def summarize(state: RunState, *, final: bool = False, seconds: float | None = N
         final or isinstance(ending, Completed),
         quote,
     )
+
+
+def _imports(state: RunState) -> list[str]:
+    """What was still being imported for ranks."""
+    if state.stop_at is None or not any(run.process.awaits for run in state.ranks.values()):
+        return []
+    from mcjax_launch.diagnosis.findings.importing import under_way
+
+    return [found.words for found in under_way(View(state, state.stop_at))]
 
 
 def not_started(message: str, status: int) -> Summary:

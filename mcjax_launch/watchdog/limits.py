@@ -104,12 +104,10 @@ class Limits:
         self, message: str, now: float, *, final: bool, jax: bool = False
     ) -> StopReason:
         from mcjax_launch.diagnosis.rules import advice, limit_lines
-        from mcjax_launch.diagnosis.summary import imports_under_way
 
         moves = final and now - self._state.activity.heard_at < _SILENT_S
         view = View(self._state, now, moves=moves, uses_jax=jax)
-        details = [*imports_under_way(self._state, now), *limit_lines(view), *advice(view)]
-        return out_of_time(message, details, final=final)
+        return out_of_time(message, [*limit_lines(view), *advice(view)], final=final)
 
 
 def usage_every_s(job: Job, *, watched: bool) -> float:

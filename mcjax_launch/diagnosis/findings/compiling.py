@@ -62,6 +62,8 @@ def waits_in_compilation(view: View) -> Iterator[Finding]:
 
 def compiled_last(view: View) -> Iterator[Finding]:
     """Find what each rank compiles, or compiled last, and from which line."""
+    if not view.uses_jax:
+        return
     idle = view.state.idle_compilations
     groups = grouped(
         (_latest(run), run.process_id) for run in view.state.running if run.process_id not in idle

@@ -32,6 +32,8 @@ _OTHER_STACK = (
 
 def stays(view: View) -> Iterator[Finding]:
     """Find the ranks that are not in the middle of their programs."""
+    if not view.uses_jax:
+        return
     over = [run for run in view.runs if run.status == 0]
     ends = grouped((how_absent(run) if run.never_came else "", run.process_id) for run in over)
     for how, ranks in sorted(ends.items(), reverse=True):

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from mcjax_launch.diagnosis.announcer import AFTER_S
-from mcjax_launch.diagnosis.summary import imports_under_way
+from mcjax_launch.diagnosis.findings.importing import under_way
+from mcjax_launch.diagnosis.view import View
 from mcjax_launch.features.preload.choice import AUTO, LIBRARIES, MODULES
 from mcjax_launch.features.preload.messages import (
     Importing,
@@ -73,11 +74,11 @@ class PreloadNotes(LauncherPart):
         """Say what is still being imported, if it is time."""
         if self.deadline is None or now < self.deadline:
             return
-        lines = imports_under_way(self._state, now)
-        for line in lines:
-            self._note(f"--preload: still {line}; Ctrl-\\ shows where")
+        imports = list(under_way(View(self._state, now)))
+        for found in imports:
+            self._note(f"--preload: still {found.words}; Ctrl-\\ shows where")
         self._pause_s *= 2
-        self.deadline = now + self._pause_s if lines else None
+        self.deadline = now + self._pause_s if imports else None
 
 
 def started_afresh(message: StartedAfresh, host: str, num_ranks: int) -> str:

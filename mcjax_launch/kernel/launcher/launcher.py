@@ -552,14 +552,12 @@ class Launcher:
     def _show_stacks(self, stacks: list["Stack"]) -> None:
         from mcjax_launch.diagnosis.rules import advice, limit_lines
         from mcjax_launch.diagnosis.sightings import stack_lines
-        from mcjax_launch.diagnosis.summary import imports_under_way
         from mcjax_launch.diagnosis.view import View
 
         lines = stack_lines(stacks) if stacks else []
         self.state.stacks = tuple(lines)
         if not self.policy.wants_stacks:
             now = time.monotonic()
-            lines += imports_under_way(self.state, now)
             view = View(self.state, now)
             lines += limit_lines(view)
             if self._explanations is not None and self._explanations.hang.suspects(now):

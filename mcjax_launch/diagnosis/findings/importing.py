@@ -1,0 +1,28 @@
+"""Imports that ranks wait for, before they can be forked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mcjax_launch.diagnosis.view import Finding, View
+from mcjax_launch.ranks import counted, grouped
+
+_MOST_HOSTS = 3
+
+
+def under_way(view: View) -> Iterator[Finding]:
+    """Find what hosts import, and for how long."""
+    imports = {run.host: run.process.awaits for run in view.runs if run.process.awaits is not None}
+    for module, hosts in grouped((one.module, host) for host, one in imports.items()).items():
+        since = min(imports[host].since for host in hosts)
+        where = f" on {_named(hosts)}" if view.state.hosts > 1 else ""
+        # On a busy machine the word of an import comes after the reason to stop.
+        seconds = max(0.0, view.now - since)
+        words = f"importing {module}{where} for {seconds:.0f} s"
+        yield Finding(("importing", module), words, since=since)
+
+
+def _named(hosts: list[str]) -> str:
+    if len(hosts) > _MOST_HOSTS:
+        return counted(len(hosts), "host")
+    return f"host{'s' if len(hosts) > 1 else ''} {', '.join(hosts)}"
