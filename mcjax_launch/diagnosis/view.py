@@ -14,7 +14,7 @@ from mcjax_launch.runs.rank_run import RankRun, Stage, Verdict
 from mcjax_launch.runs.state import RunState
 
 if TYPE_CHECKING:
-    from mcjax_launch.diagnosis.findings.waits import BlockedOn, Stalled
+    from mcjax_launch.diagnosis.findings.waits import Wait
     from mcjax_launch.diagnosis.sightings import Stack
 
 _MOST_HOSTS = 3
@@ -171,7 +171,7 @@ class View:
         ]
 
     @cached_property
-    def wait(self) -> BlockedOn | Stalled | None:
+    def wait(self) -> Wait | None:
         """Who waits for whom; None if that is not known, or all may be well."""
         from mcjax_launch.diagnosis.findings.waits import wait_of
 

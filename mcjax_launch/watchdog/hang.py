@@ -25,7 +25,7 @@ from mcjax_launch.runs.rank_run import BUSY, RankRun, Stage
 from mcjax_launch.runs.state import IDLE_S, RunState
 
 if TYPE_CHECKING:
-    from mcjax_launch.diagnosis.findings.waits import BlockedOn, Stalled
+    from mcjax_launch.diagnosis.findings.waits import Wait
     from mcjax_launch.diagnosis.sightings import Stack
 
 # In parts of that: the silence that leads to a look, the time between two looks, and what hosts
@@ -254,14 +254,14 @@ class HangWatch:
         self._next_at = self._next_stacks_at = self._announcer.next_at(found[0])
         return [*is_due, *self._announcer.untold(found[1:], view.now)] if is_due else []
 
-    def _seen_since(self, wait: "BlockedOn | Stalled", now: float) -> float:
+    def _seen_since(self, wait: "Wait", now: float) -> float:
         """Return since when the threads of a wait have been where they are, as looks show."""
         threads_at = wait.key, wait.threads
         if threads_at != self._threads_at:
             self._threads_at, self._threads_since = threads_at, now
         return self._threads_since
 
-    def _has_lasted(self, wait: "BlockedOn | Stalled", now: float) -> bool:
+    def _has_lasted(self, wait: "Wait", now: float) -> bool:
         """Return whether nothing has moved for so long, not even in C++ code."""
         idle = [rank for rank, mark in self._marks.items() if mark.idles]
         everybody = (run.process_id for run in self._state.running)

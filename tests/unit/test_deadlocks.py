@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from records import end_of, run_of, say
 
-from mcjax_launch.diagnosis.findings.waits import BlockedOn, may_act
+from mcjax_launch.diagnosis.findings.waits import Wait, may_act
 from mcjax_launch.diagnosis.sightings import Stack
 from mcjax_launch.diagnosis.view import Positions, View
 from mcjax_launch.kernel.wire import hook_messages as hook
@@ -57,13 +57,12 @@ def job(platform: str = "cpu", flags: str = "", ranks: tuple[int, ...] | None = 
     return state
 
 
-def wait(state: RunState, *stacks: Stack, moves: tuple[int, ...] = ()) -> BlockedOn | None:
+def wait(state: RunState, *stacks: Stack, moves: tuple[int, ...] = ()) -> Wait | None:
     still = {run.process_id: 10.0 for run in state.running if run.process_id not in moves}
-    found = View(state, 50.0, Positions(stacks, still)).wait
-    return found if isinstance(found, BlockedOn) else None
+    return View(state, 50.0, Positions(stacks, still)).wait
 
 
-def verdict(found: BlockedOn | None) -> str:
+def verdict(found: Wait | None) -> str:
     return "none" if found is None else "deadlock" if found.is_deadlock else "note"
 
 
@@ -100,7 +99,7 @@ TABLE = {
 PAIRS = [(where, does, row[at]) for where, row in TABLE.items() for at, does in enumerate(DOES)]
 
 
-def found_in(state: RunState, where: str, does: str, **how: tuple[int, ...]) -> BlockedOn | None:
+def found_in(state: RunState, where: str, does: str, **how: tuple[int, ...]) -> Wait | None:
     other, reports = DOES[does]
     if where == "the exit barrier":
         leaves(state, 0)

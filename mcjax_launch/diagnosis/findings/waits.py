@@ -82,7 +82,7 @@ def waits_for_ever(state: RunState) -> bool:
 # --- who waits for whom ---
 
 
-class BlockedOn(Value):
+class Wait(Value):
     """Some ranks wait for others.
 
     Args:
@@ -96,6 +96,7 @@ class BlockedOn(Value):
         with_orbax: Orbax's code waits.
         is_deadlock: none of them can go on, and the late ones never come, unless other threads of
             theirs do something.
+        in_jax: they wait in JAX; otherwise all ranks stand still, for what is not known.
 
     """
 
@@ -107,6 +108,7 @@ class BlockedOn(Value):
     threads: tuple[str, ...] = ()
     with_orbax: bool = False
     is_deadlock: bool = False
+    in_jax: bool = True
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -129,42 +131,16 @@ class BlockedOn(Value):
 
     def _line(self, now: float) -> str:
         groups = [f"{these_ranks(ranks)} {where}" for where, ranks in self.waiting[:_MOST_GROUPS]]
+        for_long = lasting(now - self.since)
+        if not self.in_jax:
+            count = all_ranks(sum(len(ranks) for _, ranks in self.waiting))
+            return f"{count} have stood still for {for_long}, not in JAX: {_listed(groups)}"
         if others := [rank for _, ranks in self.waiting[_MOST_GROUPS:] for rank in ranks]:
             groups.append(f"{these_ranks(others)} elsewhere")
-        for_long = lasting(now - self.since)
         if len(groups) > 1:
             return f"{_listed(groups)} have waited {for_long} for {self.absent}"
         where, ranks = self.waiting[0]
         return f"{these_ranks(ranks)} {have(ranks)} waited {for_long} {where} for {self.absent}"
-
-
-class Stalled(Value):
-    """All ranks stand still, none of them in JAX.
-
-    Args:
-        places: where, in words, and which ranks do there.
-        since: when the first of them came there, in time.monotonic's seconds.
-
-    """
-
-    places: tuple[tuple[str, tuple[int, ...]], ...]
-    since: float
-    late: tuple[int, ...] = ()
-    threads: tuple[str, ...] = ()
-    with_orbax: bool = False
-    is_deadlock: bool = False
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """The same for two at the same places."""
-        return tuple(where for where, _ in self.places)
-
-    def line(self, now: float) -> str:
-        """In one line."""
-        groups = [f"{these_ranks(ranks)} {where}" for where, ranks in self.places[:_MOST_GROUPS]]
-        count = sum(len(ranks) for _, ranks in self.places)
-        for_long = lasting(now - self.since)
-        return f"{all_ranks(count)} have stood still for {for_long}, not in JAX: {_listed(groups)}"
 
 
 class _WhoWaits:
@@ -224,7 +200,7 @@ class _WhoWaits:
         others = self.blocked.keys() - self.compiling.keys()
         return {rank for rank in others if self._where(rank) not in places}
 
-    def wait(self) -> BlockedOn | Stalled | None:
+    def wait(self) -> Wait | None:
         since_of, awaited = self._waiting()
         if not since_of:
             return self._stalled() or self._lingering()
@@ -246,7 +222,7 @@ class _WhoWaits:
         if not (words or compiling):
             return None
         seen = [self.ranks[rank] for rank in since_of]
-        return BlockedOn(
+        return Wait(
             waiting,
             min(since_of.values()),
             words,
@@ -299,23 +275,21 @@ class _WhoWaits:
         ranks = self.ranks[rank].certain_collective(frozenset(self.ranks))
         return blocked and not ranks.isdisjoint(absent)
 
-    def _stalled(self) -> Stalled | None:
+    def _stalled(self) -> Wait | None:
         """Nobody waits in JAX; that is worth a word where all stand still and a thread has died."""
         inside = [rank for rank, seen in self.ranks.items() if not seen.run.is_gone]
         well = (rank not in self.still or self._may_be_well(rank) for rank in inside)
         if not self.has_lost or self.spins or any(well):
             return None
         places = _grouped((rank, self.ranks[rank].standing) for rank in inside)
-        return Stalled(places, min(self.still[rank] for rank in inside))
+        return Wait(places, min(self.still[rank] for rank in inside), "", (), in_jax=False)
 
-    def _lingering(self) -> BlockedOn | None:
+    def _lingering(self) -> Wait | None:
         """All that run have come to Python's end, and stand still there."""
         over = [rank for rank, seen in self.ranks.items() if not seen.run.is_gone]
         if not all(rank in self.still and self.ranks[rank].is_over for rank in over) or not over:
             return None
-        return BlockedOn(
-            ((_OVER, tuple(over)),), min(self.still[rank] for rank in over), _UNREAD, ()
-        )
+        return Wait(((_OVER, tuple(over)),), min(self.still[rank] for rank in over), _UNREAD, ())
 
     def _may_be_well(self, rank: int) -> bool:
         """Whether a rank that has not come may be about to, or may take its time."""
@@ -420,7 +394,7 @@ def _leaving(seen: Sighting) -> str:
     return f"{{1}} finished and {{0}} {_literal(seen.standing if seen.is_in_users_code else place)}"
 
 
-def wait_of(view: View, positions: Positions) -> BlockedOn | Stalled | None:
+def wait_of(view: View, positions: Positions) -> Wait | None:
     """Return who waits for whom; None if that cannot be said, or all may be well."""
     return _WhoWaits(view, positions).wait()
 
@@ -454,7 +428,7 @@ def last_wait(state: RunState, stacks: Iterable[Stack]) -> PastWait | None:
     }
     positions = Positions(list(stacks), still)
     wait = wait_of(View(state, state.stop_at), positions)
-    if not isinstance(wait, BlockedOn) or not wait.late or not wait.waiting:
+    if wait is None or not wait.late or not wait.waiting:
         return None
     waiting = (rank for _, ranks in wait.waiting for rank in ranks)
     arrived = sorted(
