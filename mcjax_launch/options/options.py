@@ -341,12 +341,11 @@ class BatchOptions(OptionGroup, title="Batch scripts and manifests", kw_only=Tru
     )
     engine_option: tuple[str, ...] = option(
         kinds.TEXT,
-        metavar="PATH=VALUE",
+        metavar="OPTION",
         default=(),
         repeats=True,
         **_OF_EMIT,
-        help="Change the manifest, as in pod.nodeSelector.disk=ssd; add an option such as "
-        "--partition=gpu to a batch script. Repeatable.",
+        help="Scheduler's option to add to a batch script, as in --partition=gpu. Repeatable.",
     )
 
 

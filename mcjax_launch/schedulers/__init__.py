@@ -16,14 +16,12 @@ class Driver:
     """What is different with each scheduler.
 
     Attributes:
-        kinds_with_tpus: the kinds of `--emit` that take `--tpu`.
         calls_back: its clients start a program, and hand on no stream, or not reliably: the agent
             connects to the launcher.
         no_ssh: what to do where the job's hosts forbid ssh.
 
     """
 
-    kinds_with_tpus: tuple[str, ...] = ()
     calls_back = False
     no_ssh = ""
 
@@ -59,30 +57,26 @@ class Driver:
         """How often the job has been started again, where no variable says so."""
         return 0
 
-    def emit(self, submission: "Submission") -> str:
-        """The script or manifest that runs a job, with `--engine-option` in the scheduler's terms.
-
-        Raises:
-            LaunchError: something that the scheduler needs is missing or invalid.
-
-        """
-        raise NotImplementedError
-
 
 def driver(scheduler: Scheduler) -> Driver:
-    """That of a scheduler with hosts or kinds of `--emit`."""
+    """Return the driver of a scheduler whose allocations have hosts."""
     found: Driver = import_module(f"{__name__}.{scheduler.name}").DRIVER
     return found
 
 
 def emit(submission: "Submission") -> str:
-    """What `--emit` prints.
+    """Return what `--emit` prints.
 
     Raises:
-        LaunchError: see Driver.emit.
+        LaunchError: something that the scheduler needs is missing or invalid.
 
     """
-    found = driver(KINDS[submission.emit])
-    if submission.tpu is not None and submission.emit not in found.kinds_with_tpus:
+    if submission.tpu is not None and submission.emit != "jobset":
         raise LaunchError("--tpu needs --emit jobset, which keeps each slice on one node pool")
-    return found.emit(submission)
+    if KINDS[submission.emit].name == "kubernetes":
+        from mcjax_launch.schedulers import kubernetes
+
+        return kubernetes.manifest(submission)
+    from mcjax_launch.schedulers import batch
+
+    return batch.script(submission)

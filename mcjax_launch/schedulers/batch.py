@@ -1,43 +1,75 @@
-"""Batch scripts: their directives, their limit of time and the line that runs the launcher."""
+"""Batch scripts: what is filled into the template of each scheduler."""
 
 import math
 import os
 import re
 import shlex
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.schedulers import template
+from mcjax_launch.schedulers.submission import Submission
 
-if TYPE_CHECKING:
-    from mcjax_launch.schedulers.submission import Submission
-
+# Of each kind the program that takes the script, and an example of its options.
+_PROGRAMS = {
+    "slurm": ("sbatch", "--partition=gpu"),
+    "pbs": ("qsub", "'-q gpu'"),
+    "lsf": ("bsub", "'-q gpu'"),
+    "sge": ("qsub", "'-pe orte'"),
+    "flux": ("flux batch", "--queue=gpu"),
+}
 # Schedulers count them in 32 bits.
-MOST_MINUTES = 1 << 31
+_MOST_MINUTES = 1 << 31
+# Between the end of the ranks' grace and that of Flux's time for the job.
+_MARGIN_S = 30
 _ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\", "'": "\\'"}
 
 
-def script(
-    prefix: str,
-    directives: Sequence[str],
-    submission: "Submission",
-    *,
-    before: Sequence[str] = (),
-) -> str:
-    """A script for bash.
+def script(submission: Submission) -> str:
+    """Return a script for bash; an `--engine-option` is a directive, and replaces one of ours.
 
     The launcher takes the shell's place, so that signals for the script's process are for it.
 
-    Args:
-        prefix: how a line for the scheduler begins.
-        directives: of our own; the user's come after them.
-        submission: the job.
-        before: lines to run first.
+    Raises:
+        LaunchError: the scheduler would not take the name, or an option.
 
     """
-    lines = [f"{prefix} {directive}" for directive in (*directives, *submission.engine_option)]
-    run = f"exec {' '.join(map(quoted, submission.command()))}"
-    return "\n".join(["#!/bin/bash", *lines, "", *before, run, ""])
+    _check(submission)
+    values = _values(submission)
+    # A parallel environment of Grid Engine's, which wants the number of slots.
+    options = [
+        f"{option} {values['slots']}" if re.fullmatch(r"-pe\s+\S+", option) else option
+        for option in submission.engine_option
+    ]
+    theirs = {name for option in options for name in _set_by(option)}
+    if theirs & {"-l select", "-l nodes"}:  # the second is Torque's
+        theirs |= {"-l select", "-l place"}
+    lines = template.read(f"{submission.emit}.sh")
+    ours = [line for line in lines if not _set_by(line.partition(" ")[2]) & theirs]
+    return template.fill(ours, {**values, "options": options})
+
+
+def _values(submission: Submission) -> template.Values:
+    minutes = _minutes(submission)
+    slots = submission.num_hosts * submission.procs_per_host
+    hours, rest = (None, None) if minutes is None else divmod(minutes, 60)
+    return {
+        "name": submission.name,
+        "hosts": submission.num_hosts,
+        "several_hosts": submission.num_hosts > 1,
+        "min_hosts": submission.min_hosts,
+        "ranks": submission.procs_per_host,
+        "slots": slots,
+        "several_slots": slots > 1,
+        "gpus": submission.gpus or None,
+        "gpus_per_rank": submission.gpus_per_process,
+        "whole_minutes": minutes,
+        "hours": hours,
+        "minutes": rest,
+        "time": None if submission.attempt_s is None else minutes or "UNLIMITED",
+        "warning": f"{submission.grace + _MARGIN_S:g}",
+        "max_restarts": submission.max_restarts,
+        "command": " ".join(map(quoted, submission.command())),
+    }
 
 
 def quoted(word: str) -> str:
@@ -53,43 +85,27 @@ def _escaped(char: str) -> str:
     return "".join(f"\\x{byte:02x}" for byte in os.fsencode(char))
 
 
-def minutes(submission: "Submission") -> int | None:
+def _minutes(submission: Submission) -> int | None:
     """What all attempts may take; None for no limit, or one beyond what can be written."""
     if submission.attempt_s is None:
         return None
     whole = math.ceil(submission.attempt_s * (submission.max_restarts + 1) / 60) + 1
-    return whole if whole < MOST_MINUTES else None
+    return whole if whole < _MOST_MINUTES else None
 
 
-def without(directives: Sequence[str], submission: "Submission", *given: str) -> list[str]:
-    """Our directives, but for those that the user writes otherwise.
-
-    Args:
-        directives: of our own.
-        submission: whose engine options are the user's.
-        given: how options begin of which the user's take the place of ours, as in `-l select=`.
-
-    """
-    theirs = tuple(
-        start for start in given if any(o.startswith(start) for o in submission.engine_option)
-    )
-    return [one for one in directives if not one.startswith(theirs)] if theirs else [*directives]
+def _set_by(option: str) -> set[str]:
+    """Return what an option of a scheduler sets: `--nodes`, `-q`, each resource of `-l a=1,b=2`."""
+    if resources := re.match(r"-l(.*)", option):
+        return {f"-l {part.partition('=')[0].strip()}" for part in resources[1].split(",")}
+    word = re.match(r"--?[A-Za-z][\w-]*", option)
+    return {word[0]} - {"-R"} if word else set()  # LSF joins what several of these require
 
 
-def check(submission: "Submission", program: str, example: str) -> None:
-    """Refuse a name or options that the scheduler would not take.
-
-    Args:
-        submission: the job.
-        program: that takes its script.
-        example: of an option.
-
-    Raises:
-        LaunchError: there are such.
-
-    """
+def _check(submission: Submission) -> None:
+    """Refuse a name or options that the scheduler would not take."""
     if not re.fullmatch(r"[\w.:+@%-]+", submission.name):
         raise LaunchError(f"--name {submission.name}: use letters, digits and . _ - only")
+    program, example = _PROGRAMS[submission.emit]
     for option in submission.engine_option:
         if not re.match(r"--?[A-Za-z]", option) or not option.isprintable():
             raise LaunchError(

@@ -7,19 +7,14 @@ import json
 import os
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host, parse_list
-from mcjax_launch.schedulers import Driver, allocation, batch
-
-if TYPE_CHECKING:
-    from mcjax_launch.schedulers.submission import Submission
+from mcjax_launch.schedulers import Driver, allocation
 
 _SCRIPT = "the script of flux batch, or in the shell of flux alloc"
 _MOST_NODES = 1 << 20
-# Between the end of the ranks' grace and that of the job's time.
-_MARGIN_S = 30
 
 
 class Node(NamedTuple):
@@ -65,24 +60,6 @@ class Flux(Driver):
             of_job = [f"--jobid={job}", f"--rank={number}"]
             return [client, "exec", *of_job, *allocation.shell(script)]
         return [client, "exec", f"--rank={nodes[number].rank}", *allocation.shell(script)]
-
-    def emit(self, submission: "Submission") -> str:
-        """The batch script; an `--engine-option` is one of flux batch's, such as `--queue=gpu`."""
-        batch.check(submission, "flux batch", "--queue=gpu")
-        directives = [
-            f"--job-name={submission.name}",
-            f"--nodes={submission.num_hosts}",
-            f"--nslots={submission.num_hosts * submission.procs_per_host}",
-        ]
-        if submission.gpus:
-            directives.append(f"--gpus-per-slot={submission.gpus_per_process}")
-        if minutes := batch.minutes(submission):
-            directives.append(f"--time-limit={minutes}m")
-        directives.append(f"--signal=USR1@{submission.grace + _MARGIN_S:g}s")
-        mine = ("--nslots", "--gpus-per-slot", "--time-limit", "--signal")
-        ours = batch.without(directives, submission, *mine)
-        ranks = [f"export MCJAX_PROCS_PER_HOST={submission.procs_per_host}"]
-        return batch.script("#flux:", ours, submission, before=ranks)
 
 
 DRIVER = Flux()

@@ -1,22 +1,16 @@
-"""LSF: the hosts of a job in a file or in variables, blaunch, and a batch script."""
+"""LSF: the hosts of a job in a file or in variables, and blaunch."""
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.ranks import MOST_RANKS, whole_number
-from mcjax_launch.schedulers import Driver, allocation, batch
-
-if TYPE_CHECKING:
-    from mcjax_launch.schedulers.submission import Submission
+from mcjax_launch.schedulers import Driver, allocation
 
 _SCRIPT = "the job's script, or in the shell of bsub -Is"
 # How the names of nodes begin that only start jobs; ranks run on the others.
 _LAUNCH_NODES = ("batch", "login")
-# Between the warning and the end of a job's time, in minutes.
-_WARNING_MIN = 2
 
 
 class Lsf(Driver):
@@ -38,24 +32,6 @@ class Lsf(Driver):
     def client_argv(self, host: Host, script: str, client: str = "blaunch") -> list[str]:
         """A task of the job, as rsh would start it."""
         return [client, host.name, *allocation.shell(script)]
-
-    def emit(self, submission: "Submission") -> str:
-        """The batch script; an `--engine-option` is one of bsub's, such as `-q gpu`."""
-        batch.check(submission, "bsub", "'-q gpu'")
-        directives = [
-            f"-J {submission.name}",
-            f"-n {submission.num_hosts * submission.procs_per_host}",
-            f'-R "span[ptile={submission.procs_per_host}]"',
-        ]
-        if submission.gpus:
-            directives.append(f'-gpu "num={submission.gpus}"')
-        if minutes := batch.minutes(submission):
-            directives.append(f"-W {minutes}")
-        directives += [f"-wt {_WARNING_MIN}", "-wa TERM"]
-        if submission.max_restarts:
-            directives.append("-r")
-        ours = batch.without(directives, submission, "-n ", "-gpu ", "-W ", "-wt ", "-wa ")
-        return batch.script("#BSUB", ours, submission)
 
 
 DRIVER = Lsf()

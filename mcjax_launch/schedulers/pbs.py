@@ -1,4 +1,4 @@
-"""PBS Pro, OpenPBS and Torque: the node file of a job, ssh or the task manager, a batch script.
+"""PBS Pro, OpenPBS and Torque: the node file of a job, ssh or the task manager.
 
 The task manager's clients (`pbsdsh`, `pbs_tmrsh`) hand on no stream: output of what they start goes
 to the job's own files.
@@ -6,14 +6,10 @@ to the job's own files.
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.schedulers import Driver, allocation, batch
-
-if TYPE_CHECKING:
-    from mcjax_launch.schedulers.submission import Submission
+from mcjax_launch.schedulers import Driver, allocation
 
 _SCRIPT = "the job's script, or in the shell of qsub -I"
 _QSTAT_S = 5.0
@@ -56,26 +52,6 @@ class Pbs(Driver):
         fields = dict(line.strip().partition(" = ")[::2] for line in shown.splitlines())
         count = fields.get("run_count", fields.get("start_count", ""))
         return max(int(count) - 1, 0) if count.isdecimal() and len(count) < _LONGEST_COUNT else 0
-
-    def emit(self, submission: "Submission") -> str:
-        """The batch script; an `--engine-option` is one of qsub's, such as `-q gpu`."""
-        batch.check(submission, "qsub", "'-q gpu'")
-        ranks = submission.procs_per_host
-        chunk = f"{submission.num_hosts}:ncpus={ranks}:mpiprocs={ranks}"
-        if submission.gpus:
-            chunk += f":ngpus={submission.gpus}"
-        directives = [f"-N {submission.name}", f"-l select={chunk}"]
-        if submission.num_hosts > 1:
-            directives.append("-l place=scatter")
-        if minutes := batch.minutes(submission):
-            directives.append(f"-l walltime={minutes // 60:02}:{minutes % 60:02}:00")
-        if submission.max_restarts:
-            directives.append("-r y")
-        given = {name for option in submission.engine_option for name in _resources(option)}
-        if given & {"select", "nodes"}:  # the second is Torque's
-            given |= {"select", "place"}
-        directives = [one for one in directives if not _resources(one) & given]
-        return batch.script("#PBS", directives, submission, before=['cd "$PBS_O_WORKDIR"'])
 
 
 DRIVER = Pbs()

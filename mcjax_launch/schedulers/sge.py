@@ -1,20 +1,13 @@
-"""Grid Engine: a job in a parallel environment, `qrsh -inherit`, and a batch script."""
+"""Grid Engine: a job in a parallel environment, and `qrsh -inherit`."""
 
-import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.ranks import MOST_RANKS, whole_number
-from mcjax_launch.schedulers import Driver, allocation, batch
-
-if TYPE_CHECKING:
-    from mcjax_launch.schedulers.submission import Submission
+from mcjax_launch.schedulers import Driver, allocation
 
 _SCRIPT = "the job's script"
-# The name that most sites have one of.
-_ENVIRONMENT = "mpi"
 
 
 class GridEngine(Driver):
@@ -56,30 +49,6 @@ class GridEngine(Driver):
     def client_argv(self, host: Host, script: str, client: str = "qrsh") -> list[str]:
         """A task of the job with the environment of its script."""
         return [client, "-inherit", "-V", host.name, *allocation.shell(script)]
-
-    def emit(self, submission: "Submission") -> str:
-        """The batch script; an `--engine-option` is one of qsub's, such as `-q gpu.q`.
-
-        `-pe NAME` is the site's own; the number of slots is ours where it gives none.
-        """
-        batch.check(submission, "qsub", "'-pe orte'")
-        slots = submission.num_hosts * submission.procs_per_host
-        directives = [f"-N {submission.name}", "-S /bin/bash", "-cwd", "-notify"]
-        if slots > 1:
-            directives.append(f"-pe {_ENVIRONMENT} {slots}")
-        if submission.gpus:
-            directives.append(f"-l gpu={submission.gpus_per_process}")  # of each slot
-        if minutes := batch.minutes(submission):
-            directives.append(f"-l h_rt={minutes // 60}:{minutes % 60:02}:00")
-        if submission.max_restarts:
-            directives.append("-r y")
-        given = tuple(
-            f"{option} {slots}" if re.fullmatch(r"-pe\s+\S+", option) else option
-            for option in submission.engine_option
-        )
-        submission = submission.replaced(engine_option=given)
-        ours = batch.without(directives, submission, "-pe ", "-l gpu=", "-l h_rt=", "-S ")
-        return batch.script("#$", ours, submission)
 
 
 DRIVER = GridEngine()

@@ -1,20 +1,16 @@
-"""Slurm: an allocation (the shell of salloc, or a batch script), srun, and a batch script."""
+"""Slurm: an allocation (the shell of salloc, or a batch script), and srun."""
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host, parse_list
 from mcjax_launch.ranks import MOST_RANKS, whole_number
-from mcjax_launch.schedulers import Driver, allocation, batch
-
-if TYPE_CHECKING:
-    from mcjax_launch.schedulers.submission import Submission
+from mcjax_launch.schedulers import Driver, allocation
 
 
 class Slurm(Driver):
-    """Steps of srun in an allocation; a batch script for sbatch."""
+    """Steps of srun in an allocation."""
 
     def hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
         """The nodes, with their tasks and, if scontrol says so, the GPUs that the job has there.
@@ -32,24 +28,6 @@ class Slurm(Driver):
         shared = ["--overlap", "--mpi=none", "--cpu-bind=none", "--unbuffered", "--export=ALL"]
         mine = [f"--gpus={host.gpus}"] if host.gpus else []
         return [client, *here, *mine, *shared, "sh", "-c", script]
-
-    def emit(self, submission: "Submission") -> str:
-        """The batch script; an `--engine-option` is one of sbatch's, such as `--partition=gpu`."""
-        batch.check(submission, "sbatch", "--partition=gpu")
-        directives = [
-            f"--job-name={submission.name}",
-            f"--nodes={submission.num_hosts}",
-            f"--ntasks-per-node={submission.procs_per_host}",
-        ]
-        if submission.gpus:
-            directives.append(f"--gpus-per-node={submission.gpus}")
-        if submission.attempt_s is not None:
-            directives.append(f"--time={batch.minutes(submission) or 'UNLIMITED'}")
-        if submission.max_restarts:
-            directives.append("--requeue")
-        if submission.min_hosts:
-            directives.append("--no-kill")  # keeps the allocation when a node fails
-        return batch.script("#SBATCH", directives, submission)
 
 
 DRIVER = Slurm()

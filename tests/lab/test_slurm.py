@@ -306,6 +306,15 @@ def emitted_job(jobs: Jobs, *arguments: object) -> str:
     return manifest.replace("- mcjax-launch\n", f"- {IN_A_POD}\n")
 
 
+def read_only(manifest: str, **variables: str) -> str:
+    """The manifest with a root file system that nobody can write, and with further variables."""
+    service, job = yaml.safe_load_all(manifest)
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    container["securityContext"]["readOnlyRootFilesystem"] = True
+    container["env"] += [{"name": name, "value": value} for name, value in variables.items()]
+    return str(yaml.dump_all([service, job]))
+
+
 needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
 POD_OPTIONS = (
     *("--image", "none", "--name", "toy", "--grace", "2"),
@@ -321,8 +330,7 @@ def test_an_emitted_job_runs(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> No
 
     Under a user that the image does not know, on a root file system that nobody can write.
     """
-    read_only = "container.securityContext.readOnlyRootFilesystem=true"
-    manifest = emitted_job(jobs, "--engine-option", read_only, PROGRAMS / "toy.py")
+    manifest = read_only(emitted_job(jobs, PROGRAMS / "toy.py"))
     with kubernetes(cluster, tmp_path) as kubectl:
         shown = run_in_pods(kubectl, manifest, "toy", tmp_path)
     for rank in range(6):
@@ -331,15 +339,13 @@ def test_an_emitted_job_runs(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> No
 
 @needs_kubectl
 def test_what_a_restricted_pod_can_write(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
-    read_only = "container.securityContext.readOnlyRootFilesystem=true"
     script = """
         if (true >/etc/x) 2>/dev/null; then echo broken; fi
         touch ~/x /tmp/y /dev/shm/z && echo "$HOME $(stat -fc %T /dev/shm) $(id -u) $MORE"
         grep -E "NoNewPrivs|CapBnd" /proc/self/status
     """
-    options = ["--engine-option", read_only, "--engine-option", "container.env[MORE].value=17"]
     with kubernetes(cluster, tmp_path) as kubectl:
-        manifest = emitted_job(jobs, *options, "sh", "-c", script)
+        manifest = read_only(emitted_job(jobs, "sh", "-c", script), MORE="17")
         shown = run_in_pods(kubectl, manifest, "toy", tmp_path)
     assert shown.count("/tmp tmpfs 1000 17\n") == 6, shown
     assert shown.count("NoNewPrivs:\t1\n") == shown.count("CapBnd:\t0000000000000000\n") == 6

@@ -1,7 +1,9 @@
 """What --emit prints, and how a launcher started by a scheduler learns its place."""
 
 import gzip
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -90,8 +92,36 @@ OPTIONS = (
 VERSIONS = ("1.29", "1.33", "1.37")
 
 
+# What YAML, or JSON in YAML, has rules of its own for; and what the templates have.
+HOSTILE_IN_YAML = [
+    *r"yes NULL ~ 1 1e3 0x1 1_0 .5 2026-01-01 - # { [x] &a *a !!str % @ | > ? --- ...".split(),
+    *r'a: \ " {name} {} {{}} \ud83d\ude00'.split(),
+    *"\x7f \u0085 \u2028 \ufeff \ud7ff \U0001f600 \U0010ffff".split(" "),
+    *("- x", "a: b", "a #b", "  # if tpus", "## x"),
+]
+
+
 def documents(text: str) -> list[Any]:
     return list(yaml.safe_load_all(text))
+
+
+@pytest.mark.parametrize("kind", ["job", "jobset"])
+def test_each_argument_is_one_value_of_a_manifest(jobs: Jobs, kind: str) -> None:
+    """By the rules of two parsers: PyYAML's, and kubectl's where it is installed."""
+    arguments = [word for word in HOSTILE + HOSTILE_IN_YAML if "\udcff" not in word]
+    ended = jobs.run("--emit", kind, "--image", "i", "-x", "A=\n- x: |", "x.py", *arguments)
+    assert ended.status == 0, ended.stderr
+    parsed = [documents(ended.stdout)[-1]]
+    if kubectl := shutil.which("kubectl"):
+        show = [kubectl, "annotate", "--local", "-f", "-", "a=b", "-o", "json"]
+        shown = subprocess.run(show, input=ended.out, capture_output=True, check=True).stdout
+        parsed.append(json.loads(shown[shown.rindex(b'{\n    "apiVersion"') :]))
+    for found in parsed:
+        spec = found["spec"]
+        spec = spec["replicatedJobs"][0]["template"]["spec"] if kind == "jobset" else spec
+        (container,) = spec["template"]["spec"]["containers"]
+        words = [expanded(word, {"HOME": "/"}) for word in container["command"]]
+        assert words[-len(arguments) - 4 :] == ["--env", "A=\n- x: |", "--", "x.py", *arguments]
 
 
 def check_pods(spec: Any) -> dict[str, str]:

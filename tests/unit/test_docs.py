@@ -24,10 +24,10 @@ FOREIGN = set(
     """
     --args --command --container-image --container-mounts --cores-per-slot --cpu --cpu-bind
     --exclusive --gpus --gpus-per-node --gpus-per-slot --gres --host --hostfile --input --install
-    --ipc --job-name --junitxml --kill-on-bad-exit --lf --line-buffer --max-log-requests --mpi
+    --ipc --job-name --junitxml --kill-on-bad-exit --lf --line-buffer --local --max-log-requests --mpi
     --nnodes --no-kill --nodes --nproc-per-node --nslots --ntasks-per-node --open-mode --overlap
     --partition --prefix --queue --requeue --rm --setup-only --shm-size --signal --tag --tail --time
-    --time-limit --to-the-end --trace --wdir --worker --zone
+    --time-limit --to-the-end --trace --type --wdir --worker --zone
     """.split()
 )
 

@@ -1,6 +1,10 @@
 """What a scheduler gets of a command line."""
 
+import importlib
 import re
+import tomllib
+import zipfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +14,12 @@ from kubelet import environment
 
 from mcjax_launch import schedulers
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.kernel.wire.schedulers import KINDS
 from mcjax_launch.options import kinds
-from mcjax_launch.schedulers import kubernetes
+from mcjax_launch.schedulers import kubernetes, template
 from mcjax_launch.schedulers.submission import Submission, ranks_per_host
 
+TEMPLATES = Path(template.__file__).parent
 JOB = Submission(
     emit="jobset",
     given=("num_hosts", "max_restarts", "quiet"),
@@ -28,6 +34,46 @@ JOB = Submission(
 
 def emit(kind: str, submission: Submission) -> str:
     return schedulers.emit(submission.replaced(emit=kind))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_template_of_each_kind_is_package_data(kind: str) -> None:
+    settings = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    patterns = settings["tool"]["setuptools"]["package-data"]["*"]
+    files = [path for pattern in patterns for path in TEMPLATES.glob(pattern)]
+    assert [path.stem for path in files].count(kind) == 1
+
+
+def test_templates_in_a_zip_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with zipfile.ZipFile(tmp_path / "package.zip", "w") as archive:
+        archive.writestr("zipped/__init__.py", "")
+        for name in ("template.py", "job.yaml"):
+            archive.write(TEMPLATES / name, f"zipped/{name}")
+    monkeypatch.syspath_prepend(tmp_path / "package.zip")
+    zipped = importlib.import_module("zipped.template")
+    assert zipped.read("job.yaml") == template.read("job.yaml")
+
+
+def test_lines_of_a_template() -> None:
+    text = """## of {no} name
+a {x:02} {{}}
+b {none}
+- {items}
+c  # if x
+d:  # if not x
+  - d
+    ## e
+
+  e
+f:  # if items
+  f
+  g:  # if none
+    - {x}
+  h
+"""
+    values = {"x": 7, "none": None, "items": ["{x}", "# if none"]}
+    filled = template.fill(text.splitlines(), values)
+    assert filled == "a 07 {}\n- {x}\n- # if none\nc\n\n  e\nf:\n  f\n  h\n"
 
 
 def test_ranks_of_each_host() -> None:
@@ -77,7 +123,7 @@ def test_time_for_all_pods_to_come(given: dict[str, Any], has: bool) -> None:
     ("changes", "words"),
     [
         ({"min_hosts": 1}, "a job needs all its pods; leave out --min-hosts"),
-        ({"engine_option": ("--p=x",)}, "--engine-option --p=x: begin PATH with metadata, spec, "),
+        ({"engine_option": ("pod.x=1",)}, "--emit jobset: --engine-option is for batch scripts; "),
         ({"image": None}, "needs --image: an image with mcjax-launch and JAX"),
         ({"namespace": "Bad_NS"}, "--namespace Bad_NS: use a-z, 0-9 and '-', at most 63 "),
         ({"namespace": "a" * 64}, "--namespace a+: use a-z"),
@@ -117,37 +163,28 @@ def test_deadline_of_an_attempt(given: dict[str, Any], seconds: int | None) -> N
     assert jobset_action(spec["failurePolicy"], *reached) == "FailJobSet"
 
 
-def test_changes_of_manifests() -> None:
-    options: tuple[str, ...] = (
-        "job.ttlSecondsAfterFinished=60",
-        "pod.serviceAccountName=me",
-        "spec.suspend=true",
-    )
-    options += ("container.securityContext=null", "metadata.labels.team=blue")
-    lone = JOB.replaced(max_restarts=0, engine_option=options)
-    service, job = yaml.safe_load_all(emit("job", lone))
-    jobset = yaml.safe_load(emit("jobset", lone))
-    assert "labels" not in service["metadata"]
-    for manifest in (job, jobset):
-        assert manifest["metadata"] == {"name": "train", "labels": {"team": "blue"}}
-        assert manifest["spec"]["suspend"] is True
-    (workers,) = jobset["spec"]["replicatedJobs"]
-    for spec in (job["spec"], workers["template"]["spec"]):
-        assert spec["ttlSecondsAfterFinished"] == 60
-        assert spec["template"]["spec"]["serviceAccountName"] == "me"
-        assert "securityContext" not in spec["template"]["spec"]["containers"][0]
+def test_pods_of_both_kinds_are_alike() -> None:
+    """The two templates repeat a pod, but for the coordinator, a drained node and restarts."""
+    wanted = JOB.replaced(max_restarts=0, gpus_per_process=2, timeout=60.0)
+    pods = emit("job", wanted).partition("  completionMode")[2].splitlines()
+    others = emit("jobset", wanted).partition("completionMode")[2].splitlines()
+    assert {line.strip() for line in pods} ^ {line.strip() for line in others} == {
+        *("subdomain: train", "- action: Ignore", 'value: "train-0.train:8476"'),
+        *("- name: MCJAX_ENGINE_RESTART", "valueFrom:", "fieldRef:"),
+        "fieldPath: \"metadata.labels['jobset.sigs.k8s.io/restart-attempt']\"",
+        'value: "train-workers-0-0.train:8476"',
+    }
 
 
-def test_changes_of_one_manifest_are_not_those_of_the_next() -> None:
-    options: tuple[str, ...] = (
-        "pod.securityContext.seccompProfile.type=Unconfined",
-        "container.tty=true",
-    )
-    options += ('container.securityContext.capabilities.drop[0]="X"', "container.ports[0]=null")
-    options += ("job.podFailurePolicy.rules[1].onExitCodes.values[0]=9",)
-    before = emit("jobset", JOB)
-    emit("jobset", JOB.replaced(engine_option=options))
-    assert emit("jobset", JOB) == before
+@pytest.mark.parametrize("name", ["yes", "no", "on", "null", "true", "y", "n"])
+def test_a_name_that_yaml_would_take_for_something_else(name: str) -> None:
+    named = JOB.replaced(max_restarts=0, name=name, namespace=name, image=name)
+    service, job = yaml.safe_load_all(emit("job", named))
+    for manifest in (service, job, yaml.safe_load(emit("jobset", named))):
+        assert manifest["metadata"] == {"name": name, "namespace": name}
+    assert service["spec"]["selector"] == {"job-name": name}
+    pod = job["spec"]["template"]["spec"]
+    assert (pod["subdomain"], pod["containers"][0]["image"]) == (name, name)
 
 
 # --- TPUs of GKE ---

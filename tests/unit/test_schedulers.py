@@ -104,7 +104,6 @@ def test_hosts_that_are_left_out() -> None:
 @pytest.mark.parametrize("scheduler", schedulers.SCHEDULERS, ids=lambda one: one.name)
 def test_what_the_registry_says_has_a_driver(scheduler: schedulers.Scheduler) -> None:
     needed = ["hosts", "client_argv"] if scheduler.inside else []
-    needed += ["emit"] if scheduler.emits else []
     found = type(driver(scheduler)) if needed else Driver
     assert [name for name in needed if getattr(found, name) is getattr(Driver, name)] == []
     assert bool(scheduler.inside) == bool(scheduler.client)

@@ -1,0 +1,12 @@
+#!/bin/bash
+#SBATCH --job-name={name}
+#SBATCH --nodes={hosts}
+#SBATCH --ntasks-per-node={ranks}
+#SBATCH --gpus-per-node={gpus}
+#SBATCH --time={time}
+#SBATCH --requeue  # if max_restarts
+## Keeps the allocation when a node fails.
+#SBATCH --no-kill  # if min_hosts
+#SBATCH {options}
+
+exec {command}
