@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: What lasts is said after so many seconds, and again after each doubling of them.
 AFTER_S = scaled(30.0)
 # Between two passes over the rules, for each rank: a fraction of what a pass may take.
-_PAUSE_S = 2e-4
+_PAUSE_S = 5e-4
 # On what rules may depend; what else hooks report they see when something of this becomes known.
 _FACTS: dict[type, Fact] = {
     hook.ImportedJax: Fact.JAX,

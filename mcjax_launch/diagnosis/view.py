@@ -130,9 +130,13 @@ class View:
         self.culprit = culprit
         self.said = said
         self.moves = moves
-        self.uses_jax = uses_jax or any(
-            run.membership.joining_at is not None for run in state.running
-        )
+        self._uses_jax = uses_jax
+
+    @property
+    def uses_jax(self) -> bool:
+        """True if a rank that runs has called initialize(), or all are known to need it."""
+        running = self.state.running
+        return self._uses_jax or any(run.membership.joining_at is not None for run in running)
 
     @cached_property
     def runs(self) -> list[RankRun]:
@@ -148,7 +152,7 @@ class View:
     @cached_property
     def stages(self) -> dict[int, Stage]:
         """How far each rank has got."""
-        return {run.process_id: run.place.stage for run in self.runs}
+        return {run.process_id: run.stage for run in self.runs}
 
     @cached_property
     def calls(self) -> list[tuple[RankRun, Joining]]:

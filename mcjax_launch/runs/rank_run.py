@@ -400,22 +400,30 @@ class RankRun(Changing):
         return self.main_thread.is_asked and self.compilations.on_accelerator
 
     @property
-    def place(self) -> Place:
-        """Where it is, as its agent and its hook have reported."""
-        if self.is_gone:
-            return Place(Stage.ENDED)
+    def stage(self) -> Stage:
+        """How far it has got, as its agent and its hook have reported."""
         member = self.membership
+        if self.is_gone:
+            return Stage.ENDED
         if member.left:
-            return Place(Stage.LEFT)
+            return Stage.LEFT
         if member.joining_at is None:
-            return Place(Stage.ABSENT if self.process.awaits is None else Stage.IMPORTING)
+            return Stage.ABSENT if self.process.awaits is None else Stage.IMPORTING
         if member.refused is not None:
-            return Place(Stage.ALONE)
+            return Stage.ALONE
         if member.is_joining:
-            return Place(Stage.JOINING, member.joining_at, member.call.where if member.call else "")
-        if member.leaving_at is not None:
-            return Place(Stage.LEAVING, member.leaving_at)
-        return Place(Stage.INSIDE, member.joined_at)
+            return Stage.JOINING
+        return Stage.INSIDE if member.leaving_at is None else Stage.LEAVING
+
+    @property
+    def place(self) -> Place:
+        """Where it is: how far it has got, and since when."""
+        member, stage = self.membership, self.stage
+        if stage is Stage.JOINING:
+            return Place(stage, member.joining_at, member.call.where if member.call else "")
+        if stage is Stage.LEAVING:
+            return Place(stage, member.leaving_at)
+        return Place(stage, member.joined_at) if stage is Stage.INSIDE else Place(stage)
 
     @property
     def never_came(self) -> bool:

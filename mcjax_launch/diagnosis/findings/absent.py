@@ -18,8 +18,8 @@ ALL_OR_NONE = (
 
 def ended_without(view: View) -> Iterator[Finding]:
     """Find ranks that exited with 0 and had not joined; if all others wait, they do so for ever."""
-    gone = [run for run in view.runs if run.never_came] if view.waiting else []
-    if not gone:
+    gone = [run for run in view.runs if run.never_came]
+    if not gone or not view.waiting:
         return
     first, ranks = gone[0], tuple(run.process_id for run in gone)
     waiting = [run.process_id for run in view.waiting]

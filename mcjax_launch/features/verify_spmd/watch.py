@@ -247,7 +247,7 @@ class SpmdWatch:
     def _stand_still(self, stays: Collection[int], since: float) -> bool:
         """Whether no rank has moved since the last look, nor will: nobody else takes part."""
         gone = Stage.LEAVING, Stage.LEFT
-        runs = [run for run in self._state.running if run.place.stage not in gone]
+        runs = [run for run in self._state.running if run.stage not in gone]
         return not self._state.has_others and all(
             run.process_id in stays and self._is_idle(run, since) for run in runs
         )

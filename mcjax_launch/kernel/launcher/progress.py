@@ -52,7 +52,7 @@ def rank_rows(state: RunState, now: float, most: int) -> list[str]:
 
 
 def _doing(run: RankRun, awaits: str) -> str:
-    stage = run.place.stage
+    stage = run.stage
     if stage is Stage.ENDED:
         return fate(run)
     if run.compilations.under_way:
@@ -78,8 +78,8 @@ def _awaited(state: RunState, now: float) -> Mapping[int, str]:
         (Stage.JOINING, (Stage.ABSENT, Stage.IMPORTING, Stage.ALONE)),
         (Stage.LEAVING, (Stage.INSIDE,)),
     ):
-        waiting = [rank for rank, run in state.ranks.items() if run.place.stage is stage]
-        awaited = [rank for rank, run in state.ranks.items() if run.place.stage in late]
+        waiting = [rank for rank, run in state.ranks.items() if run.stage is stage]
+        awaited = [rank for rank, run in state.ranks.items() if run.stage in late]
         if waiting and awaited:
             name = "rank" if len(awaited) == 1 else "ranks"
             found.update(dict.fromkeys(waiting, f"{name} {short(awaited)}"))
@@ -184,7 +184,7 @@ def awaited(startup: Startup, state: RunState) -> str:
         return ""  # it may be no job of JAX's
     if missing:
         return f"{joined}/{len(runs)} joined, waiting for {short(missing)}"
-    if any(run.place.stage is Stage.JOINING for run in runs):
+    if any(run.stage is Stage.JOINING for run in runs):
         return f"{joined}/{len(runs)} joined, in initialize()"
     return ""
 

@@ -159,7 +159,7 @@ class Survivors:
         if self._launcher.policy.ending or not self._unserved:
             return
         for run in self._state.ranks.values():
-            if run.past and run.place.stage is Stage.JOINING:
+            if run.past and run.stage is Stage.JOINING:
                 last = run.past[-1]
                 status = HOST_LOST if last.status is None else last.exit_status
                 self._launcher.stop(stop_reasons.unserved(run.process_id, status))
@@ -198,7 +198,7 @@ class Survivors:
             joined=joined,
             serves=joined and call is not None and call.process_id == 0,
             recoverable=call is not None and call.recoverable,
-            awaited=any(other.place.stage is Stage.JOINING for other in others),
+            awaited=any(other.stage is Stage.JOINING for other in others),
             unserved=self._unserved and any(life.membership.call for life in run.lives),
         )
 
