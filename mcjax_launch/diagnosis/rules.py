@@ -102,7 +102,8 @@ def findings(view: View, occasion: Occasion, facts: Fact = ~Fact.NOTHING) -> Ite
                 yield from rule.find(view)
             except Exception as error:  # no summary is lost to a rule
                 failed = f"the rule {rule.name} failed: {error!r}; please report this"
-                view.state.failed_hints.append(failed)
+                if failed not in view.state.failed_hints:
+                    view.state.failed_hints.append(failed)
 
 
 def limit_lines(view: View) -> list[str]:
