@@ -249,6 +249,9 @@ class HangWatch:
         from mcjax_launch.diagnosis.rules import findings
 
         found = list(findings(view, Occasion.HANG))
+        if not found:  # a rule has failed
+            self._look_later(view.now)
+            return []
         is_due = self._announcer.untold(found[:1], view.now)
         self._is_over = found[0].is_certain
         self._next_at = self._next_stacks_at = self._announcer.next_at(found[0])
