@@ -88,6 +88,8 @@ REPORTS: dict[str, tuple[Failed, bool, Verdict]] = {
     "a group": (group(GLOO), True, _LOST),
     "a group with an error of its own": (group(GLOO, "KeyError: 3"), True, _OWN),
     "a callback": (failure(CALLBACK.format("ConnectionError: Connection refused"), exception="JaxRuntimeError"), True, _OWN),
+    "a callback that has lost a peer": (failure(CALLBACK.format(f"jax.errors.{GLOO}"), exception="JaxRuntimeError"), True, _LOST),
+    "a group of two losses": (group(GLOO, GLOO), True, _LOST),
     "words": (leaves("no data"), True, _OWN),
     "words about the loss of a peer": (leaves("the step failed", GLOO), True, _LOST),
     "words about an error of its own": (leaves("the step failed", "KeyError: 3"), True, _OWN),

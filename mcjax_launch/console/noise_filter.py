@@ -18,7 +18,6 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import NamedTuple
 
 from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream, whole_lines
 from mcjax_launch.jax_messages.noise import (
@@ -41,7 +40,7 @@ from mcjax_launch.jax_messages.tracebacks import (
     tracebacks,
 )
 from mcjax_launch.kernel.wire import frames
-from mcjax_launch.kernel.wire.hook_messages import Raised
+from mcjax_launch.kernel.wire.hook_messages import Failed
 from mcjax_launch.ranks import counted, these_ranks
 from mcjax_launch.runs.rank_run import RankRun, Verdict
 
@@ -235,21 +234,6 @@ class _Held:
         return (victims or any(traceback.is_victims for traceback in last)) and not ending
 
 
-class _Unwanted(NamedTuple):
-    """What a rank has reported, and is about to print: it is not to be shown.
-
-    Args:
-        lines: in their order.
-        hidden: counts them.
-        is_group: lines of an exception group's traceback are not to be shown either.
-
-    """
-
-    lines: deque[bytes]
-    hidden: HiddenLines
-    is_group: bool
-
-
 class NoiseFilter:
     """Takes the pieces of all ranks' streams, and hands on what is not noise.
 
@@ -263,7 +247,7 @@ class NoiseFilter:
 
     def __init__(self, shown_by: str = "-v") -> None:
         self._gloo = GlooFilter()
-        self._follow_on = follow_on = HiddenLines("of follow-on errors", shown_by)
+        follow_on = HiddenLines("of follow-on errors", shown_by)
         interrupts = HiddenLines("of the same KeyboardInterrupt", shown_by)
         self._same_error = HiddenLines("of the same error", shown_by)
         self.hidden = (follow_on, interrupts, self._same_error)
@@ -277,11 +261,11 @@ class NoiseFilter:
         }
         self._ending = False
         self._failed: dict[int, bool] = {}  # by themselves: whether their failure is reported
-        self._victims: dict[int, str] = {}  # by rank: the exception's text that has ended it
+        self._victims: dict[int, Failed] = {}  # by rank: what it has reported
         self._at_end = False  # nothing more will come
         self._errors = _SameErrors()
         self._texts: dict[str, int] = {}  # of failures: the first rank that has printed it
-        self._unwanted: dict[int, _Unwanted] = {}
+        self._unwanted: dict[int, deque[bytes]] = {}  # by rank: lines that it is about to print
         self._listeners: dict[Stream, LineClassifier] = {}
         self._held: dict[Stream, _Held] = {}
         self._begun = _BegunLines()
@@ -320,7 +304,7 @@ class NoiseFilter:
     def fails(self, rank: int, text: str) -> None:
         """Hide what a failing rank is about to print if another one has failed with that text."""
         if text and self._texts.setdefault(text, rank) != rank:
-            self._hide_next(rank, text, self._same_error)
+            self._hide_next(rank, text)
 
     def judged(self, run: RankRun) -> None:
         """The verdict on a rank is known, before the job ends because of it; none: it begins."""
@@ -331,26 +315,22 @@ class NoiseFilter:
         elif run.verdict is Verdict.FAILED:
             self._failed[rank] = failure is not None
         elif run.verdict is Verdict.VICTIM and failure is not None:
-            raised = (failure.handled if failure.exited else failure) or Raised("", "")
-            self._victims[rank], _, rest = raised.summary.partition("\n")
-            is_group = not (failure.exited or failure.has_calls)
-            self._hide_next(rank, failure.summary if failure.exited else rest, is_group=is_group)
+            self._victims[rank] = failure
+            self._hide_next(rank, failure.summary if failure.exited else _said(failure)[1])
 
-    def _hide_next(
-        self, rank: int, text: str, hidden: HiddenLines | None = None, *, is_group: bool = False
-    ) -> None:
+    def _hide_next(self, rank: int, text: str) -> None:
         lines = (line.strip().encode("utf-8", "replace") for line in text.splitlines())
-        self._unwanted[rank] = _Unwanted(deque(lines), hidden or self._follow_on, is_group)
+        self._unwanted[rank] = deque(lines)
 
     def _is_unwanted(self, line: bytes, rank: int, now: float) -> bool:
-        unwanted = self._unwanted[rank]
-        same = unwanted.hidden is self._same_error
-        is_next = bool(unwanted.lines) and line.strip() == unwanted.lines[0]
-        if not (same or self._ending) or not (is_next or (unwanted.is_group and is_in_group(line))):
+        lines, victim = self._unwanted[rank], self._victims.get(rank)
+        if victim is not None and not self._ending:
             return False
-        if is_next:
-            unwanted.lines.popleft()
-        unwanted.hidden.add(1, now, rank if same else None)
+        if lines and line.strip() == lines[0]:
+            lines.popleft()
+        elif victim is None or not _is_group(victim) or not is_in_group(line):
+            return False
+        self._counted(Noise.SAME if victim is None else Noise.TRACEBACK, rank, now)
         return True
 
     def _waits(self, held: _Held, stream: Stream, now: float) -> bool:
@@ -386,7 +366,10 @@ class NoiseFilter:
     def _kind(self, traceback: Traceback, stream: Stream) -> Noise | None:
         """The kind of noise that a traceback is; None if it is none."""
         is_cut = self._at_end and not traceback.is_over and not traceback.of_usage
-        is_reported = traceback.is_over and traceback.text == self._victims.get(stream.rank)
+        victim = self._victims.get(stream.rank)
+        is_reported = (
+            victim is not None and traceback.is_over and traceback.text == _said(victim)[0]
+        )
         follows = is_cut or is_reported or traceback.is_victims
         if follows and stream.rank not in self._failed:
             return Noise.TRACEBACK
@@ -524,6 +507,18 @@ class _SameErrors:
         """Lines that other ranks have shown behind a traceback, where they may be part of it."""
         others = (lines for first, lines in self._behind.items() if first is not stream)
         return frozenset(chain.from_iterable(others))
+
+
+def _said(failure: Failed) -> tuple[str, str]:
+    """The text of the exception that ended a program: its first line, and the others."""
+    raised = failure.handled if failure.exited else failure
+    first, _, rest = raised.summary.partition("\n") if raised is not None else ("", "", "")
+    return first, rest
+
+
+def _is_group(failure: Failed) -> bool:
+    """Whether Python prints it as a group of exceptions."""
+    return not failure.exited and not failure.has_calls
 
 
 def _place(traceback: Traceback) -> tuple[object, ...]:

@@ -491,16 +491,13 @@ class Comparison:
         both = [divergence.program, divergence.theirs]
         if rank in pair:
             return both[pair.index(rank)]
-        apart = [program for program in both if program is not None]
+        apart = {program.fingerprint: program for program in both if program is not None}
         own = [
-            reached
-            for reached in self._reached.values()
-            if rank in reached.there
-            and any(reached.program.meets(program) for program in apart)
-            and (
-                any(map(reached.lacks, pair))
-                or any(reached.program.fingerprint == program.fingerprint for program in apart)
-            )
+            one
+            for fingerprint, one in self._reached.items()
+            if rank in one.there
+            and any(map(one.program.meets, apart.values()))
+            and (fingerprint in apart or any(map(one.lacks, pair)))
         ]
         first = min(own, key=lambda reached: reached.order[rank], default=None)
         return None if first is None else first.there[rank]

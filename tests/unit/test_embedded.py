@@ -5,17 +5,13 @@ from histories import CALLBACK
 from records import failure
 
 from mcjax_launch.diagnosis.summary import headline
-from mcjax_launch.diagnosis.verdict import verdict_of
-from mcjax_launch.kernel.wire.hook_messages import Raised
 from mcjax_launch.kernel.wire.source_lines import embedded
-from mcjax_launch.runs.rank_run import RankRun, Verdict
 
 EQUINOX = (
     "EquinoxRuntimeError: Above is the stack outside of JIT. Below is the stack inside of JIT:\n"
     '  File "/me/train.py", line 24, in f\n    x = eqx.error_if(x, x < 0, "x must be >= 0")\n\n'
     "equinox.EquinoxRuntimeError: x must be >= 0\n\n-------------------\n\nAn error occurred during"
 )
-LOST = "JaxRuntimeError: UNKNOWN: Gloo AllReduce failed: Connection closed by peer [::1]:5"
 
 
 @pytest.mark.parametrize(("text", "line", "frame"), [
@@ -47,18 +43,3 @@ def test_nothing_is_quoted(text: str) -> None:
 ])  # fmt: skip
 def test_the_line_that_says_it(name: str, summary: str, line: str) -> None:
     assert headline(failure(summary, exception=name)) == line
-
-
-@pytest.mark.parametrize(("summary", "inside", "victim"), [
-    (CALLBACK.format("ValueError: not finite"), (), False),
-    (CALLBACK.format("ConnectionError: [Errno 111] Connection refused"), (), False),
-    (CALLBACK.format("jax.errors." + LOST), (), True),
-    ("ExceptionGroup: two failed (2 sub-exceptions)", (LOST, LOST), True),
-    ("ExceptionGroup: two failed (2 sub-exceptions)", (LOST, "KeyError: 3"), False),
-])  # fmt: skip
-def test_whose_fault_it_is(summary: str, inside: tuple[str, ...], victim: bool) -> None:
-    causes = tuple(Raised(one.partition(":")[0], one, inside=True) for one in inside)
-    name = summary.partition(":")[0].rpartition(".")[2]
-    failed = failure(summary, exception=name, traceback="", causes=causes)
-    verdict = Verdict.VICTIM if victim else Verdict.FAILED
-    assert verdict_of(RankRun(0, "h", failure=failed)) is verdict
