@@ -23,7 +23,6 @@ PLACES = {
     "features/preload/hook/forking.py",
     "features/preload/hook/fresh_start.py",
     "kernel/transport/handshake.py",
-    "schedulers/kubernetes.py",  # it names a folder of pods, which run Linux wherever this does
 }
 NAMES = re.compile(
     r"""["'](?:/(?:proc|sys|dev/shm|dev/kmsg)\b|(?:proc|sys|dev)/)|\bprctl\b|\bpidfd_|\bP_PIDFD\b|SIGRTM|\bmemfd_|\bsignalfd

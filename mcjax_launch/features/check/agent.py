@@ -7,25 +7,23 @@ import re
 import socket
 import subprocess
 import time
+from collections import Counter
 
 from ...kernel.agent.network import addresses_of_interfaces
 from ...kernel.agent.part import AgentPart
 from ...kernel.agent.startup import Prepared, folder, no_python
 from ...kernel.agent.system import system
 from ...kernel.wire import gpus, interpreter
-from ...kernel.wire.codec import Malformed, from_json, from_values
 from ...kernel.wire.interpreter import Unusable
 from ...kernel.wire.messages import Bind, Prepare
 from ...kernel.wire.system import LINUX, text_of
 from ...kernel.wire.value import Value
 from .messages import (
-    CountDevices,
-    DeviceCount,
-    DevicesCounted,
     GpuFacts,
     GpuMemory,
     NetworkInterface,
-    PythonFacts,
+    Probe,
+    Probed,
     Survey,
     Surveyed,
     TellTime,
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
     from ...kernel.wire.codec import Message
     from ...kernel.wire.frames import Raw
     from ...kernel.wire.loop import Loop
-    from ...kernel.wire.messages import VisibleGpus
 
 # --- GPUs: their models and driver, and what of their memory is free ---
 # The kernel tells of the first two in files; of NVIDIA's memory only `nvidia-smi` knows, which
@@ -48,8 +45,7 @@ if TYPE_CHECKING:
 
 _QUERY = "index,uuid,name,driver_version,memory.free,memory.total"
 _FIELDS = len(_QUERY.split(","))
-_GPU_LISTING_S = 8.0
-_KILLED_S = 1.0
+_LISTING_S = 8.0
 _LONGEST = 100  # of what a driver calls anything
 _MODEL = re.compile(r"^Model:[ \t]*(\S.*)", re.MULTILINE)
 _UUID = re.compile(r"^GPU UUID:[ \t]*(GPU-\S{1,100})", re.MULTILINE)
@@ -62,43 +58,25 @@ class _Gpu(Value):
     """A GPU of this host; its memory, where that is known."""
 
     name: str
+    driver: str
     uuid: str = ""
     memory: GpuMemory | None = None
 
 
-def begin_gpu_listing() -> subprocess.Popen[bytes] | None:
-    """Have `nvidia-smi` begin, if there is one: it is read by `look`."""
+def listed_gpus() -> str:
+    """Return what `nvidia-smi` says; "" if there is none, or it fails."""
+    words = ["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"]
     try:
-        return subprocess.Popen(
-            ["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-    except OSError:
-        return None
-
-
-def said_by(listing: subprocess.Popen[bytes] | None) -> str:
-    """What it has said, of which it is given seconds; "" if it has failed."""
-    if listing is None:
+        status, out, _ = _printed(words, _LISTING_S)
+    except _Failed:
         return ""
-    try:
-        out, _ = listing.communicate(timeout=_GPU_LISTING_S)
-    except subprocess.TimeoutExpired:
-        listing.kill()
-        try:  # one that waits for a driver cannot even be killed
-            listing.communicate(timeout=_KILLED_S)
-        except subprocess.TimeoutExpired:
-            pass
-        return ""
-    return out.decode("utf-8", "replace") if listing.returncode == 0 else ""
+    return "" if status else out
 
 
 def look_at_gpus(
     listed: str, environ: Mapping[str, str], root: str = "/"
 ) -> tuple[tuple[GpuFacts, ...], tuple[GpuMemory, ...]]:
-    """The GPUs that a program started here would see, by kind, and the memory of each.
+    """Return the GPUs that a program started here would see, by kind, and the memory of each.
 
     Args:
         listed: what `nvidia-smi` says.
@@ -106,52 +84,27 @@ def look_at_gpus(
         root: of the file system.
 
     """
-    if not LINUX:
-        return (), ()
     visible = gpus.visible(environ, root)
     if gpus.are_intel(visible):
         return (), ()
-    by_tool, driver = _of_tool(listed)
-    found = _of_driver(root) or by_tool
-    if found:
-        driver = _driver(root) or driver
-        by_tool = _visible(by_tool, environ)
-        found = _visible(found, environ)
-    else:
-        driver = text_of(os.path.join(root, "sys/module/amdgpu/version"))[:_LONGEST]
-        by_tool = found = _of_amd(root)
-    memory = tuple(gpu.memory for gpu in by_tool if gpu.memory is not None)
-    kinds = _kinds(found, visible, driver)
+    there = _of_nvidia(listed, root) or _of_amd(root)
+    driver = there[0].driver if there else ""
+    found = _visible(there, environ)
+    counts = Counter(gpu.name for gpu in found)
+    name = next(iter(counts), _UNNAMED)
+    if visible.mig:
+        counts = Counter({f"MIG device of {name}": visible.count})
+    elif visible.count != len(found) and (visible.counted or not found):
+        counts = Counter({name: visible.count})
+    kinds = tuple(GpuFacts(name, driver, count) for name, count in counts.items() if count)
+    memory = tuple(gpu.memory for gpu in found if gpu.memory is not None)
     # Of a part of a GPU the memory is not known, nor which part of AMD's a variable leaves.
-    whole = not visible.mig and len(by_tool) == sum(kind.count for kind in kinds)
+    whole = not visible.mig and len(found) == sum(counts.values())
     return kinds, memory if whole else ()
 
 
-def shared_memory_kib(root: str = "/") -> tuple[int, int]:
-    """The size of /dev/shm, where NCCL's processes meet, and what is free of it; 0: not known."""
-    if not LINUX:
-        return 0, 0
-    try:
-        found = os.statvfs(os.path.join(root, "dev/shm"))
-    except OSError:
-        return 0, 0
-    return found.f_blocks * found.f_frsize >> 10, found.f_bavail * found.f_frsize >> 10
-
-
-def _kinds(found: Sequence[_Gpu], visible: VisibleGpus, driver: str) -> tuple[GpuFacts, ...]:
-    counts: dict[str, int] = {}
-    for gpu in found:
-        counts[gpu.name] = counts.get(gpu.name, 0) + 1
-    if visible.mig:
-        name = next(iter(counts), _UNNAMED)
-        counts = {f"MIG device of {name}": visible.count}
-    elif visible.count != len(found) and (visible.counted or not found):
-        counts = {next(iter(counts), _UNNAMED): visible.count} if visible.count else {}
-    return tuple(GpuFacts(name, driver, count) for name, count in counts.items())
-
-
 def _visible(found: list[_Gpu], environ: Mapping[str, str]) -> list[_Gpu]:
-    """Those that CUDA_VISIBLE_DEVICES leaves, by number or by the beginning of an id."""
+    """Return those that CUDA_VISIBLE_DEVICES leaves, by number or by the beginning of an id."""
     chosen = gpus.chosen(environ, len(found))
     if chosen is None:
         return found
@@ -165,18 +118,20 @@ def _visible(found: list[_Gpu], environ: Mapping[str, str]) -> list[_Gpu]:
     ]
 
 
-# --- NVIDIA ---
-
-
-def _of_driver(root: str) -> list[_Gpu]:
-    return [
-        _Gpu(_first(_MODEL, text) or _UNNAMED, _first(_UUID, text))
+def _of_nvidia(listed: str, root: str) -> list[_Gpu]:
+    """Return the GPUs that the tool lists; those in the driver's files if these are others."""
+    by_tool = []
+    for line in listed.splitlines():
+        fields = [field.strip()[:_LONGEST] for field in line.split(",", _FIELDS)]
+        if len(fields) == _FIELDS and _NUMBER.fullmatch(fields[0]):
+            number, uuid, name, version, free, total = fields
+            by_tool.append(_Gpu(name, version, uuid, _memory(int(number), total, free, 1 << 20)))
+    driver = _first(_DRIVER, text_of(os.path.join(root, "proc/driver/nvidia/version")))
+    in_files = [
+        _Gpu(_first(_MODEL, text) or _UNNAMED, driver, _first(_UUID, text))
         for text in (gpus.nvidia_information(root) or {}).values()
     ]
-
-
-def _driver(root: str) -> str:
-    return _first(_DRIVER, text_of(os.path.join(root, "proc/driver/nvidia/version")))
+    return in_files if in_files and len(in_files) != len(by_tool) else by_tool
 
 
 def _first(pattern: re.Pattern[str], text: str) -> str:
@@ -184,53 +139,17 @@ def _first(pattern: re.Pattern[str], text: str) -> str:
     return found[1].strip()[:_LONGEST] if found else ""
 
 
-def _of_tool(listed: str) -> tuple[list[_Gpu], str]:
-    """The GPUs that `nvidia-smi` lists, and the driver's version."""
-    found, version = [], ""
-    for line in listed.splitlines():
-        fields = [field.strip()[:_LONGEST] for field in line.split(",", _FIELDS)]
-        if len(fields) == _FIELDS and _NUMBER.fullmatch(fields[0]):
-            number, uuid, name, version, free, total = fields
-            found.append(_Gpu(name, uuid, _memory(int(number), total, free, 1 << 10)))
-    return found, version
-
-
-def _memory(number: int, total: str, free: str, unit: int) -> GpuMemory | None:
-    """What is known of it; a GPU that shares the host's memory says `[N/A]`.
-
-    Args:
-        unit: of the two numbers, in KiB.
-
-    """
-    if not (_NUMBER.fullmatch(total) and _NUMBER.fullmatch(free)):
-        return None
-    all_kib = int(total) * unit
-    return GpuMemory(number, all_kib, min(int(free) * unit, all_kib))
-
-
-# --- AMD ---
-
-
 def _of_amd(root: str) -> list[_Gpu]:
-    return [
-        _amd(number, properties, root)
-        for number, properties in enumerate(gpus.amd_properties(root))
-    ]
-
-
-def _amd(number: int, properties: Mapping[str, str], root: str) -> _Gpu:
-    minor = properties.get("drm_render_minor", "0")[:_LONGEST]
-    device = os.path.join(root, f"sys/class/drm/renderD{minor}/device")
-    name = text_of(os.path.join(device, "product_name"))[:_LONGEST]
-    total, used = (
-        text_of(os.path.join(device, f"mem_info_vram_{which}"))[:_LONGEST]
-        for which in ("total", "used")
-    )
-    memory = None
-    if _NUMBER.fullmatch(total) and _NUMBER.fullmatch(used):
-        free = max(0, int(total) - int(used))
-        memory = GpuMemory(number, int(total) >> 10, free >> 10)
-    return _Gpu(name or _architecture(properties.get("gfx_target_version", "")), "", memory)
+    driver = text_of(os.path.join(root, "sys/module/amdgpu/version"))[:_LONGEST]
+    found = []
+    for number, gpu in enumerate(gpus.amd_gpus(root)):
+        name = gpu.text("product_name")[:_LONGEST] or _architecture(gpu.version)
+        total, used = (gpu.text(f"mem_info_vram_{which}") for which in ("total", "used"))
+        memory = None
+        if _NUMBER.fullmatch(total) and _NUMBER.fullmatch(used):
+            memory = _memory(number, total, str(max(0, int(total) - int(used))), 1)
+        found.append(_Gpu(name, driver, "", memory))
+    return found
 
 
 def _architecture(version: str) -> str:
@@ -241,49 +160,33 @@ def _architecture(version: str) -> str:
     return f"AMD gfx{major}{rest // 100:x}{rest % 100:x}"
 
 
+def _memory(number: int, total: str, free: str, unit: int) -> GpuMemory | None:
+    """What is known of it; a GPU that shares the host's memory says `[N/A]`.
+
+    Args:
+        unit: of the two numbers, in bytes.
+
+    """
+    if not (_NUMBER.fullmatch(total) and _NUMBER.fullmatch(free)):
+        return None
+    all_kib = int(total) * unit >> 10
+    return GpuMemory(number, all_kib, min(int(free) * unit >> 10, all_kib))
+
+
+def shared_memory_kib(root: str = "/") -> tuple[int, int]:
+    """The size of /dev/shm, where NCCL's processes meet, and what is free of it; 0: not known."""
+    if not LINUX:
+        return 0, 0
+    try:
+        found = os.statvfs(os.path.join(root, "dev/shm"))
+    except OSError:
+        return 0, 0
+    return found.f_blocks * found.f_frsize >> 10, found.f_bavail * found.f_frsize >> 10
+
+
 # --- what this host has to run on, for --check: whatever is missing, the rest is found out ---
 
-_MOST_S = 8.0
-_COUNTING_S = 40.0
 _MOST_DIGITS = 9  # of an interface's speed or MTU
-# Beside jax itself: what makes it use an accelerator, and joins those.
-_ACCELERATORS = ("cuda12", "cuda13", "cuda14", "rocm60", "rocm7", "rocm10")
-_PACKAGES = (
-    *("jax", "jaxlib", "libtpu", "jax-metal"),
-    *(f"jax-{name}-{part}" for name in _ACCELERATORS for part in ("plugin", "pjrt")),
-    *("nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-nccl-cu14"),
-)
-# Run by a rank's Python; what it imports is found, not imported. A folder earlier on the path may
-# hold other sources than those that the metadata speaks of.
-_VERSIONS = f"""
-import importlib.metadata, importlib.util, json, os, platform, re
-found = {{}}
-for name in {_PACKAGES!r}:
-    module = name in ("jax", "jaxlib") and importlib.util.find_spec(name)
-    if module is None:
-        continue
-    try:
-        found[name] = importlib.metadata.version(name)
-    except Exception:
-        pass
-    try:
-        with open(os.path.join(os.path.dirname(module.origin), "version.py")) as file:
-            stated = re.search(r"^_version = [\\"']([^\\"']+)", file.read(), re.MULTILINE)
-        if stated and not found.get(name, "").startswith(stated[1]):
-            found[name] = stated[1]
-    except Exception:
-        pass
-    if module:
-        found.setdefault(name, "of unknown version")
-print("\\n" + json.dumps([platform.python_version(), found], separators=(",", ":")))
-"""
-_DEVICES = """
-import json, jax
-from collections import Counter
-found = Counter((one.platform, one.device_kind) for one in jax.local_devices())
-found = [[*kind, count] for kind, count in found.items()]
-print("\\n" + json.dumps(found, separators=(",", ":")))
-"""
 
 
 def survey(asked: Survey, loop: Loop) -> tuple[Prepared, Surveyed]:
@@ -295,23 +198,19 @@ def survey(asked: Survey, loop: Loop) -> tuple[Prepared, Surveyed]:
 
     """
     wanted, refused = asked.wanted, []
-    listing = begin_gpu_listing()  # beside all else: it may take seconds
     try:
-        cwd = folder(wanted, "")
+        folder(wanted, "")
     except Unusable as error:
         refused.append(str(error))
         wanted = wanted.replaced(chdir_given=False)
-        cwd = folder(wanted, "")
     prepared = _prepared(wanted.replaced(pythons=()), loop, refused)
     total, free = system.memory_kib()
     shm, shm_free = shared_memory_kib()
-    python = _python(wanted, cwd, asked.python_env)
     environ = {name: os.environ[name] for name in os.environ if not name.startswith("JAX_")}
-    kinds, gpu_memory = look_at_gpus(said_by(listing), environ)
+    kinds, gpu_memory = look_at_gpus(listed_gpus(), environ)
     found = Surveyed(
         facts=prepared.facts,
         refused=tuple(refused),
-        python=python,
         cores=system.usable_cores(),
         load=os.getloadavg()[0],
         memory_kib=total,
@@ -386,70 +285,69 @@ def _number(path: str) -> int:
 
 # --- the ranks' Python ---
 
-
-def _python(wanted: Prepare, cwd: str, env: dict[str, str]) -> PythonFacts:
-    """The first of those to choose from that has jax, else the first."""
-    found = PythonFacts("", "", {}, no_python(wanted.pythons))
-    for python in interpreter.find(wanted.pythons, os.environ.get("PATH", os.defpath)):
-        facts = _versions(python, cwd, env)
-        if not facts.error:
-            return facts
-        found = found if found.path else facts
-    return found
+_MOST_PRINTED = 1 << 16
 
 
-def _versions(python: str, cwd: str, env: dict[str, str]) -> PythonFacts:
+def probe(asked: Probe) -> Probed:
+    """Run the probe in the first Python that has jax, as for a job, else in the first of all."""
+    environ = {**os.environ, **asked.env}
+    pythons = interpreter.find(asked.pythons, os.environ.get("PATH", os.defpath))
+    if not pythons:
+        return Probed("", "", no_python(asked.pythons))
+    python = pythons[0]
+    if len(pythons) > 1:
+        python = next((one for one in pythons if _has_jax(one, asked.cwd, environ)), python)
+    words = [python, "-c", asked.program, asked.word]
     try:
-        found = _printed(python, _VERSIONS, cwd, env, _MOST_S)
-        facts = from_values(PythonFacts, [python, *found, ""])
-    except (_Failed, Malformed) as error:
-        return PythonFacts(python, "", {}, f"does not run: {error}")
-    return facts if "jax" in facts.packages else facts.replaced(error="has no jax")
+        status, out, err = _printed(words, asked.most_s, cwd=asked.cwd, env=environ)
+    except _Failed as error:
+        return Probed(python, "", str(error))
+    why = "" if status == 0 else (err.strip().splitlines() or [f"exit status {status}"])[-1]
+    return Probed(python, out[-_MOST_PRINTED:], why)
 
 
-def count_devices(asked: CountDevices) -> DevicesCounted:
-    """The devices that JAX has here, in a process of its own that takes part in no job."""
+def _has_jax(python: str, cwd: str, environ: Mapping[str, str]) -> bool:
     try:
-        found = _printed(asked.python, _DEVICES, asked.cwd, asked.env, _COUNTING_S)
-        return DevicesCounted(tuple(from_values(DeviceCount, one) for one in found), "")
-    except (_Failed, Malformed) as error:
-        return DevicesCounted((), str(error))
+        return interpreter.has_jax(python, cwd, environ)
+    except OSError:
+        return False
+
+
+# --- programs of others ---
+
+_KILLED_S = 1.0
 
 
 class _Failed(Exception):
-    """A Python has not printed what it was asked for; the text says why."""
+    """A program has not run to its end; the text says why."""
 
 
-def _printed(python: str, code: str, cwd: str, env: dict[str, str], most_s: float) -> list[object]:
-    """What a Python prints last, as JSON.
+def _printed(
+    words: Sequence[str], most_s: float, cwd: str | None = None, env: dict[str, str] | None = None
+) -> tuple[int, str, str]:
+    """Run a program; return its exit status, and what it has printed to stdout and stderr.
 
     Raises:
-        _Failed: it does not.
+        _Failed: it cannot be run, or does not end in time.
 
     """
-    environ = {**os.environ, **env}
+    pipe = subprocess.PIPE
     try:
-        done = subprocess.run(
-            [python, "-c", code],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            cwd=cwd,
-            env=environ,
-            timeout=most_s,
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, cwd=cwd, env=env
         )
-    except subprocess.TimeoutExpired:
-        raise _Failed(f"no answer within {most_s:g} s") from None
     except OSError as error:
         raise _Failed(f"{error.filename}: {error.strerror}") from None
-    lines = done.stdout.decode("utf-8", "replace").strip().splitlines()
     try:
-        found = from_json(lines[-1]) if lines else None
-    except Malformed:
-        found = None
-    if done.returncode == 0 and isinstance(found, list):
-        return found
-    said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    raise _Failed(said[-1] if said else f"exit status {done.returncode}")
+        out, err = process.communicate(timeout=most_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        try:  # one that waits for a driver cannot even be killed
+            process.communicate(timeout=_KILLED_S)
+        except subprocess.TimeoutExpired:
+            pass
+        raise _Failed(f"no answer within {most_s:g} s") from None
+    return process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
 
 
 # --- the part ---
@@ -464,8 +362,8 @@ class CheckPart(AgentPart):
         if isinstance(message, TellTime):
             agent.link.send(Time(time.time()))
             return
-        if isinstance(message, CountDevices):
-            agent.link.send(count_devices(message))
+        if isinstance(message, Probe):
+            agent.link.send(probe(message))
         elif isinstance(message, Survey):
             agent.prepared, found = survey(message, agent.loop)
             agent.link.send(found)

@@ -8,13 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
-from mcjax_launch.features.check.messages import (
-    DeviceCount,
-    DevicesCounted,
-    NetworkInterface,
-    PythonFacts,
-    Surveyed,
-)
+from mcjax_launch.features.check.messages import NetworkInterface, Surveyed
+from mcjax_launch.features.check.told import DeviceCount, DevicesCounted, PythonFacts
 from mcjax_launch.job.devices import GpuShares, slice_part_note
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.mutual_tls import why_plain
@@ -35,6 +30,7 @@ class HostFound(Value, kw_only=True):
 
     Args:
         ranks: how many it would get.
+        python: that they would get.
         ahead_s: its clock at least is of the launcher's; below 0 if it is behind.
         devices: that JAX has there.
         share: of its GPUs, that each rank would get.
@@ -45,15 +41,11 @@ class HostFound(Value, kw_only=True):
     name: str
     ranks: int
     surveyed: Surveyed
+    python: PythonFacts
     ahead_s: float
     devices: DevicesCounted = DevicesCounted((), "")
     share: GpuShares = GpuShares()
     interface: NetworkInterface | None = None
-
-    @property
-    def python(self) -> PythonFacts:
-        """The Python of its ranks."""
-        return self.surveyed.python
 
     @property
     def gpus(self) -> int:

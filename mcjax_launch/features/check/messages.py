@@ -15,20 +15,31 @@ class Survey(Question):
 
     Args:
         wanted: as for a job, of which this host cannot refuse anything.
-        python_env: further variables for its Python, as a rank would have them.
 
     """
 
     wanted: Prepare
-    python_env: dict[str, str]
 
 
-class CountDevices(Question):
-    """Which devices has JAX there, on its own? Answered by DevicesCounted (--check)."""
+class Probe(Question):
+    """What do the ranks' Python and its JAX find? Answered by Probed (--check).
 
-    python: str
+    Args:
+        program: the source of `probe.py`.
+        word: its argument.
+        pythons: to choose from, as for a job.
+        cwd: its working directory.
+        env: further variables, as a rank would have them.
+        most_s: how long it may take.
+
+    """
+
+    program: str
+    word: str
+    pythons: tuple[str, ...]
     cwd: str
     env: dict[str, str]
+    most_s: float
 
 
 class Time(ToLauncher):
@@ -39,16 +50,21 @@ class Time(ToLauncher):
     answers = TellTime
 
 
-class PythonFacts(Nested):
-    """A Python for ranks: its version, and those of jax and what belongs to it, by their names.
+class Probed(ToLauncher):
+    """The end of what the probe printed.
 
-    `path` is "" if there is none. `error`: what is wrong with it; "" if it has jax.
+    Args:
+        python: that ran it; "" if there is none.
+        printed: the end of its stdout.
+        error: why it failed; "" if it did not.
+
     """
 
-    path: str
-    version: str
-    packages: dict[str, str]
+    python: str
+    printed: str
     error: str
+
+    answers = Probe
 
 
 class GpuFacts(Nested):
@@ -87,7 +103,6 @@ class Surveyed(ToLauncher):
     Args:
         facts: as in the answer to Prepare.
         refused: why ranks could not be started, in words; one for each reason.
-        python: the one that its ranks would get.
         cores: that a process there may use.
         load: runnable processes, a mean of the last minute.
         memory_kib, free_kib: of the machine; 0: not known.
@@ -100,7 +115,6 @@ class Surveyed(ToLauncher):
 
     facts: HostFacts
     refused: tuple[str, ...]
-    python: PythonFacts
     cores: int
     load: float
     memory_kib: int
@@ -112,20 +126,3 @@ class Surveyed(ToLauncher):
     interfaces: tuple[NetworkInterface, ...] = ()
 
     answers = Survey
-
-
-class DeviceCount(Nested):
-    """How many devices of one kind there are."""
-
-    platform: str
-    kind: str
-    count: int
-
-
-class DevicesCounted(ToLauncher):
-    """The devices that JAX has on a host; or why that is not known."""
-
-    devices: tuple[DeviceCount, ...]
-    error: str
-
-    answers = CountDevices

@@ -1,18 +1,13 @@
 """A check from its beginning to its end: a survey, then a job that adds numbers of all devices."""
 
-import contextlib
-import json
 import os
-import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from mcjax_launch import features
 from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.diagnosis.root_cause import JobStopped
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.features.check import global_sum
+from mcjax_launch.features.check import probe
 from mcjax_launch.features.check.judgement import (
     Judgement,
     judge,
@@ -22,8 +17,8 @@ from mcjax_launch.features.check.judgement import (
     merged,
     topics,
 )
-from mcjax_launch.features.check.messages import DeviceCount, DevicesCounted
 from mcjax_launch.features.check.survey import OWN_VARIABLES, HostSurvey
+from mcjax_launch.features.check.told import DevicesCounted, Told, devices_of_ranks, told_by
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.launcher import restarts
@@ -35,8 +30,6 @@ from mcjax_launch.ranks import counted, slices_text
 
 # Limits where the user sets none: ranks that do not find one another would wait for five minutes.
 _START_S, _WHOLE_S = 60.0, 120.0
-
-Told = dict[str, Any]
 
 
 def run(job: Job, hosts: Sequence[Host], say: Callable[[str], object]) -> list[Judgement]:
@@ -84,7 +77,7 @@ def run(job: Job, hosts: Sequence[Host], say: Callable[[str], object]) -> list[J
 
 def job_of_check(job: Job) -> Job:
     """A job with what a plain run would have, whose program is ours."""
-    program = os.path.abspath(global_sum.__file__)
+    program = os.path.abspath(probe.__file__)
     return job.replaced(
         program=(os.path.basename(program),),
         chdir_given=False,
@@ -130,16 +123,7 @@ def add_up(
     ranks = [run for attempt in attempts for run in attempt.state.ranks.values()]
     told = [(run.host, told_by(run.stdout)) for run in ranks]
     total = [*judge_internals(told), *judge_sum([one for _, one in told], why_not)]
-    return total, devices_of(told)
-
-
-def told_by(text: str) -> Told:
-    """What a rank has told, of all that it printed."""
-    told: Told = {}
-    for line in re.findall(f"{global_sum.MARK}(.*)", text):
-        with contextlib.suppress(ValueError):  # somebody else has printed in the middle of it
-            told.update(json.loads(line))
-    return told
+    return total, devices_of_ranks(told)
 
 
 def judge_internals(ranks: Sequence[tuple[str, Told]]) -> Iterator[Judgement]:
@@ -199,19 +183,3 @@ def _results(ranks: Sequence[Told]) -> Iterator[Judgement]:
         text = f"1 KB in {1e3 * little['seconds']:.2f} ms, {much['size'] >> 20} MB in "
         text += f"{1e3 * much['seconds']:.0f} ms ({much['size'] / much['seconds'] / 1e9:.2f} GB/s)"
         yield Judgement("speed", f"{text}, from each of {much['devices']} devices")
-
-
-def devices_of(ranks: Sequence[tuple[str, Told]]) -> dict[str, DevicesCounted]:
-    """The devices of each host by its name; pure.
-
-    Args:
-        ranks: the host of each, and what it has told.
-
-    """
-    counts: dict[str, Counter[tuple[str, str]]] = {}
-    for host, told in ranks:
-        counts.setdefault(host, Counter()).update(map(tuple, told.get("devices", ())))
-    return {
-        host: DevicesCounted(tuple(DeviceCount(*kind, count) for kind, count in found.items()), "")
-        for host, found in counts.items()
-    }

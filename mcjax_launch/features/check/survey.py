@@ -1,5 +1,6 @@
 """Asks all hosts what they have; one that does not answer does not stop the others."""
 
+import inspect
 import math
 import signal
 import time
@@ -7,15 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.features.check import probe
 from mcjax_launch.features.check.judgement import Found, HostFound
 from mcjax_launch.features.check.messages import (
-    CountDevices,
-    DevicesCounted,
+    Probe,
+    Probed,
     Survey,
     Surveyed,
     TellTime,
     Time,
 )
+from mcjax_launch.features.check.told import DevicesCounted, PythonFacts, devices_of, python_of
 from mcjax_launch.job.devices import GpuShares, share_out
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
@@ -39,7 +42,9 @@ _CLOCK_QUESTIONS = 5
 # An agent is silent while it waits for Python, a name server or nvidia-smi, which it gives 30 s to
 # list MIG devices, twice: those of the ranks and those of any program there.
 _QUESTION_S, _SURVEY_S = 40.0, 90.0
-_COUNT_S = 60.0
+# How long the probe may take, for each of its words; and an agent's own time, to choose a Python.
+_PROBE_S = {"versions": 8.0, "devices": 40.0}
+_CHOICE_S = 50.0
 _END_S = 10.0
 _WINDOW = 1 << 16
 
@@ -74,6 +79,7 @@ class HostSurvey:
         # Of each clock's quickest answer: its possible error, and how far the clock is ahead.
         self._clocks: dict[Host, tuple[float, float]] = {}
         self._surveyed: dict[Host, Surveyed] = {}
+        self._pythons: dict[Host, PythonFacts] = {}
 
     # --- the questions ---
 
@@ -93,13 +99,16 @@ class HostSurvey:
             self._ask(Time, dict.fromkeys(self._links, TellTime()), _QUESTION_S)
         questions = {host: self._what_is_there(host) for host in self._hosts}
         self._surveyed = self._ask(Surveyed, questions, _SURVEY_S)
+        wanted = {host: questions[host].wanted.pythons for host in self._surveyed}
+        probed = self._probe("versions", wanted, dict(self._job.env))
+        self._pythons = {host: python_of(answer) for host, answer in probed.items()}
         facts = {host: surveyed.facts for host, surveyed in self._surveyed.items()}
         reach = Reach(list(facts), facts)
         several = len({one.machine for one in facts.values()}) > 1
         ways = self._try_ways(reach, list(facts)) if several else 0
         return Found(
             hosts=tuple(
-                self._found(host, reach.address(host) if several else "") for host in facts
+                self._found(host, reach.address(host) if several else "") for host in self._pythons
             ),
             lost=self.lost,
             seconds=seconds,
@@ -124,13 +133,22 @@ class HostSurvey:
         if many is not None:
             variables |= {"JAX_NUM_CPU_DEVICES": str(many), "JAX_PLATFORMS": "cpu"}
         variables |= dict(self._job.env)
-        questions = {
-            host: CountDevices(there.python.path, there.facts.cwd, variables)
-            for host, there in self._surveyed.items()
-            if not there.python.error
+        with_jax = {
+            host: (python.path,) for host, python in self._pythons.items() if not python.error
         }
-        answers = self._ask(DevicesCounted, questions, _COUNT_S)
-        return {host.name: answer for host, answer in answers.items()}
+        answers = self._probe("devices", with_jax, variables)
+        return {host.name: devices_of(answer) for host, answer in answers.items()}
+
+    def _probe(
+        self, word: str, pythons: Mapping[Host, tuple[str, ...]], env: dict[str, str]
+    ) -> dict[Host, Probed]:
+        """Have a Python on each of these hosts run the probe."""
+        program, most_s = inspect.getsource(probe), _PROBE_S[word]
+        questions = {
+            host: Probe(program, word, those, self._surveyed[host].facts.cwd, env, most_s)
+            for host, those in pythons.items()
+        }
+        return self._ask(Probed, questions, most_s + _CHOICE_S)
 
     def end(self) -> None:
         """Dismiss the agents, and wait for them a while."""
@@ -152,7 +170,7 @@ class HostSurvey:
             listen=several,
             describe=several,
         )
-        return Survey(wanted, dict(self._job.env))
+        return Survey(wanted)
 
     def _found(self, host: Host, address: str) -> HostFound:
         """What is known of a host, which others reach by an address."""
@@ -166,6 +184,7 @@ class HostSurvey:
             name=host.name,
             ranks=len(self._ranks[host]),
             surveyed=surveyed,
+            python=self._pythons[host],
             ahead_s=math.copysign(max(0.0, abs(ahead_s) - error_s), ahead_s),
             share=share,
             interface=next((one for one in surveyed.interfaces if one.address == address), None),
@@ -180,8 +199,10 @@ class HostSurvey:
         looked for by the job itself, at its start.
         """
         uses = collectives(self._job)
-        there = self._surveyed.values()
-        only_tpus = all("libtpu" in one.python.packages and not one.gpus for one in there)
+        only_tpus = all(
+            "libtpu" in python.packages and not self._surveyed[host].gpus
+            for host, python in self._pythons.items()
+        )
         if not uses or (uses == "any" and only_tpus):
             return 0
         questions = {host: messages.TryPeers(reach.peers(host)) for host in hosts}

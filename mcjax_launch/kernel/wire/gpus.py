@@ -15,6 +15,7 @@ import re
 
 from .messages import VisibleGpus
 from .system import LINUX, text_of
+from .value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def _of_nvidia_smi(*, migs: bool = False) -> list[str]:
 
 
 def _amd(environ: Mapping[str, str], root: str) -> VisibleGpus:
-    there = [_amd_bus(properties) for properties in amd_properties(root)]
+    there = [gpu.bus for gpu in amd_gpus(root)]
     counted = "/sys/class/kfd" if there else ""
     for names in ((_ROCR,), (_HIP, _CUDA)):  # the second has its numbers from what the first leaves
         name = next((name for name in names if name in environ), None)
@@ -208,8 +209,20 @@ def _amd(environ: Mapping[str, str], root: str) -> VisibleGpus:
     return VisibleGpus(tuple(range(len(there))), counted=counted, near=_near(there, root))
 
 
-def amd_properties(root: str) -> list[dict[str, str]]:
-    """What the driver says of each GPU that this user may open, in its order."""
+class AmdGpu(Value):
+    """A GPU of AMD's: where it is, and the version of its architecture, as in 90402."""
+
+    bus: str
+    folder: str
+    version: str
+
+    def text(self, name: str) -> str:
+        """Return what a file of its driver says; "" if there is none."""
+        return text_of(os.path.join(self.folder, name))
+
+
+def amd_gpus(root: str) -> list[AmdGpu]:
+    """Return the GPUs of AMD's that this user may open, in the driver's order."""
     folder = os.path.join(root, "sys/class/kfd/kfd/topology/nodes")
     found = []
     for node in sorted(_entries(folder), key=lambda name: (len(name), name)):
@@ -218,7 +231,9 @@ def amd_properties(root: str) -> list[dict[str, str]]:
         minor = properties.get("drm_render_minor", "0")
         is_gpu = properties.get("simd_count", "0") != "0"
         if is_gpu and (minor == "0" or _may_open(root, f"dri/renderD{minor}")):
-            found.append(properties)
+            device = os.path.join(root, f"sys/class/drm/renderD{minor}/device")
+            version = properties.get("gfx_target_version", "")
+            found.append(AmdGpu(_amd_bus(properties), device, version))
     return found
 
 

@@ -53,7 +53,7 @@ def test_an_interrupt_of_the_sum(jobs: Jobs, tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     (tmp_path / "sitecustomize.py").write_text(
-        f"import sys, time\nif sys.argv[:1] == ['global_sum.py'] or 'stage' in str(sys.orig_argv):\n"
+        f"import sys, time\nif sys.argv[:1] == ['probe.py'] or 'stage' in str(sys.orig_argv):\n"
         f"    open({str(fifo)!r}, 'w').write('here')\n    time.sleep(1000)\n"
     )
     running = jobs.start("--check", "-d", 1, "-x", f"PYTHONPATH={tmp_path}")

@@ -21,16 +21,23 @@ from mcjax_launch.features.check.judgement import (
     merged,
 )
 from mcjax_launch.features.check.messages import (
-    DeviceCount,
-    DevicesCounted,
     GpuFacts,
     GpuMemory,
     NetworkInterface,
-    PythonFacts,
+    Probed,
     Surveyed,
     Time,
 )
-from mcjax_launch.features.check.run import devices_of, job_of_check, judge_sum, told_by
+from mcjax_launch.features.check.run import job_of_check, judge_sum
+from mcjax_launch.features.check.told import (
+    DeviceCount,
+    DevicesCounted,
+    PythonFacts,
+    devices_of,
+    devices_of_ranks,
+    python_of,
+    told_by,
+)
 from mcjax_launch.job.devices import GpuShares
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
@@ -56,7 +63,6 @@ def host(name: str, **more: Any) -> HostFound:
     whole: dict[str, Any] = {
         "facts": HostFacts("/p", "/work", **facts),
         "refused": (),
-        "python": python,
         "cores": 16,
         "load": 0.5,
         "memory_kib": 64 << 20,
@@ -66,7 +72,7 @@ def host(name: str, **more: Any) -> HostFound:
     }
     own = {field: more.pop(field) for field in HostFound._fields if field in more}
     surveyed = Surveyed(**{**whole, **more})
-    known = {"ranks": 1, "ahead_s": 0.001, "devices": CPUS, **own}
+    known = {"ranks": 1, "python": python, "ahead_s": 0.001, "devices": CPUS, **own}
     return HostFound(name=name, surveyed=surveyed, **known)
 
 
@@ -96,6 +102,40 @@ def text(findings: list[Judgement], width: int = 1000) -> str:
 
 def wrong(findings: list[Judgement]) -> list[str]:
     return [re.sub(" +", " ", text([one])) for one in findings if one.verdict != "ok"]
+
+
+# --- what the probe has told ---
+
+TOLD = 'noise\nmcjax-check: {"version": "3.9.2", "packages": {"jax": "0.10.2"}}\n'
+
+
+@pytest.mark.parametrize(
+    ("answer", "facts"),
+    [
+        (Probed("/p", TOLD, ""), PythonFacts("/p", "3.9.2", {"jax": "0.10.2"}, "")),
+        (
+            Probed("/p", TOLD.replace("jax", "numpy").replace("mcnumpy", "mcjax"), ""),
+            PythonFacts("/p", "3.9.2", {"numpy": "0.10.2"}, "has no jax"),
+        ),
+        (Probed("/p", "", "killed"), PythonFacts("/p", "", {}, "does not run: killed")),
+        (Probed("", "", "no Python found"), PythonFacts("", "", {}, "no Python found")),
+    ],
+)
+def test_a_python_that_was_probed(answer: Probed, facts: PythonFacts) -> None:
+    assert python_of(answer) == facts
+
+
+@pytest.mark.parametrize("printed", ["", "mcjax-check: {", TOLD, TOLD.replace('"0.10.2"', "7")])
+def test_what_no_probe_would_print(printed: str) -> None:
+    assert devices_of(Probed("/p", printed, "")).error != ""
+    if "0.10.2" not in printed:
+        assert python_of(Probed("/p", printed, "")).error.startswith("does not run: ")
+
+
+def test_devices_that_were_counted() -> None:
+    printed = 'mcjax-check: {"devices": [["cpu", "cpu", 4]]}\n'
+    assert devices_of(Probed("/p", printed, "")) == FOUR_CPUS
+    assert devices_of(Probed("/p", printed, "killed")) == DevicesCounted((), "killed")
 
 
 # --- judgement ---
@@ -294,7 +334,7 @@ def told(rank: int = 0, value: int = 21, **more: Any) -> dict[str, Any]:
     large = {"devices": 3, "size": 64 << 20, "values": [6, 6], "seconds": 0.17}
     first = {"devices": 6, "size": 4, "values": [value, value], "seconds": 1}
     times = {"import_s": rank + 1, "initialize_s": 0.2, "devices_s": 0.1, "first_s": 0.3}
-    whole = {"coordinator": "h:1", "devices": [["cpu", "cpu"]] * 2, "slice": 0, **times}
+    whole = {"coordinator": "h:1", "devices": [["cpu", "cpu", 2]], "slice": 0, **times}
     return {**whole, "sums": [first, small, large], **more}
 
 
@@ -311,7 +351,7 @@ def test_what_ranks_tell() -> None:
         "ok sum 21 over 6 devices, in 0.3 s",
         "ok speed 1 KB in 1.50 ms, 64 MB in 170 ms (0.39 GB/s), from each of 3 devices",
     ]
-    assert devices_of([("a", told()), ("a", told())]) == {"a": FOUR_CPUS}
+    assert devices_of_ranks([("a", told()), ("a", told())]) == {"a": FOUR_CPUS}
 
 
 @pytest.mark.parametrize(
@@ -398,7 +438,7 @@ def test_how_far_a_clock_is_ahead(
         monkeypatch.setattr(survey, "time", SimpleNamespace(time=lambda now_s=now_s: now_s))
         link: Any = SimpleNamespace(host=there, be_patient=lambda seconds: None)
         asking._received(link, Time(1000.0 + took_s / 2 + shown_s))
-    asking._surveyed[there] = host("a").surveyed
+    asking._surveyed[there], asking._pythons[there] = host("a").surveyed, host("a").python
     assert asking._found(there, "").ahead_s == pytest.approx(ahead_s, abs=1e-6)
 
 

@@ -1,12 +1,12 @@
 """What --check finds out of GPUs and interfaces, in made-up trees of a host's file system."""
 
 import os
-import subprocess
 from pathlib import Path
 
+import psutil
 import pytest
 
-from mcjax_launch.features.check import agent
+from mcjax_launch.features.check import agent, probe
 from mcjax_launch.features.check.messages import GpuFacts, GpuMemory, NetworkInterface
 
 MODEL = "NVIDIA H100 80GB HBM3"
@@ -122,26 +122,27 @@ def test_amd(tmp_path: Path) -> None:
 
 
 def test_a_tool_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path / "nvidia-smi", "#!/bin/sh\nexec sleep 1000\n")
+    pids = tmp_path / "pids"
+    write(tmp_path / "nvidia-smi", f"#!/bin/sh\necho $$ >>{pids}\nexec sleep 1000\n")
     (tmp_path / "nvidia-smi").chmod(0o700)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(agent, "_GPU_LISTING_S", 0.2)
-    listing = agent.begin_gpu_listing()
-    assert isinstance(listing, subprocess.Popen)
-    assert agent.said_by(listing) == ""
-    assert listing.returncode == -9
+    monkeypatch.setattr(agent, "_LISTING_S", 0.2)
+    assert agent.listed_gpus() == ""
+    with pytest.raises(agent._Failed, match=r"no answer within 0\.2 s"):
+        agent._printed(["nvidia-smi"], 0.2)
+    assert [pid for pid in map(int, pids.read_text().split()) if psutil.pid_exists(pid)] == []
 
 
 def test_nothing_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert agent.begin_gpu_listing() is None
+    assert agent.listed_gpus() == ""
     assert agent.look_at_gpus("", {}, str(tmp_path)) == ((), ())
     assert agent.shared_memory_kib(str(tmp_path)) == (0, 0)
 
 
 def test_packages_that_belong_to_jax_are_asked_for() -> None:
     for name in ("jax-cuda13-plugin", "jax-cuda12-pjrt", "jax-rocm7-plugin", "nvidia-nccl-cu12"):
-        assert name in agent._PACKAGES
+        assert name in probe.PACKAGES
 
 
 def test_interfaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
