@@ -11,11 +11,11 @@ from collections import Counter
 
 from ...kernel.agent.network import addresses_of_interfaces
 from ...kernel.agent.part import AgentPart
-from ...kernel.agent.startup import Prepared, folder, no_python
+from ...kernel.agent.startup import Prepared, no_python
 from ...kernel.agent.system import system
 from ...kernel.wire import gpus, interpreter
 from ...kernel.wire.interpreter import Unusable
-from ...kernel.wire.messages import Bind, Prepare
+from ...kernel.wire.messages import Bind
 from ...kernel.wire.system import LINUX, text_of
 from ...kernel.wire.value import Value
 from .messages import (
@@ -47,8 +47,6 @@ _QUERY = "index,uuid,name,driver_version,memory.free,memory.total"
 _FIELDS = len(_QUERY.split(","))
 _LISTING_S = 8.0
 _LONGEST = 100  # of what a driver calls anything
-_MODEL = re.compile(r"^Model:[ \t]*(\S.*)", re.MULTILINE)
-_UUID = re.compile(r"^GPU UUID:[ \t]*(GPU-\S{1,100})", re.MULTILINE)
 _DRIVER = re.compile(r"^NVRM version:.*?[ \t](\d{1,5}(?:\.\d{1,5}){1,2})\b", re.MULTILINE)
 _NUMBER = re.compile(r"\d{1,12}")
 _UNNAMED = "GPU"
@@ -61,16 +59,6 @@ class _Gpu(Value):
     driver: str
     uuid: str = ""
     memory: GpuMemory | None = None
-
-
-def listed_gpus() -> str:
-    """Return what `nvidia-smi` says; "" if there is none, or it fails."""
-    words = ["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"]
-    try:
-        status, out, _ = _printed(words, _LISTING_S)
-    except _Failed:
-        return ""
-    return "" if status else out
 
 
 def look_at_gpus(
@@ -89,7 +77,7 @@ def look_at_gpus(
         return (), ()
     there = _of_nvidia(listed, root) or _of_amd(root)
     driver = there[0].driver if there else ""
-    found = _visible(there, environ)
+    found = [there[number] for number in gpus.chosen(environ, [gpu.uuid for gpu in there])]
     counts = Counter(gpu.name for gpu in found)
     name = next(iter(counts), _UNNAMED)
     if visible.mig:
@@ -103,21 +91,6 @@ def look_at_gpus(
     return kinds, memory if whole else ()
 
 
-def _visible(found: list[_Gpu], environ: Mapping[str, str]) -> list[_Gpu]:
-    """Return those that CUDA_VISIBLE_DEVICES leaves, by number or by the beginning of an id."""
-    chosen = gpus.chosen(environ, len(found))
-    if chosen is None:
-        return found
-    return [
-        gpu
-        for number, gpu in enumerate(found)
-        if any(
-            gpu.uuid.startswith(entry) if entry.startswith("GPU-") else entry == str(number)
-            for entry in chosen
-        )
-    ]
-
-
 def _of_nvidia(listed: str, root: str) -> list[_Gpu]:
     """Return the GPUs that the tool lists; those in the driver's files if these are others."""
     by_tool = []
@@ -126,38 +99,27 @@ def _of_nvidia(listed: str, root: str) -> list[_Gpu]:
         if len(fields) == _FIELDS and _NUMBER.fullmatch(fields[0]):
             number, uuid, name, version, free, total = fields
             by_tool.append(_Gpu(name, version, uuid, _memory(int(number), total, free, 1 << 20)))
-    driver = _first(_DRIVER, text_of(os.path.join(root, "proc/driver/nvidia/version")))
+    stated = _DRIVER.search(text_of(os.path.join(root, "proc/driver/nvidia/version")))
     in_files = [
-        _Gpu(_first(_MODEL, text) or _UNNAMED, driver, _first(_UUID, text))
-        for text in (gpus.nvidia_information(root) or {}).values()
+        _Gpu(gpu.model or _UNNAMED, stated[1] if stated else "", gpu.uuid)
+        for gpu in gpus.nvidia_gpus(root) or ()
     ]
     return in_files if in_files and len(in_files) != len(by_tool) else by_tool
-
-
-def _first(pattern: re.Pattern[str], text: str) -> str:
-    found = pattern.search(text)
-    return found[1].strip()[:_LONGEST] if found else ""
 
 
 def _of_amd(root: str) -> list[_Gpu]:
     driver = text_of(os.path.join(root, "sys/module/amdgpu/version"))[:_LONGEST]
     found = []
     for number, gpu in enumerate(gpus.amd_gpus(root)):
-        name = gpu.text("product_name")[:_LONGEST] or _architecture(gpu.version)
-        total, used = (gpu.text(f"mem_info_vram_{which}") for which in ("total", "used"))
+        total, used = (
+            text_of(os.path.join(root, gpus.PCI, gpu.bus, f"mem_info_vram_{which}"))
+            for which in ("total", "used")
+        )
         memory = None
         if _NUMBER.fullmatch(total) and _NUMBER.fullmatch(used):
             memory = _memory(number, total, str(max(0, int(total) - int(used))), 1)
-        found.append(_Gpu(name, driver, "", memory))
+        found.append(_Gpu(gpu.model[:_LONGEST], driver, "", memory))
     return found
-
-
-def _architecture(version: str) -> str:
-    """`gfx942` for 90402."""
-    if not _NUMBER.fullmatch(version) or int(version) == 0:
-        return "AMD GPU"
-    major, rest = divmod(int(version), 10_000)
-    return f"AMD gfx{major}{rest // 100:x}{rest % 100:x}"
 
 
 def _memory(number: int, total: str, free: str, unit: int) -> GpuMemory | None:
@@ -197,20 +159,22 @@ def survey(asked: Survey, loop: Loop) -> tuple[Prepared, Surveyed]:
         loop: calls when somebody tries a port.
 
     """
-    wanted, refused = asked.wanted, []
+    refused = ""
+    wanted = asked.wanted.replaced(pythons=())  # of which the probe tells
     try:
-        folder(wanted, "")
-    except Unusable as error:
-        refused.append(str(error))
-        wanted = wanted.replaced(chdir_given=False)
-    prepared = _prepared(wanted.replaced(pythons=()), loop, refused)
+        prepared = Prepared(wanted, "", loop)
+    except Unusable as error:  # no such directory, or the port that the user has chosen is taken
+        refused = str(error)
+        port = wanted.coordinator and Bind("", 0)
+        prepared = Prepared(wanted.replaced(chdir_given=False, coordinator=port, ranks=0), "", loop)
     total, free = system.memory_kib()
     shm, shm_free = shared_memory_kib()
     environ = {name: os.environ[name] for name in os.environ if not name.startswith("JAX_")}
-    kinds, gpu_memory = look_at_gpus(listed_gpus(), environ)
+    options = f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"
+    kinds, gpu_memory = look_at_gpus(gpus.nvidia_smi(_LISTING_S, *options), environ)
     found = Surveyed(
         facts=prepared.facts,
-        refused=tuple(refused),
+        refused=refused,
         cores=system.usable_cores(),
         load=os.getloadavg()[0],
         memory_kib=total,
@@ -222,15 +186,6 @@ def survey(asked: Survey, loop: Loop) -> tuple[Prepared, Surveyed]:
         interfaces=interfaces_of(prepared.facts.addresses),
     )
     return prepared, found
-
-
-def _prepared(wanted: Prepare, loop: Loop, refused: list[str]) -> Prepared:
-    try:
-        return Prepared(wanted, "", loop)
-    except Unusable as error:  # the port that the user has chosen is taken
-        refused.append(str(error))
-        port = wanted.coordinator and Bind("", 0)
-        return Prepared(wanted.replaced(coordinator=port, ranks=0), "", loop)
 
 
 # --- the network ---
@@ -299,11 +254,21 @@ def probe(asked: Probe) -> Probed:
         python = next((one for one in pythons if _has_jax(one, asked.cwd, environ)), python)
     words = [python, "-c", asked.program, asked.word]
     try:
-        status, out, err = _printed(words, asked.most_s, cwd=asked.cwd, env=environ)
-    except _Failed as error:
-        return Probed(python, "", str(error))
-    why = "" if status == 0 else (err.strip().splitlines() or [f"exit status {status}"])[-1]
-    return Probed(python, out[-_MOST_PRINTED:], why)
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            cwd=asked.cwd,
+            env=environ,
+            timeout=asked.most_s,
+        )
+    except subprocess.TimeoutExpired:
+        return Probed(python, "", f"no answer within {asked.most_s:g} s")
+    except OSError as error:
+        return Probed(python, "", f"{error.filename}: {error.strerror}")
+    printed, said = (text.decode("utf-8", "replace").strip() for text in (done.stdout, done.stderr))
+    why = (said.splitlines() or [f"exit status {done.returncode}"])[-1]
+    return Probed(python, printed[-_MOST_PRINTED:], why if done.returncode else "")
 
 
 def _has_jax(python: str, cwd: str, environ: Mapping[str, str]) -> bool:
@@ -311,43 +276,6 @@ def _has_jax(python: str, cwd: str, environ: Mapping[str, str]) -> bool:
         return interpreter.has_jax(python, cwd, environ)
     except OSError:
         return False
-
-
-# --- programs of others ---
-
-_KILLED_S = 1.0
-
-
-class _Failed(Exception):
-    """A program has not run to its end; the text says why."""
-
-
-def _printed(
-    words: Sequence[str], most_s: float, cwd: str | None = None, env: dict[str, str] | None = None
-) -> tuple[int, str, str]:
-    """Run a program; return its exit status, and what it has printed to stdout and stderr.
-
-    Raises:
-        _Failed: it cannot be run, or does not end in time.
-
-    """
-    pipe = subprocess.PIPE
-    try:
-        process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, cwd=cwd, env=env
-        )
-    except OSError as error:
-        raise _Failed(f"{error.filename}: {error.strerror}") from None
-    try:
-        out, err = process.communicate(timeout=most_s)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        try:  # one that waits for a driver cannot even be killed
-            process.communicate(timeout=_KILLED_S)
-        except subprocess.TimeoutExpired:
-            pass
-        raise _Failed(f"no answer within {most_s:g} s") from None
-    return process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
 
 
 # --- the part ---

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
 from mcjax_launch.features.check.messages import NetworkInterface, Surveyed
-from mcjax_launch.features.check.told import DeviceCount, DevicesCounted, PythonFacts
+from mcjax_launch.features.check.told import DeviceCount, DevicesCounted, PythonFacts, Told
 from mcjax_launch.job.devices import GpuShares, slice_part_note
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.mutual_tls import why_plain
 from mcjax_launch.kernel.launcher.peers import Gap, remedy
 from mcjax_launch.kernel.wire.interpreter import why_jax_too_old
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.ranks import counted, grouped, ranges
+from mcjax_launch.ranks import counted, grouped, ranges, slices_text
 from mcjax_launch.wording import some, visible
 
 # --- findings, and their lines ---
@@ -195,7 +195,7 @@ def _reached(found: Found) -> Findings:
 
 def _refused(hosts: Hosts) -> Findings:
     """What keeps ranks from being started, beside their Python."""
-    return each("start", hosts, lambda host: "; ".join(host.surveyed.refused), "error")
+    return each("start", hosts, lambda host: host.surveyed.refused, "error")
 
 
 def _python(hosts: Hosts) -> Findings:
@@ -477,6 +477,68 @@ def _shared_memory(hosts: Hosts) -> Findings:
     cure = "`ls -l /dev/shm` lists what is there; in Docker use --shm-size=8g or --ipc=host, "
     cure += "in Kubernetes an emptyDir with `medium: Memory` there"
     yield from each("shm", hosts, little, "warning", cure)
+
+
+# --- the sum ---
+
+
+def judge_internals(ranks: Sequence[tuple[str, Told]]) -> Findings:
+    """Judge how many of JAX's internals the hook has found on each host; pure.
+
+    Args:
+        ranks: the host of each, and what it has told.
+
+    """
+    cure = "another jax may have them, or a newer mcjax-launch may do without"
+    for host, told in dict(ranks).items():
+        if found := told.get("internals"):
+            count, missing = found["count"], found["missing"]
+            text = f"{count - len(missing)} of {count} of JAX's internals are found"
+            yield Judgement("hook", text, (host,), "warning" if missing else "ok")
+            for lost in dict.fromkeys(missing.values()):
+                names = ", ".join(name for name in missing if missing[name] == lost)
+                yield Judgement("hook", f"without {names}: {lost}", (host,), "warning", cure)
+
+
+def judge_sum(ranks: Sequence[Told], why_not: str) -> Findings:
+    """What came of the sum; pure.
+
+    Args:
+        ranks: what each has told.
+        why_not: how the job ended, unless it ended well.
+
+    """
+    complete = bool(ranks) and all("sums" in told for told in ranks)
+    if complete:
+        yield from _results(ranks)
+    if why_not or not complete:
+        why_not = why_not or "not all ranks have told their results"
+        yield Judgement("sum", why_not, verdict="error")
+
+
+def _results(ranks: Sequence[Told]) -> Findings:
+    def slowest(name: str) -> str:
+        return f"{max(told[name] for told in ranks):.1f} s"
+
+    took = f"`import jax` took {slowest('import_s')}, jax.devices() {slowest('devices_s')}"
+    where = f"joined at {ranks[0]['coordinator']} in {slowest('initialize_s')}"
+    yield Judgement("initialize", f"{counted(len(ranks), 'rank')} {where} ({took})")
+    slices = [told["slice"] for told in ranks]
+    yield Judgement("slices", slices_text(slices))
+    if len(set(slices)) > 1:
+        yield Judgement("slices", "jax.make_mesh takes no more than one", verdict="note")
+    first, little, much = ranks[0]["sums"]
+    text = f"{first['values'][0]} over {counted(first['devices'], 'device')}"
+    yield Judgement("sum", f"{text}, in {slowest('first_s')}")
+    for one in [one for told in ranks for one in told["sums"]]:
+        expected = one["devices"] * (one["devices"] + 1) // 2
+        for value in set(one["values"]) - {expected}:
+            text = f"{value} over {counted(one['devices'], 'device')}, not {expected}"
+            yield Judgement("sum", f"{text}, of {one['size']} bytes each", verdict="error")
+    if much["devices"] > 1:
+        text = f"1 KB in {1e3 * little['seconds']:.2f} ms, {much['size'] >> 20} MB in "
+        text += f"{1e3 * much['seconds']:.0f} ms ({much['size'] / much['seconds'] / 1e9:.2f} GB/s)"
+        yield Judgement("speed", f"{text}, from each of {much['devices']} devices")
 
 
 # --- the same of several hosts ---

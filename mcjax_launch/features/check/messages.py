@@ -102,7 +102,7 @@ class Surveyed(ToLauncher):
 
     Args:
         facts: as in the answer to Prepare.
-        refused: why ranks could not be started, in words; one for each reason.
+        refused: why ranks could not be started; "" if they could.
         cores: that a process there may use.
         load: runnable processes, a mean of the last minute.
         memory_kib, free_kib: of the machine; 0: not known.
@@ -114,7 +114,7 @@ class Surveyed(ToLauncher):
     """
 
     facts: HostFacts
-    refused: tuple[str, ...]
+    refused: str
     cores: int
     load: float
     memory_kib: int

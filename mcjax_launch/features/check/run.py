@@ -1,7 +1,12 @@
 """A check from its beginning to its end: a survey, then a job that adds numbers of all devices."""
 
+import inspect
+import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from mcjax_launch import features
 from mcjax_launch.diagnosis.attempt import Attempt
@@ -10,26 +15,66 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.check import probe
 from mcjax_launch.features.check.judgement import (
     Judgement,
+    Found,
+    HostFound,
     judge,
     judge_devices,
     judge_gpus,
+    judge_internals,
     judge_mtls,
+    judge_sum,
     merged,
     topics,
 )
-from mcjax_launch.features.check.survey import OWN_VARIABLES, HostSurvey
-from mcjax_launch.features.check.told import DevicesCounted, Told, devices_of_ranks, told_by
+from mcjax_launch.features.check.messages import (
+    Probe,
+    Probed,
+    Survey,
+    Surveyed,
+    TellTime,
+    Time,
+)
+from mcjax_launch.features.check.told import (
+    DevicesCounted,
+    PythonFacts,
+    devices_of,
+    devices_of_ranks,
+    python_of,
+    told_by,
+)
+from mcjax_launch.job.devices import GpuShares, share_out
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
+from mcjax_launch.job.plan import ranks_of_hosts
 from mcjax_launch.kernel.launcher import restarts
+from mcjax_launch.kernel.launcher.agent_orders import what_to_prepare
 from mcjax_launch.kernel.launcher.front import Front, of_own_process
+from mcjax_launch.kernel.launcher.peers import Reach, collectives
 from mcjax_launch.kernel.transport.client import Transport
-from mcjax_launch.kernel.wire import exit_status
-from mcjax_launch.kernel.wire.signals import ENDING
-from mcjax_launch.ranks import counted, slices_text
+from mcjax_launch.kernel.transport.connection import AgentConnection
+from mcjax_launch.kernel.transport.pool import AgentPool, Failure
+from mcjax_launch.kernel.wire import exit_status, messages
+from mcjax_launch.kernel.wire.codec import Message
+from mcjax_launch.kernel.wire.frames import Data, Raw
+from mcjax_launch.kernel.wire.loop import READ
+from mcjax_launch.kernel.wire.signals import ENDING, signal_name
+from mcjax_launch.ranks import counted
 
+#: Of the programs of a check, which leave a GPU's memory to jobs that may be running there.
+OWN_VARIABLES = (("XLA_PYTHON_CLIENT_PREALLOCATE", "false"),)
+# Each clock is asked for so often; the quickest answer is the most exact.
+_CLOCK_QUESTIONS = 5
+# An agent is silent while it waits for Python, a name server or nvidia-smi, which it gives 30 s to
+# list MIG devices, twice: those of the ranks and those of any program there.
+_PATIENCE_S = 90.0
+# How long the probe may take, for each of its words.
+_PROBE_S = {"versions": 8.0, "devices": 40.0}
+_END_S = 10.0
+_WINDOW = 1 << 16
 # Limits where the user sets none: ranks that do not find one another would wait for five minutes.
 _START_S, _WHOLE_S = 60.0, 120.0
+
+Answer = TypeVar("Answer", bound=Message)
 
 
 def run(job: Job, hosts: Sequence[Host], say: Callable[[str], object]) -> list[Judgement]:
@@ -126,60 +171,220 @@ def add_up(
     return total, devices_of_ranks(told)
 
 
-def judge_internals(ranks: Sequence[tuple[str, Told]]) -> Iterator[Judgement]:
-    """Judge how many of JAX's internals the hook has found on each host; pure.
+# --- the survey: one host that does not answer does not stop the others ---
+
+
+class HostSurvey:
+    """One connection to each host, questions, and answers.
 
     Args:
-        ranks: the host of each, and what it has told.
+        job: what a plain run would start.
+        hosts: where.
+        transport: starts the agents.
+        front: of this process.
 
     """
-    cure = "another jax may have them, or a newer mcjax-launch may do without"
-    for host, told in dict(ranks).items():
-        if found := told.get("internals"):
-            count, missing = found["count"], found["missing"]
-            text = f"{count - len(missing)} of {count} of JAX's internals are found"
-            yield Judgement("hook", text, (host,), "warning" if missing else "ok")
-            for lost in dict.fromkeys(missing.values()):
-                names = ", ".join(name for name in missing if missing[name] == lost)
-                yield Judgement("hook", f"without {names}: {lost}", (host,), "warning", cure)
 
+    def __init__(self, job: Job, hosts: Sequence[Host], transport: Transport, front: Front) -> None:
+        self._job = job
+        self._hosts = hosts
+        self._ranks = ranks_of_hosts(job, hosts)
+        self._loop = front.loop
+        self._signals = front.signals
+        self._loop.watch(self._signals.fd, READ, lambda ready: self._read_signals())
+        self._pool = AgentPool(
+            hosts, transport, self._loop, _WINDOW, self._received, self._lost, self._unreachable
+        )
+        self._links: dict[Host, AgentConnection] = {}
+        self._failures: dict[Host, str] = {}
+        self._unanswered: dict[Host, float] = {}  # hosts that were asked something, and when
+        self._answers: dict[Host, Message] = {}  # to what was asked last
+        # Of each clock's quickest answer: its possible error, and how far the clock is ahead.
+        self._clocks: dict[Host, tuple[float, float]] = {}
+        self._surveyed: dict[Host, Surveyed] = {}
+        self._pythons: dict[Host, PythonFacts] = {}
 
-def judge_sum(ranks: Sequence[Told], why_not: str) -> Iterator[Judgement]:
-    """What came of the sum; pure.
+    # --- the questions ---
 
-    Args:
-        ranks: what each has told.
-        why_not: how the job ended, unless it ended well.
+    def ask_hosts(self) -> Found:
+        """Reach all hosts, find out what they have, and have them reach one another.
 
-    """
-    complete = bool(ranks) and all("sums" in told for told in ranks)
-    if complete:
-        yield from _results(ranks)
-    if why_not or not complete:
-        why_not = why_not or "not all ranks have told their results"
-        yield Judgement("sum", why_not, verdict="error")
+        Raises:
+            LaunchError: the user has ended the check, or the client that leads to the hosts is
+                not there.
 
+        """
+        began = time.monotonic()
+        self._pool.begin()
+        self._wait(lambda: self._pool.settled)
+        seconds = time.monotonic() - began
+        for _ in range(_CLOCK_QUESTIONS):
+            self._ask(Time, dict.fromkeys(self._links, TellTime()))
+        questions = {host: self._what_is_there(host) for host in self._hosts}
+        self._surveyed = self._ask(Surveyed, questions)
+        wanted = {host: questions[host].wanted.pythons for host in self._surveyed}
+        probed = self._probe("versions", wanted, dict(self._job.env))
+        self._pythons = {host: python_of(answer) for host, answer in probed.items()}
+        facts = {host: surveyed.facts for host, surveyed in self._surveyed.items()}
+        reach = Reach(list(facts), facts)
+        several = len({one.machine for one in facts.values()}) > 1
+        ways = self._try_ways(reach, list(facts)) if several else 0
+        return Found(
+            hosts=tuple(
+                self._found(host, reach.address(host) if several else "") for host in self._pythons
+            ),
+            lost=self.lost,
+            seconds=seconds,
+            ways=ways,
+            gaps=tuple(reach.gaps()),
+            uses=collectives(self._job),
+        )
 
-def _results(ranks: Sequence[Told]) -> Iterator[Judgement]:
-    def slowest(name: str) -> str:
-        return f"{max(told[name] for told in ranks):.1f} s"
+    @property
+    def lost(self) -> dict[str, str]:
+        """Why hosts did not answer, or no longer do, by their names."""
+        return {host.name: self._failures[host] for host in self._hosts if host in self._failures}
 
-    took = f"`import jax` took {slowest('import_s')}, jax.devices() {slowest('devices_s')}"
-    where = f"joined at {ranks[0]['coordinator']} in {slowest('initialize_s')}"
-    yield Judgement("initialize", f"{counted(len(ranks), 'rank')} {where} ({took})")
-    slices = [told["slice"] for told in ranks]
-    yield Judgement("slices", slices_text(slices))
-    if len(set(slices)) > 1:
-        yield Judgement("slices", "jax.make_mesh takes no more than one", verdict="note")
-    first, little, much = ranks[0]["sums"]
-    text = f"{first['values'][0]} over {counted(first['devices'], 'device')}"
-    yield Judgement("sum", f"{text}, in {slowest('first_s')}")
-    for one in [one for told in ranks for one in told["sums"]]:
-        expected = one["devices"] * (one["devices"] + 1) // 2
-        for value in set(one["values"]) - {expected}:
-            text = f"{value} over {counted(one['devices'], 'device')}, not {expected}"
-            yield Judgement("sum", f"{text}, of {one['size']} bytes each", verdict="error")
-    if much["devices"] > 1:
-        text = f"1 KB in {1e3 * little['seconds']:.2f} ms, {much['size'] >> 20} MB in "
-        text += f"{1e3 * much['seconds']:.0f} ms ({much['size'] / much['seconds'] / 1e9:.2f} GB/s)"
-        yield Judgement("speed", f"{text}, from each of {much['devices']} devices")
+    def count_devices(self) -> dict[str, DevicesCounted]:
+        """Have JAX on each host that has it count its devices, where there is no sum to do so.
+
+        Raises:
+            LaunchError: the user has ended the check.
+
+        """
+        many, variables = self._job.cpu_devices, dict(OWN_VARIABLES)
+        if many is not None:
+            variables |= {"JAX_NUM_CPU_DEVICES": str(many), "JAX_PLATFORMS": "cpu"}
+        variables |= dict(self._job.env)
+        with_jax = {
+            host: (python.path,) for host, python in self._pythons.items() if not python.error
+        }
+        answers = self._probe("devices", with_jax, variables)
+        return {host.name: devices_of(answer) for host, answer in answers.items()}
+
+    def _probe(
+        self, word: str, pythons: Mapping[Host, tuple[str, ...]], env: dict[str, str]
+    ) -> dict[Host, Probed]:
+        """Have a Python on each of these hosts run the probe."""
+        program, most_s = inspect.getsource(probe), _PROBE_S[word]
+        cwds = {host: there.facts.cwd for host, there in self._surveyed.items()}
+        questions = {
+            host: Probe(program, word, those, cwds[host], env, most_s)
+            for host, those in pythons.items()
+        }
+        return self._ask(Probed, questions)
+
+    def end(self) -> None:
+        """Dismiss the agents, and wait for them a while."""
+        self._pool.stop(0)
+        self._pool.send_all(messages.Stop(int(signal.SIGKILL), 0))
+        self._wait(lambda: self._pool.over)  # or srun would end them before they have cleaned up
+        self._pool.hang_up(_END_S)
+
+    def _what_is_there(self, host: Host) -> Survey:
+        first, several = host == self._hosts[0], len(self._hosts) > 1
+        wanted = what_to_prepare(self._job, host, self._ranks[host], first=first, several=True)
+        anywhere = messages.Bind("", 0)  # for the others' attempts to connect
+        wanted = wanted.replaced(
+            program=None,
+            transfer_ports=0,
+            tpu_ports=0,
+            bind_cores="off",
+            coordinator=wanted.coordinator or anywhere,
+            listen=several,
+            describe=several,
+        )
+        return Survey(wanted)
+
+    def _found(self, host: Host, address: str) -> HostFound:
+        """What is known of a host, which others reach by an address."""
+        surveyed = self._surveyed[host]
+        error_s, ahead_s = self._clocks[host]
+        try:
+            share = share_out(self._job, len(self._ranks[host]), surveyed.facts.gpus)
+        except LaunchError:  # which keeps the sum from being run, and stands there
+            share = GpuShares()
+        return HostFound(
+            name=host.name,
+            ranks=len(self._ranks[host]),
+            surveyed=surveyed,
+            python=self._pythons[host],
+            ahead_s=math.copysign(max(0.0, abs(ahead_s) - error_s), ahead_s),
+            share=share,
+            interface=next((one for one in surveyed.interfaces if one.address == address), None),
+        )
+
+    # --- the network ---
+
+    def _try_ways(self, reach: Reach, hosts: Sequence[Host]) -> int:
+        """Have the hosts reach one another, if collectives will; how many ways were tried.
+
+        Those of TPUs have a network of their own. An address of the coordinator that all reach is
+        looked for by the job itself, at its start.
+        """
+        uses = collectives(self._job)
+        only_tpus = all(
+            "libtpu" in python.packages and not self._surveyed[host].gpus
+            for host, python in self._pythons.items()
+        )
+        if not uses or (uses == "any" and only_tpus):
+            return 0
+        questions = {host: messages.TryPeers(reach.peers(host)) for host in hosts}
+        for host, tried in self._ask(messages.PeersTried, questions).items():
+            reach.answered(host, tried)
+        return sum(len(question.peers) for question in questions.values())
+
+    # --- answers ---
+
+    def _ask(self, kind: type[Answer], questions: Mapping[Host, Message]) -> dict[Host, Answer]:
+        """Ask those of these hosts that are there, at once; the answers of this kind."""
+        self._answers = {}
+        for host, question in questions.items():
+            if host in self._links and host not in self._failures:
+                self._links[host].be_patient(_PATIENCE_S)
+                self._unanswered[host] = time.time()
+                self._links[host].send(question)
+        self._wait(lambda: not self._unanswered)
+        answers = {host: self._answers.get(host) for host in questions}
+        return {host: answer for host, answer in answers.items() if isinstance(answer, kind)}
+
+    def _received(self, link: AgentConnection, message: Message | Data | Raw) -> None:
+        host = link.host
+        asked_at = self._unanswered.pop(host, 0.0)
+        link.be_patient(0)
+        match message:
+            case messages.Greeting(version) if version != messages.VERSION:
+                self._failures[host] = "its agent is of another version: run it again"
+            case messages.Greeting():
+                self._links[host] = link
+            case messages.InternalError(error):
+                self._failures[host] = f"internal error in the agent: {error}"
+            case messages.Ending(reason):
+                self._failures[host] = f"its agent was stopped by {reason}"
+            case Time(there_s):  # which was so when half of the time was over
+                now = time.time()
+                clock = (now - asked_at) / 2, there_s - (asked_at + now) / 2
+                self._clocks[host] = min(clock, self._clocks.get(host, clock))
+            case Message():
+                self._answers[host] = message
+
+    def _unreachable(self, failure: Failure) -> None:
+        self._failures[failure.host] = failure.reason
+
+    def _lost(self, link: AgentConnection, why: str) -> None:
+        self._unanswered.pop(link.host, None)
+        self._failures.setdefault(link.host, why)
+
+    # --- time ---
+
+    def _wait(self, over: Callable[[], bool]) -> None:
+        while not over():
+            self._loop.run_once((self._pool,))
+
+    def _read_signals(self) -> None:
+        for signum in self._signals.read():
+            if signum == signal.SIGCHLD:
+                self._pool.reap()
+            elif signum in ENDING:
+                status = exit_status.of_signal(signum)
+                raise LaunchError(f"stopped by {signal_name(signum)}", status)

@@ -22,19 +22,29 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _CUDA, _HIP, _ROCR = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
-_LEVEL_ZERO, _PCI = "ZE_AFFINITY_MASK", "/sys/bus/pci/devices"
+_LEVEL_ZERO = "ZE_AFFINITY_MASK"
+#: The folder of each device, by its bus.
+PCI = "sys/bus/pci/devices"
 _OF_JAX = "JAX_LOCAL_DEVICE_IDS"
-_NVIDIA_SMI_S = 30.0
-_LONGEST = 60
+_NVIDIA_SMI_S, _KILLED_S = 30.0, 1.0
+_LONGEST, _MOST_DIGITS = 60, 12
 _LOST = b"\xff\xff"  # what a device that has fallen off its bus says of itself
 
 _DEVICE_MINOR = re.compile(r"^Device Minor:[ \t]*(\d{1,9})", re.MULTILINE)
 _DEVICE_FILE = re.compile(r"nvidia\d{1,9}")
 _MIG_UUID = re.compile(r"\(UUID: (MIG-[\w/-]{1,200})\)")
 _UUID = re.compile(r"^GPU UUID:[ \t]*(GPU-[\w-]{1,60})", re.MULTILINE)
-_MODEL = re.compile(r"^Model:[ \t]*(.*)", re.MULTILINE)
+_MODEL = re.compile(r"^Model:[ \t]*(\S.{0,99})", re.MULTILINE)
 _CORES = re.compile(r"[\d,-]{1,4000}")
 _ORDINAL = re.compile(r"[+]?\d{1,9}")
+
+
+class Gpu(Value):
+    """A GPU of this machine: where it is, and as far as the driver says so, its model and id."""
+
+    bus: str
+    model: str = ""
+    uuid: str = ""
 
 
 def visible(environ: Mapping[str, str], root: str = "/") -> VisibleGpus:
@@ -86,62 +96,66 @@ def _nvidia(environ: Mapping[str, str], root: str) -> VisibleGpus:
         return VisibleGpus(tuple(range(len(entries))), mig, _setting(_CUDA, value), near)
     # On Windows' Linux there is one device for all of them.
     if not there and os.path.exists(os.path.join(root, "dev/dxg")):
-        lines = _of_nvidia_smi()
+        lines = _listed_by_nvidia_smi("GPU ")
         return VisibleGpus(tuple(range(len(lines))), counted="nvidia-smi -L")
     if there and _has_mig(root):
-        mig = tuple(_MIG_UUID.findall("\n".join(_of_nvidia_smi(migs=True))))
+        mig = tuple(_MIG_UUID.findall("\n".join(_listed_by_nvidia_smi("MIG "))))
         return VisibleGpus(tuple(range(len(mig))), mig, "nvidia-smi -L")
     near = _near_to(there, environ, root)
     return VisibleGpus(tuple(range(len(there))), counted=counted if there else "", near=near)
 
 
-def _nvidia_devices(root: str) -> tuple[dict[str, str], str]:
-    """The GPUs that this user may open, as by `nvidia_information`, and where that stands."""
-    found = nvidia_information(root)
+def _nvidia_devices(root: str) -> tuple[list[Gpu], str]:
+    """Return the GPUs that this user may open, as by `nvidia_gpus`, and where that stands."""
+    found = nvidia_gpus(root)
     if found is not None:
         return found, "/proc/driver/nvidia/gpus"
     minors = [name for name in _entries(os.path.join(root, "dev")) if _is_device(name)]
-    return {name: "" for name in minors if _may_open(root, name)}, "/dev/nvidia*"
+    return [Gpu(name) for name in minors if _may_open(root, name)], "/dev/nvidia*"
 
 
-def nvidia_information(root: str) -> dict[str, str] | None:
-    """What the driver says of each GPU that this user may open, by its bus; None: nothing.
+def nvidia_gpus(root: str) -> list[Gpu] | None:
+    """Return the GPUs in the driver's files that this user may open; None if there are no files.
 
     A container or a scheduler's cgroup leaves out device files, or forbids to open them, which
     access() says without opening them: to open one would start it.
     """
     folder = os.path.join(root, "proc/driver/nvidia/gpus")
     buses = _entries(folder)
-    found = {}
+    found = []
     for bus in buses:
         text = text_of(os.path.join(folder, bus, "information"))
-        minor = _DEVICE_MINOR.search(text)
+        minor, model, uuid = (known.search(text) for known in (_DEVICE_MINOR, _MODEL, _UUID))
         if minor and _may_open(root, f"nvidia{minor[1]}") and not _is_lost(root, bus):
-            found[bus] = text
+            found.append(Gpu(bus, model[1].rstrip() if model else "", uuid[1] if uuid else ""))
     return found if buses else None
 
 
-def _named(entries: Sequence[str], there: Mapping[str, str]) -> dict[str, str]:
-    """Those of a list, as far as they are known, which a MIG device is not."""
-    found = {}
-    buses = list(there)
-    for entry in entries:
-        if entry.isdecimal():
-            named = buses[int(entry) : int(entry) + 1]
-        else:  # its beginning is enough
-            uuids = {bus: _UUID.search(text) for bus, text in there.items()}
-            named = [bus for bus, uuid in uuids.items() if uuid and uuid[1].startswith(entry)]
-        if len(named) == 1:
-            found[named[0]] = there[named[0]]
-    return found
+def chosen(environ: Mapping[str, str], uuids: Sequence[str]) -> list[int]:
+    """Return the numbers of the GPUs with these ids that CUDA_VISIBLE_DEVICES leaves."""
+    if _CUDA not in environ:
+        return list(range(len(uuids)))
+    entries = _listed(environ[_CUDA], len(uuids))
+    return sorted(number for entry in entries for number in _numbers(entry, uuids))
 
 
-def _near_to(there: Mapping[str, str], environ: Mapping[str, str], root: str) -> tuple[str, ...]:
-    """The cores next to each of these; empty where CUDA may have them in another order."""
-    models = {model for text in there.values() for model in _MODEL.findall(text)}
+def _numbers(entry: str, uuids: Sequence[str]) -> list[int]:
+    """Return the numbers of those that an entry stands for: a number, or the beginning of an id."""
+    return [n for n, uuid in enumerate(uuids) if entry == str(n) or uuid.startswith(entry)]
+
+
+def _named(entries: Sequence[str], there: Sequence[Gpu]) -> list[Gpu]:
+    """Return those of a list, as far as they are known, which a MIG device is not."""
+    named = [_numbers(entry, [gpu.uuid for gpu in there]) for entry in entries]
+    return [there[numbers[0]] for numbers in named if len(numbers) == 1]
+
+
+def _near_to(there: Sequence[Gpu], environ: Mapping[str, str], root: str) -> tuple[str, ...]:
+    """Return the cores next to each of these; empty if CUDA may have them in another order."""
+    models = {gpu.model for gpu in there if gpu.model}
     if len(models) > 1 and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
         return ()
-    return _near(list(there), root)
+    return _near([gpu.bus for gpu in there], root)
 
 
 def _is_device(name: str) -> bool:
@@ -154,7 +168,7 @@ def _may_open(root: str, name: str) -> bool:
 
 def _is_lost(root: str, bus: str) -> bool:
     try:
-        with open(os.path.join(root, "sys/bus/pci/devices", bus, "config"), "rb") as config:
+        with open(os.path.join(root, PCI, bus, "config"), "rb") as config:
             return config.read(2) == _LOST
     except OSError:
         return False
@@ -171,24 +185,34 @@ def _has_mig(root: str) -> bool:
     )
 
 
-def _of_nvidia_smi(*, migs: bool = False) -> list[str]:
-    """The lines in which it lists GPUs, or MIG devices."""
+def _listed_by_nvidia_smi(begins: str) -> list[str]:
+    """Return the lines in which it lists GPUs, or MIG devices."""
+    lines = nvidia_smi(_NVIDIA_SMI_S, "-L").splitlines()
+    return [line for line in lines if line.strip().startswith(begins)]
+
+
+def nvidia_smi(most_s: float, *options: str) -> str:
+    """Return what it prints in so many seconds; it also fails when it has listed some GPUs."""
     import subprocess
 
     try:
-        listed = subprocess.run(
-            ["nvidia-smi", "-L"],
+        process = subprocess.Popen(
+            ["nvidia-smi", *options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            timeout=_NVIDIA_SMI_S,
-            check=False,  # it ends with 9 where a GPU is lost, and lists the others
         )
-    except (OSError, subprocess.SubprocessError):
-        return []
-    lines = listed.stdout.decode("utf-8", "replace").splitlines()
-    begins = "MIG " if migs else "GPU "
-    return [line for line in lines if line.strip().startswith(begins)]
+    except OSError:
+        return ""
+    try:
+        return process.communicate(timeout=most_s)[0].decode("utf-8", "replace")
+    except subprocess.TimeoutExpired:
+        process.kill()
+    try:  # one that waits for a driver cannot even be killed
+        process.communicate(timeout=_KILLED_S)
+    except subprocess.TimeoutExpired:
+        pass
+    return ""
 
 
 # --- AMD ---
@@ -209,19 +233,7 @@ def _amd(environ: Mapping[str, str], root: str) -> VisibleGpus:
     return VisibleGpus(tuple(range(len(there))), counted=counted, near=_near(there, root))
 
 
-class AmdGpu(Value):
-    """A GPU of AMD's: where it is, and the version of its architecture, as in 90402."""
-
-    bus: str
-    folder: str
-    version: str
-
-    def text(self, name: str) -> str:
-        """Return what a file of its driver says; "" if there is none."""
-        return text_of(os.path.join(self.folder, name))
-
-
-def amd_gpus(root: str) -> list[AmdGpu]:
+def amd_gpus(root: str) -> list[Gpu]:
     """Return the GPUs of AMD's that this user may open, in the driver's order."""
     folder = os.path.join(root, "sys/class/kfd/kfd/topology/nodes")
     found = []
@@ -231,10 +243,19 @@ def amd_gpus(root: str) -> list[AmdGpu]:
         minor = properties.get("drm_render_minor", "0")
         is_gpu = properties.get("simd_count", "0") != "0"
         if is_gpu and (minor == "0" or _may_open(root, f"dri/renderD{minor}")):
-            device = os.path.join(root, f"sys/class/drm/renderD{minor}/device")
+            bus = _amd_bus(properties)
+            model = text_of(os.path.join(root, PCI, bus, "product_name")) if bus else ""
             version = properties.get("gfx_target_version", "")
-            found.append(AmdGpu(_amd_bus(properties), device, version))
+            found.append(Gpu(bus, model or _architecture(version)))
     return found
+
+
+def _architecture(version: str) -> str:
+    """Return `AMD gfx942` for 90402."""
+    if not version.isdecimal() or len(version) > _MOST_DIGITS or int(version) == 0:
+        return "AMD GPU"
+    major, rest = divmod(int(version), 10_000)
+    return f"AMD gfx{major}{rest // 100:x}{rest % 100:x}"
 
 
 def _amd_bus(properties: Mapping[str, str]) -> str:
@@ -253,7 +274,7 @@ def _intel(environ: Mapping[str, str], root: str) -> VisibleGpus:
 
     Each tile is a device, unless Level Zero is to show whole cards.
     """
-    devices = os.path.join(root, "sys/bus/pci/devices")
+    devices = os.path.join(root, PCI)
     buses: list[str] = []
     for bus in _entries(devices):
         kind = [text_of(os.path.join(devices, bus, name)) for name in ("vendor", "class")]
@@ -266,13 +287,13 @@ def _intel(environ: Mapping[str, str], root: str) -> VisibleGpus:
         value = environ[_LEVEL_ZERO]
         named = {entry.strip() for entry in value.split(",") if entry.strip()}
         return VisibleGpus(tuple(range(len(named))), counted=_setting(_LEVEL_ZERO, value))
-    counted = _PCI if buses else ""
+    counted = f"/{PCI}" if buses else ""
     return VisibleGpus(tuple(range(len(buses))), counted=counted, near=_near(buses, root))
 
 
 def are_intel(found: VisibleGpus) -> bool:
     """Return whether these are Intel's, of which nothing else is known."""
-    return found.counted.startswith((_PCI, _LEVEL_ZERO))
+    return found.counted.startswith((f"/{PCI}", _LEVEL_ZERO))
 
 
 def _tiles(device: str, drm: str) -> int:
@@ -316,17 +337,12 @@ def _setting(name: str, value: str) -> str:
     return f"{name}={shown!r}" if not shown or shown != shown.strip() else f"{name}={shown}"
 
 
-def chosen(environ: Mapping[str, str], count: int) -> Sequence[str] | None:
-    """The entries of CUDA_VISIBLE_DEVICES, of so many GPUs; None if it is not set."""
-    return _listed(environ[_CUDA], count) if _CUDA in environ else None
-
-
 # --- files ---
 
 
 def _near(buses: Sequence[str], root: str) -> tuple[str, ...]:
     """The cores next to each; empty where that is not known of all."""
-    folder = os.path.join(root, "sys/bus/pci/devices")
+    folder = os.path.join(root, PCI)
     lists = [bus and text_of(os.path.join(folder, bus, "local_cpulist")) for bus in buses]
     return tuple(lists) if all(map(_CORES.fullmatch, lists)) else ()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcjax_launch.features.check import survey
+from mcjax_launch.features.check import run
 from mcjax_launch.features.check.judgement import (
     Found,
     HostFound,
@@ -16,6 +16,7 @@ from mcjax_launch.features.check.judgement import (
     judge_devices,
     judge_gpus,
     judge_mtls,
+    judge_sum,
     last_line,
     lines,
     merged,
@@ -28,7 +29,7 @@ from mcjax_launch.features.check.messages import (
     Surveyed,
     Time,
 )
-from mcjax_launch.features.check.run import job_of_check, judge_sum
+from mcjax_launch.features.check.run import job_of_check
 from mcjax_launch.features.check.told import (
     DeviceCount,
     DevicesCounted,
@@ -62,7 +63,7 @@ def host(name: str, **more: Any) -> HostFound:
     python = PythonFacts("/p", more.pop("version", "3.11.2"), more.pop("jax", JAX), "")
     whole: dict[str, Any] = {
         "facts": HostFacts("/p", "/work", **facts),
-        "refused": (),
+        "refused": "",
         "cores": 16,
         "load": 0.5,
         "memory_kib": 64 << 20,
@@ -210,7 +211,7 @@ WRONG: dict[str, tuple[list[HostFound], str]] = {
         [host("a"), host("b", version="3.12.1"), host("c")],
         "warning python b: 3.12.1; elsewhere 3.11.2",
     ),
-    "no directory": ([host("a", refused=("/no: no such directory",))], "error start a: /no: no"),
+    "no directory": ([host("a", refused="/no: no such directory")], "error start a: /no: no"),
     "busy hosts": ([host("a", load=9), host("b", load=15.8)], "warning load a, b: 9.0-15.8 in"),
     "a clock ahead": ([host("a"), host("b", ahead_s=1.1)], "warning clock b: 1.1 s ahead of"),
     "a clock behind": ([host("a"), host("b", ahead_s=-9)], "warning clock b: 9.0 s behind"),
@@ -431,11 +432,11 @@ def test_how_far_a_clock_is_ahead(
     front: Any = SimpleNamespace(loop=loop, signals=SimpleNamespace(fd=0))
     transport: Any = SimpleNamespace(features=())
     job = Job(program=("x",), python="/p", chdir="/")
-    asking = survey.HostSurvey(job, [there], transport, front)
+    asking = run.HostSurvey(job, [there], transport, front)
     for took_s, shown_s in answers:
         asking._unanswered[there] = 1000.0
         now_s = 1000.0 + took_s
-        monkeypatch.setattr(survey, "time", SimpleNamespace(time=lambda now_s=now_s: now_s))
+        monkeypatch.setattr(run, "time", SimpleNamespace(time=lambda now_s=now_s: now_s))
         link: Any = SimpleNamespace(host=there, be_patient=lambda seconds: None)
         asking._received(link, Time(1000.0 + took_s / 2 + shown_s))
     asking._surveyed[there], asking._pythons[there] = host("a").surveyed, host("a").python
