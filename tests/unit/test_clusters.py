@@ -1,21 +1,18 @@
-"""What PBS, LSF, Grid Engine and Flux say of an allocation, and the scripts that each is given."""
+"""What PBS, LSF, Grid Engine and Flux say of an allocation."""
 
 import json
 import os
-import shlex
 import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mcjax_launch import schedulers as drivers
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.kernel.transport import call_back
 from mcjax_launch.kernel.wire import schedulers
 from mcjax_launch.schedulers import allocation, flux, lsf, pbs, sge
-from mcjax_launch.schedulers.submission import Submission
 
 SLURM = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "a"}
 
@@ -217,67 +214,3 @@ def test_code_that_calls_back_goes_through_every_shell() -> None:
     code = call_back.code("/home/jos\u00e9/it's $x/call-1")
     assert not set("'\"\\$`!\n") & set(code)
     compile(code, "call", "exec")
-
-
-JOB = Submission(
-    emit="pbs",
-    given=("quiet",),
-    name="train",
-    num_hosts=2,
-    procs_per_host=4,
-    quiet=True,
-    program=("train.py", "it's $x"),
-)
-PREFIXES = {"pbs": "#PBS ", "lsf": "#BSUB ", "sge": "#$ ", "flux": "#flux: "}
-
-
-def directives(kind: str, **changes: Any) -> list[str]:
-    text = drivers.emit(JOB.replaced(emit=kind, **changes))
-    assert text.startswith("#!/bin/bash\n")
-    last = shlex.split(text.splitlines()[-1])
-    assert last[0] == "exec" and last[-2:] == ["train.py", "it's $x"]
-    prefix = PREFIXES[kind]
-    lines = [line for line in text.splitlines()[1:] if line.startswith("#")]
-    assert all(line.startswith(prefix) and shlex.split(line[len(prefix) :]) for line in lines)
-    return [line.removeprefix(prefix) for line in lines]
-
-
-@pytest.mark.parametrize(
-    ("kind", "has"),
-    [
-        ("pbs", ["-l select=2:ncpus=4:mpiprocs=4:ngpus=8", "-l walltime=02:02:00", "-r y"]),
-        ("lsf", ["-n 8", '-R "span[ptile=4]"', '-gpu "num=8"', "-W 122", "-wa TERM", "-r"]),
-        ("sge", ["-pe mpi 8", "-l gpu=2", "-l h_rt=2:02:00", "-r y", "-notify"]),
-        ("flux", ["--nodes=2", "--nslots=8", "--gpus-per-slot=2", "--time-limit=122m"]),
-        ("flux", ["--signal=USR1@60s"]),  # the ranks' grace, and as much to end
-    ],
-)
-def test_directives(kind: str, has: list[str]) -> None:
-    found = directives(kind, gpus_per_process=2, timeout=3600.0, grace=30.0, max_restarts=1)
-    assert [one for one in has if one not in found] == []
-    plain = directives(kind)
-    assert not any("gpu" in one or "limit" in one or "02" in one for one in plain), plain
-    assert directives(kind, timeout=1e12) == plain  # a limit beyond what can be written
-
-
-@pytest.mark.parametrize(
-    ("kind", "option", "found", "gone"),
-    [
-        ("pbs", "-l nodes=2:ppn=4:gpus=1", "-l nodes=2:ppn=4:gpus=1", "select"),
-        ("pbs", "-l select=2:ncpus=64", "-l select=2:ncpus=64", "scatter"),
-        ("lsf", "-n 9", "-n 9", "-n 8"),
-        ("sge", "-pe orte", "-pe orte 8", "mpi"),
-        ("sge", "-pe orte 16", "-pe orte 16", "mpi"),
-        ("flux", "--nslots=3", "--nslots=3", "--nslots=8"),
-    ],
-)
-def test_options_of_the_site(kind: str, option: str, found: str, gone: str) -> None:
-    lines = directives(kind, engine_option=(option,))
-    assert lines[-1] == found
-    assert not any(gone in line for line in lines)
-
-
-@pytest.mark.parametrize("kind", PREFIXES)
-def test_a_bad_option_of_the_site(kind: str) -> None:
-    with pytest.raises(LaunchError, match="--engine-option q: not an option of "):
-        directives(kind, engine_option=("q",))

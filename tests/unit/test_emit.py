@@ -1,16 +1,20 @@
 """What a scheduler gets of a command line."""
 
+import gzip
 import importlib
 import re
+import shlex
 import tomllib
 import zipfile
 from pathlib import Path
 from typing import Any
 
+import jsonschema
+import kubernetes_validate
 import pytest
 import yaml
-from job_controller import job_failure, jobset_action, verdict
-from kubelet import environment
+from job_controller import job_failure, jobset_action, replaces_while_it_ends, verdict
+from kubelet import environment, expanded
 
 from mcjax_launch import schedulers
 from mcjax_launch.errors import LaunchError
@@ -84,21 +88,192 @@ def test_ranks_of_each_host() -> None:
             ranks_per_host(hosts, 8, each)
 
 
-def test_directives_of_a_batch_script() -> None:
-    lone = JOB.replaced(max_restarts=0, engine_option=("--partition=gpu", "-A me"))
-    timed = lone.replaced(gpus_per_process=6, timeout=60.0, grace=0.0, max_restarts=2)
-    script = emit("slurm", timed)
-    for directive in ("--gpus-per-node=6", "--time=4", "--partition=gpu", "-A me"):
-        assert f"#SBATCH {directive}\n" in script
-    assert "--gpus" not in emit("slurm", lone) and "--time" not in emit("slurm", lone)
-
-
 def test_what_the_launcher_there_is_given() -> None:
     """Not the size, which it knows from the scheduler; restarts where they are its own."""
     assert emit("slurm", JOB).endswith(" --max-restarts 3 --quiet -- train.py -n\n")
+    assert " --timeout 1234567 " in emit(
+        "slurm", JOB.replaced(given=("timeout",), timeout=1234567.0)
+    )
+    for hosts, report in ((2, "/x/{host}.json"), (1, "run.json")):
+        assert report in emit(
+            "jobset", JOB.replaced(given=("report",), num_hosts=hosts, report=report)
+        )
     pods = emit("jobset", JOB)
     assert "--quiet" in pods and "train.py" in pods
     assert "--max-restarts" not in pods and "--num-hosts" not in pods
+
+
+# --- batch scripts ---
+
+PREFIXES = {"slurm": "#SBATCH ", "pbs": "#PBS ", "lsf": "#BSUB ", "sge": "#$ ", "flux": "#flux: "}
+
+
+def directives(kind: str, **changes: Any) -> list[str]:
+    wanted = {"procs_per_host": 4, "max_restarts": 0, "program": ("train.py", "it's $x"), **changes}
+    text = emit(kind, JOB.replaced(**wanted))
+    assert text.startswith("#!/bin/bash\n")
+    last = shlex.split(text.splitlines()[-1])
+    assert last[0] == "exec" and last[-2:] == ["train.py", "it's $x"]
+    prefix = PREFIXES[kind]
+    lines = [line for line in text.splitlines()[1:] if line.startswith("#")]
+    assert all(line.startswith(prefix) and shlex.split(line[len(prefix) :]) for line in lines)
+    return [line.removeprefix(prefix) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("kind", "has"),
+    [
+        ("slurm", ["--nodes=2", "--ntasks-per-node=4", "--gpus-per-node=8", "--time=122"]),
+        ("pbs", ["-l select=2:ncpus=4:mpiprocs=4:ngpus=8", "-l walltime=02:02:00", "-r y"]),
+        ("lsf", ["-n 8", '-R "span[ptile=4]"', '-gpu "num=8"', "-W 122", "-wa TERM", "-r"]),
+        ("sge", ["-pe mpi 8", "-l gpu=2", "-l h_rt=2:02:00", "-r y", "-notify"]),
+        ("flux", ["--nodes=2", "--nslots=8", "--gpus-per-slot=2", "--time-limit=122m"]),
+        ("flux", ["--signal=USR1@60s"]),  # the ranks' grace, and as much to end
+    ],
+)
+def test_directives(kind: str, has: list[str]) -> None:
+    found = directives(kind, gpus_per_process=2, timeout=3600.0, grace=30.0, max_restarts=1)
+    assert [one for one in has if one not in found] == []
+    plain = directives(kind)
+    assert not any("gpu" in one or "limit" in one or "02" in one for one in plain), plain
+    beyond = directives(kind, timeout=1e12)  # a limit beyond what can be written
+    assert {*beyond} - {*plain} == ({"--time=UNLIMITED"} if kind == "slurm" else set())
+
+
+@pytest.mark.parametrize(
+    ("kind", "option", "found", "gone"),
+    [
+        ("slurm", "--partition=gpu", "--partition=gpu", "none"),
+        ("slurm", "--nodes=1-2", "--nodes=1-2", "--nodes=2"),
+        ("pbs", "-l nodes=2:ppn=4:gpus=1", "-l nodes=2:ppn=4:gpus=1", "select"),
+        ("pbs", "-lselect=2:ncpus=64,mem=1gb", "-lselect=2:ncpus=64,mem=1gb", "scatter"),
+        ("lsf", "-n 9", "-n 9", "-n 8"),
+        ("sge", "-pe orte", "-pe orte 8", "mpi"),
+        ("sge", "-pe orte 16", "-pe orte 16", "mpi"),
+        ("flux", "--nslots=3", "--nslots=3", "--nslots=8"),
+    ],
+)
+def test_options_of_the_site(kind: str, option: str, found: str, gone: str) -> None:
+    lines = directives(kind, engine_option=(option,))
+    assert lines[-1] == found
+    assert not any(gone in line for line in lines)
+
+
+def test_what_lsf_joins() -> None:
+    lines = directives("lsf", engine_option=('-R "rusage[mem=4]"',))
+    assert lines[-1] == '-R "rusage[mem=4]"' and '-R "span[ptile=4]"' in lines
+
+
+@pytest.mark.parametrize("kind", PREFIXES)
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"engine_option": ("q",)}, "--engine-option q: not an option of "),
+        ({"engine_option": ("--x\nrm y",)}, r"--engine-option --x\nrm y: not"),
+        ({"name": "a b"}, "--name a b: use letters, digits"),
+    ],
+)
+def test_what_no_batch_script_can_hold(kind: str, changes: dict[str, object], words: str) -> None:
+    with pytest.raises(LaunchError, match=re.escape(words)):
+        directives(kind, **changes)
+
+
+# --- manifests ---
+
+PROGRAM = ("train.py", "{process_id}", "it's $(HOME)", "a$$b", "$", "$$(x) $HOME$")
+PODS = JOB.replaced(
+    given=("env", "timeout"),
+    num_hosts=3,
+    procs_per_host=2,
+    gpus_per_process=2,
+    image="repo/image:1",
+    namespace="ml",
+    env=("A=$(b) $$c",),
+    timeout=600.0,
+    program=PROGRAM,
+)
+VERSIONS = ("1.29", "1.33", "1.37")
+
+
+def check_pods(spec: Any) -> dict[str, str]:
+    """What the schemas do not catch; the variables of the pods."""
+    assert spec["completionMode"] == "Indexed"
+    assert spec["completions"] == spec["parallelism"] == 3
+    assert spec["backoffLimit"] == 0
+    assert not replaces_while_it_ends(spec)
+    pod = spec["template"]["spec"]
+    assert pod["restartPolicy"] == "Never"
+    assert pod["automountServiceAccountToken"] is False
+    assert "serviceAccountName" not in pod
+    (container,) = pod["containers"]
+    assert container["image"] == "repo/image:1"
+    # All that the standard "restricted" asks of pods.
+    security = {**pod["securityContext"], **container["securityContext"]}
+    assert security["runAsNonRoot"] is True and security["runAsUser"] > 0
+    assert security["allowPrivilegeEscalation"] is False
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    volumes = {volume["name"]: volume["emptyDir"] for volume in pod["volumes"]}
+    mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in container["volumeMounts"]}
+    assert mounts == {"/dev/shm": {"medium": "Memory"}, "/tmp": {}}
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": 4}}
+    environ = {entry["name"]: entry.get("value", "") for entry in container["env"]}
+    command = [expanded(word, {"HOME": "/", **environ}) for word in container["command"]]
+    assert command[0] == "mcjax-launch"
+    assert command[-6:] == [*PROGRAM]
+    assert command[command.index("--env") + 1] == "A=$(b) $$c"
+    assert "--max-restarts" not in command
+    return environ
+
+
+def test_job() -> None:
+    service, job = yaml.safe_load_all(emit("job", PODS.replaced(name="run-7", max_restarts=0)))
+    for document in (service, job):
+        assert document["metadata"] == {"name": "run-7", "namespace": "ml"}
+        for version in VERSIONS:
+            kubernetes_validate.validate(document, version, strict=True)
+    assert check_pods(job["spec"]) == {
+        "MCJAX_NUM_HOSTS": "3",
+        "MCJAX_PROCS_PER_HOST": "2",
+        "MCJAX_COORDINATOR": "run-7-0.run-7:8476",
+        "HOME": "/tmp",
+    }
+    assert job["spec"]["template"]["spec"]["subdomain"] == "run-7"
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    assert service["spec"]["selector"] == {"job-name": "run-7"}
+
+
+def check_jobset(jobset: Any) -> None:
+    """By the schemas."""
+    packed = (Path(__file__).parents[1] / "lab" / "jobset-crd.yaml.gz").read_bytes()
+    crd = yaml.safe_load(gzip.decompress(packed))
+    version = next(v for v in crd["spec"]["versions"] if v["name"] == "v1alpha2")
+    jsonschema.validate(jobset, version["schema"]["openAPIV3Schema"])
+    (workers,) = jobset["spec"]["replicatedJobs"]
+    # The schema of the CRD takes any pod; Kubernetes' own is stricter.
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}}
+    kubernetes_validate.validate({**job, "spec": workers["template"]["spec"]}, "1.33", strict=True)
+
+
+def test_jobset() -> None:
+    jobset = yaml.safe_load(emit("jobset", PODS))
+    check_jobset(jobset)
+    assert jobset["spec"]["failurePolicy"]["maxRestarts"] == 3
+    # A rank looks for the coordinator as soon as it runs, ready or not.
+    network = {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
+    assert jobset["spec"]["network"] == network
+    (workers,) = jobset["spec"]["replicatedJobs"]
+    found = check_pods(workers["template"]["spec"])
+    assert found["MCJAX_COORDINATOR"] == "train-workers-0-0.train:8476"
+    assert "MCJAX_ENGINE_RESTART" in found
+
+
+@pytest.mark.parametrize(("grace", "seconds"), [(30.0, 45), (600.0, 615), (0.5, 16)])
+def test_time_to_end(grace: float, seconds: int) -> None:
+    """Kubernetes kills no launcher that still waits for its ranks."""
+    _, job = yaml.safe_load_all(emit("job", PODS.replaced(grace=grace, max_restarts=0)))
+    assert job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == seconds
 
 
 @pytest.mark.parametrize(
@@ -195,6 +370,7 @@ TPUS = JOB.replaced(tpu="tpu-v6e-slice:4x4", num_hosts=8, slices=2)
 def jobs_of(submission: Submission) -> tuple[dict[str, Any], dict[str, Any]]:
     """The spec of a JobSet, and its Jobs' entry."""
     manifest = yaml.safe_load(emit("jobset", submission))
+    check_jobset(manifest)
     (workers,) = manifest["spec"]["replicatedJobs"]
     pool = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
     assert manifest["metadata"]["annotations"] == pool
@@ -285,24 +461,6 @@ def test_the_longest_names() -> None:
     emit("job", lone.replaced(name="a" * 61))
     with pytest.raises(LaunchError, match=rf"name of a pod \({'a' * 62}-1\)"):
         emit("job", lone.replaced(name="a" * 62))
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"engine_option": ("foo",)}, "--engine-option foo: not an option of sbatch; write it as"),
-        ({"engine_option": ("--x\nrm y",)}, r"--engine-option --x\nrm y: not"),
-        ({"name": "a b"}, "--name a b: use letters, digits"),
-    ],
-)
-def test_what_no_line_of_a_batch_script_can_hold(changes: dict[str, object], words: str) -> None:
-    with pytest.raises(LaunchError, match=re.escape(words)):
-        emit("slurm", JOB.replaced(**changes))
-
-
-def test_a_time_that_slurm_cannot_count() -> None:
-    assert "--time=UNLIMITED\n" in emit("slurm", JOB.replaced(timeout=1e9, max_restarts=10**9))
-    assert "--time=16669\n" in emit("slurm", JOB.replaced(timeout=1e6, max_restarts=0))
 
 
 # --- what becomes of a pod's end, by the rules of the Job controller and of JobSet's ---
