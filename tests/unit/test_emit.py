@@ -6,6 +6,7 @@ import re
 import shlex
 import tomllib
 import zipfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -244,12 +245,17 @@ def test_job() -> None:
     assert service["spec"]["selector"] == {"job-name": "run-7"}
 
 
+@cache
+def jobset_schema() -> Any:
+    packed = (Path(__file__).parents[1] / "lab" / "jobset-crd.yaml.gz").read_bytes()
+    crd = yaml.load(gzip.decompress(packed), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    (version,) = (one for one in crd["spec"]["versions"] if one["name"] == "v1alpha2")
+    return version["schema"]["openAPIV3Schema"]
+
+
 def check_jobset(jobset: Any) -> None:
     """By the schemas."""
-    packed = (Path(__file__).parents[1] / "lab" / "jobset-crd.yaml.gz").read_bytes()
-    crd = yaml.safe_load(gzip.decompress(packed))
-    version = next(v for v in crd["spec"]["versions"] if v["name"] == "v1alpha2")
-    jsonschema.validate(jobset, version["schema"]["openAPIV3Schema"])
+    jsonschema.validate(jobset, jobset_schema())
     (workers,) = jobset["spec"]["replicatedJobs"]
     # The schema of the CRD takes any pod; Kubernetes' own is stricter.
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}}
