@@ -14,9 +14,9 @@ from mcjax_launch.diagnosis.root_cause import JobStopped
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.check import probe
 from mcjax_launch.features.check.judgement import (
-    Judgement,
     Found,
     HostFound,
+    Judgement,
     judge,
     judge_devices,
     judge_gpus,
