@@ -30,6 +30,8 @@ class Keywords(TypedDict, total=False):
     wrap: Words | None
     no_hook: bool
     preload: Words
+    compile_once: Literal["auto", "on", "off"]
+    compile_cache: Path | None
     cpu_devices: int | None
     gpus_per_process: int | Literal["all"] | None
     tpu_chips_per_process: int | None

@@ -20,6 +20,7 @@ ON_ACCELERATORS = "looks"
 
 #: Those that a rank has been asked for if such a variable is set (`kernel.wire.hook_environ`).
 ASKED_BY = {
+    "MCJAX_HOOK_COMPILE_ONCE": "compile_once",
     "MCJAX_HOOK_LOOKS": "looks",
     "MCJAX_HOOK_PDB": "debugging",
     "MCJAX_HOOK_PROFILE": "profile",
@@ -27,6 +28,7 @@ ASKED_BY = {
 }
 #: Whose part patches which modules, once the program has imported them.
 PATCHES = {
+    "jax.experimental.serialize_executable": "compile_once",
     "pdb": "debugging",
     "IPython.terminal.debugger": "debugging",
     "pudb.debugger": "debugging",
@@ -44,6 +46,7 @@ def used(job: "Job") -> "list[str]":
     """Those whose part is there before the ranks are."""
     uses = {
         "black_box": job.black_box is not None,
+        "compile_once": job.hook and job.compiles_once,
         "debugging": job.debugpy is not None,
         "mtls": job.mtls != "off",
         "looks": job.hook and job.is_looked_at,

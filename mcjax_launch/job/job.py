@@ -49,6 +49,7 @@ class Job(Options, kw_only=True):
     pdb: frozenset[int] = frozenset()  # the ranks in which an exception opens a debugger
     record: bool = False  # for --report: keep what the ranks use over time, and print last
     black_box: str | None = None  # the folder for what hosts see of a failure, absolute
+    compile_cache: tuple[str, int] | None = None  # type: ignore[assignment]  # absolute, and bytes
     profile: str | None = None  # the folder for JAX's profiles, absolute
     profile_after: float = PROFILE_AFTER_S  # seconds from initialize() to the first
     on_github: bool = False  # the output goes to a log of GitHub Actions
@@ -77,6 +78,12 @@ class Job(Options, kw_only=True):
     def is_looked_at(self) -> bool:
         """Whether somebody may look at the run, while it lasts or later."""
         return self.record or self.status is not None
+
+    @property
+    def compiles_once(self) -> bool:
+        """Whether ranks may share compiled programs with each other, or with a later run."""
+        wanted = self.compile_once != "off"
+        return wanted and (self.num_processes > 1 or self.compile_cache is not None)
 
     @property
     def uses_cpu(self) -> bool:

@@ -14,6 +14,8 @@ from mcjax_launch.ranks import MOST_RANKS, parse_ranges, whole_number
 
 HIGHEST_PORT = 65535
 
+# In GiB, where the user gives no size of --compile-cache.
+_CACHE_SIZE = "10"
 _SLICES = ("auto", "one", "host")
 
 _MOST_GPUS = 1024
@@ -151,6 +153,21 @@ def _word_or_number(value: Any, words: Collection[str], most: int, why: str) -> 
         raise ValueError(f"{value!r} {why}") from None
 
 
+def cache(value: Any) -> str:
+    """A folder and how much is kept in it, as `DIR` or `DIR:5G`; checked, and left as it is."""
+    cache_of(text(value))
+    return text(value)
+
+
+def cache_of(value: str) -> tuple[str, int]:
+    """Return the folder of a cache, and how many bytes are kept in it."""
+    found = re.fullmatch(r"(.*):(\d+(?:\.\d+)?)([KMGT])(?:i?B)?", value, re.IGNORECASE | re.DOTALL)
+    folder, number, unit = found.groups() if found else (value, _CACHE_SIZE, "G")
+    if not folder:
+        raise ValueError(f"{value!r} names no folder: write DIR or DIR:5G")
+    return folder, int(float(number) * 1024 ** (1 + "KMGT".index(unit.upper())))
+
+
 def check_slices(slices: str | int, ranks: int) -> None:
     """Raise a ValueError where so many ranks are not so many equal slices."""
     if isinstance(slices, int) and ranks % slices:
@@ -253,6 +270,7 @@ FILE = Kind(text, "FILE", "Path", offers="files")
 FOLDER = Kind(text, "DIR", "Path", offers="folders")
 PROFILE = Kind(profile, "DIR[@D]", "Path", offers="folders")
 COORDINATOR = Kind(coordinator, "HOST[:PORT]")
+CACHE = Kind(cache, "DIR[:SIZE]", "Path", offers="folders")
 PATHS = Kind(text, "PATH", "Path | Sequence[Path]", offers="files")
 VARIABLES = Kind(text, "NAME[=VALUE]", "Mapping[str, object]", of_keyword=_variables)
 HOSTS = Kind(text, "FILE|LIST|-", "Path | Sequence[str]", of_keyword=_hosts, offers="hosts")

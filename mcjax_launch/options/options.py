@@ -69,6 +69,17 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
         help="Import modules (jax,flax) once per host and fork the ranks from there; "
         "auto: jax, for programs that import it.",
     )
+    compile_once: Literal["auto", "on", "off"] = option(
+        kinds.one_of("auto", "on", "off"),
+        default="auto",
+        help="Compile each program once per host: the other ranks load it; auto: on CPU devices.",
+    )
+    compile_cache: str | None = option(
+        kinds.CACHE,
+        once=True,
+        excludes=("--no-hook",),
+        help="Keep compiled programs in DIR for later runs, at most SIZE of them (10G).",
+    )
 
 
 class DeviceOptions(OptionGroup, title="Devices", kw_only=True):

@@ -217,6 +217,7 @@ def _rank(run: RankRun, state: RunState, culprit: int | None) -> Json:
         "platform": run.compilations.platform or None,
         "gpus": run.share.gpus or None,
         "cores": run.share.cores or None,
+        "compiled": _compiled(run),
         "compiled_last": _compiled_last(run),
         "past_lives": [_past(life, began_at) for life in run.past],
         "cpu_s": round(cpu_s, 2) if used else None,
@@ -228,6 +229,19 @@ def _rank(run: RankRun, state: RunState, culprit: int | None) -> Json:
             "stderr": last_lines(run.stderr, tail),
         },
         "log_files": _log_files(run),
+    }
+
+
+def _compiled(run: RankRun) -> dict[str, Any] | None:
+    """What a rank has compiled and loaded, where the ranks of a host share that."""
+    had = run.compilations
+    if not had.compiled + had.loaded:
+        return None
+    return {
+        "programs_compiled": had.compiled,
+        "compiling_s": round(had.compiled_s, 3),
+        "programs_loaded": had.loaded,
+        "saved_s": round(had.saved_s, 3),
     }
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.options.kinds import check_slices, split_profile
+from mcjax_launch.options.kinds import cache_of, check_slices, split_profile
 from mcjax_launch.options.options import Options
 from mcjax_launch.options.wrappers import Wrapper, parse
 from mcjax_launch.ranks import MOST_RANKS, these_ranks
@@ -43,11 +43,22 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         "pdb": _some_ranks("--pdb", options.pdb, num_processes),
         "record": options.report is not None,
         "black_box": options.black_box and os.path.abspath(options.black_box),
+        "compile_cache": _compile_cache(options),
     }
     if options.profile:
         folder, completed["profile_after"] = split_profile(options.profile)
         completed["profile"] = os.path.abspath(folder)
     return Job(**vars(options) | here._asdict() | here.python._asdict() | completed)
+
+
+def _compile_cache(options: Options) -> tuple[str, int] | None:
+    """Return the folder of --compile-cache and how many bytes it holds."""
+    if not options.compile_cache:
+        return None
+    if options.compile_once == "off":
+        raise LaunchError("--compile-cache: leave out --compile-once off, or the cache")
+    folder, size = cache_of(options.compile_cache)
+    return os.path.abspath(os.path.expanduser(folder)), size
 
 
 def _program(options: Options, python: str) -> tuple[str, ...]:

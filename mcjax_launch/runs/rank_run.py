@@ -183,6 +183,9 @@ class Compilations(Changing):
         program: that is compiled, if it spans processes and programs are compared.
         busy_at: when one last began or ended, or the rank was last seen to use a processor.
         seen_at: when it was last known what the rank uses.
+        awaits: the rank that compiles a program for this one, as text; "" while it does not wait.
+        compiled, loaded: how many programs it has compiled itself, and loaded from other ranks.
+        compiled_s, saved_s: how long the former took, and would have taken.
 
     """
 
@@ -195,6 +198,11 @@ class Compilations(Changing):
     program: Program | None = None
     busy_at: float = 0.0
     seen_at: float = 0.0
+    awaits: str = ""
+    compiled: int = 0
+    loaded: int = 0
+    compiled_s: float = 0.0
+    saved_s: float = 0.0
 
     @property
     def on_accelerator(self) -> bool:
@@ -214,6 +222,15 @@ class Compilations(Changing):
         """A compilation ends."""
         self.under_way -= 1
         self.ended_at = self.busy_at = at
+
+    def obtained(self, is_loaded: bool, seconds: float) -> None:
+        """Count a program that was compiled in so many seconds, or loaded, which saved them."""
+        if is_loaded:
+            self.loaded += 1
+            self.saved_s += seconds
+        else:
+            self.compiled += 1
+            self.compiled_s += seconds
 
     def over(self, fingerprint: str) -> None:
         """Forget a program that is not compiled any more."""

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
+
+def _obtained(part: RankPart, obtain: Callable[..., Any], *program: Any) -> Any:
+    return part.obtain(obtain, program)
+
+
 # JAX compares nothing between processes: two that run different programs over one mesh may hang, or
 # return wrong numbers. So every compilation is reported, with its line, and each program that spans
 # processes when it runs for the first time, with a fingerprint. From then on JAX runs it without
@@ -73,12 +78,27 @@ class Compilation:
             return executable
 
         compiler.compile_or_get_cached = in_place_of(real, compile_or_get_cached)
+        self._patch_backend(compiler)
         try:  # JAX's tracebacks are without JAX's frames, and without this one
             from jax._src import traceback_util
 
             traceback_util.register_exclusion(Compilation.__init__.__code__.co_filename)
         except (ImportError, AttributeError):
             pass
+
+    def _patch_backend(self, compiler: Any) -> None:
+        """Let parts obtain what JAX's own cache has not; another JAX than we know compiles it."""
+        real = getattr(compiler, "backend_compile_and_load", None)
+        if real is None:
+            return
+
+        def backend_compile_and_load(*program: Any, **more: Any) -> Any:
+            obtain = real
+            for part in self._parts.asked() if not more else ():
+                obtain = partial(_obtained, part, obtain)
+            return obtain(*program, **more)
+
+        compiler.backend_compile_and_load = in_place_of(real, backend_compile_and_load)
 
     def _report_begin(self, backend: Any, computation: Any, where: str) -> bool:
         """Report that a compilation begins."""

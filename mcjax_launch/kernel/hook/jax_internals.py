@@ -50,12 +50,17 @@ _TEXT = "--verify-spmd does not show in what programs differ"
 _PRELOAD = "a rank may be forked although an import has started a backend"
 _PROFILE = "--profile ends a program that begins a trace of its own"
 _BREAKPOINT = "jax.debug.breakpoint() works in no rank"
+_COMPILE_ONCE = "each rank compiles every program for itself"
 _ADDRESS = "a program that asks JAX for the coordinator's address gets a socket's path"
 
 _BRIDGE, _DISTRIBUTED = "jax._src.xla_bridge", "jax._src.distributed"
 _EXECUTION = "jax._src.interpreters.pxla"
 INTERNALS = (
     Internal("jax._src.compiler", "compile_or_get_cached", _PROGRAMS),
+    Internal("jax._src.compiler", "backend_compile_and_load", _COMPILE_ONCE),
+    Internal("jax._src.cache_key", "_hash_computation", _COMPILE_ONCE),
+    Internal("jax._src.cache_key", "_hash_serialized_compile_options", _COMPILE_ONCE),
+    Internal("jax._src.config", "compilation_cache_dir.value", _COMPILE_ONCE),
     Internal(_EXECUTION, "ExecuteReplicated.__call__", _PROGRAMS),
     Internal(_EXECUTION, "ExecuteReplicated.xla_executable", _PROGRAMS),
     Internal(_EXECUTION, "ExecuteReplicated.kept_var_idx", _PROGRAMS),

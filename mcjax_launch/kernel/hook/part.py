@@ -39,6 +39,16 @@ class RankPart:
         """initialize() has returned; whether the signal PROFILE is heeded from now on."""
         return False
 
+    def obtain(self, compile_: Callable[..., Any], program: tuple[Any, ...]) -> Any:
+        """Return the executable of a program.
+
+        Args:
+            compile_: compiles it, and raises what the compiler raises.
+            program: the arguments of `compile_`, as JAX gives them to its compiler.
+
+        """
+        return compile_(*program)
+
     def compiles(self, program: Program, keep: Callable[[], ShownText]) -> None:
         """Note that this thread is about to compile a program that spans processes.
 

@@ -32,5 +32,7 @@ PROFILE = "MCJAX_HOOK_PROFILE"
 VERIFY_SPMD = "MCJAX_HOOK_VERIFY_SPMD"
 #: Set where somebody may look at the run: the hook says where the main thread is (--status).
 LOOKS = "MCJAX_HOOK_LOOKS"
+#: How a rank shares what it compiles (--compile-once): mode, folders and size, as JSON.
+COMPILE_ONCE = "MCJAX_HOOK_COMPILE_ONCE"
 #: Set in a process that is not to run the program: `feature:what it is to do instead`.
 INSTEAD = "MCJAX_HOOK_INSTEAD"

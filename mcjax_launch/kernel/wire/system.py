@@ -41,6 +41,21 @@ def text_of(path: str) -> str:
         return ""
 
 
+_CPU_FIELDS = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags", "Features")
+
+
+def processor() -> tuple[str, ...]:
+    """Return what native code for this processor depends on, and how many cores this process has.
+
+    Elsewhere than on Linux the host's name stands for the processor.
+    """
+    first, _, _ = text_of("/proc/cpuinfo").partition("\n\n")
+    lines = [line for line in first.splitlines() if line.partition(":")[0].strip() in _CPU_FIELDS]
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count()
+    return (os.uname().machine, *(lines or [os.uname().nodename]), str(cores))
+
+
 def selector() -> tuple[Any, float]:
     """What waits for descriptors, and the unit of its timeout in milliseconds."""
     import select

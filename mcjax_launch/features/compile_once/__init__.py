@@ -1,0 +1,1 @@
+"""--compile-once and --compile-cache: the ranks of a host compile each program once."""

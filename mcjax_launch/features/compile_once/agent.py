@@ -1,0 +1,65 @@
+"""The folders in which the ranks of a host find each other's compiled programs."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from ...kernel.agent.part import AgentPart
+from ...kernel.wire import hook_environ, own_paths
+from .messages import NoCache, ShareCompiled
+
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from ...kernel.agent.agent import Agent
+    from ...kernel.agent.hook_server import HookConnection
+    from ...kernel.wire.codec import Message
+    from ...kernel.wire.frames import Raw
+    from ...kernel.wire.messages import FromHook, Start
+
+
+class CompiledFolders(AgentPart):
+    """Makes a private folder, which is removed at the end, and that of --compile-cache."""
+
+    def __init__(self, agent: Agent) -> None:
+        super().__init__(agent)
+        self._setting = ""
+
+    def received(self, message: Message | Raw) -> None:
+        """Make the folders; without that of --compile-cache the job goes on."""
+        assert isinstance(message, ShareCompiled)
+        private, folder = os.path.join(self.agent.folder, "compiled"), message.folder
+        try:
+            os.mkdir(private, 0o700)
+        except OSError:  # a full disk: every rank compiles for itself
+            return
+        if folder and (reason := _why_unusable(folder)):
+            self.agent.link.send(NoCache(reason))
+            folder = ""
+        self._setting = json.dumps([message.mode, private, folder, message.size])
+
+    def hook_said(self, hook: HookConnection, said: FromHook) -> None:
+        """A rank has obtained a program, or waits for one."""
+        self.agent.link.send(said)
+
+    def starts(self, order: Start, environ: dict[str, str]) -> None:
+        """Tell the ranks where the folders are."""
+        if self._setting:
+            environ[hook_environ.COMPILE_ONCE] = self._setting
+
+
+def _why_unusable(folder: str) -> str:
+    """Make a folder if it is missing; return why it cannot be used, "" if it can."""
+    try:
+        own_paths.make_folder(folder)
+        status = os.stat(folder)
+    except OSError as error:
+        return error.strerror or str(error)
+    if status.st_mode & 0o002:
+        return "every user can write to it, and what is in it runs in the ranks; chmod o-w it"
+    if os.geteuid() not in (0, status.st_uid) and status.st_uid != 0 and not status.st_mode & 0o020:
+        return "it belongs to another user, who decides what is in it; give another"
+    return ""
+
+
+PART = CompiledFolders

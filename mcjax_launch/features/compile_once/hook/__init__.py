@@ -1,0 +1,194 @@
+"""The ranks of a host share what they compile: the first compiles and writes, the others load.
+
+No rank waits for one that does not compile: a lock by program is held only around its compilation,
+and the kernel frees it with the process. So programs that differ cannot hang.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+
+from ....kernel.hook.part import RankPart
+from ....kernel.wire import hook_environ
+from ..messages import Awaits, Obtained
+from .key import UnknownJax, program_key
+from .locks import Lock, Locks
+from .store import Executable, Store
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from ....kernel.hook.agent_link import AgentLink
+    from ....kernel.wire.hook_messages import HookMessage
+
+# Of the job's private folder.
+_PRIVATE_SIZE = 2 << 30
+# In the folder of JAX's own cache, where only rank 0 finds what JAX has written.
+_BESIDE_JAX = "mcjax-launch"
+# What it does fails for executables that have been loaded: XLA leaves out their code.
+_SERIALIZING = "jax.experimental.serialize_executable"
+
+
+class CompileOnce(RankPart):
+    """Obtains programs for this process: loads them, or compiles them for the other ranks too."""
+
+    def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:
+        super().__init__(link, environ)
+        import json
+
+        mode, private, folder, size = json.loads(environ[hook_environ.COMPILE_ONCE])
+        self._is_for_all = mode == "on"
+        self._locks = Locks(private, environ.get("JAX_PROCESS_ID", "?"))
+        self._kept = Store(folder, size) if folder else None
+        self._private = Store(private, _PRIVATE_SIZE)
+        self._of_jax: dict[str, Store | None] = {}
+        self._has_loaded = self._cannot_load = False
+
+    def obtain(self, compile_: Callable[..., Any], program: tuple[Any, ...]) -> Any:
+        """Return the executable of a program, loaded if another rank has compiled it.
+
+        Args:
+            compile_: compiles the program, which it takes as its arguments.
+            program: JAX's backend, the module, the devices, JAX's options, the host's callbacks.
+
+        Raises:
+            Exception: what the compiler raises.
+
+        """
+        key = self._key(*program)
+        if key is None:
+            return compile_(*program)
+        stores = self._stores()
+        executable = self._load(stores, key, program)
+        if executable is not None:
+            return executable
+        with self._locks.hold(key, lambda rank: self._report(Awaits(rank))) as lock:
+            if not (lock.has_waited and any(store.has(key) for store in stores)):
+                return self._compile(compile_, stores, key, program, lock)
+        executable = self._load(stores, key, program)  # while others load it as well
+        return compile_(*program) if executable is None else executable
+
+    def _key(
+        self, backend: Any, module: Any, devices: Any, options: Any, callbacks: Any = (), *more: Any
+    ) -> str | None:
+        """Return a program's key; None if this process compiles it for itself alone."""
+        if callbacks or more or self._cannot_load or _SERIALIZING in sys.modules:
+            return None
+        if backend.platform != "cpu":
+            if not self._is_for_all:
+                return None
+            # Else ranks compile together, and wait for those that load.
+            debug = options.executable_build_options.debug_options
+            debug.xla_gpu_shard_autotuning = False
+        try:
+            return program_key(backend, module, list(devices), options)
+        except UnknownJax:
+            return None
+
+    def _stores(self) -> list[Store]:
+        """Return where programs are looked for, and written to the first that takes them."""
+        return [store for store in (self._kept, self._store_of_jax(), self._private) if store]
+
+    def _load(self, stores: list[Store], key: str, program: tuple[Any, ...]) -> Any:
+        """Return an executable that some rank has compiled; None if there is none."""
+        backend, _, devices, options, *_ = program
+        began = time.monotonic()
+        for store in stores:
+            compiled = store.read(key)
+            if compiled is None:
+                continue
+            try:
+                executable = backend.deserialize_executable(compiled.data, devices, options)
+            except Exception:  # a JAX that we do not know: from now on this rank compiles
+                store.remove(key)
+                self._cannot_load = True
+                return None
+            self._has_loaded = True
+            self._report(Obtained(True, compiled.seconds - (time.monotonic() - began)))
+            return executable
+        return None
+
+    def _compile(
+        self,
+        compile_: Callable[..., Any],
+        stores: list[Store],
+        key: str,
+        program: tuple[Any, ...],
+        lock: Lock,
+    ) -> Any:
+        """Compile a program, and write it for the others."""
+        began = time.monotonic()
+        executable = compile_(*program)
+        seconds = time.monotonic() - began
+        self._report(Obtained(False, seconds))
+        if lock.is_shared and not self._write(stores, key, program[0], executable, seconds):
+            lock.give_up_sharing()
+        return executable
+
+    def _write(
+        self, stores: list[Store], key: str, backend: Any, executable: Any, seconds: float
+    ) -> bool:
+        """Write an executable to the first store that takes it; return whether one does."""
+        try:
+            data = backend.serialize_executable(executable)
+        except Exception:  # of a kind that cannot be serialised, as XLA says
+            return False
+        for store in stores:
+            with contextlib.suppress(OSError):
+                if store.write(key, Executable(data, seconds)):
+                    return True
+        return False
+
+    def _report(self, message: HookMessage) -> None:
+        if not self.link.is_below:  # what a process below a rank does is not the rank's
+            self.link.send(message)
+
+    def _store_of_jax(self) -> Store | None:
+        """Return a folder in that of JAX's own cache, if the program has set one up."""
+        config = sys.modules["jax._src.config"]
+        try:
+            folder = config.compilation_cache_dir.value
+            if not folder or "://" in folder or not config.enable_compilation_cache.value:
+                return None
+            least = config.persistent_cache_min_compile_time_secs.value
+            size = config.compilation_cache_max_size.value
+        except AttributeError:
+            return None
+        if folder not in self._of_jax:
+            self._of_jax[folder] = _made_beside(folder, size, least)
+        return self._of_jax[folder]
+
+    def patch(self, module: Any) -> None:
+        """Have `serialize` say what it cannot do, instead of writing what cannot be read."""
+        real = module.serialize
+
+        def serialize(compiled: Any) -> Any:
+            if self._has_loaded:
+                raise ValueError(
+                    f"{_SERIALIZING} was imported after another rank had compiled a program of "
+                    "this one: import it first, or give mcjax-launch --compile-once off"
+                )
+            return real(compiled)
+
+        module.serialize = serialize
+
+
+def _made_beside(folder: str, size: int, least_s: float) -> Store | None:
+    """Return a store in the folder of JAX's own cache; None if that cannot be trusted."""
+    path = os.path.join(os.path.abspath(os.path.expanduser(folder)), _BESIDE_JAX)
+    try:
+        os.makedirs(path, exist_ok=True)
+        status = os.stat(path)
+    except OSError:
+        return None
+    if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o002:
+        return None
+    return Store(path, size if size > 0 else sys.maxsize, least_s)
+
+
+PART = CompileOnce

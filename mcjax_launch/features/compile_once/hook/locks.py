@@ -1,0 +1,98 @@
+"""One lock for each program, so that one rank of a host compiles it while the others wait."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+# The mode of a lock for which nobody is to wait: its program cannot be shared.
+_UNSHARED = 0o200
+
+
+class Lock:
+    """The lock of a program that this thread holds, or that nobody needs.
+
+    Attributes:
+        has_waited: another rank has held it before.
+        is_shared: the program can be shared; if not, every rank compiles it at once.
+
+    """
+
+    def __init__(self, fd: int = -1) -> None:
+        self.has_waited = False
+        self.is_shared = fd >= 0
+        self._fd = fd
+
+    def give_up_sharing(self) -> None:
+        """Let all ranks compile this program for themselves, now and later."""
+        self.is_shared = False
+        with contextlib.suppress(OSError):
+            os.fchmod(self._fd, _UNSHARED)  # which works on a full disk
+
+
+class Locks:
+    """Locks in a folder on a disk of this host, where the kernel frees those of killed processes.
+
+    Args:
+        folder: private to the job.
+        rank: this process's, as text.
+
+    """
+
+    def __init__(self, folder: str, rank: str) -> None:
+        self._folder = folder
+        self._rank = rank
+
+    @contextlib.contextmanager
+    def hold(self, key: str, waits: Callable[[str], object]) -> Iterator[Lock]:
+        """Hold the lock of a program, once no other rank holds it.
+
+        Args:
+            key: of the program.
+            waits: called with the rank that holds the lock before waiting for it, and with "" when
+                the wait is over.
+
+        """
+        path = os.path.join(self._folder, key + ".lock")
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:  # the folder is gone, or its disk is full
+            yield Lock()
+            return
+        lock = Lock(fd)
+        try:
+            self._acquire(lock, fd, waits)
+            yield lock
+        finally:
+            with contextlib.suppress(OSError):
+                fcntl.flock(fd, fcntl.LOCK_UN)  # a process forked meanwhile has it too
+            os.close(fd)
+
+    def _acquire(self, lock: Lock, fd: int, waits: Callable[[str], object]) -> None:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if _is_unshared(fd):
+                lock.is_shared = False
+                return
+            lock.has_waited = True
+            waits(os.pread(fd, 16, 0).decode("ascii", "replace") or "?")
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX)
+            finally:
+                waits("")
+        if _is_unshared(fd):
+            lock.is_shared = False
+            fcntl.flock(fd, fcntl.LOCK_UN)  # those that wait behind this rank need not either
+            return
+        with contextlib.suppress(OSError):
+            os.pwrite(fd, self._rank.encode().ljust(16), 0)
+
+
+def _is_unshared(fd: int) -> bool:
+    return os.fstat(fd).st_mode & 0o777 == _UNSHARED

@@ -1,0 +1,137 @@
+"""Compiled programs as files in a folder, of which the least recently used are removed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import time
+import zlib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NamedTuple
+
+    class Executable(NamedTuple):
+        """A serialised executable, and how many seconds it took to compile."""
+
+        data: bytes
+        seconds: float
+else:
+    from collections import namedtuple
+
+    Executable = namedtuple("Executable", "data seconds")
+
+_SUFFIX, _UNFINISHED = ".xla", ".part"
+# What a file begins with: a mark with the format's version, a checksum, the seconds.
+_HEADER = struct.Struct("<8sLd")
+_MARK = b"mcjax-1\n"
+# A file under way that is older belongs to a job that was killed.
+_LONGEST_WRITE_S = 3600.0
+# When the folder is full it is emptied to this share of its size, so that it is rarely searched.
+_KEPT = 0.9
+
+
+class Store:
+    """Compiled programs in a folder that several processes, jobs and hosts may use at once.
+
+    A file gets its name when it is complete, and holds a checksum: whoever reads it gets all of it.
+
+    Args:
+        folder: exists, and nobody but trusted users can write to it.
+        size: the most bytes of all programs together.
+        least_s: seconds that compiling a program must have taken for it to be kept.
+
+    """
+
+    def __init__(self, folder: str, size: int, least_s: float = 0.0) -> None:
+        self._folder = folder
+        self._size = size
+        self._least_s = least_s
+        self._unseen = size  # bytes written since the folder was last searched
+
+    def read(self, key: str) -> Executable | None:
+        """Return a program, or None if it is not there."""
+        path = self._path(key)
+        try:
+            with open(path, "rb") as file:
+                content = file.read()
+        except OSError:
+            return None
+        found = _unpacked(content)
+        with contextlib.suppress(OSError):
+            os.utime(path) if found else os.unlink(path)
+        return found
+
+    def write(self, key: str, compiled: Executable) -> bool:
+        """Keep a program, unless it is too large or not worth it; return whether it is kept.
+
+        Raises:
+            OSError: the folder is full or read-only.
+
+        """
+        if len(compiled.data) > self._size * _KEPT or compiled.seconds < self._least_s:
+            return False
+        content = _packed(compiled)
+        unfinished = os.path.join(self._folder, f"{os.urandom(8).hex()}{_UNFINISHED}")
+        fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            with open(fd, "wb", buffering=0) as file:
+                rest = memoryview(content)
+                while rest:
+                    rest = rest[file.write(rest) :]
+            os.replace(unfinished, self._path(key))
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(unfinished)
+            raise
+        self._unseen += len(content)
+        if self._unseen > self._size * (1 - _KEPT):
+            self._unseen = 0
+            self._remove_oldest()
+        return True
+
+    def has(self, key: str) -> bool:
+        """Return whether a program is there."""
+        return os.path.exists(self._path(key))
+
+    def remove(self, key: str) -> None:
+        """Remove a program that cannot be loaded."""
+        with contextlib.suppress(OSError):
+            os.unlink(self._path(key))
+
+    def _path(self, key: str) -> str:
+        return os.path.join(self._folder, key + _SUFFIX)
+
+    def _remove_oldest(self) -> None:
+        """Remove the least recently used programs until the rest is well below the size."""
+        found, now = [], time.time()
+        for entry in os.scandir(self._folder):
+            with contextlib.suppress(OSError):
+                status = entry.stat(follow_symlinks=False)
+                if entry.name.endswith(_SUFFIX):
+                    found.append((status.st_mtime, status.st_size, entry.path))
+                elif entry.name.endswith(_UNFINISHED) and now - status.st_mtime > _LONGEST_WRITE_S:
+                    os.unlink(entry.path)
+        total = sum(size for _, size, _ in found)
+        if total <= self._size:
+            return
+        for _, size, path in sorted(found):
+            if total <= self._size * _KEPT:
+                break
+            total -= size
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+
+def _packed(compiled: Executable) -> bytes:
+    return _HEADER.pack(_MARK, zlib.crc32(compiled.data), compiled.seconds) + compiled.data
+
+
+def _unpacked(content: bytes) -> Executable | None:
+    """Return what a file holds; None if it is of another format, or damaged."""
+    if len(content) < _HEADER.size:
+        return None
+    mark, checksum, seconds = _HEADER.unpack_from(content)
+    data = content[_HEADER.size :]
+    return Executable(data, seconds) if mark == _MARK and zlib.crc32(data) == checksum else None
