@@ -137,6 +137,7 @@ def test_times_and_use_of_a_rank() -> None:
         "platform": "cpu",
         "gpus": None,
         "cores": None,
+        "compiled": None,
         "compiled_last": {"name": "jit(f)", "where": None},
         "past_lives": [],
         "cpu_s": 1.75,
