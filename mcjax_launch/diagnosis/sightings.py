@@ -450,6 +450,8 @@ class Sighting:
             return ""
         how = " (jax_share_binary_between_hosts is on)" if shares else ""
         at = f" at {spent.latest.where}" if spent.latest.where else ""
+        if spent.awaits >= 0:
+            return f"{IN_COMPILATION}{titled(spent.latest.name)}{at} by rank {spent.awaits}"
         return f"{IN_COMPILATION}{titled(spent.latest.name)}{at} for another rank's program{how}"
 
     @property

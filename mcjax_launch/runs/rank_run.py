@@ -183,7 +183,7 @@ class Compilations(Changing):
         program: that is compiled, if it spans processes and programs are compared.
         busy_at: when one last began or ended, or the rank was last seen to use a processor.
         seen_at: when it was last known what the rank uses.
-        awaits: the rank that compiles a program for this one, as text; "" while it does not wait.
+        awaits: the rank that compiles a program for this one; -1 while it does not wait.
         compiled, loaded: how many programs it has compiled itself, and loaded from other ranks.
         compiled_s, saved_s: how long the former took, and would have taken.
 
@@ -198,7 +198,7 @@ class Compilations(Changing):
     program: Program | None = None
     busy_at: float = 0.0
     seen_at: float = 0.0
-    awaits: str = ""
+    awaits: int = -1
     compiled: int = 0
     loaded: int = 0
     compiled_s: float = 0.0

@@ -327,7 +327,7 @@ class RunState(Changing):
     def idle_compilations(self) -> dict[int, float]:
         """Since when ranks have compiled without using a processor, which wait in that."""
         since = self.pause.ended_at
-        idle = {run: run.compilations.idle_s(since) for run in self.running}
+        idle = {run: self._idle_s(run, since) for run in self.running}
         waiting = [run for run, idle_s in idle.items() if idle_s >= IDLE_TOGETHER_S]
         least_s = IDLE_TOGETHER_S if len(waiting) > 1 else IDLE_S
         return {
@@ -335,6 +335,12 @@ class RunState(Changing):
             for run in waiting
             if idle[run] >= least_s
         }
+
+    def _idle_s(self, run: RankRun, since: float) -> float:
+        """Return for how long a rank, and the one that compiles for it, have compiled idly."""
+        awaited = self.ranks.get(run.compilations.awaits)
+        runs = (run,) if awaited is None else (run, awaited)
+        return min(one.compilations.idle_s(since) for one in runs)
 
     def rank_of(self, process: int | None) -> RankRun | None:
         """The rank that has joined as this JAX process."""

@@ -315,6 +315,22 @@ def test_a_compilation_that_uses_no_processor(
     assert line_of(View(state, 100.0, Positions(stacks, still)).wait, 100.0) == line
 
 
+@pytest.mark.parametrize(("idle_s", "line"), [
+    (0, ""),  # rank 2 compiles
+    (70, "ranks 0-1,3 have waited 70 s for rank 2 to compile jit(step), at train.py:12; "
+     f"rank 2 has {IDLE.format(70)}"),
+])  # fmt: skip
+def test_ranks_wait_for_the_one_that_compiles_for_them(idle_s: float, line: str) -> None:
+    state = Told(join(4), 4).state
+    for rank in range(4):
+        spent = state.ranks[rank].compilations
+        spent.begin(hook.Compiling("jit_step", STEP, "cpu"), 100.0 - (idle_s if rank == 2 else 70))
+        spent.used(0.0, 100.0)
+        spent.awaits = -1 if rank == 2 else 2
+    found = View(state, 100.0, Positions([], dict.fromkeys(range(4), 2.0))).wait
+    assert line_of(found, 100.0) == line
+
+
 def test_a_compilation_that_computes_is_no_wait() -> None:
     state = Told(join(4), 4).state
     spent = state.ranks[2].compilations

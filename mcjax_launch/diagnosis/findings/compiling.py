@@ -24,29 +24,37 @@ class IdleCompilation(Value):
     Args:
         program: its name, as JAX's users know it.
         where: the user's line; "" where that is not known.
+        awaited: the rank that compiles it for them; -1 if they compile it themselves.
         since: when the first of them last used one, in time.monotonic's seconds.
 
     """
 
     program: str
     where: str
+    awaited: int
     ranks: tuple[int, ...]
     since: float
 
     def line(self, now: float) -> str:
         """Return it in one line."""
         at = f", at {self.where}" if self.where else ""
-        return (
-            f"{these_ranks(self.ranks)} {have(self.ranks)} compiled {self.program} for "
-            f"{lasting(now - self.since)} without using a processor{at}"
-        )
+        ranks, for_long = f"{these_ranks(self.ranks)} {have(self.ranks)}", lasting(now - self.since)
+        if self.awaited >= 0:
+            return (
+                f"{ranks} waited {for_long} for rank {self.awaited} to compile {self.program}{at}"
+            )
+        return f"{ranks} compiled {self.program} for {for_long} without using a processor{at}"
 
 
 def idle_compilations(state: RunState) -> Iterator[IdleCompilation]:
     """Return those of ranks that wait in one, by programs and lines."""
     since = state.idle_compilations
-    latest = ((rank, state.ranks[rank].compilations.latest) for rank in since)
-    known = (((titled(one.name), one.where), rank) for rank, one in latest if one is not None)
+    spent = ((rank, state.ranks[rank].compilations) for rank in since)
+    known = (
+        ((titled(one.latest.name), one.latest.where, one.awaits), rank)
+        for rank, one in spent
+        if one.latest is not None
+    )
     for place, ranks in grouped(known).items():
         yield IdleCompilation(*place, tuple(ranks), min(since[rank] for rank in ranks))
 
@@ -57,7 +65,7 @@ def waits_in_compilation(view: View) -> Iterator[Finding]:
     cure = _TOGETHER + ("" if verified else "; --verify-spmd tells where they part")
     for idle in idle_compilations(view.state):
         words = idle.line(view.state.activity.usage_at)
-        yield Finding(("idle", idle.program, idle.where), words, idle.ranks, cure)
+        yield Finding(("idle", idle.program, idle.where, idle.awaited), words, idle.ranks, cure)
 
 
 def compiled_last(view: View) -> Iterator[Finding]:

@@ -46,8 +46,8 @@ class Awaits(HookMessage):
     """A rank waits while another one compiles the program that it needs; or the wait is over.
 
     Args:
-        rank: the one that compiles, as text; "" if the wait is over, "?" if that is unknown.
+        rank: the one that compiles; -1 if the wait is over, or that is unknown.
 
     """
 
-    rank: str
+    rank: int

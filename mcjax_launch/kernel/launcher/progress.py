@@ -56,7 +56,8 @@ def _doing(run: RankRun, awaits: str) -> str:
     if stage is Stage.ENDED:
         return fate(run)
     if run.compilations.under_way:
-        return "compiling"
+        awaited = run.compilations.awaits
+        return f"waiting for rank {awaited} to compile" if awaited >= 0 else "compiling"
     if awaits:
         return f"waiting for {awaits}"
     if stage is Stage.JOINING:

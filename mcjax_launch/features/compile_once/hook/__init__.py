@@ -43,7 +43,7 @@ class CompileOnce(RankPart):
 
         mode, private, folder, size = json.loads(environ[hook_environ.COMPILE_ONCE])
         self._is_for_all = mode == "on"
-        self._locks = Locks(private, environ.get("JAX_PROCESS_ID", "?"))
+        self._locks = Locks(private, environ.get("JAX_PROCESS_ID", ""))
         self._kept = Store(folder, size) if folder else None
         self._private = Store(private, _PRIVATE_SIZE)
         self._of_jax: dict[str, Store | None] = {}

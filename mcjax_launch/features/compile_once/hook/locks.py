@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 # The mode of a lock for which nobody is to wait: its program cannot be shared.
 _UNSHARED = 0o200
+_LONGEST_RANK = 16
 
 
 class Lock:
@@ -49,12 +50,12 @@ class Locks:
         self._rank = rank
 
     @contextlib.contextmanager
-    def hold(self, key: str, waits: Callable[[str], object]) -> Iterator[Lock]:
+    def hold(self, key: str, waits: Callable[[int], object]) -> Iterator[Lock]:
         """Hold the lock of a program, once no other rank holds it.
 
         Args:
             key: of the program.
-            waits: called with the rank that holds the lock before waiting for it, and with "" when
+            waits: called with the rank that holds the lock before waiting for it, and with -1 when
                 the wait is over.
 
         """
@@ -73,7 +74,7 @@ class Locks:
                 fcntl.flock(fd, fcntl.LOCK_UN)  # a process forked meanwhile has it too
             os.close(fd)
 
-    def _acquire(self, lock: Lock, fd: int, waits: Callable[[str], object]) -> None:
+    def _acquire(self, lock: Lock, fd: int, waits: Callable[[int], object]) -> None:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -81,17 +82,23 @@ class Locks:
                 lock.is_shared = False
                 return
             lock.has_waited = True
-            waits(os.pread(fd, 16, 0).decode("ascii", "replace") or "?")
+            waits(_holder(fd))
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX)
             finally:
-                waits("")
+                waits(-1)
         if _is_unshared(fd):
             lock.is_shared = False
             fcntl.flock(fd, fcntl.LOCK_UN)  # those that wait behind this rank need not either
             return
         with contextlib.suppress(OSError):
-            os.pwrite(fd, self._rank.encode().ljust(16), 0)
+            os.pwrite(fd, self._rank.encode().ljust(_LONGEST_RANK), 0)
+
+
+def _holder(fd: int) -> int:
+    """Return the rank that has written itself into a lock; -1 if none has."""
+    text = os.pread(fd, _LONGEST_RANK, 0).decode("ascii", "replace").strip()
+    return int(text) if text.isdecimal() else -1
 
 
 def _is_unshared(fd: int) -> bool:
