@@ -21,6 +21,17 @@ def fork_server(machine: Machine) -> Seen:
     return Seen(well, f"{forked}; {'; '.join(ran.of_ranks(' of '))}; {ran.ended}")
 
 
+def compile_once(machine: Machine) -> Seen:
+    """--compile-once on: a rank loads what another one has compiled, also from an earlier run."""
+    cache = machine.out / "compiled"
+    options = ("-v", "--compile-once", "on", "--compile-cache", cache)
+    runs = [machine.run(machine.together(f"once-{i}", "steps", *options)) for i in (1, 2)]
+    done = [len(ran.of_ranks("done")) == machine.ranks and ran.status == 0 for ran in runs]
+    loaded = [ran.first(" loaded, which saved ") for ran in runs]
+    seen = "; ".join(f"{line}; {ran.ended}" for line, ran in zip(loaded, runs))
+    return Seen(all(done) and NOTHING not in loaded, seen)
+
+
 def verify(machine: Machine) -> Seen:
     """--verify-spmd: quiet where all run the same, and ended where one does not."""
     same = machine.run(machine.together("verify-same", "steps", "--verify-spmd"))
@@ -48,6 +59,7 @@ def _told(printed: str) -> list[str]:
 
 OPTIONS = {
     "fork": Check("`--preload jax`: forked ranks find their GPUs", fork_server),
+    "once": Check("`--compile-once on`: ranks load what one has compiled", compile_once),
     "verify": Check(
         "`--verify-spmd`: quiet where all run the same, and ended where one does not",
         verify,

@@ -44,22 +44,18 @@ class Counting(LauncherPart):
 
     def concluded(self, summary: "Summary", *, last: bool) -> None:
         """With -v say what was compiled and loaded, and what that saved."""
-        programs = [run.compilations for run in self.launcher.state.ranks.values()]
-        compiled = sum(one.compiled for one in programs)
-        loaded = sum(one.loaded for one in programs)
-        if not compiled + loaded:
-            if any(one.latest is not None for one in programs):
-                self.launcher.console.detail(
-                    "--compile-once: no program was shared: this jax, its platform or the programs "
-                    "do not allow it"
-                )
+        ranks = [run.compilations for run in self.launcher.state.ranks.values()]
+        compiled, loaded = sum(rank.compiled for rank in ranks), sum(rank.loaded for rank in ranks)
+        if compiled or loaded:
+            spent = duration(sum(rank.compiled_s for rank in ranks))
+            saved = duration(sum(rank.saved_s for rank in ranks))
+            seen = f"{counted(compiled, 'program')} compiled" + (f" in {spent}" if compiled else "")
+            seen += f", {loaded} loaded" + (f", which saved {saved} of compiling" if loaded else "")
+        elif any(rank.latest is not None for rank in ranks):
+            seen = "each rank has compiled for itself: this jax or the devices do not allow more"
+        else:
             return
-        spent = duration(sum(one.compiled_s for one in programs))
-        saved = duration(sum(one.saved_s for one in programs))
-        self.launcher.console.detail(
-            f"--compile-once: {counted(compiled, 'program')} compiled in {spent}, "
-            f"{counted(loaded, 'program')} loaded, which saved {saved} of compiling"
-        )
+        self.launcher.console.detail(f"--compile-once: {seen}")
 
 
 PART = Counting
