@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from functools import lru_cache
 
 from ....kernel.wire import system
 
@@ -62,12 +63,17 @@ def program_key(backend: Any, module: Any, devices: Sequence[Any], options: Any)
             *sorted({str(device.device_kind) for device in devices}),
             *(os.environ.get(name) for name in _VARIABLES),
             *sorted(word for word in sys.argv if word.startswith("--xla")),
-            *system.processor(),
+            *_processor(),
         )
     except (ImportError, AttributeError, KeyError, TypeError) as error:
         raise UnknownJax(str(error)) from None
     digest.update(repr(facts).encode())
     return digest.hexdigest()
+
+
+@lru_cache(None)
+def _processor() -> tuple[str, ...]:
+    return system.processor()
 
 
 class _Recorder:
