@@ -31,7 +31,9 @@ from mcjax_launch.request.this_machine import on_github
 from mcjax_launch.wording import one_line
 
 if TYPE_CHECKING:
+    from mcjax_launch.job.hosts import Host
     from mcjax_launch.job.job import Job
+    from mcjax_launch.kernel.launcher.front import Front
     from mcjax_launch.report.recording import Recorder
 
 
@@ -135,12 +137,27 @@ def _approve(options: Options, context: click.Context, *, warn: bool = True) -> 
 def _run(options: Options, context: click.Context) -> int:
     say = _ignore if options.quiet else _say
     _approve(options, context)
+    if options.watch:
+        from mcjax_launch.cli.watching import run_again
+
+        return run_again(options, lambda *run: _run_job(options, context, *run), _say)
     job, hosts = ready.prepare(options, os.environ, say)
     if options.dry_run:
         from mcjax_launch.job.describe import on_this_machine
 
         _print(on_this_machine(job, hosts))
         return 0
+    return _run_job(options, context, job, hosts).status
+
+
+def _run_job(
+    options: Options,
+    context: click.Context,
+    job: "Job",
+    hosts: "Sequence[Host]",
+    front: "Front | None" = None,
+) -> JobOutcome:
+    """Run a job that is ready; see `ready.run`."""
     if options.pdb:
         this_machine.check_terminal()
     outcome = ready.run(
@@ -148,12 +165,13 @@ def _run(options: Options, context: click.Context) -> int:
         hosts,
         lambda: written_again(options, context),
         _say,
+        front=front,
         recorders=tuple(_recorders()),
     )
     if outcome.status and not options.quiet:
         for line in _about_arguments(outcome, job, options, context):
             _say(line)
-    return outcome.status
+    return outcome
 
 
 def _about_arguments(

@@ -130,6 +130,8 @@ def _left_out(option: click.Option) -> str:
 
 def fits(option: click.Option, word: str) -> bool:
     """Whether the option would take this value."""
+    if isinstance(option.type, Typed) and option.type.kind.follows is not None:
+        return option.type.kind.follows(word)
     try:
         option.type.convert(word, None, None)
     except click.UsageError:

@@ -59,9 +59,9 @@ class Target:
         return True
 
 
-def standard(loop: Loop, on_room: Callable[[], None]) -> tuple[Target, Target]:
+def standard(loop: Loop) -> "tuple[Sink, Sink]":
     """The launcher's own stdout and stderr; both the same if they lead to the same file."""
-    out, err = Sink(1, loop, on_room), Sink(2, loop, on_room)
+    out, err = Sink(1, loop), Sink(2, loop)
     return out, out if err.identity == out.identity else err
 
 
@@ -73,13 +73,14 @@ class Sink(Target):
     that a writable pipe takes at once.
 
     Attributes: see Target.
+        on_room: called when what was queued has been written.
 
     """
 
-    def __init__(self, fd: int, loop: Loop, on_room: Callable[[], None]) -> None:
+    def __init__(self, fd: int, loop: Loop, on_room: Callable[[], None] = lambda: None) -> None:
         super().__init__()
         self._loop = loop
-        self._on_room = on_room
+        self.on_room = on_room
         self._on_gone: Callable[[OSError | None], None] | None = None
         self._queue: deque[memoryview] = deque()
         self._fd = fd
@@ -123,7 +124,7 @@ class Sink(Target):
         self._loop.forget(self._fd)
         if self._on_gone is not None:
             self._on_gone(error)
-        self._on_room()
+        self.on_room()
 
     def write(self, pieces: Sequence[bytes | memoryview]) -> None:
         """Write these pieces, now or as soon as there is room."""
@@ -171,7 +172,7 @@ class Sink(Target):
         self._holds = False
         self.flush()
         if self.queued == 0:
-            self._on_room()
+            self.on_room()
 
     def flush(self) -> None:
         """Write what is queued, as far as there is room."""
@@ -191,7 +192,7 @@ class Sink(Target):
         if self._waiting:
             self._waiting = False
             self._rest()
-            self._on_room()
+            self.on_room()
 
     def _write_some(self) -> int:
         if not self._shared:

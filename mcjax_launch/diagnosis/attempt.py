@@ -31,9 +31,11 @@ class JobOutcome(Value):
         status: the exit status.
         message: in one line.
         failed_early: a rank failed, and no rank had joined the JAX job.
+        ends_all: a signal, or the loss of the output's reader, has ended it: --watch ends too.
 
     """
 
     status: int
     message: str
     failed_early: bool = False
+    ends_all: bool = False

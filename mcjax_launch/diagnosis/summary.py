@@ -77,6 +77,11 @@ class Summary(Value):
         return self.lines[:start] + self.lines[stop:]
 
     @property
+    def ends_all(self) -> bool:
+        """Whether --watch ends with the run."""
+        return isinstance(self.ending, JobStopped) and self.ending.stop.ends_all
+
+    @property
     def status(self) -> int:
         """The exit status."""
         return self.ending.status
@@ -95,7 +100,7 @@ def summarize(state: RunState, *, final: bool = False, seconds: float | None = N
     lines: list[str] = []
     quote = (0, 0)
     match ending:
-        case JobStopped(stop) if stop.unread:
+        case JobStopped(stop) if stop.is_brief:
             lines = [stop.message]
         case JobStopped(stop):
             details = stop.details or _imports(state)
@@ -111,7 +116,7 @@ def summarize(state: RunState, *, final: bool = False, seconds: float | None = N
         lines += _unhooked(state)
     if state.unkillable:
         lines.append("could not be killed: " + "; ".join(state.unkillable))
-    if lines and not (isinstance(ending, JobStopped) and ending.stop.unread):
+    if lines and not (isinstance(ending, JobStopped) and ending.stop.is_brief):
         lines += [f"the job ran for {duration(seconds)}"] if seconds is not None else []
         lines += [f"logs: {state.log_dir}"] if state.log_dir else []
     return Summary(

@@ -64,6 +64,7 @@ def on_hosts(job: "Job") -> "set[str]":
         "check": job.check,
         "function": bool(job.call),
         "looks": job.answers_looks,
+        "preload": bool(job.watch),  # PROGRAM as it is saved later may need it
         "profile": job.profile is not None,
     }
     return {*ANY_TIME, *used(job), *(name for name, is_used in uses.items() if is_used)}

@@ -11,7 +11,7 @@ from mcjax_launch.options.options import Options
 from mcjax_launch.options.wrappers import Wrapper
 
 #: Seconds between asking the ranks to exit and killing them, by what ends the job.
-GRACE_S = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0}
+GRACE_S = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0, "save": 0.5}
 
 
 #: How many seconds a profile of --profile takes.

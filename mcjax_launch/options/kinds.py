@@ -221,6 +221,13 @@ def _hosts(value: Any) -> str | tuple[str, ...]:
     return os.fspath(value)
 
 
+def may_be_watched(word: str) -> bool:
+    """Return whether a word after --watch is its PATH: what cannot be PROGRAM."""
+    if os.path.isdir(word):
+        return True
+    return os.path.isfile(word) and not word.endswith(".py") and not os.access(word, os.X_OK)
+
+
 class Kind(Value):
     """A kind of value.
 
@@ -231,6 +238,7 @@ class Kind(Value):
         of_keyword: makes the whole value of what the API is given, where `read` cannot.
         choices: the only values there are, if they are few.
         offers: what a shell completes it with: a function of `cli/completion.py`.
+        follows: where the value may be left out, tells it from PROGRAM; None: as `read` does.
 
     """
 
@@ -240,6 +248,7 @@ class Kind(Value):
     of_keyword: Callable[[Any], Any] | None = None
     choices: tuple[str, ...] = ()
     offers: str = ""
+    follows: Callable[[str], bool] | None = None
 
 
 def number(least: int, most: int, metavar: str = "N") -> Kind:
@@ -272,6 +281,7 @@ PROFILE = Kind(profile, "DIR[@D]", "Path", offers="folders")
 COORDINATOR = Kind(coordinator, "HOST[:PORT]")
 CACHE = Kind(cache, "DIR[:SIZE]", "Path", offers="folders")
 PATHS = Kind(text, "PATH", "Path | Sequence[Path]", offers="files")
+WATCHED = Kind(text, "[PATH]", offers="files", follows=may_be_watched)
 VARIABLES = Kind(text, "NAME[=VALUE]", "Mapping[str, object]", of_keyword=_variables)
 HOSTS = Kind(text, "FILE|LIST|-", "Path | Sequence[str]", of_keyword=_hosts, offers="hosts")
 WRAPPERS = Kind(wrapper, "[RANKS:]COMMAND", "Words")

@@ -230,7 +230,7 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
     )
     grace: float | None = option(
         kinds.DURATION,
-        shown="2s after a failure, 5s after INT, 30s after TERM or HUP",
+        shown="2s after a failure, 5s after INT, 30s after TERM or HUP, 0.5s after a save",
         help="Time that ranks get to exit before they are killed.",
     )
     on_rank_failure: Literal["stop", "continue", "restart"] | str = option(
@@ -239,6 +239,20 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
         excludes=("--verify-spmd: a rank's next life runs other programs",),
         help="After a rank's failure stop the job, let the others continue, or restart that rank, "
         "at most N times (3).",
+    )
+    watch: tuple[str, ...] = option(
+        kinds.WATCHED,
+        default=(),
+        repeats=True,
+        only_command="its launcher stays",
+        excludes=(
+            "--emit",
+            "--dry-run",
+            "--num-hosts: each launcher would start its own ranks again",
+            "--stdin: it can be read only once",
+        ),
+        help="Run again when PROGRAM, a Python file beside it or in a package there, or PATH is "
+        "saved. Repeatable.",
     )
     rehearse: tuple[str, ...] = option(
         kinds.REHEARSAL,

@@ -43,10 +43,23 @@ def prepare(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job
         LaunchError: it cannot be run.
 
     """
+    job, hosts = find(options, environ, say)
+    return complete(job, hosts, options, environ, say)
+
+
+def find(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job, Sequence[Host]]:
+    """Find the hosts, and make the job that the options ask for; see `prepare`."""
     hosts = find_hosts(options, environ)
     job = make_job(options, hosts, this_machine.look_up(options, hosts, environ, say))
     for line in about_allocation(options, environ, hosts, job.via):
         say(line)
+    return job, hosts
+
+
+def complete(
+    job: Job, hosts: Sequence[Host], options: Options, environ: Mapping[str, str], say: Say
+) -> tuple[Job, tuple[Host, ...]]:
+    """Complete a job by its PROGRAM as it is now, and check it; see `prepare`."""
     if this_machine.runs_here(hosts) and not job.sync:
         check_program(job, hosts)
     job = _with_arguments(job, say)

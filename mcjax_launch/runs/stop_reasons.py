@@ -26,6 +26,7 @@ class StopReason(Value):
         unread: nobody reads the output any more: one line on the end is enough.
         rank: the one to blame, if one is.
         told: a signal, as a scheduler sends it, has told the job to end.
+        saved: the job is to be started again, as has been said.
 
     """
 
@@ -37,6 +38,17 @@ class StopReason(Value):
     unread: bool = False
     rank: int | None = None
     told: bool = False
+    saved: bool = False
+
+    @property
+    def is_brief(self) -> bool:
+        """Whether its message is all there is to say."""
+        return self.unread or self.saved
+
+    @property
+    def ends_all(self) -> bool:
+        """Whether --watch ends with the job."""
+        return self.told or self.status in (exit_status.READER_GONE, exit_status.INTERNAL_ERROR)
 
 
 #: What has caused a fault that the user wanted, in words.
@@ -53,6 +65,17 @@ def interrupted(signum: int, by: str = "") -> StopReason:
     """
     said = signal.Signals(signum).name + (f" ({by})" if by else "")
     return StopReason(f"stopped by {said}", exit_status.of_signal(signum), told=True)
+
+
+def saved(changed: str) -> StopReason:
+    """Return the reason to end a job whose files have been saved.
+
+    Args:
+        changed: which, in words.
+
+    """
+    status = exit_status.of_signal(signal.SIGTERM)
+    return StopReason(f"{changed}: starting again", status, saved=True)
 
 
 def quit_debugger(rank: str, where: str) -> StopReason:

@@ -38,7 +38,7 @@ def console(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
     ) -> Console:
         made = Console(
             OutputOptions(**style),  # type: ignore[arg-type]
-            standard(Loop(), lambda: None),
+            standard(Loop()),
             lambda error: pytest.fail("the reader is gone"),
             lambda: None,
             rewrite=rewrite,

@@ -16,7 +16,7 @@ FLOORS = (
     ("job", "runs"),
     ("schedulers", "features"),  # the index of them all
     ("kernel.transport", "console", "diagnosis"),
-    ("report", "watchdog"),
+    ("report", "watchdog", "saves"),
     ("kernel.launcher",),
     ("request", "features.*"),
     ("api",),

@@ -36,22 +36,35 @@ def run(
         LaunchError: it could not be started.
 
     """
-    transport = Transport(job, features.on_hosts(job))
-    if front is None:
-        transport.start_local(hosts)
-        transport.allow_many_files()
-    else:
-        transport.started = front.child_started
+    transport = _transport(job, hosts, front)
     _check_limit(job, len(hosts))
     from mcjax_launch.kernel.launcher import restarts  # while the agent here starts
 
-    if front is None:
-        from mcjax_launch.kernel.launcher.front import of_own_process
+    return restarts.run(job, hosts, transport, ended=ended, front=front or own_front())
 
-        gc.freeze()  # what has been imported stays
-        gc.enable()
-        front = of_own_process()
-    return restarts.run(job, hosts, transport, ended=ended, front=front)
+
+def _transport(job: Job, hosts: Sequence[Host], front: "Front | None") -> Transport:
+    """Return what starts the agents, that of an earlier run if there is one."""
+    if front is not None and front.transport is not None:
+        return front.transport
+    transport = Transport(job, features.on_hosts(job))
+    if front is not None and front.saves is None:
+        transport.started = front.child_started
+        return transport
+    transport.start_local(hosts)
+    transport.allow_many_files()
+    if front is not None:
+        front.transport = transport
+    return transport
+
+
+def own_front() -> "Front":
+    """Return what the launcher has of a process that is its own."""
+    from mcjax_launch.kernel.launcher.front import of_own_process
+
+    gc.freeze()  # what has been imported stays
+    gc.enable()
+    return of_own_process()
 
 
 def _check_limit(job: Job, hosts: int) -> None:

@@ -8,17 +8,19 @@ import sys
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from mcjax_launch.console.sink import Target, standard
+from mcjax_launch.console.sink import Sink, Target, standard
 from mcjax_launch.kernel.wire.loop import Loop, SignalPipe, Signals
 from mcjax_launch.kernel.wire.schedulers import around
 from mcjax_launch.kernel.wire.signals import ENDING, FORWARDED, PROFILE
 
 if TYPE_CHECKING:
     from mcjax_launch.console.listener import Listener
+    from mcjax_launch.kernel.transport.client import Transport
     from mcjax_launch.kernel.transport.connection import AgentConnection
     from mcjax_launch.kernel.transport.pipes import Pipes
     from mcjax_launch.kernel.wire.codec import Message
     from mcjax_launch.kernel.wire.frames import Data, Raw
+    from mcjax_launch.saves.saves import Saves
 
     Frame = Message | Data | Raw
     OnFrame = Callable[[AgentConnection, Frame], None]
@@ -39,6 +41,8 @@ class Front:
 
     Attributes:
         listener: is told what happens; None if nobody wants to know.
+        saves: with --watch, of the files that are watched.
+        transport: with --watch, starts the agents of every run.
         verbose_option: what the user gives to see all output.
 
     """
@@ -51,7 +55,10 @@ class Front:
         self.loop = loop
         self.signals = signals
         self.listener: Listener | None = None
+        self.saves: Saves | None = None
+        self.transport: Transport | None = None
         self._warnings = warnings
+        self._outputs: tuple[Sink, Sink] | None = None  # of all attempts
 
     def read_signals(self) -> list[int]:
         """The signals that have come, by what they mean."""
@@ -60,7 +67,11 @@ class Front:
 
     def outputs(self, on_room: Callable[[], None]) -> tuple[Target, Target]:
         """Where the console's two streams go; both the same if they lead to the same file."""
-        return standard(self.loop, on_room)
+        if self._outputs is None:
+            self._outputs = standard(self.loop)
+        for sink in self._outputs:
+            sink.on_room = on_room
+        return self._outputs
 
     def child_started(self, pipes: Pipes) -> None:
         """An agent, or a client that leads to one, runs: its end is to be a SIGCHLD."""

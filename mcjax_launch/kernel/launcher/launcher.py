@@ -12,7 +12,7 @@ from mcjax_launch import features
 from mcjax_launch.console.console import Console
 from mcjax_launch.console.log_files import remove_leftovers
 from mcjax_launch.console.prefix import common_folder, labels
-from mcjax_launch.diagnosis.root_cause import RankFailed, ran_apart
+from mcjax_launch.diagnosis.root_cause import JobStopped, RankFailed, ran_apart
 from mcjax_launch.diagnosis.summary import (
     LONG_S,
     Summary,
@@ -154,6 +154,9 @@ class Launcher:
         self._survivors: Survivors | None = None  # where a rank's failure need not end the job
         acting = Acting(self.policy, self.perform)
         self._timers: list[Timer] = [self.console, self.pool, self._startup, self.stacks, acting]
+        if front.saves is not None:
+            front.saves.speak_by(self.console.say, self.console.note)
+            self._timers.append(Acting(front.saves, self.stop))
         self._parts: dict[str, LauncherPart] = {}  # by the names of their features
 
     def _make_console(self, rewrite: Callable[[bytes], bytes] | None) -> Console:
@@ -485,7 +488,8 @@ class Launcher:
                     for part in self._parts.values():
                         part.stops(time.monotonic())
                     self.console.fold_victims(own_term=not by_user)
-                    patience_s = _PATIENCE_S if self._last or self.policy.final else FREED_S
+                    is_last = self._last or self.policy.final
+                    patience_s = _PATIENCE_S if is_last and not self.job.watch else FREED_S
                     more_s = max((part.ending_s for part in self._parts.values()), default=0.0)
                     more_s += messages.ALIKE_S * settles
                     self.pool.stop(grace_s + patience_s + more_s)
@@ -625,7 +629,8 @@ class Launcher:
         for line in self.state.failed_hints:
             self.console.detail(line)
         if summary.lines:
-            self.console.summary(self._unsaid(summary), alarm=not self.policy.interrupts)
+            if lines := self._unsaid(summary):
+                self.console.summary(lines, alarm=not self.policy.interrupts)
         else:
             say = self.console.note if seconds >= LONG_S else self.console.detail
             say(f"the job ran for {duration(seconds)}")
@@ -652,7 +657,9 @@ class Launcher:
             self._turn()
 
     def _unsaid(self, summary: Summary) -> Sequence[str]:
-        """The summary, without what the failed rank itself has said just before."""
+        """The summary, without what has just been said, by the failed rank or of saved files."""
+        if isinstance(summary.ending, JobStopped) and summary.ending.stop.saved:
+            return summary.lines[1:]
         alike = summary.ending.alike if isinstance(summary.ending, RankFailed) else ()
         # An annotation quotes it.
         said = self.job.on_github or any(self.console.in_sight(run.process_id) for run in alike)

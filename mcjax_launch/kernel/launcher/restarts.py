@@ -17,7 +17,7 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import used_hosts
 from mcjax_launch.kernel.launcher.front import Front
 from mcjax_launch.kernel.launcher.launcher import Launcher
-from mcjax_launch.kernel.launcher.part import pause_s
+from mcjax_launch.kernel.launcher.part import Acting, Once, pause_s
 from mcjax_launch.kernel.transport.client import Transport
 from mcjax_launch.kernel.wire.exit_status import HOST_LOST
 from mcjax_launch.kernel.wire.loop import READ
@@ -207,13 +207,15 @@ def run(
             launcher.say(smaller(missing, job, hosts, worn))
         seconds = pause_s(restart)
         launcher.say(f"restarting in {seconds:g} s ({restart + 1} of {job.max_restarts})")
-        if (signum := _pause(seconds, front)) is not None:
-            return _stopped(interrupted(signum), failures, launcher)
+        if (stop := _pause(seconds, front)) is not None:
+            return _stopped(stop, failures, launcher)
     if summary.status:
         _say_what_was(failures, launcher)
     elif failures:
         launcher.say(f"attempt {len(failures) + 1} succeeded")
-    return JobOutcome(summary.status, in_one_line(summary, state), state.failed_early)
+    return JobOutcome(
+        summary.status, in_one_line(summary, state), state.failed_early, summary.ends_all
+    )
 
 
 def _restarts_before(environ: Mapping[str, str]) -> int:
@@ -237,11 +239,13 @@ def _state(job: Job, hosts: int, began_at: float) -> RunState:
 
 
 def _stopped(stop: StopReason, failures: Sequence[str], launcher: Launcher) -> JobOutcome:
-    """A signal came in a pause."""
-    message = f"{stop.message} before another attempt"
-    launcher.say(message)
-    _say_what_was(failures, launcher)
-    return JobOutcome(stop.status, message)
+    """A signal came in a pause, or a file was saved, which has been said."""
+    message = stop.message
+    if not stop.saved:
+        message += " before another attempt"
+        launcher.say(message)
+        _say_what_was(failures, launcher)
+    return JobOutcome(stop.status, message, ends_all=stop.ends_all)
 
 
 def _say_what_was(failures: Sequence[str], launcher: Launcher) -> None:
@@ -270,14 +274,16 @@ def without(job: Job, hosts: Sequence[Host], lost: set[Host]) -> tuple[Job, Sequ
     return job, tuple(used_hosts(job.num_processes, left))
 
 
-def _pause(seconds: float, front: Front) -> int | None:
-    """Wait; return the signal that cut the wait short, if one did."""
-    loop = front.loop
-    got: list[int] = []
-    loop.watch(front.signals.fd, READ, lambda ready: got.extend(front.read_signals()))
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        loop.turn(deadline)
-        if ended := [signum for signum in got if signum in ENDING]:
-            return ended[0]
-    return None
+def _pause(seconds: float, front: Front) -> StopReason | None:
+    """Wait; return what has cut the wait short, if something did: a signal, or a save."""
+    got: list[StopReason] = []
+
+    def read_signals(_: int) -> None:
+        got.extend(interrupted(signum) for signum in front.read_signals() if signum in ENDING)
+
+    front.loop.watch(front.signals.fd, READ, read_signals)
+    over = Once(time.monotonic() + seconds, lambda: None)
+    saves = [] if front.saves is None else [Acting(front.saves, got.append)]
+    while over.deadline is not None and not got:
+        front.loop.run_once((over, *saves))
+    return got[0] if got else None

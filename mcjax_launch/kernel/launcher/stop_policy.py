@@ -150,7 +150,8 @@ class StopPolicy:
         """There is a reason that allows no waiting: a host is lost, a limit is reached."""
         if self.error is not None:
             return []
-        return self._end(stop, StopRanks(signal.SIGTERM, self._grace_s("failure")))
+        grace = self._grace_s("save" if stop.saved else "failure")
+        return self._end(stop, StopRanks(signal.SIGTERM, grace))
 
     def reason_known(self, stop: StopReason) -> Effects:
         """There is a reason; the ranks are stopped for it when more is known."""

@@ -1,0 +1,97 @@
+"""What --watch watches: PROGRAM, its Python files, and what the user names."""
+
+import os
+from collections.abc import Iterator, Sequence
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.features.preload.agent.program import Unsuited, source_file
+from mcjax_launch.job.job import Job
+from mcjax_launch.kernel.wire.exit_status import USAGE
+from mcjax_launch.saves.folders import Watched
+
+#: The value of --watch where it has none.
+PROGRAMS_OWN = "all"
+
+
+def watched(job: Job) -> list[Watched]:
+    """Return what is to be watched on this machine.
+
+    Raises:
+        LaunchError: a path does not exist, or nothing is known to watch.
+
+    """
+    named = [path for path in job.watch if path != PROGRAMS_OWN]
+    found = [*_of_program(job), *_of_sync(job), *map(_of_path, named)]
+    if not found:
+        raise LaunchError(
+            f"--watch: which file is {job.program[0]} about? Name it: --watch=PATH", USAGE
+        )
+    return list(dict.fromkeys(found))
+
+
+def written(job: Job) -> list[str]:
+    """Return the folders that the job writes to, which count for nothing."""
+    return [path for path in (job.log_dir, job.profile, job.black_box) if path is not None]
+
+
+def _of_program(job: Job) -> Iterator[Watched]:
+    path = _program(job)
+    if path is None:
+        return
+    real = os.path.realpath(path)
+    for name in dict.fromkeys((path, real)):  # a link may be replaced, or what it leads to
+        yield Watched(os.path.dirname(name), os.path.basename(name))
+    yield Watched(_package(os.path.dirname(real)) if job.module else os.path.dirname(real))
+
+
+def _package(folder: str) -> str:
+    """Return the folder of the outermost package that a module's folder is in."""
+    while os.path.isfile(os.path.join(os.path.dirname(folder), "__init__.py")):
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def _program(job: Job) -> str | None:
+    """Return the file of PROGRAM; None if it is not on this machine."""
+    if job.module:
+        words: Sequence[str] = (job.python, "-m", *job.program)
+    elif job.is_python:
+        words = (job.python, *job.program)
+    elif os.path.basename(job.program[0]).startswith("python"):
+        words = job.program
+    else:
+        return _script(job)
+    try:
+        path = source_file(words, job.chdir, {**os.environ, **dict(job.env)})
+    except Unsuited:
+        return None
+    path = os.path.abspath(path)
+    return path if os.path.isfile(path) else None
+
+
+def _script(job: Job) -> str | None:
+    """Return the first file that a command names, as `bash run.sh` does; or itself."""
+    name, *arguments = job.program
+    for word in (*arguments, *([name] if os.sep in name else [])):
+        path = os.path.abspath(os.path.join(job.chdir, word))
+        if os.path.isfile(path):
+            return path
+    return None
+
+
+def _of_sync(job: Job) -> Iterator[Watched]:
+    """Yield the Python files of --sync, and a file that it names."""
+    for path in map(os.path.abspath, job.sync):
+        if os.path.isdir(path):
+            yield Watched(path)
+        else:
+            yield Watched(os.path.dirname(path), os.path.basename(path))
+
+
+def _of_path(path: str) -> Watched:
+    there = os.path.abspath(path)
+    if os.path.isdir(there):
+        return Watched(there, all_files=True)
+    if not os.path.isdir(os.path.dirname(there)):
+        raise LaunchError(f"--watch {path}: no such file or directory", USAGE)
+    return Watched(os.path.dirname(there), os.path.basename(there))

@@ -1,0 +1,30 @@
+"""What Python has compiled of a module that has been saved since."""
+
+import contextlib
+import glob
+import os
+
+_HEAD = 16
+_CHECKED_BY_HASH = 1
+
+
+def remove_stale(path: str) -> None:
+    """Remove what Python would take for compiled from this file, and may not be.
+
+    Python compares the time of a file in whole seconds, and its length: a module that is saved
+    twice within a second, with equal lengths, would be run as it was at first.
+    """
+    folder, name = os.path.split(path)
+    pattern = os.path.join(glob.escape(folder), "__pycache__", f"{glob.escape(name[:-3])}.*.pyc")
+    for compiled in glob.glob(pattern):
+        with contextlib.suppress(OSError):
+            if _looks_fresh(compiled, os.stat(path)):
+                os.unlink(compiled)
+
+
+def _looks_fresh(compiled: str, source: os.stat_result) -> bool:
+    with open(compiled, "rb") as file:
+        head = file.read(_HEAD)
+    flags, seconds, length = (int.from_bytes(head[at : at + 4], "little") for at in (4, 8, 12))
+    expected = (int(source.st_mtime) & 0xFFFFFFFF, source.st_size & 0xFFFFFFFF)
+    return not flags & _CHECKED_BY_HASH and (seconds, length) == expected

@@ -1,0 +1,167 @@
+"""Which folders are watched, and which of their files count."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Sequence
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.kernel.wire.exit_status import USAGE
+from mcjax_launch.kernel.wire.value import Value
+from mcjax_launch.saves.inotify import FolderEvent, Inotify, limit_error
+
+_MOST_FOLDERS = 4096
+_NO_SOURCES = frozenset({"__pycache__", "node_modules"})
+_OF_AN_ENVIRONMENT = "pyvenv.cfg"
+_TEMPORARY = ("~", ".swp", ".swx", ".tmp", ".pyc", "___jb_tmp___", "___jb_old___")
+_OF_VIM = "4913"  # which it makes to see whether it can
+
+
+class Watched(Value):
+    """What is to be watched.
+
+    Args:
+        folder: an absolute path.
+        name: of the one file in the folder that counts; "" for more than one.
+        all_files: all files count, in the folder and below it; else Python files, in the folder
+            and in the packages below it.
+
+    """
+
+    folder: str
+    name: str = ""
+    all_files: bool = False
+
+    def counts(self, name: str) -> bool:
+        """Return whether a file counts, by its name."""
+        if self.name:
+            return name == self.name
+        if name.startswith((".", "#")):
+            return False
+        if self.all_files:
+            return not name.endswith(_TEMPORARY) and name != _OF_VIM
+        return name.endswith(".py")
+
+    def descends(self, path: str) -> bool:
+        """Return whether files count that are in this folder, of which the parent is watched."""
+        name = os.path.basename(path)
+        if self.name or name.startswith(".") or name in _NO_SOURCES:
+            return False
+        if not self.all_files and not name.isidentifier():  # of which Python can import nothing
+            return False
+        return not os.path.exists(os.path.join(path, _OF_AN_ENVIRONMENT))
+
+
+class WatchedFolders:
+    """The folders that are watched, as they come and go.
+
+    Args:
+        watched: what is to be watched.
+        without: folders that do not count: what the job itself writes.
+
+    Attributes:
+        fd: is readable when something has happened.
+
+    Raises:
+        LaunchError: a folder cannot be watched, or there are too many.
+
+    """
+
+    def __init__(self, watched: Sequence[Watched], without: Sequence[str] = ()) -> None:
+        self._inotify = Inotify()
+        self.fd = self._inotify.fd
+        self._watched = watched
+        self._without = {os.path.realpath(path) for path in without}
+        self._paths: dict[int, str] = {}  # by the number of its watch
+        self._rules: dict[int, set[Watched]] = {}
+        for rule in watched:
+            for _ in self._add_all(rule.folder, rule):
+                pass
+            if rule.folder not in self._paths.values() and not self._is_known(rule.folder):
+                raise LaunchError(f"--watch {rule.folder}: no such directory", USAGE)
+
+    def _is_known(self, folder: str) -> bool:
+        return os.path.realpath(folder) in map(os.path.realpath, self._paths.values())
+
+    def saved(self) -> list[str]:
+        """Return the paths of the files that count and have been saved since the last call."""
+        found: dict[str, None] = {}
+        for event in list(self._inotify.read()):
+            found.update(dict.fromkeys(self._saved(event)))
+        return list(found)
+
+    def _saved(self, event: FolderEvent) -> Iterator[str]:
+        if event.missed:
+            for rule in self._watched:
+                yield from self._add_all(rule.folder, rule)
+            yield self._watched[0].folder  # of any file, which nobody can know
+        elif event.watch in self._paths:
+            yield from self._saved_in(event, self._paths[event.watch], self._rules[event.watch])
+
+    def _saved_in(self, event: FolderEvent, folder: str, rules: set[Watched]) -> Iterator[str]:
+        path = os.path.join(folder, event.name)
+        if event.ended:
+            del self._paths[event.watch], self._rules[event.watch]
+        elif event.folder and event.gone:
+            self._forget(path)
+        elif event.came and os.path.isdir(path):
+            for rule in rules:
+                if rule.descends(path):
+                    yield from self._add_all(path, rule)
+        elif event.saved or (event.came and os.path.islink(path)):
+            yield from [path] if any(rule.counts(event.name) for rule in rules) else []
+
+    def _forget(self, folder: str) -> None:
+        """Forget a folder that has been renamed, with those below it."""
+        below = os.path.join(folder, "")
+        for watch, path in list(self._paths.items()):
+            if path == folder or path.startswith(below):
+                self._inotify.remove(watch)
+                del self._paths[watch], self._rules[watch]
+
+    def _add_all(self, top: str, rule: Watched) -> Iterator[str]:
+        """Watch a folder and those below it that count; yield the files that count in them."""
+        ahead, seen = [top], set()
+        while ahead:
+            folder = ahead.pop(0)
+            real = os.path.realpath(folder)
+            if real in seen or real in self._without or not self._add(folder, rule):
+                continue
+            seen.add(real)
+            for entry in _entries(folder):
+                if entry.is_dir():
+                    ahead += [entry.path] if rule.descends(entry.path) else []
+                elif rule.counts(entry.name):
+                    yield entry.path
+
+    def _add(self, folder: str, rule: Watched) -> bool:
+        """Watch one folder; return whether it is there.
+
+        Raises:
+            LaunchError: there are too many.
+
+        """
+        if len(self._paths) >= _MOST_FOLDERS:
+            raise LaunchError(
+                f"--watch: more than {_MOST_FOLDERS} directories below {rule.folder}: "
+                "move PROGRAM into a directory of its own, or name less",
+                USAGE,
+            )
+        try:
+            watch = self._inotify.add(folder)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP):
+                return False
+            raise limit_error(error.errno or 0) from None
+        self._paths[watch] = folder
+        self._rules.setdefault(watch, set()).add(rule)
+        return True
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:  # it has gone
+        return []

@@ -1,0 +1,122 @@
+"""Decides, when files have been saved, whether the job is to be started again."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+
+from mcjax_launch.kernel.wire.loop import READ, Loop
+from mcjax_launch.kernel.wire.timers import scaled
+from mcjax_launch.runs.stop_reasons import StopReason, saved
+from mcjax_launch.saves.compiled import remove_stale
+from mcjax_launch.saves.folders import WatchedFolders
+from mcjax_launch.saves.syntax import syntax_error
+
+# Saves that come less than this apart count once; but no longer than that in all.
+_QUIET_S = scaled(0.1)
+_MOST_S = scaled(1.0)
+
+Say = Callable[[str], object]
+
+
+class Saves:
+    """The saves since the last start of the job.
+
+    Args:
+        folders: that are watched.
+        loop: calls when something is saved.
+        python: of the ranks.
+        say, note: print a line of the launcher's own; `note` does not with --quiet.
+
+    Attributes:
+        deadline: when to decide; None while nothing has been saved.
+        is_due: the job is to be started again.
+
+    """
+
+    def __init__(
+        self, folders: WatchedFolders, loop: Loop, python: str, say: Say, note: Say
+    ) -> None:
+        self.deadline: float | None = None
+        self.is_due = False
+        self._folders = folders
+        self._python = python
+        self._own_voice = say, note
+        self._say, self._note = say, note
+        self._goes_on = ""
+        self._began_at = 0.0
+        self._files: dict[str, None] = {}  # saved, and not decided about
+        self._broken: dict[str, None] = {}  # when they were saved last
+        self._changed: dict[str, None] = {}  # since the last start
+        loop.watch(folders.fd, READ, lambda ready: self._read())
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the job is to be started again now."""
+        return self.is_due and self.deadline is None
+
+    def speak_by(self, say: Say, note: Say) -> None:
+        """Print by way of a running job's console, until the job has ended."""
+        self._say, self._note, self._goes_on = say, note, "the job goes on"
+
+    def job_ended(self) -> None:
+        """Print as before the job, and say what is waited for."""
+        self._say, self._note = self._own_voice
+        self._goes_on = "waiting for the next save"
+        if not self.is_due and not self._files:
+            self._note(f"{self._goes_on}; Ctrl-C ends")
+
+    def begin(self) -> None:
+        """The job is about to be started: what has been saved so far is in it."""
+        for path in self._changed:
+            if path.endswith(".py"):
+                remove_stale(path)
+        self._changed.clear()
+        self.is_due = False
+
+    def _read(self) -> None:
+        files, now = self._folders.saved(), time.monotonic()
+        if not files:
+            return
+        if not self._files:
+            self._began_at = now
+        self._files.update(dict.fromkeys(files))
+        self.deadline = min(now + _QUIET_S, self._began_at + _MOST_S)
+
+    def expire(self, now: float) -> StopReason | None:
+        """Return the reason to end the job, if it is time and there has been none before."""
+        if self.deadline is None or now < self.deadline:
+            return None
+        self.deadline = None
+        files, self._files = self._files, {}
+        self._changed.update(files)
+        errors = {path: syntax_error(path, self._python) for path in {**self._broken, **files}}
+        self._broken = {path: None for path, error in errors.items() if error}
+        for path in self._broken:
+            end = f"; {self._goes_on}" if self._goes_on else ""
+            self._say(f"{shown(path)}:{errors[path]}{end}")
+        was_due, self.is_due = self.is_due, not self._broken
+        if was_due or not self.is_due:
+            return None
+        reason = saved(in_words(self._changed))
+        self._note(reason.message)
+        return reason
+
+
+def in_words(paths: Iterable[str]) -> str:
+    """Return which files have changed."""
+    first, *more = paths
+    if not more:
+        return f"{shown(first)} has changed"
+    others = "another file" if len(more) == 1 else f"{len(more)} other files"
+    return f"{shown(first)} and {others} have changed"
+
+
+def shown(path: str) -> str:
+    """Return a path as a user would write it."""
+    try:
+        relative = os.path.relpath(path)
+    except OSError:  # the working directory is gone
+        return path
+    return path if relative.startswith(os.pardir) else relative
