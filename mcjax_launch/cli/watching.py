@@ -12,6 +12,7 @@ from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.launcher.entry import own_front
 from mcjax_launch.kernel.launcher.front import Front
+from mcjax_launch.kernel.transport.resting import RestingAgents
 from mcjax_launch.kernel.wire import exit_status
 from mcjax_launch.kernel.wire.loop import READ
 from mcjax_launch.kernel.wire.signals import ENDING
@@ -39,47 +40,77 @@ def run_again(options: Options, run: Run, say: Say) -> int:
         LaunchError: the job cannot be started the first time.
 
     """
-    note = _ignore if options.quiet else _once(say)
-    raw, all_hosts = ready.find(options, os.environ, note)
-    front = own_front()
-    folders = WatchedFolders(watched(raw), written(raw))
-    front.saves = Saves(folders, front.loop, raw.python, say, _ignore if options.quiet else say)
-    is_first = True
-    while True:
-        front.saves.begin()
-        try:
-            job, hosts = ready.complete(raw, all_hosts, options, os.environ, note)
-            outcome = run(job, hosts, front)
-            if outcome.ends_all:
-                return outcome.status
-        except LaunchError as error:
-            if is_first or error.status == exit_status.INTERNAL_ERROR:
-                raise
-            say(str(error))
-        is_first = False
-        front.saves.job_ended()
-        if (stop := _wait(front, front.saves)) is not None:
-            say(stop.message)
-            return stop.status
+    job = WatchedJob(options, run, say)
+    try:
+        return job.run()
+    finally:
+        job.resting.dismiss()
 
 
-def _wait(front: Front, saves: Saves) -> StopReason | None:
-    """Wait for a save; return what ends the wait otherwise."""
-    got: list[StopReason] = []
+class WatchedJob:
+    """A job that is run again when a file is saved; see `run_again`.
 
-    def read_signals(_: int) -> None:
-        for signum in front.read_signals():
-            if signum in ENDING:
-                got.append(stop_reasons.interrupted(signum))
-            elif signum == signal.SIGTSTP:
-                os.kill(os.getpid(), signal.SIGSTOP)
+    Attributes:
+        resting: the agents between two runs.
 
-    front.loop.watch(front.signals.fd, READ, read_signals)
-    out, _ = front.outputs(lambda: None)
-    out.watch(lambda error: got.append(stop_reasons.reader_gone(error)))
-    while not got and not saves.is_ready:
-        front.loop.run_once((saves,))
-    return got[0] if got else None
+    """
+
+    def __init__(self, options: Options, run: Run, say: Say) -> None:
+        note = _ignore if options.quiet else say
+        self._options, self._run, self._say = options, run, say
+        self._note_once = _once(note)
+        job, self._hosts = ready.find(options, os.environ, self._note_once)
+        # An import server, which stays, has one seed.
+        self._job = job.replaced(hash_seed=int.from_bytes(os.urandom(4), "big"))
+        self.resting = RestingAgents()
+        self._front = own_front()
+        folders = WatchedFolders(watched(job), written(job))
+        self._saves = Saves(folders, self._front.loop, job.python, say, note)
+        self._front.saves, self._front.resting = self._saves, self.resting
+
+    def run(self) -> int:
+        """Run it until a signal comes; the exit status."""
+        outcome = self._run_once()
+        while not outcome.ends_all:
+            self._saves.job_ended()
+            if (stop := self._wait()) is not None:
+                self._say(stop.message)
+                return stop.status
+            try:
+                outcome = self._run_once()
+            except LaunchError as error:
+                if error.status == exit_status.INTERNAL_ERROR:
+                    raise
+                self._say(str(error))
+        return outcome.status
+
+    def _run_once(self) -> JobOutcome:
+        """Run it once, with PROGRAM as it is now."""
+        self._saves.begin()
+        job, hosts = ready.complete(
+            self._job, self._hosts, self._options, os.environ, self._note_once
+        )
+        return self._run(job, hosts, self._front)
+
+    def _wait(self) -> StopReason | None:
+        """Wait for a save; return what ends the wait otherwise."""
+        front, got = self._front, []
+
+        def read_signals(_: int) -> None:
+            for signum in front.read_signals():
+                if signum in ENDING:
+                    got.append(stop_reasons.interrupted(signum))
+                elif signum == signal.SIGTSTP:
+                    os.kill(os.getpid(), signal.SIGSTOP)
+                elif signum == signal.SIGCHLD:
+                    self.resting.reap()
+
+        front.loop.watch(front.signals.fd, READ, read_signals)
+        out, _ = front.outputs(lambda: None)
+        out.watch(lambda error: got.append(stop_reasons.reader_gone(error)))
+        while not got and not self._saves.is_ready:
+            front.loop.run_once((self._saves, self.resting))
+        return got[0] if got else None
 
 
 def _once(say: Say) -> Say:

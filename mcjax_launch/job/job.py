@@ -53,6 +53,7 @@ class Job(Options, kw_only=True):
     profile: str | None = None  # the folder for JAX's profiles, absolute
     profile_after: float = PROFILE_AFTER_S  # seconds from initialize() to the first
     on_github: bool = False  # the output goes to a log of GitHub Actions
+    hash_seed: int | None = None  # with --watch: Python's in all runs; else each has its own
 
     def grace_s(self, reason: str) -> float:
         """The grace after `reason`, a key of GRACE_S."""

@@ -187,7 +187,7 @@ def make_plan(
         hosts=tuple(on_host),
         env=common_settings(job, job_id, coordinator, bind, restart)
         | slices_setting(job, on_host.values()),
-        defaults=defaults(job_id),
+        defaults=defaults(job, job_id),
         hook=job.hook,
         gpus=gpus,
         jax=_versions_of_jax(job, {host.name: facts[host].jax for host in on_host}),

@@ -60,10 +60,11 @@ def slices_setting(job: Job, ranks_of_hosts: Iterable[int]) -> dict[str, str]:
     return {hook_environ.SLICES: ",".join(map(str, starts))}
 
 
-def defaults(job_id: str) -> dict[str, str]:
+def defaults(job: Job, job_id: str) -> dict[str, str]:
     """The variables that are set unless a rank's host sets them."""
     # The same in all ranks: sets of strings must be traced in one order.
-    return {"PYTHONHASHSEED": str(int(job_id, 16) % 2**32)}
+    seed = int(job_id, 16) if job.hash_seed is None else job.hash_seed
+    return {"PYTHONHASHSEED": str(seed % 2**32)}
 
 
 def of_torch(values: Mapping[str, str], ranks_here: int, host_number: int) -> dict[str, str]:

@@ -24,6 +24,8 @@ class Asking(AgentPart):
     looks for ranks that hang would not take it to stand still.
     """
 
+    is_reusable = True
+
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
         self._asked: dict[int, str] = {}  # by pid: where it waited, if it has not answered

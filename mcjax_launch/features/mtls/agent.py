@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 class CertificateFiles(AgentPart):
     """Two files in the job's private folder, which is removed at the end."""
 
+    is_reusable = True
+
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
         self._folder = os.path.join(agent.folder, "mtls")

@@ -8,6 +8,7 @@ from mcjax_launch.diagnosis.view import View
 from mcjax_launch.features.preload.choice import AUTO, LIBRARIES, MODULES
 from mcjax_launch.features.preload.messages import (
     Importing,
+    ImportsAgain,
     Preload,
     Preloaded,
     SetTooLate,
@@ -58,6 +59,8 @@ class PreloadNotes(LauncherPart):
                 how = f"after importing {','.join(self._modules)} in {message.seconds:.2f} s"
                 why = f" ({message.why})" if message.why else ""
             self._detail(f"{these_ranks(message.ranks)} forked {how}{why}")
+        elif isinstance(message, ImportsAgain):
+            self._note(f"--preload: {message.reason}: importing again")
         elif isinstance(message, StartedAfresh):
             say = self._detail if message.expected or message.reason in self._said else self._note
             self._said.add(message.reason)

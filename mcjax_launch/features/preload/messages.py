@@ -122,6 +122,12 @@ class Preloaded(ToLauncher):
         return self.ranks
 
 
+class ImportsAgain(ToLauncher):
+    """The process that has imported for an earlier run cannot fork the ranks (--preload)."""
+
+    reason: str
+
+
 class StartedAfresh(ToLauncher):
     """These ranks have not been forked (--preload).
 

@@ -15,7 +15,7 @@ from ..wire.codec import Message
 from ..wire.interpreter import Unusable, refused
 from ..wire.loop import READ, Loop, Signals
 from ..wire.signals import ENDING, PROFILE
-from ..wire.system import allow_many_files, limit_reason, widen
+from ..wire.system import limit_reason, widen
 from ..wire.uplink import Uplink
 from . import launcher_link, network, private_folder, supervisor
 from .hook_server import HookServer, WrappedPrograms
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
+    from ..wire.system import Limit
     from .hook_server import HookConnection
     from .lives import Lives
     from .part import AgentPart, Wanted
@@ -59,6 +60,8 @@ class Agent:
         folder: the job's private one on this host.
         hook_folder: for the ranks' PYTHONPATH.
         remote: the launcher is on another machine.
+        files_limit: see `System.spawn`.
+        kept: what parts have kept from an earlier run, by the names of their features.
 
     Attributes:
         link: to the launcher.
@@ -66,8 +69,8 @@ class Agent:
         supervisor: says how ranks end.
         pids: of ranks that have not been reaped, and the rank of each.
         hooks: the server of the ranks' hooks, as far as they have any.
-        files_limit: see `System.spawn`.
         prepared: what is held for the ranks, as the launcher has asked.
+        stays: the agent waits for another run when the ranks have ended.
 
     """
 
@@ -79,8 +82,10 @@ class Agent:
         folder: str,
         hook_folder: str,
         remote: bool,
+        files_limit: Limit | None,
+        kept: dict[str, Any],
     ) -> None:
-        self.files_limit = allow_many_files()  # which the ranks get
+        self.files_limit = files_limit  # which the ranks get
         self.folder = folder
         self._hook_folder = hook_folder
         self.loop = loop
@@ -106,6 +111,11 @@ class Agent:
         self._lives: Lives | None = None  # where ranks survive the failure of another
         self._stragglers = 0
         self._leaving: supervisor.Leave | None = None
+        self.stays = False
+        self._signals: Signals | None = None
+        self.kept = kept
+        for feature in list(kept):
+            self._part(feature)
         self._acts: dict[type, Callable[[Any], object]] = {
             messages.StageEntry: self._stage,
             frames.Raw: self._stage,
@@ -123,15 +133,31 @@ class Agent:
             messages.Ping: lambda ping: None,
         }
 
-    def run(self) -> None:
-        """Serve until the ranks, and all that they started, are gone."""
-        signals = Signals((signal.SIGCHLD, *ENDING))
+    def run(self) -> bool:
+        """Serve until the ranks, and all that they started, are gone; whether for another run."""
+        signals = self._signals = Signals((signal.SIGCHLD, *ENDING))
         self.loop.watch(signals.fd, READ, lambda ready: self._read_signals(signals.read()))
         self.link.open()
         while not self._finished():
             lives = (self._lives,) if self._lives is not None else ()
             parts = self._parts.values()
             self.loop.run_once((self, self._stacks, *parts, self._usage, *lives, self.link))
+        return self.stays
+
+    def close(self) -> dict[str, Any]:
+        """Let go of all that was this run's; return what parts keep for another."""
+        self.hooks.close()
+        self.streams.close()
+        if self.prepared is not None:
+            self.prepared.close()
+        if self._memory is not None:
+            self._memory.close()
+        if self._signals is not None:
+            self._signals.close()
+        self.loop.close()
+        kept = {name: part.keep() for name, part in self._parts.items()}
+        private_folder.clear(self.folder)
+        return {name: thing for name, thing in kept.items() if thing is not None}
 
     @property
     def deadline(self) -> float | None:
@@ -155,10 +181,14 @@ class Agent:
         if not self.link.said_bye:
             if self.link.uplink.holds_back:
                 return False
-            unkillable = _described(system.descendants() if self._leaving.unkillable else [])
-            not_removed = private_folder.remove(self.folder, self._keep_in_touch)
-            self.link.send(messages.Bye(unkillable, self._stragglers, not_removed))
-        return self.link.uplink.empty
+            unkillable = _described(self._below() if self._leaving.unkillable else [])
+            reusable = all(part.is_reusable for part in self._parts.values())
+            self.stays = self.stays and not unkillable and reusable
+            not_removed = ""
+            if not self.stays:
+                not_removed = private_folder.remove(self.folder, self._keep_in_touch)
+            self.link.send(messages.Bye(unkillable, self._stragglers, not_removed, self.stays))
+        return self.link.uplink.empty and (not self.stays or self.link.asks_again)
 
     def _keep_in_touch(self) -> None:
         """Let heartbeats come and go while something takes its time."""
@@ -185,6 +215,7 @@ class Agent:
 
     def _launcher_lost(self) -> None:
         """The launcher is gone, however it went: end the ranks, which must not wait for it."""
+        self.stays = False
         self.streams.credit(_ENDLESS)
         for part in self._parts.values():
             part.launcher_lost()
@@ -193,6 +224,7 @@ class Agent:
     def _read_signals(self, signums: Iterable[int]) -> None:
         for signum in signums:
             if signum in ENDING:  # a scheduler ends the job (scancel), or the guardian is gone
+                self.stays = False
                 self.link.send(messages.Ending(signal.Signals(signum).name))
                 self._perform(self.supervisor.ended_by_signal(time.monotonic()))
         self.reap()
@@ -215,10 +247,24 @@ class Agent:
                 else:
                     system.reap(ended.pid)
             self._perform(self.supervisor.child_gone())
+            if self._only_kept_is_left():
+                raise Childless
         except Childless:
             self._perform(self.supervisor.childless())
         if self._lives is not None and not self.supervisor.stopping:
             self._lives.look()
+
+    def _kept_pids(self) -> set[int]:
+        """The processes that outlive the ranks, as this one does."""
+        return {pid for part in self._parts.values() for pid in part.kept_pids}
+
+    def _below(self) -> list[int]:
+        """All processes below this one, but those."""
+        kept = self._kept_pids()
+        return [pid for pid in system.descendants() if pid not in kept]
+
+    def _only_kept_is_left(self) -> bool:
+        return not self.pids and bool(self._kept_pids()) and not self._below()
 
     def _is_parts(self, pid: int) -> bool:
         return any(part.owns(pid) for part in self._parts.values())
@@ -336,6 +382,7 @@ class Agent:
             order.on_failure,
         )
         self._memory = system.out_of_memory()
+        self.stays = order.stays
         own = {name for rank in order.ranks for name in rank.env}
         inherited = rank_environ.inherited(os.environ, order.env, own, hook=order.hook)
         if order.hook:
@@ -531,7 +578,7 @@ class Agent:
                 self.link.send(messages.NothingLeft())
             elif isinstance(effect, supervisor.NameLeft):
                 self._kill(all_of_them=True)
-                self.link.send(messages.NotYetGone(_described(system.descendants())))
+                self.link.send(messages.NotYetGone(_described(self._below())))
             elif isinstance(effect, supervisor.Kill):
                 self._kill()
             elif isinstance(effect, supervisor.SignalRanks):
@@ -549,7 +596,7 @@ class Agent:
 
     def _strays(self) -> list[int]:
         """The processes of the job that have left their rank's group."""
-        return [pid for pid in system.descendants() if system.group_of(pid) not in self.pids]
+        return [pid for pid in self._below() if system.group_of(pid) not in self.pids]
 
     def _signal_each(self, pids: Iterable[int], signum: int) -> None:
         for pid in pids:
@@ -561,7 +608,7 @@ class Agent:
 
         They remove the shared memory and semaphores of these, which nobody else would do.
         """
-        left = system.descendants()
+        left = self._below()
         killed = [pid for pid in left if all_of_them or not _is_tracker(pid)]
         if len(killed) == len(left):
             self._signal_ranks(signal.SIGKILL)

@@ -192,6 +192,12 @@ class HookServer:
         self._server.setblocking(False)
         self._listen()
 
+    def close(self) -> None:
+        """Let go of the socket, and of all connections."""
+        for hook in self._hooks.values():
+            hook.close()
+        self._server.close()
+
     def drain(self, rank: int) -> None:
         """Read all messages that a rank has sent so far, so that its death is handled after them.
 

@@ -29,6 +29,9 @@ class LauncherLink:
         on_message: called for each message, and each piece of a file or of the input.
         on_lost: called once, when the launcher is gone.
 
+    Attributes:
+        asks_again: after Bye: the launcher has another run.
+
     """
 
     def __init__(
@@ -45,7 +48,7 @@ class LauncherLink:
         self.uplink = uplink
         self._loop = loop
         self.is_remote = remote
-        self.said_bye = False
+        self.said_bye = self.asks_again = False
         self._on_message = on_message
         self._on_lost = on_lost
         self._decoder = frames.Decoder(messages.ToAgent)
@@ -77,6 +80,8 @@ class LauncherLink:
         for frame in self._decoded(data):
             if not self.said_bye:
                 self._on_message(frame)
+            elif isinstance(frame, messages.ServeAgain):
+                self.asks_again = True
         # Now: a message may take a while to act on, in which nothing is read.
         self._heard_at = time.monotonic()
         if not data:
@@ -141,6 +146,12 @@ class Streams:
         self._open[fd] = rank, stream
         if self._credit > 0:
             self._watch(fd)
+
+    def close(self) -> None:
+        """Let go of the pipes that others still hold."""
+        for fd in self._open:
+            os.close(fd)
+        self._open.clear()
 
     def credit(self, count: int) -> None:
         """The launcher is ready for `count` more bytes."""

@@ -10,7 +10,7 @@ from ..wire import exit_status, frames, messages
 from ..wire.loop import READ, Loop
 from ..wire.schedulers import granted_gpus
 from ..wire.signals import ENDING, FORWARDED
-from ..wire.system import limit_reason
+from ..wire.system import allow_many_files, limit_reason
 from ..wire.uplink import Uplink
 from . import private_folder
 from .agent import Agent
@@ -20,7 +20,7 @@ from .system.unix import Childless
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
 # --- the guardian: it waits, and finishes what a killed agent could not ---
 
@@ -126,15 +126,20 @@ def _be_agent(
     """Serve to the end, below the guardian; a bug of the agent is reported to the launcher."""
     gc.freeze()  # what has been imported stays
     gc.enable()  # where the launcher has been forked, it was not
-    loop = Loop()
-    out = Uplink(uplink, loop)
+    out = Uplink(uplink, loop := Loop())
+    files_limit = allow_many_files()
+    kept: dict[str, Any] = {}
     try:
         system.adopt_orphans(folder)
         remote = not isinstance(hook, str)
         hook_folder = hook if isinstance(hook, str) else _write_hook(hook, folder)
-        agent = Agent(control, out, loop, folder, hook_folder, remote)
-        _end_with_guardian(guarded, loop)
-        agent.run()
+        while True:
+            agent = Agent(control, out, loop, folder, hook_folder, remote, files_limit, kept)
+            _end_with_guardian(guarded, loop)
+            if not agent.run():
+                break
+            kept = agent.close()
+            out = Uplink(uplink, loop := Loop())
     except private_folder.NoFolder as error:
         _leave_unfit(str(error))
     except BaseException as error:

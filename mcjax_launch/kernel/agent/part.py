@@ -28,6 +28,8 @@ class AgentPart:
     """
 
     deadline: float | None = None
+    #: When the ranks have ended, nothing of the part is open: the agent can serve another run.
+    is_reusable = False
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
@@ -59,6 +61,15 @@ class AgentPart:
     def owns(self, pid: int) -> bool:
         """Whether a child that has ended is the feature's own."""
         return False
+
+    @property
+    def kept_pids(self) -> Collection[int]:
+        """The processes that outlive the ranks, where the agent stays."""
+        return ()
+
+    def keep(self) -> object | None:
+        """What the part of another run finds in `agent.kept`."""
+        return None
 
     @property
     def is_starting(self) -> bool:

@@ -102,6 +102,21 @@ def remove(folder: str, between: Callable[[], object] = lambda: None) -> str:
     return next(filter(None, errors), "") or _remove_empty(folder)
 
 
+#: What stays for another run: the hook, as it has been streamed.
+KEPT = frozenset({"mcjax_launch"})
+
+
+def clear(folder: str) -> None:
+    """Remove what a run has left in the folder."""
+    for entry in list(os.scandir(folder)):
+        if entry.name in KEPT:
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            remove(entry.path)
+        else:
+            _clear_away(entry, "")
+
+
 def _clear_away(entry: os.DirEntry[str], target: str) -> str:
     """Unlink it, or move a folder to `target`; what is in the way."""
     try:

@@ -198,11 +198,18 @@ class Prepared:
         """Leave the port to the coordinator, and others to libtpu."""
         if self._listening is not None:
             self._listening.close()
+            self._listening = None
         for held in self._for_libtpu:  # which may not share them, as JAX's own service does
             held.close()
         if not system.holds_ports:
             for held in self.reserved:
                 held.close()
+
+    def close(self) -> None:
+        """Let go of all ports."""
+        self.stop_listening()
+        for held in self.reserved:
+            held.close()
 
     def _check_limit(self, wanted: Prepare) -> None:
         """Two pipes of each rank, and the hook's connection, are better known to fit before."""

@@ -53,8 +53,8 @@ def _transport(job: Job, hosts: Sequence[Host], front: "Front | None") -> Transp
         return transport
     transport.start_local(hosts)
     transport.allow_many_files()
-    if front is not None:
-        front.transport = transport
+    if front is not None and front.resting is not None:
+        front.transport, transport.resting = transport, front.resting.take
     return transport
 
 

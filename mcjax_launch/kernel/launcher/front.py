@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mcjax_launch.kernel.transport.client import Transport
     from mcjax_launch.kernel.transport.connection import AgentConnection
     from mcjax_launch.kernel.transport.pipes import Pipes
+    from mcjax_launch.kernel.transport.resting import RestingAgents
     from mcjax_launch.kernel.wire.codec import Message
     from mcjax_launch.kernel.wire.frames import Data, Raw
     from mcjax_launch.saves.saves import Saves
@@ -43,6 +44,7 @@ class Front:
         listener: is told what happens; None if nobody wants to know.
         saves: with --watch, of the files that are watched.
         transport: with --watch, starts the agents of every run.
+        resting: with --watch, the agents between two runs.
         verbose_option: what the user gives to see all output.
 
     """
@@ -57,6 +59,7 @@ class Front:
         self.listener: Listener | None = None
         self.saves: Saves | None = None
         self.transport: Transport | None = None
+        self.resting: RestingAgents | None = None
         self._warnings = warnings
         self._outputs: tuple[Sink, Sink] | None = None  # of all attempts
 

@@ -190,14 +190,14 @@ class Launcher:
                 self._turn()
             self._timers = [self.console, self.pool]
             self._account_for_all()
-            lost_output = any(link.greeted and not link.ended for link in self.links)
+            lost_output = any(link.greeted and not link.is_over for link in self.links)
         except BaseException:
             self.console.suspended()  # a bug of ours leaves no terminal behind that scrolls in part
             raise
         finally:
             for part in self._parts.values():
                 part.close(time.monotonic())
-            self.pool.hang_up(_AGENT_END_S if self.policy.interrupts < 3 else 1)
+            self._hang_up()
             for rank in self.state.ranks:
                 self.state.keep_output(rank, last=True)
         if self.policy.error is not None:
@@ -205,6 +205,14 @@ class Launcher:
             self._write_all()
             raise self.policy.error
         return self._conclude(lost_output)
+
+    def _hang_up(self) -> None:
+        """Let go of the agents, but of those that stay for another run."""
+        resting = self.front.resting
+        limit_s = _AGENT_END_S if self.policy.interrupts < 3 else 1
+        self.pool.hang_up(limit_s, keep=resting is not None)
+        if resting is not None:
+            resting.keep(self.pool)
 
     def say(self, text: str) -> None:
         """Print lines of the launcher's own after the end."""

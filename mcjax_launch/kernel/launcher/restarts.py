@@ -6,6 +6,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from mcjax_launch.diagnosis.attempt import Attempt, JobOutcome
 from mcjax_launch.diagnosis.root_cause import JobStopped, NotStarted, RankFailed
@@ -28,6 +29,9 @@ from mcjax_launch.ranks import counted
 from mcjax_launch.runs.rank_run import RankRun, Verdict
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason, interrupted
+
+if TYPE_CHECKING:
+    from mcjax_launch.kernel.wire.loop import Timer
 
 # --- whether another attempt is worth it, and on which hosts ---
 
@@ -283,7 +287,9 @@ def _pause(seconds: float, front: Front) -> StopReason | None:
 
     front.loop.watch(front.signals.fd, READ, read_signals)
     over = Once(time.monotonic() + seconds, lambda: None)
-    saves = [] if front.saves is None else [Acting(front.saves, got.append)]
+    timers: list[Timer] = [over]
+    if front.saves is not None and front.resting is not None:
+        timers += [Acting(front.saves, got.append), front.resting]
     while over.deadline is not None and not got:
-        front.loop.run_once((over, *saves))
+        front.loop.run_once(timers)
     return got[0] if got else None

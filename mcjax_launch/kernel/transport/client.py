@@ -286,6 +286,7 @@ class Transport:
 
     Attributes:
         started: called with each client or agent that is started from now on.
+        resting: finds the agents of an earlier run.
 
     """
 
@@ -293,6 +294,7 @@ class Transport:
         self._job = job
         self.features = frozenset(features)
         self.started: Callable[[Pipes], object] = lambda pipes: None
+        self.resting: Callable[[Host], Pipes | None] = lambda host: None
         self._local: Pipes | None = None
         self._files_limit: system.Limit | None = None
 
@@ -321,6 +323,8 @@ class Transport:
             LaunchError: there is no such program.
 
         """
+        if (resting := self.resting(host)) is not None:
+            return resting
         if not host.is_local:
             argv = remote_argv(host, self._job, self.features)
             via = self._job.via

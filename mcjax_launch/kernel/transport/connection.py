@@ -174,6 +174,7 @@ class AgentConnection:
         noise, errors: the last of what came before its greeting, and of what came on stderr.
         greeted: the agent itself has spoken, not only a login shell.
         said_bye: the agent has reported that nothing is left.
+        rests: and waits for another run.
         ended: its end of the pipe is closed.
         status: how the transport's process ended (waitpid's exit code); None while it lives.
 
@@ -195,6 +196,7 @@ class AgentConnection:
         self.noise = self.errors = b""
         self.greeted = False
         self.said_bye = False
+        self.rests = False
         self.ended = False
         self.status: int | None = None
         self._loop = loop
@@ -211,6 +213,16 @@ class AgentConnection:
         self._patient_until = 0.0
         loop.watch(pipes.from_agent, READ, lambda ready: self._read())
         loop.watch(pipes.errors, READ, lambda ready: self._read_errors())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the agent has served this run, or is gone."""
+        return self.ended or self.rests
+
+    @property
+    def serves_again(self) -> bool:
+        """Whether the agent has to be asked, as one that has served a run before."""
+        return self._pipes.again
 
     @property
     def client(self) -> str:
@@ -344,6 +356,17 @@ class AgentConnection:
             self._out.drop()
             os.close(self._pipes.to_agent)
             self._pipes = self._pipes.replaced(to_agent=-1)
+
+    def hand_over(self) -> Pipes:
+        """Return the pipes of an agent that rests, for the connection of another run."""
+        pipes, self._pipes = (
+            self._pipes,
+            self._pipes.replaced(from_agent=-1, errors=-1, to_agent=-1),
+        )
+        for fd in (pipes.from_agent, pipes.errors, pipes.to_agent):
+            self._loop.forget(fd)
+        self.rests, self.ended = False, True
+        return pipes.replaced(again=True)
 
     def close(self) -> None:
         """Hang up: an agent that still runs ends what it has started."""

@@ -12,6 +12,7 @@ class Pipes(Value):
 
     Args:
         client: the name of the program that was started, where it only leads to the agent.
+        again: the agent has served a run before.
 
     """
 
@@ -20,6 +21,7 @@ class Pipes(Value):
     from_agent: int
     errors: int
     client: str = ""
+    again: bool = False
 
 
 class NewPipes:

@@ -14,11 +14,12 @@ from mcjax_launch.kernel.transport.client import Transport
 from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.transport.mangling import is_text
 from mcjax_launch.kernel.transport.pace import Deadlines, Pace
+from mcjax_launch.kernel.transport.pipes import Pipes
 from mcjax_launch.kernel.wire import frames
 from mcjax_launch.kernel.wire.codec import Message
 from mcjax_launch.kernel.wire.frames import Data, Raw
 from mcjax_launch.kernel.wire.loop import Loop
-from mcjax_launch.kernel.wire.messages import Bye, Greeting, NothingLeft, Ping
+from mcjax_launch.kernel.wire.messages import Bye, Greeting, NothingLeft, Ping, ServeAgain
 from mcjax_launch.kernel.wire.schedulers import around
 from mcjax_launch.kernel.wire.signals import ENDING, signal_name
 from mcjax_launch.kernel.wire.value import Value
@@ -240,7 +241,9 @@ class AgentPool:
 
     def _start(self, host: Host) -> None:
         link = self._connect(host)
-        if not host.is_local:
+        if link.serves_again:
+            link.send(ServeAgain())
+        elif not host.is_local:
             from mcjax_launch.kernel.transport import bootstrap  # as only other hosts need
 
             link.send_raw(bootstrap.payload(self._transport.features))
@@ -280,7 +283,7 @@ class AgentPool:
     @property
     def over(self) -> bool:
         """Whether no agent is there, or may still come."""
-        ended = _all(self._not_ended, lambda link: link.ended)
+        ended = _all(self._not_ended, lambda link: link.is_over)
         return ended and self.settled and not self._missed
 
     @property
@@ -306,8 +309,9 @@ class AgentPool:
             case NothingLeft():
                 self._due[link] = math.inf
             case Bye():
-                link.said_bye = True
-                link.end_input()
+                link.said_bye, link.rests = True, frame.stays
+                if not link.rests:
+                    link.end_input()
         self._on_frame(link, frame)
         self._deadlines.note(link)
 
@@ -386,14 +390,16 @@ class AgentPool:
             return self._leaving[link]
         if link in self._greeting:
             return link.began_at + self._transport.greeting_s(link.host)
-        if link.said_bye:
+        if link.said_bye and not link.rests:
             return link.silent_at
         silent_at = link.silent_at if self._is_heard(link) else math.inf
+        if link.rests:
+            return silent_at
         return min(silent_at, self._due.get(link, math.inf))
 
     def _is_heard(self, link: AgentConnection) -> bool:
         """Whether it has to say something now and then; on this machine, only what it is asked."""
-        settled = link.ended or link.said_bye or not link.greeted
+        settled = link.ended or (link.said_bye and not link.rests) or not link.greeted
         return not settled and (link.is_awaited or not link.host.is_local)
 
     def expire(self, now: float) -> None:
@@ -419,6 +425,7 @@ class AgentPool:
             limit_s = self._transport.greeting_s(link.host)
             self._never_greets(link, f"no answer within {limit_s:g} s{last}")
         elif link.said_bye:
+            link.rests = False
             link.close()
         elif now >= self._due.get(link, math.inf) or link.host.is_local:
             self._give_up(link, "its agent does not answer")
@@ -452,11 +459,30 @@ class AgentPool:
         link.kill(signal.SIGTERM)
         self._on_lost(link, why)
 
-    def hang_up(self, limit_s: float) -> None:
-        """Close all connections; wait, but no longer than this, for their transports to end."""
+    @property
+    def _resting(self) -> list[AgentConnection]:
+        return [link for link in self.links if link.rests and not link.ended]
+
+    def hand_over(self, host: Host) -> Pipes | None:
+        """Return the pipes of a host's agent that waits for another run; None if there is none."""
+        for link in self._resting:
+            if link.host == host:
+                self.links.remove(link)
+                return link.hand_over()
+        return None
+
+    def hang_up(self, limit_s: float, *, keep: bool = False) -> None:
+        """Close all connections; wait, but no longer than this, for their transports to end.
+
+        Args:
+            limit_s: how long to wait.
+            keep: leave those that rest.
+
+        """
         for link in list(self._leaving):
             self._let_go(link)
-        links = [*self.links, *self._given_up]
+        kept = self._resting if keep else []
+        links = [link for link in [*self.links, *self._given_up] if link not in kept]
         for link in links:
             link.close()
             link.wake()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import ClassVar
 
-VERSION = 7
+VERSION = 8
 
 _MOST_SIGNAL = 64
 _MOST_PORT = 65_535
@@ -182,6 +182,7 @@ class Start(ToAgent):
             and with "restart" the launcher says what becomes of that rank.
         again: an earlier agent, that may still be here, has started them before: what is left of
             them goes first.
+        stays: the agent is to wait for another run when the ranks have ended.
 
     """
 
@@ -196,6 +197,7 @@ class Start(ToAgent):
     term_grace_s: float
     on_failure: str = "stop"
     again: bool = False
+    stays: bool = False
 
 
 class StartAgain(ToAgent):
@@ -257,6 +259,10 @@ class ReplyToHooks(ToAgent):
 
     ranks: tuple[int, ...]
     reply: HookReply
+
+
+class ServeAgain(ToAgent):
+    """After a Bye of an agent that stays: greet again, and serve another run."""
 
 
 class Ping(ToAgent, ToLauncher):
@@ -532,15 +538,17 @@ class NothingLeft(ToLauncher):
 
 
 class Bye(ToLauncher):
-    """The last message.
+    """The last message of a run.
 
     Args:
         unkillable: the processes that could not be killed.
         stragglers: how many stray processes were ended.
         not_removed: what of the job's private folder is left, and why; "" for nothing.
+        stays: the agent waits for ServeAgain, or for the end of its input.
 
     """
 
     unkillable: tuple[str, ...]
     stragglers: int
     not_removed: str = ""
+    stays: bool = False

@@ -31,6 +31,8 @@ _REST_S = 0.5
 class Collecting(AgentPart):
     """Collects while nothing else is done on this host: it is the ranks' last moment."""
 
+    is_reusable = True
+
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
         self._asked: Sequence[HookConnection] = ()  # for their stacks

@@ -13,15 +13,17 @@ from ....kernel.wire.interpreter import executable
 from ....kernel.wire.rank_environ import LIFE
 from ....kernel.wire.signals import signal_name
 from ..messages import (
+    NAME,
     Forked,
     ImportBegins,
     Imported,
     Importing,
+    ImportsAgain,
     NotForked,
     Preload,
     StartedAfresh,
 )
-from .fork_server import Forking, ForkServerLink, HiddenOutput, Importer
+from .fork_server import Forking, ForkServerLink, HiddenOutput, Importer, order_for
 from .program import Choice, Unsuited, choose
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -42,12 +44,19 @@ _ELF = b"\x7fELF"
 class Preloading(AgentPart):
     """Has the ranks of this host forked, as far as that can be done, and the others started."""
 
+    is_reusable = True
+
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
         self._order: Preload | None = None
         self._forking: Forking | None = None  # under way
         self._server: ForkServerLink | None = None  # its process has not been reaped
-        self._heir: ForkServerLink | None = None  # likewise: it waits for ranks' next lives
+        # Likewise: it waits for ranks' next lives, or for another run.
+        self._heir: ForkServerLink | None = agent.kept.pop(NAME, None)
+        if self._heir is not None:
+            self._heir.move_to(agent.loop, self._said)
+        self._choice: Choice | None = None
+        self._is_used_again = False  # the server is of an earlier run
         self._keeps = False  # there is to be one
         self._later: list[Wanted] = []  # for the next heir, as this one is at work
         self._dump_signals = (0, 0)  # what has it send its stack, and those of all threads
@@ -65,8 +74,8 @@ class Preloading(AgentPart):
         self.agent.link.send(said)
 
     def starts(self, order: Start, environ: dict[str, str]) -> None:
-        """Keep an importing process where ranks may be started again."""
-        self._keeps = order.on_failure == "restart"
+        """Keep an importing process where ranks, or the job, may be started again."""
+        self._keeps = order.on_failure == "restart" or order.stays
 
     def starts_ranks(self, ranks: Sequence[Wanted]) -> bool:
         """Start the server, from which these are forked."""
@@ -74,23 +83,59 @@ class Preloading(AgentPart):
             return False
         if any(LIFE in rank.env for rank, _ in ranks):
             return self._forks_again(ranks)
-        agent, choice = self.agent, None
+        self._choice = None
         try:
             if self._order.libraries:
-                choice = _choice(ranks, self._order.libraries)
+                self._choice = _choice(ranks, self._order.libraries)
         except Unsuited as unsuited:
             numbers = tuple(rank.process_id for rank, _ in ranks)
-            agent.link.send(StartedAfresh(numbers, str(unsuited), expected=True))
+            self.agent.link.send(StartedAfresh(numbers, str(unsuited), expected=True))
             return False
-        why = choice.why if choice is not None else ""
-        self._forking = self._forking_of(ranks, why)
+        self._forking = self._forking_of(ranks, self._why)
         if reason := _reason_against(ranks):
             self._forking.refuse_all(reason, expected=system.forks_ranks)
             self._over()
-            return True
+        elif not self._use_again():
+            self._start_server(ranks[0])
+        return True
+
+    @property
+    def _why(self) -> str:
+        return self._choice.why if self._choice is not None else ""
+
+    @property
+    def _modules(self) -> str:
+        return ",".join(self._order.modules) if self._order is not None else ""
+
+    def _use_again(self) -> bool:
+        """Have the server of an earlier run fork the ranks; return whether there is a fit one."""
+        assert self._forking is not None
+        heir, self._heir = self._heir, None
+        if heir is None:
+            return False
+        if heir.order != order_for(self._modules, self._choice):
+            heir.hang_up()
+            return False
+        self._server, self._is_used_again = heir, True
+        self._forking.begin(heir, 0.0)
+        return True
+
+    def _start_anew(self, why: str) -> None:
+        """The server of an earlier run is of no use for the ranks: start another."""
+        forking = self._forking
+        assert forking is not None
+        self._forking, self._server, self._is_used_again = None, None, False
+        forking.close()
+        self.agent.link.send(ImportsAgain(why))
+        self._forking = self._forking_of(forking.ranks, self._why)
+        self._start_server(forking.ranks[0])
+
+    def _start_server(self, first: Wanted) -> None:
+        """Start the server with the command of the first rank."""
+        assert self._forking is not None
+        agent, choice = self.agent, self._choice
         try:
-            modules = ",".join(self._order.modules)
-            self._server = ForkServerLink(modules, ranks[0], agent.loop, self._said)
+            self._server = ForkServerLink(self._modules, first, agent.loop, self._said)
             self._server.start(self._streams(choice), agent.files_limit, choice)
         except (OSError, SpawnError):  # of which the ranks themselves will tell
             if self._server is not None:
@@ -98,7 +143,6 @@ class Preloading(AgentPart):
                 self._server = None
             self._forking.refuse_all()
             self._over()
-        return True
 
     def _forking_of(self, ranks: Sequence[Wanted], why: str) -> Forking:
         agent = self.agent
@@ -170,6 +214,8 @@ class Preloading(AgentPart):
                 self._forking.begin(self._server, packet.seconds)
         elif isinstance(packet, NotForked) and not self._forking.has_begun:
             self._unfit = packet.reason
+        elif isinstance(packet, NotForked) and self._is_used_again and not self._forking.forked:
+            self._start_anew(packet.reason)
         elif isinstance(packet, (Forked, NotForked)):
             self._forking.received(packet)
 
@@ -188,6 +234,9 @@ class Preloading(AgentPart):
             return
         self._server = None
         if self._forking is None:
+            return
+        if self._is_used_again and not self._forking.forked:
+            self._start_anew(f"the importing process {_fate(status)}")
             return
         if not self._forking.is_complete:
             self._forking.refuse_all(self._unfit or f"the importing process {_fate(status)}")
@@ -220,8 +269,18 @@ class Preloading(AgentPart):
 
     def rank_ended(self) -> None:
         """Without ranks there is nothing to wait for."""
-        if self._heir is not None and not self.agent.supervisor.awaits_ranks:
+        awaits = self.agent.stays or self.agent.supervisor.awaits_ranks
+        if self._heir is not None and not awaits:
             self._heir.hang_up()
+
+    @property
+    def kept_pids(self) -> Collection[int]:
+        """The heir."""
+        return [self._heir.pid] if self._heir is not None and self.agent.stays else ()
+
+    def keep(self) -> object | None:
+        """The heir."""
+        return self._heir
 
     def ranks_end(self) -> None:
         """What is not forked yet will not be: it ends."""
@@ -229,7 +288,7 @@ class Preloading(AgentPart):
             self._forking.close()
             self._forking = None
             self._close_hidden()
-        for one in (self._server, self._heir):
+        for one in (self._server, None if self.agent.stays else self._heir):
             if one is not None:
                 one.hang_up()
 

@@ -40,6 +40,7 @@ class ForkServerLink:
 
     Attributes:
         environ: that it was started with.
+        order: what it was told to import, and for which program.
 
     """
 
@@ -60,6 +61,7 @@ class ForkServerLink:
         ours.setblocking(False)
         loop.watch(ours.fileno(), READ, lambda ready: self._receive())
         self._connection: socket.socket | None = ours
+        self.order = ""
 
     def start(
         self, standard: Sequence[int], files_limit: Limit | None, choice: Choice | None
@@ -76,10 +78,9 @@ class ForkServerLink:
 
         """
         rank, environ = self._first
-        guesses = "\n".join(f"{n}={v}" for n, v in choice.settings.items()) if choice else ""
-        auto = "auto" if choice else ""
-        order = f"{self._modules}:{self._theirs.fileno()}:{auto}:{guesses}"
-        environ = {**environ, hook_environ.INSTEAD: f"{NAME}:{order}"}
+        self.order = order_for(self._modules, choice)
+        order = f"{NAME}:{self._theirs.fileno()}:{self.order}"
+        environ = {**environ, hook_environ.INSTEAD: order}
         self._theirs.set_inheritable(True)
         try:
             self.pid = system.spawn(rank.argv, environ, rank.cwd, standard, rank.cores, files_limit)
@@ -105,6 +106,7 @@ class ForkServerLink:
 
         """
         heir = ForkServerLink(self._modules, self._first, self._loop, self._on_packet)
+        heir.order = self.order
         try:
             self.send(Stay(), [heir._theirs.fileno()])
         except OSError:
@@ -113,6 +115,12 @@ class ForkServerLink:
         finally:
             heir._theirs.close()
         return heir
+
+    def move_to(self, loop: Loop, on_packet: Callable[[ForkMessage | str], None]) -> None:
+        """Have it say things to another part, of another run."""
+        self._loop, self._on_packet = loop, on_packet
+        if self._connection is not None:
+            loop.watch(self._connection.fileno(), READ, lambda ready: self._receive())
 
     def status(self) -> int | None:
         """How it has ended, after all that it has said; None if it runs."""
@@ -146,6 +154,18 @@ class ForkServerLink:
             return False
         self._on_packet(_understood(data.decode("utf-8", "replace")))
         return True
+
+
+def order_for(modules: str, choice: Choice | None) -> str:
+    """Return what a server is told to import, and for which program.
+
+    Args:
+        modules: that it imports.
+        choice: if nobody has asked for it.
+
+    """
+    guesses = "\n".join(f"{n}={v}" for n, v in choice.settings.items()) if choice else ""
+    return f"{modules}:{'auto' if choice else ''}:{guesses}"
 
 
 class HiddenOutput:

@@ -31,6 +31,7 @@ from .forking import (
 )
 from .fresh_start import FreshStart
 from .import_graph import package_of
+from .sources import Sources
 from .unseen_modules import FirstImports, Recording, UnseenModules
 
 TYPE_CHECKING = False
@@ -56,7 +57,7 @@ class ForkServer:
     """
 
     def __init__(self, order: str, link: AgentLink, environ: dict[str, str]) -> None:
-        modules, self._descriptor, auto, guesses = order.split(":", 3)
+        self._descriptor, modules, auto, guesses = order.split(":", 3)
         self._modules = modules.split(",")
         self._is_auto = bool(auto)
         self._link = link
@@ -71,6 +72,7 @@ class ForkServer:
         self._path: list[str] = []  # as it is where the program begins
         self._seconds = 0.0
         self._dump_signals = (0, 0)
+        self._sources: Sources | None = None  # as it was when this became an heir
 
     def run(self, step_aside: Callable[[], object]) -> None:
         """Import, and fork; comes back in each rank.
@@ -162,6 +164,7 @@ class ForkServer:
                 return order
             else:
                 _inherit(connection, descriptors[0])
+                self._sources = Sources()
             for fd in descriptors:
                 os.close(fd)
 
@@ -170,6 +173,8 @@ class ForkServer:
     ) -> fork_messages.Forked | fork_messages.NotForked | None:
         """What to answer; None in the process that has been forked."""
         reason = self._difference(order) if isinstance(order, fork_messages.Fork) else ""
+        if self._sources is not None and not reason:
+            reason, self._sources = self._sources.changed(), None
         if reason:
             return fork_messages.NotForked(reason)
         try:

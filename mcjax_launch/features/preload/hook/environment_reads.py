@@ -286,12 +286,12 @@ def are_in_c(packages: Collection[str]) -> bool:
     standard: Collection[str] = getattr(sys, "stdlib_module_names", ())
     others = set(packages).difference(standard)
     return any(
-        package_of(name) in others and _file_of(module).endswith(".so")
+        package_of(name) in others and file_of(module).endswith(".so")
         for name, module in (list(sys.modules.items()) if others else ())
     )
 
 
-def _file_of(module: object) -> str:
+def file_of(module: object) -> str:
     """The file that a module was loaded from; "" if there is none."""
     try:
         # Not by way of a module's own lookup, which may import what has been put off.

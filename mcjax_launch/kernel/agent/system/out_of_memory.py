@@ -22,6 +22,12 @@ class OutOfMemory:
         self._in_cgroup = self._count_in_cgroup()
         self._on_machine = _count("/proc/vmstat")
 
+    def close(self) -> None:
+        """Let go of the log."""
+        if self._log >= 0:
+            os.close(self._log)
+            self._log = -1
+
     def evidence(self, pid: int) -> str | None:
         """What is known of a process that has just died.
 

@@ -1,0 +1,31 @@
+"""The files of imported modules, and whether one has been changed since."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from .environment_reads import file_of
+
+
+class Sources:
+    """The files of all modules as they are now."""
+
+    def __init__(self) -> None:
+        paths = map(file_of, list(sys.modules.values()))
+        self._states = {path: _state(path) for path in paths if path}
+
+    def changed(self) -> str:
+        """Return which file is not as it was, in words; "" if none is."""
+        for path, state in self._states.items():
+            if _state(path) != state:
+                return f"{path} has changed"
+        return ""
+
+
+def _state(path: str) -> tuple[int, ...]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ()
+    return found.st_mtime_ns, found.st_size, found.st_ino
