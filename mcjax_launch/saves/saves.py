@@ -91,7 +91,8 @@ class Saves:
         self.deadline = None
         files, self._files = self._files, {}
         self._changed.update(files)
-        errors = {path: syntax_error(path, self._python) for path in {**self._broken, **files}}
+        sources = [path for path in {**self._broken, **files} if path.endswith(".py")]
+        errors = {path: syntax_error(path, self._python) for path in sources}
         self._broken = {path: None for path, error in errors.items() if error}
         for path in self._broken:
             end = f"; {self._goes_on}" if self._goes_on else ""
