@@ -33,7 +33,7 @@ def unsuited(job: Job, hosts: Sequence[Host]) -> str:
         hosts: that get ranks.
 
     """
-    if job.processes_here <= len(hosts):
+    if job.processes_here <= len(hosts) and not job.watch:  # whose next runs are forked too
         return "no host has two ranks"
     if not job.expects_hooks:
         return "PROGRAM is no Python with the hook"

@@ -133,3 +133,19 @@ def test_a_program_may_begin_and_cease_to_import_jax(jobs: Jobs, folder: Path) -
     assert said == [line for line in runs for _ in range(3)]
     how = [line.partition(" forked ")[2].split()[0] for line in lines if "ranks 0-2 forked" in line]
     assert how == ["after", "again", "after", "again"]
+
+
+def test_a_single_rank_is_forked_too(jobs: Jobs, folder: Path) -> None:
+    """Which --preload auto does for no other job of one rank."""
+    (folder / "elsewhere" / "jax.py").write_text("import os; by = os.getpid()")
+    program = folder / "work" / "program.py"
+    program.write_text("import jax\nprint('by', jax.by, flush=True)")
+    words = ["-n", 1, "--watch", "program.py"]
+    environ = {"PYTHONPATH": str(folder / "elsewhere"), "MCJAX_PRELOAD": "auto"}
+    how = {"cwd": folder / "work", "env": environ, "stderr": subprocess.STDOUT}
+    running = jobs.start(*words, **how)  # type: ignore[arg-type]
+    running.read_until(WAITS)
+    program.write_text(program.read_text() + "\n")
+    running.read_until(WAITS, 2)
+    first, second = [line for line in end(running) if line.startswith("by ")]
+    assert first == second

@@ -86,7 +86,7 @@ class Preloading(AgentPart):
         self._choice = None
         try:
             if self._order.libraries:
-                self._choice = _choice(ranks, self._order.libraries)
+                self._choice = self._choose(ranks, self._order.libraries)
         except Unsuited as unsuited:
             numbers = tuple(rank.process_id for rank, _ in ranks)
             self.agent.link.send(StartedAfresh(numbers, str(unsuited), expected=True))
@@ -98,6 +98,18 @@ class Preloading(AgentPart):
         elif not self._use_again():
             self._start_server(ranks[0])
         return True
+
+    def _choose(self, ranks: Sequence[Wanted], libraries: Collection[str]) -> Choice:
+        """Decide what is to be done for the ranks, if nobody has asked for anything.
+
+        Raises:
+            Unsuited: nothing; why.
+
+        """
+        if len(ranks) == 1 and not self.agent.stays:
+            raise Unsuited("a single rank on its host")
+        rank, environ = ranks[0]
+        return choose(rank.argv[rank.wrapper_words :], rank.cwd, environ, libraries)
 
     @property
     def _why(self) -> str:
@@ -296,19 +308,6 @@ class Preloading(AgentPart):
         if self._hidden is not None:
             self._hidden.close()
             self._hidden = None
-
-
-def _choice(ranks: Sequence[Wanted], libraries: Collection[str]) -> Choice:
-    """What is to be done for these ranks, if nobody has asked for anything.
-
-    Raises:
-        Unsuited: nothing; why.
-
-    """
-    if len(ranks) == 1:
-        raise Unsuited("a single rank on its host")
-    rank, environ = ranks[0]
-    return choose(rank.argv[rank.wrapper_words :], rank.cwd, environ, libraries)
 
 
 def _reason_against(ranks: Sequence[Wanted]) -> str:
