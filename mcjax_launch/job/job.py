@@ -53,7 +53,7 @@ class Job(Options, kw_only=True):
     profile: str | None = None  # the folder for JAX's profiles, absolute
     profile_after: float = PROFILE_AFTER_S  # seconds from initialize() to the first
     on_github: bool = False  # the output goes to a log of GitHub Actions
-    hash_seed: int | None = None  # with --watch: Python's in all runs; else each has its own
+    hash_seed: int | None = None  # Python's in all runs where agents stay; else of each its own
 
     def grace_s(self, reason: str) -> float:
         """The grace after `reason`, a key of GRACE_S."""
@@ -85,6 +85,11 @@ class Job(Options, kw_only=True):
         """Whether ranks may share compiled programs with each other, or with a later run."""
         wanted = self.compile_once != "off"
         return wanted and (self.num_processes > 1 or self.compile_cache is not None)
+
+    @property
+    def keeps_agents(self) -> bool:
+        """Whether agents wait for another run, with what they have imported and compiled."""
+        return bool(self.watch) or (self.max_restarts > 0 and self.hook and self.compiles_once)
 
     @property
     def uses_cpu(self) -> bool:

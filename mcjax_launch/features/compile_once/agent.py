@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 class CompiledFolders(AgentPart):
     """Makes a private folder, which is removed at the end, and that of --compile-cache."""
 
+    is_reusable = True
+
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
         self._setting = ""
@@ -30,7 +32,7 @@ class CompiledFolders(AgentPart):
         assert isinstance(message, ShareCompiled)
         private, folder = os.path.join(self.agent.folder, "compiled"), message.folder
         try:
-            os.mkdir(private, 0o700)
+            os.makedirs(private, 0o700, exist_ok=True)  # an earlier run has left its programs there
         except OSError:  # a full disk: every rank compiles for itself
             return
         if folder and (reason := _why_unusable(folder)):

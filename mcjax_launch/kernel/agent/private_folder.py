@@ -102,8 +102,8 @@ def remove(folder: str, between: Callable[[], object] = lambda: None) -> str:
     return next(filter(None, errors), "") or _remove_empty(folder)
 
 
-#: What stays for another run: the hook, as it has been streamed.
-KEPT = frozenset({"mcjax_launch"})
+#: What stays for another run: the hook, as it has been streamed, and compiled programs.
+KEPT = frozenset({"mcjax_launch", "compiled"})
 
 
 def clear(folder: str) -> None:

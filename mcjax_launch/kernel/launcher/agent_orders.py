@@ -105,7 +105,7 @@ def start_order(
         term_grace_s=job.grace_s("TERM"),
         on_failure=job.on_rank_failure.partition(":")[0],
         again=again,
-        stays=bool(job.watch),
+        stays=job.keeps_agents,
     )
 
 

@@ -44,7 +44,7 @@ class Front:
         listener: is told what happens; None if nobody wants to know.
         saves: with --watch, of the files that are watched.
         transport: with --watch, starts the agents of every run.
-        resting: with --watch, the agents between two runs.
+        resting: the agents between two runs (--watch, --max-restarts); None where none stay.
         verbose_option: what the user gives to see all output.
 
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,6 +21,7 @@ from mcjax_launch.kernel.launcher.front import Front
 from mcjax_launch.kernel.launcher.launcher import Launcher
 from mcjax_launch.kernel.launcher.part import Acting, Once, pause_s
 from mcjax_launch.kernel.transport.client import Transport
+from mcjax_launch.kernel.transport.resting import RestingAgents
 from mcjax_launch.kernel.wire.exit_status import HOST_LOST
 from mcjax_launch.kernel.wire.loop import READ
 from mcjax_launch.kernel.wire.schedulers import around, restarts_before
@@ -161,6 +163,26 @@ def run(
         LaunchError: it could not be started.
 
     """
+    if not job.keeps_agents or front.resting is not None:  # --watch has seen to it
+        return _run(job, hosts, transport, ended, front)
+    front.resting = RestingAgents()
+    transport.resting = front.resting.take
+    job = job.replaced(hash_seed=int.from_bytes(os.urandom(4), "big"))
+    try:
+        return _run(job, hosts, transport, ended, front)
+    finally:
+        front.resting.dismiss()
+        front.resting = None
+
+
+def _run(
+    job: Job,
+    hosts: Sequence[Host],
+    transport: Transport,
+    ended: Callable[[Attempt], object],
+    front: Front,
+) -> JobOutcome:
+    """See `run`."""
     kept: dict[str, object] = {}
     failures: list[str] = []
     policy = RestartPolicy(job.restart_on)
@@ -283,13 +305,18 @@ def _pause(seconds: float, front: Front) -> StopReason | None:
     got: list[StopReason] = []
 
     def read_signals(_: int) -> None:
-        got.extend(interrupted(signum) for signum in front.read_signals() if signum in ENDING)
+        signums = front.read_signals()
+        got.extend(interrupted(signum) for signum in signums if signum in ENDING)
+        if signal.SIGCHLD in signums and front.resting is not None:
+            front.resting.reap()
 
     front.loop.watch(front.signals.fd, READ, read_signals)
     over = Once(time.monotonic() + seconds, lambda: None)
     timers: list[Timer] = [over]
-    if front.saves is not None and front.resting is not None:
-        timers += [Acting(front.saves, got.append), front.resting]
+    if front.saves is not None:
+        timers.append(Acting(front.saves, got.append))
+    if front.resting is not None:
+        timers.append(front.resting)
     while over.deadline is not None and not got:
         front.loop.run_once(timers)
     return got[0] if got else None
