@@ -41,7 +41,7 @@ class Connection:
 
     def __init__(self, host: "Host | str" = LOCAL, *arguments: Any) -> None:
         self.host = Host(name=host, slots=1) if isinstance(host, str) else host
-        self.greeted = self.ended = self.said_bye = False
+        self.greeted = self.ended = self.said_bye = self.rests = False
         self.began_at = self.silent_at = 0.0
         self.status: int | None = None
         self.client = "ssh"
@@ -54,6 +54,10 @@ class Connection:
         self._on_frame: Callable[..., None] | None = None
         if arguments:
             _, _, _, self._on_frame, self._on_end, _ = arguments
+
+    @property
+    def is_over(self) -> bool:
+        return self.ended or self.rests
 
     # --- what a test lets happen ---
 

@@ -320,8 +320,13 @@ class Console:
         if (rank, frames.STDERR) in self._streams:
             self._noise.fails(rank, text)
 
-    def finish_ranks(self) -> None:
-        """All streams have ended, maybe without a last newline: show whatever waits."""
+    def finish_ranks(self, *, mentions: bool = True) -> None:
+        """All streams have ended, maybe without a last newline: show whatever waits.
+
+        Args:
+            mentions: say how many lines were hidden.
+
+        """
         now = time.monotonic()
         if self.status_line is not None:
             self.status_line.say("", now)
@@ -330,7 +335,8 @@ class Console:
         for output in self._outputs.values():
             output.finish()
         for hidden in self._noise.hidden:
-            self._mention(hidden.take())
+            if mentions:
+                self._mention(hidden.take())
         if self._listener is not None:
             self._listener.output_ends()
         self._logs.close()

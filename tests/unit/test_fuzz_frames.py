@@ -44,6 +44,8 @@ class Agent:
         self._loop = Loop()
         self._ends = [end for _ in range(3) for end in os.pipe()]
         front = SimpleNamespace(
+            saves=None,
+            resting=None,
             loop=self._loop,
             signals=None,
             listener=None,

@@ -112,10 +112,8 @@ class Agent:
         self._stragglers = 0
         self._leaving: supervisor.Leave | None = None
         self.stays = False
-        self._signals: Signals | None = None
-        self.kept = kept
-        for feature in list(kept):
-            self._part(feature)
+        for feature, thing in kept.items():
+            self._part(feature).take_over(thing)
         self._acts: dict[type, Callable[[Any], object]] = {
             messages.StageEntry: self._stage,
             frames.Raw: self._stage,
@@ -135,13 +133,15 @@ class Agent:
 
     def run(self) -> bool:
         """Serve until the ranks, and all that they started, are gone; whether for another run."""
-        signals = self._signals = Signals((signal.SIGCHLD, *ENDING))
+        signals = Signals((signal.SIGCHLD, *ENDING))
         self.loop.watch(signals.fd, READ, lambda ready: self._read_signals(signals.read()))
         self.link.open()
         while not self._finished():
             lives = (self._lives,) if self._lives is not None else ()
             parts = self._parts.values()
             self.loop.run_once((self, self._stacks, *parts, self._usage, *lives, self.link))
+        if self.stays:
+            signals.close()
         return self.stays
 
     def close(self) -> dict[str, Any]:
@@ -152,8 +152,6 @@ class Agent:
             self.prepared.close()
         if self._memory is not None:
             self._memory.close()
-        if self._signals is not None:
-            self._signals.close()
         self.loop.close()
         kept = {name: part.keep() for name, part in self._parts.items()}
         private_folder.clear(self.folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+    from typing import Any
 
     from ..wire.codec import Message
     from ..wire.frames import Raw
@@ -68,8 +69,11 @@ class AgentPart:
         return ()
 
     def keep(self) -> object | None:
-        """What the part of another run finds in `agent.kept`."""
+        """What the part of another run takes over."""
         return None
+
+    def take_over(self, thing: Any) -> None:
+        """Take over what the part of an earlier run has kept."""
 
     @property
     def is_starting(self) -> bool:

@@ -627,7 +627,8 @@ class Launcher:
 
     def _conclude(self, lost_output: bool) -> Summary:
         """Print what is left, and the summary."""
-        self.console.finish_ranks()
+        is_brief = self.state.stop is not None and self.state.stop.saved
+        self.console.finish_ranks(mentions=not is_brief)
         if self._explanations is not None:
             self._explanations.last_words(time.monotonic())
         seconds = time.monotonic() - self.state.began_at

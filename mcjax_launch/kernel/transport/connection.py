@@ -15,7 +15,14 @@ from mcjax_launch.kernel.wire import frames, messages
 from mcjax_launch.kernel.wire.codec import Malformed, Message
 from mcjax_launch.kernel.wire.frames import Data, Raw
 from mcjax_launch.kernel.wire.loop import READ, Loop
-from mcjax_launch.kernel.wire.messages import Credit, Exited, HostFacts, Question, ToLauncher
+from mcjax_launch.kernel.wire.messages import (
+    Credit,
+    Exited,
+    HostFacts,
+    Question,
+    ServeAgain,
+    ToLauncher,
+)
 from mcjax_launch.kernel.wire.system import widen
 from mcjax_launch.kernel.wire.uplink import Uplink
 from mcjax_launch.ranks import these_ranks
@@ -174,7 +181,6 @@ class AgentConnection:
         noise, errors: the last of what came before its greeting, and of what came on stderr.
         greeted: the agent itself has spoken, not only a login shell.
         said_bye: the agent has reported that nothing is left.
-        rests: and waits for another run.
         ended: its end of the pipe is closed.
         status: how the transport's process ended (waitpid's exit code); None while it lives.
 
@@ -196,7 +202,6 @@ class AgentConnection:
         self.noise = self.errors = b""
         self.greeted = False
         self.said_bye = False
-        self.rests = False
         self.ended = False
         self.status: int | None = None
         self._loop = loop
@@ -215,14 +220,14 @@ class AgentConnection:
         loop.watch(pipes.errors, READ, lambda ready: self._read_errors())
 
     @property
+    def rests(self) -> bool:
+        """Whether the agent has served a run, and waits for another."""
+        return self._pipes.rests
+
+    @property
     def is_over(self) -> bool:
         """Whether the agent has served this run, or is gone."""
         return self.ended or self.rests
-
-    @property
-    def serves_again(self) -> bool:
-        """Whether the agent has to be asked, as one that has served a run before."""
-        return self._pipes.again
 
     @property
     def client(self) -> str:
@@ -251,6 +256,11 @@ class AgentConnection:
             self._trace(f"frame to {self.host.name}: {message!r}")
         self._dialogue.sent(message)
         self._out.send(frames.encoded(message))
+
+    def serve_again(self) -> None:
+        """Ask an agent that rests to serve another run."""
+        self._pipes = self._pipes.replaced(rests=False)
+        self.send(ServeAgain())
 
     def send_raw(self, data: bytes) -> None:
         """Send bytes that are no frame: the agent's own sources."""
@@ -350,6 +360,10 @@ class AgentConnection:
 
     # --- the end ---
 
+    def rest(self) -> None:
+        """Note that the agent waits for another run."""
+        self._pipes = self._pipes.replaced(rests=True)
+
     def end_input(self) -> None:
         """Nothing more will be sent: a transport may wait for that before it ends."""
         if self._pipes.to_agent >= 0:
@@ -359,14 +373,10 @@ class AgentConnection:
 
     def hand_over(self) -> Pipes:
         """Return the pipes of an agent that rests, for the connection of another run."""
-        pipes, self._pipes = (
-            self._pipes,
-            self._pipes.replaced(from_agent=-1, errors=-1, to_agent=-1),
-        )
+        pipes = self._pipes
         for fd in (pipes.from_agent, pipes.errors, pipes.to_agent):
             self._loop.forget(fd)
-        self.rests, self.ended = False, True
-        return pipes.replaced(again=True)
+        return pipes
 
     def close(self) -> None:
         """Hang up: an agent that still runs ends what it has started."""
@@ -375,7 +385,7 @@ class AgentConnection:
             if fd >= 0:
                 self._loop.forget(fd)
                 os.close(fd)
-        self._pipes = self._pipes.replaced(from_agent=-1, errors=-1, to_agent=-1)
+        self._pipes = self._pipes.replaced(from_agent=-1, errors=-1, to_agent=-1, rests=False)
         self.ended = True
 
     def kill(self, signum: int) -> None:

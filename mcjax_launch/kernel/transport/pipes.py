@@ -12,7 +12,7 @@ class Pipes(Value):
 
     Args:
         client: the name of the program that was started, where it only leads to the agent.
-        again: the agent has served a run before.
+        rests: the agent has served a run, and waits for another.
 
     """
 
@@ -21,7 +21,7 @@ class Pipes(Value):
     from_agent: int
     errors: int
     client: str = ""
-    again: bool = False
+    rests: bool = False
 
 
 class NewPipes:

@@ -19,7 +19,7 @@ from mcjax_launch.kernel.wire import frames
 from mcjax_launch.kernel.wire.codec import Message
 from mcjax_launch.kernel.wire.frames import Data, Raw
 from mcjax_launch.kernel.wire.loop import Loop
-from mcjax_launch.kernel.wire.messages import Bye, Greeting, NothingLeft, Ping, ServeAgain
+from mcjax_launch.kernel.wire.messages import Bye, Greeting, NothingLeft, Ping
 from mcjax_launch.kernel.wire.schedulers import around
 from mcjax_launch.kernel.wire.signals import ENDING, signal_name
 from mcjax_launch.kernel.wire.value import Value
@@ -241,8 +241,8 @@ class AgentPool:
 
     def _start(self, host: Host) -> None:
         link = self._connect(host)
-        if link.serves_again:
-            link.send(ServeAgain())
+        if link.rests:
+            link.serve_again()
         elif not host.is_local:
             from mcjax_launch.kernel.transport import bootstrap  # as only other hosts need
 
@@ -309,8 +309,10 @@ class AgentPool:
             case NothingLeft():
                 self._due[link] = math.inf
             case Bye():
-                link.said_bye, link.rests = True, frame.stays
-                if not link.rests:
+                link.said_bye = True
+                if frame.stays:
+                    link.rest()
+                else:
                     link.end_input()
         self._on_frame(link, frame)
         self._deadlines.note(link)
@@ -425,7 +427,6 @@ class AgentPool:
             limit_s = self._transport.greeting_s(link.host)
             self._never_greets(link, f"no answer within {limit_s:g} s{last}")
         elif link.said_bye:
-            link.rests = False
             link.close()
         elif now >= self._due.get(link, math.inf) or link.host.is_local:
             self._give_up(link, "its agent does not answer")

@@ -13,7 +13,6 @@ from ....kernel.wire.interpreter import executable
 from ....kernel.wire.rank_environ import LIFE
 from ....kernel.wire.signals import signal_name
 from ..messages import (
-    NAME,
     Forked,
     ImportBegins,
     Imported,
@@ -52,9 +51,7 @@ class Preloading(AgentPart):
         self._forking: Forking | None = None  # under way
         self._server: ForkServerLink | None = None  # its process has not been reaped
         # Likewise: it waits for ranks' next lives, or for another run.
-        self._heir: ForkServerLink | None = agent.kept.pop(NAME, None)
-        if self._heir is not None:
-            self._heir.move_to(agent.loop, self._said)
+        self._heir: ForkServerLink | None = None
         self._choice: Choice | None = None
         self._is_used_again = False  # the server is of an earlier run
         self._keeps = False  # there is to be one
@@ -293,6 +290,11 @@ class Preloading(AgentPart):
     def keep(self) -> object | None:
         """The heir."""
         return self._heir
+
+    def take_over(self, thing: ForkServerLink) -> None:
+        """Have the heir fork the ranks of this run."""
+        self._heir = thing
+        thing.move_to(self.agent.loop, self._said)
 
     def ranks_end(self) -> None:
         """What is not forked yet will not be: it ends."""

@@ -1,0 +1,222 @@
+"""--watch: which files count, when they are decided about, and what Python has compiled of them."""
+
+import ctypes
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakes import Clock
+from jobs import shell_script
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.kernel.wire.loop import Loop
+from mcjax_launch.options.kinds import may_be_watched
+from mcjax_launch.saves import folders, inotify, saves
+from mcjax_launch.saves.compiled import remove_stale
+from mcjax_launch.saves.folders import Watched, WatchedFolders
+from mcjax_launch.saves.saves import Saves
+from mcjax_launch.saves.syntax import syntax_error
+
+pytestmark = pytest.mark.only_linux("inotify")
+
+
+# --- which files count ---
+
+
+@pytest.mark.parametrize(
+    ("name", "of_python", "of_all"),
+    [
+        ("a.py", True, True),
+        ("a.yaml", False, True),
+        (".a.py", False, False),
+        (".#a.py", False, False),
+        ("#a.py#", False, False),
+        ("a.py~", False, False),
+        ("4913", False, False),
+        (".a.py.swp", False, False),
+        ("a.pyc", False, False),
+    ],
+)
+def test_files_that_count(name: str, *, of_python: bool, of_all: bool) -> None:
+    assert Watched("/a").counts(name) == of_python
+    assert Watched("/a", all_files=True).counts(name) == of_all
+    assert Watched("/a", name).counts(name)
+    assert not Watched("/a", "other").counts(name)
+
+
+def test_a_link_to_a_folder_above_is_followed_once(tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "up").symlink_to(tmp_path)
+    watched = WatchedFolders([Watched(str(tmp_path))])
+    (tmp_path / "package" / "a.py").touch()
+    assert [os.path.basename(path) for path in watched.saved()] == ["a.py"]
+
+
+def test_a_file_that_is_not_closed_yet_does_not_count(tmp_path: Path) -> None:
+    watched = WatchedFolders([Watched(str(tmp_path))])
+    with (tmp_path / "a.py").open("w") as file:
+        file.write("half of")
+        file.flush()
+        assert watched.saved() == []
+    assert watched.saved() == [str(tmp_path / "a.py")]
+
+
+def test_lost_events_count_as_a_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And folders that came meanwhile are watched."""
+    watched = WatchedFolders([Watched(str(tmp_path))])
+    lost = inotify.FolderEvent(-1, "", missed=True)
+    (tmp_path / "package").mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(inotify.Inotify, "read", lambda self: iter([lost]))
+        assert str(tmp_path) in watched.saved()
+    watched.saved()
+    (tmp_path / "package" / "a.py").touch()
+    assert watched.saved() == [str(tmp_path / "package" / "a.py")]
+
+
+def test_too_many_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "_MOST_FOLDERS", 3)
+    for name in "abc":
+        (tmp_path / name).mkdir()
+    with pytest.raises(LaunchError, match=f"more than 3 directories below {tmp_path}: "):
+        WatchedFolders([Watched(str(tmp_path))])
+
+
+def test_too_many_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def add(self: object, folder: str) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(inotify.Inotify, "add", add)
+    with pytest.raises(LaunchError, match=r"the limit fs\.inotify\.max_user_watches is reached: "):
+        WatchedFolders([Watched(str(tmp_path))])
+
+
+def test_no_inotify(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda *args, **kwargs: object())
+    with pytest.raises(LaunchError, match="--watch needs Linux"):
+        inotify.Inotify()
+
+
+def test_what_follows_the_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PROGRAM may: only what cannot be one is taken for PATH."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "src").mkdir()
+    shell_script(tmp_path / "run.sh", "true")
+    for name in ("train.py", "config.yaml"):
+        (tmp_path / name).touch()
+    words = ["src", "config.yaml", "train.py", "run.sh", "bash", "no.yaml"]
+    assert [word for word in words if may_be_watched(word)] == ["src", "config.yaml"]
+
+
+# --- when they are decided about ---
+
+
+class Desk:
+    """Saves whose files and time are told."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.clock = Clock(patch, saves)
+        self.said: list[str] = []
+        self._loop = Loop()
+        self._folder = folder
+        watched = WatchedFolders([Watched(str(folder))])
+        self.saves = Saves(watched, self._loop, sys.executable, self.said.append, self.said.append)
+
+    def save(self, name: str, text: str = "") -> None:
+        (self._folder / name).write_text(text)
+        self._loop.turn(0)
+
+    def after(self, seconds: float) -> str:
+        """So much later; the reason to end the job."""
+        self.clock.now += seconds
+        reason = self.saves.expire(self.clock.now)
+        return "" if reason is None else reason.message
+
+
+@pytest.fixture
+def desk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Desk]:
+    monkeypatch.chdir(tmp_path)
+    yield Desk(monkeypatch, tmp_path)
+
+
+def test_saves_are_waited_for_until_none_comes(desk: Desk) -> None:
+    desk.save("a.py")
+    assert desk.after(0.09) == ""
+    desk.save("b.py")
+    assert desk.after(0.09) == ""
+    assert desk.after(0.02) == "a.py and another file have changed: starting again"
+    assert desk.saves.is_ready
+
+
+def test_saves_without_end_are_not_waited_for(desk: Desk) -> None:
+    reasons = []
+    for _ in range(20):
+        desk.save("a.py")
+        reasons.append(desk.after(0.06))
+    assert [reason for reason in reasons if reason] == ["a.py has changed: starting again"]
+
+
+def test_what_is_saved_while_the_job_ends_is_waited_for(desk: Desk) -> None:
+    """It is said once, and what is broken then is not started."""
+    desk.save("a.py")
+    assert desk.after(0.2)
+    desk.save("b.py", "(")
+    assert not desk.saves.is_ready
+    assert desk.after(0.2) == ""
+    assert desk.said[1:] == ["b.py:1: SyntaxError: '(' was never closed"]
+    assert not desk.saves.is_ready
+    desk.save("b.py", "()")
+    assert desk.after(0.2) == "a.py and another file have changed: starting again"
+    desk.saves.begin()
+    desk.save("b.py")
+    assert desk.after(0.2) == "b.py has changed: starting again"
+
+
+# --- what Python makes of them ---
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("a = 1", ""),
+        ("'\\d'", ""),  # of which it only warns
+        ("a = 1\nif (", "2: SyntaxError: '(' was never closed"),
+        ("if 1:\npass", "2: IndentationError: expected an indented block after 'if' statement"),
+        ("return 1", "1: SyntaxError: 'return' outside function"),
+    ],
+)
+def test_syntax_errors(tmp_path: Path, text: str, error: str) -> None:
+    (tmp_path / "a.py").write_text(text)
+    found = syntax_error(str(tmp_path / "a.py"), sys.executable)
+    assert found.startswith(error)
+    assert bool(found) == bool(error)
+
+
+def test_the_ranks_python_has_the_last_word(tmp_path: Path) -> None:
+    """A newer one may know what this one does not."""
+    (tmp_path / "a.py").write_text("new syntax")
+    newer = shell_script(tmp_path / "newer", "exit 0")
+    older = shell_script(tmp_path / "older", f'exec {sys.executable} "$@"')
+    assert syntax_error(str(tmp_path / "a.py"), str(newer)) == ""
+    assert syntax_error(str(tmp_path / "a.py"), str(older)) == "1: SyntaxError: invalid syntax"
+    assert syntax_error(str(tmp_path / "a.py"), "/no/python") == ""
+
+
+def test_only_what_looks_fresh_is_removed(tmp_path: Path) -> None:
+    source = tmp_path / "a.py"
+    source.write_text("value = 1")
+    subprocess.run([sys.executable, "-m", "py_compile", str(source)], check=True)
+    compiled = Path(importlib.util.cache_from_source(str(source)))
+    made = source.stat().st_mtime
+    os.utime(source, (made + 10, made + 10))
+    remove_stale(str(source))
+    assert compiled.exists()
+    source.write_text("value = 2")
+    os.utime(source, (made, made))
+    remove_stale(str(source))
+    assert not compiled.exists()
+    remove_stale(str(source))
