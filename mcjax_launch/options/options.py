@@ -244,6 +244,7 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
         kinds.WATCHED,
         default=(),
         repeats=True,
+        shown="off",
         only_command="its launcher stays",
         excludes=(
             "--emit",

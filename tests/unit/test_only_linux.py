@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "mcjax_launch"
-# Where it may be: the two seams, and --preload, which is for Linux.
+# Where it may be: the two seams, --preload and --watch, which are for Linux.
 PLACES = {
     "features/black_box/agent/sights.py",
     "features/check/agent.py",
@@ -23,6 +23,8 @@ PLACES = {
     "features/preload/hook/forking.py",
     "features/preload/hook/fresh_start.py",
     "kernel/transport/handshake.py",
+    "saves/folders.py",
+    "saves/inotify.py",
 }
 NAMES = re.compile(
     r"""["'](?:/(?:proc|sys|dev/shm|dev/kmsg)\b|(?:proc|sys|dev)/)|\bprctl\b|\bpidfd_|\bP_PIDFD\b|SIGRTM|\bmemfd_|\bsignalfd
