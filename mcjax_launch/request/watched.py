@@ -30,8 +30,15 @@ def watched(job: Job) -> list[Watched]:
 
 
 def written(job: Job) -> list[str]:
-    """Return the folders that the job writes to, which count for nothing."""
-    return [path for path in (job.log_dir, job.profile, job.black_box) if path is not None]
+    """Return the paths that the job writes to, which count for nothing."""
+    paths = (job.log_dir, job.profile, job.black_box, job.report)
+    return [_before_placeholders(path) for path in paths if path is not None]
+
+
+def _before_placeholders(path: str) -> str:
+    """Return the folder in which a path with placeholders is, or the path."""
+    before, brace, _ = path.partition("{")
+    return os.path.dirname(before) if brace and os.path.dirname(before) else path
 
 
 def _of_program(job: Job) -> Iterator[Watched]:

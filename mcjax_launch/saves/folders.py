@@ -58,7 +58,7 @@ class WatchedFolders:
 
     Args:
         watched: what is to be watched.
-        without: folders that do not count: what the job itself writes.
+        without: files and folders that do not count: what the job itself writes.
 
     Attributes:
         fd: is readable when something has happened.
@@ -110,7 +110,8 @@ class WatchedFolders:
                 if rule.descends(path):
                     yield from self._add_all(path, rule)
         elif event.saved or (event.came and os.path.islink(path)):
-            yield from [path] if any(rule.counts(event.name) for rule in rules) else []
+            counts = any(rule.counts(event.name) for rule in rules)
+            yield from [path] if counts and os.path.realpath(path) not in self._without else []
 
     def _forget(self, folder: str) -> None:
         """Forget a folder that has been renamed, with those below it."""

@@ -233,7 +233,7 @@ def test_paths_and_log_folders(jobs: Jobs, folder: Path) -> None:
     for name in ("data", "data/more", "data/logs"):
         (folder / name).mkdir()
     (folder / "settings").touch()
-    options = ["data", "--watch=settings", "--log-dir", "data/logs"]
+    options = ["data", "--watch=settings", "--log-dir", "data/logs", "--report", "data/run.json"]
     running = start(jobs, folder, *options)
     changed = ["settings", "data/x.json", "data/more/y"]
     for number, name in enumerate(changed, 1):

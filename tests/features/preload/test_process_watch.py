@@ -149,3 +149,21 @@ def test_a_single_rank_is_forked_too(jobs: Jobs, folder: Path) -> None:
     running.read_until(WAITS, 2)
     first, second = [line for line in end(running) if line.startswith("by ")]
     assert first == second
+
+
+def test_a_save_during_an_import_starts_that_again(jobs: Jobs, folder: Path) -> None:
+    mine = folder / "elsewhere" / "mine.py"
+    mine.write_text(
+        f"{MODULE}\nwhile not os.path.exists('go'): time.sleep(0.01)".replace("os;", "os, time;")
+    )
+    running = start(jobs, folder)
+    running.read_until("job ")
+    eventually(lambda: any("python" in child.name() for child in running.agent.children()))
+    first = server(running).pid
+    (folder / "work" / "other.py").write_text("value = 2")
+    running.read_until("other.py has changed: starting again")
+    eventually(lambda: not alive(first))
+    (folder / "work" / "go").touch()
+    running.read_until(WAITS)
+    lines = end(running)
+    assert [line.split()[-1] for line in lines if line.startswith("by ")] == ["2"] * 3
