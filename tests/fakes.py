@@ -102,6 +102,12 @@ class Connection:
     def last_lines(self) -> list[str]:
         return (self.errors or self.noise).decode().splitlines()
 
+    def rest(self) -> None:
+        self.rests = True
+
+    def hand_over(self) -> str:
+        return f"the pipes of {self.host.name}"
+
     def end_input(self) -> None:
         self.input_ended = True
 

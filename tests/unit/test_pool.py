@@ -362,3 +362,45 @@ def test_transports_get_so_much_time_to_end(agents_of: Make) -> None:
         link.status = 0
     agents.pool.hang_up(5)
     assert agents.clock.now == began + 5  # all had ended
+
+
+# --- between two runs ---
+
+
+def test_agents_that_stay_are_heard_and_handed_over(agents_of: Make) -> None:
+    """The others have to end; what is not handed over is hung up on."""
+    agents = agents_of("a", "b", "c")
+    stays, leaves, unused = agents.made
+    for link in agents.made:
+        link.says(HELLO)
+        link.says(NothingLeft())
+    for link in (stays, unused):
+        link.says(Bye((), 0, stays=True))
+    leaves.says(BYE)
+    assert [link.input_ended for link in agents.made] == [False, True, False]
+    assert not agents.pool.over
+    leaves.ends(status=0)
+    assert agents.pool.over
+    agents.pool.hang_up(1.0, keep=True)
+    assert [link.closed for link in agents.made] == [False, True, False]
+    for _ in range(10):
+        stays.silent_at = unused.silent_at = agents.clock.now + SILENCE_S
+        agents.after(PING_S)
+    assert stays.sent.count(Ping()) >= 9
+    assert agents.pool.hand_over(leaves.host) is None
+    assert agents.pool.hand_over(stays.host) == "the pipes of a"
+    unused.status = 0
+    agents.pool.hang_up(1.0)
+    assert [link.closed for link in agents.made] == [False, True, True]
+    assert agents.lost == []
+
+
+def test_an_agent_that_falls_silent_between_two_runs_is_missed_by_nobody(agents_of: Make) -> None:
+    agents = agents_of("a")
+    (link,) = agents.made
+    for message in (HELLO, NothingLeft(), Bye((), 0, stays=True)):
+        link.says(message)
+    agents.after(SILENCE_S + 1)
+    assert link.closed
+    assert agents.pool.hand_over(link.host) is None
+    assert agents.lost == []
