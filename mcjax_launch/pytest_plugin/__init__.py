@@ -14,10 +14,22 @@ from mcjax_launch.pytest_plugin import marks
 #: Under this name a rank's plugin is registered before the others are configured.
 IN_RANK = "mcjax-in-rank"
 _IN_PLACE = "mcjax-in-place"
+_COMPILED = "mcjax-compiled"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the settings."""
+    parser.getgroup("mcjax", "tests marked mcjax").addoption(
+        "--mcjax-compile-cache",
+        metavar="DIR[:SIZE]",
+        help="keep the programs that ranks compile in DIR for later sessions, at most SIZE of them "
+        "(10G)",
+    )
+    parser.addini(
+        "mcjax_compile_cache",
+        "as --mcjax-compile-cache: DIR[:SIZE] for compiled programs; else this session has its own",
+        default="",
+    )
     parser.addini(
         "mcjax_timeout",
         "seconds after which a test marked mcjax is ended, with the stacks of all ranks; 0: never",
@@ -34,15 +46,19 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register what does the work."""
     config.addinivalue_line(
         "markers",
-        "mcjax(processes, cpu_devices=1, timeout=None, slices=None): run the test in so many JAX "
-        "processes with so many CPU devices each, initialize() done; a list of processes "
-        "parametrizes",
+        "mcjax(processes, cpu_devices=1, timeout=None, slices=None, compile_once=None): run "
+        "the test in so many JAX processes with so many CPU devices each, initialize() done; a "
+        "list of processes parametrizes",
     )
     in_rank = config.pluginmanager.hasplugin(IN_RANK)
     if not in_rank and "MCJAX_JOB_ID" in os.environ and "JAX_NUM_PROCESSES" in os.environ:
         from mcjax_launch.pytest_plugin.in_place import InPlace
 
         config.pluginmanager.register(InPlace(), _IN_PLACE)
+    elif not in_rank:
+        from mcjax_launch.pytest_plugin.compiled import CompiledPrograms
+
+        config.pluginmanager.register(CompiledPrograms(config), _COMPILED)
 
 
 @pytest.hookimpl(trylast=True)
@@ -53,7 +69,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         from mcjax_launch.pytest_plugin.controller import Controller
 
         marks.refuse(config.option, marked)
-        config.pluginmanager.register(Controller(config), "mcjax-controller")
+        compiled = config.pluginmanager.getplugin(_COMPILED)
+        config.pluginmanager.register(Controller(config, compiled), "mcjax-controller")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -16,6 +16,7 @@ from mcjax_launch.jax_messages.lost_peer import says_ended_by_jax
 from mcjax_launch.jax_messages.noise import without_noise
 from mcjax_launch.options.kinds import duration
 from mcjax_launch.pytest_plugin import marks
+from mcjax_launch.pytest_plugin.compiled import CompiledPrograms
 from mcjax_launch.pytest_plugin.groups import RankGroup, RankGroups, StartFailed
 from mcjax_launch.pytest_plugin.merge import EarlyEnd, merged
 from mcjax_launch.pytest_plugin.progress import Early, RanksProgress, TimeLimit
@@ -177,9 +178,9 @@ def _part(name: str, *calls: str) -> Iterator[str]:
 class Controller:
     """Runs the marked tests of a session."""
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, compiled: CompiledPrograms) -> None:
         self._config = config
-        self._groups = RankGroups(config, self._files)
+        self._groups = RankGroups(config, self._files, compiled)
         self._after: dict[pytest.Item, pytest.Item] = {}
         self._of_shape: dict[marks.Shape, list[pytest.Item]] = {}
         self._of_pytest_timeout: dict[str, float] = {}

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from mcjax_launch.api import Event, LaunchError, Result, start
+from mcjax_launch.pytest_plugin.compiled import CompiledPrograms
 from mcjax_launch.pytest_plugin.marks import Shape
 
 # --- what a rank's pytest takes over from the user's ---
@@ -108,6 +109,7 @@ class RankGroup:
         shape: of the job.
         settings: what each rank is sent first (see `in_rank.py`).
         preload: modules that they share.
+        compile_cache: where they find compiled programs.
         shows: whether their output goes straight to the terminal.
 
     Raises:
@@ -116,7 +118,13 @@ class RankGroup:
     """
 
     def __init__(
-        self, shape: Shape, settings: Mapping[str, Any], preload: str, *, shows: bool
+        self,
+        shape: Shape,
+        settings: Mapping[str, Any],
+        preload: str,
+        *,
+        compile_cache: str,
+        shows: bool,
     ) -> None:
         self.shape = shape
         self._settings = settings
@@ -136,6 +144,8 @@ class RankGroup:
                 cpu_devices=shape.cpu_devices,
                 slices=shape.slices,  # type: ignore[arg-type]  # checked with the mark
                 preload=preload or "none",
+                compile_once=shape.compile_once,  # type: ignore[arg-type]  # checked as well
+                compile_cache=None if shape.compile_once == "off" else compile_cache,
                 python=sys.executable,
                 start_timeout=_MOST_JOINING_S,
                 quiet=True,
@@ -261,10 +271,11 @@ class RankGroup:
             self._job.stop(now=True)  # JAX ignores a SIGTERM
             return self._job.wait()
 
-    def end(self, seconds: float = 0) -> None:
-        """Wait as long for its end; nothing of it is left."""
+    def end(self, seconds: float = 0) -> Result | None:
+        """Wait as long for its end; nothing of it is left. Return how it ended, if it started."""
+        result = None
         with contextlib.suppress(LaunchError):
-            self.result(seconds)
+            result = self.result(seconds)
         self._stop_listening()
         for connection in self._ranks.values():
             connection.close()
@@ -272,6 +283,7 @@ class RankGroup:
         for fd in itertools.chain.from_iterable(self._streams.values()):
             os.close(fd)
         self._streams.clear()
+        return result
 
 
 def folder_for_socket(base: str) -> str:
@@ -286,12 +298,19 @@ class RankGroups:
     Args:
         config: of the session.
         files: those of the tests of a shape.
+        compiled: what all ranks compile.
 
     """
 
-    def __init__(self, config: pytest.Config, files: Callable[[Shape], Sequence[str]]) -> None:
+    def __init__(
+        self,
+        config: pytest.Config,
+        files: Callable[[Shape], Sequence[str]],
+        compiled: CompiledPrograms,
+    ) -> None:
         self._config = config
         self._files = files
+        self._compiled = compiled
         self._groups: dict[Shape, RankGroup] = {}
         self._ending: list[RankGroup] = []
         self._failures: dict[Shape, list[StartFailed]] = {}
@@ -331,7 +350,8 @@ class RankGroups:
             "tmp": str(factory.mktemp("ranks")),
         }
         shows = self._config.getoption("capture") == "no"
-        group = RankGroup(shape, settings, self._config.getini("mcjax_preload"), shows=shows)
+        preload, cache = self._config.getini("mcjax_preload"), self._compiled.cache
+        group = RankGroup(shape, settings, preload, compile_cache=cache, shows=shows)
         try:
             group.wait_until_ready()
         except BaseException:  # Ctrl-C too
@@ -348,12 +368,17 @@ class RankGroups:
     def replace(self, group: RankGroup) -> None:
         """End this group at once; the next test gets a fresh one."""
         self._groups.pop(group.shape, None)
-        group.end()
+        self._end(group)
 
     def close(self) -> None:
         """End all groups."""
         for shape in list(self._groups):
             self.retire(shape)
         for group in self._ending:
-            group.end(_MOST_ENDING_S)
+            self._end(group, _MOST_ENDING_S)
         self._ending.clear()
+
+    def _end(self, group: RankGroup, seconds: float = 0) -> None:
+        result = group.end(seconds)
+        if result is not None:
+            self._compiled.count(result.record["ranks"])

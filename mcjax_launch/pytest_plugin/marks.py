@@ -18,6 +18,7 @@ _KINDS = {
     "cpu_devices": kinds.ONE_OR_MORE,
     "slices": kinds.SLICES,
     "timeout": kinds.DURATION,
+    "compile_once": kinds.one_of("auto", "on", "off"),
 }
 
 
@@ -31,17 +32,20 @@ class Shape(NamedTuple):
     processes: int
     cpu_devices: int
     slices: str | int = "auto"
+    compile_once: str = "auto"
 
     def __str__(self) -> str:
         processes = "1 process" if self.processes == 1 else f"{self.processes} processes"
         slices = "" if self.slices == "auto" else f", slices={self.slices}"
-        return f"{processes} with {counted(self.cpu_devices, 'CPU device')} each{slices}"
+        once = "" if self.compile_once == "auto" else f", compile_once={self.compile_once}"
+        return f"{processes} with {counted(self.cpu_devices, 'CPU device')} each{slices}{once}"
 
     @property
     def command(self) -> str:
         """What runs a program in ranks of this shape."""
         slices = "" if self.slices == "auto" else f" --slices {self.slices}"
-        return f"mcjax-launch -n {self.processes} -d {self.cpu_devices}{slices}"
+        once = "" if self.compile_once == "auto" else f" --compile-once {self.compile_once}"
+        return f"mcjax-launch -n {self.processes} -d {self.cpu_devices}{slices}{once}"
 
 
 class Marked(NamedTuple):
@@ -109,7 +113,7 @@ def _merged(marks: Iterable[pytest.Mark]) -> dict[str, Any]:
 
 
 def _checked(given: Mapping[str, Any]) -> Marked:
-    values: dict[str, Any] = {"cpu_devices": 1, "slices": "auto", "timeout": None}
+    values: dict[str, Any] = {"cpu_devices": 1, "slices": "auto", "compile_once": "auto"}
     for name, value in given.items():
         if name not in _KINDS:
             raise WrongMark(f"mcjax({name}=...): it takes {', '.join(_KINDS)}")
@@ -125,7 +129,8 @@ def _checked(given: Mapping[str, Any]) -> Marked:
         kinds.check_slices(slices, processes)
     except ValueError as error:
         raise WrongMark(f"mcjax(slices={slices!r}): {error}") from None
-    return Marked(Shape(processes, values["cpu_devices"], slices), values["timeout"])
+    shape = Shape(processes, values["cpu_devices"], slices, values["compile_once"])
+    return Marked(shape, values.get("timeout"))
 
 
 def refuse(options: object, items: Sequence[pytest.Item]) -> None:

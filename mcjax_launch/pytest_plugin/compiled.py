@@ -1,0 +1,97 @@
+"""The folder of compiled programs that all ranks of a session share, and what they did with it."""
+
+import os
+import shutil
+from typing import Any
+
+import pytest
+
+_KEY = "mcjax_compiled"
+_FOLDER = "mcjax-compiled"
+# Of the private folder, so that a session does not fill the disk of temporary files.
+_PRIVATE_SIZE = "2G"
+
+
+class CompiledPrograms:
+    """Names the folder, and counts the programs that ranks compile and load.
+
+    Without --mcjax-compile-cache the folder is one of pytest's temporary ones, and the pytest that
+    the user has started removes it at its end. Workers of pytest-xdist on this machine use it too.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._counts = [0, 0.0, 0, 0.0]
+        self._private = ""
+
+    @property
+    def cache(self) -> str:
+        """Folder and size, as --compile-cache takes them."""
+        shared = getattr(self._config, "workerinput", {}).get(_KEY)
+        return shared or _given(self._config) or f"{self._private_folder()}:{_PRIVATE_SIZE}"
+
+    def _private_folder(self) -> str:
+        if not self._private:
+            factory = self._config._tmp_path_factory  # type: ignore[attr-defined]
+            self._private = str(factory.getbasetemp() / _FOLDER)
+            self._config.add_cleanup(lambda: shutil.rmtree(self._private, ignore_errors=True))
+        return self._private
+
+    def count(self, ranks: list[dict[str, Any]]) -> None:
+        """Add what the ranks of a job did, as its record has it."""
+        names = ("programs_compiled", "compiling_s", "programs_loaded", "saved_s")
+        for compiled in (rank["compiled"] for rank in ranks if rank["compiled"]):
+            self._add([compiled[name] for name in names])
+
+    def _add(self, counts: list[float]) -> None:
+        self._counts = [mine + more for mine, more in zip(self._counts, counts, strict=True)]
+
+    # --- pytest-xdist ---
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell a worker of this machine which folder to use; elsewhere it has one of its own."""
+        if node.gateway.spec.popen:
+            node.workerinput[_KEY] = self.cache
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Add what a worker has counted; one that crashed has sent nothing."""
+        self._add(getattr(node, "workeroutput", {}).get(_KEY) or [0] * len(self._counts))
+
+    def pytest_sessionfinish(self) -> None:
+        """Send a worker's counts."""
+        if hasattr(self._config, "workeroutput"):
+            self._config.workeroutput[_KEY] = self._counts
+
+    # --- the end ---
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Show with -v what was compiled and loaded."""
+        compiled, compiling_s, loaded, saved_s = self._counts
+        if compiled + loaded and self._config.option.verbose > 0:
+            terminalreporter.write_line(
+                f"mcjax: programs compiled: {compiled} in {compiling_s:.1f} s; loaded: {loaded}, "
+                f"which saved {saved_s:.1f} s"
+            )
+
+
+def _given(config: pytest.Config) -> str:
+    """Return what the user has given; a relative path is one of the folder where it was given.
+
+    Raises:
+        pytest.UsageError: it names no folder.
+
+    """
+    from mcjax_launch.options.kinds import cache
+
+    option, setting = config.option.mcjax_compile_cache, config.getini("mcjax_compile_cache")
+    name, value, base = "mcjax_compile_cache", setting, config.rootpath
+    if option is not None:
+        name, value, base = "--mcjax-compile-cache", option, config.invocation_params.dir
+    if not value:
+        return ""
+    try:
+        return os.path.join(base, os.path.expanduser(cache(value)))
+    except ValueError as error:
+        raise pytest.UsageError(f"{name}: {error}") from None
