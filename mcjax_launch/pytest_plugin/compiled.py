@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from typing import Any
 
 import pytest
@@ -17,18 +18,22 @@ class CompiledPrograms:
 
     Without --mcjax-compile-cache the folder is one of pytest's temporary ones, and the pytest that
     the user has started removes it at its end. Workers of pytest-xdist on this machine use it too.
+    If JAX has a cache of its own, ranks share programs there instead.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._counts = [0, 0.0, 0, 0.0]
         self._private = ""
+        self._given = _given(config)
 
     @property
-    def cache(self) -> str:
-        """Folder and size, as --compile-cache takes them."""
-        shared = getattr(self._config, "workerinput", {}).get(_KEY)
-        return shared or _given(self._config) or f"{self._private_folder()}:{_PRIVATE_SIZE}"
+    def cache(self) -> str | None:
+        """Folder and size, as --compile-cache takes them; None if JAX's own cache is used."""
+        if self._given or _has_jax_a_cache():
+            return self._given
+        shared = getattr(self._config, "workerinput", {}).get(_KEY) or self._private_folder()
+        return f"{shared}:{_PRIVATE_SIZE}"
 
     def _private_folder(self) -> str:
         if not self._private:
@@ -52,7 +57,7 @@ class CompiledPrograms:
     def pytest_configure_node(self, node: Any) -> None:
         """Tell a worker of this machine which folder to use; elsewhere it has one of its own."""
         if node.gateway.spec.popen:
-            node.workerinput[_KEY] = self.cache
+            node.workerinput[_KEY] = self._private_folder()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -76,21 +81,28 @@ class CompiledPrograms:
             )
 
 
-def _given(config: pytest.Config) -> str:
+def _has_jax_a_cache() -> bool:
+    """Return whether the user has set up JAX's own cache: in a variable, or in a conftest.py."""
+    config = getattr(sys.modules.get("jax"), "config", None)
+    folder = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    return bool(getattr(config, "jax_compilation_cache_dir", folder))
+
+
+def _given(config: pytest.Config) -> str | None:
     """Return what the user has given; a relative path is one of the folder where it was given.
 
     Raises:
         pytest.UsageError: it names no folder.
 
     """
-    from mcjax_launch.options.kinds import cache
-
     option, setting = config.option.mcjax_compile_cache, config.getini("mcjax_compile_cache")
     name, value, base = "mcjax_compile_cache", setting, config.rootpath
     if option is not None:
         name, value, base = "--mcjax-compile-cache", option, config.invocation_params.dir
     if not value:
-        return ""
+        return None
+    from mcjax_launch.options.kinds import cache
+
     try:
         return os.path.join(base, os.path.expanduser(cache(value)))
     except ValueError as error:

@@ -109,7 +109,7 @@ class RankGroup:
         shape: of the job.
         settings: what each rank is sent first (see `in_rank.py`).
         preload: modules that they share.
-        compile_cache: where they find compiled programs.
+        compile_cache: where they find compiled programs of others; None if nowhere.
         shows: whether their output goes straight to the terminal.
 
     Raises:
@@ -123,7 +123,7 @@ class RankGroup:
         settings: Mapping[str, Any],
         preload: str,
         *,
-        compile_cache: str,
+        compile_cache: str | None,
         shows: bool,
     ) -> None:
         self.shape = shape

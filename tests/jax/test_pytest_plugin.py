@@ -45,7 +45,7 @@ class Session:
 @pytest.fixture
 def session(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Session:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    for name in ("PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS"):
+    for name in ("PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS", "JAX_COMPILATION_CACHE_DIR"):
         monkeypatch.delenv(name, raising=False)
     return Session(pytester)
 
@@ -389,6 +389,50 @@ def test_coverage_under_xdist(session: Session) -> None:
         result.stdout.re_match_lines([r"measured.py +\d+ +1 +\d+% +\d+$"])
 
 
+COMPILING = """
+import numpy
+
+def large(x):
+    for step in range(30):
+        x = jax.numpy.sin(x @ x.T) + step
+    return x.sum()
+
+def compile_it():
+    jax.jit(jax.grad(large))(numpy.ones((8, 8), "float32"))
+
+@pytest.mark.mcjax(processes=2)
+def test_first():
+    compile_it()
+    open("compiled", "w").close()
+
+@pytest.mark.mcjax(processes=1)
+def test_second():  # in another job, and perhaps for another worker
+    while not os.path.exists("compiled"):
+        time.sleep(0.1)
+    compile_it()
+
+@pytest.mark.mcjax(processes=2, compile_once="off")
+def test_for_itself():
+    compile_it()
+"""
+
+
+def test_compiled_programs_are_shared(session: Session) -> None:
+    """By the jobs and workers of a session, and with a cache by the next session."""
+    session.file(COMPILING)
+    base = session.path / "base"
+    result = session.run("-v", "-n", "2", f"--basetemp={base}")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["mcjax: programs compiled: 1 in * s; loaded: 2, which saved *"])
+    assert (base / "popen-gw0").exists()
+    assert not list(base.rglob("mcjax-compiled"))
+    result = session.run("-v", "-k", "first", "-n", "1", "--mcjax-compile-cache=kept:1G")
+    result.stdout.fnmatch_lines(["mcjax: programs compiled: 1 in * s; loaded: 1, which saved *"])
+    result = session.run("-v", "-o", "mcjax_compile_cache=kept")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["mcjax: programs compiled: 0 in 0.0 s; loaded: 3, which saved *"])
+
+
 def test_ranks_that_cannot_collect(session: Session) -> None:
     session.file(
         "if RANK >= 0:\n    raise ImportError('not in ranks')\n"
@@ -434,11 +478,16 @@ def test_nothing_is_left_of_a_session_that_is_ended(
     (tmp_path / "test_it.py").write_text(HEAD + text)
     pytest_here = [sys.executable, "-m", "pytest", "-p", "mcjax_launch.pytest_plugin"]
     env = {"PYTHONPATH": str(ROOT), "MCJAX_PORTABLE": portable}
-    running = jobs.start("-s", launcher=pytest_here, cwd=tmp_path, env=env)
+    base = tmp_path / "base"
+    options = ["-s", "--basetemp", base]
+    running = jobs.start(*options, launcher=pytest_here, cwd=tmp_path, env=env)
     running.read_until("ready", 2)
+    assert (base / "mcjax-compiled").is_dir()
     running.signal(signum)
     ended = running.finish()
     assert ended.status in (pytest.ExitCode.INTERRUPTED, -signal.SIGKILL)
+    if signum == signal.SIGINT:  # after a SIGKILL pytest removes it with others of its folders
+        assert not (base / "mcjax-compiled").exists()
 
 
 @pytest.mark.parametrize(
@@ -488,7 +537,7 @@ def test_elsewhere():
 @pytest.mark.parametrize(
     ("mark", "words"),
     [
-        ("processses=2", "mcjax(processses=...): it takes processes, cpu_devices, slices, timeout"),
+        ("processses=2", "mcjax(processses=...): it takes processes, cpu_devices, slices, "),
         ("2", "mcjax takes names: write mcjax(processes=2)"),
         ("", "mcjax(): how many? write mcjax(processes=2)"),
         ("processes=[]", "mcjax(processes=[]): how many?"),
@@ -499,6 +548,7 @@ def test_elsewhere():
         ("processes=4, slices='x'", "mcjax(slices='x'): 'x' is not auto, one, host or a number"),
         ("processes=0", "mcjax(processes=0): 0 is not a whole number of 1 or more"),
         ("processes=2, timeout='x'", "mcjax(timeout='x'): 'x' is not a duration"),
+        ("processes=2, compile_once=1", "mcjax(compile_once=1): 1 is not one of auto, on, off"),
     ],
 )
 def test_marks_that_mean_nothing(pytester: pytest.Pytester, mark: str, words: str) -> None:

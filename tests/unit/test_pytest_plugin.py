@@ -1,6 +1,7 @@
 """What the pytest plugin makes of its ranks' reports, and of the launcher's words."""
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from mcjax_launch.pytest_plugin import controller, merge, reprs
+from mcjax_launch.pytest_plugin.compiled import CompiledPrograms
 from mcjax_launch.pytest_plugin.groups import folder_for_socket
 from mcjax_launch.pytest_plugin.merge import EarlyEnd
 from mcjax_launch.pytest_plugin.progress import Early, RanksProgress, TimeLimit
@@ -339,3 +341,68 @@ def test_a_socket_fits_into_its_folder(length: int, fits: bool) -> None:
         assert len(str(folder / "socket")) <= 103
         assert (str(folder.parent) == base) == fits
         folder.rmdir()
+
+
+# --- the folder of compiled programs ---
+
+
+@pytest.fixture
+def jax_without_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "jax", raising=False)
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+
+
+def compiled_programs(option: str | None = None, setting: str = "", **more: object) -> Any:
+    config: Any = SimpleNamespace(
+        option=SimpleNamespace(mcjax_compile_cache=option),
+        getini=lambda _: setting,
+        rootpath=Path("/root"),
+        invocation_params=SimpleNamespace(dir=Path("/here")),
+        add_cleanup=lambda _: None,
+        _tmp_path_factory=SimpleNamespace(getbasetemp=lambda: Path("/base")),
+        **more,
+    )
+    return CompiledPrograms(config)
+
+
+@pytest.mark.usefixtures("jax_without_cache")
+@pytest.mark.parametrize(
+    ("option", "setting", "cache"),
+    [
+        (None, "", "/base/mcjax-compiled:2G"),
+        ("kept:5G", "other", "/here/kept:5G"),
+        (None, "kept", "/root/kept"),
+        (None, "/kept:1G", "/kept:1G"),
+        ("", "kept", "/base/mcjax-compiled:2G"),  # on the command line for one session
+    ],
+)
+def test_where_compiled_programs_are(option: str | None, setting: str, cache: str) -> None:
+    assert compiled_programs(option, setting).cache == cache
+
+
+@pytest.mark.usefixtures("jax_without_cache")
+def test_worker_uses_the_folder_of_its_session() -> None:
+    shared = {"mcjax_compiled": "/session/mcjax-compiled"}
+    assert compiled_programs(workerinput=shared).cache == "/session/mcjax-compiled:2G"
+    assert compiled_programs("kept", workerinput=shared).cache == "/here/kept"
+    assert compiled_programs(workerinput={}).cache == "/base/mcjax-compiled:2G"
+
+
+@pytest.mark.usefixtures("jax_without_cache")
+def test_cache_of_jax_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set up in the user's environment, or in a conftest.py."""
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/of-jax")
+    assert compiled_programs().cache is None
+    assert compiled_programs("kept").cache == "/here/kept"
+    config = SimpleNamespace(jax_compilation_cache_dir=None)
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(config=config))
+    assert compiled_programs().cache == "/base/mcjax-compiled:2G"
+    config.jax_compilation_cache_dir = "/of-jax"
+    assert compiled_programs().cache is None
+
+
+def test_folder_without_a_name() -> None:
+    with pytest.raises(pytest.UsageError, match="--mcjax-compile-cache: ':1G' names no folder"):
+        compiled_programs(":1G")
+    with pytest.raises(pytest.UsageError, match="mcjax_compile_cache: ':1G' names no folder"):
+        compiled_programs(setting=":1G")
