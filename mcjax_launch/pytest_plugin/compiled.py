@@ -1,8 +1,9 @@
 """The folder of compiled programs that all ranks of a session share, and what they did with it."""
 
 import os
-import shutil
+import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,8 +17,8 @@ _PRIVATE_SIZE = "2G"
 class CompiledPrograms:
     """Names the folder, and counts the programs that ranks compile and load.
 
-    Without --mcjax-compile-cache the folder is one of pytest's temporary ones, and the pytest that
-    the user has started removes it at its end. Workers of pytest-xdist on this machine use it too.
+    Without --mcjax-compile-cache the folder is one of pytest's temporary ones, and is removed when
+    the pytest ends that the user has started. Workers of pytest-xdist on this machine use it too.
     If JAX has a cache of its own, ranks share programs there instead.
     """
 
@@ -39,7 +40,7 @@ class CompiledPrograms:
         if not self._private:
             factory = self._config._tmp_path_factory  # type: ignore[attr-defined]
             self._private = str(factory.getbasetemp() / _FOLDER)
-            self._config.add_cleanup(lambda: shutil.rmtree(self._private, ignore_errors=True))
+            self._config.add_cleanup(_remover(self._private))
         return self._private
 
     def count(self, ranks: list[dict[str, Any]]) -> None:
@@ -79,6 +80,25 @@ class CompiledPrograms:
                 f"mcjax: programs compiled: {compiled} in {compiling_s:.1f} s; loaded: {loaded}, "
                 f"which saved {saved_s:.1f} s"
             )
+
+
+def _remover(folder: str) -> Callable[[], None]:
+    """Start a process that removes a folder when this one ends, even if it is killed.
+
+    Returns:
+        a function that removes it earlier.
+
+    """
+    command = ["/bin/sh", "-c", 'read -r _; exec rm -rf -- "$0"', folder]
+    quiet = subprocess.DEVNULL
+    watching = subprocess.Popen(  # and is not reached by Ctrl-C
+        command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, cwd="/", start_new_session=True
+    )
+
+    def remove() -> None:
+        watching.communicate()
+
+    return remove
 
 
 def _has_jax_a_cache() -> bool:

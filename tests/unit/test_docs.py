@@ -19,15 +19,16 @@ from scripts import ROOT, script
 README = ROOT / "README.md"
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 OPTIONS = ROOT / "docs" / "reference.md"
-# Of the programs and schedulers that the documentation shows beside ours.
+# Of the programs and schedulers that the documentation shows beside ours, and of our pytest plugin.
 FOREIGN = set(
     """
     --args --command --container-image --container-mounts --cores-per-slot --cpu --cpu-bind
     --exclusive --gpus --gpus-per-node --gpus-per-slot --gres --host --hostfile --input --install
-    --ipc --job-name --junitxml --kill-on-bad-exit --lf --line-buffer --local --max-log-requests --mpi
-    --nnodes --no-kill --nodes --nproc-per-node --nslots --ntasks-per-node --open-mode --overlap
-    --partition --prefix --queue --requeue --rm --setup-only --shm-size --signal --tag --tail --time
-    --time-limit --to-the-end --trace --type --wdir --worker --zone
+    --ipc --job-name --junitxml --kill-on-bad-exit --lf --line-buffer --local --max-log-requests
+    --mcjax-compile-cache --mpi --nnodes --no-kill --nodes --nproc-per-node --nslots
+    --ntasks-per-node --open-mode --overlap --partition --prefix --queue --requeue --rm
+    --setup-only --shm-size --signal --tag --tail --time --time-limit --to-the-end --trace --type
+    --wdir --worker --zone
     """.split()
 )
 

@@ -3,6 +3,7 @@
 import os
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -346,26 +347,46 @@ def test_a_socket_fits_into_its_folder(length: int, fits: bool) -> None:
 # --- the folder of compiled programs ---
 
 
+class Config(SimpleNamespace):
+    """As much of pytest's as names the folder."""
+
+    def __init__(self, base: Path, option: str | None, setting: str, worker: Any) -> None:
+        super().__init__()
+        self.option = SimpleNamespace(mcjax_compile_cache=option)
+        self.rootpath = Path("/root")
+        self.invocation_params = SimpleNamespace(dir=Path("/here"))
+        self._tmp_path_factory = SimpleNamespace(getbasetemp=lambda: base)
+        self.getini = lambda _: setting
+        self.cleanups: list[Callable[[], object]] = []
+        self.add_cleanup = self.cleanups.append
+        if worker is not None:
+            self.workerinput = worker
+
+
+CacheOf = Callable[..., str | None]
+
+
 @pytest.fixture
-def jax_without_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+def cache_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CacheOf]:
+    """What ranks are told, by the option, the setting and what xdist has told this process."""
     monkeypatch.delitem(sys.modules, "jax", raising=False)
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    made: list[Config] = []
+
+    def cache_of(option: str | None = None, setting: str = "", worker: Any = None) -> str | None:
+        made.append(Config(tmp_path, option, setting, worker))
+        config: Any = made[-1]
+        cache = CompiledPrograms(config).cache
+        return cache and cache.replace(str(tmp_path), "/base")
+
+    yield cache_of
+    (tmp_path / "mcjax-compiled").mkdir()
+    cleanups = [cleanup for config in made for cleanup in config.cleanups]
+    for cleanup in cleanups:
+        cleanup()
+    assert (tmp_path / "mcjax-compiled").exists() == (not cleanups)
 
 
-def compiled_programs(option: str | None = None, setting: str = "", **more: object) -> Any:
-    config: Any = SimpleNamespace(
-        option=SimpleNamespace(mcjax_compile_cache=option),
-        getini=lambda _: setting,
-        rootpath=Path("/root"),
-        invocation_params=SimpleNamespace(dir=Path("/here")),
-        add_cleanup=lambda _: None,
-        _tmp_path_factory=SimpleNamespace(getbasetemp=lambda: Path("/base")),
-        **more,
-    )
-    return CompiledPrograms(config)
-
-
-@pytest.mark.usefixtures("jax_without_cache")
 @pytest.mark.parametrize(
     ("option", "setting", "cache"),
     [
@@ -376,33 +397,33 @@ def compiled_programs(option: str | None = None, setting: str = "", **more: obje
         ("", "kept", "/base/mcjax-compiled:2G"),  # on the command line for one session
     ],
 )
-def test_where_compiled_programs_are(option: str | None, setting: str, cache: str) -> None:
-    assert compiled_programs(option, setting).cache == cache
+def test_where_compiled_programs_are(
+    cache_of: CacheOf, option: str | None, setting: str, cache: str
+) -> None:
+    assert cache_of(option, setting) == cache
 
 
-@pytest.mark.usefixtures("jax_without_cache")
-def test_worker_uses_the_folder_of_its_session() -> None:
+def test_worker_uses_the_folder_of_its_session(cache_of: CacheOf) -> None:
     shared = {"mcjax_compiled": "/session/mcjax-compiled"}
-    assert compiled_programs(workerinput=shared).cache == "/session/mcjax-compiled:2G"
-    assert compiled_programs("kept", workerinput=shared).cache == "/here/kept"
-    assert compiled_programs(workerinput={}).cache == "/base/mcjax-compiled:2G"
+    assert cache_of(worker=shared) == "/session/mcjax-compiled:2G"
+    assert cache_of("kept", worker=shared) == "/here/kept"
+    assert cache_of(worker={}) == "/base/mcjax-compiled:2G"  # on another host
 
 
-@pytest.mark.usefixtures("jax_without_cache")
-def test_cache_of_jax_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_of_jax_is_not_hidden(cache_of: CacheOf, monkeypatch: pytest.MonkeyPatch) -> None:
     """Set up in the user's environment, or in a conftest.py."""
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/of-jax")
-    assert compiled_programs().cache is None
-    assert compiled_programs("kept").cache == "/here/kept"
+    assert cache_of() is None
+    assert cache_of("kept") == "/here/kept"
     config = SimpleNamespace(jax_compilation_cache_dir=None)
     monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(config=config))
-    assert compiled_programs().cache == "/base/mcjax-compiled:2G"
+    assert cache_of() == "/base/mcjax-compiled:2G"
     config.jax_compilation_cache_dir = "/of-jax"
-    assert compiled_programs().cache is None
+    assert cache_of() is None
 
 
-def test_folder_without_a_name() -> None:
+def test_folder_without_a_name(cache_of: CacheOf) -> None:
     with pytest.raises(pytest.UsageError, match="--mcjax-compile-cache: ':1G' names no folder"):
-        compiled_programs(":1G")
+        cache_of(":1G")
     with pytest.raises(pytest.UsageError, match="mcjax_compile_cache: ':1G' names no folder"):
-        compiled_programs(setting=":1G")
+        cache_of(setting=":1G")
