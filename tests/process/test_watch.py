@@ -1,5 +1,6 @@
 """--watch: real edits, and what becomes of the job."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -293,6 +294,43 @@ def test_a_second_interrupt_kills_at_once(jobs: Jobs, folder: Path) -> None:
     running.read_until("ready", 2)
     running.kill_now()
     assert running.finish().status == 130
+
+
+def test_an_interrupt_while_a_failure_ends_the_job(jobs: Jobs, folder: Path) -> None:
+    """The failure is the exit status, and nothing is waited for."""
+    text = "import os, signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    text += "print('ready', flush=True)\nif os.environ['JAX_PROCESS_ID'] == '1':\n    os._exit(3)"
+    write(folder / "train.py", f"{text}\n{SLEEPS}")
+    running = jobs.start("-n", 2, "-v", "--watch", "--grace", "1h", "train.py", cwd=folder)
+    running.read_until("ready", 2)
+    assert running.process.stderr is not None
+    while b"rank 1: exited with status 3" not in running.err:
+        running.err += os.read(running.process.stderr.fileno(), 4096)
+    running.signal(signal.SIGINT)
+    ended = running.finish()
+    assert ended.status == 3
+    assert WAITS not in ended.stderr
+
+
+def test_an_interrupt_while_a_save_ends_the_job(jobs: Jobs, folder: Path) -> None:
+    """It is not started again."""
+    text = "import signal\nfor name in ('SIGINT', 'SIGTERM'):\n"
+    text += "    signal.signal(getattr(signal, name), signal.SIG_IGN)\nprint('ready', flush=True)"
+    write(folder / "train.py", f"{text}\n{SLEEPS}")
+    running = jobs.start("-n", 2, "--watch", "--grace", "1h", "train.py", cwd=folder)
+    running.read_until("ready", 2)
+    write(folder / "train.py", program("two"))
+    assert running.process.stderr is not None
+    while AGAIN.encode() not in running.err:
+        running.err += os.read(running.process.stderr.fileno(), 4096)
+    while running.process.poll() is None:  # the first asks the ranks, another kills them
+        running.signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            running.process.wait(0.5)
+    ended = running.finish()
+    assert ended.status == 130
+    assert "two" not in ended.stdout
+    assert "stopped by SIGINT" in ended.stderr
 
 
 @pytest.mark.parametrize("runs", [False, True], ids=["waiting", "running"])

@@ -181,7 +181,8 @@ class Agent:
                 return False
             unkillable = _described(self._below() if self._leaving.unkillable else [])
             reusable = all(part.is_reusable for part in self._parts.values())
-            self.stays = self.stays and not unkillable and reusable
+            whole = reusable and not unkillable and os.path.isdir(self.folder)
+            self.stays = self.stays and whole
             not_removed = ""
             if not self.stays:
                 not_removed = private_folder.remove(self.folder, self._keep_in_touch)

@@ -240,7 +240,10 @@ def _run(
     elif failures:
         launcher.say(f"attempt {len(failures) + 1} succeeded")
     return JobOutcome(
-        summary.status, in_one_line(summary, state), state.failed_early, summary.ends_all
+        summary.status,
+        in_one_line(summary, state),
+        state.failed_early,
+        ends_all=summary.ends_all or launcher.policy.interrupts > 0,
     )
 
 

@@ -258,13 +258,14 @@ class StopPolicy:
         return [*self._set_reason(stop), *self._stop(ranks)]
 
     def _set_reason(self, stop: StopReason) -> Effects:
-        """The first reason counts, but for two that were known too early."""
+        """The first reason counts, but for two that were known too early, and for a save."""
         self.final = self.final or stop.final
         self._was_stopped = True
         # What the loss of a host does to its peers may be seen before the loss itself.
         may_follow = isinstance(self._reason, RankFailure) and self._reason.may_follow
         follows = may_follow and stop.status == HOST_LOST
-        if self._reason is not None and not self._is_early and not follows:
+        is_again = isinstance(self._reason, StopReason) and self._reason.saved and stop.ends_all
+        if self._reason is not None and not (self._is_early or follows or is_again):
             return []
         if stop == self._reason:
             return []
