@@ -194,7 +194,7 @@ class Preloading(AgentPart):
             system.signal_process(self._server.pid, signal.SIGKILL)
 
     def _over(self) -> None:
-        forking, self._forking = self._forking, None
+        forking, self._forking, self._is_used_again = self._forking, None, False
         assert forking is not None
         self._close_hidden()
         self._heir = forking.end()
