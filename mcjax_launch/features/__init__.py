@@ -28,7 +28,6 @@ ASKED_BY = {
 }
 #: Whose part patches which modules, once the program has imported them.
 PATCHES = {
-    "jax.experimental.serialize_executable": "compile_once",
     "pdb": "debugging",
     "IPython.terminal.debugger": "debugging",
     "pudb.debugger": "debugging",

@@ -14,8 +14,9 @@ import time
 from ....kernel.hook.part import RankPart
 from ....kernel.wire import hook_environ
 from ..messages import Awaits, Obtained
-from .key import UnknownJax, program_key
+from .key import UnknownJax, is_local, program_key
 from .locks import Lock, Locks
+from .origins import Origins
 from .store import Executable, Store
 
 TYPE_CHECKING = False
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 _PRIVATE_SIZE = 2 << 30
 # In the folder of JAX's own cache, where only rank 0 finds what JAX has written.
 _BESIDE_JAX = "mcjax-launch"
-# What it does fails for executables that have been loaded: XLA leaves out their code.
-_SERIALIZING = "jax.experimental.serialize_executable"
 
 
 class CompileOnce(RankPart):
@@ -47,7 +46,8 @@ class CompileOnce(RankPart):
         self._kept = Store(folder, size) if folder else None
         self._private = Store(private, _PRIVATE_SIZE)
         self._of_jax: dict[str, Store | None] = {}
-        self._has_loaded = self._cannot_load = False
+        self._origins = Origins()
+        self._cannot_load = False
 
     def obtain(self, compile_: Callable[..., Any], program: tuple[Any, ...]) -> Any:
         """Return the executable of a program, loaded if another rank has compiled it.
@@ -77,7 +77,7 @@ class CompileOnce(RankPart):
         self, backend: Any, module: Any, devices: Any, options: Any, callbacks: Any = (), *more: Any
     ) -> str | None:
         """Return a program's key; None if this process compiles it for itself alone."""
-        if callbacks or more or self._cannot_load or _SERIALIZING in sys.modules:
+        if callbacks or more or self._cannot_load:
             return None
         if backend.platform != "cpu":
             if not self._is_for_all:
@@ -104,11 +104,11 @@ class CompileOnce(RankPart):
                 continue
             try:
                 executable = backend.deserialize_executable(compiled.data, devices, options)
+                self._origins.record(executable, store, key, is_local=is_local(backend, devices))
             except Exception:  # a JAX that we do not know: from now on this rank compiles
                 store.remove(key)
                 self._cannot_load = True
                 return None
-            self._has_loaded = True
             self._report(Obtained(True, compiled.seconds - (time.monotonic() - began)))
             return executable
         return None
@@ -125,6 +125,7 @@ class CompileOnce(RankPart):
         began = time.monotonic()
         executable = compile_(*program)
         seconds = time.monotonic() - began
+        self._origins.forget(executable)
         self._report(Obtained(False, seconds))
         if lock.is_shared and not self._write(stores, key, program[0], executable, seconds):
             lock.give_up_sharing()
@@ -162,20 +163,6 @@ class CompileOnce(RankPart):
         if folder not in self._of_jax:
             self._of_jax[folder] = _made_beside(folder, size, least)
         return self._of_jax[folder]
-
-    def patch(self, module: Any) -> None:
-        """Have `serialize` say what it cannot do, instead of writing what cannot be read."""
-        real = module.serialize
-
-        def serialize(compiled: Any) -> Any:
-            if self._has_loaded:
-                raise ValueError(
-                    f"{_SERIALIZING} was imported after another rank had compiled a program of "
-                    "this one: import it first, or give mcjax-launch --compile-once off"
-                )
-            return real(compiled)
-
-        module.serialize = serialize
 
 
 def _made_beside(folder: str, size: int, least_s: float) -> Store | None:

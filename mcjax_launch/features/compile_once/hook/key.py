@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _BOUND = (b"callback", b"CustomSPMDPartitioning", b"InspectSharding", b"custom_partition")
 # Variables that decide how XLA compiles, or how many threads it compiles for.
 _VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "NPROC", "PJRT_NPROC")
+# Who reads what this module writes is not told on which devices a program is to run.
+_SERIALIZING = "jax.experimental.serialize_executable"
 
 
 class UnknownJax(Exception):
@@ -52,23 +54,34 @@ def program_key(backend: Any, module: Any, devices: Sequence[Any], options: Any)
         if any(word in code.text for word in _BOUND):
             return None
         digest.update(code.text)
-        own = backend.process_index()
-        is_local = all(device.process_index == own for device in devices)
+        runs_here = is_local(backend, devices)
+        runs_anywhere = runs_here and not may_serialize()
         cache_key._hash_serialized_compile_options(
-            digest, options, strip_device_assignment=is_local
+            digest, options, strip_device_assignment=runs_anywhere
         )
         facts = (
             *(backend.platform, backend.platform_version, sys.modules["jaxlib"].__version__),
-            *(len(devices), backend.local_device_count(), is_local),
+            *(len(devices), backend.local_device_count(), runs_here, runs_anywhere),
             *sorted({str(device.device_kind) for device in devices}),
             *(os.environ.get(name) for name in _VARIABLES),
             *sorted(word for word in sys.argv if word.startswith("--xla")),
             *_processor(),
         )
-    except (ImportError, AttributeError, KeyError, TypeError) as error:
+    except Exception as error:
         raise UnknownJax(str(error)) from None
     digest.update(repr(facts).encode())
     return digest.hexdigest()
+
+
+def is_local(backend: Any, devices: Sequence[Any]) -> bool:
+    """Return whether a program runs on devices of this process alone."""
+    own = backend.process_index()
+    return all(device.process_index == own for device in devices)
+
+
+def may_serialize() -> bool:
+    """Return whether the program may serialise executables by `_SERIALIZING`."""
+    return _SERIALIZING in sys.modules
 
 
 @lru_cache(None)

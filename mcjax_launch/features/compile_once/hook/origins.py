@@ -1,0 +1,91 @@
+"""Serialises executables that were loaded, whose code XLA leaves out.
+
+JAX's own cache (by LoadedExecutable.serialize) and `jax.experimental.serialize_executable` (by
+Client.serialize_executable) would else write what cannot be run.
+"""
+
+from __future__ import annotations
+
+from ....kernel.wire.value import Value
+from .key import may_serialize
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .store import Store
+
+
+class _Origin(Value):
+    """Where an executable came from.
+
+    Attributes:
+        fingerprint: of the executable, which tells whether another one has got its id.
+        store, key: where its file is.
+        is_elsewhere: the file may name other devices than those that it was loaded for.
+
+    """
+
+    fingerprint: Any
+    store: Store
+    key: str
+    is_elsewhere: bool
+
+
+class Origins:
+    """The files from which executables of this process were loaded."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, _Origin] = {}
+        self._patched: set[type] = set()
+
+    def record(self, executable: Any, store: Store, key: str, *, is_local: bool) -> None:
+        """Record that an executable was loaded from a store.
+
+        Raises:
+            Exception: this JAX does not let us serialise it.
+
+        """
+        self._patch(type(executable.client), "serialize_executable", check_devices=True)
+        if hasattr(executable, "serialize"):  # JAX's cache, which tells where a program is to run
+            self._patch(type(executable), "serialize", check_devices=False)
+        is_elsewhere = is_local and not may_serialize()
+        origin = _Origin(executable.fingerprint, store, key, is_elsewhere)
+        self._by_id[id(executable)] = origin
+
+    def forget(self, executable: Any) -> None:
+        """Record that an executable was compiled here."""
+        self._by_id.pop(id(executable), None)
+
+    def _read(self, executable: Any, check_devices: bool) -> bytes | None:
+        """Return what an executable was loaded from; None if it was compiled here.
+
+        Raises:
+            ValueError: the file is gone, or would run on other devices.
+
+        """
+        origin = self._by_id.get(id(executable))
+        if origin is None or origin.fingerprint != executable.fingerprint:
+            return None
+        is_elsewhere = check_devices and origin.is_elsewhere and may_serialize()
+        compiled = None if is_elsewhere else origin.store.read(origin.key)
+        if compiled is None:
+            raise ValueError(
+                "another rank has compiled this program: import "
+                "jax.experimental.serialize_executable before it is compiled, or give mcjax-launch "
+                "--compile-once off"
+            )
+        return compiled.data
+
+    def _patch(self, owner: type, name: str, *, check_devices: bool) -> None:
+        """Let a method of JAX's, whose last argument is an executable, serialise loaded ones."""
+        if owner in self._patched:
+            return
+        real = getattr(owner, name)
+
+        def serialize(*args: Any, **more: Any) -> Any:
+            data = self._read([*args, *more.values()][-1], check_devices)
+            return real(*args, **more) if data is None else data
+
+        setattr(owner, name, serialize)
+        self._patched.add(owner)

@@ -1,0 +1,62 @@
+"""--compile-once and --compile-cache change when programs are compiled, and no bit of a result."""
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobs import PROGRAMS, Jobs
+
+PROGRAM = PROGRAMS / "compiled_once.py"
+# jax 0.6 does not let ranks share what they compile.
+SHARES = not version("jax").startswith("0.6.")
+
+
+def digests(
+    jobs: Jobs, folder: Path, options: list[object], *kinds: str, **environ: str
+) -> tuple[dict[str, list[str]], list[dict[str, Any]]]:
+    """What each rank has printed, and what the record says of its programs."""
+    report = folder / "run.json"
+    ended = jobs.run(
+        *["-n", 2, "-d", 2, "--report", report, *options, PROGRAM, *kinds],
+        cwd=PROGRAMS,
+        env=environ,
+    )
+    assert ended.status == 0, ended.stderr
+    assert "warn" not in ended.stderr.lower()
+    lines = [line for line in ended.stdout.splitlines() if "Gloo" not in line]
+    [attempt] = json.loads(report.read_text())["attempts"]
+    compiled = [rank["compiled"] or {} for rank in attempt["ranks"]]
+    return {mark: [x for x in lines if x.startswith(mark)] for mark in ("[0]", "[1]")}, compiled
+
+
+@pytest.mark.every_jax
+def test_results_are_the_same_to_the_last_bit(jobs: Jobs, tmp_path: Path) -> None:
+    plain, compiled = digests(jobs, tmp_path, ["--compile-once", "off"])
+    assert compiled == [{}, {}]
+    cache: list[object] = ["--compile-cache", tmp_path / "cache"]
+    cold, compiled = digests(jobs, tmp_path, cache)
+    assert cold == plain
+    if SHARES:
+        assert all(rank["programs_loaded"] for rank in compiled)
+    warm, compiled = digests(jobs, tmp_path, cache)
+    assert warm == plain
+    if SHARES:
+        assert not any(rank["programs_compiled"] for rank in compiled)
+
+
+@pytest.mark.every_jax
+def test_jax_cache_serves_all_ranks(jobs: Jobs, tmp_path: Path) -> None:
+    """What JAX writes of a program that was loaded can be run by rank 0 of the next job."""
+    settings = {
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "jax"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+    kinds = ["train", "differ"]  # without threads, whose half-written files JAX's cache reads
+    cold, _ = digests(jobs, tmp_path, [], *kinds, **settings)
+    warm, compiled = digests(jobs, tmp_path, [], *kinds, **settings)
+    assert warm == cold
+    if SHARES:
+        assert not any(rank.get("programs_compiled") for rank in compiled)

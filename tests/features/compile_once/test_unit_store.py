@@ -1,0 +1,98 @@
+"""Compiled programs as files: whole or not at all, and no more of them than there is room."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mcjax_launch.features.compile_once.hook.store import Executable, Store
+
+KIB = 1 << 10
+PROGRAM = Executable(b"code" * 256, 1.5)
+
+
+def put(store: Store, key: str, size: int = KIB) -> bool:
+    return store.write(key, Executable(os.urandom(size), 1.0))
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    assert Store(str(tmp_path), 9 * KIB).write("a", PROGRAM)
+    store = Store(str(tmp_path), 9 * KIB)
+    assert store.has("a")
+    assert store.read("a") == PROGRAM
+    assert store.read("b") is None
+    store.remove("a")
+    assert not store.has("a")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: b"",
+        lambda content: content[:10],
+        lambda content: content[:-1],
+        lambda content: content[:-1] + b"!",
+        lambda content: b"x" + content[1:],
+        lambda content: bytes(len(content)),
+    ],
+    ids=["empty", "header", "truncated", "changed", "format", "zeros"],
+)
+def test_damaged_files_are_removed(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    store = Store(str(tmp_path), 9 * KIB)
+    store.write("a", PROGRAM)
+    [path] = tmp_path.iterdir()
+    path.write_bytes(damage(path.read_bytes()))
+    assert store.read("a") is None
+    assert files(tmp_path) == []
+
+
+def test_least_recently_used_are_removed(tmp_path: Path) -> None:
+    store = Store(str(tmp_path), 10 * KIB)
+    for number in range(8):
+        assert put(store, str(number))
+        os.utime(tmp_path / f"{number}.xla", (number, number))
+    assert store.read("0") is not None  # used now
+    for number in range(8, 11):
+        assert put(store, str(number))
+    assert store.has("0")
+    assert not store.has("1")
+    sizes = [path.stat().st_size for path in tmp_path.iterdir()]
+    assert sum(sizes) <= 10 * KIB
+
+
+def test_several_writers_keep_one_bound(tmp_path: Path) -> None:
+    stores = [Store(str(tmp_path), 20 * KIB) for _ in range(4)]
+    for number in range(80):
+        assert put(stores[number % 4], str(number))
+    sizes = [path.stat().st_size for path in tmp_path.iterdir()]
+    assert sum(sizes) <= 30 * KIB  # each searches after a tenth of the size
+
+
+@pytest.mark.parametrize(("size", "least_s"), [(KIB, 0.0), (99 * KIB, 1.6)], ids=["large", "quick"])
+def test_programs_that_are_not_kept(tmp_path: Path, size: int, least_s: float) -> None:
+    assert not Store(str(tmp_path), size, least_s).write("a", PROGRAM)
+    assert files(tmp_path) == []
+
+
+def test_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="no space"):
+        Store(str(tmp_path), 9 * KIB).write("a", PROGRAM)
+    assert files(tmp_path) == []
+
+
+def test_remains_of_killed_jobs_are_removed(tmp_path: Path) -> None:
+    for name, age_s in {"old.part": 10**5, "new.part": 0.0, "other": 10**5}.items():
+        (tmp_path / name).write_bytes(b"half")
+        before = (tmp_path / name).stat().st_mtime - age_s
+        os.utime(tmp_path / name, (before, before))
+    put(Store(str(tmp_path), 2 * KIB), "a")
+    assert files(tmp_path) == ["a.xla", "new.part", "other"]
