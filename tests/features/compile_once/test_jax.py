@@ -1,6 +1,8 @@
 """--compile-once and --compile-cache change when programs are compiled, and no bit of a result."""
 
 import json
+import os
+import signal
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -60,3 +62,21 @@ def test_jax_cache_serves_all_ranks(jobs: Jobs, tmp_path: Path) -> None:
     assert warm == cold
     if SHARES:
         assert not any(rank.get("programs_compiled") for rank in compiled)
+
+
+@pytest.mark.skipif(not SHARES, reason="jax 0.6 does not let ranks share")
+def test_next_rank_compiles_if_one_is_killed(jobs: Jobs, tmp_path: Path) -> None:
+    program = [PROGRAMS / "compiling_fails.py", "killed", tmp_path / "started"]
+    running = jobs.start("-n", 3, "--on-rank-failure", "continue", *program)
+    pid = int(running.read_until("\n", 1).split("compiles ")[1])
+    os.kill(pid, signal.SIGKILL)
+    ended = running.finish()
+    assert ended.stdout.count("result 4.0") == 2
+
+
+@pytest.mark.skipif(not SHARES, reason="jax 0.6 does not let ranks share")
+def test_frames_of_the_hook_are_not_in_tracebacks(jobs: Jobs, tmp_path: Path) -> None:
+    program = [PROGRAMS / "compiling_fails.py", "raise", tmp_path / "started"]
+    ended = jobs.run("-n", 2, *program)
+    assert "RuntimeError: no compiler" in ended.stderr
+    assert "mcjax_launch/" not in ended.stderr

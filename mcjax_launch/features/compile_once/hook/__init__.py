@@ -48,6 +48,11 @@ class CompileOnce(RankPart):
         self._of_jax: dict[str, Store | None] = {}
         self._origins = Origins()
         self._cannot_load = False
+        util = sys.modules.get("jax._src.traceback_util")
+        exclude = getattr(util, "register_exclusion", None)
+        if exclude is not None:  # from JAX's tracebacks, like JAX's own frames
+            exclude(RankPart.obtain.__code__.co_filename)
+            exclude(CompileOnce.obtain.__code__.co_filename)
 
     def obtain(self, compile_: Callable[..., Any], program: tuple[Any, ...]) -> Any:
         """Return the executable of a program, loaded if another rank has compiled it.
@@ -68,7 +73,7 @@ class CompileOnce(RankPart):
         if executable is not None:
             return executable
         with self._locks.hold(key, lambda rank: self._report(Awaits(rank))) as lock:
-            if not (lock.has_waited and any(store.has(key) for store in stores)):
+            if not any(store.has(key) for store in stores):
                 return self._compile(compile_, stores, key, program, lock)
         executable = self._load(stores, key, program)  # while others load it as well
         return compile_(*program) if executable is None else executable

@@ -19,13 +19,11 @@ class Lock:
     """The lock of a program that this thread holds, or that nobody needs.
 
     Attributes:
-        has_waited: another rank has held it before.
         is_shared: the program can be shared; if not, every rank compiles it at once.
 
     """
 
     def __init__(self, fd: int = -1) -> None:
-        self.has_waited = False
         self.is_shared = fd >= 0
         self._fd = fd
 
@@ -67,7 +65,10 @@ class Locks:
             return
         lock = Lock(fd)
         try:
-            self._acquire(lock, fd, waits)
+            try:
+                self._acquire(lock, fd, waits)
+            except OSError:  # a file system without locks
+                lock.is_shared = False
             yield lock
         finally:
             with contextlib.suppress(OSError):
@@ -81,7 +82,6 @@ class Locks:
             if _is_unshared(fd):
                 lock.is_shared = False
                 return
-            lock.has_waited = True
             waits(_holder(fd))
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX)

@@ -1,0 +1,65 @@
+"""One lock for each program: who waits for it, who need not, and what happens without locks."""
+
+import errno
+import fcntl
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from mcjax_launch.features.compile_once.hook.locks import Locks
+
+
+def test_second_rank_waits_and_names_the_first(tmp_path: Path) -> None:
+    waits: list[int] = []
+    is_waiting, order = threading.Event(), []
+
+    def wait(rank: int) -> None:
+        waits.append(rank)
+        is_waiting.set()
+
+    def second() -> None:
+        with Locks(str(tmp_path), "5").hold("a", wait) as lock:
+            order.append(lock.is_shared)
+
+    with Locks(str(tmp_path), "12").hold("a", waits.append) as lock:
+        assert lock.is_shared
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert is_waiting.wait(30)
+        assert order == []
+    thread.join()
+    assert (waits, order) == ([12, -1], [True])
+
+
+def test_other_programs_do_not_wait(tmp_path: Path) -> None:
+    locks, waits = Locks(str(tmp_path), "1"), list[int]()
+    with locks.hold("a", waits.append), locks.hold("b", waits.append) as lock:
+        assert lock.is_shared
+    assert waits == []
+
+
+def test_nobody_waits_for_a_program_that_cannot_be_shared(tmp_path: Path) -> None:
+    locks, waits = Locks(str(tmp_path), "1"), list[int]()
+    with locks.hold("a", waits.append) as first:
+        first.give_up_sharing()
+        with locks.hold("a", waits.append) as second:  # while the first compiles
+            assert not second.is_shared
+    with locks.hold("a", waits.append) as later:
+        assert not later.is_shared
+    assert waits == []
+
+
+@pytest.mark.parametrize("error", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_without_locks_nothing_is_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with Locks(str(tmp_path), "1").hold("a", lambda _: None) as lock:
+        assert not lock.is_shared
+    with Locks(str(tmp_path / "gone"), "1").hold("a", lambda _: None) as lock:
+        assert not lock.is_shared
