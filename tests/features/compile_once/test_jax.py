@@ -80,3 +80,17 @@ def test_frames_of_the_hook_are_not_in_tracebacks(jobs: Jobs, tmp_path: Path) ->
     ended = jobs.run("-n", 2, *program)
     assert "RuntimeError: no compiler" in ended.stderr
     assert "mcjax_launch/" not in ended.stderr
+
+
+@pytest.mark.parametrize("is_warm", [False, True], ids=["cold", "warm"])
+def test_verify_spmd_comes_before_what_was_compiled(
+    jobs: Jobs, tmp_path: Path, is_warm: bool
+) -> None:
+    """Programs that differ are found before one of them is loaded or run."""
+    job = ["-n", 2, "-d", 1, "--grace", "1", "--compile-cache", tmp_path]
+    program = [PROGRAMS / "diverging.py", "code"]
+    if is_warm:
+        assert "result" in jobs.run(*job, *program, cwd=PROGRAMS).stdout
+    ended = jobs.run(*job, "--verify-spmd", *program, cwd=PROGRAMS)
+    assert "--verify-spmd: the ranks run different programs" in ended.report
+    assert "result" not in ended.stdout
