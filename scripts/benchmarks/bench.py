@@ -2,6 +2,7 @@
 
 import os
 import random
+import resource
 import select
 import signal
 import subprocess
@@ -44,6 +45,12 @@ def timed(command: list[str], **how: Any) -> float:
     return seconds
 
 
+def cpu_s() -> float:
+    """Return the processor time of all processes started from here that have ended, in seconds."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)  # os.times() counts in 10 ms
+    return used.ru_utime + used.ru_stime
+
+
 class Bench:
     """What a benchmark works with.
 
@@ -52,6 +59,7 @@ class Bench:
         trees: by name, those whose launchers are compared; the first is ours.
         peers: the other launchers that are here.
         quick: few rounds, to see whether all works.
+        most_rounds: of each benchmark; None for as many as it has.
         to_the_end: wait until JAX itself gives a failed job up, after 300 s.
 
     Attributes:
@@ -66,11 +74,13 @@ class Bench:
         peers: list[Peer],
         *,
         quick: bool,
+        most_rounds: int | None,
         to_the_end: bool,
     ) -> None:
         self.folder = folder
         self.peers = peers
         self.quick = quick
+        self._most_rounds = most_rounds or (2 if quick else None)
         self.to_the_end = to_the_end
         self.launchers = {name: self._launcher(name, tree) for name, tree in trees.items()}
 
@@ -98,7 +108,7 @@ class Bench:
     def in_turn(self, rounds: int, ways: Mapping[str, Way]) -> dict[str, list[float]]:
         """What each way measures, once a round in random order; a way that fails is left out."""
         seen: dict[str, list[float]] = {name: [] for name in ways}
-        for _ in range(min(2, rounds) if self.quick else rounds):
+        for _ in range(min(self._most_rounds or rounds, rounds)):
             for name in random.sample(list(seen), len(seen)):
                 try:
                     seen[name].append(ways[name]())
@@ -109,7 +119,7 @@ class Bench:
 
     def knows(self, option: str) -> bool:
         """Whether the launcher of this tree has an option."""
-        done = subprocess.run([*self.ours, "--help"], capture_output=True, text=True)
+        done = subprocess.run([*self.ours, "--help", "all"], capture_output=True, text=True)
         return option in done.stdout
 
 

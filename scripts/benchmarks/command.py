@@ -9,9 +9,11 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from benchmarks import machine, peers, table
 from benchmarks.bench import PYTHON, ROOT, Bench
+from benchmarks.compiling import compiling
 from benchmarks.death import death
 from benchmarks.faults import faults
 from benchmarks.hosts import hosts
@@ -35,6 +37,7 @@ _ALL: dict[str, Callable[[Bench], Sequence[Result]]] = {
     "peers": who_is_here,
     "startup": startup,
     "jax": jax,
+    "compile": compiling,
     "throughput": throughput,
     "death": death,
     "faults": faults,
@@ -79,8 +82,12 @@ def _measured(options: argparse.Namespace) -> tuple[Mapping[str, str], Results]:
     return about, results
 
 
-def _how(options: argparse.Namespace) -> dict[str, bool]:
-    return {"quick": options.quick, "to_the_end": options.to_the_end}
+def _how(options: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "quick": options.quick,
+        "most_rounds": options.rounds,
+        "to_the_end": options.to_the_end,
+    }
 
 
 def _save(path: str, about: Mapping[str, str], results: Mapping[str, Sequence[Result]]) -> None:
@@ -115,6 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     add("what", nargs="*", choices=[[], *_ALL], metavar="WHAT", help=f"of {', '.join(_ALL)}; all")
     add("--against", metavar="COMMIT", help="measure that commit's launcher too, in turn")
     add("--quick", action="store_true", help="two rounds: does all of it work?")
+    add("--rounds", type=int, metavar="N", help="at most N rounds, where they take long")
     add("--to-the-end", action="store_true", help="wait for JAX's own end of a failed job: 300 s")
     add("--install", action="store_true", help="install honcho and MPICH for this (build/peers)")
     add("--json", default=str(_SAVED), metavar="FILE", help="where to save (build/bench.json)")

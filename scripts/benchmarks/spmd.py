@@ -1,14 +1,13 @@
 """What `--verify-spmd` and the record of programs cost, against a copy that keeps none."""
 
 import os
-import resource
 import shutil
 import subprocess
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from benchmarks.bench import PYTHON, ROOT, Bench, Way
+from benchmarks.bench import PYTHON, ROOT, Bench, Way, cpu_s
 from benchmarks.measure import OURS, Measure
 
 _STEPS = """
@@ -85,10 +84,9 @@ def spmd(bench: Bench) -> list[Measure]:
         return done.stdout.decode().split()
 
     def cpu(root: Path) -> float:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)  # os.times() counts in 10 ms
+        before = cpu_s()
         run(root, 0)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1e3
+        return (cpu_s() - before) * 1e3
 
     def step(root: Path) -> float:
         words = run(root, 4000)
