@@ -10,7 +10,7 @@ from jobs import PROGRAMS
 
 @pytest.mark.every_jax
 def test_keys() -> None:
-    command = [sys.executable, PROGRAMS / "compiled_keys.py"]
+    command = [sys.executable, str(PROGRAMS / "compiled_keys.py")]
     keys = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=60).stdout)
     assert keys["first"] == keys["again"] == keys["other device"]
     others = [key for name, key in keys.items() if name.startswith("other ")]
