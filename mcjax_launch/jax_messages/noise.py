@@ -48,9 +48,17 @@ _STUB = (
     rb"|(?:[IWE]\d{4} \d\d:\d\d:\d{2,12}\.\d+ +\d+ |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWE] )"
     rb"[\w./+-]+\.cc:\d+\] (?:Could not find cuda drivers on your machine, GPU will not be used\."
     rb"|Unable to register cu\w{2,8} factory: Attempting to register factory for plugin cu\w{2,8} "
-    rb"when one has already been registered)"
+    rb"when one has already been registered"
+    # Of jax 0.8, where it loads a program that was compiled for this very processor.
+    rb"|Loading XLA:CPU AOT result\. Target machine feature "
+    rb"\+prefer-no-(?:gather|scatter) is not .+)"
 )
-_STUB_MARKS = (b"absl::InitializeLog", b"find cuda drivers", b"factory for plugin cu")
+_STUB_MARKS = (
+    b"absl::InitializeLog",
+    b"find cuda drivers",
+    b"factory for plugin cu",
+    b"feature +prefer-no-",
+)
 _FATAL = b"Terminating process because the JAX distributed service detected fatal errors"
 _VICTIM = (
     _HEAD + b"(?:" + _FATAL + rb"|Polled an error from coordination service"

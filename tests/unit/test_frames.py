@@ -63,9 +63,9 @@ def message(text: bytes) -> bytes:
         (message(b"\xff"), "'utf-8' codec can't decode"),
         (message(b"[]"), "expected a name and values"),
         (message(b'["Stop",[15,1.0,1.0]]'), "Stop in place of a ToLauncher"),
-        (message(b'["Bye",[]]'), "Bye: expected 3 values of Bye"),
-        (message(b'["Bye",[[],1e400,""]]'), "Bye: expected a whole number, not float"),
-        (message(b'["Bye",[[],%d,""]]' % (1 << 80)), "Bye: expected a number of 64 bits"),
+        (message(b'["Bye",[]]'), "Bye: expected 4 values of Bye"),
+        (message(b'["Bye",[[],1e400,"",false]]'), "Bye: expected a whole number, not float"),
+        (message(b'["Bye",[[],%d,"",false]]' % (1 << 80)), "Bye: expected a number of 64 bits"),
     ],
 )
 def test_what_is_no_frame(data: bytes, what: str) -> None:

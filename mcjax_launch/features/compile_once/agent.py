@@ -35,7 +35,7 @@ class CompiledFolders(AgentPart):
             os.makedirs(private, 0o700, exist_ok=True)  # an earlier run has left its programs there
         except OSError:  # a full disk: every rank compiles for itself
             return
-        if folder and (reason := _why_unusable(folder)):
+        if folder and (reason := own_paths.why_untrusted(folder)):
             self.agent.link.send(NoCache(reason))
             folder = ""
         self._setting = json.dumps([message.mode, private, folder, message.size])
@@ -48,20 +48,6 @@ class CompiledFolders(AgentPart):
         """Tell the ranks where the folders are."""
         if self._setting:
             environ[hook_environ.COMPILE_ONCE] = self._setting
-
-
-def _why_unusable(folder: str) -> str:
-    """Make a folder if it is missing; return why it cannot be used, "" if it can."""
-    try:
-        own_paths.make_folder(folder)
-        status = os.stat(folder)
-    except OSError as error:
-        return error.strerror or str(error)
-    if status.st_mode & 0o002:
-        return "every user can write to it, and what is in it runs in the ranks; chmod o-w it"
-    if os.geteuid() not in (0, status.st_uid) and status.st_uid != 0 and not status.st_mode & 0o020:
-        return "it belongs to another user, who decides what is in it; give another"
-    return ""
 
 
 PART = CompiledFolders

@@ -33,7 +33,7 @@ class Counting(LauncherPart):
         match message:
             case NoCache(reason):
                 folder, _ = self.launcher.job.compile_cache or ("", 0)
-                self.launcher.console.note(
+                self.launcher.console.say(
                     f"host {link.host.name}: --compile-cache {folder}: {reason}; compiled programs "
                     "are kept for this job alone"
                 )

@@ -68,6 +68,23 @@ def make_folder(path: str) -> None:
         pass
 
 
+def why_untrusted(folder: str) -> str:
+    """Return why code must not be run from a folder, which is made if it is missing; "" if it may.
+
+    Root trusts the folders of all users, as containers are given them.
+    """
+    try:
+        make_folder(folder)
+        status = os.stat(folder)
+    except OSError as error:
+        return error.strerror or str(error)
+    if status.st_mode & stat.S_IWOTH:
+        return "every user can write to it, and what is in it runs in the ranks; chmod o-w it"
+    if os.geteuid() not in (0, status.st_uid) and status.st_uid and not _is_our_groups(status):
+        return "it belongs to another user, who decides what is in it; give another"
+    return ""
+
+
 @contextlib.contextmanager
 def folder_of(path: str, *, make: bool = True) -> Iterator[tuple[int, str]]:
     """Give a descriptor of the folder that holds a file, and the file's name there.

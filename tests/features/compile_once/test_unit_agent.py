@@ -5,35 +5,35 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.features.compile_once.agent import _why_unusable
+from mcjax_launch.kernel.wire.own_paths import why_untrusted
 
 
 def test_missing_folders_are_made(tmp_path: Path) -> None:
-    assert _why_unusable(str(tmp_path / "a" / "b")) == ""
+    assert why_untrusted(str(tmp_path / "a" / "b")) == ""
     assert (tmp_path / "a" / "b").is_dir()
 
 
 def test_a_folder_that_every_user_can_write_to(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
-    assert "every user can write to it" in _why_unusable(str(tmp_path))
+    assert "every user can write to it" in why_untrusted(str(tmp_path))
     tmp_path.chmod(0o775)
-    assert _why_unusable(str(tmp_path)) == ""
+    assert why_untrusted(str(tmp_path)) == ""
 
 
 def test_what_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert _why_unusable(str(tmp_path / "file")) == "Not a directory"
+    assert why_untrusted(str(tmp_path / "file")) == "Not a directory"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder away")
 def test_a_folder_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.chown(tmp_path, 4321, -1)
     monkeypatch.setattr(os, "geteuid", lambda: 1234)
-    assert "it belongs to another user" in _why_unusable(str(tmp_path))
+    assert "it belongs to another user" in why_untrusted(str(tmp_path))
     tmp_path.chmod(0o770)  # a group's
-    assert _why_unusable(str(tmp_path)) == ""
+    assert why_untrusted(str(tmp_path)) == ""
     os.chown(tmp_path, 1234, -1)
-    assert _why_unusable(str(tmp_path)) == ""
+    assert why_untrusted(str(tmp_path)) == ""
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a link away")
@@ -44,4 +44,4 @@ def test_a_link_that_another_user_has_laid(tmp_path: Path) -> None:
     mine.mkdir()
     (open_to_all / "link").symlink_to(mine)
     os.chown(open_to_all / "link", 4321, -1, follow_symlinks=False)
-    assert "link of user 4321" in _why_unusable(str(open_to_all / "link"))
+    assert "link of user 4321" in why_untrusted(str(open_to_all / "link"))

@@ -26,8 +26,6 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert store.has("a")
     assert store.read("a") == PROGRAM
     assert store.read("b") is None
-    store.remove("a")
-    assert not store.has("a")
 
 
 @pytest.mark.parametrize(

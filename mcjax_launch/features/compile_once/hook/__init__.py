@@ -12,7 +12,7 @@ import sys
 import time
 
 from ....kernel.hook.part import RankPart
-from ....kernel.wire import hook_environ
+from ....kernel.wire import hook_environ, own_paths
 from ..messages import Awaits, Obtained
 from .key import UnknownJax, is_local, program_key
 from .locks import Lock, Locks
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 _PRIVATE_SIZE = 2 << 30
 # In the folder of JAX's own cache, where only rank 0 finds what JAX has written.
 _BESIDE_JAX = "mcjax-launch"
+_TUNE_ALONE = ("xla_gpu_shard_autotuning", False)
+# After so many programs that could not be loaded this process compiles all others.
+_MOST_FAILURES = 3
 
 
 class CompileOnce(RankPart):
@@ -47,7 +50,7 @@ class CompileOnce(RankPart):
         self._private = Store(private, _PRIVATE_SIZE)
         self._of_jax: dict[str, Store | None] = {}
         self._origins = Origins()
-        self._cannot_load = False
+        self._failures = 0  # to load, one after the other
         util = sys.modules.get("jax._src.traceback_util")
         exclude = getattr(util, "register_exclusion", None)
         if exclude is not None:  # from JAX's tracebacks, like JAX's own frames
@@ -82,14 +85,13 @@ class CompileOnce(RankPart):
         self, backend: Any, module: Any, devices: Any, options: Any, callbacks: Any = (), *more: Any
     ) -> str | None:
         """Return a program's key; None if this process compiles it for itself alone."""
-        if callbacks or more or self._cannot_load:
+        if backend.platform != "cpu" and not self._is_for_all:
             return None
-        if backend.platform != "cpu":
-            if not self._is_for_all:
-                return None
-            # Else ranks compile together, and wait for those that load.
-            debug = options.executable_build_options.debug_options
-            debug.xla_gpu_shard_autotuning = False
+        if backend.platform in ("cuda", "gpu", "rocm"):
+            # Else ranks tune their programs together, and would wait for those that load.
+            options.env_option_overrides = [*options.env_option_overrides, _TUNE_ALONE]
+        if callbacks or more or self._failures >= _MOST_FAILURES:
+            return None
         try:
             return program_key(backend, module, list(devices), options)
         except UnknownJax:
@@ -110,10 +112,10 @@ class CompileOnce(RankPart):
             try:
                 executable = backend.deserialize_executable(compiled.data, devices, options)
                 self._origins.record(executable, store, key, is_local=is_local(backend, devices))
-            except Exception:  # a JAX that we do not know: from now on this rank compiles
-                store.remove(key)
-                self._cannot_load = True
+            except Exception:  # as a JAX that we do not know may do each time
+                self._failures += 1
                 return None
+            self._failures = 0
             self._report(Obtained(True, compiled.seconds - (time.monotonic() - began)))
             return executable
         return None
@@ -173,12 +175,7 @@ class CompileOnce(RankPart):
 def _made_beside(folder: str, size: int, least_s: float) -> Store | None:
     """Return a store in the folder of JAX's own cache; None if that cannot be trusted."""
     path = os.path.join(os.path.abspath(os.path.expanduser(folder)), _BESIDE_JAX)
-    try:
-        os.makedirs(path, exist_ok=True)
-        status = os.stat(path)
-    except OSError:
-        return None
-    if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o002:
+    if own_paths.why_untrusted(path):
         return None
     return Store(path, size if size > 0 else sys.maxsize, least_s)
 

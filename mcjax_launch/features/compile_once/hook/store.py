@@ -95,11 +95,6 @@ class Store:
         """Return whether a program is there."""
         return os.path.exists(self._path(key))
 
-    def remove(self, key: str) -> None:
-        """Remove a program that cannot be loaded."""
-        with contextlib.suppress(OSError):
-            os.unlink(self._path(key))
-
     def _path(self, key: str) -> str:
         return os.path.join(self._folder, key + _SUFFIX)
 
