@@ -51,15 +51,14 @@ def tell(**what: object) -> None:
 
 def versions() -> None:
     """Tell the versions of this Python and of the packages, of which none is imported."""
+    import contextlib
     import importlib.metadata
     import platform
 
     found = {}
     for name in PACKAGES:
-        try:
+        with contextlib.suppress(Exception):  # whatever is wrong with one
             found[name] = importlib.metadata.version(name)
-        except Exception:  # whatever is wrong with one
-            continue
     for name in ("jax", "jaxlib"):
         found[name] = source_version(name, found.get(name, ""))
     packages = {name: version for name, version in found.items() if version}
