@@ -51,7 +51,7 @@ class Counting(LauncherPart):
             saved = duration(sum(rank.saved_s for rank in ranks))
             seen = f"{counted(compiled, 'program')} compiled" + (f" in {spent}" if compiled else "")
             seen += f", {loaded} loaded" + (f", which saved {saved} of compiling" if loaded else "")
-        elif any(rank.latest is not None for rank in ranks):
+        elif any(rank.ended_at for rank in ranks):
             seen = "each rank has compiled for itself: this jax or the devices do not allow more"
         else:
             return

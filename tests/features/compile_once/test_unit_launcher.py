@@ -1,0 +1,44 @@
+"""What -v says at the end of programs that were compiled, loaded or neither."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mcjax_launch.features.compile_once.launcher import Counting
+from mcjax_launch.kernel.wire.hook_messages import Compiling
+from mcjax_launch.runs.rank_run import Compilations
+
+ALONE = "each rank has compiled for itself: this jax or the devices do not allow more"
+STEP = Compiling("step", "train.py:3", "cpu")
+
+
+def said(*ranks: Compilations) -> list[str]:
+    lines: list[str] = []
+    state = SimpleNamespace(
+        ranks={n: SimpleNamespace(compilations=had) for n, had in enumerate(ranks)}
+    )
+    launcher: Any = SimpleNamespace(state=state, console=SimpleNamespace(detail=lines.append))
+    Counting(launcher).concluded(None, last=True)  # type: ignore[arg-type]
+    return [line.removeprefix("--compile-once: ") for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "line"),
+    [
+        (
+            [Compilations(compiled=2, compiled_s=3.0), Compilations(loaded=2, saved_s=2.5)],
+            ["2 programs compiled in 3 s, 2 loaded, which saved 2.5 s of compiling"],
+        ),
+        (
+            [Compilations(loaded=1, saved_s=2.5)],
+            ["0 programs compiled, 1 loaded, which saved 2.5 s of compiling"],
+        ),
+        ([Compilations(latest=STEP, ended_at=3.0)], [ALONE]),
+        ([Compilations(latest=STEP, under_way=1)], []),
+        ([Compilations()], []),
+    ],
+    ids=["shared", "loaded", "alone", "killed while compiling", "none"],
+)
+def test_last_line(ranks: list[Compilations], line: list[str]) -> None:
+    assert said(*ranks) == line
