@@ -28,13 +28,13 @@ def call(
     return FromHook(rank, hook.Joining(at, size, rank if of is None else of, **more))
 
 
-def calls(count: int, **more: Any) -> list[Event]:
-    """All ranks do; with one value for all, or a list of each rank's."""
+def calls(count: int, size: int | None = None, **more: Any) -> list[Event]:
+    """So many ranks do; with one value for all, or a list of each rank's."""
     each = [
         {name: v[rank] if isinstance(v, list) else v for name, v in more.items()}
         for rank in range(count)
     ]
-    return [call(rank, count, **each[rank]) for rank in range(count)]
+    return [call(rank, size or count, **each[rank]) for rank in range(count)]
 
 
 def said(rank: int, *messages: hook.HookMessage, **more: Any) -> list[Event]:
@@ -43,7 +43,7 @@ def said(rank: int, *messages: hook.HookMessage, **more: Any) -> list[Event]:
 
 
 def join(count: int = 3, **more: Any) -> list[Event]:
-    """All ranks call initialize(), and come through."""
+    """So many ranks call initialize(), and come through."""
     return [*calls(count, **more), *(FromHook(rank, hook.Joined(rank)) for rank in range(count))]
 
 

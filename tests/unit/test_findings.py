@@ -280,6 +280,13 @@ def test_what_the_last_to_come_did_meanwhile() -> None:
     assert told.notes == [late]
 
 
+def test_a_rank_that_is_started_again_is_not_late() -> None:
+    told = Told([*join(3), *ends(2, -9), 60.0], survives=True)
+    told.state.next_life(2, told.now)
+    told.happens(call(2))
+    assert told.notes == []
+
+
 def test_no_advice_while_somebody_debugs() -> None:
     told = Told([call(0), call(2)])
     told.state.pause.begin(5.0)

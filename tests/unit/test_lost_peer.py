@@ -3,10 +3,10 @@
 import signal
 
 import pytest
-from records import end_of, failure, run_of, say
+from records import run_of, say
+from told import Event, Told, ends, fails, join, said
 
 from mcjax_launch.diagnosis.sightings import Sighting, Stack
-from mcjax_launch.diagnosis.summary import summarize
 from mcjax_launch.jax_messages.lost_peer import is_of_lost_peer, says_ended_by_jax, says_timed_out
 from mcjax_launch.kernel.wire import hook_messages as hook
 
@@ -74,29 +74,57 @@ def test_ended_by_xla(text: str) -> None:
     assert says_ended_by_jax(text)
 
 
-@pytest.mark.parametrize(("text", "status"), [
-    (WATCHDOG, -signal.SIGABRT), (STUCK, 42), (GLOO, 1), (CLIQUE.format("gpu:"), 1),
-])  # fmt: skip
-def test_the_one_that_did_not_come_is_to_blame(text: str, status: int) -> None:
-    state = run_of(4, joins=True)
-    for rank in (0, 1, 3):
-        say(state, rank, hook.Program("jit_step", "f", None, (), "t.py:9"), 3.0)
-    for rank in (0, 1):
-        if status == 1:
-            say(state, rank, failure(f"JaxRuntimeError: {text}"), 33.0)
-        state.exited(end_of(rank, status), 33.0)
-        state.ranks[rank].stderr = text
-    for rank in (2, 3):  # rank 3 was ended before it could give up too
-        state.exited(end_of(rank, -signal.SIGKILL, (signal.SIGTERM, signal.SIGKILL)), 34.0)
-    first, *others = summarize(state).lines
-    assert first == "rank 2 did not reach a collective in which others gave up waiting"
-    assert "as a consequence" in others[0]
-    state.ranks[2].stood = "in load at data.py:4"
-    assert summarize(state).lines[0] == f"{first}; it was in load at data.py:4"
-    say(state, 2, hook.Compiling("jit_step", "t.py:9", "cpu"), 2.5)
-    assert summarize(state).lines[0] == (
-        f"{first}; it was in load at data.py:4 and last compiled at t.py:9"
-    )
+MISSED = "did not reach a collective in which others gave up waiting"
+KEY = f"jit__identity_fn-{'ae1dbf17' * 8}"
+TERM = (signal.SIGTERM,)
+
+
+def ran(*ranks: int) -> list[Event]:
+    """These have come to a program of all."""
+    program = hook.Program("jit_step", "f", None, (), "t.py:9")
+    return [event for rank in ranks for event in said(rank, program)]
+
+
+def gives_up(text: str = GLOO, status: int = 1) -> list[Event]:
+    """Rank 0 does not wait for the others any longer."""
+    if status != 1:
+        return ends(0, status, text)
+    return [*fails(0, f"JaxRuntimeError: {text}"), *ends(0, 1)]
+
+
+def is_ended(*ranks: int) -> list[Event]:
+    sent = (signal.SIGTERM, signal.SIGKILL)
+    return [event for rank in ranks for event in ends(rank, -signal.SIGKILL, sent=sent)]
+
+
+#: What three ranks do that have joined, and the first line of the summary.
+BLAMED: dict[str, tuple[list[Event], str]] = {
+    # rank 2 was ended before it could give up too
+    **{
+        f"one did not come: {text[:30]}": ([*ran(0, 2), *gives_up(text, status), *is_ended(1, 2)], f"rank 1 {MISSED}")
+        for text, status in ((WATCHDOG, -signal.SIGABRT), (STUCK, 42), (GLOO, 1), (CLIQUE.format("gpu:"), 1))
+    },
+    "it compiled before": ([*said(1, hook.Compiling("jit_step", "t.py:9", "cpu")), *ran(0, 2), *gives_up(), *is_ended(1, 2)], f"rank 1 {MISSED}; it last compiled at t.py:9"),
+    "JAX has ended it since": ([*ran(0, 2), *gives_up(), *ends(1, -signal.SIGABRT, LOST), *ends(2, -signal.SIGABRT, LOST)], f"rank 1 {MISSED}"),
+    "JAX has, after a signal": ([*ran(0, 2), *gives_up(), *ends(1, -signal.SIGABRT, LOST, TERM), *ends(2, -signal.SIGABRT, LOST, TERM)], f"rank 1 {MISSED}"),
+    "its own handler has": ([*ran(0, 2), *gives_up(), *ends(1, 1, sent=TERM), *ends(2, 1, sent=TERM)], f"rank 1 {MISSED}"),
+    "it came too late": ([*ran(0, 1, 2), *gives_up()], f"rank 2 {MISSED}"),  # named by Gloo
+    "a value of the program's own": (gives_up(OWN_KEY), f"rank 0 failed: JaxRuntimeError: {OWN_KEY}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BLAMED)
+def test_who_is_to_blame(name: str) -> None:
+    events, line = BLAMED[name]
+    assert Told([*join(3), *events]).summary()[0] == line
+
+
+def test_where_the_one_that_did_not_come_stood() -> None:
+    told = Told([*join(3), *ran(0, 2), *gives_up(), *is_ended(1, 2)])
+    told.state.ranks[1].stood = "in load at data.py:4"
+    first, others, *_ = told.summary()
+    assert first == f"rank 1 {MISSED}; it was in load at data.py:4"
+    assert "as a consequence" in others
 
 
 SHARING = 'File "/v/site-packages/jax/_src/compiler.py", line 754 in _compile_and_share_module'
@@ -117,77 +145,26 @@ def test_the_one_that_did_not_come_may_wait_in_a_compilation(
     stack = Stack(1, "h", 7, f"Stack (most recent call first):\n  {frame}\n")
     found = Sighting(state.ranks[1], stack).shared_compilation
     assert found == (words and f"waiting in the compilation of {words}")
-    state.ranks[1].stood = found
-    say(state, 0, hook.Program("jit_step", "f", None, (), "t.py:9"), 3.0)
-    say(state, 0, failure(f"JaxRuntimeError: {GLOO}"), 33.0)
-    state.exited(end_of(0, 1), 33.0)
-    state.exited(end_of(1, -signal.SIGKILL, (signal.SIGTERM, signal.SIGKILL)), 34.0)
+    told = Told([*join(2), *ran(0), *gives_up(), *is_ended(1)], 2)
+    told.state.ranks[1].stood = found
     missed = "and so missed a collective in which others gave up waiting"
-    line = summarize(state).lines[0]
-    assert (line == f"rank 1 was {found}, {missed}") == bool(words)
+    assert (told.summary()[0] == f"rank 1 was {found}, {missed}") == bool(words)
 
 
 def test_a_program_that_nobody_shares() -> None:
-    key = f"jit__identity_fn-{'ae1dbf17' * 8}"
-    said = f"JaxRuntimeError: DEADLINE_EXCEEDED: GetKeyValue() timed out with key: {key} and"
-    state = run_of(1, joins=True)
-    say(state, 0, failure(said), 33.0)
-    state.exited(end_of(0, 1), 33.0)
-    [hint] = [line for line in summarize(state).lines if line.startswith("hint: ")]
+    text = f"DEADLINE_EXCEEDED: GetKeyValue() timed out with key: {KEY} and"
+    [hint] = [one for one in Told([*join(1), *gives_up(text)], 1).summary() if "hint: " in one]
     assert hint.startswith("hint: with jax_share_binary_between_hosts one rank compiles for all")
-
-
-@pytest.mark.parametrize(("status", "sent"), [
-    (-signal.SIGABRT, ()),  # JAX's, as the coordinator is gone
-    (-signal.SIGABRT, (signal.SIGTERM,)),
-    (1, (signal.SIGTERM,)),  # by its own handler
-])  # fmt: skip
-def test_the_one_that_did_not_come_may_have_failed_since(
-    status: int, sent: tuple[int, ...]
-) -> None:
-    state = run_of(3, joins=True)
-    for rank in (0, 2):
-        say(state, rank, hook.Program("jit_step", "f", None, (), "t.py:9"), 3.0)
-    say(state, 0, failure(f"JaxRuntimeError: {GLOO}"), 33.0)
-    state.exited(end_of(0, 1), 33.0)
-    for rank in (1, 2):
-        state.ranks[rank].stderr = LOST if status < 0 else ""
-        state.exited(end_of(rank, status, sent), 34.0)
-    first, *_ = summarize(state).lines
-    assert first == "rank 1 did not reach a collective in which others gave up waiting"
-
-
-def test_the_one_that_came_too_late_is_named_by_gloo() -> None:
-    """By its device: all have come to the program by the time at which the first gives up."""
-    state = run_of(3, joins=True)
-    for rank in range(3):
-        say(state, rank, hook.Program("jit_step", "f", None, (), "t.py:9"), 3.0)
-    say(state, 0, failure(f"JaxRuntimeError: {GLOO}"), 33.0)
-    state.exited(end_of(0, 1), 33.0)
-    [first, *_] = summarize(state).lines
-    assert first == "rank 2 did not reach a collective in which others gave up waiting"
 
 
 @pytest.mark.parametrize("reached", [True, False])
 def test_the_one_that_did_not_come_may_be_another_launchers(reached: bool) -> None:
     """Of two launchers' four ranks: none of these is blamed, unless it is known not to have come."""
-    state = run_of(2, joins=True, num_processes=4)
-    for rank in range(1 + reached):
-        say(state, rank, hook.Program("jit_step", "f", None, (), "t.py:9"), 3.0)
-    say(state, 0, failure(f"JaxRuntimeError: {GLOO}"), 33.0)
-    state.exited(end_of(0, 1), 33.0)
-    state.exited(end_of(1, -signal.SIGKILL, (signal.SIGTERM, signal.SIGKILL)), 34.0)
-    lines = summarize(state).lines
-    if reached:
-        assert lines[0].startswith("rank 0 failed: JaxRuntimeError: UNKNOWN: Gloo context")
-        assert lines[1].startswith("that is a consequence: a rank that another launcher started")
-        assert not any("hint:" in line for line in lines)
-    else:
-        assert lines[0].startswith("rank 1 did not reach a collective")
-
-
-def test_a_value_that_the_program_waits_for_is_its_own_affair() -> None:
-    state = run_of(1, joins=True)
-    say(state, 0, failure(f"JaxRuntimeError: {OWN_KEY}"), 33.0)
-    state.exited(end_of(0, 1), 33.0)
-    assert summarize(state).lines[0].startswith("rank 0 failed: JaxRuntimeError: DEADLINE_EXCEEDED")
+    events = [*ran(*range(1 + reached)), *gives_up(), *is_ended(1)]
+    first, second, *others = Told([*join(2, size=4), *events], 2, num_processes=4).summary()
+    if not reached:
+        assert first == f"rank 1 {MISSED}"
+        return
+    assert first.startswith("rank 0 failed: JaxRuntimeError: UNKNOWN: Gloo context")
+    assert second.startswith("that is a consequence: a rank that another launcher started")
+    assert not any("hint:" in line for line in others)

@@ -14,8 +14,10 @@ _MUCH = 3
 
 def joined_late(view: View) -> Iterator[Finding]:
     """Find a rank that called initialize() long after all others, and what it did meanwhile."""
-    calls = [(run.membership.joining_at, run) for run in view.runs if not run.membership.turn]
-    called = sorted(((at, run.process_id) for at, run in calls if at is not None))
+    # Later programs of a rank, and a rank that is started again, have their own times.
+    runs = [run for run in view.runs if not run.membership.turn and not run.past]
+    calls = ((run.membership.joining_at, run.process_id) for run in runs)
+    called = sorted((at, rank) for at, rank in calls if at is not None)
     if len(called) < len(view.runs) or len(called) < 2:
         return
     (first, _), (before, _), (last, rank) = called[0], called[-2], called[-1]
