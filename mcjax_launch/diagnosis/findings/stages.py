@@ -44,7 +44,8 @@ def stays(view: View) -> Iterator[Finding]:
     for stage, (words, cure) in _STAYS.items():
         if stage in by_stage:
             ranks = by_stage[stage]
-            if (stage is Stage.ABSENT and never_came) or view.state.programs.waiting():
+            is_behind = stage is Stage.LEAVING and bool(view.state.programs.waiting())
+            if is_behind or (stage is Stage.ABSENT and never_came):  # that says more
                 cure = ""
             yield Finding(stage, f"{view.named(ranks)}: {words}", tuple(ranks), cure)
 
