@@ -9,7 +9,7 @@ from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.ranks import counted, grouped, have
 
 _WHY = {
-    "CPU device": "does the program set jax_num_cpu_devices, or XLA_FLAGS?",
+    "CPU device": "does the program set jax_num_cpu_devices itself?",
     "GPU": "does the program set CUDA_VISIBLE_DEVICES, or local_device_ids= of initialize()?",
 }
 
