@@ -22,10 +22,8 @@ def saves(bench: Bench) -> list[Measure]:
     """The guide's toy program with --watch, started again by hand, and in a shell loop."""
     if not bench.knows("--watch"):
         return []
-    toy = Path(rank_programs.toy(bench))
-    folder = bench.folder / "watched"  # where only what --watch is to see is saved
-    folder.mkdir()
-    watched, program = _Edited(shutil.copy(str(toy), str(folder))), _Edited(str(toy))
+    toy = rank_programs.toy(bench)
+    watched, program = (_Edited(toy, bench.folder / name) for name in ("watched", "by-hand"))
     ours = [*bench.ours, "-n", str(_RANKS)]
     loop = next(peer for peer in bench.peers if peer.name == LOOP)
 
@@ -65,11 +63,18 @@ def saves(bench: Bench) -> list[Measure]:
 
 
 class _Edited:
-    """A program whose results are marked anew by each save."""
+    """A program whose results are marked anew by each save.
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._text = Path(path).read_text()
+    Args:
+        original: its file, which stays as it is.
+        folder: made for it; --watch sees every save in its program's folder.
+
+    """
+
+    def __init__(self, original: str, folder: Path) -> None:
+        folder.mkdir()
+        self.path = str(shutil.copy(original, str(folder)))
+        self._text = Path(original).read_text()
         self._saves = 0
 
     def save(self) -> None:
