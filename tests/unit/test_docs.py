@@ -163,6 +163,20 @@ def test_the_settings_for_an_ide() -> None:
     assert compound["configurations"] == [one["name"] for one in ranks]
 
 
+def test_the_workflow_keeps_the_folder_that_the_launcher_uses() -> None:
+    page = (ROOT / "docs" / "cookbook.md").read_text()
+    workflow, steps = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
+    [job] = workflow["jobs"].values()
+    cache, run = steps
+    kept = cache["with"]
+    assert f" --compile-cache {kept['path']}:" in run["run"]
+    assert f"--mcjax-compile-cache {kept['path']}:" in page
+    assert kept["key"].startswith(kept["restore-keys"])
+    assert kept["key"].count("${{") == kept["key"].count("}}") == 3
+    tests = run["run"].split()[-1]
+    assert sum(tests in step.get("run", "") for step in job["steps"]) == 1  # which it replaces
+
+
 # --- the site ---
 
 
