@@ -1,7 +1,9 @@
 """A job, from its hosts to its exit status: the way in for the command line and the API."""
 
 import gc
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from mcjax_launch import features
@@ -40,7 +42,26 @@ def run(
     _check_limit(job, len(hosts))
     from mcjax_launch.kernel.launcher import restarts  # while the agent here starts
 
-    return restarts.run(job, hosts, transport, ended=ended, front=front or own_front())
+    front = front or own_front()
+    if not job.keeps_agents or front.resting is not None:  # --watch keeps them for longer
+        return restarts.run(job, hosts, transport, ended=ended, front=front)
+    with _resting_agents(transport, front):
+        job = job.replaced(hash_seed=int.from_bytes(os.urandom(4), "big"))
+        return restarts.run(job, hosts, transport, ended=ended, front=front)
+
+
+@contextmanager
+def _resting_agents(transport: Transport, front: "Front") -> Iterator[None]:
+    """Let agents wait for another attempt, with what they have imported and compiled."""
+    from mcjax_launch.kernel.transport.resting import RestingAgents
+
+    front.resting = RestingAgents()
+    transport.resting = front.resting.take
+    try:
+        yield
+    finally:
+        front.resting.dismiss()
+        front.resting = None
 
 
 def _transport(job: Job, hosts: Sequence[Host], front: "Front | None") -> Transport:

@@ -21,7 +21,6 @@ from mcjax_launch.kernel.launcher.front import Front
 from mcjax_launch.kernel.launcher.launcher import Launcher
 from mcjax_launch.kernel.launcher.part import Acting, Once, pause_s
 from mcjax_launch.kernel.transport.client import Transport
-from mcjax_launch.kernel.transport.resting import RestingAgents
 from mcjax_launch.kernel.wire.exit_status import HOST_LOST
 from mcjax_launch.kernel.wire.loop import READ
 from mcjax_launch.kernel.wire.schedulers import around, restarts_before
@@ -163,26 +162,6 @@ def run(
         LaunchError: it could not be started.
 
     """
-    if not job.keeps_agents or front.resting is not None:  # --watch has seen to it
-        return _run(job, hosts, transport, ended, front)
-    front.resting = RestingAgents()
-    transport.resting = front.resting.take
-    job = job.replaced(hash_seed=int.from_bytes(os.urandom(4), "big"))
-    try:
-        return _run(job, hosts, transport, ended, front)
-    finally:
-        front.resting.dismiss()
-        front.resting = None
-
-
-def _run(
-    job: Job,
-    hosts: Sequence[Host],
-    transport: Transport,
-    ended: Callable[[Attempt], object],
-    front: Front,
-) -> JobOutcome:
-    """See `run`."""
     kept: dict[str, object] = {}
     failures: list[str] = []
     policy = RestartPolicy(job.restart_on)
