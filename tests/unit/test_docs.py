@@ -27,7 +27,7 @@ FOREIGN = set(
     --ipc --job-name --junitxml --kill-on-bad-exit --lf --line-buffer --local --max-log-requests
     --mcjax-compile-cache --mpi --nnodes --no-kill --nodes --nproc-per-node --nslots
     --ntasks-per-node --open-mode --overlap --partition --prefix --queue --requeue --rm
-    --setup-only --shm-size --signal --tag --tail --time --time-limit --to-the-end --trace --type
+    --rounds --setup-only --shm-size --signal --tag --tail --time --time-limit --to-the-end --trace --type
     --wdir --worker --zone
     """.split()
 )
