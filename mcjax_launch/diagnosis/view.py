@@ -149,6 +149,11 @@ class View:
         few = self.state.hosts > 1 and len(hosts) <= _MOST_HOSTS
         return these_ranks(ranks) + (f" on {', '.join(hosts)}" if few else "")
 
+    def named_first(self, ranks: Sequence[int], did: str) -> str:
+        """Return what the first of these ranks did not do, and that the others did not either."""
+        nor = f" (nor did {these_ranks(ranks[1:])})" if ranks[1:] else ""
+        return f"{self.named(ranks[:1])} {did}{nor}"
+
     @cached_property
     def stages(self) -> dict[int, Stage]:
         """How far each rank has got."""

@@ -52,13 +52,13 @@ def never_called(view: View) -> Iterator[Finding]:
     if not absent or not view.failed_joining:
         return
     first = min(absent, key=lambda run: (run.status is None, run.order))
-    name, others = view.named([first.process_id]), [run.process_id for run in absent]
+    others = [run.process_id for run in absent if run is not first]
     if (refused := first.membership.refused) is not None:
-        did = "went on alone, but the others waited for it: initialize() failed "
-        yield Finding("absent", f"{name} {did}{why_failed(refused)}", (first.process_id,))
+        did = "went on alone, but the others waited for it: initialize() failed"
+        words = f"{view.named([first.process_id])} {did} {why_failed(refused)}"
+        yield Finding("absent", words, (first.process_id,))
         return
-    others.remove(first.process_id)
-    also = f" (nor did {these_ranks(others)})" if others else ""
+    ranks = (first.process_id, *others)
     how = "and exited with 0" if first.never_came else "while the others waited for it"
-    words = f"{name} never called initialize(){also}, {how}"
-    yield Finding("absent", words, (first.process_id, *others))
+    words = f"{view.named_first(ranks, 'never called initialize()')}, {how}"
+    yield Finding("absent", words, ranks)

@@ -78,18 +78,12 @@ def missed_barrier(view: View) -> Iterator[Finding]:
     late = [run for process in processes if (run := view.state.rank_of(process))]
     if barrier is not None and late:
         stood = f"; it was {late[0].stood}" if late[0].stood else ""
-        did = f"did not reach the barrier {barrier.name!r} in time"
-        yield _missed(view, late, f"{did}{_nor(late)}{stood}")
+        yield _missed(view, late, f"did not reach the barrier {barrier.name!r} in time", stood)
 
 
-def _missed(view: View, late: Sequence[RankRun], what: str) -> Finding:
+def _missed(view: View, late: Sequence[RankRun], did: str, where: str = "") -> Finding:
     ranks = tuple(run.process_id for run in late)
-    return Finding("missed", f"{view.named(ranks[:1])} {what}", ranks)
-
-
-def _nor(late: Sequence[RankRun]) -> str:
-    others = [run.process_id for run in late[1:]]
-    return f" (nor did {these_ranks(others)})" if others else ""
+    return Finding("missed", view.named_first(ranks, did) + where, ranks)
 
 
 def missed_collective(view: View) -> Iterator[Finding]:
@@ -97,10 +91,10 @@ def missed_collective(view: View) -> Iterator[Finding]:
     late = _late(view)
     if not late:
         return
-    also, first = _nor(late), late[0]
+    first = late[0]
     if first.stood.startswith(IN_COMPILATION):
         missed = "and so missed a collective in which others gave up waiting"
-        yield _missed(view, late, f"was {first.stood}, {missed}{also}")
+        yield _missed(view, late, f"was {first.stood}, {missed}")
         return
     how, places = "did not reach", []
     if first.membership.leaving_at is not None:
@@ -110,7 +104,7 @@ def missed_collective(view: View) -> Iterator[Finding]:
     if (latest := first.compilations.latest) is not None:
         places.append(f"last compiled at {latest.where}")
     where = f"; it {' and '.join(places)}" if places else ""
-    yield _missed(view, late, f"{how} a collective in which others gave up waiting{also}{where}")
+    yield _missed(view, late, f"{how} a collective in which others gave up waiting", where)
 
 
 def _late(view: View) -> list[RankRun]:

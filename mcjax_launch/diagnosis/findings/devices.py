@@ -112,15 +112,16 @@ def without_devices(view: View) -> Iterator[Finding]:
     late = [run for process in key.late if (run := view.state.rank_of(process))] if key else []
     if key is None or not late:
         return
-    first, others = late[0], [run.process_id for run in late[1:]]
-    also = f" (nor did {these_ranks(others)})" if others else ""
+    first, ranks = late[0], tuple(run.process_id for run in late)
     backend, stood = first.membership.backend, f"; it was {first.stood}" if first.stood else ""
     if not key.platform:
-        what = f"did not come to a compilation that the others shared with it{also}{stood}"
+        did = "did not come to a compilation that the others shared with it"
+        words = view.named_first(ranks, did) + stood
     elif backend is not None and backend.platform == _CPU:
         why = f" ({backend.why})" if backend.why else ""
-        what = f"uses the CPU{why}: the others waited for its {key.platform} devices"
+        uses = f"uses the CPU{why}: the others waited for its {key.platform} devices"
+        words = f"{view.named(ranks[:1])} {uses}"
     else:
-        what = f"did not start a backend for {key.platform} in time{also}{stood}"
-    words = f"{view.named([first.process_id])} {what}"
-    yield Finding("without devices", words, (first.process_id, *others))
+        did = f"did not start a backend for {key.platform} in time"
+        words = view.named_first(ranks, did) + stood
+    yield Finding("without devices", words, ranks)

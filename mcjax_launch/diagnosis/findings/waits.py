@@ -335,18 +335,12 @@ class _WhoWaits:
 
     def _absent(self, absent: Sequence[int]) -> str:
         groups = [
-            f"{self._named(ranks)}, which {doing.format(_are(ranks), have(ranks))}"
+            f"{self.view.named(ranks)}, which {doing.format(_are(ranks), have(ranks))}"
             for doing, ranks in _grouped((rank, _doing(self.ranks[rank])) for rank in absent)
         ]
         omitted = len(groups) - _MOST_GROUPS
         rest = [f"others in {omitted} more places"] if omitted > 0 else []
         return _listed([*groups[:_MOST_GROUPS], *rest])
-
-    def _named(self, ranks: Sequence[int]) -> str:
-        """Ranks, with their host if the job has several."""
-        hosts = {self.ranks[rank].run.host for rank in ranks}
-        several = self.state.hosts > 1 and len(hosts) == 1
-        return these_ranks(ranks) + (f" on {hosts.pop()}" if several else "")
 
     def _nobody_absent(self, waiting: Sequence[tuple[str, tuple[int, ...]]]) -> str:
         """For whom ranks wait where all of them do; "" where that is as it should be."""
