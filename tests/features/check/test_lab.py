@@ -12,16 +12,15 @@ ALL = "jh1,jh2,jh3"
 
 
 @pytest.mark.jax
-@pytest.mark.parametrize("options", [[], ["--coordinator", "ssh"]])
-def test_three_hosts(jobs: Jobs, lab: Lab, tmp_path: Path, options: list[str]) -> None:
+def test_three_hosts(jobs: Jobs, lab: Lab, tmp_path: Path) -> None:
     path = tmp_path / "check.json"
-    ended = lab.run(jobs, ALL, "--check", "-d", 2, "--report", path, *options)
+    ended = lab.run(jobs, ALL, "--check", "-d", 2, "--report", path)
     assert (ended.status, ended.stderr) == (0, ""), ended.stdout
     found = {one["topic"]: one for one in json.loads(path.read_text())["findings"]}
     assert found["sum"]["value"].startswith("21 over 6 devices, in ")
     assert found["hosts"]["value"].startswith("3 of 3 reached in ")
     assert found["ports"]["value"] == "all hosts reach one another (6 ways)"
-    assert options or "3 ranks joined at 10.77.0.11:" in found["initialize"]["value"]
+    assert "3 ranks joined at 10.77.0.11:" in found["initialize"]["value"]
     assert found["network"]["value"] == "MTU 1500"
     assert found["network"]["hosts"] == ["jh1", "jh2", "jh3"]
     assert ended.seconds < 60  # 5 s where nothing else runs
