@@ -14,8 +14,8 @@ from mcjax_launch.ranks import MOST_RANKS, parse_ranges, whole_number
 
 HIGHEST_PORT = 65535
 
-# In GiB, where the user gives no size of --compile-cache.
-_CACHE_SIZE = "10"
+# Where the user gives no size of --compile-cache.
+_CACHE_SIZE = "10G"
 _SLICES = ("auto", "one", "host")
 
 _MOST_GPUS = 1024
@@ -126,10 +126,12 @@ def profile(value: Any) -> str:
 
 def split_profile(words: str) -> tuple[str, float]:
     """Return the folder and the seconds of DIR[@D]."""
-    folder, _, after = words.rpartition("@")
-    if folder and after[:1].isdigit():
-        return folder, duration(after)
-    return words, PROFILE_AFTER_S
+    folder, mark, after = words.rpartition("@")
+    if not mark or not after[:1].isdigit():
+        return words, PROFILE_AFTER_S
+    if not folder:
+        raise ValueError(f"{words!r} names no folder: write DIR or DIR@30s")
+    return folder, duration(after)
 
 
 def slices(value: Any) -> Any:
@@ -161,11 +163,16 @@ def cache(value: Any) -> str:
 
 def cache_of(value: str) -> tuple[str, int]:
     """Return the folder of a cache, and how many bytes are kept in it."""
-    found = re.fullmatch(r"(.*):(\d+(?:\.\d+)?)([KMGT])(?:i?B)?", value, re.IGNORECASE | re.DOTALL)
-    folder, number, unit = found.groups() if found else (value, _CACHE_SIZE, "G")
+    folder, colon, size = value.rpartition(":")
+    if not colon or not size[:1].isdigit():
+        folder, size = value, _CACHE_SIZE
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT])(?:i?B)?", size, re.IGNORECASE)
+    kept = found and int(float(found[1]) * 1024 ** (1 + "KMGT".index(found[2].upper())))
+    if not kept:
+        raise ValueError(f"{size!r} is no size: write DIR or DIR:5G")
     if not folder:
         raise ValueError(f"{value!r} names no folder: write DIR or DIR:5G")
-    return folder, int(float(number) * 1024 ** (1 + "KMGT".index(unit.upper())))
+    return folder, kept
 
 
 def check_slices(slices: str | int, ranks: int) -> None:

@@ -56,7 +56,9 @@ def _compile_cache(options: Options) -> tuple[str, int] | None:
     if not options.compile_cache:
         return None
     if options.compile_once == "off":
-        raise LaunchError("--compile-cache: leave out --compile-once off, or the cache")
+        raise LaunchError(
+            "--compile-cache has no use with --compile-once off: leave out one of them"
+        )
     folder, size = cache_of(options.compile_cache)
     return os.path.abspath(os.path.expanduser(folder)), size
 

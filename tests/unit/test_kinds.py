@@ -49,3 +49,23 @@ def test_too_many(text: str) -> None:
 
 def test_an_endless_duration() -> None:
     assert kinds.duration("9" * 5000) < float("inf")
+
+
+@pytest.mark.parametrize(("text", "folder", "gib"), [
+    ("c", "c", 10), ("a:b/c", "a:b/c", 10), ("c:5G", "c", 5), ("c:512mb", "c", 0.5),
+    ("a:b:2GiB", "a:b", 2), ("c:1.5G", "c", 1.5),
+])  # fmt: skip
+def test_cache(text: str, folder: str, gib: float) -> None:
+    assert kinds.cache_of(text) == (folder, gib * 2**30)
+
+
+@pytest.mark.parametrize("text", ["c:50Q", "c:0", "c:0G", "c:5", ":5G", ""])
+def test_no_cache(text: str) -> None:
+    with pytest.raises(ValueError, match="write DIR or DIR:5G"):
+        kinds.cache(text)
+
+
+def test_a_profile_in_no_folder() -> None:
+    assert kinds.split_profile("a@b@2m") == ("a@b", 120)
+    with pytest.raises(ValueError, match="write DIR or DIR@30s"):
+        kinds.split_profile("@30s")

@@ -25,6 +25,11 @@ def different_collectives(view: View) -> Iterator[Finding]:
     runs = [first, *(run for run in view.runs if run is not first)]
     places = grouped((_place(run), run.process_id) for run in runs)
     places.pop("", None)
+    if len(places) == 1:  # a line that runs several of them
+        yield Finding(
+            "different collectives", f"the ranks were in different collectives {min(places)}"
+        )
+        return
     groups = [f"{these_ranks(ranks)} {place}" for place, ranks in _shown(places.items())]
     where = f": {', '.join(groups)}" if groups else ""
     yield Finding("different collectives", f"the ranks ran different collectives{where}")

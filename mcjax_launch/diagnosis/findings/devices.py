@@ -68,6 +68,9 @@ def _other_counts(view: View, backends: Mapping[int, Backend]) -> str:
     ranks = [rank for rank, count in counts.items() if count == odd]
     like = [rank for rank, count in counts.items() if count == usual]
     name = device_name(backends[ranks[0]].platform)
+    asked = [view.state.ranks[rank].share.asked for rank in ranks]
+    if any(devices is not None and devices.kind == name for devices in asked):
+        return ""  # `requested.other_count` says more
     some = f"{odd} local {name}" + ("s" if odd > 1 else "")
     return f"{view.named(ranks)} {have(ranks)} {some}, {_rest(view, ranks, like)} {usual}"
 

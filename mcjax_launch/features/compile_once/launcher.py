@@ -33,9 +33,10 @@ class Counting(LauncherPart):
         match message:
             case NoCache(reason):
                 folder, _ = self.launcher.job.compile_cache or ("", 0)
+                where = f"host {link.host.name}: " if len(self.launcher.pool.links) > 1 else ""
                 self.launcher.console.say(
-                    f"host {link.host.name}: --compile-cache {folder}: {reason}; compiled programs "
-                    "are kept for this job alone"
+                    f"{where}--compile-cache {folder} is not used: {reason}; compiled programs are "
+                    "kept for this job alone"
                 )
             case FromHook(rank=rank, message=Obtained(is_loaded, seconds)):
                 self.launcher.state.ranks[rank].compilations.obtained(is_loaded, seconds)

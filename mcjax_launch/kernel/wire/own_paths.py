@@ -79,9 +79,9 @@ def why_untrusted(folder: str) -> str:
     except OSError as error:
         return error.strerror or str(error)
     if status.st_mode & stat.S_IWOTH:
-        return "every user can write to it, and what is in it runs in the ranks; chmod o-w it"
+        return f"every user can write to it (chmod o-w {folder})"
     if os.geteuid() not in (0, status.st_uid) and status.st_uid and not _is_our_groups(status):
-        return "it belongs to another user, who decides what is in it; give another"
+        return "it belongs to another user, who decides what is in it"
     return ""
 
 
