@@ -110,7 +110,7 @@ def in_words(paths: Iterable[str]) -> str:
     first, *more = paths
     if not more:
         return f"{shown(first)} has changed"
-    others = "another file" if len(more) == 1 else f"{len(more)} other files"
+    others = shown(more[0]) if len(more) == 1 else f"{len(more)} other files"
     return f"{shown(first)} and {others} have changed"
 
 

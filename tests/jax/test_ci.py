@@ -26,8 +26,9 @@ def test_apart():
 
 
 def block(language: str) -> str:
-    (found,) = re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    return str(found)
+    """Return the page's first block in a language."""
+    found = re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    return str(found[0])
 
 
 def steps() -> list[dict[str, Any]]:

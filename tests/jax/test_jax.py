@@ -12,7 +12,6 @@ import jax
 import psutil
 import pytest
 from jobs import LAUNCHER, PROGRAMS, Jobs
-from remote import FAKE_SSH
 
 
 @pytest.mark.every_jax
@@ -400,21 +399,3 @@ def test_no_hook_leaves_jax_alone(jobs: Jobs) -> None:
 def test_no_hook_with_coordinates_in_argv(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "--no-hook", PROGRAMS / "coordinates.py", *WAYS["argv"])
     assert ended.status == 0, ended.stderr
-
-
-OVER_SSH = ("--hosts", "a,b:2", "--via", FAKE_SSH, "--python", sys.executable)
-
-
-@pytest.mark.parametrize("culprit", [None, 0, 2])
-def test_a_coordinator_over_the_connections_to_the_hosts(jobs: Jobs, culprit: int | None) -> None:
-    program = [PROGRAMS / "meeting.py", *([] if culprit is None else [culprit])]
-    ended = jobs.run(*OVER_SSH, "--coordinator", "ssh", "-d", 1, "--grace", "1", *program)
-    assert ended.stdout.count("of 3 knows 0 1 4") == 3, ended.stderr
-    if culprit is None:
-        assert (ended.status, ended.stderr) == (0, "")
-    else:
-        assert ended.status == 1
-        assert (
-            f"rank {culprit} on {'abb'[culprit]} failed: AssertionError: a bad batch"
-            in ended.report
-        )

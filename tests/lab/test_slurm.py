@@ -71,14 +71,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.mark.jax
-def test_a_coordinator_over_srun(jobs: Jobs, cluster: Cluster) -> None:
-    options = ["--coordinator", "ssh", "-d", 1, PROGRAMS / "meeting.py"]
-    ended = cluster.salloc(jobs, "-N2 --ntasks-per-node=2", *options).finish()
-    assert ended.status == 0, ended.stderr
-    assert ended.stdout.count("of 4 knows 0 1 4 9") == 4
-
-
-@pytest.mark.jax
 def test_in_an_allocation(jobs: Jobs, cluster: Cluster) -> None:
     ended = cluster.salloc(jobs, "-N3 --ntasks-per-node=2", "-d", 2, PROGRAMS / "toy.py").finish()
     assert ended.status == 0, ended.stderr

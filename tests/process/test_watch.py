@@ -181,7 +181,7 @@ def test_saves_in_quick_succession_count_once(jobs: Jobs, folder: Path) -> None:
     running.read_until(WAITS, 2)
     printed = end(running)
     assert printed.count("starting again") == 1
-    assert "train.py and another file have changed: starting again" in printed
+    assert "train.py and other.py have changed: starting again" in printed
     assert "[0] number 19" in printed
 
 

@@ -148,7 +148,7 @@ def test_saves_are_waited_for_until_none_comes(desk: Desk) -> None:
     assert desk.after(0.09) == ""
     desk.save("b.py")
     assert desk.after(0.09) == ""
-    assert desk.after(0.02) == "a.py and another file have changed: starting again"
+    assert desk.after(0.02) == "a.py and b.py have changed: starting again"
     assert desk.saves.is_ready
 
 
@@ -170,7 +170,7 @@ def test_what_is_saved_while_the_job_ends_is_waited_for(desk: Desk) -> None:
     assert desk.said[1:] == ["b.py:1: SyntaxError: '(' was never closed"]
     assert not desk.saves.is_ready
     desk.save("b.py", "()")
-    assert desk.after(0.2) == "a.py and another file have changed: starting again"
+    assert desk.after(0.2) == "a.py and b.py have changed: starting again"
     desk.saves.begin()
     desk.save("b.py")
     assert desk.after(0.2) == "b.py has changed: starting again"

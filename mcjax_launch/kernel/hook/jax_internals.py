@@ -36,7 +36,6 @@ class Internal(Value):
 
 JAXLIB = "jaxlib"
 _PROGRAMS = "that ranks run different programs is not seen, nor does --verify-spmd compare any"
-_RERUNS = "on accelerators a hang is not told from steps that print nothing"
 _DEVICES = "ranks on other devices than the rest are not named"
 _REASON = "why JAX uses no GPU is not said"
 _NUMBERS = "on TPUs ranks are named by JAX's own numbers"
@@ -69,8 +68,6 @@ INTERNALS = (
     Internal(_EXECUTION, "ExecuteReplicated.kept_var_idx", _PROGRAMS),
     Internal(_EXECUTION, "ExecuteReplicated.out_handler", _PROGRAMS),
     Internal("jax._src.interpreters.mlir", "make_ir_context", _TEXT),
-    Internal("jax._src.pjit", "_cpp_pjit_cache_fun_only", _RERUNS),
-    Internal("jax._src.pjit", "_cpp_pjit_cache_explicit_attributes", _RERUNS),
     Internal(_BRIDGE, "backends", _DEVICES),
     Internal(_BRIDGE, "_default_backend", _DEVICES),
     Internal(_BRIDGE, "_init_backend", _NUMBERS),

@@ -87,8 +87,10 @@ class Message(Nested):
         _, _, below = cls.__module__.partition(".features.")
         cls.feature = below.partition(".")[0]
         cls._name = f"{cls.feature}.{cls.__name__}" if cls.feature else cls.__name__
-        if cls._named.setdefault(cls._name, cls) is not cls:
+        other = cls._named.get(cls._name, cls)
+        if other.__module__ != cls.__module__:  # else an interrupted import is made up for
             raise TypeError(f"two messages are called {cls._name}")
+        cls._named[cls._name] = cls
 
     @classmethod
     def of(cls: type[M], text: str) -> M:
