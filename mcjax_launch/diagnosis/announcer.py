@@ -69,9 +69,12 @@ class Announcer:
     def heard(self, message: FromHook | Exited, now: float) -> None:
         """Record what has become known: a hook has reported something, or a rank has ended."""
         if isinstance(message, Exited):
-            fact = Fact.END
+            self.learned(Fact.END, now)
         else:
-            fact = _FACTS.get(type(message.message), Fact.NOTHING)
+            self.learned(_FACTS.get(type(message.message), Fact.NOTHING), now)
+
+    def learned(self, fact: Fact, now: float) -> None:
+        """Record what has become known."""
         if fact and not self._state.ending:
             self._facts |= fact
             soon = self._passed_at + _PAUSE_S * len(self._state.ranks)

@@ -14,7 +14,7 @@ from mcjax_launch.diagnosis.view import Fact, Finding, Occasion, View
 from mcjax_launch.kernel.wire.value import Value
 
 NOTE, HANG, LIMIT, DEATH = Occasion.NOTE, Occasion.HANG, Occasion.LIMIT, Occasion.DEATH
-SUMMARY, END = Occasion.SUMMARY, Occasion.END
+SUMMARY, END, OVER = Occasion.SUMMARY, Occasion.END, Occasion.OVER
 CALL = Fact.CALL
 
 
@@ -84,6 +84,8 @@ RULES = (
     Rule("alone.single_process_calls", SUMMARY | END),
     Rule("alone.separate_jobs", NOTE | END, Fact.JAX),
     Rule("alone.calls_below", NOTE, Fact.BELOW),
+    Rule("slow.is_slow", NOTE, Fact.POSITIONS),
+    Rule("slow.was_slow", OVER),
 )
 
 

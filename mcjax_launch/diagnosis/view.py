@@ -29,6 +29,7 @@ class Occasion(Flag):
     DEATH = auto()  # the rank that failed first is a victim, or may be
     SUMMARY = auto()  # a rank has failed: what else there is to say
     END = auto()  # all ranks have ended, and none has failed
+    OVER = auto()  # the summary of a run that no rank's failure ended has been printed
 
 
 class Fact(Flag):
@@ -42,6 +43,7 @@ class Fact(Flag):
     NUMBER = auto()  # of a process
     PROGRAM = auto()
     END = auto()  # a rank's process has ended
+    POSITIONS = auto()  # where the ranks that could be asked have been
 
 
 class Finding(Value):

@@ -11,8 +11,8 @@ from typing import Any
 
 from mcjax_launch import __version__
 from mcjax_launch.diagnosis.attempt import Attempt
+from mcjax_launch.diagnosis.findings.slow import slow_words
 from mcjax_launch.diagnosis.root_cause import JobStopped, NotStarted, RankFailed
-from mcjax_launch.diagnosis.slow import function_of, slow_ranks
 from mcjax_launch.diagnosis.spmd import divergence_lines
 from mcjax_launch.diagnosis.summary import fate, headline, in_one_line, reason, shortened
 from mcjax_launch.diagnosis.verdict import verdict_of
@@ -20,7 +20,7 @@ from mcjax_launch.diagnosis.view import Finding
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire.hook_messages import ImportedJax
 from mcjax_launch.kernel.wire.signals import signal_name
-from mcjax_launch.runs.looks import Doing, Moment, Spot
+from mcjax_launch.runs.looks import Doing, Moment, Spot, function_of, slow_ranks
 from mcjax_launch.runs.past_waits import waits_of
 from mcjax_launch.runs.rank_run import RankRun, Sample, Verdict
 from mcjax_launch.runs.spmd import titled
@@ -121,7 +121,7 @@ def attempt(ended: Attempt, began_at: float) -> Json:
         "idle_since_s": _since(state.began_at, state.idle_since),
         "waits": _waits(ended, cause["at_s"]),
         "slow": [
-            {"rank": one.rank, "waited": round(one.waited, 3), "words": one.line()}
+            {"rank": one.rank, "waited": round(one.waited, 3), "words": slow_words(one)}
             for one in slow_ranks(_moments(state))
         ],
         "complete": True,

@@ -6,16 +6,25 @@ kernel. What it answers holds for all looks since the one that it was asked at f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import chain
 
 from mcjax_launch.kernel.wire.value import Changing, Value, field
+from mcjax_launch.ranks import grouped
 
 #: What is judged while the run goes on: the last two minutes.
 RECENT = 40
 # Of all ranks together; each gets at least so many as are judged.
 _MOST_SPOTS, _MOST_MOMENTS = 1 << 16, 512
+# Fewer looks, or fewer separate waits of the others, tell nothing: one long wait is a checkpoint.
+_LEAST_LOOKS, _LEAST_WAITS = 12, 5
+# Most of the time is more than half of it, by so many standard deviations of a fair coin's.
+_SURE = 1.5
+#: So many slow ranks are named; where there are more, it is the program that is made so.
+MOST_SLOW = 3
 
 
 class Doing(StrEnum):
@@ -69,10 +78,15 @@ class Looks:
     Args:
         ranks: how many there are.
 
+    Attributes:
+        recent: the last looks.
+        slow: the first ranks that were slow in those, each as it was at its slowest.
+
     """
 
     def __init__(self, ranks: int) -> None:
         self.recent: list[Moment] = []
+        self.slow: dict[int, SlowRank] = {}
         self._before: list[Moment] = []
         self._most = max(RECENT, min(_MOST_MOMENTS, _MOST_SPOTS // max(1, ranks)))
         self._one_in = 1
@@ -85,6 +99,10 @@ class Looks:
 
     def begin(self, at: float, compiling: Collection[int]) -> None:
         """Ranks are about to be asked; of these it is known what they do."""
+        for slow in slow_ranks(self.recent):  # once a look, for it takes each of them
+            if slow.rank in self.slow or len(self.slow) < MOST_SLOW:
+                both = slow, self.slow.get(slow.rank, slow)
+                self.slow[slow.rank] = max(both, key=lambda seen: seen.waited)
         spots: dict[int, Spot | Unanswered] = dict.fromkeys(compiling, Spot(Doing.COMPILING))
         self.recent.append(Moment(at, spots))
         if len(self.recent) > RECENT:
@@ -125,3 +143,79 @@ class Looks:
             if later is not None:
                 later.stayed.add(rank)
             later = moment
+
+
+# --- which ranks make the others wait ---
+
+
+class SlowRank(Value):
+    """A rank that makes the others wait.
+
+    Args:
+        waited: the share of the time in which others waited for it.
+        place: where it was then most often, in words; "" where that is not known.
+        share: of the time, that it was there.
+
+    """
+
+    rank: int
+    waited: float
+    place: str = ""
+    share: float = 0.0
+
+
+def slow_ranks(moments: Iterable[Moment]) -> list[SlowRank]:
+    """Return the ranks for which the others waited most of the time, the slowest first.
+
+    Args:
+        moments: looks, in order; those that some rank has not answered yet do not count.
+
+    """
+    known = [moment for moment in moments if moment.known]
+    awaited = grouped((rank, moment) for moment in known for rank in awaited_at(moment))
+    least = len(known) / 2 + _SURE * math.sqrt(len(known)) / 2
+    total = sum(moment.weight for moment in known)
+    found = [
+        _slow_rank(rank, at, total)
+        for rank, at in awaited.items()
+        if len(known) >= _LEAST_LOOKS and sum(map(_is_new_wait, at)) >= _LEAST_WAITS
+    ]
+    sure = [one for one in found if one.waited * len(known) >= least]
+    return sorted(sure, key=lambda one: (-one.waited, one.rank))
+
+
+def awaited_at(moment: Moment) -> list[int]:
+    """Return the ranks for which most of the others wait in JAX, at one moment."""
+    known = moment.known
+    doing = [spot.doing for spot in known.values()]
+    waiting, away = doing.count(Doing.JAX), doing.count(Doing.ELSEWHERE)
+    if Doing.COMPILING in doing or 2 * waiting <= waiting + away - 1:
+        return []
+    return [rank for rank, spot in known.items() if spot.doing is Doing.ELSEWHERE]
+
+
+def _is_new_wait(moment: Moment) -> bool:
+    """Whether a rank that waits has run Python since the look before."""
+    waiting = (rank for rank, spot in moment.known.items() if spot.doing is Doing.JAX)
+    return any(rank not in moment.stayed for rank in waiting)
+
+
+def _slow_rank(rank: int, awaited: Sequence[Moment], total: int) -> SlowRank:
+    """A rank, and the function that it was in most often, by its commonest line there."""
+    lines: Counter[str] = Counter()
+    functions: Counter[str] = Counter()
+    for moment in awaited:
+        if place := moment.known[rank].place:
+            lines[place] += moment.weight
+            functions[function_of(place)] += moment.weight
+    waited = sum(moment.weight for moment in awaited) / total
+    if not functions:
+        return SlowRank(rank, waited)
+    [(function, weight)] = functions.most_common(1)
+    place = max((one for one in lines if function_of(one) == function), key=lambda one: lines[one])
+    return SlowRank(rank, waited, place, weight / total)
+
+
+def function_of(place: str) -> str:
+    """A place without its line: `in load at data.py`."""
+    return place.rpartition(":")[0]

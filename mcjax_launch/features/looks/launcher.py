@@ -1,19 +1,18 @@
-"""Looks where ranks are every few seconds while somebody does, and names one that is slow."""
+"""Asks ranks every few seconds where they are while somebody looks, and records that."""
 
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mcjax_launch.diagnosis import slow
-from mcjax_launch.diagnosis.root_cause import RankFailed
+from mcjax_launch.diagnosis.sightings import Sighting, Stack
+from mcjax_launch.diagnosis.view import Fact
 from mcjax_launch.features.looks.messages import AskPlaces, PlacesAsked, StandsAt
 from mcjax_launch.kernel.launcher.part import LauncherPart
 from mcjax_launch.kernel.wire.messages import FromHook
 from mcjax_launch.kernel.wire.timers import scaled
-from mcjax_launch.runs.looks import Looks
-from mcjax_launch.runs.rank_run import Stage
+from mcjax_launch.runs.looks import Doing, Looks, Spot
+from mcjax_launch.runs.rank_run import RankRun, Stage
 
 if TYPE_CHECKING:
-    from mcjax_launch.diagnosis.summary import Summary
     from mcjax_launch.job.plan import Plan
     from mcjax_launch.kernel.launcher.launcher import Launcher
     from mcjax_launch.kernel.transport.connection import AgentConnection
@@ -24,12 +23,10 @@ if TYPE_CHECKING:
 EVERY_S = scaled(3.0)
 # So many there are within --stall-timeout.
 _WITHIN_STALL = 4
-# So many ranks are named; where there are more, it is the program that is made so.
-_MOST_NAMED = 3
 
 
 class Looking(LauncherPart):
-    """Asks agents, keeps what comes, and says what follows from that."""
+    """Asks agents, and keeps what comes."""
 
     def __init__(self, launcher: "Launcher") -> None:
         super().__init__(launcher)
@@ -38,7 +35,6 @@ class Looking(LauncherPart):
         stall_s = launcher.job.stall_timeout
         self._every_s = EVERY_S if stall_s is None else min(EVERY_S, stall_s / _WITHIN_STALL)
         self._next_at = 0.0
-        self._named: dict[int, slow.SlowRank] = {}
 
     def begins(self, plan: "Plan", now: float) -> None:
         """Look from the first calls of initialize() on, if anybody does."""
@@ -75,11 +71,11 @@ class Looking(LauncherPart):
             self.launcher.pool.send_all(AskPlaces())
 
     def _begin(self, looks: Looks, now: float) -> bool:
-        """Judge the looks before, and begin one if two ranks can be compared."""
-        self._judge(looks)
+        """Begin a look if two ranks can be compared."""
         inside = {rank: run for rank, run in self._state.ranks.items() if self._is_inside(rank)}
         if len(inside) > 1:
             looks.begin(now, [rank for rank in inside if inside[rank].compilations.under_way])
+            self.launcher.explanations.announcer.learned(Fact.POSITIONS, now)
         return len(inside) > 1
 
     def _is_inside(self, rank: int) -> bool:
@@ -100,24 +96,27 @@ class Looking(LauncherPart):
                 run = self._state.ranks[rank]
                 run.main_thread.silent_since = None
                 if self._looks is not None:
-                    self._looks.answered(rank, partial(slow.spot_of, run, said.calls, said.beside))
+                    self._looks.answered(rank, partial(spot_of, run, said.calls, said.beside))
 
-    def _judge(self, looks: Looks) -> None:
-        """Name a rank that has turned out to be slow; once a look, for it takes each of them."""
-        for one in slow.slow_ranks(looks.recent):
-            known = self._named.get(one.rank)
-            if known is None and len(self._named) < _MOST_NAMED:
-                self.launcher.console.note(one.line())
-            if known is not None or len(self._named) < _MOST_NAMED:
-                self._named[one.rank] = max(known or one, one, key=lambda seen: seen.waited)
 
-    def concluded(self, summary: "Summary", *, last: bool) -> None:
-        """Say it once more, of the whole run."""
-        if self._looks is None or isinstance(summary.ending, RankFailed):
-            return
-        whole = {one.rank: one for one in slow.slow_ranks(self._looks.moments)}
-        for rank, one in list({**self._named, **whole}.items())[:_MOST_NAMED]:
-            self.launcher.console.note(one.line(for_a_time=rank not in whole))
+def spot_of(run: RankRun, calls: str, beside: bool, blocked: str) -> Spot:
+    """Return what a rank's main thread did.
+
+    Args:
+        run: the rank's.
+        calls: of the thread, as a dump of stacks has them.
+        beside: another thread of it is in JAX.
+        blocked: where in the kernel the thread waited, "" where it ran.
+
+    """
+    seen = Sighting(run, Stack(run.process_id, run.host, 0, calls, blocked=blocked))
+    if not seen.frames or seen.waits_for_somebody or seen.may_serve:
+        return Spot(Doing.UNKNOWN)
+    if seen.compiles:
+        return Spot(Doing.COMPILING)
+    if seen.is_blocked_by_jax or (beside and seen.waits_for_a_thread):
+        return Spot(Doing.JAX)
+    return Spot(Doing.ELSEWHERE, seen.standing)
 
 
 PART = Looking

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from mcjax_launch.diagnosis.announcer import Announcer
-from mcjax_launch.diagnosis.view import Finding
+from mcjax_launch.diagnosis.view import Finding, Occasion, View
 from mcjax_launch.kernel.launcher.part import LauncherPart
 from mcjax_launch.kernel.launcher.stack_requests import of_ranks
 from mcjax_launch.kernel.wire import messages
@@ -23,23 +23,23 @@ class Explanations(LauncherPart):
     def __init__(self, launcher: "Launcher", now: float) -> None:
         super().__init__(launcher)
         job, shows_stacks = launcher.job, launcher.front.shows_stacks
-        self._announcer = Announcer(launcher.state)
+        self.announcer = Announcer(launcher.state)
         limit_s = job.stall_timeout
-        self.hang = HangWatch(launcher.state, self._announcer, now, limit_s, shows_stacks)
+        self.hang = HangWatch(launcher.state, self.announcer, now, limit_s, shows_stacks)
 
     @property
     def deadline(self) -> float | None:  # type: ignore[override]
         """When something is to be asked, or said."""
-        times = (self._announcer.deadline, self.hang.deadline)
+        times = (self.announcer.deadline, self.hang.deadline)
         return min((at for at in times if at is not None), default=None)
 
     def heard(self, message: messages.FromHook | messages.Exited, now: float) -> None:
         """Record what has become known."""
-        self._announcer.heard(message, now)
+        self.announcer.heard(message, now)
 
     def expire(self, now: float) -> None:
         """Ask the rules, and the hosts, if it is time."""
-        self._say(self._announcer.expire(now) or ())
+        self._say(self.announcer.expire(now) or ())
         ask = self.hang.expire(now)
         if ask is Ask.STACKS:
             self.launcher.stacks.request(self.launcher.links, self._explain_hang)
@@ -51,11 +51,8 @@ class Explanations(LauncherPart):
             if finding.is_certain:
                 self._end(finding, ())
                 return
-            self._say_one(finding)
-
-    def _say_one(self, finding: Finding) -> None:
-        console = self.launcher.console
-        (console.say if finding.is_urgent else console.note)(finding.words)
+            console = self.launcher.console
+            (console.say if finding.is_urgent else console.note)(finding.words)
 
     def _end(self, finding: Finding, others: Iterable[Finding]) -> None:
         """End a job that can never go on."""
@@ -83,5 +80,10 @@ class Explanations(LauncherPart):
 
     def last_words(self, now: float) -> None:
         """Say what was not due before the end of the job."""
-        for finding in self._announcer.last_words(now):
-            self._say_one(finding)
+        self._say(self.announcer.last_words(now))
+
+    def is_over(self, now: float) -> None:
+        """Say what is worth saying of the whole run, after the summary."""
+        from mcjax_launch.diagnosis.rules import findings
+
+        self._say(findings(View(self.launcher.state, now), Occasion.OVER))

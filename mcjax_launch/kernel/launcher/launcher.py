@@ -375,10 +375,12 @@ class Launcher:
             self._part(features.ON_ACCELERATORS)
         if isinstance(said, hook_messages.Joining) and self._survivors is not None:
             self._survivors.called()
-        self._explain().heard(message, time.monotonic())
+        self.explanations.heard(message, time.monotonic())
         self._note_waiting()
 
-    def _explain(self) -> "Explanations":
+    @property
+    def explanations(self) -> "Explanations":
+        """The part that says why ranks wait."""
         if self._explanations is None:  # imported only now: each start would wait for that
             from mcjax_launch.kernel.launcher.explanations import Explanations
 
@@ -655,6 +657,8 @@ class Launcher:
             folder = os.path.join(self.state.log_dir, "")
             for line in files.save_programs(self.state.programs, folder):
                 self.console.say(line)
+        if self._explanations is not None and not isinstance(summary.ending, RankFailed):
+            self._explanations.is_over(time.monotonic())
         for part in self._parts.values():
             part.concluded(summary, last=self._last or summary.final)
         self._write_all()

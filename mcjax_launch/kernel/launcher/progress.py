@@ -6,7 +6,7 @@ from mcjax_launch.console.bottom import StatusLine
 from mcjax_launch.diagnosis.summary import duration, fate
 from mcjax_launch.kernel.launcher.startup import Startup
 from mcjax_launch.ranks import all_of, counted, ranges, these_ranks
-from mcjax_launch.runs.looks import Doing, Looks
+from mcjax_launch.runs.looks import Doing, Looks, awaited_at
 from mcjax_launch.runs.rank_run import BUSY, RankRun, Stage
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import some
@@ -89,8 +89,6 @@ def _awaited(state: RunState, now: float) -> Mapping[int, str]:
 
 def _seen_waiting(looks: Looks, now: float) -> dict[int, str]:
     """For whom ranks wait by where their main threads were."""
-    from mcjax_launch.diagnosis.slow import awaited_at
-
     moments = [one for one in looks.recent if one.known and one.at > now - _LOOKED_S][-_LOOKS:]
     if len(moments) < _LOOKS:
         return {}

@@ -7,14 +7,17 @@ from typing import Any
 
 import pytest
 from records import run_of, say
+from told import Told
 
-from mcjax_launch.diagnosis.slow import SlowRank, slow_ranks, spot_of
+from mcjax_launch.diagnosis.rules import findings
+from mcjax_launch.diagnosis.view import Fact, Occasion, View
 from mcjax_launch.features.looks import agent as asking
-from mcjax_launch.features.looks.launcher import Looking
+from mcjax_launch.features.looks.launcher import Looking, spot_of
 from mcjax_launch.features.looks.messages import AskPlaces, PlacesAsked, StandsAt
 from mcjax_launch.kernel.wire.hook_messages import Compiled, Compiling
 from mcjax_launch.kernel.wire.messages import FromHook
 from mcjax_launch.runs.looks import RECENT, Doing, Looks, Spot
+from mcjax_launch.runs.state import RunState
 
 SPOTS = {
     "w": Spot(Doing.JAX),
@@ -39,13 +42,16 @@ def history(pattern: str, count: int) -> Looks:
     words = pattern.split("|")
     looks = Looks(len(words[0]))
     for at, word in enumerate(islice(cycle(words), count)):
-        looks.begin(at, ())
-        looks.asked({rank: "" for rank, letter in enumerate(word) if letter != " "})
-        following = words[(at + 1) % len(words)] if at + 1 < count else ""
-        for rank, letter in enumerate(word):
-            if letter not in " -" and following[rank : rank + 1] != "W":
-                looks.answered(rank, always(SPOTS[letter.lower()]))
+        look(looks, at, word, words[(at + 1) % len(words)] if at + 1 < count else "")
     return looks
+
+
+def look(looks: Looks, at: float, word: str, following: str = "") -> None:
+    looks.begin(at, ())
+    looks.asked({rank: "" for rank, letter in enumerate(word) if letter != " "})
+    for rank, letter in enumerate(word):
+        if letter not in " -" and following[rank : rank + 1] != "W":
+            looks.answered(rank, always(SPOTS[letter.lower()]))
 
 
 LOADING = "rank 2 is slow: the others waited 100 % of the time for it; it was in load at data.py:41"
@@ -88,15 +94,45 @@ HISTORIES: dict[str, tuple[str, int, list[str]]] = {
 @pytest.mark.parametrize("name", HISTORIES)
 def test_who_is_slow(name: str) -> None:
     pattern, count, lines = HISTORIES[name]
-    assert [one.line() for one in slow_ranks(history(pattern, count).moments)] == lines
+    state = run_of(4)
+    state.looks = history(pattern, count)
+    assert over(state) == lines
 
 
-def test_one_that_was_slow_for_a_time() -> None:
-    one = SlowRank(1, 0.71)
-    assert (
-        one.line(for_a_time=True)
-        == "rank 1 was slow for a time: the others waited 71 % of it for it"
-    )
+def over(state: RunState) -> list[str]:
+    return [found.words for found in findings(View(state, 0.0), Occasion.OVER)]
+
+
+SAVES = "it was in save at ckpt.py:7 (75 %)"
+
+# Looks one after the other, the notes meanwhile, and the lines at the end.
+FOR_A_TIME: dict[str, tuple[list[str], list[str], list[str]]] = {
+    "in no part": (99 * ["www", "wlw"], [], []),
+    "in all of it": (99 * ["wwlw"], [f"{LOADING} (100 %)"], [f"{LOADING} (100 %)"]),
+    "in a part": (
+        40 * ["wwww"] + 30 * ["swww"] + 99 * ["wwww"],
+        ["rank 0 is slow: the others waited 62 % of the time for it; it was in save at ckpt.py:7 (62 %)"],
+        [f"rank 0 was slow for a time: the others waited 75 % of it for it; {SAVES}"],
+    ),
+    "more than three, one after the other": (
+        [word for rank in range(5) for word in 40 * [rank * "w" + "l" + (4 - rank) * "w"]],
+        [f"{LOADING.replace('2', rank, 1).replace('100', share)} ({share} %)" for rank, share in zip("012", ("100", "62", "62"), strict=True)],
+        [f"rank {rank} was slow for a time: the others waited 100 % of it for it; it was in load at data.py:41 (100 %)" for rank in range(3)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOR_A_TIME)
+def test_who_was_slow_for_a_time(name: str) -> None:
+    words, notes, lines = FOR_A_TIME[name]
+    told = Told([], len(words[0]))
+    told.state.looks = looks = Looks(len(words[0]))
+    for word in words:
+        look(looks, told.now, word)
+        told.announcer.learned(Fact.POSITIONS, told.now)
+        told.happens(3.0)
+    assert told.notes == notes
+    assert over(told.state) == lines
 
 
 def test_what_is_unanswered_does_not_count_until_it_is() -> None:
@@ -112,10 +148,7 @@ def test_a_long_run_takes_little_memory_and_keeps_its_shares() -> None:
     """An hour of it was slow, of ten; the last two minutes are whole."""
     looks = Looks(4)
     for at, word in enumerate(chain(1_200 * ["wwlw"], 10_800 * ["wwww"])):
-        looks.begin(at, ())
-        looks.asked(dict.fromkeys(range(4), ""))
-        for rank, letter in enumerate(word):
-            looks.answered(rank, always(SPOTS[letter]))
+        look(looks, at, word)
     assert len(looks.moments) <= 512 + RECENT
     assert [moment.at for moment in looks.recent] == list(range(12_000 - RECENT, 12_000))
     slow = sum(moment.weight for moment in looks.moments if moment.spots[2] == SPOTS["l"])

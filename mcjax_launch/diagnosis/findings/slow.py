@@ -1,0 +1,31 @@
+"""Ranks that make the others wait, by where main threads are; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mcjax_launch.diagnosis.view import Finding, View
+from mcjax_launch.runs.looks import MOST_SLOW, SlowRank, slow_ranks
+
+
+def is_slow(view: View) -> Iterator[Finding]:
+    """Find ranks for which the others have waited most of the last minutes."""
+    for rank, slow in view.state.looks.slow.items() if view.state.looks is not None else ():
+        yield Finding(("slow", rank), slow_words(slow), (rank,))
+
+
+def was_slow(view: View) -> Iterator[Finding]:
+    """Find ranks for which the others waited most of the run, or of some minutes of it."""
+    if (looks := view.state.looks) is None:
+        return
+    whole = {slow.rank: slow for slow in slow_ranks(looks.moments)}
+    for rank, slow in list({**looks.slow, **whole}.items())[:MOST_SLOW]:
+        yield Finding(("was slow", rank), slow_words(slow, for_a_time=rank not in whole), (rank,))
+
+
+def slow_words(slow: SlowRank, *, for_a_time: bool = False) -> str:
+    """Return a slow rank in words; `for_a_time`: it was not slow in all of the run."""
+    is_slow, the_time = ("was slow for a time", "it") if for_a_time else ("is slow", "the time")
+    place = f"; it was {slow.place} ({slow.share:.0%})" if slow.place else ""
+    words = f"rank {slow.rank} {is_slow}: the others waited {slow.waited:.0%} of {the_time} for it"
+    return (words + place).replace("%", " %")
