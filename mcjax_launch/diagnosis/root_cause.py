@@ -90,13 +90,9 @@ def _all_left(state: RunState) -> bool:
 
 def first_failure(runs: Iterable[RankRun]) -> RankRun | None:
     """The rank that failed first and is no victim, nor was ended by the launcher."""
-    failed = _failed(runs)
+    failed = sorted((run for run in runs if run.failed), key=lambda run: run.order)
     own = (run for run in failed if verdict_of(run) is Verdict.FAILED)
     return next(own, failed[0] if failed else None)
-
-
-def _failed(runs: Iterable[RankRun]) -> list[RankRun]:
-    return sorted((run for run in runs if run.failed), key=lambda run: run.order)
 
 
 def _rank_failed(state: RunState, first: RankRun) -> RankFailed:

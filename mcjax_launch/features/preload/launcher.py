@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from mcjax_launch.diagnosis.announcer import AFTER_S
+from mcjax_launch.diagnosis.announcer import AFTER_S, Announcer
 from mcjax_launch.diagnosis.findings.importing import under_way
-from mcjax_launch.diagnosis.view import View
+from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.features.preload.choice import AUTO, LIBRARIES, MODULES
 from mcjax_launch.features.preload.messages import (
     Importing,
@@ -33,8 +33,8 @@ class PreloadNotes(LauncherPart):
         self._state = launcher.state
         self._note = launcher.console.note
         self._detail = launcher.console.detail
-        self._pause_s = AFTER_S
-        self._said: set[str] = set()
+        self._announcer = Announcer(launcher.state)
+        self._since = 0.0  # when the first of the imports that are under way began
 
     def orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
         """What to import, where the hook can do it."""
@@ -52,7 +52,7 @@ class PreloadNotes(LauncherPart):
         if isinstance(message, Importing):
             self._state.importing(host, message.module, now)
             if self.deadline is None:
-                self.deadline = now + self._pause_s
+                self._since, self.deadline = now, now + AFTER_S
         elif isinstance(message, Preloaded):
             how, why = "again", ""
             if message.seconds:
@@ -62,26 +62,25 @@ class PreloadNotes(LauncherPart):
         elif isinstance(message, ImportsAgain):
             self._note(f"--preload: {message.reason}: importing again")
         elif isinstance(message, StartedAfresh):
-            say = self._detail if message.expected or message.reason in self._said else self._note
-            self._said.add(message.reason)
             where = host if self._state.hosts > 1 else ""
-            say(started_afresh(message, where, len(self._state.ranks)))
+            words = started_afresh(message, where, len(self._state.ranks))
+            is_news = self._announcer.untold([Finding(message.reason, words)], now)
+            (self._note if is_news and not message.expected else self._detail)(words)
         elif isinstance(message, FromHook) and isinstance(message.message, SetTooLate):
             say = self._detail if message.message.afresh else self._note
             line = set_too_late(message.message)
-            if line not in self._said:
-                self._said.add(line)
-                say(line)
+            for found in self._announcer.untold([Finding(line, line)], now):
+                say(found.words)
 
     def expire(self, now: float) -> None:
         """Say what is still being imported, if it is time."""
         if self.deadline is None or now < self.deadline:
             return
-        imports = list(under_way(View(self._state, now)))
-        for found in imports:
+        view = View(self._state, now)
+        imports = [found.replaced(since=self._since) for found in under_way(view)]
+        for found in self._announcer.untold(imports, now):
             self._note(f"--preload: still {found.words}; Ctrl-\\ shows where")
-        self._pause_s *= 2
-        self.deadline = now + self._pause_s if imports else None
+        self.deadline = min(map(self._announcer.next_at, imports), default=None)
 
 
 def started_afresh(message: StartedAfresh, host: str, num_ranks: int) -> str:
