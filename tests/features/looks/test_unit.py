@@ -17,7 +17,6 @@ from mcjax_launch.features.looks.messages import AskPlaces, PlacesAsked, StandsA
 from mcjax_launch.kernel.wire.hook_messages import Compiled, Compiling
 from mcjax_launch.kernel.wire.messages import FromHook
 from mcjax_launch.runs.looks import RECENT, Doing, Looks, Spot
-from mcjax_launch.runs.state import RunState
 
 SPOTS = {
     "w": Spot(Doing.JAX),
@@ -54,40 +53,41 @@ def look(looks: Looks, at: float, word: str, following: str = "") -> None:
             looks.answered(rank, always(SPOTS[letter.lower()]))
 
 
-LOADING = "rank 2 is slow: the others waited 100 % of the time for it; it was in load at data.py:41"
+LOAD, SAVE = "in load at data.py:41", "in save at ckpt.py:7"
 
 
-# Pattern, looks, the lines.
+def slow(rank: int, waited: int, place: str = LOAD, share: int | None = None) -> str:
+    in_brackets = waited if share is None else share
+    return f"rank {rank} is slow: the others waited {waited} % of the time for it; it was {place} ({in_brackets} %)"
+
+
+def was_slow(rank: int, waited: int, place: str = LOAD) -> str:
+    return f"rank {rank} was slow for a time: the others waited {waited} % of it for it; it was {place} ({waited} %)"
+
+
+# Pattern, looks, the lines at the end.
 HISTORIES: dict[str, tuple[str, int, list[str]]] = {
-    "slow": ("wwlw", 20, [f"{LOADING} (100 %)"]),
+    "slow": ("wwlw", 20, [slow(2, 100)]),
     "too early to say": ("wwlw", 11, []),
-    "most of the time": (
-        "wwlw|wwlw|wwww|llll|wwlw|wwmw|wwlw", 70,
-        ["rank 2 is slow: the others waited 71 % of the time for it; it was in load at data.py:41 (71 %)"],
-    ),
+    "most of the time": ("wwlw|wwlw|wwww|llll|wwlw|wwmw|wwlw", 70, [slow(2, 71)]),
     "half of the time": ("wwlw|wwww", 70, []),
-    "in several places": (
-        "wwlw|wwsw|wwlw|wwlw", 40,
-        ["rank 2 is slow: the others waited 100 % of the time for it; it was in load at data.py:41 (75 %)"],
-    ),
+    "in several places": ("wwlw|wwsw|wwlw|wwlw", 40, [slow(2, 100, share=75)]),
     "all load": ("llll", 40, []),
     "all wait": ("wwww", 40, []),
     "equal, and none at the same time": ("lwww|wlww|wwlw|wwwl", 40, []),
-    "two ranks": ("wl", 20, ["rank 1 is slow: the others waited 100 % of the time for it; it was in load at data.py:41 (100 %)"]),
-    "two of four, whom two wait for": ("wwll", 20, [
-        f"rank {rank} is slow: the others waited 100 % of the time for it; it was in load at data.py:41 (100 %)" for rank in (2, 3)
-    ]),
+    "two ranks": ("wl", 20, [slow(1, 100)]),
+    "two of four, whom two wait for": ("wwll", 20, [slow(2, 100), slow(3, 100)]),
     "three of four": ("wlll", 20, []),
     "one that compiles": ("wwcw", 40, []),
     "one that loads while another compiles": ("wwlc", 40, []),
     "one of which nothing is known": ("ww?w", 40, []),
     "one that was not asked": ("ww w", 40, []),
     "one that never answers": ("ww-w", 40, []),
-    "a checkpoint for 3 s of 30": ("swww|wwww|wwww|wwww|wwww|wwww|wwww|wwww|wwww|wwww", 100, []),
+    "a checkpoint for 3 s of 30": ("swww" + 9 * "|wwww", 100, []),
     "one long checkpoint, in one wait": ("swww" + 39 * "|sWWW", 40, []),
-    "checkpoints for most of the time": ("swww" + 3 * "|sWWW" + "|wwww", 40, [
-        "rank 0 is slow: the others waited 80 % of the time for it; it was in save at ckpt.py:7 (80 %)",
-    ]),
+    "checkpoints for most of the time": ("swww" + 3 * "|sWWW" + "|wwww", 40, [slow(0, 80, SAVE)]),
+    "for a time": (40 * "wwww|" + 30 * "swww|" + 98 * "wwww|" + "wwww", 169, [was_slow(0, 75, SAVE)]),
+    "four, one after the other": (40 * "lwww|" + 40 * "wlww|" + 40 * "wwlw|" + 39 * "wwwl|" + "wwwl", 160, [was_slow(rank, 100) for rank in range(3)]),
 }  # fmt: skip
 
 
@@ -96,43 +96,18 @@ def test_who_is_slow(name: str) -> None:
     pattern, count, lines = HISTORIES[name]
     state = run_of(4)
     state.looks = history(pattern, count)
-    assert over(state) == lines
+    assert [found.words for found in findings(View(state, 0.0), Occasion.OVER)] == lines
 
 
-def over(state: RunState) -> list[str]:
-    return [found.words for found in findings(View(state, 0.0), Occasion.OVER)]
-
-
-SAVES = "it was in save at ckpt.py:7 (75 %)"
-
-# Looks one after the other, the notes meanwhile, and the lines at the end.
-FOR_A_TIME: dict[str, tuple[list[str], list[str], list[str]]] = {
-    "in no part": (99 * ["www", "wlw"], [], []),
-    "in all of it": (99 * ["wwlw"], [f"{LOADING} (100 %)"], [f"{LOADING} (100 %)"]),
-    "in a part": (
-        40 * ["wwww"] + 30 * ["swww"] + 99 * ["wwww"],
-        ["rank 0 is slow: the others waited 62 % of the time for it; it was in save at ckpt.py:7 (62 %)"],
-        [f"rank 0 was slow for a time: the others waited 75 % of it for it; {SAVES}"],
-    ),
-    "more than three, one after the other": (
-        [word for rank in range(5) for word in 40 * [rank * "w" + "l" + (4 - rank) * "w"]],
-        [f"{LOADING.replace('2', rank, 1).replace('100', share)} ({share} %)" for rank, share in zip("012", ("100", "62", "62"), strict=True)],
-        [f"rank {rank} was slow for a time: the others waited 100 % of it for it; it was in load at data.py:41 (100 %)" for rank in range(3)],
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", FOR_A_TIME)
-def test_who_was_slow_for_a_time(name: str) -> None:
-    words, notes, lines = FOR_A_TIME[name]
-    told = Told([], len(words[0]))
-    told.state.looks = looks = Looks(len(words[0]))
-    for word in words:
+def test_notes_on_slow_ranks() -> None:
+    """Of each only one, and of no more than three."""
+    told = Told([], 4)
+    told.state.looks = looks = Looks(4)
+    for word in 40 * ["lwww"] + 40 * ["wlww"] + 40 * ["wwlw"] + 40 * ["wwwl"]:
         look(looks, told.now, word)
         told.announcer.learned(Fact.POSITIONS, told.now)
         told.happens(3.0)
-    assert told.notes == notes
-    assert over(told.state) == lines
+    assert told.notes == [slow(0, 100), slow(1, 62), slow(2, 62)]
 
 
 def test_what_is_unanswered_does_not_count_until_it_is() -> None:

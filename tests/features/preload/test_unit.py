@@ -1,11 +1,16 @@
 """--preload auto: which programs import jax, read from their source."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from records import run_of
 
 from mcjax_launch.features.preload.agent.program import Unsuited, choose
 from mcjax_launch.features.preload.choice import LIBRARIES
+from mcjax_launch.features.preload.launcher import PreloadNotes
+from mcjax_launch.features.preload.messages import Importing
 
 IMPORTS = {
     "import jax": "jax",
@@ -87,3 +92,24 @@ SETTINGS = {
 def test_variables_that_it_sets_before(tmp_path: Path, text: str) -> None:
     """Constants only, and for certain."""
     assert chosen(tmp_path, f"import os\n{text}\nimport jax")[1] == SETTINGS[text]
+
+
+def test_imports_that_take_long_are_told_of_ever_more_seldom() -> None:
+    notes: list[str] = []
+    console = SimpleNamespace(note=notes.append, detail=None)
+    job = SimpleNamespace(preload=("abc", "mine"))
+    launcher: Any = SimpleNamespace(job=job, state=run_of(2), console=console)
+    part, link = PreloadNotes(launcher), SimpleNamespace(host=SimpleNamespace(name="h"))
+    for now in map(float, range(600)):
+        if now in (10.0, 35.0):
+            module = "abc" if now == 10.0 else "mine"
+            part.received(link, Importing(module), now)  # type: ignore[arg-type]
+        part.expire(now)
+    assert [int(note.partition(" for ")[2].partition(" ")[0]) for note in notes] == [
+        5,
+        35,
+        95,
+        215,
+        455,
+    ]
+    assert notes[0] == "--preload: still importing mine for 5 s; Ctrl-\\ shows where"
