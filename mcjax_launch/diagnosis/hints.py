@@ -1,7 +1,6 @@
 """What a user can do about a failure; pure."""
 
 import signal
-from collections.abc import Callable
 
 from mcjax_launch.diagnosis.findings.errors import is_told
 from mcjax_launch.jax_messages.known_errors import (
@@ -38,16 +37,11 @@ _NOT_SHARED = (
 )
 
 
-def guarded(state: RunState, hints: Callable[[], list[str]]) -> list[str]:
-    """The lines that `hints` returns; none if it fails: no summary is lost to its advice.
-
-    Args:
-        state: of the run; keeps the error.
-        hints: one of the functions below.
-
-    """
+def guarded_hints(state: RunState, run: RankRun) -> list[str]:
+    """Return `failure_hints` of a rank; none if that raises: no summary is lost to its advice."""
+    diverged, verified = state.diverged, state.programs.held_any
     try:
-        return hints()
+        return failure_hints(run, ranks=len(state.ranks), diverged=diverged, verified=verified)
     except Exception as error:
         state.failed_hints.append(f"a hint failed: {error!r}; please report this")
         return []

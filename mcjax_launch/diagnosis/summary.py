@@ -242,17 +242,10 @@ def _failure_lines(ending: RankFailed, state: RunState) -> tuple[list[str], tupl
     killer = run.process.killer
     if killer and -(run.status or 0) not in (signal.SIGKILL, *_OF_LIMITS):
         lines.append(f"meanwhile {killer}")
-    if state.diverged:
-        lines += _divergence(state)
-    from mcjax_launch.diagnosis.hints import failure_hints, guarded
+    lines += _divergence(state)
+    from mcjax_launch.diagnosis.hints import guarded_hints
 
-    if not elsewhere:
-        count, diverged = len(state.ranks), state.diverged
-        verified = state.programs.held_any
-        lines += guarded(
-            state,
-            lambda: failure_hints(run, ranks=count, diverged=diverged, verified=verified),
-        )
+    lines += [] if elsewhere else guarded_hints(state, run)
     return lines, quote
 
 
@@ -273,17 +266,15 @@ def _ended_all(state: RunState) -> list[str]:
 
 def _of_programs(ending: RankFailed, state: RunState) -> list[str]:
     """Where the ranks' programs parted, or what would show that."""
-    from mcjax_launch.diagnosis.hints import failure_hints, guarded
+    from mcjax_launch.diagnosis.hints import guarded_hints
 
-    if state.diverged:
-        return _divergence(state)
-    return guarded(state, lambda: failure_hints(ending.first, verified=state.programs.held_any))
+    return _divergence(state) or guarded_hints(state, ending.first)
 
 
 def _divergence(state: RunState) -> list[str]:
-    from mcjax_launch.diagnosis.spmd import divergence_lines
+    from mcjax_launch.diagnosis.findings.programs import divergence
 
-    return ["the ranks ran different programs:", *divergence_lines(state.programs)]
+    return [found.words for found in divergence(View(state, 0.0))]
 
 
 def _place(failure: Failed) -> list[str]:
