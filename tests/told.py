@@ -65,7 +65,6 @@ class Told:
         ranks: how many there are.
         hosts: where they are, in turn.
         asked: the devices that an option asks for.
-        asked: the devices that an option asks for.
         known: of the run.
 
     """

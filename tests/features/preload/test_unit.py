@@ -1,4 +1,4 @@
-"""--preload auto: which programs import jax, read from their source."""
+"""--preload: which programs import jax, read from their source; what is said of long imports."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -96,20 +96,13 @@ def test_variables_that_it_sets_before(tmp_path: Path, text: str) -> None:
 
 def test_imports_that_take_long_are_told_of_ever_more_seldom() -> None:
     notes: list[str] = []
-    console = SimpleNamespace(note=notes.append, detail=None)
     job = SimpleNamespace(preload=("abc", "mine"))
+    console = SimpleNamespace(note=notes.append, detail=None)
     launcher: Any = SimpleNamespace(job=job, state=run_of(2), console=console)
     part, link = PreloadNotes(launcher), SimpleNamespace(host=SimpleNamespace(name="h"))
     for now in map(float, range(600)):
-        if now in (10.0, 35.0):
-            module = "abc" if now == 10.0 else "mine"
+        if module := {10.0: "abc", 35.0: "mine"}.get(now):
             part.received(link, Importing(module), now)  # type: ignore[arg-type]
         part.expire(now)
-    assert [int(note.partition(" for ")[2].partition(" ")[0]) for note in notes] == [
-        5,
-        35,
-        95,
-        215,
-        455,
-    ]
-    assert notes[0] == "--preload: still importing mine for 5 s; Ctrl-\\ shows where"
+    still = "--preload: still importing mine for {} s; Ctrl-\\ shows where"
+    assert notes == [still.format(seconds) for seconds in (5, 35, 95, 215, 455)]
