@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 from mcjax_launch.diagnosis.findings.alone import why_failed
 from mcjax_launch.diagnosis.view import Finding, View
+from mcjax_launch.kernel.wire.timers import scaled
 from mcjax_launch.ranks import these_ranks
 from mcjax_launch.runs.rank_run import RankRun
 
+# The calls of the others may fail for the same reason.
+_ALIKE_S = scaled(2.0)
 #: What to do about a rank that exits with 0 and has not joined.
 ALL_OR_NONE = (
     "every rank has to call initialize(), or none: did this one take another branch, or did its "
@@ -35,6 +38,7 @@ def ended_without(view: View) -> Iterator[Finding]:
         f"{view.named(ranks)} exited with 0 {how_absent(first)}, where {wait}",
         ranks,
         cure=ALL_OR_NONE if refused is None else f"initialize(){at} failed {why_failed(refused)}",
+        due=0.0 if refused is None else (first.process.ended_at or 0.0) + _ALIKE_S,
         is_certain=is_certain,
     )
 

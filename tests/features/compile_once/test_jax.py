@@ -34,18 +34,17 @@ def digests(
 
 
 @pytest.mark.every_jax
+@pytest.mark.skipif(not SHARES, reason="jax 0.6 shares nothing, and may hang over this program")
 def test_results_are_the_same_to_the_last_bit(jobs: Jobs, tmp_path: Path) -> None:
     plain, compiled = digests(jobs, tmp_path, ["--compile-once", "off"])
     assert compiled == [{}, {}]
     cache: list[object] = ["--compile-cache", tmp_path / "cache"]
     cold, compiled = digests(jobs, tmp_path, cache)
     assert cold == plain
-    if SHARES:
-        assert all(rank["programs_loaded"] for rank in compiled)
+    assert all(rank["programs_loaded"] for rank in compiled)
     warm, compiled = digests(jobs, tmp_path, cache)
     assert warm == plain
-    if SHARES:
-        assert not any(rank["programs_compiled"] for rank in compiled)
+    assert not any(rank["programs_compiled"] for rank in compiled)
 
 
 @pytest.mark.every_jax
