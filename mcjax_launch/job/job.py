@@ -83,8 +83,14 @@ class Job(Options, kw_only=True):
     @property
     def compiles_once(self) -> bool:
         """Whether ranks may share compiled programs with each other, or with a later run."""
-        wanted = self.compile_once != "off"
-        return wanted and (self.num_processes > 1 or self.compile_cache is not None)
+        later = self.runs_again or self.compile_cache is not None
+        return self.compile_once != "off" and (self.num_processes > 1 or later)
+
+    @property
+    def runs_again(self) -> bool:
+        """Whether ranks may be started again, which then load what they have compiled."""
+        restarts = self.max_restarts > 0 or self.on_rank_failure.startswith("restart")
+        return bool(self.watch) or restarts
 
     @property
     def keeps_agents(self) -> bool:

@@ -96,7 +96,7 @@ def _remover(folder: str) -> Callable[[], None]:
     )
 
     def remove() -> None:
-        watching.communicate()
+        watching.communicate(b"\n")  # a child of this process may hold the pipe open
 
     return remove
 

@@ -31,8 +31,10 @@ def watched(job: Job) -> list[Watched]:
 
 def written(job: Job) -> list[str]:
     """Return the paths that the job writes to, which count for nothing."""
-    paths = (job.log_dir, job.profile, job.black_box, job.report)
-    return [_before_placeholders(path) for path in paths if path is not None]
+    cache, _ = job.compile_cache or (None, 0)
+    jax_cache = {**os.environ, **dict(job.env)}.get("JAX_COMPILATION_CACHE_DIR")
+    paths = (job.log_dir, job.profile, job.black_box, job.report, cache, jax_cache)
+    return [_before_placeholders(path) for path in paths if path]
 
 
 def _before_placeholders(path: str) -> str:

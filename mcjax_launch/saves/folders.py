@@ -62,6 +62,7 @@ class WatchedFolders:
 
     Attributes:
         fd: is readable when something has happened.
+        problems: what has come in the way since the start, in words; each to be said once.
 
     Raises:
         LaunchError: a folder cannot be watched, or there are too many.
@@ -75,11 +76,14 @@ class WatchedFolders:
         self._without = {os.path.realpath(path) for path in without}
         self._paths: dict[int, str] = {}  # by the number of its watch
         self._rules: dict[int, set[Watched]] = {}
+        self._is_started = False
+        self.problems: list[str] = []
         for rule in watched:
             for _ in self._add_all(rule.folder, rule):
                 pass
             if rule.folder not in self._paths.values() and not self._is_known(rule.folder):
                 raise LaunchError(f"--watch {rule.folder}: no such directory", USAGE)
+        self._is_started = True
 
     def _is_known(self, folder: str) -> bool:
         return os.path.realpath(folder) in map(os.path.realpath, self._paths.values())
@@ -101,8 +105,12 @@ class WatchedFolders:
 
     def _saved_in(self, event: FolderEvent, folder: str, rules: set[Watched]) -> Iterator[str]:
         path = os.path.join(folder, event.name)
-        if event.ended:
+        if event.moved:
+            self._inotify.remove(event.watch)  # which ends it
+        elif event.ended:
             del self._paths[event.watch], self._rules[event.watch]
+            if any(rule.folder == folder for rule in rules):
+                self._report(f"--watch: {folder} is gone: start mcjax-launch again to watch it")
         elif event.folder and event.gone:
             self._forget(path)
         elif event.came and os.path.isdir(path):
@@ -137,27 +145,41 @@ class WatchedFolders:
                     yield entry.path
 
     def _add(self, folder: str, rule: Watched) -> bool:
-        """Watch one folder; return whether it is there.
+        """Watch one folder; return whether it is watched.
 
         Raises:
-            LaunchError: there are too many.
+            LaunchError: at the start, there are too many.
 
         """
         if len(self._paths) >= _MOST_FOLDERS:
-            raise LaunchError(
-                f"--watch: more than {_MOST_FOLDERS} directories below {rule.folder}: "
-                "move PROGRAM into a directory of its own, or name less",
-                USAGE,
+            self._refuse(
+                LaunchError(
+                    f"--watch: more than {_MOST_FOLDERS} directories below {rule.folder}: "
+                    "move PROGRAM into a directory of its own, or name less",
+                    USAGE,
+                )
             )
+            return False
         try:
             watch = self._inotify.add(folder)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP):
                 return False
-            raise limit_error(error.errno or 0) from None
+            self._refuse(limit_error(error.errno or 0))
+            return False
         self._paths[watch] = folder
         self._rules.setdefault(watch, set()).add(rule)
         return True
+
+    def _refuse(self, error: LaunchError) -> None:
+        """Raise an error at the start; later the job goes on, and a line says so."""
+        if not self._is_started:
+            raise error from None
+        self._report(f"{error}; saves in further directories are not noticed")
+
+    def _report(self, problem: str) -> None:
+        if problem not in self.problems:
+            self.problems.append(problem)
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:

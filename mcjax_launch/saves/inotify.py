@@ -14,7 +14,8 @@ from mcjax_launch.kernel.wire.value import Value
 
 _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE = 0x8, 0x40, 0x80, 0x100
 _OVERFLOW, _IGNORED, _ONLY_FOLDERS, _IS_FOLDER = 0x4000, 0x8000, 0x1000000, 0x40000000
-_WANTED = _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _ONLY_FOLDERS
+_MOVE_SELF = 0x800
+_WANTED = _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _MOVE_SELF | _ONLY_FOLDERS
 _HEAD = struct.Struct("iIII")  # watch, mask, cookie, length of the name
 _MOST_BYTES = 1 << 16
 _LIMITS = {
@@ -33,6 +34,7 @@ class FolderEvent(Value):
         saved: the entry is a file that was written and closed, or came under this name.
         came: the entry is new in this folder.
         gone: the entry has been renamed away.
+        moved: the folder itself has been renamed.
         ended: the folder itself is gone, and is watched no longer.
         missed: events were lost, of any folder.
 
@@ -44,6 +46,7 @@ class FolderEvent(Value):
     saved: bool = False
     came: bool = False
     gone: bool = False
+    moved: bool = False
     ended: bool = False
     missed: bool = False
 
@@ -109,6 +112,7 @@ def _event(watch: int, mask: int, name: str) -> FolderEvent:
         saved=not is_folder and bool(mask & (_CLOSE_WRITE | _MOVED_TO)),
         came=bool(mask & (_CREATE | _MOVED_TO)),
         gone=bool(mask & _MOVED_FROM),
+        moved=bool(mask & _MOVE_SELF),
         ended=bool(mask & _IGNORED),
         missed=bool(mask & _OVERFLOW),
     )

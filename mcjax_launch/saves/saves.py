@@ -49,6 +49,7 @@ class Saves:
         self._files: dict[str, None] = {}  # saved, and not decided about
         self._broken: dict[str, None] = {}  # when they were saved last
         self._changed: dict[str, None] = {}  # since the last start
+        self._problems = 0  # that have been said
         loop.watch(folders.fd, READ, lambda ready: self._read())
 
     @property
@@ -77,6 +78,9 @@ class Saves:
 
     def _read(self) -> None:
         files, now = self._folders.saved(), time.monotonic()
+        for problem in self._folders.problems[self._problems :]:
+            self._say(problem)
+        self._problems = len(self._folders.problems)
         if not files:
             return
         if not self._files:

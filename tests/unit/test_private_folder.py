@@ -87,3 +87,9 @@ def test_a_path_that_is_too_long_is_named(tmp_path: Path) -> None:
 def test_what_somebody_else_has_removed_is_not_in_the_way(folder: str) -> None:
     os.rmdir(folder)
     assert private_folder.remove(folder) == ""
+
+
+def test_a_folder_that_a_cleaner_has_taken_is_made_again(folder: str) -> None:
+    os.rmdir(folder)
+    private_folder.clear(folder)
+    assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700

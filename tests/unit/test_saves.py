@@ -86,6 +86,31 @@ def test_too_many_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         WatchedFolders([Watched(str(tmp_path))])
 
 
+def test_folders_that_become_too_many_end_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = WatchedFolders([Watched(str(tmp_path))])
+    monkeypatch.setattr(folders, "_MOST_FOLDERS", 3)
+    for name in "abcd":
+        (tmp_path / name).mkdir()
+    assert watched.saved() == []
+    (tmp_path / "a" / "a.py").touch()
+    assert watched.saved() == [str(tmp_path / "a" / "a.py")]
+    [problem] = watched.problems
+    assert problem.startswith(f"--watch: more than 3 directories below {tmp_path}: ")
+
+
+@pytest.mark.parametrize("way", ["renamed", "removed"])
+def test_a_folder_that_goes_is_named(tmp_path: Path, way: str) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    watched = WatchedFolders([Watched(str(folder))])
+    folder.rename(tmp_path / "other") if way == "renamed" else folder.rmdir()
+    watched.saved()
+    watched.saved()  # what a renamed one makes the kernel say
+    assert watched.problems == [f"--watch: {folder} is gone: start mcjax-launch again to watch it"]
+
+
 def test_too_many_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def add(self: object, folder: str) -> int:
         raise OSError(28, "No space left on device")

@@ -23,7 +23,7 @@ class Counting(LauncherPart):
     def orders(self, ranks: Sequence["Rank"], plan: "Plan") -> Iterable["ToAgent"]:
         """Have the ranks of a host share, unless there is nobody to share with."""
         job = self.launcher.job
-        if len(ranks) < 2 and not job.compile_cache and not job.max_restarts:
+        if len(ranks) < 2 and not job.compile_cache and not job.runs_again:
             return ()
         folder, size = job.compile_cache or ("", 0)
         return (ShareCompiled(job.compile_once, folder, size),)
@@ -53,7 +53,7 @@ class Counting(LauncherPart):
             seen = f"{counted(compiled, 'program')} compiled" + (f" in {spent}" if compiled else "")
             seen += f", {loaded} loaded" + (f", which saved {saved} of compiling" if loaded else "")
         elif any(rank.ended_at for rank in ranks):
-            seen = "each rank has compiled for itself: this jax or the devices do not allow more"
+            seen = "each rank has compiled for itself"
         else:
             return
         self.launcher.console.detail(f"--compile-once: {seen}")

@@ -139,6 +139,8 @@ def _be_agent(
             if not agent.run():
                 break
             kept = agent.close()
+            if not os.path.isdir(hook_folder):  # a cleaner of /tmp has taken it
+                raise private_folder.NoFolder(folder, FileNotFoundError(2, "it was removed"))
             out = Uplink(uplink, loop := Loop())
     except private_folder.NoFolder as error:
         _leave_unfit(str(error))

@@ -107,8 +107,13 @@ KEPT = frozenset({"mcjax_launch", "compiled"})
 
 
 def clear(folder: str) -> None:
-    """Remove what a run has left in the folder."""
-    for entry in list(os.scandir(folder)):
+    """Remove what a run has left in the folder; make it again if a cleaner of /tmp has taken it."""
+    try:
+        entries = list(os.scandir(folder))
+    except FileNotFoundError:
+        os.mkdir(folder, 0o700)
+        return
+    for entry in entries:
         if entry.name in KEPT:
             continue
         if entry.is_dir(follow_symlinks=False):

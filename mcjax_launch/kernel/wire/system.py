@@ -41,7 +41,10 @@ def text_of(path: str) -> str:
         return ""
 
 
-_CPU_FIELDS = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags", "Features")
+_CPU_FIELDS = (
+    *("vendor_id", "cpu family", "model", "model name", "stepping", "flags"),
+    *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "Features"),  # on ARM
+)
 
 
 def processor() -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from mcjax_launch.features.compile_once.launcher import Counting
 from mcjax_launch.kernel.wire.hook_messages import Compiling
 from mcjax_launch.runs.rank_run import Compilations
 
-ALONE = "each rank has compiled for itself: this jax or the devices do not allow more"
+ALONE = "each rank has compiled for itself"
 STEP = Compiling("step", "train.py:3", "cpu")
 
 

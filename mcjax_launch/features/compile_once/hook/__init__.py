@@ -114,7 +114,8 @@ class CompileOnce(RankPart):
                 self._origins.record(executable, store, key, is_local=is_local(backend, devices))
             except Exception:  # as a JAX that we do not know may do each time
                 self._failures += 1
-                return None
+                store.remove(key)
+                continue
             self._failures = 0
             self._report(Obtained(True, compiled.seconds - (time.monotonic() - began)))
             return executable

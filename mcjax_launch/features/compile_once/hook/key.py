@@ -65,6 +65,7 @@ def program_key(backend: Any, module: Any, devices: Sequence[Any], options: Any)
             *sorted({str(device.device_kind) for device in devices}),
             *(os.environ.get(name) for name in _VARIABLES),
             *sorted(word for word in sys.argv if word.startswith("--xla")),
+            getattr(cache_key, "custom_hook", str)(),
             *_processor(),
         )
     except Exception as error:

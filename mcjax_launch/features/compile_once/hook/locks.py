@@ -82,7 +82,7 @@ class Locks:
             if _is_unshared(fd):
                 lock.is_shared = False
                 return
-            waits(_holder(fd))
+            waits(self._holder(fd))
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX)
             finally:
@@ -94,11 +94,10 @@ class Locks:
         with contextlib.suppress(OSError):
             os.pwrite(fd, self._rank.encode().ljust(_LONGEST_RANK), 0)
 
-
-def _holder(fd: int) -> int:
-    """Return the rank that has written itself into a lock; -1 if none has."""
-    text = os.pread(fd, _LONGEST_RANK, 0).decode("ascii", "replace").strip()
-    return int(text) if text.isdecimal() else -1
+    def _holder(self, fd: int) -> int:
+        """Return the other rank that has written itself into a lock; -1 if none has."""
+        text = os.pread(fd, _LONGEST_RANK, 0).decode("ascii", "replace").strip()
+        return int(text) if text.isdecimal() and text != self._rank else -1
 
 
 def _is_unshared(fd: int) -> bool:

@@ -65,7 +65,8 @@ class Origins:
 
         """
         origin = self._by_id.get(id(executable))
-        if origin is None or origin.fingerprint != executable.fingerprint:
+        fingerprint = executable.fingerprint
+        if origin is None or fingerprint is None or origin.fingerprint != fingerprint:
             return None
         is_elsewhere = check_devices and origin.is_elsewhere and may_serialize()
         compiled = None if is_elsewhere else origin.store.read(origin.key)

@@ -30,6 +30,8 @@ _MARK = b"mcjax-1\n"
 _LONGEST_WRITE_S = 3600.0
 # When the folder is full it is emptied to this share of its size, so that it is rarely searched.
 _KEPT = 0.9
+# A process searches the folder again when it has written so much of its size.
+_UNSEEN = 0.01
 
 
 class Store:
@@ -74,7 +76,7 @@ class Store:
             return False
         content = _packed(compiled)
         unfinished = os.path.join(self._folder, f"{os.urandom(8).hex()}{_UNFINISHED}")
-        fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o664)
         try:
             with open(fd, "wb", buffering=0) as file:
                 rest = memoryview(content)
@@ -86,7 +88,7 @@ class Store:
                 os.unlink(unfinished)
             raise
         self._unseen += len(content)
-        if self._unseen > self._size * (1 - _KEPT):
+        if self._unseen > self._size * _UNSEEN:
             self._unseen = 0
             self._remove_oldest()
         return True
@@ -94,6 +96,11 @@ class Store:
     def has(self, key: str) -> bool:
         """Return whether a program is there."""
         return os.path.exists(self._path(key))
+
+    def remove(self, key: str) -> None:
+        """Remove a program that cannot be loaded."""
+        with contextlib.suppress(OSError):
+            os.unlink(self._path(key))
 
     def _path(self, key: str) -> str:
         return os.path.join(self._folder, key + _SUFFIX)
