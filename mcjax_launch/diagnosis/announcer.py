@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 AFTER_S = scaled(30.0)
 # Between two passes over the rules, for each rank: a fraction of what a pass may take.
 _PAUSE_S = 5e-4
+# With so few there is no pause: a call that fails at once is judged before its failure.
+_FEW_RANKS = 50
 # On what rules may depend; what else hooks report they see when something of this becomes known.
 _FACTS: dict[type, Fact] = {
     hook.ImportedJax: Fact.JAX,
@@ -77,7 +79,8 @@ class Announcer:
         """Record what has become known."""
         if fact and not self._state.ending:
             self._facts |= fact
-            soon = self._passed_at + _PAUSE_S * len(self._state.ranks)
+            ranks = len(self._state.ranks)
+            soon = self._passed_at + (_PAUSE_S * ranks if ranks > _FEW_RANKS else 0.0)
             self._next_at = min(self._next_at, max(now, soon))
 
     def expire(self, now: float) -> list[Finding] | None:

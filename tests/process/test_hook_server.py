@@ -8,14 +8,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from jobs import eventually
 
 import mcjax_launch
-from mcjax_launch.kernel.agent.hook_server import HookServer
+from mcjax_launch.features.compile_once.messages import Awaits
+from mcjax_launch.kernel.agent.hook_server import HookConnection, HookServer
 from mcjax_launch.kernel.agent.system import system as supervision
 from mcjax_launch.kernel.hook.agent_link import AgentLink
 from mcjax_launch.kernel.wire import system
@@ -52,14 +53,19 @@ class Server:
         self.path = str(folder / "hook")
         self.received: list[FromHook] = []
         self.processes: list[Process] = []
+        self.on_said: Callable[[HookConnection], object] = lambda hook: None
         self.hooks = HookServer(
             self.path,
             Loop(),
             lambda pid, rank: pid == 100 * rank,
-            lambda hook, said: self.received.append(said),
+            self._take,
             lambda hook, features: None,
         )
         self.hooks.ranks = range(4)
+
+    def _take(self, hook: HookConnection, said: FromHook) -> None:
+        self.received.append(said)
+        self.on_said(hook)
 
     def connect(self, *messages: HookMessage) -> "Process":
         process = Process(self.path)
@@ -117,6 +123,17 @@ def test_messages_are_passed_on_with_their_sender(server: Server) -> None:
 def test_a_process_that_is_not_a_rank_of_this_host(server: Server, process_id: str) -> None:
     server.connect(Hello(100, process_id, 0), ImportedJax(), COMPILING).socket.close()
     assert server.read() == []
+
+
+def test_a_process_that_is_gone_is_forgotten_once(server: Server) -> None:
+    """It is read to its end while what another one has said is acted on."""
+    server.connect(HELLO, Leaving())
+    gone = server.connect(Hello(101, "1", 0), Awaits(2))
+    server.read()
+    server.on_said = server.hooks.read_beside
+    server.processes[0].say(Left())
+    gone.socket.close()
+    assert server.read() == [Leaving(), Awaits(2), Left()]
 
 
 def test_what_comes_before_a_hello_is_dropped(server: Server) -> None:

@@ -312,7 +312,7 @@ class Agent:
             return
         if message.exited and not message.summary:
             self.streams.drain(said.rank)  # what it printed last shows why
-        self.hooks.read_beside(said.rank)  # a debugger may have given the terminal back just before
+        self.hooks.read_beside(hook)  # a debugger may have given the terminal back just before
         sent = tuple(self.supervisor.sent.get(said.rank, ()))
         self.link.send(messages.FromHook(said.rank, message, main=said.main, sent=sent))
         if message.joined:

@@ -218,10 +218,10 @@ class HookServer:
         for hook in [hook for hook in self._hooks.values() if hook.rank == rank]:
             self._forget(hook)
 
-    def read_beside(self, rank: int) -> None:
-        """Read what processes of a rank have said of features up to now, on their own sockets."""
+    def read_beside(self, read: HookConnection) -> None:
+        """Read what a rank has said of features up to now, on other sockets than the one read."""
         for hook in list(self._hooks.values()):
-            if hook.features and hook.rank == rank:
+            if hook.features and hook.rank == read.rank and hook is not read:
                 self._read(hook)
 
     @property
@@ -335,8 +335,9 @@ class HookServer:
         return bool(lines)
 
     def _forget(self, hook: HookConnection) -> None:
+        if self._hooks.pop(hook.fd, None) is None:
+            return  # it has been read, to its end, because of what another process has said
         self._loop.forget(hook.fd)
-        del self._hooks[hook.fd]
         hook.close()
         self._hand_on_crash(hook)
         if hook.features:

@@ -34,8 +34,9 @@ class Explanations(LauncherPart):
         return min((at for at in times if at is not None), default=None)
 
     def heard(self, message: messages.FromHook | messages.Exited, now: float) -> None:
-        """Record what has become known."""
+        """Record what has become known; say at once what it shows, unless there is much of it."""
         self.announcer.heard(message, now)
+        self._say(self.announcer.expire(now) or ())
 
     def expire(self, now: float) -> None:
         """Ask the rules, and the hosts, if it is time."""
