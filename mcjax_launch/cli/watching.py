@@ -126,4 +126,4 @@ def _once(say: Say) -> Say:
 
 
 def _ignore(message: str) -> None:
-    """What is said with --quiet."""
+    """Print nothing, as --quiet asks."""

@@ -1,4 +1,4 @@
-"""What is said of a job while it runs: each finding once, or again if it lasts; pure."""
+"""The announcer: it picks findings to print while a job runs, each once or as it lasts; pure."""
 
 from __future__ import annotations
 
@@ -104,11 +104,12 @@ class Announcer:
         if waits and not self._state.running:
             return []  # the summary is next
         found = list(findings(View(self._state, now), Occasion.NOTE, facts))
-        later = [one for one in found if waits and one.due > now and one.key not in self._said]
+        said = self._said
+        later = [item for item in found if waits and item.due > now and item.key not in said]
         if later:
             self._later |= facts
-            self._later_at = min(self._later_at, *(one.due for one in later))
-        return self.untold((one for one in found if one not in later), now)
+            self._later_at = min(self._later_at, *(item.due for item in later))
+        return self.untold((item for item in found if item not in later), now)
 
     def untold(self, found: Iterable[Finding], now: float) -> list[Finding]:
         """Return the findings that are news, or have lasted twice as long; they are said now."""

@@ -1,4 +1,4 @@
-"""What a user can do about a failure; pure."""
+"""Hints: advice to the user about a failure; pure."""
 
 import signal
 

@@ -130,4 +130,4 @@ def hints(found: Iterable[Finding]) -> list[str]:
 
 def lines_of(found: Iterable[Finding]) -> Sequence[str]:
     """Return the words of findings, each with what to do about it."""
-    return [line for one in found for line in (one.words, one.hint) if line]
+    return [line for finding in found for line in (finding.words, finding.hint) if line]

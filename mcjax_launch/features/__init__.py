@@ -45,7 +45,7 @@ def used(job: "Job") -> "list[str]":
     """Those whose part is there before the ranks are."""
     uses = {
         "black_box": job.black_box is not None,
-        "compile_once": job.hook and job.compiles_once,
+        "compile_once": job.compiles_once,
         "debugging": job.debugpy is not None,
         "mtls": job.mtls != "off",
         "looks": job.hook and job.is_looked_at,

@@ -84,7 +84,7 @@ class Job(Options, kw_only=True):
     def compiles_once(self) -> bool:
         """Whether ranks may share compiled programs with each other, or with a later run."""
         later = self.runs_again or self.compile_cache is not None
-        return self.compile_once != "off" and (self.num_processes > 1 or later)
+        return self.hook and self.compile_once != "off" and (self.num_processes > 1 or later)
 
     @property
     def runs_again(self) -> bool:
@@ -95,7 +95,7 @@ class Job(Options, kw_only=True):
     @property
     def keeps_agents(self) -> bool:
         """Whether agents wait for another run, with what they have imported and compiled."""
-        return bool(self.watch) or (self.max_restarts > 0 and self.hook and self.compiles_once)
+        return bool(self.watch) or (self.max_restarts > 0 and self.compiles_once)
 
     @property
     def uses_cpu(self) -> bool:

@@ -65,7 +65,7 @@ def _shown(places: Iterable[tuple[str, list[int]]]) -> list[tuple[str, list[int]
 
 
 def _place(run: RankRun) -> str:
-    """Where a rank was when the first one failed, or when it failed itself; "" if not known."""
+    """Return the position of a rank at the first failure, or at its own; "" if not known."""
     frame = crashed_at(run)
     if frame is not None:
         return in_function(frame.name, f"{frame.file.rpartition('/')[2]}:{frame.line}")

@@ -1,4 +1,4 @@
-"""What ranks compile, and compilations that wait for something."""
+"""Rules on compilations: which program a rank compiles, and compilations that wait."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def compiled_last(view: View) -> Iterator[Finding]:
 
 
 def _latest(run: RankRun) -> str:
-    """What a rank compiles or compiled last; "" where nothing is expected of it yet."""
+    """Return the program that a rank compiles or compiled last; "" if none is expected yet."""
     latest = run.compilations.latest
     if latest is None:
         return "nothing compiled yet" if run.place.is_through else ""

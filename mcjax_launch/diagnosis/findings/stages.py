@@ -1,4 +1,4 @@
-"""How far ranks have got when a limit is reached, and what that suggests."""
+"""Rules on the stages that ranks have reached at a limit, and what that suggests."""
 
 from __future__ import annotations
 

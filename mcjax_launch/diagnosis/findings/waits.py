@@ -76,7 +76,7 @@ def waits_for_ever(state: RunState) -> bool:
         return False
     calls = (run.membership.call for run in state.ranks.values())
     settings = (call.settings for call in calls if call is not None and call.settings)
-    return all(_TIMEOUT_FLAG not in one.get("XLA_FLAGS", "") for one in settings)
+    return all(_TIMEOUT_FLAG not in setting.get("XLA_FLAGS", "") for setting in settings)
 
 
 # --- who waits for whom ---
