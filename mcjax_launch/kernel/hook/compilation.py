@@ -82,7 +82,8 @@ class Compilation:
         try:  # JAX's tracebacks are without JAX's frames, and without this one
             from jax._src import traceback_util
 
-            traceback_util.register_exclusion(Compilation.__init__.__code__.co_filename)
+            for ours in (Compilation.__init__, type(self._parts).asked):  # this file, and part.py
+                traceback_util.register_exclusion(ours.__code__.co_filename)
         except (ImportError, AttributeError):
             pass
 

@@ -54,7 +54,6 @@ class CompileOnce(RankPart):
         util = sys.modules.get("jax._src.traceback_util")
         exclude = getattr(util, "register_exclusion", None)
         if exclude is not None:  # from JAX's tracebacks, like JAX's own frames
-            exclude(RankPart.obtain.__code__.co_filename)
             exclude(CompileOnce.obtain.__code__.co_filename)
 
     def obtain(self, compile_: Callable[..., Any], program: tuple[Any, ...]) -> Any:
