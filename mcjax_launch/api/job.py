@@ -18,9 +18,9 @@ import mcjax_launch.kernel.launcher.restarts
 import mcjax_launch.report.recording  # noqa: F401
 from mcjax_launch.api.events import Reporter
 from mcjax_launch.api.result import Result, made
-from mcjax_launch.console.sink import Target
 from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.events.sink import Target
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.launcher.front import Front

@@ -18,6 +18,7 @@ from mcjax_launch.cli.options import GROUPS, PROGRAM, check_once
 from mcjax_launch.cli.warnings import misplaced, own_words, warnings
 from mcjax_launch.diagnosis.attempt import JobOutcome
 from mcjax_launch.errors import LaunchError, save_traceback
+from mcjax_launch.events.events import NO_EVENTS, Events
 from mcjax_launch.kernel.wire import exit_status
 from mcjax_launch.options.options import Options
 from mcjax_launch.options.removed import removed_variables
@@ -72,12 +73,16 @@ def command(context: click.Context, /, **values: Any) -> int:
     can also be set in the environment as MCJAX_<OPTION>, for example MCJAX_LOG_DIR.
     """
     options = Options(**values)
+    events = NO_EVENTS
     try:
         for line in removed_variables(os.environ):
             raise LaunchError(line)
         if options.emit is not None:
             return _emit(options, context)
-        return _check(options, context) if options.check else _run(options, context)
+        if options.check:
+            return _check(options, context)
+        events = _events(options)
+        return _run(options, context, events)
     except LaunchError as error:
         from mcjax_launch.cli.usage_errors import with_variable
 
@@ -86,7 +91,23 @@ def command(context: click.Context, /, **values: Any) -> int:
             from mcjax_launch.report import github
 
             _write(github.command("error", message))
+        events.summary({"exit_status": error.status, "message": message})
         raise LaunchError(message, error.status) from None
+    except Exception as error:
+        status, message = exit_status.INTERNAL_ERROR, f"internal error: {error!r}"
+        events.summary({"exit_status": status, "message": message})
+        raise
+    finally:
+        events.finish()
+
+
+def _events(options: Options) -> Events:
+    if options.events is None or options.dry_run:
+        return NO_EVENTS
+    from mcjax_launch.events.opening import open_events
+    from mcjax_launch.events.stream import EventStream
+
+    return EventStream(open_events(options.events))
 
 
 def given(context: click.Context, *sources: ParameterSource) -> list[str]:
@@ -134,25 +155,26 @@ def _approve(options: Options, context: click.Context, *, warn: bool = True) -> 
         _say(warning)
 
 
-def _run(options: Options, context: click.Context) -> int:
+def _run(options: Options, context: click.Context, events: Events) -> int:
     say = _ignore if options.quiet else _say
     _approve(options, context)
     if options.watch:
         from mcjax_launch.cli.watching import run_again
 
-        return run_again(options, lambda *run: _run_job(options, context, *run), _say)
+        return run_again(options, lambda *run: _run_job(options, context, events, *run), _say)
     job, hosts = ready.prepare(options, os.environ, say)
     if options.dry_run:
         from mcjax_launch.job.describe import on_this_machine
 
         _print(on_this_machine(job, hosts))
         return 0
-    return _run_job(options, context, job, hosts).status
+    return _run_job(options, context, events, job, hosts).status
 
 
 def _run_job(
     options: Options,
     context: click.Context,
+    events: Events,
     job: "Job",
     hosts: "Sequence[Host]",
     front: "Front | None" = None,
@@ -160,17 +182,30 @@ def _run_job(
     """Run a job that is ready; see `ready.run`."""
     if options.pdb:
         this_machine.check_terminal()
+
+    def say(line: str) -> None:
+        events.note(line, "say")
+        _say(line)
+
+    recorders = list(_recorders())
+    if events.is_read:
+        from mcjax_launch.report.ending import RunEnding
+
+        recorders.append(ending := RunEnding())
     outcome = ready.run(
         job,
         hosts,
         lambda: written_again(options, context),
-        _say,
+        say,
+        events=events,
         front=front,
-        recorders=tuple(_recorders()),
+        recorders=recorders,
     )
     if outcome.status and not options.quiet:
         for line in _about_arguments(outcome, job, options, context):
-            _say(line)
+            say(line)
+    if events.is_read:
+        events.summary(ending.fields(outcome))
     return outcome
 
 

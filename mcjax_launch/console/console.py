@@ -11,8 +11,9 @@ from mcjax_launch.console.noise_filter import NoiseFilter, patience_s
 from mcjax_launch.console.pieces import Lines, Piece, Stream, rewritten
 from mcjax_launch.console.prefix import Prefixes, RankLabel, time_of_day, wants_colour
 from mcjax_launch.console.renderers import Live, Plain
-from mcjax_launch.console.sink import Target
 from mcjax_launch.console.unfinished import UnfinishedLines
+from mcjax_launch.events.events import NO_EVENTS, Events
+from mcjax_launch.events.sink import Target
 from mcjax_launch.kernel.wire import frames
 from mcjax_launch.kernel.wire.loop import earliest
 from mcjax_launch.options.options import OutputOptions
@@ -196,6 +197,7 @@ class Console:
         on_room: called when output may flow again.
         listener: is told of all output and of the launcher's own lines, if there is one.
         rewrite: what is shown in place of whole lines of a rank's; log files get the lines.
+        events: get all output, and every line of the launcher's own with its level.
         verbose_option: what the user gives to see what is hidden.
 
     Attributes:
@@ -213,10 +215,13 @@ class Console:
         listener: "Listener | None" = None,
         rewrite: Callable[[bytes], bytes] | None = None,
         verbose_option: str = "-v",
+        events: Events = NO_EVENTS,
     ) -> None:
         self._style = style
         self.is_stalled: Callable[[], bool] = lambda: False
         self._listener = listener
+        self._events = events
+        events.rewrite = rewrite
         self._rewrite = rewrite
         if listener is not None:
             listener.rewrite = rewrite
@@ -285,6 +290,7 @@ class Console:
     def feed(self, rank: int, stream: int, data: bytes) -> None:
         """Take more bytes of a rank's stream."""
         self._logs.feed(rank, stream, data)
+        self._events.output(rank, stream, data)
         if self._listener is not None:
             self._listener.output(rank, stream, data)
         shown = self._streams.get((rank, stream))
@@ -337,6 +343,7 @@ class Console:
         for hidden in self._noise.hidden:
             if mentions:
                 self._mention(hidden.take())
+        self._events.output_ended()
         if self._listener is not None:
             self._listener.output_ends()
         self._logs.close()
@@ -359,10 +366,15 @@ class Console:
 
     def say(self, text: str) -> None:
         """Show lines of the launcher's own, each marked as such."""
+        self._say(text, "say")
+
+    def _say(self, text: str, level: str) -> None:
+        self._events.note(text, level)
         self._own(text.split("\n"))
 
     def summary(self, lines: Sequence[str], *, alarm: bool) -> None:
         """Show how the job ended; `alarm`: that is bad news."""
+        self._events.note("\n".join(lines), "alarm" if alarm else "summary")
         self._own(lines, headline=True, alarm=alarm)
 
     def _own(self, lines: Sequence[str], *, headline: bool = False, alarm: bool = False) -> None:
@@ -376,8 +388,10 @@ class Console:
 
     def note(self, text: str) -> None:
         """As `say`, but not with --quiet."""
-        if not self._style.quiet:
-            self.say(text)
+        if self._style.quiet:
+            self._events.note(text, "note")
+        else:
+            self._say(text, "note")
 
     def _mention(self, hidden: Sequence[str]) -> None:
         """Say how many lines are hidden, unless nobody has seen the others either."""
@@ -388,7 +402,9 @@ class Console:
     def detail(self, text: str) -> None:
         """As `say`, but only with --verbose."""
         if self._style.verbose:
-            self.say(text)
+            self._say(text, "detail")
+        else:
+            self._events.note(text, "detail")
 
     # --- time and room ---
 
@@ -485,9 +501,10 @@ class Console:
     @property
     def has_room(self) -> bool:
         """Whether the readers keep up."""
-        return all(output.queued < _MOST_QUEUED for output in self._outputs.values())
+        queued = (output.queued < _MOST_QUEUED for output in self._outputs.values())
+        return all(queued) and self._events.has_room
 
     @property
     def empty(self) -> bool:
         """Whether everything has been written."""
-        return not any(output.queued for output in self._outputs.values())
+        return not any(output.queued for output in self._outputs.values()) and self._events.is_empty

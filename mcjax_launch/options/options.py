@@ -322,6 +322,13 @@ class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
         once=True,
         help="Write a record of the run to FILE (.json or .html).",
     )
+    events: str | None = option(
+        kinds.FILE,
+        metavar="FILE|fd:N",
+        once=True,
+        only_command="the API reads them",
+        help="Write what happens, as it happens, to FILE, a FIFO or a descriptor: JSON lines.",
+    )
     check: bool = flag(
         "Run no PROGRAM: say whether a job would work on these hosts.",
         only_command="prints a list",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.diagnosis.attempt import JobOutcome
+from mcjax_launch.events.events import NO_EVENTS, Events
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
@@ -143,6 +144,7 @@ def run(
     words: Callable[[], Sequence[str]],
     say: Say,
     *,
+    events: Events = NO_EVENTS,
     front: Front | None = None,
     recorders: Sequence[Recorder] = (),
 ) -> JobOutcome:
@@ -153,6 +155,7 @@ def run(
         hosts: as there.
         words: makes the command line that stands for it, for the report.
         say: prints a line of the launcher's own.
+        events: get what happens.
         front: what the launcher has of this process; None if it is all the launcher's.
         recorders: write down what happens, before those for files.
 
@@ -164,7 +167,7 @@ def run(
         from mcjax_launch.features.profile import folders as profile
 
         profile.prepare(job.profile)
-    start = functools.partial(run_job, job, hosts, front=front)
+    start = functools.partial(run_job, job, hosts, events=events, front=front)
     if job.report is not None:
         from mcjax_launch.report.files import ReportWriter
 

@@ -10,7 +10,7 @@ from records import rank_run
 
 from mcjax_launch.console.console import Console
 from mcjax_launch.console.prefix import RankLabel
-from mcjax_launch.console.sink import Target, standard
+from mcjax_launch.events.sink import Target, standard
 from mcjax_launch.kernel.transport.staged_paths import StagedPaths
 from mcjax_launch.kernel.wire.frames import STDERR, STDOUT
 from mcjax_launch.kernel.wire.loop import Loop

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from mcjax_launch import features
-from mcjax_launch.console.sink import Target
+from mcjax_launch.events.sink import Target
 from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.launcher.launcher import Launcher

@@ -15,7 +15,9 @@ FLOORS = (
     ("errors", "options"),
     ("job", "runs"),
     ("schedulers", "features"),  # the index of them all
-    ("kernel.transport", "console", "diagnosis"),
+    ("kernel.transport", "diagnosis"),
+    ("events",),
+    ("console",),
     ("report", "watchdog", "saves"),
     ("kernel.launcher",),
     ("request", "features.*"),
@@ -185,7 +187,7 @@ def test_the_kernel_names_no_feature() -> None:
 PLANTED = {
     "upwards": ("schedulers/slurm.py", "from mcjax_launch.cli import command", True),
     "upwards, relative": ("runs/state.py", "from ..kernel.launcher import launcher", True),
-    "on one floor": ("console/sink.py", "import mcjax_launch.kernel.transport.pool", True),
+    "on one floor": ("diagnosis/rules.py", "import mcjax_launch.kernel.transport.pool", True),
     "of what is streamed": ("kernel/launcher/launcher.py", "import mcjax_launch.kernel.agent.main", True),
     "of the hook, by what becomes the agent": ("__main__.py", "import mcjax_launch.kernel.hook.exits", True),
     "out of what is streamed": ("kernel/agent/main.py", "from ...job import hosts", True),

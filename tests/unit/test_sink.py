@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mcjax_launch.console import sink
+from mcjax_launch.events import sink
 from mcjax_launch.kernel.wire.loop import Loop
 
 LINES = b"".join(b"line %d\n" % n for n in range(10_000))

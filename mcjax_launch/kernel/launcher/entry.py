@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mcjax_launch import features
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.events.events import NO_EVENTS, Events
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.transport.client import Transport
@@ -24,6 +25,7 @@ def run(
     hosts: Sequence[Host],
     *,
     ended: "Callable[[Attempt], object]" = lambda attempt: None,
+    events: Events = NO_EVENTS,
     front: "Front | None" = None,
 ) -> "JobOutcome":
     """Run a job, and return how it ended.
@@ -32,6 +34,7 @@ def run(
         job: what to run.
         hosts: where; all of them get ranks.
         ended: called after each attempt.
+        events: get what happens.
         front: what the launcher has of this process; None if it is all the launcher's.
 
     Raises:
@@ -43,6 +46,8 @@ def run(
     from mcjax_launch.kernel.launcher import restarts  # while the agent here starts
 
     front = front or own_front()
+    front.events = events
+    events.begin(front.loop, front.signals)
     if not job.keeps_agents or front.resting is not None:  # --watch keeps them for longer
         return restarts.run(job, hosts, transport, ended=ended, front=front)
     with _resting_agents(transport, front):

@@ -49,6 +49,7 @@ class Explanations(LauncherPart):
 
     def _say(self, found: Iterable[Finding]) -> None:
         for finding in found:
+            self.launcher.events.finding(finding)
             if finding.is_certain:
                 self._end(finding, ())
                 return
@@ -73,6 +74,7 @@ class Explanations(LauncherPart):
             self.launcher.stacks.request(self.launcher.links, self._explain_hang, all_threads=True)
         elif isinstance(found, list) and found:
             first, *others = found
+            self.launcher.events.finding(first)
             if first.is_certain:
                 self._end(first, others)
                 return

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from mcjax_launch.console.sink import Sink, Target, standard
+from mcjax_launch.events.events import NO_EVENTS
+from mcjax_launch.events.sink import Sink, Target, standard
 from mcjax_launch.kernel.wire.loop import Loop, SignalPipe, Signals
 from mcjax_launch.kernel.wire.schedulers import around
 from mcjax_launch.kernel.wire.signals import ENDING, FORWARDED, PROFILE
@@ -42,6 +43,7 @@ class Front:
 
     Attributes:
         listener: is told what happens; None if nobody wants to know.
+        events: of the runs, for a reader.
         saves: with --watch, of the files that are watched.
         transport: with --watch, starts the agents of every run.
         resting: the agents between two runs (--watch, --max-restarts); None where none stay.
@@ -57,6 +59,7 @@ class Front:
         self.loop = loop
         self.signals = signals
         self.listener: Listener | None = None
+        self.events = NO_EVENTS
         self.saves: Saves | None = None
         self.transport: Transport | None = None
         self.resting: RestingAgents | None = None

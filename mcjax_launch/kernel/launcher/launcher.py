@@ -1,5 +1,6 @@
 """The controller of one run of a job: agents' messages in, console and diagnosis out."""
 
+import errno
 import os
 import signal
 import time
@@ -21,6 +22,7 @@ from mcjax_launch.diagnosis.summary import (
     lives,
     summarize,
     warnings,
+    words,
 )
 from mcjax_launch.diagnosis.verdict import verdict_of
 from mcjax_launch.errors import LaunchError, save_traceback
@@ -92,6 +94,7 @@ class Launcher:
         front: what the launcher has of its process: a loop, signals, streams.
         state: where to keep what happens.
         restart: how many times the job has been started before.
+        is_first: this launcher has not started the job before; a scheduler may have.
         last: there is no other attempt after this.
         kept: what features keep from one attempt to the next, by their names.
 
@@ -112,6 +115,7 @@ class Launcher:
         front: Front,
         state: RunState,
         restart: int = 0,
+        is_first: bool = True,
         last: bool = True,
         kept: "dict[str, object] | None" = None,
     ) -> None:
@@ -125,7 +129,10 @@ class Launcher:
         self.policy = StopPolicy(job.grace_s, has_keys=bool(front.shows_stacks))
         paths = _staged_paths(job) if job.sync else None
         rewrite = None if paths is None else paths.in_bytes
-        state.tails = Tails(job.keeps_output or front.listener is not None, rewrite)
+        self.events = front.events
+        self.events.attend(self._give_credit, self._events_gone)
+        keeps_output = job.keeps_output or front.listener is not None or self.events.is_read
+        state.tails = Tails(keeps_output, rewrite)
         self.console = self._make_console(rewrite)
         self.console.is_stalled = lambda: any(link.is_stalled for link in self.links)
         on_frame = told(self._received, front.listener)
@@ -158,6 +165,11 @@ class Launcher:
             front.saves.speak_by(self.console.say, self.console.note)
             self._timers.append(Acting(front.saves, self.stop))
         self._parts: dict[str, LauncherPart] = {}  # by the names of their features
+        names = [host.name for host in hosts]
+        if is_first:
+            self.events.began(self._startup.job_id, job.program, job.num_processes, names)
+        else:
+            self.events.restarted(None, restart, self._startup.job_id, names)
 
     def _make_console(self, rewrite: Callable[[bytes], bytes] | None) -> Console:
         targets = self.front.outputs(self._give_credit)
@@ -171,6 +183,7 @@ class Launcher:
             self.front.listener,
             rewrite,
             self.front.verbose_option,
+            self.events,
         )
 
     def run(self) -> Summary:
@@ -345,13 +358,16 @@ class Launcher:
         match message:
             case messages.Started(rank, pid):
                 self.state.started(rank, pid, time.monotonic())
+                self.events.started(rank, link.host.name, pid)
                 self.console.detail(f"rank {rank} on {link.host.name}: pid {pid}")
             case messages.Exited(rank):
                 if self.state.exited(message, time.monotonic()):
                     self._rank_ended(rank)
                 if self._survivors is not None:
                     self._survivors.ended(rank)
-                self.console.detail(f"rank {rank}: {fate(self.state.ranks[rank])}")
+                run = self.state.ranks[rank]
+                self.events.ended(rank, run.host, run.exit_status, fate(run))
+                self.console.detail(f"rank {rank}: {fate(run)}")
                 if self._explanations is not None:
                     self._explanations.heard(message, time.monotonic())
                 self._note_waiting()
@@ -369,7 +385,9 @@ class Launcher:
         rank, said = message.rank, message.message
         if isinstance(said, hook_messages.Failed) and message.main and not said.has_calls:
             self.console.fails(rank, said.summary)
-        if hook_events.take(self.state, message, time.monotonic()):
+        has_failed = hook_events.take(self.state, message, time.monotonic())
+        self._report_of_hook(rank, said)
+        if has_failed:
             self._rank_ended(rank)
         if self.state.ranks[rank].compilations.on_accelerator and not self.state.ending:
             self._part(features.ON_ACCELERATORS)
@@ -377,6 +395,16 @@ class Launcher:
             self._survivors.called()
         self.explanations.heard(message, time.monotonic())
         self._note_waiting()
+
+    def _report_of_hook(self, rank: int, said: hook_messages.HookMessage) -> None:
+        host = self.state.ranks[rank].host
+        match said:
+            case hook_messages.Joining():
+                self.events.joining(rank, host)
+            case hook_messages.Joined():
+                self.events.joined(rank, host)
+            case hook_messages.Failed():
+                self.events.failed(rank, host, words(said))
 
     @property
     def explanations(self) -> "Explanations":
@@ -549,6 +577,11 @@ class Launcher:
         elif signum == signal.SIGWINCH:
             self.console.resized()
 
+    def _events_gone(self, error: OSError | None) -> None:
+        """The reader of the events has left, which ends nothing; or they cannot be written."""
+        if error is not None and error.errno != errno.EPIPE:
+            self.console.say(f"--events {self.job.events}: {error.strerror}: no more are written")
+
     def _reader_gone(self, error: OSError | None) -> None:
         """The reader of stdout is gone; a signal that comes with that takes precedence."""
         if not self.console.on_terminal:
@@ -580,6 +613,7 @@ class Launcher:
             from mcjax_launch.diagnosis.findings.waits import last_wait
 
             self.state.waits.by_stacks = last_wait(self.state, stacks)
+        self.events.stacks(lines)
         if lines and not any(part.shows(lines) for part in self._parts.values()):
             self.console.say("\n".join(lines))
         self.perform(self.policy.stacks_shown())

@@ -176,6 +176,7 @@ def run(
             front=front,
             state=state,
             restart=before + restart,
+            is_first=restart == 0,
             last=restart == job.max_restarts,
             kept=kept,
         )

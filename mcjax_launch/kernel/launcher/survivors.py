@@ -247,6 +247,7 @@ class Survivors:
     def _next_life(self, rank: int, now: float) -> None:
         self._launcher.console.next_life(rank)
         run = self._state.next_life(rank, now)
+        self._launcher.events.restarted(rank, len(run.past), self._state.job_id, [run.host])
         self._launcher.console.judged(run)
 
 

@@ -25,11 +25,13 @@ class Target:
         gone: the reader is gone for good.
         is_terminal: it is a terminal, on which rows can be drawn anew.
         in_log: it ends up in a log that shows colours.
+        on_room: called when what was queued has been written.
         blocks: it is a pipe, a socket or a terminal, whose reader may be slow.
 
     """
 
     def __init__(self) -> None:
+        self.on_room: Callable[[], None] = lambda: None
         self.queued = self.taken = 0
         self.gone = self.is_terminal = self.in_log = self.blocks = False
 
@@ -73,7 +75,6 @@ class Sink(Target):
     that a writable pipe takes at once.
 
     Attributes: see Target.
-        on_room: called when what was queued has been written.
 
     """
 

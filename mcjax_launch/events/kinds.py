@@ -1,0 +1,108 @@
+"""Every kind of event, declared once: docs/reference.md is made of this."""
+
+from mcjax_launch.kernel.wire.value import Value
+
+#: Goes up when a field changes its meaning or goes away; a new kind or field does not change it.
+VERSION = 1
+
+_RANK = {"rank": "the rank's number", "host": "the name of its host"}
+
+
+class Kind(Value):
+    """A kind of event.
+
+    Args:
+        meaning: what has happened, in one sentence.
+        fields: of the event, beside `event` and `time`, each with its meaning.
+
+    """
+
+    meaning: str
+    fields: dict[str, str]
+
+
+#: By the value of `event`; `job` is the first event of a run, `summary` the last.
+KINDS = {
+    "job": Kind(
+        "A run begins.",
+        {
+            "version": f"of this format: {VERSION}",
+            "launcher_version": "of mcjax-launch",
+            "job_id": "of the first attempt",
+            "pid": "of the launcher",
+            "program": "PROGRAM and its arguments",
+            "ranks": "the number of ranks in the whole job",
+            "hosts": "the names of the hosts that get ranks of this launcher",
+        },
+    ),
+    "started": Kind("A rank's process runs.", {**_RANK, "pid": "of the process"}),
+    "joining": Kind("A rank has called `jax.distributed.initialize()`.", _RANK),
+    "joined": Kind("`jax.distributed.initialize()` has returned in a rank.", _RANK),
+    "output": Kind(
+        "A rank has written something.",
+        {
+            "rank": "the rank's number",
+            "stream": '`"stdout"` or `"stderr"`',
+            "text": "with its newlines: several lines, or a part of one; bytes that are no UTF-8 "
+            "are the surrogates of Python's `surrogateescape`",
+        },
+    ),
+    "note": Kind(
+        "The launcher has something to say.",
+        {
+            "text": "one or more lines, without the prefix",
+            "level": '`"say"`, `"note"` (not shown with `-q`), `"detail"` (shown with `-v`), '
+            '`"summary"`, or `"alarm"`: a summary of a failure',
+        },
+    ),
+    "finding": Kind(
+        "The launcher has found something that explains what the job does; a note says the same.",
+        {
+            "words": "what happened, in one line",
+            "ranks": "the ranks that did it, the one to blame first",
+            "cure": 'what to do about it, or `""`',
+            "since": "since when, in seconds since 1970, or null",
+            "certain": "true if the job can never go on, and is ended",
+        },
+    ),
+    "failed": Kind(
+        "The program of a rank has failed; its process may still run.",
+        {**_RANK, "message": "in one line"},
+    ),
+    "ended": Kind(
+        "A rank's process has ended.",
+        {
+            **_RANK,
+            "exit_status": "as a shell would report it",
+            "message": "the same in words",
+        },
+    ),
+    "restart": Kind(
+        "The whole job is started again, or one rank.",
+        {
+            "rank": "the rank; null for the whole job",
+            "count": "how often it has been started again, this time included",
+            "job_id": "of the new attempt; of the same one for a rank",
+            "hosts": "the names of the hosts that get ranks",
+        },
+    ),
+    "stacks": Kind("The stacks of all ranks have been asked for.", {"lines": "as they are shown"}),
+    "summary": Kind(
+        "The run is over, or could not begin: then only the first two fields are there.",
+        {
+            "exit_status": "of the launcher",
+            "message": "how the run ended, in one line",
+            "lines": "the summary as it is shown; none if all went well",
+            "root_cause": "why the job failed, or null: `message`, `rank` (to blame, or null), "
+            "`ranks` (that failed alike), `host`, `exception`, `where`, `traceback`",
+            "ranks": "each [rank](#a-rank) of the last attempt, with its `traceback` and the last "
+            "of its `stdout` and `stderr`, as text",
+            "hosts": "the names of the hosts of the last attempt",
+            "seconds": "how long the run took, with all attempts",
+            "restarts": "how often the whole job was started again",
+            "job_id": "of the last attempt",
+            "log_dir": "the folder with the log files, or null",
+            "record": "the last attempt in [the record](#an-attempt)'s form, without its ranks",
+        },
+    ),
+}

@@ -1,0 +1,42 @@
+"""Opens what `--events` names: a file, a FIFO or a descriptor."""
+
+import os
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.kernel.wire import own_paths
+
+_DESCRIPTOR = "fd:"
+_STANDARD = 2  # descriptors up to this one have another use
+
+
+def open_events(place: str) -> int:
+    """Return a descriptor to write events to; with a FIFO, wait until another process reads it.
+
+    Args:
+        place: a path, or `fd:N` for a descriptor that this process has been given.
+
+    Raises:
+        LaunchError: nothing can be written there.
+
+    """
+    if place.startswith(_DESCRIPTOR):
+        return _given(place)
+    try:
+        return own_paths.open_file(place, os.O_TRUNC | os.O_NOCTTY)
+    except OSError as error:
+        raise LaunchError(f"--events {place}: cannot be written: {error.strerror}") from None
+
+
+def _given(place: str) -> int:
+    number = place.removeprefix(_DESCRIPTOR)
+    if not number.isdecimal() or int(number) <= _STANDARD:
+        raise LaunchError(
+            f"--events {place}: name a descriptor from 3 on, as in --events fd:3 3>events.jsonl"
+        )
+    fd = int(number)
+    try:
+        os.set_inheritable(fd, False)  # no rank is to hold it open
+        os.write(fd, b"")
+    except (OSError, OverflowError):
+        raise LaunchError(f"--events {place}: no such descriptor is open for writing") from None
+    return fd

@@ -1,0 +1,165 @@
+"""The events of a run as JSON lines, for a reader that may be slow, or leave."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from mcjax_launch import __version__
+from mcjax_launch.events.events import Events
+from mcjax_launch.events.kinds import VERSION
+from mcjax_launch.events.sink import Sink, Target
+from mcjax_launch.kernel.wire.frames import STDOUT
+from mcjax_launch.kernel.wire.loop import READ, Loop, SignalPipe
+from mcjax_launch.kernel.wire.signals import ENDING
+
+if TYPE_CHECKING:
+    from mcjax_launch.diagnosis.view import Finding
+
+# With more unwritten bytes than this the ranks are slowed down.
+_MOST_QUEUED = 1 << 20
+# While lines are rewritten as wholes, an unfinished one is kept up to so many bytes.
+_LONGEST = 1 << 16
+
+
+class EventStream(Events):
+    """Writes events as JSON lines; never blocks before `finish`.
+
+    Args:
+        fd: where they go; see `open_events`.
+
+    """
+
+    is_read = True
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._front: tuple[Loop, SignalPipe] | None = None
+        self._target: Target = Target()
+        self._decoders: dict[tuple[int, int], codecs.IncrementalDecoder] = {}
+        self._unfinished: dict[tuple[int, int], bytes] = {}  # lines, while lines are rewritten
+
+    def begin(self, loop: Loop, signals: SignalPipe) -> None:
+        if self._front is None:
+            self._front, self._target = (loop, signals), Sink(self._fd, loop)
+
+    def attend(
+        self, on_room: Callable[[], None], on_gone: Callable[[OSError | None], None]
+    ) -> None:
+        self._target.on_room = on_room
+        self._target.watch(on_gone)
+
+    @property
+    def has_room(self) -> bool:  # type: ignore[override]
+        """True while the reader keeps up."""
+        return self._target.queued < _MOST_QUEUED
+
+    @property
+    def is_empty(self) -> bool:  # type: ignore[override]
+        """True if all events have been written, or their reader has left."""
+        return not self._target.queued
+
+    def _write(self, kind: str, **fields: object) -> None:
+        if not self._target.gone:
+            event = {"event": kind, "time": round(time.time(), 6), **fields}
+            self._target.write((f"{json.dumps(event)}\n".encode(),))
+
+    # --- what happens ---
+
+    def began(self, job_id: str, program: Sequence[str], ranks: int, hosts: Sequence[str]) -> None:
+        self._write(
+            "job",
+            version=VERSION,
+            launcher_version=__version__,
+            job_id=job_id,
+            pid=os.getpid(),
+            program=list(program),
+            ranks=ranks,
+            hosts=list(hosts),
+        )
+
+    def restarted(self, rank: int | None, count: int, job_id: str, hosts: Sequence[str]) -> None:
+        self._write("restart", rank=rank, count=count, job_id=job_id, hosts=list(hosts))
+
+    def started(self, rank: int, host: str, pid: int) -> None:
+        self._write("started", rank=rank, host=host, pid=pid)
+
+    def joining(self, rank: int, host: str) -> None:
+        self._write("joining", rank=rank, host=host)
+
+    def joined(self, rank: int, host: str) -> None:
+        self._write("joined", rank=rank, host=host)
+
+    def failed(self, rank: int, host: str, message: str) -> None:
+        self._write("failed", rank=rank, host=host, message=message)
+
+    def ended(self, rank: int, host: str, exit_status: int | None, message: str) -> None:
+        self._write("ended", rank=rank, host=host, exit_status=exit_status, message=message)
+
+    def note(self, text: str, level: str) -> None:
+        self._write("note", text=text, level=level)
+
+    def finding(self, finding: Finding) -> None:
+        since = finding.since
+        self._write(
+            "finding",
+            words=finding.words,
+            ranks=list(finding.ranks),
+            cure=finding.cure,
+            since=None if since is None else round(time.time() - time.monotonic() + since, 3),
+            certain=finding.is_certain,
+        )
+
+    def stacks(self, lines: Sequence[str]) -> None:
+        self._write("stacks", lines=list(lines))
+
+    # --- output ---
+
+    def output(self, rank: int, stream: int, data: bytes) -> None:
+        self._write_output(rank, stream, self._rewritten(rank, stream, data))
+
+    def _rewritten(self, rank: int, stream: int, data: bytes) -> bytes:
+        """Return the output with its whole lines rewritten; keep an unfinished line for later."""
+        if self.rewrite is None:
+            return data
+        data = self._unfinished.pop((rank, stream), b"") + data
+        end = data.rfind(b"\n") + 1
+        if len(data) - end > _LONGEST:
+            end = len(data)
+        self._unfinished[rank, stream] = data[end:]
+        return self.rewrite(data[:end])
+
+    def _write_output(self, rank: int, stream: int, data: bytes, *, final: bool = False) -> None:
+        decoder = self._decoders.get((rank, stream))
+        if decoder is None:
+            decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+            self._decoders[rank, stream] = decoder
+        if text := decoder.decode(data, final):
+            name = "stdout" if stream == STDOUT else "stderr"
+            self._write("output", rank=rank, stream=name, text=text)
+
+    def output_ended(self) -> None:
+        for rank, stream in self._decoders:
+            rest = self._unfinished.pop((rank, stream), b"")
+            self._write_output(rank, stream, rest, final=True)
+        self._decoders.clear()
+
+    # --- the end ---
+
+    def summary(self, fields: Mapping[str, object]) -> None:
+        if self._front is None:  # the run could not begin
+            self.begin(Loop(), SignalPipe())
+        self._write("summary", **fields)
+
+    def finish(self) -> None:
+        if self._front is None:
+            return
+        loop, signals = self._front
+        came: list[int] = []
+        loop.watch(signals.fd, READ, lambda ready: came.extend(signals.read()))
+        while not self.is_empty and not any(signum in ENDING for signum in came):
+            loop.turn(None)
