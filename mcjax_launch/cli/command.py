@@ -32,6 +32,7 @@ from mcjax_launch.request.this_machine import on_github
 from mcjax_launch.wording import one_line
 
 if TYPE_CHECKING:
+    from mcjax_launch.events.client import Client
     from mcjax_launch.job.hosts import Host
     from mcjax_launch.job.job import Job
     from mcjax_launch.kernel.launcher.front import Front
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 
 NAME = "mcjax-launch"
+#: A program sets it that has started the command; see `events.client`.
+CLIENT = "_MCJAX_LAUNCH_CLIENT"
 #: A shell sets it to ask how a command line goes on.
 COMPLETE = "_MCJAX_LAUNCH_COMPLETE"
 # In the message of a job whose program has got too few arguments, and what may be missing.
@@ -73,21 +76,22 @@ def command(context: click.Context, /, **values: Any) -> int:
     can also be set in the environment as MCJAX_<OPTION>, for example MCJAX_LOG_DIR.
     """
     options = Options(**values)
+    client = context.obj
     events = NO_EVENTS
     try:
-        for line in removed_variables(os.environ):
+        for line in () if client else removed_variables(os.environ):
             raise LaunchError(line)
         if options.emit is not None:
             return _emit(options, context)
         if options.check:
             return _check(options, context)
-        events = _events(options)
+        events = _events(options, client)
         return _run(options, context, events)
     except LaunchError as error:
         from mcjax_launch.cli.usage_errors import with_variable
 
         message = with_variable(str(error), context)
-        if options.emit is None and on_github(os.environ):
+        if options.emit is None and client is None and on_github(os.environ):
             from mcjax_launch.report import github
 
             _write(github.command("error", message))
@@ -101,13 +105,18 @@ def command(context: click.Context, /, **values: Any) -> int:
         events.finish()
 
 
-def _events(options: Options) -> Events:
+def _events(options: Options, client: "Client | None") -> Events:
     if options.events is None or options.dry_run:
         return NO_EVENTS
     from mcjax_launch.events.opening import open_events
     from mcjax_launch.events.stream import EventStream
 
-    return EventStream(open_events(options.events))
+    fd = open_events(options.events, _say)
+    if client is None:
+        return EventStream(fd)
+    from mcjax_launch.events.client import ClientStream
+
+    return ClientStream(fd, client)
 
 
 def given(context: click.Context, *sources: ParameterSource) -> list[str]:
@@ -163,6 +172,8 @@ def _run(options: Options, context: click.Context, events: Events) -> int:
 
         return run_again(options, lambda *run: _run_job(options, context, events, *run), _say)
     job, hosts = ready.prepare(options, os.environ, say)
+    if context.obj is not None:
+        job = job.replaced(call=context.obj.read_call(), on_github=False)
     if options.dry_run:
         from mcjax_launch.job.describe import on_this_machine
 
@@ -187,7 +198,7 @@ def _run_job(
         events.note(line, "say")
         _say(line)
 
-    recorders = list(_recorders())
+    recorders = [] if context.obj is not None else list(_recorders())
     if events.is_read:
         from mcjax_launch.report.ending import RunEnding
 
@@ -248,6 +259,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
 
 
+def _settings() -> dict[str, Any]:
+    """Return the settings of click's context: a client gives all options as words."""
+    if CLIENT not in os.environ:
+        return {}
+    from mcjax_launch.events.client import pop_client
+
+    return {"obj": pop_client(os.environ), "auto_envvar_prefix": None}
+
+
 def _run_command(argv: Sequence[str] | None) -> int:
     """The one error handler."""
     try:
@@ -256,7 +276,7 @@ def _run_command(argv: Sequence[str] | None) -> int:
 
             return complete(command, NAME, COMPLETE)
         # The command's own status; --help and --version return 0.
-        return int(command.main(argv, prog_name=NAME, standalone_mode=False) or 0)
+        return int(command.main(argv, prog_name=NAME, standalone_mode=False, **_settings()) or 0)
     except LaunchError as error:
         _say(str(error))
         return error.status

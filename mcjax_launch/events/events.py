@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from mcjax_launch.events.sink import Target
+
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.view import Finding
     from mcjax_launch.kernel.wire.loop import Loop, SignalPipe
@@ -17,6 +19,7 @@ class Events:
         is_read: there is a reader, and the last output of ranks is kept for its summary.
         has_room: the reader keeps up.
         is_empty: all events have been written.
+        values: takes the frames of what a called function returns.
         rewrite: returns the whole lines of a rank that are to be reported in place of its own.
 
     """
@@ -25,6 +28,9 @@ class Events:
     has_room = True
     is_empty = True
     rewrite: Callable[[bytes], bytes] | None = None
+
+    def __init__(self) -> None:
+        self.values = Target()
 
     def begin(self, loop: Loop, signals: SignalPipe) -> None:
         """Write in this loop from now on, unless that has begun."""

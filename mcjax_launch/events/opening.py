@@ -1,6 +1,8 @@
 """Opens what `--events` names: a file, a FIFO or a descriptor."""
 
+import errno
 import os
+from collections.abc import Callable
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.kernel.wire import own_paths
@@ -9,11 +11,12 @@ _DESCRIPTOR = "fd:"
 _STANDARD = 2  # descriptors up to this one have another use
 
 
-def open_events(place: str) -> int:
+def open_events(place: str, say: Callable[[str], object]) -> int:
     """Return a descriptor to write events to; with a FIFO, wait until another process reads it.
 
     Args:
         place: a path, or `fd:N` for a descriptor that this process has been given.
+        say: is called with a line where there is no such process yet.
 
     Raises:
         LaunchError: nothing can be written there.
@@ -21,8 +24,17 @@ def open_events(place: str) -> int:
     """
     if place.startswith(_DESCRIPTOR):
         return _given(place)
+    flags = os.O_TRUNC | os.O_NOCTTY
     try:
-        return own_paths.open_file(place, os.O_TRUNC | os.O_NOCTTY)
+        try:
+            fd = own_paths.open_file(place, flags | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            say(f"--events {place}: waiting for a reader of this FIFO")
+            return own_paths.open_file(place, flags)
+        os.set_blocking(fd, True)
+        return fd
     except OSError as error:
         raise LaunchError(f"--events {place}: cannot be written: {error.strerror}") from None
 

@@ -37,6 +37,7 @@ class EventStream(Events):
     is_read = True
 
     def __init__(self, fd: int) -> None:
+        super().__init__()
         self._fd = fd
         self._front: tuple[Loop, SignalPipe] | None = None
         self._target: Target = Target()

@@ -1,5 +1,33 @@
-"""What functions return or raise: the listener of whoever has them called hears every frame."""
+"""Passes what functions return or raise on to the client that has called them."""
+
+from __future__ import annotations
 
 from mcjax_launch.kernel.launcher.part import LauncherPart
+from mcjax_launch.kernel.transport.connection import AgentConnection
+from mcjax_launch.kernel.wire import frames
+from mcjax_launch.kernel.wire.messages import ToLauncher
 
-PART = LauncherPart
+# With more unwritten bytes than this the agents send nothing more.
+_MOST_QUEUED = 1 << 20
+
+
+class ReturnedValues(LauncherPart):
+    """Writes the frames as they come; the agents wait while the client does not read."""
+
+    def received(self, link: AgentConnection, message: ToLauncher | frames.Raw, now: float) -> None:
+        """Pass on that a rank has returned or raised, or a piece of what."""
+        values = self.launcher.events.values
+        if isinstance(message, frames.Raw):
+            values.write((frames.raw(message.feature, message.number, message.payload),))
+        else:
+            values.write((frames.encoded(message),))
+        if values.queued > _MOST_QUEUED:
+            link.pause()
+            values.on_room = self._resume
+
+    def _resume(self) -> None:
+        for link in self.launcher.links:
+            link.resume()
+
+
+PART = ReturnedValues

@@ -1,6 +1,7 @@
 """The launcher's connection to one agent: frames in, checked against what may come; frames out."""
 
 import _thread  # without what `threading` imports
+import math
 import os
 import signal
 import time
@@ -216,8 +217,20 @@ class AgentConnection:
         if window > _PIPE_HOLDS:
             widen(pipes.from_agent, window)
         self._patient_until = 0.0
+        self._is_paused = False
         loop.watch(pipes.from_agent, READ, lambda ready: self._read())
         loop.watch(pipes.errors, READ, lambda ready: self._read_errors())
+
+    def pause(self) -> None:
+        """Read nothing more from the agent until `resume`: what it says waits on the way."""
+        self._is_paused = True
+        self._loop.forget(self._pipes.from_agent)
+
+    def resume(self) -> None:
+        """Read again, if that was paused."""
+        if self._is_paused and not self.ended:
+            self._is_paused, self.heard_at = False, time.monotonic()
+            self._loop.watch(self._pipes.from_agent, READ, lambda ready: self._read())
 
     @property
     def rests(self) -> bool:
@@ -246,6 +259,8 @@ class AgentConnection:
     @property
     def silent_at(self) -> float:
         """When it will have been silent for too long."""
+        if self._is_paused:
+            return math.inf
         return max(self.heard_at + frames.SILENCE_S, self._patient_until)
 
     # --- to the agent ---

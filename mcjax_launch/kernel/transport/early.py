@@ -5,9 +5,10 @@ then waits for a word: not before that does it own anything.
 """
 
 import _signal
+import itertools
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
 from mcjax_launch.kernel.transport.pipes import NewPipes, Pipes
 from mcjax_launch.kernel.wire import schedulers
@@ -17,6 +18,7 @@ from mcjax_launch.kernel.wire.system import LINUX
 # allocation. A guess: an agent that turns out not to be wanted, or to be missing, costs a moment.
 _NO_AGENT = ("--help", "--version", "--dry-run", "--emit", "--hosts")
 _NO_AGENT_IN = ("MCJAX_DRY_RUN", "MCJAX_EMIT", "MCJAX_HOSTS", "_MCJAX_LAUNCH_COMPLETE")
+_CLIENT = "_MCJAX_LAUNCH_CLIENT"  # see `events.client`
 _ENDING = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)
 
 #: The folder of the hook's modules.
@@ -52,7 +54,7 @@ def fork(words: Sequence[str], environ: Mapping[str, str], load: Callable[[], Ma
     except OSError:
         pid = -1
     if pid == 0:
-        _become(pipes, load)
+        _become(pipes, load, words)
     _signal.pthread_sigmask(_signal.SIG_UNBLOCK, _ENDING)
     if pid < 0:
         pipes.close()
@@ -71,13 +73,25 @@ def _is_watched() -> bool:
     return bool(sys.gettrace() or sys.getprofile()) or len(sys._current_frames()) > 1
 
 
-def _become(pipes: NewPipes, load: Callable[[], Main]) -> None:
+def _close_for_readers(words: Sequence[str], environ: MutableMapping[str, str]) -> None:
+    """Close descriptors for readers of events: no rank is to hold them open, or to know of them."""
+    texts = [value for word, value in itertools.pairwise(words) if word == "--events"]
+    texts += [word.removeprefix("--events=") for word in words]
+    texts += [environ.get("MCJAX_EVENTS", ""), *environ.pop(_CLIENT, "").split()]
+    for text in texts:
+        number = text.removeprefix("fd:").strip(",}")
+        if number.isdecimal() and (text.startswith("fd:") or text.endswith((",", "}"))):
+            os.closerange(int(number), int(number) + 1)  # it may not be open
+
+
+def _become(pipes: NewPipes, load: Callable[[], Main], words: Sequence[str]) -> None:
     """The new process's side: never returns."""
     try:
         os.setsid()
         for target, fd in enumerate(pipes.theirs):
             os.dup2(fd, target)
         pipes.close()
+        _close_for_readers(words, os.environ)
         for signum in (*_ENDING, _signal.SIGCHLD):
             _signal.signal(signum, _signal.SIG_DFL)
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())

@@ -1,0 +1,82 @@
+"""The program that has started the launcher, and reads its events: a user of the Python API."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import signal
+from collections.abc import MutableMapping
+
+from mcjax_launch.events.sink import Sink
+from mcjax_launch.events.stream import EventStream
+from mcjax_launch.kernel.wire.loop import READ, Loop, SignalPipe
+from mcjax_launch.kernel.wire.value import Value
+
+#: The variable in which the client names its descriptors, as JSON; the command looks for it.
+CLIENT = "_MCJAX_LAUNCH_CLIENT"
+
+
+class Client(Value):
+    """Descriptors that a client has given to the launcher.
+
+    Args:
+        life: is readable once the client has ended; the job ends then.
+        values: takes the frames of what a called function returns; None if none is called.
+        call: a file with the call of a function (`features/function/messages.py`); None likewise.
+
+    """
+
+    life: int
+    values: int | None = None
+    call: int | None = None
+
+    def read_call(self) -> tuple[memoryview, ...]:
+        """Return the content of the call's file, if there is one: its memory is shared."""
+        if self.call is None:
+            return ()
+        return (memoryview(mmap.mmap(self.call, 0, access=mmap.ACCESS_READ)),)
+
+
+def pop_client(environ: MutableMapping[str, str]) -> Client | None:
+    """Return what the client has given, and remove its variable, so that no rank gets it."""
+    text = environ.pop(CLIENT, "")
+    if not text:
+        return None
+    client = Client(**json.loads(text))
+    for fd in (client.life, client.values, client.call):
+        if fd is not None:
+            os.set_inheritable(fd, False)
+    return client
+
+
+class ClientStream(EventStream):
+    """The events for a client, and what functions return.
+
+    Args:
+        fd: where the events go.
+        client: what it has given.
+
+    """
+
+    def __init__(self, fd: int, client: Client) -> None:
+        super().__init__(fd)
+        self._client = client
+
+    def begin(self, loop: Loop, signals: SignalPipe) -> None:
+        if self._front is None and self._client.values is not None:
+            self.values = Sink(self._client.values, loop)
+            self.values.watch(lambda error: None)
+        super().begin(loop, signals)
+        loop.watch(self._client.life, READ, lambda ready: self._end_job(loop, signals))
+
+    def _end_job(self, loop: Loop, signals: SignalPipe) -> None:
+        """End the job at once, as two signals do."""
+        loop.forget(self._client.life)
+        for _ in range(2):
+            signals.put(signal.SIGTERM)
+
+    @property
+    def is_empty(self) -> bool:  # type: ignore[override]
+        """True if all has been written, or its reader has left."""
+        return super().is_empty and not self.values.queued
