@@ -1,0 +1,175 @@
+"""--events: what a program reads of a job while it runs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from jobs import LAUNCHER, Jobs, eventually
+
+from mcjax_launch.events.kinds import KINDS
+
+Event = dict[str, Any]
+# Prints bytes that are no UTF-8, half a character at the end of the first piece, and no last newline.
+BYTES = r"printf 'a\377b\303'; sleep 0.1; printf '\251\nend'"
+
+
+def events_of(path: Path) -> list[Event]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def of_kind(events: list[Event], kind: str) -> list[Event]:
+    return [event for event in events if event["event"] == kind]
+
+
+def text_of(events: list[Event], rank: int, stream: str = "stdout") -> str:
+    output = of_kind(events, "output")
+    return "".join(
+        event["text"] for event in output if (event["rank"], event["stream"]) == (rank, stream)
+    )
+
+
+def test_events_tell_a_failed_job_from_beginning_to_end(jobs: Jobs, tmp_path: Path) -> None:
+    program = "echo out; echo err >&2; [ $JAX_PROCESS_ID = 0 ] && exec sleep 60; exit 3"
+    path = tmp_path / "events"
+    ended = jobs.run("-n", 2, "--events", path, "sh", "-c", program)
+    events = events_of(path)
+    assert (events[0]["event"], events[-1]["event"]) == ("job", "summary")
+    assert events[0]["program"] == ["sh", "-c", program]
+    assert {event["rank"] for event in of_kind(events, "started")} == {0, 1}
+    assert (text_of(events, 1), text_of(events, 0, "stderr")) == ("out\n", "err\n")
+    exits = {event["rank"]: event["exit_status"] for event in of_kind(events, "ended")}
+    assert exits == {0: 143, 1: 3}
+    summary = events[-1]
+    assert (summary["exit_status"], summary["root_cause"]["rank"]) == (ended.status, 1) == (3, 1)
+    assert [rank["stdout"] for rank in summary["ranks"]] == ["out\n", "out\n"]
+    assert "rank 1 failed: exit status 3" in [
+        event["text"].split("\n")[0] for event in of_kind(events, "note")
+    ]
+
+
+def test_each_event_has_the_fields_that_are_documented(jobs: Jobs, tmp_path: Path) -> None:
+    path = tmp_path / "events"
+    jobs.run(
+        "-n",
+        2,
+        "--max-restarts",
+        1,
+        "--events",
+        path,
+        "sh",
+        "-c",
+        "exit 3",
+        env={"MCJAX_TEST_TIME_SCALE": "0.1"},
+    )
+    events = events_of(path)
+    assert {event["event"] for event in events} >= {
+        "job",
+        "started",
+        "ended",
+        "note",
+        "restart",
+        "summary",
+    }
+    for event in events:
+        assert set(event) == {"event", "time", *KINDS[event["event"]].fields}
+    (restart,) = of_kind(events, "restart")
+    assert (restart["rank"], restart["count"]) == (None, 1)
+    assert events[0]["job_id"] != restart["job_id"] == events[-1]["job_id"]
+
+
+def test_bytes_that_are_no_utf8_survive(jobs: Jobs, tmp_path: Path) -> None:
+    path = tmp_path / "events"
+    jobs.run("-n", 1, "--events", path, "sh", "-c", BYTES)
+    written = text_of(events_of(path), 0).encode("utf-8", "surrogateescape")
+    assert written == b"a\xffb\xc3\xa9\nend"
+
+
+def test_a_descriptor_takes_events_and_no_rank_has_it(jobs: Jobs, tmp_path: Path) -> None:
+    program = "import os, sys; sys.exit(os.path.exists('/proc/self/fd/7'))"
+    command = [*LAUNCHER, "-n", "2", "--events", "fd:7", sys.executable, "-c", program]
+    path = tmp_path / "events"
+    script = f"exec {' '.join(map(repr, command))} 7>{path}"
+    ended = subprocess.run(["sh", "-c", script], env=jobs.environment(), check=False, timeout=60)
+    assert ended.returncode == 0
+    assert events_of(path)[-1]["exit_status"] == 0
+
+
+@pytest.mark.parametrize("how", ["is slow", "leaves"])
+def test_a_reader_of_a_fifo_ends_nothing(jobs: Jobs, tmp_path: Path, how: str) -> None:
+    fifo, marks = tmp_path / "fifo", tmp_path / "marks"
+    os.mkfifo(fifo)
+    program = f"import os; os.write(1, b'x' * (8 << 20)); open({str(marks)!r}, 'a').close()"
+    command = ("-n", 1, "--events", fifo, sys.executable, "-c", program)
+    job = jobs.start(*command, stdout=subprocess.DEVNULL)
+    with fifo.open("rb") as reader:
+        assert reader.readline()
+        if how == "is slow":
+            while b'"output"' not in reader.readline():
+                pass
+            assert not marks.exists()  # the rank waits: neither it nor the launcher has room
+            assert b'"summary"' in reader.read()
+    assert job.finish().status == 0
+    assert marks.exists()
+
+
+def test_a_fifo_without_a_reader_is_waited_for(jobs: Jobs, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    job = jobs.start("-n", 1, "--events", fifo, "true")
+    assert job.process.stderr is not None
+    assert b"waiting for a reader" in job.process.stderr.readline()
+    job.signal(signal.SIGINT)
+    assert job.finish().status == 130
+
+
+def test_a_full_disk_ends_nothing_and_is_said(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 2, "--events", "/dev/full", "echo", "hi")
+    assert (ended.status, ended.stdout.count("hi")) == (0, 2)
+    assert ended.report == "--events /dev/full: No space left on device: no more are written"
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("fd:1", "name a descriptor from 3 on"),
+        ("fd:x", "name a descriptor from 3 on"),
+        ("fd:77", "no such descriptor is open for writing"),
+        ("/proc/nowhere/events", "cannot be written: "),
+    ],
+)
+def test_a_place_that_takes_no_events_is_refused(jobs: Jobs, place: str, words: str) -> None:
+    ended = jobs.run("-n", 2, "--events", place, "true")
+    assert ended.status == 2
+    assert words in ended.report
+
+
+def test_a_job_that_cannot_start_has_a_summary_alone(jobs: Jobs, tmp_path: Path) -> None:
+    path = tmp_path / "events"
+    ended = jobs.run("-n", 2, "--events", path, "no-such-program")
+    (summary,) = events_of(path)
+    assert summary["exit_status"] == ended.status == 127
+    assert summary["message"] in ended.report
+
+
+def test_a_client_that_ends_ends_the_job(jobs: Jobs, tmp_path: Path) -> None:
+    reader, life = os.pipe()
+    client = {"_MCJAX_LAUNCH_CLIENT": json.dumps({"life": reader})}
+    path = tmp_path / "events"
+    process = subprocess.Popen(
+        [*LAUNCHER, "-n", "2", "--events", str(path), "sleep", "60"],
+        env=jobs.environment(**client),
+        pass_fds=[reader],
+    )
+    os.close(reader)
+    eventually(lambda: path.exists() and path.read_text().count('"started"') == 2)
+    ranks = [psutil.Process(pid) for pid in jobs.left()]
+    environs = [rank.environ() for rank in ranks if rank.name() == "sleep"]
+    assert [set(client).isdisjoint(environ) for environ in environs] == [True, True]
+    os.close(life)
+    assert process.wait(60) == 143
