@@ -38,6 +38,7 @@ class Keywords(TypedDict, total=False):
     slices: Literal["auto", "one", "host"] | int
     cpu_transfers: bool
     bind_cores: Literal["auto", "on", "off"]
+    nice: int
     hosts: Path | Sequence[str] | None
     procs_per_host: int | None
     via: str | None

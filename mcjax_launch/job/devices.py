@@ -195,7 +195,7 @@ def described_cores(ranks: Iterable[Rank], how: str) -> str:
         how: as in Job.
 
     """
-    bound = next((rank for rank in ranks if rank.cores), None)
+    bound = next((rank for rank in ranks if rank.settings.cores), None)
     if bound is None:
         return ""
     whose = "a share of its own" if how == "on" else "those next to its GPUs"

@@ -22,6 +22,7 @@ from mcjax_launch.job.rank_variables import (
 from mcjax_launch.kernel.wire import hook_environ
 from mcjax_launch.kernel.wire.address import LOOPBACK, join_address, split_text
 from mcjax_launch.kernel.wire.messages import HostFacts
+from mcjax_launch.kernel.wire.rank_process import RankSettings
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.options import wrappers
 from mcjax_launch.ranks import counted, ranges
@@ -38,7 +39,7 @@ class Rank(Value):
         env: its own variables, beside the common ones.
         cwd: its working directory.
         values: of its placeholders.
-        cores: that it is bound to; empty for all.
+        settings: of its process.
 
     """
 
@@ -48,13 +49,13 @@ class Rank(Value):
     env: Mapping[str, str]
     cwd: str
     values: Mapping[str, str]
-    cores: tuple[int, ...] = ()
+    settings: RankSettings = RankSettings()
     wrapper_words: int = 0
 
     @property
     def bound_to(self) -> str:
         """Its cores, as `0-15,128-143`; "" where it may use all."""
-        return ranges(self.cores)
+        return ranges(self.settings.cores)
 
     @property
     def gpus(self) -> str:
@@ -181,7 +182,7 @@ def make_plan(
         ranks=tuple(
             _rank(
                 process_id, local, numbered[host], host, job, facts[host], gpus[host], shared
-            ).replaced(cores=bound[host][local])
+            ).replaced(settings=RankSettings(bound[host][local], job.nice))
             for process_id, (host, local) in placed
         ),
         hosts=tuple(on_host),

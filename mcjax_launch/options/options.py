@@ -118,6 +118,11 @@ class DeviceOptions(OptionGroup, title="Devices", kw_only=True):
         help="Bind each rank to its own share of the host's cores; auto: to those next to its "
         "GPUs.",
     )
+    nice: int = option(
+        kinds.NICE,
+        default=0,
+        help="Lower the priority of the ranks: their nice value, from 0 to 19.",
+    )
 
 
 class HostOptions(OptionGroup, title="Hosts", kw_only=True):

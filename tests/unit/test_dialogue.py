@@ -8,6 +8,7 @@ from mcjax_launch.kernel.wire import frames, messages
 from mcjax_launch.kernel.wire.codec import Malformed, Message
 from mcjax_launch.kernel.wire.frames import Data, Raw
 from mcjax_launch.kernel.wire.hook_messages import Left
+from mcjax_launch.kernel.wire.rank_process import RankSettings
 
 HELLO, BYE = messages.Greeting(messages.VERSION), messages.Bye((), 0)
 PREPARE = messages.Prepare(*(False, None, None, "", (), "", {}, "/", False), transfer_ports=2)
@@ -17,7 +18,7 @@ EXITED = messages.Exited(3, 0, (), None, 0.0, 1)
 
 
 def order(rank: int) -> messages.RankOrder:
-    return messages.RankOrder(rank, ("true",), {}, "/", ())
+    return messages.RankOrder(rank, ("true",), {}, "/", RankSettings())
 
 
 START = messages.Start(*((order(3), order(4)), {}, {}, False, "", False, 0.0, 1.0, 1.0))

@@ -13,6 +13,7 @@ PLACES = {
     "kernel/agent/startup.py",
     "kernel/wire/gpus.py",
     "kernel/wire/own_paths.py",
+    "kernel/wire/rank_process.py",
     "kernel/wire/system.py",
     "kernel/agent/system/linux.py",
     "kernel/agent/system/out_of_memory.py",

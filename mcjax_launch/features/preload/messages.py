@@ -9,6 +9,7 @@ from __future__ import annotations
 from ...kernel.wire.codec import Message
 from ...kernel.wire.hook_messages import HookMessage
 from ...kernel.wire.messages import ToAgent, ToLauncher
+from ...kernel.wire.rank_process import RankSettings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,14 +64,14 @@ class Fork(ForkMessage):
     Args:
         argv: its command, which differs in the program's arguments at most.
         changes: its variables that are not what the fork server was started with; None: unset.
-        cores: what it may run on; empty for all.
+        settings: of its process.
         cwd: its working directory.
 
     """
 
     argv: tuple[str, ...]
     changes: dict[str, str | None]
-    cores: tuple[int, ...]
+    settings: RankSettings
     cwd: str
 
 

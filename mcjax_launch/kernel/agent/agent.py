@@ -482,7 +482,7 @@ class Agent:
     def _spawn_one(self, rank: messages.RankOrder, environ: dict[str, str]) -> None:
         ends = self.standard_streams(rank)
         try:
-            pid = system.spawn(rank.argv, environ, rank.cwd, ends, rank.cores, self.files_limit)
+            pid = system.spawn(rank.argv, environ, rank.cwd, ends, rank.settings, self.files_limit)
         finally:
             for fd in ends:
                 os.close(fd)

@@ -1,4 +1,4 @@
-"""The connection to the agent of the host, and the end of a process whose agent dies."""
+"""The connection to the agent of the host, and modules that leave no trace."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ from ..wire.source_lines import SWITCHES
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import FrameType
     from typing import Any
 
     from ..wire.hook_messages import HookMessage
-
-    Prctl = Callable[..., int]
 
 
 # A C timeval: seconds to wait for the agent, which may have hundreds of processes to start first.
@@ -204,23 +201,6 @@ def _connected(path: str) -> int:
 def _identity(fd: int) -> tuple[int, int]:
     found = os.fstat(fd)
     return found.st_dev, found.st_ino
-
-
-# --- no rank outlives its agent ---
-
-_PR_SET_PDEATHSIG = 1
-
-
-def die_with_parent(parent: int, prctl: Prctl) -> None:
-    """Have the kernel kill this process when its parent ends, or now if it has ended.
-
-    That is for a forked rank: the agent sees to the others.
-    """
-    import _signal  # without signal's own imports
-
-    prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os.kill(os.getpid(), _signal.SIGKILL)
 
 
 def unseen(name: str) -> Any:

@@ -131,6 +131,6 @@ def _rank_order(rank: Rank) -> messages.RankOrder:
         rank.argv,
         dict(rank.env),
         rank.cwd,
-        rank.cores,
+        rank.settings,
         rank.wrapper_words,
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from .codec import Malformed, Message, Nested
 from .exit_status import MOST_STATUS
 from .hook_messages import HookMessage, HookReply
+from .rank_process import RankSettings
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ class RankOrder(Nested):
     argv: tuple[str, ...]
     env: dict[str, str]
     cwd: str
-    cores: tuple[int, ...]
+    settings: RankSettings
     wrapper_words: int = 0  # so many words of `argv` are the wrapper that it runs under
 
 

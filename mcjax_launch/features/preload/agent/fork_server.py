@@ -83,7 +83,9 @@ class ForkServerLink:
         environ = {**environ, hook_environ.INSTEAD: order}
         self._theirs.set_inheritable(True)
         try:
-            self.pid = system.spawn(rank.argv, environ, rank.cwd, standard, rank.cores, files_limit)
+            self.pid = system.spawn(
+                rank.argv, environ, rank.cwd, standard, rank.settings, files_limit
+            )
         finally:
             self._theirs.close()
 
@@ -401,7 +403,7 @@ class Forking:
         ends, self._first_ends = self._first_ends or self._standard(rank), None
         self._asked = wanted, ends
         assert self._server is not None
-        order = Fork(rank.argv, _changes(self._server.environ, environ), rank.cores, rank.cwd)
+        order = Fork(rank.argv, _changes(self._server.environ, environ), rank.settings, rank.cwd)
         self._server.send(order, [*ends, self._start])
 
     def _answered(self, message: Forked | NotForked) -> None:

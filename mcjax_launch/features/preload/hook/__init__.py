@@ -160,7 +160,7 @@ class ForkServer:
             elif isinstance(order, fork_messages.Fork):
                 connection.close()
                 prctl = self._system.prctl
-                forked_rank.begin(descriptors, order.cores, self._agent, prctl)
+                forked_rank.begin(descriptors, order.settings, self._agent, prctl)
                 return order
             else:
                 _inherit(connection, descriptors[0])
@@ -189,7 +189,8 @@ class ForkServer:
         its = list(order.argv)
         if len(its) != len(mine) or its[: len(its) - count] != mine[: len(mine) - count]:
             return "its command is another"
-        if order.cores and len(order.cores) != self._cores:
+        cores = order.settings.cores
+        if cores and len(cores) != self._cores:
             return "it has another number of cores"
         name = self._recording.reads.used_of(order.changes)
         if name:

@@ -7,7 +7,8 @@ import os
 import stat
 import sys
 
-from ....kernel.hook.agent_link import die_with_parent, unseen
+from ....kernel.hook.agent_link import unseen
+from ....kernel.wire.rank_process import die_with_parent
 
 TYPE_CHECKING = False
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-    from ....kernel.hook.agent_link import Prctl
+    from ....kernel.wire.rank_process import Prctl, RankSettings
 
 # --- what the system shows of it ---
 
@@ -93,14 +94,14 @@ def _overwrite(area: Sequence[int], text: bytes) -> None:
 # --- before its program ---
 
 
-def begin(descriptors: Sequence[int], cores: Sequence[int], agent: int, prctl: Prctl) -> None:
-    """Take a session, streams and cores of its own; then wait until it may begin.
+def begin(descriptors: Sequence[int], settings: RankSettings, agent: int, prctl: Prctl) -> None:
+    """Take a session, streams and settings of its own; then wait until it may begin.
 
     That is when the agent is the parent, with which it is to end.
 
     Args:
         descriptors: its 0, 1 and 2, and the one to wait on.
-        cores: what it may run on; empty for all.
+        settings: of its process.
         agent: the agent's pid.
         prctl: the system's function.
 
@@ -110,8 +111,7 @@ def begin(descriptors: Sequence[int], cores: Sequence[int], agent: int, prctl: P
     for target, fd in enumerate(standard):
         os.dup2(fd, target)
         os.close(fd)
-    if cores:
-        os.sched_setaffinity(0, cores)
+    settings.apply()
     begins = os.read(start, 1)
     os.close(start)
     if not begins:  # the agent has changed its mind, or is gone

@@ -7,6 +7,7 @@ import ctypes
 import errno
 import os
 
+from ...wire.rank_process import die_with_parent
 from ...wire.signals import RESET_IN_RANKS
 from ...wire.system import text_of
 from .out_of_memory import OutOfMemory
@@ -14,14 +15,12 @@ from .unix import HostProcess, Unix, become_standard
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import NoReturn
 
-    from ...wire.system import Limit
-    from .unix import Files
+    from .unix import Given
 
 _PF_EXITING = 4  # of include/linux/sched.h, in /proc/PID/stat
-_PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -94,22 +93,7 @@ class Linux(Unix):
     def out_of_memory(self) -> OutOfMemory:
         return OutOfMemory()
 
-    def spawn(
-        self,
-        argv: Sequence[str],
-        env: dict[str, str],
-        cwd: str,
-        standard: Sequence[int],
-        cores: Sequence[int] | None = None,
-        files_limit: Limit | None = None,
-    ) -> int:
-        own_cores = _move_to(cores)
-        try:
-            return super().spawn(argv, env, cwd, standard, None, files_limit)
-        finally:
-            _move_to(own_cores)
-
-    def _start(self, path: str, argv: Sequence[str], env: dict[str, str], files: Files) -> int:
+    def _start(self, path: str, argv: Sequence[str], env: dict[str, str], given: Given) -> int:
         """Start a process that the kernel kills when this one ends: the guardian may end with it.
 
         No `posix_spawn` can ask the kernel for that.
@@ -121,7 +105,7 @@ class Linux(Unix):
         try:
             pid = os.fork()
             if pid == 0:
-                _become(path, argv, env, files, agent, failing)
+                _become(path, argv, env, given, agent, failing)
             os.close(failing)
             failing = -1
             code = int.from_bytes(os.read(failed, 4), "little")
@@ -247,7 +231,7 @@ def used_or_starved_s(schedstat: str) -> float:
 
 
 def _become(
-    path: str, argv: Sequence[str], env: dict[str, str], files: Files, agent: int, failing: int
+    path: str, argv: Sequence[str], env: dict[str, str], given: Given, agent: int, failing: int
 ) -> NoReturn:
     """Be a rank's program from now on, in a session of its own, with the default signals.
 
@@ -255,20 +239,20 @@ def _become(
         path: of the program.
         argv: its command line.
         env: its environment.
-        files: what it inherits.
+        given: its descriptors, limits and settings.
         agent: with whose end this process is to end.
         failing: where to say why there is no program; closed when there is one.
 
     """
     try:
+        files, settings = given
         become_standard(files)
         os.setsid()
+        settings.apply()
         handled = [n for n in _signal.valid_signals() if callable(_signal.getsignal(n))]
         for signum in (*RESET_IN_RANKS, *handled):
             _signal.signal(signum, _signal.SIG_DFL)
-        _prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != agent:  # it has ended before
-            os._exit(1)
+        die_with_parent(agent, _prctl)
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
         os.execve(path, list(argv), env)
     except BaseException as error:
@@ -276,15 +260,6 @@ def _become(
         os.write(failing, code.to_bytes(4, "little"))
     finally:
         os._exit(1)
-
-
-def _move_to(cores: Collection[int] | None) -> Collection[int] | None:
-    """Run on these cores from now on; on which before, None if that has not changed."""
-    if not cores:
-        return None
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
-    return before
 
 
 def _all_stat_fields() -> Iterator[tuple[int, list[bytes]]]:

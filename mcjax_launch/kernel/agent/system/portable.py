@@ -13,6 +13,7 @@ import sys
 import time
 
 from ...wire import system as shared
+from ...wire.rank_process import PLAIN
 from .unix import Childless, EndedChild, HostProcess, Unix
 
 try:
@@ -32,6 +33,7 @@ TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ...wire.rank_process import RankSettings
     from ...wire.system import Limit
 
 # In the environment of every rank: the private folder of its job on this host. MCJAX_JOB_ID would
@@ -78,12 +80,12 @@ class Portable(Unix):
         env: dict[str, str],
         cwd: str,
         standard: Sequence[int],
-        cores: Sequence[int] | None = None,
+        settings: RankSettings = PLAIN,
         files_limit: Limit | None = None,
     ) -> int:
         chosen = {shared.VARIABLE: "1"} if shared.VARIABLE in os.environ else {}
         env = {**env, **chosen, _MARK: self._folder} if self._folder else env
-        pid = super().spawn(argv, env, cwd, standard, cores, files_limit)
+        pid = super().spawn(argv, env, cwd, standard, settings, files_limit)
         with contextlib.suppress(psutil.Error):
             self._ranks[pid] = psutil.Process(pid)
         return pid

@@ -7,6 +7,7 @@ import os
 import sys
 
 from ...wire import system
+from ...wire.rank_process import PLAIN
 from ...wire.signals import RESET_IN_RANKS
 from ...wire.value import Value
 
@@ -16,11 +17,14 @@ if TYPE_CHECKING:
     import resource
     from collections.abc import Iterable, Mapping, Sequence
 
+    from ...wire.rank_process import RankSettings
     from ...wire.system import Limit
     from .out_of_memory import OutOfMemory
 
     #: The descriptors that become 0, 1 and 2, and the limit of open files.
     Files = tuple[Sequence[int], Limit | None]
+    #: Those, and what else a new process gets.
+    Given = tuple[Files, RankSettings]
 
 # There are too many processes or files, or there is too little memory.
 _NO_ROOM = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -133,7 +137,7 @@ class Unix:
         env: dict[str, str],
         cwd: str,
         standard: Sequence[int],
-        cores: Sequence[int] | None = None,  # noqa: ARG002, for those that bind
+        settings: RankSettings = PLAIN,
         files_limit: Limit | None = None,
     ) -> int:
         """Start a process in a session of its own, with the default signals; its pid.
@@ -146,7 +150,7 @@ class Unix:
             env: its whole environment.
             cwd: its working directory; this process's too from now on.
             standard: the descriptors that become its 0, 1 and 2.
-            cores: what it may run on; None for all.
+            settings: that it applies.
             files_limit: of its open files (see `wire.system.allow_many_files`); None for this
                 process's.
 
@@ -160,36 +164,42 @@ class Unix:
         except OSError as error:
             raise SpawnError(error, cwd) from None
         try:
-            return self._spawned(argv, env, (standard, files_limit))
+            return self._spawned(argv, env, ((standard, files_limit), settings))
         except OSError as error:
             if error.errno in _NO_ROOM:
                 raise
             raise SpawnError(error, argv[0]) from None
 
-    def _spawned(self, argv: Sequence[str], env: dict[str, str], files: Files) -> int:
+    def _spawned(self, argv: Sequence[str], env: dict[str, str], given: Given) -> int:
         """The pid of a new process, whose program is found as a shell would find it."""
         error: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         for path in _places(argv[0], env):
             try:
-                return self._start(path, argv, env, files)
+                return self._start(path, argv, env, given)
             except (FileNotFoundError, NotADirectoryError):  # noqa: PERF203
                 pass
             except PermissionError as found:  # another of that name may be behind it in PATH
                 error = found
         raise error
 
-    def _start(self, path: str, argv: Sequence[str], env: dict[str, str], files: Files) -> int:
+    def _start(self, path: str, argv: Sequence[str], env: dict[str, str], given: Given) -> int:
         """Start the program at a path; return its pid."""
         how = {"setsid": True, "setsigmask": (), "setsigdef": RESET_IN_RANKS}
         # Not by file actions: within the limit they take no descriptor that is beyond it.
         own = [os.dup(n) for n in range(3)]
+        files, settings = given
         own_limit = become_standard(files)
         try:
-            return os.posix_spawn(path, list(argv), env, **how)  # type: ignore[arg-type]
+            pid = os.posix_spawn(path, list(argv), env, **how)  # type: ignore[arg-type]
         finally:
             become_standard((own, own_limit))
             for fd in own:
                 os.close(fd)
+        try:
+            settings.apply(pid)
+        except ProcessLookupError:  # it has ended
+            pass
+        return pid
 
     # --- deaths ---
 

@@ -1,0 +1,84 @@
+"""What the process of a rank gets from the system, however it is started: one list."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from .codec import Nested
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Prctl = Callable[..., int]
+
+_PR_SET_PDEATHSIG = 1
+_SIGKILL = 9
+
+# Without privileges the kernel changes one group in 0.1 s.
+_MOST_TRIES, _TRY_EVERY_S = 200, 0.02
+
+
+class RankSettings(Nested):
+    """The settings of a rank's process. A new one is a field, and a line in `apply`.
+
+    Every rank gets them with its order (`messages.RankOrder`), whether the agent spawns its process
+    or the import server forks it.
+
+    Args:
+        cores: the cores that the rank may run on; empty for all.
+        nice: its nice value, unless the one that it inherits is higher.
+
+    """
+
+    cores: tuple[int, ...] = ()
+    nice: int = 0
+
+    def apply(self, pid: int = 0) -> None:
+        """Give them to this process, or to one that has just been started.
+
+        Raises:
+            OSError: the system refuses one.
+
+        """
+        if self.cores:
+            os.sched_setaffinity(pid, self.cores)
+        if self.nice:
+            lower_priority(pid, self.nice)
+
+
+#: For a process that is no rank.
+PLAIN = RankSettings()
+
+
+def lower_priority(pid: int, nice: int) -> None:
+    """Raise the nice value of a process, and that of its session.
+
+    Linux compares the values of processes within a session, and of sessions (see sched(7)): each
+    rank has its own.
+    """
+    os.setpriority(os.PRIO_PROCESS, pid, max(os.getpriority(os.PRIO_PROCESS, pid), nice))
+    for _ in range(_MOST_TRIES):
+        try:
+            with open(f"/proc/{pid or 'self'}/autogroup", "w") as file:
+                file.write(str(nice))
+        except BlockingIOError:
+            time.sleep(_TRY_EVERY_S)
+            continue
+        except OSError:  # this system has no such groups
+            pass
+        return
+
+
+def die_with_parent(parent: int, prctl: Prctl) -> None:
+    """Have the kernel kill this process when its parent ends, or now if that has ended.
+
+    Args:
+        parent: its pid.
+        prctl: the function of the C library.
+
+    """
+    prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), _SIGKILL)

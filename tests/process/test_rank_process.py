@@ -1,0 +1,102 @@
+"""What a rank's process gets from the system, however it is started; --nice."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from jobs import PORTABLE, Jobs
+from remote import FAKE_SSH
+
+import mcjax_launch
+from mcjax_launch.kernel.wire.timers import SCALE
+
+# Fails in its first life, if that is not its last.
+PROGRAM = """
+import os, signal, sys
+unseen = "mine" not in sys.modules
+import mine
+rank, again = os.environ["JAX_PROCESS_ID"], "MCJAX_RANK_RESTART" in os.environ
+if "fail" in sys.argv and not again:
+    sys.exit(1)
+alarm = signal.alarm(0)
+group = "/proc/self/autogroup"
+shown = open(group).read().split()[-1] if os.path.exists(group) else None
+forked = unseen and mine.by != os.getpid()
+nice = os.getpriority(os.PRIO_PROCESS, 0)
+print(*(f"{name}={value}" for name, value in dict(
+    rank=rank, again=again, forked=forked, nice=nice, group=shown or nice, alarm=alarm).items()))
+"""
+AGAIN = ["--on-rank-failure", "restart", "--preload"]
+#: Options and arguments, and whether ranks are started again, and forked.
+WAYS = {
+    "spawned": (["--preload", "none"], [], False, False),
+    "forked": (["--preload", "mine"], [], False, True),
+    "wrapped": (["--preload", "none", "--wrap", "env A=1"], [], False, False),
+    "spawned again": ([*AGAIN, "none"], ["fail"], True, False),
+    "forked again": ([*AGAIN, "mine"], ["fail"], True, True),
+    "spawned elsewhere": (["--preload", "none", "--via", FAKE_SSH], [], False, False),
+    "forked elsewhere": (["--preload", "mine", "--via", FAKE_SSH], [], False, True),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "mine.py").write_text("import os; by = os.getpid()")
+    (tmp_path / "program.py").write_text(PROGRAM)
+    return tmp_path
+
+
+def seen(jobs: Jobs, folder: Path, way: str, *options: object, **environ: str) -> list[str]:
+    """What two ranks see that are started in this way; nothing else is printed."""
+    words, arguments, again, forked = WAYS[way]
+    where = ["--hosts", "a:2"] if "--via" in words else ["-n", 2]
+    command = ["--no-prefix", *where, *words, *options, "program.py", *arguments]
+    ended = jobs.run(*command, cwd=folder, env={SCALE: "0.1", **environ})
+    assert ended.status == 0, ended.stderr
+    begins = [f"rank={rank} again={again} forked={forked and not PORTABLE} " for rank in range(2)]
+    lines = sorted(ended.stdout.splitlines())
+    assert [line[: len(begin)] for line, begin in zip(lines, begins, strict=True)] == begins
+    return [line[len(begin) :] for line, begin in zip(lines, begins, strict=True)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nice(jobs: Jobs, folder: Path, way: str) -> None:
+    """The rank's session too, without which Linux would not heed it."""
+    for line in seen(jobs, folder, way, "--nice", 7):
+        assert line.startswith("nice=7 group=7 ")
+
+
+def test_a_higher_value_of_the_host_stays(jobs: Jobs, folder: Path) -> None:
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    command = ["nice", "-n", str(12 - own), sys.executable, "-m", "mcjax_launch"]
+    ended = jobs.run("--nice", 7, "program.py", cwd=folder, launcher=command)
+    assert " nice=12 " in ended.stdout
+
+
+@pytest.mark.parametrize("value", ["20", "-1", "high"])
+def test_values_that_are_none(jobs: Jobs, value: str) -> None:
+    ended = jobs.run(f"--nice={value}", "true")
+    assert ended.status == 2
+    assert ended.report.startswith(f"--nice: '{value}' is ")
+
+
+@pytest.mark.only_linux("lets a process act before its program")
+@pytest.mark.parametrize("way", WAYS)
+def test_a_new_setting_reaches_every_rank(jobs: Jobs, folder: Path, way: str) -> None:
+    """It is added in the one list alone; a process that is forked inherits no alarm."""
+    package = Path(mcjax_launch.__file__).parent
+    copy = folder / "copy" / package.name
+    shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    path = copy / "kernel" / "wire" / "rank_process.py"
+    for before, added in {
+        "    nice: int = 0\n": "    alarm: int = 12_345\n",
+        "        if self.cores:\n": "        __import__('_signal').alarm(self.alarm)\n",
+    }.items():
+        text = path.read_text()
+        assert text.count(before) == 1
+        first, second = (before, added) if "int" in added else (added, before)
+        path.write_text(text.replace(before, first + second))
+    lines = seen(jobs, folder, way, PYTHONPATH=str(copy.parent))
+    assert all(int(line.rpartition("alarm=")[2]) > 12_000 for line in lines), lines
