@@ -11,6 +11,7 @@ import click
 import generated
 import pytest
 import yaml
+from pages import files
 
 from mcjax_launch.cli.command import command
 from mcjax_launch.options.options import Options
@@ -129,7 +130,6 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_links_of_the_readme_lead_somewhere_from_anywhere() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["readme"] == README.name
     here = project["urls"]["Source"] + "/blob/main/"
     text = CODE.sub("", README.read_text())
     defined = dict(DEFINITION.findall(text))
@@ -146,7 +146,23 @@ def test_links_of_the_readme_lead_somewhere_from_anywhere() -> None:
     assert {page for page in PAGES if page.name != "index.md"} <= led_to
 
 
+def test_the_picture_of_the_readme_is_there() -> None:
+    """An index, which has no other files of ours, gets its address (setup.py)."""
+    [path] = re.findall(r'<img src="(\S+)"', README.read_text())
+    assert path.startswith("docs/pictures/") and (ROOT / path).is_file()
+
+
 # --- what is to be copied ---
+
+
+def test_the_readme_has_the_program_of_the_guide() -> None:
+    guide = (ROOT / "tests" / "programs" / "guide" / "toy.py").read_text()
+    assert statements(files(README)["toy.py"]) == statements(guide)
+
+
+def statements(program: str) -> list[str]:
+    lines = (line for line in program.splitlines() if line and not line.startswith("#"))
+    return sorted(lines)
 
 
 def test_the_settings_for_an_ide() -> None:
