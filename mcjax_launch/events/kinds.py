@@ -1,5 +1,7 @@
 """Every kind of event, declared once: docs/reference.md is made of this."""
 
+from __future__ import annotations
+
 from mcjax_launch.kernel.wire.value import Value
 
 #: Goes up when a field changes its meaning or goes away; a new kind or field does not change it.
@@ -8,7 +10,7 @@ VERSION = 1
 _RANK = {"rank": "the rank's number", "host": "the name of its host"}
 
 
-class Kind(Value):
+class EventKind(Value):
     """A kind of event.
 
     Args:
@@ -23,7 +25,7 @@ class Kind(Value):
 
 #: By the value of `event`; `job` is the first event of a run, `summary` the last.
 KINDS = {
-    "job": Kind(
+    "job": EventKind(
         "A run begins.",
         {
             "version": f"of this format: {VERSION}",
@@ -35,10 +37,10 @@ KINDS = {
             "hosts": "the names of the hosts that get ranks of this launcher",
         },
     ),
-    "started": Kind("A rank's process runs.", {**_RANK, "pid": "of the process"}),
-    "joining": Kind("A rank has called `jax.distributed.initialize()`.", _RANK),
-    "joined": Kind("`jax.distributed.initialize()` has returned in a rank.", _RANK),
-    "output": Kind(
+    "started": EventKind("A rank's process runs.", {**_RANK, "pid": "of the process"}),
+    "joining": EventKind("A rank has called `jax.distributed.initialize()`.", _RANK),
+    "joined": EventKind("`jax.distributed.initialize()` has returned in a rank.", _RANK),
+    "output": EventKind(
         "A rank has written something.",
         {
             "rank": "the rank's number",
@@ -47,7 +49,7 @@ KINDS = {
             "are the surrogates of Python's `surrogateescape`",
         },
     ),
-    "note": Kind(
+    "note": EventKind(
         "The launcher has something to say.",
         {
             "text": "one or more lines, without the prefix",
@@ -55,7 +57,7 @@ KINDS = {
             '`"summary"`, or `"alarm"`: a summary of a failure',
         },
     ),
-    "finding": Kind(
+    "finding": EventKind(
         "The launcher has found something that explains what the job does; a note says the same.",
         {
             "words": "what happened, in one line",
@@ -65,11 +67,11 @@ KINDS = {
             "certain": "true if the job can never go on, and is ended",
         },
     ),
-    "failed": Kind(
+    "failed": EventKind(
         "The program of a rank has failed; its process may still run.",
         {**_RANK, "message": "in one line"},
     ),
-    "ended": Kind(
+    "ended": EventKind(
         "A rank's process has ended.",
         {
             **_RANK,
@@ -77,7 +79,7 @@ KINDS = {
             "message": "the same in words",
         },
     ),
-    "restart": Kind(
+    "restart": EventKind(
         "The whole job is started again, or one rank.",
         {
             "rank": "the rank; null for the whole job",
@@ -86,8 +88,10 @@ KINDS = {
             "hosts": "the names of the hosts that get ranks",
         },
     ),
-    "stacks": Kind("The stacks of all ranks have been asked for.", {"lines": "as they are shown"}),
-    "summary": Kind(
+    "stacks": EventKind(
+        "The stacks of all ranks have been asked for.", {"lines": "as they are shown"}
+    ),
+    "summary": EventKind(
         "The run is over, or could not begin: then only the first two fields are there.",
         {
             "exit_status": "of the launcher",

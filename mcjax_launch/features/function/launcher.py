@@ -11,7 +11,7 @@ from mcjax_launch.kernel.wire.messages import ToLauncher
 _MOST_QUEUED = 1 << 20
 
 
-class ReturnedValues(LauncherPart):
+class ReturnedFrames(LauncherPart):
     """Writes the frames as they come; the agents wait while the client does not read."""
 
     def received(self, link: AgentConnection, message: ToLauncher | frames.Raw, now: float) -> None:
@@ -30,4 +30,4 @@ class ReturnedValues(LauncherPart):
             link.resume()
 
 
-PART = ReturnedValues
+PART = ReturnedFrames

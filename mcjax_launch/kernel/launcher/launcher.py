@@ -26,6 +26,7 @@ from mcjax_launch.diagnosis.summary import (
 )
 from mcjax_launch.diagnosis.verdict import verdict_of
 from mcjax_launch.errors import LaunchError, save_traceback
+from mcjax_launch.events.events import Events
 from mcjax_launch.job import devices
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
@@ -94,7 +95,6 @@ class Launcher:
         front: what the launcher has of its process: a loop, signals, streams.
         state: where to keep what happens.
         restart: how many times the job has been started before.
-        is_first: this launcher has not started the job before; a scheduler may have.
         last: there is no other attempt after this.
         kept: what features keep from one attempt to the next, by their names.
 
@@ -115,7 +115,6 @@ class Launcher:
         front: Front,
         state: RunState,
         restart: int = 0,
-        is_first: bool = True,
         last: bool = True,
         kept: "dict[str, object] | None" = None,
     ) -> None:
@@ -129,8 +128,7 @@ class Launcher:
         self.policy = StopPolicy(job.grace_s, has_keys=bool(front.shows_stacks))
         paths = _staged_paths(job) if job.sync else None
         rewrite = None if paths is None else paths.in_bytes
-        self.events = front.events
-        self.events.attend(self._give_credit, self._events_gone)
+        self.events = self._attended(front.events)
         keeps_output = job.keeps_output or front.listener is not None or self.events.is_read
         state.tails = Tails(keeps_output, rewrite)
         self.console = self._make_console(rewrite)
@@ -165,11 +163,18 @@ class Launcher:
             front.saves.speak_by(self.console.say, self.console.note)
             self._timers.append(Acting(front.saves, self.stop))
         self._parts: dict[str, LauncherPart] = {}  # by the names of their features
-        names = [host.name for host in hosts]
-        if is_first:
-            self.events.began(self._startup.job_id, job.program, job.num_processes, names)
+
+    def _attended(self, events: Events) -> Events:
+        events.attend(self._give_credit, self._events_gone)
+        return events
+
+    def report_beginning(self, hosts: Sequence[Host], attempt: int) -> None:
+        """Report that this attempt begins, the first one (0) as the beginning of the run."""
+        job_id, names = self._startup.job_id, [host.name for host in hosts]
+        if attempt == 0:
+            self.events.began(job_id, self.job.program, self.job.num_processes, names)
         else:
-            self.events.restarted(None, restart, self._startup.job_id, names)
+            self.events.restarted(None, attempt, job_id, names)
 
     def _make_console(self, rewrite: Callable[[bytes], bytes] | None) -> Console:
         targets = self.front.outputs(self._give_credit)

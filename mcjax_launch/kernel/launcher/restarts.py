@@ -176,10 +176,10 @@ def run(
             front=front,
             state=state,
             restart=before + restart,
-            is_first=restart == 0,
             last=restart == job.max_restarts,
             kept=kept,
         )
+        launcher.report_beginning(hosts, restart)
         try:
             summary, refused = launcher.run(), None
         except LaunchError as error:
@@ -206,11 +206,10 @@ def run(
             break
         failures.append(f"attempt {restart + 1}: {summary.lines[0]}")
         all_hosts = hosts
-        worn = policy.worn_out
-        without_worn = {host for host in hosts if host.name in worn}
-        job, hosts = without(job, hosts, launcher.lost | without_worn)
+        worn_out = {host for host in hosts if host.name in policy.worn_out}
+        job, hosts = without(job, hosts, launcher.lost | worn_out)
         if missing := [host.name for host in all_hosts if host not in hosts]:
-            launcher.say(smaller(missing, job, hosts, worn))
+            launcher.say(smaller(missing, job, hosts, policy.worn_out))
         seconds = pause_s(restart)
         launcher.say(f"restarting in {seconds:g} s ({restart + 1} of {job.max_restarts})")
         if (stop := _pause(seconds, front)) is not None:

@@ -217,19 +217,18 @@ class AgentConnection:
         if window > _PIPE_HOLDS:
             widen(pipes.from_agent, window)
         self._patient_until = 0.0
-        self._is_paused = False
         loop.watch(pipes.from_agent, READ, lambda ready: self._read())
         loop.watch(pipes.errors, READ, lambda ready: self._read_errors())
 
     def pause(self) -> None:
         """Read nothing more from the agent until `resume`: what it says waits on the way."""
-        self._is_paused = True
+        self.be_patient(math.inf)
         self._loop.forget(self._pipes.from_agent)
 
     def resume(self) -> None:
         """Read again, if that was paused."""
-        if self._is_paused and not self.ended:
-            self._is_paused, self.heard_at = False, time.monotonic()
+        if self._patient_until == math.inf and not self.ended:
+            self._patient_until, self.heard_at = 0.0, time.monotonic()
             self._loop.watch(self._pipes.from_agent, READ, lambda ready: self._read())
 
     @property
@@ -259,8 +258,6 @@ class AgentConnection:
     @property
     def silent_at(self) -> float:
         """When it will have been silent for too long."""
-        if self._is_paused:
-            return math.inf
         return max(self.heard_at + frames.SILENCE_S, self._patient_until)
 
     # --- to the agent ---
