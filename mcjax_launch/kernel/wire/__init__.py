@@ -1,4 +1,5 @@
-"""What the launcher, the agents and the hooks share: messages, names of variables, the event loop.
+"""Code shared by the launcher, agents and hooks: messages, names of variables, the event loop.
 
-Only the standard library, and Python 3.9: it is streamed to hosts without mcjax-launch.
+It uses only the standard library and runs on Python 3.9, because it is streamed to hosts without
+mcjax-launch.
 """

@@ -1,16 +1,16 @@
-"""Addresses as `host:port`, on both ends; pure."""
+"""Addresses as `host:port`, parsed and joined without any input or output."""
 
 from __future__ import annotations
 
-#: Those that the networks of TPU slices pass as a rule: JAX's own choices for its coordinator.
+#: Ports that the networks of TPU slices usually let through: JAX's choices for its coordinator.
 TPU_PORTS = (8476, 8482)
 LOOPBACK = "127.0.0.1"
-#: On which a server listens on all interfaces.
+#: Addresses on which a server listens on all interfaces.
 EVERYWHERE = ("0.0.0.0", "::")
 
 
 def split_text(address: str) -> tuple[str, str]:
-    """`host`, `host:port` or `[v6]:port` as host and port, as text; "" where there is no port."""
+    """Split `host`, `host:port` or `[v6]:port` into host and port, as text; port "" if missing."""
     if address.startswith("["):
         host, _, rest = address[1:].partition("]")
         return host, rest[1:]
@@ -21,7 +21,7 @@ def split_text(address: str) -> tuple[str, str]:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """An address as host and port; 0 where there is no port.
+    """Split an address into host and port number; return port 0 if the address has none.
 
     Raises:
         ValueError: the port is not a number.
@@ -32,10 +32,10 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def join_address(host: str, port: object) -> str:
-    """`host:port`, with brackets where the host has colons."""
+    """Return `host:port`, with brackets around a host that contains colons."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address works on its own host only."""
+    """Return whether an address works only on its own host."""
     return address.startswith("127.") or address in ("localhost", "::1", *EVERYWHERE)

@@ -1,7 +1,7 @@
-"""What a message is: a value, and its way through JSON; pure.
+"""Message classes, and their conversion to and from JSON, without any input or output.
 
-Every field is checked against its annotation where it is decoded: what comes out of a decoder is
-what the annotations say.
+A decoder checks every field against its annotation, so a decoded message always has the annotated
+types.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import sys
 
 from .value import Value
 
-# Of `json` the parts in C: the rest of it compiles regular expressions, which takes an agent's
-# start longer than all messages.
+# Only the C parts of `json`: its Python parts compile regular expressions, which would take longer
+# at an agent's start than all messages.
 try:
     from _json import encode_basestring_ascii as _quoted
     from _json import make_scanner
-except ImportError:  # an interpreter without them
+except ImportError:  # an interpreter without these C parts
     from json import JSONDecoder
     from json.encoder import py_encode_basestring_ascii as _quoted
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 _MOST_INT = 1 << 63
-# Ours, under the name that this process knows it by.
+# The package's name in this process: streamed code has a name of its own.
 _PACKAGE = __name__.partition(".")[0]
 
 
@@ -50,7 +50,7 @@ class Malformed(ValueError):
 
 
 class Nested(Value):
-    """Fields that go together, within a message or as a whole text."""
+    """Group of fields inside a message, or a whole text by itself."""
 
     _converters: ClassVar[tuple[Convert, ...] | None] = None
 
@@ -59,7 +59,7 @@ class Nested(Value):
         cls._converters = None
 
     def check(self) -> None:
-        """Whether its values, each of its type, make sense; called where it is decoded.
+        """Check that the field values make sense together; called after decoding.
 
         Raises:
             Malformed: they do not.
@@ -68,13 +68,13 @@ class Nested(Value):
 
 
 class Message(Nested):
-    """What one process says to another; it carries the name of its class.
+    """Message between two processes; it travels with the name of its class.
 
-    One of a feature carries the feature's name too, as in `stdin.InputEnds`: its class is loaded
-    from the feature's `messages` when the first comes.
+    The name of a feature's message includes the feature, as in `stdin.InputEnds`. Its class is
+    loaded from the feature's `messages` module when the first such message arrives.
 
     Attributes:
-        feature: whose it is; "" for the kernel's.
+        feature: the feature that the message belongs to; "" for the kernel.
 
     """
 
@@ -88,16 +88,16 @@ class Message(Nested):
         cls.feature = below.partition(".")[0]
         cls._name = f"{cls.feature}.{cls.__name__}" if cls.feature else cls.__name__
         other = cls._named.get(cls._name, cls)
-        if other.__module__ != cls.__module__:  # else an interrupted import is made up for
+        if other.__module__ != cls.__module__:  # the same module: an interrupted import is repeated
             raise TypeError(f"two messages are called {cls._name}")
         cls._named[cls._name] = cls
 
     @classmethod
     def of(cls: type[M], text: str) -> M:
-        """The message of this class, or of one derived from it, that JSON stands for.
+        """Decode JSON into a message of this class or of a subclass.
 
         Raises:
-            Malformed: there is no such message, or its values are not those of one.
+            Malformed: the JSON names no such message, or its values do not fit the fields.
 
         """
         return cls._of(from_json(text))
@@ -118,7 +118,7 @@ class Message(Nested):
 
     @classmethod
     def _loaded(cls, name: str) -> type[Message] | None:
-        """The class of a feature's message, of which nothing has been heard before."""
+        """Import a feature's messages; return the class called `name`, None if there is none."""
         feature, dot, _ = name.partition(".")
         if not dot or not feature.isidentifier():
             return None
@@ -133,10 +133,10 @@ class Message(Nested):
 
 
 def to_json(value: object) -> str:
-    """A message, or anything in one, as JSON: `["Name", [values]]`, a Nested as its values alone.
+    """Encode a message, or a value in one, as JSON: `["Name", [values]]`; a Nested as its values.
 
     Raises:
-        TypeError: there is no JSON for it.
+        TypeError: the value has no JSON form.
 
     """
     if isinstance(value, str):
@@ -154,7 +154,7 @@ def to_json(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{','.join(map(to_json, value))}]"
     if isinstance(value, dict):
-        pairs = (f"{_quoted(str(key))}:{to_json(one)}" for key, one in value.items())
+        pairs = (f"{_quoted(str(key))}:{to_json(item)}" for key, item in value.items())
         return f"{{{','.join(pairs)}}}"
     raise TypeError(f"no JSON for {type(value).__name__}")
 
@@ -163,15 +163,15 @@ def to_json(value: object) -> str:
 
 
 def from_json(text: str) -> object:
-    """What a JSON text without white space around it stands for.
+    """Decode a JSON text that has no white space around it.
 
     Raises:
-        Malformed: it is none.
+        Malformed: the text is not JSON.
 
     """
     try:
         value, end = _scan(text, 0)
-    # SystemError: the scanner would raise an error of json.decoder, which nobody has imported.
+    # SystemError: the scanner would raise an error of json.decoder, which is not imported.
     except (StopIteration, ValueError, RecursionError, SystemError):
         raise Malformed("no JSON") from None
     if end != len(text):
@@ -180,10 +180,10 @@ def from_json(text: str) -> object:
 
 
 def from_values(cls: type[P], values: object) -> P:
-    """What a decoded list stands for.
+    """Build an object of `cls` from the list of its decoded field values.
 
     Raises:
-        Malformed: these are not the fields of one.
+        Malformed: the values do not fit the fields of `cls`.
 
     """
     converters = cls._converters
@@ -200,16 +200,16 @@ def from_values(cls: type[P], values: object) -> P:
 
 
 def _converter(annotation: str, known: dict[str, Any]) -> Convert:
-    """What checks a decoded value against an annotation, and makes messages and tuples of it."""
+    """Return a function that checks a decoded value against an annotation and converts it."""
     if annotation.endswith(" | None"):
         some = _converter(annotation[: -len(" | None")], known)
         return lambda value: None if value is None else some(value)
     if annotation.startswith("tuple["):
         each = _converter(annotation[len("tuple[") : -len(", ...]")], known)
-        return lambda value: tuple(each(one) for one in _checked(list, value))
+        return lambda value: tuple(each(item) for item in _checked(list, value))
     if annotation.startswith("dict[str, "):  # JSON has no other keys
         child = _converter(annotation[len("dict[str, ") : -1], known)
-        return lambda value: {key: child(one) for key, one in _checked(dict, value).items()}
+        return lambda value: {key: child(item) for key, item in _checked(dict, value).items()}
     if annotation in _SCALARS:
         scalar: Convert = _SCALARS[annotation]
         return scalar

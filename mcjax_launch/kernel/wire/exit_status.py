@@ -1,4 +1,7 @@
-"""The launcher's exit statuses, as documented; a rank's own status and 128 + signal beside them."""
+"""The launcher's exit statuses, as documented.
+
+Besides these the launcher exits with a rank's own status, or with 128 + the signal that ended it.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,15 @@ HOST_LOST = 255
 
 
 def of_signal(signum: int) -> int:
-    """The status that a shell reports for a process ended by this signal."""
+    """Return the status that a shell reports for a process ended by this signal."""
     return 128 + signum
 
 
 def of_wait(status: int) -> int:
-    """The status that a shell reports; `status` below 0 is minus the signal that ended it."""
+    """Return the status that a shell reports; `status` below 0 is minus the ending signal."""
     return status if status >= 0 else of_signal(-status)
 
 
 def of_spawn_error(code: int) -> int:
-    """The status that a shell reports for a command that it cannot start for this reason."""
+    """Return the status that a shell reports if a command cannot start with errno `code`."""
     return NOT_FOUND if code in (errno.ENOENT, errno.ENOTDIR) else NOT_EXECUTABLE

@@ -1,7 +1,7 @@
-"""Frames between launcher and agent; no input or output of its own.
+"""Frames between launcher and agent: encoding and decoding, without any input or output.
 
-A frame is a kind, a stream number, a rank, a length and that many bytes: raw bytes, or a message
-as JSON (see `messages`).
+A frame is a kind, a stream number, a rank, a length and that many bytes: either raw bytes or a
+message as JSON (see `messages`).
 """
 
 from __future__ import annotations
@@ -20,45 +20,45 @@ if TYPE_CHECKING:
 
 HEADER = struct.Struct("!BBII")  # kind, stream, rank, length
 
-#: The kinds: raw bytes of a rank's stream,
+#: Kind of frame: raw bytes of a rank's stream.
 DATA = 0
-#: of a feature, whatever they are to it, or of a file,
+#: Kind of frame: raw bytes of a feature, or of a file.
 RAW = 1
-#: or a message.
+#: Kind of frame: a message.
 MESSAGE = 2
 
-#: Comes before the agent's first frame: what is before it is a login's own noise.
+#: Precedes the agent's first frame: earlier bytes are a login shell's noise.
 MAGIC = b"\x00mcjax-launch agent\x00\n"
 
-#: What to say of a connection that is no such thing.
+#: Advice for a connection that does not carry frames.
 UNCHANGED = (
     "the connection has to carry every byte unchanged: no terminal (-t), and nothing that the "
     "client or a start-up file prints"
 )
 
-#: Begins the line on stderr of an agent whose host cannot take part: it ends without a greeting.
+#: Prefix of the line on stderr with which an agent ends if its host cannot take part.
 UNFIT = "mcjax-launch agent: "
 
 STDOUT, STDERR = 1, 2
 
-# Raw bytes come in smaller pieces: 64 KiB of a rank's output, of a file or of a feature at most.
+# Bytes: senders split raw data into pieces of at most 64 KiB, plus a feature's name.
 _LONGEST_RAW = (1 << 16) + 256
-# What the launcher sends has no bound: it knows every rank's arguments.
+# Bytes: the launcher's messages grow with the arguments of all ranks.
 _LONGEST = 1 << 32
-# Of text in a frame's place, so much is shown; fewer bytes may be anything.
+# Bytes shown of text that arrives in place of a frame; fewer than the second may be anything.
 _SHOWN, _LEAST_TEXT = 80, 4
-#: The longest message of an agent is shorter: what a hook says of a failure is (see hook_server),
-#: and a dump of stacks, all of it escaped.
+#: Bytes; longer than any message of an agent: a hook's report of a failure (see hook_server) and a
+#: dump of stacks are shorter, even with every byte escaped.
 LONGEST_FROM_AGENT = 1 << 26
 
-#: Over a network each side sends something this often (seconds),
+#: Over a network, the launcher and an agent send something at least this often (seconds).
 PING_S = scaled(3.0)
-#: and takes the other for lost after this much silence.
+#: The peer counts as lost after this many seconds of silence.
 SILENCE_S = scaled(12.0)
 
 
 class Data:
-    """Raw bytes that a rank has written."""
+    """Frame of raw bytes that a rank wrote to `stream` (STDOUT or STDERR)."""
 
     __slots__ = ("payload", "rank", "stream")
 
@@ -72,9 +72,9 @@ class Data:
 
 
 class Raw:
-    """Raw bytes between the parts of a feature; what `number` counts is the feature's own.
+    """Frame of raw bytes between the parts of a feature; each feature defines what `number` means.
 
-    Those of no feature are, to an agent, of the file that is being staged.
+    With an empty `feature`, the agent adds the bytes to the file that is being staged.
     """
 
     __slots__ = ("feature", "number", "payload")
@@ -89,18 +89,18 @@ class Raw:
 
 
 def data_header(rank: int, stream: int, length: int) -> bytes:
-    """The bytes that go before `length` bytes of a rank's stream."""
+    """Return the header of a frame with `length` bytes of a rank's stream."""
     return HEADER.pack(DATA, stream, rank, length)
 
 
 def raw(feature: str, number: int, piece: bytes | memoryview) -> bytes:
-    """A whole frame with bytes of a feature; its name goes before them."""
+    """Encode a frame with a feature's bytes; the feature's name precedes them."""
     name = feature.encode()
     return HEADER.pack(RAW, len(name), number, len(name) + len(piece)) + name + piece
 
 
 def encoded(message: Message) -> bytes:
-    """A whole frame that carries a message."""
+    """Encode a message as a frame."""
     payload = to_json(message).encode()
     return HEADER.pack(MESSAGE, 0, 0, len(payload)) + payload
 
@@ -113,7 +113,7 @@ def _raw(name_length: int, number: int, payload: bytes) -> Raw:
 
 
 def _no_frame(data: bytes) -> str:
-    """Return what came in a frame's place: text, as a rule of a program that prints there."""
+    """Describe bytes that are not a frame: usually text of a program that prints there."""
     text = data.decode("ascii", "replace").lstrip()
     line = "".join(char if " " <= char <= "~" else "\n" for char in text).split("\n")[0].strip()
     if len(line) < _LEAST_TEXT:
@@ -122,25 +122,25 @@ def _no_frame(data: bytes) -> str:
 
 
 class Decoder:
-    """Bytes in, messages and raw bytes out, however the bytes were cut.
+    """Incremental decoder of frames: bytes in, in pieces of any size, messages and raw bytes out.
 
     Args:
-        family: what may come; any other message is malformed.
-        longest: a message of more bytes is malformed.
+        family: the class of the messages to expect; any other message is malformed.
+        longest: the longest message to accept, in bytes.
 
     """
 
     def __init__(self, family: type[Message] = Message, longest: int = _LONGEST) -> None:
         self._family = family
         self._longest = longest
-        self._held = bytearray()  # of a frame that is not complete
-        self._wanted = 0  # so many bytes of it are needed to go on
+        self._held = bytearray()  # the bytes of an incomplete frame
+        self._wanted = 0  # length that _held needs before decoding continues
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Frame]:
-        """The frames that `data` completes.
+        """Yield the frames that `data` completes.
 
         Raises:
-            Malformed: it is no frame; nothing that comes after it can be understood.
+            Malformed: the bytes are not a frame; later bytes cannot be decoded either.
 
         """
         if self._held:
@@ -164,7 +164,7 @@ class Decoder:
         self._held = bytearray(view[at:])
 
     def _check(self, kind: int, length: int) -> None:
-        """Refuse at its header what is no frame: its bytes may never come."""
+        """Reject an oversized frame by its header: its bytes may never arrive."""
         if length > (self._longest if kind == MESSAGE else _LONGEST_RAW):
             raise Malformed(f"a frame of {length} bytes")
 

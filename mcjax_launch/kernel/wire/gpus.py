@@ -1,11 +1,12 @@
-"""Counts the GPUs that a program started here would see.
+"""Counting of the GPUs that a program started on this machine would see.
 
-They are counted without the vendors' own software where that is possible: `nvidia-smi` starts the
-driver on each GPU (seconds, without persistence mode), and fails as a whole where one is lost.
+Where possible this needs none of the vendors' software: `nvidia-smi` starts the driver on each GPU
+(which takes seconds without persistence mode), and fails altogether if a GPU is lost.
 
-CUDA's order is taken for that of the PCI bus, which it is for GPUs of one model.
+CUDA's order is assumed to be that of the PCI bus, which is right for GPUs of the same model.
 
-The rules of CUDA_VISIBLE_DEVICES are those of PyTorch's `torch.cuda._parse_visible_devices`, read.
+The rules for CUDA_VISIBLE_DEVICES follow the source of PyTorch's
+`torch.cuda._parse_visible_devices`.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
 
 _CUDA, _HIP, _ROCR = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
 _LEVEL_ZERO = "ZE_AFFINITY_MASK"
-#: The folder of each device, by its bus.
+#: Folder of the kernel's that has a folder for each PCI device, named after its address.
 PCI = "sys/bus/pci/devices"
 _OF_JAX = "JAX_LOCAL_DEVICE_IDS"
 _NVIDIA_SMI_S, _KILLED_S = 30.0, 1.0
 _LONGEST, _MOST_DIGITS = 60, 12
-_LOST = b"\xff\xff"  # what a device that has fallen off its bus says of itself
+_LOST = b"\xff\xff"  # the vendor id that a device reports when it has fallen off its bus
 
 _DEVICE_MINOR = re.compile(r"^Device Minor:[ \t]*(\d{1,9})", re.MULTILINE)
 _DEVICE_FILE = re.compile(r"nvidia\d{1,9}")
@@ -40,7 +41,7 @@ _ORDINAL = re.compile(r"[+]?\d{1,9}")
 
 
 class Gpu(Value):
-    """A GPU of this machine: where it is, and as far as the driver says so, its model and id."""
+    """GPU of this machine: its PCI bus address, and the driver's model and id ("" if unknown)."""
 
     bus: str
     model: str = ""
@@ -48,14 +49,14 @@ class Gpu(Value):
 
 
 def visible(environ: Mapping[str, str], root: str = "/") -> VisibleGpus:
-    """What there is for a program with this environment.
+    """Return the GPUs that a program with this environment would see.
 
     Args:
-        environ: as its ranks will have it.
-        root: of the machine's file system.
+        environ: as the ranks will have it.
+        root: root of the file system to look in; tests give a folder.
 
     """
-    if not LINUX:  # there is none that several ranks could share
+    if not LINUX:  # no GPU there can be shared by several ranks
         return VisibleGpus()
     if environ.get("JAX_PLATFORMS") == "cpu":
         return VisibleGpus(counted="JAX_PLATFORMS=cpu")
@@ -69,13 +70,13 @@ def visible(environ: Mapping[str, str], root: str = "/") -> VisibleGpus:
 
 
 def _chosen_for_jax(found: VisibleGpus, environ: Mapping[str, str]) -> VisibleGpus:
-    """Those of them that JAX itself is told to use."""
+    """Return the GPUs among `found` that JAX_LOCAL_DEVICE_IDS selects."""
     value = environ.get(_OF_JAX, "")
     if found.mig or not value:
         return found
     try:
         ids = [int(entry) for entry in value.split(",")]
-    except ValueError:  # JAX says that
+    except ValueError:  # JAX reports that
         return found
     there = tuple(entry for entry in ids if entry in found.ids or not found.counted)
     near = tuple(found.near[entry] for entry in there) if found.near else ()
@@ -94,7 +95,7 @@ def _nvidia(environ: Mapping[str, str], root: str) -> VisibleGpus:
         near = _near_to(_named(entries, there), environ, root)
         near = near if len(near) == len(entries) else ()
         return VisibleGpus(tuple(range(len(entries))), mig, _setting(_CUDA, value), near)
-    # On Windows' Linux there is one device for all of them.
+    # In WSL, Linux on Windows, all GPUs share one device file.
     if not there and os.path.exists(os.path.join(root, "dev/dxg")):
         lines = _listed_by_nvidia_smi("GPU ")
         return VisibleGpus(tuple(range(len(lines))), counted="nvidia-smi -L")
@@ -106,7 +107,7 @@ def _nvidia(environ: Mapping[str, str], root: str) -> VisibleGpus:
 
 
 def _nvidia_devices(root: str) -> tuple[list[Gpu], str]:
-    """Return the GPUs that this user may open, as by `nvidia_gpus`, and where that stands."""
+    """Return the GPUs that this user may open, and the name of the files that list them."""
     found = nvidia_gpus(root)
     if found is not None:
         return found, "/proc/driver/nvidia/gpus"
@@ -115,10 +116,10 @@ def _nvidia_devices(root: str) -> tuple[list[Gpu], str]:
 
 
 def nvidia_gpus(root: str) -> list[Gpu] | None:
-    """Return the GPUs in the driver's files that this user may open; None if there are no files.
+    """Return the GPUs in the driver's files that this user may open; None without such files.
 
-    A container or a scheduler's cgroup leaves out device files, or forbids to open them, which
-    access() says without opening them: to open one would start it.
+    Containers and schedulers' cgroups hide device files or forbid opening them. access() tells so
+    without opening the file, which would start the GPU.
     """
     folder = os.path.join(root, "proc/driver/nvidia/gpus")
     buses = _entries(folder)
@@ -132,7 +133,7 @@ def nvidia_gpus(root: str) -> list[Gpu] | None:
 
 
 def chosen(environ: Mapping[str, str], uuids: Sequence[str]) -> list[int]:
-    """Return the numbers of the GPUs with these ids that CUDA_VISIBLE_DEVICES leaves."""
+    """Return the numbers of the GPUs in `uuids` that CUDA_VISIBLE_DEVICES selects."""
     if _CUDA not in environ:
         return list(range(len(uuids)))
     entries = _listed(environ[_CUDA], len(uuids))
@@ -140,18 +141,18 @@ def chosen(environ: Mapping[str, str], uuids: Sequence[str]) -> list[int]:
 
 
 def _numbers(entry: str, uuids: Sequence[str]) -> list[int]:
-    """Return the numbers of those that an entry stands for: a number, or the beginning of an id."""
+    """Return the numbers of the GPUs that an entry matches: a number, or the beginning of an id."""
     return [n for n, uuid in enumerate(uuids) if entry == str(n) or uuid.startswith(entry)]
 
 
 def _named(entries: Sequence[str], there: Sequence[Gpu]) -> list[Gpu]:
-    """Return those of a list, as far as they are known, which a MIG device is not."""
+    """Return the GPUs that the entries name, as far as known; MIG devices are not."""
     named = [_numbers(entry, [gpu.uuid for gpu in there]) for entry in entries]
     return [there[numbers[0]] for numbers in named if len(numbers) == 1]
 
 
 def _near_to(there: Sequence[Gpu], environ: Mapping[str, str], root: str) -> tuple[str, ...]:
-    """Return the cores next to each of these; empty if CUDA may have them in another order."""
+    """Return the CPU cores next to each GPU; empty if CUDA may number the GPUs differently."""
     models = {gpu.model for gpu in there if gpu.model}
     if len(models) > 1 and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
         return ()
@@ -175,7 +176,7 @@ def _is_lost(root: str, bus: str) -> bool:
 
 
 def _has_mig(root: str) -> bool:
-    """Whether a GPU is split into MIG devices: then a process has one of those, or none."""
+    """Return whether any GPU is split into MIG devices: a process then gets one device, or none."""
     folder = os.path.join(root, "proc/driver/nvidia/capabilities")
     return any(
         name.startswith("gi")
@@ -186,13 +187,13 @@ def _has_mig(root: str) -> bool:
 
 
 def _listed_by_nvidia_smi(begins: str) -> list[str]:
-    """Return the lines in which it lists GPUs, or MIG devices."""
+    """Return the lines of `nvidia-smi -L` that start with `begins`."""
     lines = nvidia_smi(_NVIDIA_SMI_S, "-L").splitlines()
     return [line for line in lines if line.strip().startswith(begins)]
 
 
 def nvidia_smi(most_s: float, *options: str) -> str:
-    """Return what it prints in so many seconds; it also fails when it has listed some GPUs."""
+    """Return what nvidia-smi prints within `most_s` seconds, even if it fails then; "" on error."""
     import subprocess
 
     try:
@@ -208,7 +209,7 @@ def nvidia_smi(most_s: float, *options: str) -> str:
         return process.communicate(timeout=most_s)[0].decode("utf-8", "replace")
     except subprocess.TimeoutExpired:
         process.kill()
-    try:  # one that waits for a driver cannot even be killed
+    try:  # nvidia-smi cannot even be killed while it waits for the driver
         process.communicate(timeout=_KILLED_S)
     except subprocess.TimeoutExpired:
         pass
@@ -221,7 +222,7 @@ def nvidia_smi(most_s: float, *options: str) -> str:
 def _amd(environ: Mapping[str, str], root: str) -> VisibleGpus:
     there = [gpu.bus for gpu in amd_gpus(root)]
     counted = "/sys/class/kfd" if there else ""
-    for names in ((_ROCR,), (_HIP, _CUDA)):  # the second has its numbers from what the first leaves
+    for names in ((_ROCR,), (_HIP, _CUDA)):  # the second renumbers what the first leaves
         name = next((name for name in names if name in environ), None)
         if name is not None:
             entries = _listed(environ[name], len(there) or None)
@@ -234,7 +235,7 @@ def _amd(environ: Mapping[str, str], root: str) -> VisibleGpus:
 
 
 def amd_gpus(root: str) -> list[Gpu]:
-    """Return the GPUs of AMD's that this user may open, in the driver's order."""
+    """Return the AMD GPUs that this user may open, in the driver's order."""
     folder = os.path.join(root, "sys/class/kfd/kfd/topology/nodes")
     found = []
     for node in sorted(_entries(folder), key=lambda name: (len(name), name)):
@@ -251,7 +252,7 @@ def amd_gpus(root: str) -> list[Gpu]:
 
 
 def _architecture(version: str) -> str:
-    """Return `AMD gfx942` for 90402."""
+    """Return the architecture's name for a version number: `AMD gfx942` for 90402."""
     if not version.isdecimal() or len(version) > _MOST_DIGITS or int(version) == 0:
         return "AMD GPU"
     major, rest = divmod(int(version), 10_000)
@@ -266,13 +267,13 @@ def _amd_bus(properties: Mapping[str, str]) -> str:
     return f"{int(domain):04x}:{bus & 0xFF:02x}:{slot >> 3:02x}.{slot & 7}"
 
 
-# --- Intel: read, and not run on such a GPU ---
+# --- Intel: written from documentation, not tried on such a GPU ---
 
 
 def _intel(environ: Mapping[str, str], root: str) -> VisibleGpus:
-    """Return those for data centres: a laptop's is a display, which JAX's plugin does not take.
+    """Return Intel's data centre GPUs; JAX's plugin does not use the GPU of a laptop's display.
 
-    Each tile is a device, unless Level Zero is to show whole cards.
+    Each tile counts as a device, unless ZE_FLAT_DEVICE_HIERARCHY asks for whole cards.
     """
     devices = os.path.join(root, PCI)
     buses: list[str] = []
@@ -292,12 +293,12 @@ def _intel(environ: Mapping[str, str], root: str) -> VisibleGpus:
 
 
 def are_intel(found: VisibleGpus) -> bool:
-    """Return whether these are Intel's, of which nothing else is known."""
+    """Return whether the GPUs are Intel's, for which model and id are unknown."""
     return found.counted.startswith((f"/{PCI}", _LEVEL_ZERO))
 
 
 def _tiles(device: str, drm: str) -> int:
-    """Return how many tiles a card has, as the kernel's drivers xe and i915 show them."""
+    """Return the number of tiles of a card, as the kernel's drivers xe and i915 show them."""
     of_xe = [name for name in _entries(device) if name.startswith("tile")]
     cards = [name for name in _entries(drm) if name.startswith("card")]
     of_i915 = [name for card in cards for name in _entries(os.path.join(drm, card, "gt"))]
@@ -308,11 +309,11 @@ def _tiles(device: str, drm: str) -> int:
 
 
 def _listed(value: str, most: int | None) -> Sequence[str]:
-    """The devices of a list, which ends before the first that is none; named twice, it has none.
+    """Return the devices in a list, up to the first invalid entry; none if an entry is repeated.
 
     Args:
-        value: numbers, or ids such as `GPU-1f2e` and `MIG-3c4d`, of one kind.
-        most: numbers are below that; None where it is not known.
+        value: numbers, or ids such as `GPU-1f2e` and `MIG-3c4d`, all of the same kind.
+        most: the number of devices, which entries must be below; None if unknown.
 
     """
     entries: list[str] = []
@@ -341,7 +342,7 @@ def _setting(name: str, value: str) -> str:
 
 
 def _near(buses: Sequence[str], root: str) -> tuple[str, ...]:
-    """The cores next to each; empty where that is not known of all."""
+    """Return the CPU cores next to each device; empty if they are unknown for any device."""
     folder = os.path.join(root, PCI)
     lists = [bus and text_of(os.path.join(folder, bus, "local_cpulist")) for bus in buses]
     return tuple(lists) if all(map(_CORES.fullmatch, lists)) else ()

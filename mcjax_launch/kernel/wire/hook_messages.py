@@ -1,7 +1,7 @@
 """Messages between a hook and the agent of its host, one line of JSON each: `["Joined", [...]]`.
 
-The hook runs in the user's process, so the agent drops malformed messages. Places (`where`) are
-`train.py:88`, the user's line; empty where there is none.
+The hook runs in the user's process, so the agent drops malformed messages. Positions (`where`) are
+`train.py:88`, the user's line; "" if unknown.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ GPU_PLATFORMS = ("cuda", "rocm", "oneapi")
 
 
 class HookMessage(Message):
-    """Any of the messages below."""
+    """Message from a hook to its agent."""
 
 
 class Hello(HookMessage):
-    """The first: a Python process of a rank runs.
+    """First message on a connection: a Python process of a rank runs.
 
-    `process_id` is JAX_PROCESS_ID, which the program may have changed; `dump_signal` makes
-    faulthandler write stacks to this socket, `dump_all_signal` those of all threads; 0 where it
-    cannot.
+    `process_id` is JAX_PROCESS_ID, which the program may have changed. `dump_signal` makes
+    faulthandler write the main thread's stack to this socket, `dump_all_signal` the stacks of all
+    threads; 0 if unavailable.
     """
 
     pid: int
@@ -33,7 +33,7 @@ class Hello(HookMessage):
 
 
 class ImportedJax(HookMessage):
-    """The program has imported jax.distributed: of these versions, "" where one is not known."""
+    """Notice that the program has imported jax.distributed, with versions ("" if unknown)."""
 
     jax: str = ""
     jaxlib: str = ""
@@ -41,12 +41,12 @@ class ImportedJax(HookMessage):
 
 
 class Joining(HookMessage):
-    """It calls initialize(); None where it gives what is not a number.
+    """Notice of a call of initialize(), with its arguments; None for an argument that is no number.
 
-    `jax` and `jaxlib` are their versions; `elsewhere`: it is process 0, and the coordinator's
-    address that it gives is not one of its machine; `partition` is its partition index, if any.
-    `recoverable`: it has set jax_enable_recoverability, so processes outlive one another.
-    `settings`: what has to be the same in all processes, by the names of the variables.
+    `jax` and `jaxlib` are their versions. `elsewhere`: this is process 0, and its coordinator
+    address does not belong to its machine. `partition` is its partition index, if any.
+    `recoverable`: it has set jax_enable_recoverability, so processes survive each other's failures.
+    `settings` are those that must be equal in all processes, by variable name.
     """
 
     coordinator_address: str
@@ -62,16 +62,20 @@ class Joining(HookMessage):
 
 
 class Joined(HookMessage):
-    """initialize() has returned. `profiles`: SIGPROF begins a profile, and does not end it."""
+    """Notice that initialize() has returned.
+
+    `profiles`: SIGPROF begins a profile in this process, and does not end the process.
+    """
 
     process_id: int
     profiles: bool = False
 
 
 class NotJoined(HookMessage):
-    """initialize() has raised an exception, which the program may catch: its class and its text.
+    """Notice that initialize() has raised an exception, which the program may catch.
 
-    `backend_at` is the user's line that had started a backend before; "" where none had.
+    `exception` is its class and `summary` its text. `backend_at` is the user's line that had
+    started a backend before; "" if none had.
     """
 
     exception: str
@@ -80,9 +84,9 @@ class NotJoined(HookMessage):
 
 
 class CalledBelow(HookMessage):
-    """A process that a rank has started calls initialize() as the rank: the call is left out.
+    """Notice that a child process of a rank calls initialize() as the rank: the hook skips it.
 
-    `where` is the user's line; `by_import`: multiprocessing imports the rank's main module there.
+    `where` is the user's line; `by_import`: multiprocessing is importing the rank's main module.
     """
 
     where: str
@@ -90,10 +94,10 @@ class CalledBelow(HookMessage):
 
 
 class Backend(HookMessage):
-    """JAX starts the backend of a platform, or has started all: this is the one that it uses.
+    """Notice that JAX starts a platform's backend, or has started all and uses this platform.
 
-    `devices` are its local ones, 0 where it is being started; `why` is the reason for which JAX
-    uses the CPU although there is a GPU, if there is one.
+    `devices` is the number of local devices, 0 while the backend starts; `why` is the reason for
+    which JAX uses the CPU although there is a GPU, if any.
     """
 
     platform: str
@@ -102,9 +106,9 @@ class Backend(HookMessage):
 
 
 class ProcessNumber(HookMessage):
-    """A backend has started, in a process that has joined: its own number for the process.
+    """Number that a started backend gives to a process that has joined.
 
-    Elsewhere than on TPUs that is the one that initialize() was given.
+    Except on TPUs it is the number that initialize() was given.
     """
 
     platform: str
@@ -112,15 +116,15 @@ class ProcessNumber(HookMessage):
 
 
 class Leaving(HookMessage):
-    """The program is over, or calls shutdown(): JAX may hold it up in its exit barrier."""
+    """Notice that the program ends or calls shutdown(); JAX may hold it in its exit barrier."""
 
 
 class Left(HookMessage):
-    """shutdown() has returned: the process has left the job."""
+    """Notice that shutdown() has returned: the process has left the job."""
 
 
 class Compiling(HookMessage):
-    """A compilation begins. `platform` is "cpu", "gpu", ..."""
+    """Notice that a compilation begins. `platform` is "cpu", "gpu", ..."""
 
     name: str
     where: str
@@ -128,17 +132,17 @@ class Compiling(HookMessage):
 
 
 class Compiled(HookMessage):
-    """The compilation is over, successful or not."""
+    """Notice that the compilation is over, successful or not."""
 
 
 class Program(HookMessage):
-    """A program that spans processes is about to run for the first time, or to be compiled.
+    """Notice that a program that spans processes is about to be compiled or run for the first time.
 
-    `fingerprint` is of its code and its devices; `processes` and `devices` are those of its mesh,
-    None for all, by the numbers that the backend of `platform` gives them. `held`: it does not
-    before a GateOpens comes, on the same connection. `compiling`: it is about to be compiled;
-    `copies` are checksums of those arguments that all processes have alike, "" for others.
-    `order`: the first of its devices, where they are not in the order of their numbers.
+    `fingerprint` covers its code and its devices. `processes` and `devices` are those of its mesh,
+    None for all, as the backend of `platform` numbers them. `held`: it runs only after a GateOpens
+    on the same connection. `compiling`: it is about to be compiled. `copies` are checksums of the
+    arguments of which every process has the same copy, "" for each other argument. `order` holds
+    its first devices if its devices are not in the order of their numbers.
     """
 
     name: str
@@ -155,19 +159,19 @@ class Program(HookMessage):
 
 
 class ProgramCompiled(HookMessage):
-    """What a `Program` has said to be compiled is not any more; on the same connection.
+    """Notice that the compilation announced by a `Program` is over; on the same connection.
 
-    Compiled comes on another one, and may be read before that.
+    Compiled comes on another connection and may be read earlier.
     """
 
     fingerprint: str
 
 
 class ProgramText(HookMessage):
-    """Asked by a ShowProgram: a part of the text of the program at which a thread is.
+    """Part of the text of the program at which a thread is held: the answer to a ShowProgram.
 
-    `last`: it is the last part; `compiled` are then the fingerprints of what else the process has
-    compiled and not run.
+    `last`: this is the last part; `compiled` then holds the fingerprints of other programs that the
+    process has compiled and not run.
     """
 
     fingerprint: str
@@ -177,15 +181,15 @@ class ProgramText(HookMessage):
 
 
 class Blind(HookMessage):
-    """The programs of this jax version cannot be compared."""
+    """Notice that the programs of this jax version cannot be compared, and why."""
 
     reason: str
 
 
 class Raised(Nested):
-    """An exception that led to a failure: its class, its text, and the user's line.
+    """Exception that led to a failure: its class, its text, and the user's line.
 
-    `inside`: it is in a group, one of those that failed together.
+    `inside`: it is a member of an exception group.
     """
 
     exception: str
@@ -196,9 +200,9 @@ class Raised(Nested):
 
 
 class BackendStart(Nested):
-    """The start of JAX's first backend before initialize(): a line, and the import that led there.
+    """Start of JAX's first backend before initialize(): the user's line, and the import's.
 
-    The last two are empty where no import was under way.
+    The last two fields are empty if no import was under way.
     """
 
     where: str
@@ -207,21 +211,21 @@ class BackendStart(Nested):
     import_line: str = ""
 
 
-def _is_at_users(where: str | None) -> tuple[bool, bool]:
-    """Compare places: in the user's own code, in a library, nowhere."""
+def _position_key(where: str | None) -> tuple[bool, bool]:
+    """Return a sort key for a position: highest for the user's code, lowest for no position."""
     return where is not None and is_users(where), where is not None
 
 
 class Failed(HookMessage):
-    """The program has failed, whatever status its process ends with.
+    """Notice that the program has failed, whatever status its process ends with.
 
-    `joined`: in the job, so that JAX holds up the exit; `exited`: by sys.exit() or the like, with
-    the text `summary`, if any; otherwise by an exception. `module` is what an ImportError could not
-    find; `handled` was being handled at the exit; `causes` are the exceptions from which that one,
-    or the program's, was raised, and those in a group; `slices` is the slice of each process, where
-    several of them are what is wrong. `test`: a runner of tests has exited, of which `failed_tests`
-    failed; this was the first, and raised what stands as `handled`. `backend` is what came before
-    initialize(), where JAX has refused that.
+    `joined`: the process is in the job, so JAX holds up its exit. `exited`: the program failed by
+    sys.exit() or the like, with the text `summary`, if any; otherwise by an exception. `module` is
+    what an ImportError could not find. `handled` is the exception that was being handled at the
+    exit. `causes` are the exceptions that led to the exception, and the members of its group.
+    `slices` is the slice of each process, if wrong slices are the cause. `test`: a test runner has
+    exited, with `failed_tests` failures; this test failed first, by the exception in `handled`.
+    `backend` is the backend's start before initialize(), if JAX refused initialize() for that.
     """
 
     status: int
@@ -243,28 +247,28 @@ class Failed(HookMessage):
 
     @property
     def placed(self) -> Failed | Raised:
-        """The error whose line is shown: that handled at an exit, unless its line is less known."""
+        """Error whose line is shown: that handled at an exit, unless its line is less known."""
         handled = self.handled
-        if handled is None or _is_at_users(handled.where) < _is_at_users(self.where):
+        if handled is None or _position_key(handled.where) < _position_key(self.where):
             return self
         return handled
 
     @property
     def has_calls(self) -> bool:
-        """Whether Python prints it with a traceback: not a text at an exit, nor a SyntaxError's."""
+        """True if Python prints a traceback for it, unlike for an exit or a SyntaxError."""
         return not self.exited and self.traceback.startswith("Traceback")
 
     def check(self) -> None:
-        """A failure never ends with 0."""
+        """Reject status 0: a failure never ends with it."""
         if not 0 < self.status <= MOST_STATUS:
             raise Malformed(f"status {self.status}")
 
 
 class ErrorLost(HookMessage):
-    """An exception has ended a thread, or was raised in a callback.
+    """Notice of an exception that ended a thread, or was raised in a callback.
 
-    `callback`: JAX has called what raised it, by this function of its own, and raises it again
-    where a result of the program is used, if one is.
+    `callback`: the function of JAX's that called the callback. JAX raises the exception again where
+    a result of the program is used, if it is used.
     """
 
     thread: str
@@ -273,9 +277,9 @@ class ErrorLost(HookMessage):
 
 
 class Crashed(HookMessage):
-    """The process has died of a fault or of abort(): the stack of its main thread, then.
+    """Notice that the process has died of a fault or of abort(), with its main thread's stack.
 
-    Its agent says so, of what faulthandler has written.
+    The agent makes it from faulthandler's output.
     """
 
     stack: str
@@ -285,18 +289,18 @@ class Crashed(HookMessage):
 
 
 class HookReply(Message):
-    """An answer to a thread that is held; `fingerprint` is its program's."""
+    """Answer to a thread that is held; `fingerprint` is that of its program."""
 
     fingerprint: str
 
 
 class GateOpens(HookReply):
-    """The program may run."""
+    """Permission to run the program."""
 
     fingerprint: str
 
 
 class ShowProgram(HookReply):
-    """The program's text is wanted, in ProgramText messages; it is held on."""
+    """Request for the program's text, in ProgramText messages; the thread stays held."""
 
     fingerprint: str

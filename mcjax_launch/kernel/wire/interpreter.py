@@ -1,4 +1,4 @@
-"""What ranks run: PROGRAM, a Python, a jax; what can be known of each before it runs."""
+"""Checks of what ranks run, before it runs: PROGRAM, a Python, a jax."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ OLDEST_JAX = (0, 6, 0)
 
 
 def why_jax_too_old(version: str) -> str:
-    """What to say of a version of jax that is too old; "" of others, and of what is none."""
-    import re  # which no start needs
+    """Return a message if this version of jax is too old; "" otherwise, or if it is no version."""
+    import re  # slow to import, and a start needs none
 
     match = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
     if match is None or tuple(map(int, match.groups())) >= OLDEST_JAX:
@@ -30,10 +30,10 @@ def why_jax_too_old(version: str) -> str:
 
 
 class Unusable(Exception):
-    """PROGRAM, or the job, cannot be run here.
+    """PROGRAM, or the whole job, cannot run here.
 
     Args:
-        message: what, and what to do; without the host's name.
+        message: what is wrong and what to do, without the host's name.
         status: the launcher's exit status.
 
     """
@@ -44,14 +44,14 @@ class Unusable(Exception):
 
 
 def check_python_file(name: str, cwd: str, hint: str = "") -> None:
-    """Whether a Python program is there.
+    """Check that a Python program exists and can be read.
 
     Args:
-        name: of the file, from `cwd`.
-        hint: what helps where it is not; without one, a mistake is looked for.
+        name: the file's name, relative to `cwd`.
+        hint: advice for a missing file; without it, `cure` looks for a likely mistake.
 
     Raises:
-        Unusable: it is not, or cannot be read.
+        Unusable: the file is missing or cannot be read.
 
     """
     path = os.path.join(cwd, name)
@@ -64,11 +64,11 @@ def check_python_file(name: str, cwd: str, hint: str = "") -> None:
 
 
 def cure(name: str, path: str) -> str:
-    """What helps where there is no `name`: a mistake in the shell, or a file of a near name.
+    """Return advice for a missing `name`: a mistake in the shell, or a file with a similar name.
 
     Args:
-        name: of the file, as the user wrote it.
-        path: where it would be.
+        name: the file, as the user wrote it.
+        path: where the file would be.
 
     """
     near = _near_file(*os.path.split(path))
@@ -87,7 +87,7 @@ def cure(name: str, path: str) -> str:
 
 
 def _near_file(folder: str, name: str) -> str:
-    """A file whose name is nearly this one, if it can be a program."""
+    """Return a file with a similar name that can be a program; "" if there is none."""
     import difflib
 
     if os.path.isfile(os.path.join(folder, f"{name}.py")):
@@ -104,11 +104,11 @@ def _near_file(folder: str, name: str) -> str:
 
 
 def _in_folder(name: str, path: str) -> str:
-    """What helps where PROGRAM is a folder.
+    """Return advice if PROGRAM is a folder.
 
     Args:
-        name: of it, as the user wrote it.
-        path: where it is.
+        name: the folder, as the user wrote it.
+        path: where the folder is.
 
     """
     try:
@@ -125,7 +125,7 @@ def _in_folder(name: str, path: str) -> str:
 
 
 def executable(name: str, cwd: str, path: str) -> str | None:
-    """The path of a command, see `find_command`; None if there is none that can be executed."""
+    """Return a command's path, as `find_command` does; None if no executable is found."""
     return next(_executables(name, cwd, path), None)
 
 
@@ -134,27 +134,27 @@ def _executables(name: str, cwd: str, path: str) -> Iterator[str]:
 
 
 def _files(name: str, cwd: str, path: str) -> list[str]:
-    """The files that a command's name may stand for, the first choice first."""
+    """Return the existing files that a command's name can stand for, first choice first."""
     places = [cwd] if os.sep in name else path.split(os.pathsep)
     paths = [os.path.join(place, name) for place in places]
     return [file for file in paths if os.path.isfile(file)]
 
 
 def find_command(name: str, cwd: str, path: str, option: str = "", hint: str = "") -> str:
-    """The path of a command as a rank would find it.
+    """Return the path of a command as a rank would find it.
 
     Args:
-        name: of the command; from `cwd` if there is a slash in it, else searched for in PATH.
+        name: the command; relative to `cwd` if it contains a slash, else searched for in PATH.
         path: PATH.
-        option: the option that names it, in front of what goes wrong.
-        hint: what helps where there is no such file; without one, a mistake is looked for.
+        option: the option that names the command; error messages begin with it.
+        hint: advice for a missing file; without it, `cure` looks for a likely mistake.
 
     Raises:
-        Unusable: there is none, or it is not executable.
+        Unusable: there is no such command, or it is not executable.
 
     """
     found = list(_executables(name, cwd, path))
-    if len(found) == 1:  # of several, the kernel's refusal of one leads to the next
+    if len(found) == 1:  # with several, exec goes on to the next after a refusal
         _check_first_line(name, found[0], cwd, path, option)
     if found:
         return found[0]
@@ -176,7 +176,7 @@ def find_command(name: str, cwd: str, path: str, option: str = "", hint: str = "
 
 
 def _check_first_line(name: str, file: str, cwd: str, path: str, option: str) -> None:
-    from .program_file import wrong_first_line  # as most jobs do without
+    from .program_file import wrong_first_line  # most jobs need none
 
     if why := wrong_first_line(name, file, cwd, path):
         raise Unusable(f"{option}{name}: {why}", NOT_EXECUTABLE)
@@ -186,10 +186,10 @@ def refused(name: str, cwd: str, path: str, code: int) -> Unusable:
     """Return the error for a command, or a working directory, that the kernel has refused.
 
     Args:
-        name: of it.
+        name: the command.
         cwd: the working directory.
         path: PATH.
-        code: the number of the kernel's error.
+        code: the errno.
 
     """
     file = executable(name, cwd, path)
@@ -211,16 +211,16 @@ _STATES_VERSION = "_version = "  # at the start of a line of jax/version.py
 
 
 def speaks_of_jax(path: str) -> bool:
-    """Whether a Python program mentions jax; one that does not may need none."""
+    """Return whether a Python program's text mentions jax; if not, it may not need jax."""
     with open(path, "rb") as source:
         return b"jax" in source.read(1 << 20)
 
 
 def has_jax(python: str, cwd: str, environ: Mapping[str, str]) -> bool:
-    """Whether this interpreter finds jax; it is started only if its folder does not tell.
+    """Return whether this interpreter finds jax; start it only if its folder does not tell.
 
     Raises:
-        OSError: it cannot be run.
+        OSError: the interpreter cannot be run.
 
     """
     if _own_jax(python):
@@ -232,15 +232,15 @@ def jax_version(python: str, cwd: str, environ: Mapping[str, str]) -> str:
     """Return the version of the jax that an interpreter finds, without importing it.
 
     Args:
-        python: its path.
-        cwd: where to start it, if its folder does not tell.
-        environ: of the ranks.
+        python: the interpreter's path.
+        cwd: where to start the interpreter, if its folder does not tell.
+        environ: the ranks' variables.
 
     Returns:
-        the version; "" if it is not known.
+        the version; "" if unknown.
 
     """
-    # Of an environment of venv's its own packages come first, unless a variable says otherwise.
+    # In a venv its own packages come first, unless PYTHONPATH is set.
     mark = os.path.join(os.path.dirname(os.path.dirname(python)), "pyvenv.cfg")
     own_first = os.path.exists(mark) and "PYTHONPATH" not in environ
     try:
@@ -255,10 +255,10 @@ def jax_version(python: str, cwd: str, environ: Mapping[str, str]) -> str:
 
 
 def _found_jax(python: str, cwd: str, environ: Mapping[str, str]) -> str | None:
-    """Return the file of jax, as an interpreter says; "" if it takes too long, None if it has none.
+    """Ask an interpreter for jax's file; return "" if it takes too long, None if it finds no jax.
 
     Raises:
-        OSError: it cannot be run.
+        OSError: the interpreter cannot be run.
 
     """
     import subprocess
@@ -267,22 +267,22 @@ def _found_jax(python: str, cwd: str, environ: Mapping[str, str]) -> str | None:
         check = [python, "-c", _FINDS_JAX]
         done = subprocess.run(check, capture_output=True, cwd=cwd, env=environ, timeout=_MOST_S)
     except subprocess.TimeoutExpired:
-        return ""  # a slow disk: the rank will see
+        return ""  # a slow disk; if jax is missing, the rank reports it
     if done.returncode != 0:
         return None
     return done.stdout.decode("utf-8", "replace").rstrip("\n").rpartition("\n")[2]
 
 
 def _own_jax(python: str) -> str:
-    """Return the file of jax among the own packages of an environment of venv's or conda's, or "".
+    """Return jax's file in the packages of a venv or conda environment; "" if it is not there.
 
     Args:
-        python: of the environment.
+        python: the environment's interpreter.
 
     """
     prefix = os.path.dirname(os.path.dirname(python))
     if not any(os.path.exists(os.path.join(prefix, mark)) for mark in ("pyvenv.cfg", "conda-meta")):
-        return ""  # its Python may not look below its own folder, or there is another one
+        return ""  # such a Python may search other folders than its own
     lib = os.path.join(prefix, "lib")
     try:
         names = [name for name in os.listdir(lib) if name.startswith("python3")]
@@ -295,10 +295,10 @@ def _own_jax(python: str) -> str:
 
 
 def find(names: Sequence[str], path: str) -> list[str]:
-    """Those of these commands, or paths, that there are and that can be executed, each once.
+    """Return the executable files that these commands or paths stand for, each Python once.
 
     Args:
-        names: a command is looked for in each folder of `path`, where its first is taken.
+        names: paths, or commands to search for in `path`, where the first match counts.
         path: PATH.
 
     """
@@ -307,16 +307,17 @@ def find(names: Sequence[str], path: str) -> list[str]:
 
 
 def in_folders(folders: Sequence[str], without: str) -> list[str]:
-    """Every python3 and python in these folders, in their order, but for the Python `without`."""
+    """Return every python3 and python in these folders, in order, except the Python `without`."""
     found = (executable(name, "", folder) for folder in folders for name in ("python3", "python"))
     known = _distinct(python for python in found if python is not None)
     return [python for python in known if environment(python) != environment(without)]
 
 
 def environment(python: str) -> tuple[str, str]:
-    """What is the same for all names of one Python with its packages.
+    """Return a key that is equal for all names of one Python in the same environment.
 
-    A link to it in another folder may be the Python of another environment.
+    It includes the folder, because a link in another folder can be the Python of another
+    environment.
     """
     return os.path.realpath(os.path.dirname(python)), os.path.realpath(python)
 

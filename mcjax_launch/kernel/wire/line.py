@@ -1,4 +1,4 @@
-"""Messages as lines of JSON over a unix socket: a connection of a rank's, beside its hook's own."""
+"""Messages as lines of JSON over a unix socket: a rank's extra connection, besides its hook's."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _DESCRIPTOR_BYTES = 4
 
 
 class AgentLine:
-    """A connection to the agent, for one thread at a time.
+    """Connection to the agent, for one thread at a time.
 
     Args:
-        path: of the agent's unix socket.
-        process_id: JAX_PROCESS_ID, as this process was given it.
-        connect_s: so long the agent may take to accept it.
+        path: the agent's unix socket.
+        process_id: JAX_PROCESS_ID, as given to this process.
+        connect_s: seconds within which the agent must accept the connection.
 
     Attributes:
-        descriptors: that have come along with messages, and nobody has taken yet.
+        descriptors: file descriptors that arrived with messages and are not yet used.
 
     Raises:
-        OSError: there is no agent.
+        OSError: no agent listens there.
 
     """
 
@@ -51,14 +51,14 @@ class AgentLine:
         self.send(Hello(os.getpid(), process_id, 0))
 
     def send(self, message: Message) -> None:
-        """Send a message; if the agent is gone, nowhere."""
+        """Send a message; drop it if the agent is gone."""
         try:
             self._socket.sendall(to_json(message).encode("utf-8", "replace") + b"\n")
         except OSError:
             pass
 
     def receive(self, family: type[M], timeout_s: float | None = None) -> M | None:
-        """The next message of a family; None if there will be none, or if none comes in time."""
+        """Return the next message of a family; None at the end of the connection or timeout."""
         self._socket.settimeout(timeout_s)
         while True:
             while b"\n" not in self._held:
@@ -77,12 +77,12 @@ class AgentLine:
                 continue
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._socket.close()
 
 
 def receive(connection: _socket.socket, most: int, flags: int = 0) -> tuple[bytes, list[int]]:
-    """What has come, none at the end, and the descriptors that came along.
+    """Read from a unix socket; return bytes (b"" at its end) and descriptors sent with them.
 
     Raises:
         OSError: the connection is broken.

@@ -1,4 +1,4 @@
-"""One wait for everything: descriptors, signals and one deadline. No polling, no threads."""
+"""Event loop: a single wait for descriptors, signals and a deadline, without polling or threads."""
 
 from __future__ import annotations
 
@@ -15,41 +15,42 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Timer(Protocol):
-        """A part that has something to do at some time, by time.monotonic's clock."""
+        """Part that has something to do at some time, by the clock of time.monotonic."""
 
         @property
         def deadline(self) -> float | None:
-            """When to call `expire`; None while there is nothing to wait for."""
+            """Time at which to call `expire`; None if there is nothing to wait for."""
 
         def expire(self, now: float) -> object:
-            """Act, if it is time."""
+            """Act, if the deadline has come."""
 
 
-# Who is so late was stopped: with Ctrl-Z, or with the whole machine.
+# If the loop wakes this late, the process was suspended: with Ctrl-Z, or because the machine slept.
 _LATE_S = 2.0
-# What the system can count to: after so long there is one turn more.
+# The longest timeout that poll() takes (ms); a longer wait takes several turns.
 _LONGEST_MS = (1 << 31) - 1
 
 READ = select.POLLIN
 WRITE = select.POLLOUT
 #: Hang-up and error are always reported, also to a watch that asks for nothing else.
 GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
-#: For who wants to know of nothing else: macOS tells only if it is asked.
+#: For a watch of hang-ups only: macOS reports them only if asked to.
 HANG_UP = select.POLLHUP
 
 
 class Loop:
-    """Calls back when a descriptor is ready; `turn` waits for the next such moment."""
+    """Event loop that calls back when a descriptor is ready; `turn` waits for that moment once."""
 
     def __init__(self) -> None:
         self._selector, self._ms = system.selector()
         self._calls: dict[int, Callable[[int], object]] = {}
-        self._files: dict[int, int] = {}  # plain files, always ready: epoll does not take them
+        self._files: dict[int, int] = {}  # plain files are always ready, and epoll rejects them
 
     def watch(self, fd: int, events: int, call: Callable[[int], object]) -> None:
-        """Call `call(ready events)` whenever `fd` is ready; replaces an earlier watch.
+        """Call `call(ready events)` whenever `fd` is ready; replace an earlier watch of `fd`.
 
-        Forget `fd` before it is closed: another process may have it too, and keep it open.
+        Call `forget` before closing `fd`: if another process has it open too, the watch would go
+        on.
         """
         if fd in self._files:
             self._files[fd] = events
@@ -63,12 +64,12 @@ class Loop:
         self._calls[fd] = call
 
     def forget(self, fd: int) -> None:
-        """Stop watching `fd`; nothing happens if it is not watched."""
+        """Stop watching `fd`; do nothing if it is not watched."""
         if self._calls.pop(fd, None) is not None and self._files.pop(fd, None) is None:
             self._selector.unregister(fd)
 
     def close(self) -> None:
-        """Let go of all that it watches, and of what the system keeps for it."""
+        """Forget all descriptors and close the system's selector."""
         self._calls.clear()
         self._files.clear()
         if hasattr(self._selector, "close"):
@@ -77,12 +78,12 @@ class Loop:
     def run_once(
         self, timers: Iterable[Timer], resumed: Callable[[float], object] | None = None
     ) -> None:
-        """Wait until something is ready or due; call back, then every timer.
+        """Wait until a descriptor is ready or a timer is due; call back, then every timer.
 
         Args:
-            timers: with their deadlines.
-            resumed: called before them where this process was stopped, as far as its being late
-                tells: what is due now would have come to nothing, perhaps.
+            timers: the timers, with their deadlines.
+            resumed: called before the timers if the loop woke so late that this process must have
+                been suspended; timers that are due may then be wrong.
 
         """
         timers = tuple(timers)
@@ -98,25 +99,25 @@ class Loop:
         """Wait until something is ready or `deadline` (time.monotonic) has come, and call back."""
         timeout: float | None = None
         if deadline is not None:
-            # Rounded up: waking a little early would mean a busy wait until it is time.
+            # Rounded up: waking early would mean a busy wait until the deadline.
             timeout = max(0, int((deadline - time.monotonic()) * 1000) + 1)
             timeout = min(timeout, _LONGEST_MS) * self._ms
         files = [(fd, events) for fd, events in self._files.items() if events]
-        # A wait that a signal interrupts gives up when its time is over, without another look.
+        # A wait interrupted by a signal ends at its deadline without checking once more.
         found = self._selector.poll(0 if files else timeout) or self._selector.poll(0)
         for fd, ready in found + files:
             call = self._calls.get(fd)
-            if call is not None:  # an earlier callback may have forgotten it
+            if call is not None:  # an earlier callback may have called `forget`
                 call(ready)
 
 
 def earliest(timers: Iterable[Timer]) -> float | None:
-    """The first deadline of several timers."""
+    """Return the first deadline of several timers; None if there is none."""
     return min((at for timer in timers if (at := timer.deadline) is not None), default=None)
 
 
 class SignalPipe:
-    """Signals as bytes on a pipe that a Loop can watch, whoever writes them there."""
+    """Signals as bytes in a pipe that a Loop can watch."""
 
     def __init__(self) -> None:
         self.fd, self._write = os.pipe()
@@ -124,29 +125,29 @@ class SignalPipe:
         os.set_blocking(self._write, False)
 
     def read(self) -> list[int]:
-        """The signals that have come since the last call."""
+        """Return the numbers of the signals that have come since the last call."""
         try:
             return list(os.read(self.fd, 4096))
         except BlockingIOError:
             return []
 
     def put(self, signum: int) -> None:
-        """Take this for a signal that has come; from any thread."""
+        """Add a signal as if it had been received; callable from any thread."""
         try:
             os.write(self._write, bytes([signum]))
-        except BlockingIOError:  # thousands have come before
+        except BlockingIOError:  # thousands are unread already
             pass
 
     def close(self) -> None:
-        """Let go of the pipe."""
+        """Close both ends of the pipe."""
         os.close(self.fd)
         os.close(self._write)
 
 
 class Signals(SignalPipe):
-    """The process's own signals, of which handlers make such bytes, and do nothing else.
+    """The process's own signals; handlers write them into the pipe, and do nothing else.
 
-    Whatever the parent process has blocked: these come through from now on.
+    They are unblocked, in case the parent process had blocked them.
     """
 
     def __init__(self, wanted: Iterable[int]) -> None:
@@ -159,4 +160,4 @@ class Signals(SignalPipe):
 
 
 def _ignore(signum: int, frame: object) -> None:
-    """A handler has to exist for the wakeup descriptor to be written."""
+    """Do nothing; Python writes to the wakeup descriptor only if a handler exists."""

@@ -1,8 +1,8 @@
-"""The messages between the launcher and an agent: the protocol's specification.
+"""Messages between the launcher and an agent: the protocol's specification.
 
-Both ends have one version, since the launcher brings the agent along; VERSION is checked all the
-same, in case the launcher's files are replaced while they are read. Seconds are `_s`; ranks are
-process ids of the job.
+The launcher and its agents have the same version, because the launcher sends the agent's code.
+VERSION is checked nevertheless, in case the launcher's files are replaced while they are read.
+Names of seconds end in `_s`; ranks are process ids of the job.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ _MOST_PORT = 65_535
 
 
 class ToAgent(Message):
-    """A message that the launcher sends."""
+    """Message from the launcher to an agent."""
 
 
 class Question(ToAgent):
-    """One that is answered. Each answer is given once for each time that it was asked.
+    """Message that the agent answers, exactly once each time.
 
-    Stacks are none: an agent answers two requests at once; nor is a refusal, which may come before
-    the question.
+    RequestStacks is not one, because an agent answers two requests together. Nor is a refusal the
+    answer to any, because it may come before the question.
     """
 
 
 class ToLauncher(Message):
-    """A message that an agent sends.
+    """Message from an agent to the launcher.
 
     Attributes:
-        answers: what has to have been asked, once for each time that this is said; None: nothing.
+        answers: the question that this message answers, once each time; None if it answers none.
 
     """
 
-    if TYPE_CHECKING:  # no field
+    if TYPE_CHECKING:  # a class variable, not a field
         answers: ClassVar[type[Question] | None]
     answers = None
 
     @property
     def about(self) -> Iterable[int]:
-        """The ranks of which it says something."""
+        """Ranks that the message is about."""
         return (self.__dict__["rank"],) if "rank" in self._fields else ()
 
 
@@ -57,11 +57,11 @@ class ToLauncher(Message):
 
 
 class StageEntry(ToAgent):
-    """A file, folder, link or copy for the staging folder; of a file the content follows, raw.
+    """File, folder, link or copy for the staging folder; a file's content follows as raw frames.
 
-    `target` is a link's; `copy_of` is the path of an earlier entry with the same content. A file
-    or copy is as old as `written_ns` says, by the clock of files. A "private" one, whose content
-    follows too, goes beside the staging folder, and `target` says what it is.
+    `target` is a link's target; `copy_of` is the path of an earlier entry with the same content.
+    `written_ns` is the modification time of a file or copy. The content of a "private" file also
+    follows; it goes beside the staging folder, and `target` says what it is.
     """
 
     path: str
@@ -73,37 +73,38 @@ class StageEntry(ToAgent):
 
 
 class Bind(Nested):
-    """The address and port to reserve for the coordinator; "" and 0 for any."""
+    """Address and port to reserve for the coordinator; "" and 0 for any."""
 
     host: str
     port: int
 
 
 class Prepare(Question):
-    """What to look up and reserve before anything is started: answered by HostFacts or Refused.
+    """Request to look up and reserve things before ranks start: answered by HostFacts or Refused.
 
     Args:
         remote: the agent is not on the launcher's machine.
         command: PROGRAM, if it is not run with the ranks' Python.
         wrappers: the commands that ranks run under.
-        program: a PROGRAM that is a Python file.
-        missing: what helps where PROGRAM's file is not there; "" if only a look there can tell.
-        pythons: interpreters for it, the first that exists is taken; none are needed where empty.
-        without_jax: what to say of it if it has no jax, where the program seems to want that; empty
-            if that need not be checked.
+        program: PROGRAM, if it is a Python file.
+        missing: advice if PROGRAM's file is missing; "" if the agent must look for a likely
+            mistake.
+        pythons: interpreters for the ranks, the first that exists is used; empty if none is needed.
+        without_jax: message if that Python has no jax, for a program that seems to need it; "" to
+            skip the check.
         env: the user's own variables.
         chdir, chdir_given: the working directory, and whether the user named it.
-        coordinator: to be reserved; on rank 0's host only.
-        listen: listen there, for the other hosts' attempts to connect.
-        describe: say how other hosts may reach this one.
-        towards: the coordinator, where other launchers have the other hosts.
-        transfer_ports, tpu_ports: so many to reserve.
-        gpus: count them.
-        bind_cores: as in Job: say which cores there are, if ranks are to be bound to some.
-        tpus: the same of TPU chips, and what the host knows of its slice.
-        any_order: rank 0 may come to another host than the one with `coordinator`.
-        ranks: that will run there.
-        jax: say which version of jax their Python has, which may be `command`.
+        coordinator: the address to reserve for the coordinator; on rank 0's host only.
+        listen: listen on that host for test connections from the other hosts.
+        describe: report how other hosts can reach this host.
+        towards: the coordinator's address, if other launchers run the other hosts.
+        transfer_ports, tpu_ports: how many ports to reserve.
+        gpus: count the GPUs.
+        bind_cores: as in Job; if ranks are to be bound to cores, report the cores.
+        tpus: count the TPU chips, and report what the host knows of its slice.
+        any_order: rank 0 may be placed on another host than the host with `coordinator`.
+        ranks: how many ranks will run there.
+        jax: report the version of jax of the ranks' Python, which may be `command`.
 
     """
 
@@ -132,9 +133,9 @@ class Prepare(Question):
 
 
 class TryCoordinator(Question):
-    """Connect to each of these: answered by CoordinatorTried.
+    """Request to connect to each of these addresses: answered by CoordinatorTried.
 
-    `after_s`: wait so long before, for a thousand hosts must not come at the same time.
+    `after_s`: seconds to wait first, so that a thousand hosts do not connect at the same time.
     """
 
     addresses: tuple[str, ...]
@@ -143,7 +144,7 @@ class TryCoordinator(Question):
 
 
 class Peer(Nested):
-    """Another host of the job: where it listens for this attempt."""
+    """Host of the job, with the addresses and port where it listens for this attempt."""
 
     name: str
     addresses: tuple[str, ...]
@@ -151,39 +152,38 @@ class Peer(Nested):
 
 
 class TryPeers(Question):
-    """Connect to each of these: answered by PeersTried."""
+    """Request to connect to each of these peers: answered by PeersTried."""
 
     peers: tuple[Peer, ...]
 
 
 class RankOrder(Nested):
-    """A rank to start."""
+    """Rank to start, with its command and variables."""
 
     process_id: int
     argv: tuple[str, ...]
     env: dict[str, str]
     cwd: str
     settings: RankSettings
-    wrapper_words: int = 0  # so many words of `argv` are the wrapper that it runs under
+    wrapper_words: int = 0  # number of words at the start of `argv` that belong to the wrapper
 
 
 class Start(ToAgent):
-    """Start the ranks.
+    """Order to start the ranks.
 
     Args:
-        env: variables of all of them.
-        defaults: variables that the host's own win over.
-        hook: put it in place, and take misleading variables out.
-        coordinator_host: is not to be reached through a proxy.
-        private: rank 0 may listen in the private folder: all ranks of the job are here.
-        sample_every_s: so often report what ranks use; 0: never.
-        grace_s, term_grace_s: between asking them to end and killing them, after a failure, or
-            when somebody ends the agent.
-        on_failure: what a rank's does to the others: "stop" ends them; with "continue" they go on,
-            and with "restart" the launcher says what becomes of that rank.
-        again: an earlier agent, that may still be here, has started them before: what is left of
-            them goes first.
-        stays: the agent is to wait for another run when the ranks have ended.
+        env: variables of all ranks.
+        defaults: variables for all ranks that the host's own variables override.
+        hook: put the hook in place, and remove misleading variables.
+        coordinator_host: host that must not be reached through a proxy.
+        private: rank 0 may listen in the private folder, because all ranks of the job are here.
+        sample_every_s: seconds between reports of what ranks use; 0: no reports.
+        grace_s, term_grace_s: seconds between asking ranks to end and killing them, after a
+            failure, or if a signal ends the agent.
+        on_failure: if a rank fails: "stop" ends the other ranks, with "continue" they go on, and
+            with "restart" the launcher decides what happens to the failed rank.
+        again: these ranks ran under an earlier agent: remove what it left before starting them.
+        stays: wait for another run after the ranks have ended.
 
     """
 
@@ -202,38 +202,38 @@ class Start(ToAgent):
 
 
 class StartAgain(ToAgent):
-    """Start a rank again that has failed, as soon as nothing is left of it."""
+    """Order to restart a failed rank, as soon as all its processes are gone."""
 
     rank: RankOrder
 
 
 class Credit(ToAgent, ToLauncher):
-    """Allows so many more bytes: of output, or of those that a feature sends raw (see Raw)."""
+    """Permission to send this many more bytes: of output, or of a feature's raw bytes (see Raw)."""
 
     count: int
     feature: str = ""  # type: ignore[misc]
 
     def check(self) -> None:
-        """Nobody gives bytes back."""
+        """Reject a negative count."""
         if self.count < 0:
             raise Malformed(f"{self.count} bytes allowed")
 
 
 class Forward(ToAgent):
-    """Send every rank this signal, PROFILE to those alone that heed it; nothing else changes."""
+    """Order to send every rank this signal; PROFILE goes only to ranks that handle it."""
 
     signum: int
 
 
-#: How long ranks that have not joined yet may fail alike, until they are ended for the first one.
+#: Seconds after the first failure in which ranks that have not joined may fail in the same way.
 ALIKE_S = 0.3
 
 
 class Stop(ToAgent):
-    """End the ranks: this signal now, SIGKILL after the grace.
+    """Order to end the ranks: send this signal now, and SIGKILL after the grace.
 
-    `patience_s`: what the kernel then gets to end them, before they are taken for unkillable;
-    `settles`: a rank has failed, and others may be about to fail alike: they get a moment.
+    `patience_s`: seconds that the kernel then gets to end them before they count as unkillable.
+    `settles`: a rank has failed, and other ranks that may fail in the same way get a moment first.
     """
 
     signum: int
@@ -243,64 +243,64 @@ class Stop(ToAgent):
 
 
 class RequestStacks(ToAgent):
-    """Asks for the Python stacks of all ranks: answered by Stacks and StacksComplete.
+    """Request for the Python stacks of all ranks: answered by Stacks and StacksComplete.
 
-    `all_threads`: of running threads too, which may crash a rank.
+    `all_threads`: include running threads, which may crash a rank.
     """
 
     all_threads: bool
 
 
 class RequestUsage(ToAgent):
-    """Asks what the ranks use now: answered by Usage."""
+    """Request for what the ranks use now: answered by Usage."""
 
 
 class ReplyToHooks(ToAgent):
-    """An answer to those threads of these ranks that wait for one."""
+    """Answer to the threads of these ranks that are held and wait for an answer."""
 
     ranks: tuple[int, ...]
     reply: HookReply
 
 
 class ServeAgain(ToAgent):
-    """After a Bye of an agent that stays: greet again, and serve another run."""
+    """Order to greet again and serve another run, after the Bye of an agent that stays."""
 
 
 class Ping(ToAgent, ToLauncher):
-    """A heartbeat, in both directions, over a network."""
+    """Heartbeat, in both directions, over a network."""
 
 
 # --- agent to launcher ---
 
 
 class Greeting(ToLauncher):
-    """The agent runs, and speaks this version; `portable`: it does without what Linux alone has."""
+    """First message: the agent runs, with this version; `portable`: without Linux's features."""
 
     version: int
     portable: bool = False
 
 
 class Refused(ToLauncher):
-    """The job cannot run on this host; `status` is the launcher's exit status for that."""
+    """Notice that the job cannot run on this host; `status` is the launcher's exit status."""
 
     reason: str
     status: int
 
     def check(self) -> None:
-        """A refusal is a failure."""
+        """Reject status 0: a refusal is a failure."""
         if not 0 < self.status <= MOST_STATUS:
             raise Malformed(f"status {self.status}")
 
 
 class VisibleGpus(Nested):
-    """The GPUs that a rank on a host would see, if nothing more were said.
+    """GPUs that a rank on a host would see by default.
 
     Args:
         ids: their numbers, as JAX counts them.
-        mig: where they are MIG devices, their uuids: CUDA gives a process one of them.
-        counted: where that stands; "" if nothing speaks of GPUs.
-        near: the cores next to each, as the kernel lists them (`0-15,128-143`); empty where that is
-            not known of all.
+        mig: the uuids if these are MIG devices: CUDA gives a process one of them.
+        counted: the file, variable or program that lists them; "" if nothing mentions GPUs.
+        near: the CPU cores next to each, in the kernel's notation (`0-15,128-143`); empty if they
+            are not known for all.
 
     """
 
@@ -310,7 +310,7 @@ class VisibleGpus(Nested):
     near: tuple[str, ...] = ()
 
     def check(self) -> None:
-        """What is known of each has to be so of all."""
+        """Check that `near` and `mig` are each empty or as long as `ids`."""
         if len(self.near) not in (0, len(self.ids)):
             raise Malformed(f"{len(self.ids)} GPUs, {len(self.near)} of them near to cores")
         if len(self.mig) not in (0, len(self.ids)):
@@ -318,19 +318,19 @@ class VisibleGpus(Nested):
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of GPUs."""
         return len(self.ids)
 
 
 class Tpu(Nested):
-    """The TPU chips of a host, and its place in its slice.
+    """TPU chips of a host, and the host's number in its slice.
 
     Args:
-        chips: how many.
+        chips: the number of chips.
         model: such as v5e.
-        worker: its number in the slice; None where it does not know that.
-        workers: how many the slice has; 0 where it does not know that.
-        slice_number: of several slices.
+        worker: the host's number in the slice; None if it does not know.
+        workers: the number of hosts in the slice; 0 if it does not know.
+        slice_number: the slice's number, among several slices.
 
     """
 
@@ -342,25 +342,25 @@ class Tpu(Nested):
 
 
 class HostFacts(ToLauncher):
-    """What a host has, and what it holds for the job: the answer to Prepare.
+    """Facts about a host, and what it has reserved for the job: the answer to Prepare.
 
     Args:
         python, cwd: of its ranks.
-        stage: its staging folder, where files were sent.
-        port: the coordinator's, reserved; 0 elsewhere.
-        transfer_ports: reserved, one a rank.
-        gpus: that its ranks would see, where that was asked.
+        stage: its staging folder, if files were sent.
+        port: the port reserved for the coordinator; 0 on other hosts.
+        transfer_ports: reserved ports, one per rank.
+        gpus: the GPUs that its ranks would see, if asked for.
         platforms: JAX_PLATFORMS there, as ranks inherit it.
-        tpu_ports: the same, until the ranks start.
-        cores: the physical ones that ranks may use, each as its hardware threads; empty where no
-            rank is to be bound to any.
-        address: its own, towards the coordinator of other launchers.
-        own_name: the addresses to which its own name leads; None where nobody asked.
-        addresses: by which other hosts may reach it.
-        machine: the same for two agents if and only if loopback is the same for both.
-        launcher: the address by which the launcher came.
-        tpu: its chips, if it has any and these were asked for.
-        jax: its version; "" if that is not known, or was not asked for.
+        tpu_ports: ports that are reserved until the ranks start.
+        cores: the physical cores that ranks may use, each as its hardware threads; empty if no rank
+            is to be bound.
+        address: its own address towards the coordinator of other launchers.
+        own_name: the addresses that its own name resolves to; None if not asked for.
+        addresses: addresses by which other hosts may reach it.
+        machine: an id that is equal for two agents if and only if they share loopback.
+        launcher: the address from which the launcher connected.
+        tpu: its TPU chips, if it has any and they were asked for.
+        jax: its version of jax; "" if unknown or not asked for.
 
     """
 
@@ -384,13 +384,13 @@ class HostFacts(ToLauncher):
     answers = Prepare
 
     def check(self) -> None:
-        """Other hosts may be told to connect to the port."""
+        """Reject an impossible port: other hosts may be told to connect to it."""
         if not 0 <= self.port <= _MOST_PORT:
             raise Malformed(f"port {self.port}")
 
 
 class CoordinatorTried(ToLauncher):
-    """By address: the host's own address towards it, or what went wrong."""
+    """Results by coordinator address: this host's own address towards it, or the error."""
 
     sources: dict[str, str]
     errors: dict[str, str]
@@ -399,7 +399,7 @@ class CoordinatorTried(ToLauncher):
 
 
 class PeersTried(ToLauncher):
-    """By name: the addresses at which a peer was reached, or what went wrong at the first."""
+    """Results by peer: the addresses at which it was reached, or the first address's error."""
 
     reached: dict[str, tuple[str, ...]]
     errors: dict[str, str]
@@ -408,22 +408,22 @@ class PeersTried(ToLauncher):
 
 
 class Started(ToLauncher):
-    """A rank's process runs."""
+    """Notice that a rank's process runs."""
 
     rank: int
     pid: int
 
 
 class Exited(ToLauncher):
-    """A rank's process is gone.
+    """Notice that a rank's process has ended.
 
     Args:
         status: its exit status; below 0: minus the number of the signal that killed it.
-        sent: the signals that it was sent to end it.
-        killer: what the out-of-memory killer did to it, or which limit has ended it; "" for
-            nothing, None: not known.
-        cpu_s, peak_kib: what it used.
-        hooked: the hook was in its Python.
+        sent: the signals that were sent to end it.
+        killer: what the out-of-memory killer did to it, or which limit ended it; "" for neither,
+            None if unknown.
+        cpu_s, peak_kib: the processor time and the memory that it used.
+        hooked: the hook was loaded in its Python.
 
     """
 
@@ -436,19 +436,19 @@ class Exited(ToLauncher):
     hooked: bool = False
 
     def check(self) -> None:
-        """What ends with another status could be taken for an end with 0."""
+        """Reject an impossible status: truncated to a byte, it could read as success."""
         if not -_MOST_SIGNAL <= self.status <= MOST_STATUS:
             raise Malformed(f"status {self.status}")
 
 
 class FromHook(ToLauncher):
-    """A message from a hook inside a rank.
+    """Message from a hook inside a rank.
 
     Args:
-        main: in the rank's own process, not in one that it has started.
-        sent: the signals that the rank had been sent to end it, where it says that it failed.
-        beside: another process of the rank takes part in the job already (of Joining).
-        repeated: this process does so itself (of Joining).
+        main: it comes from the rank's own process, not from a child process.
+        sent: the signals sent to end the rank before it reported a failure.
+        beside: another process of the rank takes part in the job already (for Joining).
+        repeated: this process takes part in the job already (for Joining).
 
     """
 
@@ -461,11 +461,12 @@ class FromHook(ToLauncher):
 
 
 class RankUsage(Nested):
-    """What the processes of a rank use: processor time in all, and memory.
+    """Processor time and memory that a rank's processes use.
 
     Args:
-        main_s: the processor time of main threads; a hundredth of that for which they are starved.
-        main_waits: how often these have had to wait for something.
+        main_s: processor time of its main threads, plus a hundredth of the time for which they
+            waited for a processor.
+        main_waits: how often the main threads have had to wait for something.
 
     """
 
@@ -477,27 +478,27 @@ class RankUsage(Nested):
 
 
 class Usage(ToLauncher):
-    """What the ranks of a host use."""
+    """Report of what the ranks of a host use."""
 
     ranks: tuple[RankUsage, ...]
 
     @property
     def about(self) -> Iterable[int]:
-        """The ranks of which it says something."""
+        """Ranks that the message is about."""
         return [used.rank for used in self.ranks]
 
 
 class Stacks(ToLauncher):
-    """The stacks of one process of a rank.
+    """Stacks of one process of a rank.
 
     Args:
-        text: faulthandler's; empty where there is no hook to ask.
-        state: then, what the kernel knows of the process.
-        helper: another process of the rank is the one that takes part in the job.
-        blocked: where in the kernel its main thread waits, "" where that is not known.
-        importing: it is no process of the rank's yet, but one that imports for ranks (--preload).
-        others: where only the main thread's stack was asked for, those of other threads in code of
-            the user's, as far as they could be had without a risk.
+        text: faulthandler's output; empty if the process has no hook.
+        state: what the kernel knows of the process, if `text` is empty.
+        helper: another process of the rank takes part in the job, not this one.
+        blocked: the kernel function in which its main thread waits, "" if unknown.
+        importing: this is the import server (--preload), which is not a rank yet.
+        others: stacks of other threads in the user's code, if only the main thread's stack was
+            requested and they could be read without a risk.
 
     """
 
@@ -512,39 +513,39 @@ class Stacks(ToLauncher):
 
 
 class StacksComplete(ToLauncher):
-    """That was the last of the stacks."""
+    """End of the stacks that were requested."""
 
 
 class Ending(ToLauncher):
-    """Somebody other than the launcher ends the agent."""
+    """Notice that something other than the launcher ends the agent, and what."""
 
     reason: str
 
 
 class InternalError(ToLauncher):
-    """The agent has met a bug of its own and ends; its ranks end with it."""
+    """Notice that a bug in the agent ends it; its ranks end with it."""
 
     error: str
     traceback: str
 
 
 class NotYetGone(ToLauncher):
-    """Some processes have been killed for a while, and have not ended yet."""
+    """Notice that these processes were killed a while ago and have not ended yet."""
 
     processes: tuple[str, ...]
 
 
 class NothingLeft(ToLauncher):
-    """No process of the job is left on this host; the rest of its output follows."""
+    """Notice that no process of the job is left on this host; the rest of its output follows."""
 
 
 class Bye(ToLauncher):
-    """The last message of a run.
+    """Last message of a run.
 
     Args:
         unkillable: the processes that could not be killed.
         stragglers: how many stray processes were ended.
-        not_removed: what of the job's private folder is left, and why; "" for nothing.
+        not_removed: what is left of the job's private folder, and why; "" if nothing is.
         stays: the agent waits for ServeAgain, or for the end of its input.
 
     """

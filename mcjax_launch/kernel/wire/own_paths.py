@@ -1,7 +1,7 @@
-"""Opening files by a path of the user's, but not by links or folders that another user has laid.
+"""Opening files by a user's path, without following links or folders that another user has placed.
 
 Every user can put a link into a folder such as /tmp, and the link may lead to files of the user who
-runs the job. So a path is followed entry by entry, as Linux does it with `protected_symlinks` and
+runs the job. So a path is followed entry by entry, in the way of Linux's `protected_symlinks` and
 `protected_regular`, which may be switched off and do not cover folders.
 """
 
@@ -22,14 +22,15 @@ _MOST_LINKS = 40
 
 
 def open_file(path: str, flags: int) -> int:
-    """Open a file for writing, and make it and its folders if they are missing.
+    """Open a file for writing; create the file and its folders if they are missing.
 
     Args:
         path: absolute, or relative to the working directory.
-        flags: of `os.open`, besides O_WRONLY and O_CREAT.
+        flags: flags of `os.open`, besides O_WRONLY and O_CREAT.
 
     Raises:
-        OSError: the file cannot be opened; a PermissionError if another user has laid the path.
+        OSError: the file cannot be opened; a PermissionError if another user has placed part of the
+            path.
 
     """
     with _walk(path) as (walk, name):
@@ -47,10 +48,11 @@ def open_file(path: str, flags: int) -> int:
 
 
 def check(path: str) -> None:
-    """Refuse a path that another user has laid, as far as it exists.
+    """Check that no existing part of a path was placed by another user.
 
     Raises:
-        OSError: it cannot be followed; a PermissionError if another user has laid it.
+        OSError: the path cannot be followed; a PermissionError if another user has placed part of
+            it.
 
     """
     with contextlib.suppress(FileNotFoundError), folder_of(path, make=False):
@@ -58,20 +60,20 @@ def check(path: str) -> None:
 
 
 def make_folder(path: str) -> None:
-    """Make a folder, and those above it, unless they exist.
+    """Make a folder and its missing parents, unless it exists.
 
     Raises:
-        OSError: that is impossible; a PermissionError if another user has laid the path.
+        OSError: that is impossible; a PermissionError if another user has placed part of the path.
 
     """
-    with folder_of(os.path.join(path, os.urandom(8).hex())):  # what is not there
+    with folder_of(os.path.join(path, os.urandom(8).hex())):  # a name that does not exist
         pass
 
 
 def why_untrusted(folder: str) -> str:
-    """Return why code must not be run from a folder, which is made if it is missing; "" if it may.
+    """Return why code must not be run from a folder, which is made if missing; "" if it may.
 
-    Root trusts the folders of all users, as containers are given them.
+    Root trusts the folders of all users, because containers run as root on folders of any user.
     """
     try:
         make_folder(folder)
@@ -87,16 +89,17 @@ def why_untrusted(folder: str) -> str:
 
 @contextlib.contextmanager
 def folder_of(path: str, *, make: bool = True) -> Iterator[tuple[int, str]]:
-    """Give a descriptor of the folder that holds a file, and the file's name there.
+    """Yield a descriptor of the folder that holds a file, and the file's name there.
 
-    Links are resolved, the file's own too. The descriptor is closed at the end.
+    Links are resolved, also if the file itself is a link. The descriptor is closed at the end.
 
     Args:
         path: absolute, or relative to the working directory.
         make: make missing folders.
 
     Raises:
-        OSError: a folder cannot be opened; a PermissionError if another user has laid the path.
+        OSError: a folder cannot be opened; a PermissionError if another user has placed part of the
+            path.
 
     """
     with _walk(path, make=make) as (walk, name):
@@ -113,20 +116,22 @@ def _walk(path: str, *, make: bool = True) -> Iterator[tuple[_Walk, str]]:
 
 
 class _Walk:
-    """The way along a path from the root.
+    """Walk along a path from the root.
 
     Attributes:
-        folder: a descriptor of the folder that has been reached.
+        folder: a descriptor of the folder that the walk has reached.
 
     """
 
     def __init__(self) -> None:
         self.folder = os.open(os.sep, _FOLDER)
         self._place = os.sep
-        self._is_foreign = False  # the folder belongs to a group of ours, and to another user
+        self._is_foreign = (
+            False  # the folder is another user's, and this user's group may write to it
+        )
 
     def to(self, path: str, make: bool) -> str:
-        """Go to the folder of the last entry; return that entry's name."""
+        """Walk to the folder of the last entry; return that entry's name."""
         names, links = _names(path), 0
         while True:
             name = names.pop() if names else os.curdir
@@ -149,7 +154,7 @@ class _Walk:
                 self._enter(name, is_link)
 
     def _entry(self, name: str) -> os.stat_result | None:
-        """Return what lies under a name in the folder; None if nothing does."""
+        """Return the status of an entry in the folder; None if there is no such entry."""
         try:
             entry = os.stat(name, dir_fd=self.folder, follow_symlinks=False)
         except FileNotFoundError:
@@ -159,7 +164,7 @@ class _Walk:
         return entry
 
     def check(self, entry: os.stat_result, name: str) -> bool:
-        """Refuse an entry that another user has laid; return whether it may be a group's folder."""
+        """Reject an entry that another user has placed; return whether a group may share it."""
         folder = os.fstat(self.folder)
         is_open = bool(folder.st_mode & stat.S_IWOTH)
         trusted = {os.geteuid(), 0, *(() if self._is_foreign else (folder.st_uid,))}
@@ -183,7 +188,7 @@ class _Walk:
         )
 
     def _enter(self, name: str, is_kernels_link: bool) -> None:
-        """Go into a folder, and check what has been opened: it may have been exchanged before."""
+        """Enter a folder, and check it once open: it may have been replaced before."""
         place = os.path.normpath(os.path.join(self._place, name))
         if is_kernels_link or name in (os.curdir, os.pardir):
             self._open(name, place)
@@ -207,23 +212,23 @@ class _Walk:
 
 
 def _names(path: str) -> list[str]:
-    """The names in a path, the last first."""
+    """Return the names in a path, the last first."""
     return [name for name in reversed(path.split(os.sep)) if name not in ("", os.curdir)]
 
 
 def _is_proc(folder: int) -> bool:
-    """Return whether a folder is the kernel's, as /proc/self/fd, whose links are no paths."""
+    """Return whether a folder is in /proc, where links such as those in fd/ are no real paths."""
     return sys.platform == "linux" and os.fstat(folder).st_dev == os.stat("/proc").st_dev
 
 
 def _is_our_groups(entry: os.stat_result) -> bool:
-    """Return whether a group of ours shares a file or folder, and not every user."""
+    """Return whether only a group of this user's, not every user, shares a file or folder."""
     shared = entry.st_mode & (stat.S_IWGRP | stat.S_IWOTH) == stat.S_IWGRP
     return shared and entry.st_gid in {os.getegid(), *os.getgroups()}
 
 
 def _user(uid: int) -> str:
-    """A user's name, for messages."""
+    """Return a user's name, for messages."""
     try:
         import pwd
 

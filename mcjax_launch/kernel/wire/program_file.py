@@ -1,20 +1,20 @@
-"""A file that the kernel does not execute: why not, and what to type instead."""
+"""Reasons for which the kernel does not execute a file, and what to type instead."""
 
 from __future__ import annotations
 
 import errno
 import os
 
-# How much of a file the kernel reads to find out what it is.
+# Bytes that the kernel reads of a file to find out its format.
 _HEAD = 256
 _MOST_BYTES = 1 << 20
 _ELF = b"\x7fELF"
 _BOM = b"\xef\xbb\xbf"
-# What a file is built for, by the number in an ELF header.
+# Machines by their number in an ELF header.
 _MACHINES = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 21: "ppc64", 22: "s390x"}
 _MACHINES |= {8: "mips", 243: "riscv", 258: "loongarch"}
 _ZIP = b"PK\x03\x04"
-# How other formats begin.
+# First bytes of other formats.
 _FORMATS = (
     (b"MZ", "is a program for Windows"),
     (b"\xcf\xfa\xed\xfe", "is a program for macOS"),
@@ -28,12 +28,12 @@ _FORMATS = (
 
 
 def wrong_first_line(name: str, file: str, cwd: str, path: str) -> str:
-    """Return what is wrong with the `#!` line of a script, and the cure; "" if nothing is.
+    """Return what is wrong with the `#!` line of a script, and the cure; "" if nothing is wrong.
 
     Args:
-        name: of the script, as the user wrote it.
+        name: the script, as the user wrote it.
         file: its path.
-        cwd: the working directory that it will have.
+        cwd: its working directory.
         path: PATH, for `env`.
 
     """
@@ -57,18 +57,18 @@ def wrong_first_line(name: str, file: str, cwd: str, path: str) -> str:
 
 
 def _first_line(file: str) -> bytes | None:
-    """Return the first line of a script with `#!`, without its end; None of another file."""
+    """Return the `#!` line of a script, without its line end; None for another file."""
     head = _read(file, _HEAD)
     return head.partition(b"\n")[0] if head.startswith(b"#!") else None
 
 
 def _asked(words: list[str]) -> str:
-    """Return the last word that names a program; a carriage return after options ends up there."""
+    """Return the word that names a program; a carriage return after options ends up there."""
     program = os.path.basename(words[0])
     if program == "env":
         named = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
         return named[0] if named else words[0]
-    # Perl and others pass over a carriage return after their options.
+    # Perl and some other interpreters ignore a carriage return after their options.
     is_strict = program.endswith("sh") or program.startswith("python")
     return words[-1] if is_strict else words[0]
 
@@ -85,15 +85,15 @@ def _windows(asked: str, name: str, file: str) -> str:
 
 
 def _run_with(name: str, file: str) -> str:
-    """Return how to run a script with an interpreter that its text fits."""
+    """Return advice on running a script: with Python or bash, whichever fits its text."""
     lines = _read(file, _MOST_BYTES).splitlines()
     is_python = any(line.startswith((b"import ", b"from ")) for line in lines)
     return f"; run it as {'python' if is_python else 'bash'} {_word(name, file)}"
 
 
 def _word(name: str, file: str) -> str:
-    """Return what stands for a program in a shell; its path if it was found in PATH."""
-    from shlex import quote  # as only an error needs
+    """Return a program's name quoted for a shell; its path if it was found in PATH."""
+    from shlex import quote  # only errors need it
 
     return quote(name if os.sep in name else file)
 
@@ -105,9 +105,9 @@ def why_not_executed(name: str, file: str, code: int) -> str:
     """Return why the kernel has refused a file, and what to do about it.
 
     Args:
-        name: of the file, as the user wrote it.
+        name: the file, as the user wrote it.
         file: its path.
-        code: the error's number.
+        code: the errno.
 
     """
     head = _read(file, _HEAD)
@@ -141,7 +141,7 @@ def _of_elf(head: bytes) -> str:
 
 
 def _read(file: str, most: int) -> bytes:
-    """Return the start of a file; nothing of one that cannot be read."""
+    """Return the first `most` bytes of a file; b"" if it cannot be read."""
     try:
         with open(file, "rb") as opened:
             return opened.read(most)

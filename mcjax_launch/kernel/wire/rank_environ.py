@@ -1,6 +1,7 @@
-"""The variables that a rank gets, and those that it must not inherit; pure.
+"""Environment variables that a rank gets, and those that it must not inherit, without any effects.
 
-On the rank's own host: what it inherits there is not the launcher's.
+They are computed on the rank's own host, because ranks inherit that host's variables, not the
+launcher's.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _MPI = "mpi"
-# Both say where the processes of a TPU slice are; the file that the second names comes first.
+# Both list the processes of a TPU slice; the file that the second names takes precedence.
 _TPU_ADDRESSES, _TPU_ADDRESSES_FILE = "TPU_PROCESS_ADDRESSES", "TPU_PROCESS_ADDRESSES_PATH"
-#: How many lives a rank has had before, where it is started again.
+#: How often a rank has been restarted inside this attempt.
 LIFE = "MCJAX_RANK_RESTART"
-# Those of an outer mcjax-launch job, one of whose ranks has started this launcher.
+# Variables of an outer mcjax-launch job, if one of its ranks has started this launcher.
 _OUTER_JOBS = (
     "JAX_COORDINATOR_ADDRESS",
     "JAX_NUM_PROCESSES",
@@ -27,19 +28,19 @@ _OUTER_JOBS = (
     "JAX_LOCAL_DEVICE_IDS",
 )
 _JOB = "MCJAX_JOB_ID"
-_OURS = "MCJAX_"  # options of this launcher, which are not another's
+_OURS = "MCJAX_"  # options of this launcher, not of an inner launcher
 
 
 def misleading(environ: Iterable[str], *, hook: bool = True) -> list[str]:
     """Return the names in `environ` that would mislead JAX in a rank.
 
     Args:
-        environ: of its host.
-        hook: it is in place; without it JAX's own detection of a scheduler is left alone, but the
-            step of an outer MPI is one process, and not each of these ranks.
+        environ: the host's variables.
+        hook: the hook is in place. Without it only an MPI library's variables mislead: its step is
+            one process, not each of these ranks. JAX's own detection of a scheduler still works.
 
     """
-    schedulers = [each for each in SCHEDULERS if hook or each.name == _MPI]
+    schedulers = [known for known in SCHEDULERS if hook or known.name == _MPI]
     known = [name for scheduler in schedulers for name in scheduler.misleading]
     families = tuple(name[:-1] for name in known if name.endswith("*"))
     return sorted(name for name in environ if name in known or name.startswith(families))
@@ -48,13 +49,13 @@ def misleading(environ: Iterable[str], *, hook: bool = True) -> list[str]:
 def inherited(
     environ: Mapping[str, str], common: Mapping[str, str], own: Iterable[str], *, hook: bool
 ) -> dict[str, str]:
-    """Return what the ranks of a host inherit there.
+    """Return the variables that the ranks of a host inherit there.
 
     Args:
-        environ: of the agent.
+        environ: the agent's variables.
         common: the variables of the whole job.
-        own: the names of those of a rank.
-        hook: it is in place.
+        own: the names of a rank's own variables.
+        hook: the hook is in place.
 
     """
     kept = without_outer_job(environ)
@@ -66,18 +67,19 @@ def inherited(
 
 
 def of_scheduler(common: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
-    """The common variables where the hook is off and a lone rank is a scheduler's.
+    """Return the common variables; without the coordinator if a lone rank runs under a scheduler.
 
-    JAX's own detection finds its coordinates there, unless the launcher's address overrides it.
+    JAX then detects the scheduler and finds its coordinator there, which the variable would
+    override. Used if the hook is off.
     """
-    outer = any(one.jax_finds in inherited for one in SCHEDULERS)
+    outer = any(scheduler.jax_finds in inherited for scheduler in SCHEDULERS)
     if not outer or common["JAX_NUM_PROCESSES"] != "1":
         return dict(common)
     return {name: value for name, value in common.items() if name != "JAX_COORDINATOR_ADDRESS"}
 
 
 def without_outer_job(environ: Mapping[str, str]) -> dict[str, str]:
-    """What a rank may inherit where the launcher itself runs in a rank of another job."""
+    """Return `environ` without the variables of an outer mcjax-launch job."""
     kept = {name: value for name, value in environ.items() if not name.startswith(_OURS)}
     if _JOB in environ:
         kept = {name: value for name, value in kept.items() if name not in _OUTER_JOBS}
@@ -91,7 +93,7 @@ def without_outer_job(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_hook(environ: Mapping[str, str], folder: str) -> dict[str, str]:
-    """`environ` with the hook's folder first on PYTHONPATH."""
+    """Return `environ` with the hook's folder first on PYTHONPATH."""
     found = environ.get("PYTHONPATH")
     path = folder + (os.pathsep + found if found else "")
     return {**environ, "PYTHONPATH": path, hook_environ.FOLDER: folder}
@@ -100,7 +102,7 @@ def with_hook(environ: Mapping[str, str], folder: str) -> dict[str, str]:
 def no_proxy(environ: Mapping[str, str], host: str) -> dict[str, str]:
     """Return the variables that keep gRPC from sending the coordinator's traffic to a proxy.
 
-    Without a proxy there are none: JAX warns of any such variable.
+    Without a proxy the result is empty, because JAX warns of any such variable.
     """
     names = {name for name in environ if name.lower().endswith("_proxy")}
     exceptions = names & {"no_proxy", "NO_PROXY"}
@@ -122,14 +124,14 @@ def changes(
     own: Mapping[str, str],
     coordinator_host: str,
 ) -> dict[str, str]:
-    """The variables to set in a rank, over what it inherits.
+    """Return the variables to set in a rank, in addition to the inherited variables.
 
     Args:
-        inherited: on its host, without what is misleading.
-        common: of the whole job.
-        defaults: of the whole job, where neither the host nor the user has set them.
-        own: of this rank, the user's included; they win.
-        coordinator_host: is not to be reached through a proxy.
+        inherited: the host's variables without misleading ones.
+        common: variables of the whole job.
+        defaults: variables of the whole job that the host's and the user's variables override.
+        own: this rank's variables, including the user's; they override all others.
+        coordinator_host: host that must not be reached through a proxy.
 
     """
     kept = {name: value for name, value in defaults.items() if name not in inherited}

@@ -1,7 +1,7 @@
-"""The registry of schedulers: for each the variables and words by which every process knows it.
+"""Registry of schedulers: the variables and words by which every process recognizes each.
 
-What takes code (its hosts, its client's command line, what `--emit` prints) is in a module of its
-name in `mcjax_launch/schedulers/`, which only a run that needs it imports.
+Whatever needs code (the scheduler's hosts, its client's command line, the output of `--emit`) is in
+a module with its name in `mcjax_launch/schedulers/`, which is imported only if needed.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-#: How often the job was started again. JobSets have no variable for that: our manifests set this.
+#: How often the job was restarted. JobSets have no variable for that, so our manifests set this.
 ENGINE_RESTART = "MCJAX_ENGINE_RESTART"
 
 
 class Scheduler(Value):
-    """What can be said of a scheduler without code.
+    """Scheduler, as far as it can be described without code.
 
     Args:
         name: its own, and its module's.
         title: its name in messages.
-        inside: variables that are set in an allocation whose hosts the launcher can use; one of
-            these groups is enough.
-        files: those of them that name a file, which only the job's first host has.
-        daemons: what a job's processes descend from.
-        client: how those hosts are reached if the user says nothing, as in `--via srun`.
-        clients: programs that reach them, other than ssh.
-        client_options: what these need in a template of `--via`.
-        client_drops: how variables begin from which they would take options that are for other
-            steps, or hand on what is true of one host alone.
+        inside: groups of variables; if one group is set, this is an allocation whose hosts the
+            launcher can use.
+        files: those variables that name a file, which only the job's first host has.
+        daemons: names of processes that a job's processes descend from.
+        client: the default of `--via` for its hosts, such as srun.
+        clients: programs other than ssh that reach its hosts.
+        client_options: options that a template of `--via` needs for these clients.
+        client_drops: prefixes of variables to hide from a client: it would read options meant for
+            other steps from them, or pass on what is true of one host only.
         emits: its kinds of `--emit`.
-        restarts: the variable that counts how often it has started the job again, or is Y.
+        restarts: the variable that counts how often it has restarted the job, or is Y.
         folder: the variable with the folder in which the job was submitted.
         warnings: signals by which it announces that it will end the job.
         jax_finds: the variable by which JAX detects it, and then takes its coordinates.
-        misleading: variables of the step that the agent runs in, which JAX or an MPI library would
-            take for a rank's own. One that ends in `*` stands for all that begin so.
+        misleading: variables of the agent's own step, which JAX or an MPI library would take for a
+            rank's. A name that ends in `*` stands for all names with that prefix.
 
     """
 
@@ -65,7 +65,7 @@ class Scheduler(Value):
         return [group for group in self.inside if all(map(environ.get, group))]
 
     def has(self, environ: Mapping[str, str]) -> bool:
-        """Whether these are the variables of its allocation."""
+        """Return whether these are the variables of its allocation."""
         return bool(self.signs(environ))
 
     def is_above(self, root: str = "/") -> bool:
@@ -73,15 +73,15 @@ class Scheduler(Value):
         return not {*self.daemons}.isdisjoint(_ancestors(root))
 
     def paths(self, environ: Mapping[str, str]) -> list[str]:
-        """The files that only the first host of a job has."""
+        """Return the files that only the first host of a job has."""
         return [environ[name] for name in self.files if name in environ]
 
 
-# Of one host, or of the shell that started the launcher: not for the ranks of another host.
+# Variables of one host, or of the launcher's shell: not for the ranks of another host.
 _ONE_HOSTS = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_")
 
-# Where the variables of several are set, and nothing else tells them apart, the last is taken for
-# the inner one: Flux runs in the allocations of others.
+# If the variables of several schedulers are set, and nothing else tells which is the inner one, the
+# last in this table wins: Flux runs in the allocations of other schedulers.
 SCHEDULERS = (
     Scheduler(
         "slurm",
@@ -90,7 +90,7 @@ SCHEDULERS = (
         daemons=("slurmstepd", "salloc"),
         client="srun",
         clients=("srun",),
-        client_options=("--unbuffered",),  # else it keeps back what does not end a line
+        client_options=("--unbuffered",),  # else srun keeps back incomplete lines
         client_drops=(
             *("SRUN_", "SLURM_GPU", "SLURM_TRES_", "SLURM_NTASKS_PER", "SLURM_STD"),
             *("SLURM_MEM_PER", "SLURM_CPUS_PER_TASK", "SLURM_DISTRIBUTION", "SLURM_HOSTFILE"),
@@ -160,7 +160,7 @@ SCHEDULERS = (
         clients=("flux",),
         client_drops=_ONE_HOSTS,
         emits=("flux",),
-        # What --signal sends, and what a broker makes of a SIGTERM.
+        # --signal sends SIGUSR1; a broker turns SIGTERM into SIGHUP.
         warnings=("SIGUSR1", "SIGHUP"),
         misleading=("FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID", "FLUX_JOB_SIZE", "FLUX_JOB_NNODES"),
     ),
@@ -177,42 +177,42 @@ SCHEDULERS = (
         misleading=("OMPI_*", "PMI_*", "PMIX_*", "PRTE_*", "MPI_LOCAL*", "HYDRA_*"),
     ),
 )
-#: Each by its clients, and by its kinds of `--emit`.
-CLIENTS = {client: one for one in SCHEDULERS for client in one.clients}
-KINDS = {kind: one for one in SCHEDULERS for kind in one.emits}
-_DEEPEST = 100  # processes above this one
+#: Schedulers by their clients, and by their kinds of `--emit`.
+CLIENTS = {client: scheduler for scheduler in SCHEDULERS for client in scheduler.clients}
+KINDS = {kind: scheduler for scheduler in SCHEDULERS for kind in scheduler.emits}
+_DEEPEST = 100  # most ancestors to examine
 
 
 def around(environ: Mapping[str, str]) -> Scheduler | None:
-    """The scheduler in whose allocation a process with these variables runs: the inner one."""
+    """Return the scheduler whose allocation these variables belong to: the innermost of several."""
     return inner(environ)[0]
 
 
 def inner(environ: Mapping[str, str], root: str = "/") -> tuple[Scheduler | None, str]:
-    """The same, and why it is this one where the variables of several are set.
+    """Return the innermost scheduler, and why it is, if the variables of several are set.
 
     Args:
-        environ: of this process.
-        root: of the file system.
+        environ: this process's variables.
+        root: root of the file system to look in.
 
     """
-    found = [one for one in reversed(SCHEDULERS) if one.has(environ)]
+    found = [scheduler for scheduler in reversed(SCHEDULERS) if scheduler.has(environ)]
     if len(found) < 2:
         return (found[0] if found else None), ""
-    titles = " and ".join(one.title for one in reversed(found))
+    titles = " and ".join(scheduler.title for scheduler in reversed(found))
     if environ.get("PBS_JOBID") == environ.get("SLURM_JOB_ID"):  # Slurm's imitation of PBS
-        found = [one for one in found if one.name != "pbs"]
+        found = [scheduler for scheduler in found if scheduler.name != "pbs"]
     for name in _ancestors(root):
-        for one in found:
-            if name in one.daemons:
-                return one, f"variables of {titles}: {name} is the nearest above this process"
-    here = [one for one in found if all(map(os.path.exists, one.paths(environ)))]
-    one = (here or found)[0]
-    return one, f"variables of {titles}: {one.title}'s job is taken for the inner one"
+        for scheduler in found:
+            if name in scheduler.daemons:
+                return scheduler, f"variables of {titles}: {name} is the nearest above this process"
+    here = [known for known in found if all(map(os.path.exists, known.paths(environ)))]
+    chosen = (here or found)[0]
+    return chosen, f"variables of {titles}: {chosen.title}'s job is taken for the inner one"
 
 
 def _ancestors(root: str) -> Sequence[str]:
-    """The names of the processes above this one, the nearest first; as far as can be known."""
+    """Return the names of this process's ancestors, the nearest first, as far as known."""
     names: list[str] = []
     pid = os.getppid()
     while pid > 1 and len(names) < _DEEPEST:
@@ -227,9 +227,9 @@ def _ancestors(root: str) -> Sequence[str]:
 
 
 def granted_gpus(environ: Mapping[str, str]) -> dict[str, str]:
-    """What makes a program use the GPUs that Grid Engine has granted the job on this host.
+    """Return the variables that make a program use the GPUs that Grid Engine granted on this host.
 
-    It says which in a variable of its own (`0 1`, `gpu0 gpu1`), after the resource's name.
+    Grid Engine lists them in a variable named after the resource (`0 1`, `gpu0 gpu1`).
     """
     granted = environ.get("SGE_HGR_gpu", "").replace(",", " ").split()
     ids = [word[len(word.rstrip("0123456789")) :] for word in granted]
@@ -239,10 +239,10 @@ def granted_gpus(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def restarts_before(environ: Mapping[str, str]) -> int:
-    """How often a scheduler has started the job again."""
-    # `RESTARTED` may be anybody's where no scheduler is around; the others carry one's name.
-    ours = (one for one in SCHEDULERS if "_" in one.restarts or one.has(environ))
-    counts = (environ.get(one.restarts, "") for one in ours)
+    """Return how often a scheduler has restarted the job."""
+    # Without Grid Engine, any program may have set `RESTARTED`; other names contain a scheduler's.
+    ours = (known for known in SCHEDULERS if "_" in known.restarts or known.has(environ))
+    counts = (environ.get(scheduler.restarts, "") for scheduler in ours)
     return next((_count(text) for text in counts if text.isdecimal() or text == "Y"), 0)
 
 

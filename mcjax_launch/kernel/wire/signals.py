@@ -1,16 +1,16 @@
-"""Which signals mean what, in the launcher and in the agents."""
+"""Meanings of signals, in the launcher and in the agents."""
 
 from __future__ import annotations
 
 import signal
 
-#: End the job.
+#: Signals that end the job.
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-#: Go to every rank, and mean nothing else.
+#: Signals that are forwarded to every rank, and have no other effect.
 FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
-#: With --profile: begin a profile now.
+#: With --profile: the signal that begins a profile now.
 PROFILE = signal.SIGPROF
-#: What a rank starts with the default action for, whatever those who started it ignore.
+#: Signals that are reset to the default action in ranks, even if the parent process ignores them.
 RESET_IN_RANKS = (
     signal.SIGINT,
     signal.SIGTERM,
@@ -23,7 +23,7 @@ RESET_IN_RANKS = (
 
 
 def signal_name(signum: int) -> str:
-    """SIGTERM, or `signal 40` for one without a name."""
+    """Return a signal's name, such as SIGTERM, or `signal 40` if it has none."""
     try:
         return signal.Signals(signum).name
     except ValueError:

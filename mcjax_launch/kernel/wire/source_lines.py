@@ -1,7 +1,7 @@
-"""What tracebacks hold: whose code a line is, and an exception quoted in another's text; pure.
+"""Reading of tracebacks: whose code a line is, and exceptions quoted in another's text.
 
-A rank's hook, the agent and the launcher ask this of tracebacks, stacks and calls, to name the
-line that a user can act on.
+The hook, the agent and the launcher use it on tracebacks, stacks and calls, to name a line that the
+user can act on. No function here has effects.
 """
 
 from __future__ import annotations
@@ -10,30 +10,30 @@ import os
 
 from .value import Value
 
-#: Owners that are no installed package.
+#: Owners of a file besides installed packages.
 USER = ""
 PYTHON = "python"
 OURS = "mcjax-launch"
-#: Begins a line of a dump of stacks: a thread's number, and how often it gave a processor up.
+#: Prefix of a line in a dump of stacks: a thread's number, and how often it yielded the processor.
 SWITCHES = "Switches of "
 _JAX = ("jax", "jaxlib")
-# Where a thread waits for another one.
+# Python's files in which a thread waits for another thread.
 _FOR_THREADS = ("/threading.py", "/queue.py", "/concurrent/futures/_base.py", "/selectors.py")
 _OWN_WAIT = (
     r"\bwith [^=]|\b(?:acquire|get|join|wait|result|select|poll|recv|read|accept|put|sleep)\b"
 )
-# What waits for nothing but its arguments.
+# Functions that wait for nothing except their arguments.
 _AT_ONCE = ("float", "int", "bool", "str", "len", "print")
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 _PYTHONS = ("/lib/python3", "/lib64/python3")
-# Of this interpreter, whose library may be elsewhere.
+# This interpreter's library, which may be in an unusual folder.
 _OWN_LIBRARY = os.path.dirname(os.__file__) + "/"
 # The part of mcjax-launch that runs inside a user's program.
 _IN_RANKS = ("/mcjax_launch/kernel/", "/mcjax_launch/features/", "/mcjax_launch/pytest_plugin/")
 
 
 def owner(file: str) -> str:
-    """Whose a file is: USER, PYTHON, OURS, or the name of an installed package."""
+    """Return the owner of a file: USER, PYTHON, OURS, or the name of an installed package."""
     if any(folder in file for folder in _IN_RANKS):
         return OURS
     if is_frozen(file):
@@ -46,22 +46,22 @@ def owner(file: str) -> str:
 
 
 def is_users(file: str) -> bool:
-    """Whether a file belongs to no library and not to the interpreter."""
+    """Return whether a file belongs neither to a library nor to the interpreter."""
     return owner(file) == USER
 
 
 def is_jax(file: str) -> bool:
-    """Whether a file belongs to JAX."""
+    """Return whether a file belongs to JAX."""
     return owner(file) in _JAX
 
 
 def waits_for_a_thread(file: str, source: str) -> bool:
-    """Whether a call may wait for another thread of the program's, by the line it stands at."""
+    """Return whether a call may wait for another thread, judging by its file and line."""
     return is_own_wait(source) if owner(file) == USER else file.endswith(_FOR_THREADS)
 
 
 def is_own_wait(source: str) -> bool:
-    """Whether a line of the user's may wait for a thread, or a file, of the user's own."""
+    """Return whether a line of the user's may wait for a thread or a file of the user's own."""
     import re
 
     return re.search(_OWN_WAIT, source) is not None
@@ -71,7 +71,7 @@ def is_one_call(source: str) -> bool:
     """Return whether a line of the user's calls only one thing that can wait.
 
     Args:
-        source: the line; the arguments of a call may stand on the next ones.
+        source: the line; the arguments of a call may be on the following lines.
 
     """
     import ast
@@ -86,12 +86,12 @@ def is_one_call(source: str) -> bool:
 
 
 def is_frozen(file: str) -> bool:
-    """Whether a file is a module inside the interpreter: there is no source to show."""
+    """Return whether a file is a module inside the interpreter, without source to show."""
     return file.startswith("<frozen")
 
 
 def shortened(file: str) -> str:
-    """A library's file without the folder that libraries are in."""
+    """Return a library's file without the folder that libraries are in."""
     for rest in (_below_installed(file), _below_library(file)):
         if rest is not None:
             return rest
@@ -99,13 +99,13 @@ def shortened(file: str) -> str:
 
 
 def _below_installed(file: str) -> str | None:
-    """The rest of a name after the folder of installed packages; None if it is in none."""
+    """Return the part of a path below the folder of installed packages; None if there is none."""
     end = max(file.rfind(folder) + len(folder) if folder in file else -1 for folder in _INSTALLED)
     return file[end:] if end >= 0 else None
 
 
 def _below_library(file: str) -> str | None:
-    """The rest of a name after `lib/python3.11/` or the like; None if there is none."""
+    """Return the part of a path below `lib/python3.11/` or the like; None if there is none."""
     for folder in _PYTHONS:
         _, found, rest = file.rpartition(folder)
         version, slash, rest = rest.partition("/")
@@ -115,19 +115,19 @@ def _below_library(file: str) -> str | None:
     return None
 
 
-# --- an exception that another one's text quotes ---
-# JAX puts what a callback raised into the text of an exception of its own, and Equinox the stack
-# inside of its jit: the first line of such a text says nothing.
+# --- an exception that the text of another exception quotes ---
+# JAX quotes what a callback raised in the text of its own exception, and Equinox quotes the stack
+# inside its jit: the first line of such a text says nothing.
 
 _FRAME = '  File "'
 
 
 class Quoted(Value):
-    """An exception in the text of another.
+    """Exception in the text of another exception.
 
     Args:
-        line: that says what happened, as `ValueError: not finite`.
-        frames: file, line's number and function of each call, outermost first.
+        line: the line that says what happened, such as `ValueError: not finite`.
+        frames: file, line number and function of each call, outermost first.
 
     """
 
@@ -136,7 +136,7 @@ class Quoted(Value):
 
 
 def embedded(text: str) -> Quoted | None:
-    """The exception that the text of another one quotes; the last one of several, None for none."""
+    """Return the last exception that an exception's text quotes; None if it quotes none."""
     lines = text.splitlines()
     begins = (
         at
@@ -154,7 +154,7 @@ def embedded(text: str) -> Quoted | None:
 
 
 def with_words(lines: list[str]) -> str:
-    """The first line of an exception's text, with the next one if it is but a name and a colon."""
+    """Return the first line of an exception's text; with the next line if it has only a name."""
     if not lines:
         return ""
     first = lines[0].rstrip()

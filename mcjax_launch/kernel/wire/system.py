@@ -1,6 +1,6 @@
-"""What Linux alone has, in launcher, agents and hook, and what does instead; `ulimit`.
+"""Linux's own features for launcher, agents and hook, and their substitutes; limits of `ulimit`.
 
-How an agent supervises is in `agent/system/`.
+How an agent supervises processes is in `agent/system/`.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-#: Chooses, on Linux too, what every Unix has; for tests.
+#: Variable that selects the substitutes on Linux too; for tests.
 VARIABLE = "MCJAX_PORTABLE"
-#: Whether what Linux alone has is used.
+#: Whether Linux's own features are used.
 LINUX = sys.platform.startswith("linux") and os.environ.get(VARIABLE, "0") in ("", "0")
 
-#: How `os.open` makes a file: never through a link, and never over what is there.
+#: Flags of `os.open` that create a file: never through a link, and never over an existing file.
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
-# The first real-time signal is some libraries' own.
+# Some libraries use the first real-time signals.
 _FIRST_OFFSET = 11
 _F_SETPIPE_SZ = 1031
-# A bigger pipe lets the writer go on while the reader is elsewhere.
+# A bigger pipe lets the writer go on while the reader is busy.
 _PIPE_SIZE = 1 << 18
 _MOST_TEXT = 1 << 16
 
 
 def text_of(path: str) -> str:
-    """What a small file of the system's holds, without white space around; "" if there is none."""
+    """Return a small system file's text, stripped of white space; "" if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(_MOST_TEXT).strip()
@@ -50,7 +50,7 @@ _CPU_FIELDS = (
 def processor() -> tuple[str, ...]:
     """Return what native code for this processor depends on, and how many cores this process has.
 
-    Elsewhere than on Linux the host's name stands for the processor.
+    On other systems than Linux the host's name stands for the processor.
     """
     first, _, _ = text_of("/proc/cpuinfo").partition("\n\n")
     lines = [line for line in first.splitlines() if line.partition(":")[0].strip() in _CPU_FIELDS]
@@ -60,19 +60,19 @@ def processor() -> tuple[str, ...]:
 
 
 def selector() -> tuple[Any, float]:
-    """What waits for descriptors, and the unit of its timeout in milliseconds."""
+    """Return an object with poll(), and its unit of timeout, as a fraction of milliseconds."""
     import select
 
-    if LINUX:  # what a turn costs must not grow with all that is watched
+    if LINUX:  # with epoll, a turn's cost does not grow with the number of descriptors
         return select.epoll(), 1e-3
     return select.poll(), 1
 
 
 def dump_signals() -> tuple[int, int]:
-    """The signals for a stack, and for those of all threads.
+    """Return the signals that ask for the main thread's stack, and for those of all threads.
 
-    Without real-time signals they are some that no process dies of, whatever it has become. macOS
-    ignores them by default.
+    Without real-time signals they are signals whose default action does not end a process, in case
+    it has replaced its handlers. macOS ignores them by default.
     """
     import _signal  # without signal's own imports
 
@@ -83,21 +83,21 @@ def dump_signals() -> tuple[int, int]:
 
 
 def place_signal() -> int:
-    """The signal that asks where the main thread is; 0 where none can be sent aside."""
+    """Return the signal that asks for the main thread's position; 0 if there is none."""
     import _signal
 
     return int(_signal.SIGRTMIN + _FIRST_OFFSET + 3) if LINUX else 0
 
 
 def others_signal() -> int:
-    """The signal that asks where the other threads are; 0 where no thread can be sent one."""
+    """Return the signal that asks for the other threads' positions; 0 if there is none."""
     import _signal
 
     return int(_signal.SIGRTMIN + _FIRST_OFFSET + 4) if LINUX else 0
 
 
 def widen(pipe: int, size: int = _PIPE_SIZE) -> None:
-    """Give a pipe a bigger buffer where the system allows it."""
+    """Enlarge a pipe's buffer to `size` bytes, if the system allows it."""
     if not LINUX:
         return
     import fcntl
@@ -109,23 +109,23 @@ def widen(pipe: int, size: int = _PIPE_SIZE) -> None:
 
 
 def opened_again(fd: int, flags: int) -> int:
-    """A descriptor for the same pipe or terminal, with flags of its own.
+    """Open the pipe or terminal behind a descriptor again, with flags of its own.
 
     Raises:
-        OSError: it cannot be had: it is another user's, or this is no Linux and no terminal.
+        OSError: it belongs to another user, or it is a pipe and this is not Linux.
 
     """
     return os.open(f"/proc/self/fd/{fd}" if LINUX else os.ttyname(fd), flags)
 
 
 class Arrivals:
-    """Becomes ready when something arrives at a terminal, and not while it is there.
+    """Descriptor that becomes ready when input arrives at a terminal, not while input waits.
 
     Args:
         fd: the terminal.
 
     Raises:
-        OSError: this system has no such thing.
+        OSError: this system has neither epoll nor kqueue.
 
     """
 
@@ -150,7 +150,7 @@ class Arrivals:
         return int(self._waiting.fileno())
 
     def forget(self) -> None:
-        """Be ready again only when more arrives."""
+        """Become ready again only when more input arrives."""
         self._forget()
 
     def close(self) -> None:
@@ -158,26 +158,26 @@ class Arrivals:
 
 
 def wait_for_end(pid: int) -> bool:
-    """Return when a child of this process has ended; it is left to be waited for.
+    """Wait until a child process has ended, without reaping it.
 
     Returns:
-        whether that is so; False, at once, on macOS before Python 3.13, which cannot wait so.
+        True; False, at once, on macOS before Python 3.13, which cannot wait in this way.
 
     """
     try:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     except AttributeError:
         return False
-    except ChildProcessError:  # that has been done
+    except ChildProcessError:  # it is reaped already
         pass
     return True
 
 
-# --- `ulimit`: open files, of which we allow ourselves more, and processes ---
+# --- `ulimit`: limits on open files, which is raised, and on processes ---
 
-# What a launcher or an agent has open besides, generously.
+# Files that a launcher or an agent has open besides, generously.
 _OURS = 24
-# OPEN_MAX of macOS, whose hard limit says that there is none.
+# OPEN_MAX of macOS, which reports no hard limit.
 _MACOS_MOST = 10_240
 _SEE = {errno.EAGAIN: "see `ulimit -u`", errno.EMFILE: "raise `ulimit -n`"}
 
@@ -186,10 +186,10 @@ Limit = tuple[int, int]
 
 
 def allow_many_files() -> Limit | None:
-    """Raise the limit on this process's open files as far as it goes.
+    """Raise the limit on this process's open files as far as possible.
 
     Returns:
-        the limit before, for children; None where nothing has changed.
+        the limit before, for child processes; None if nothing has changed.
 
     """
     import resource
@@ -205,7 +205,7 @@ def allow_many_files() -> Limit | None:
 
 
 def limit_files(limit: Limit | None) -> Limit | None:
-    """Set the limit on open files, if there is one to set; returns that before."""
+    """Set the limit on open files, unless it is None; return the limit before."""
     if limit is None:
         return None
     import resource
@@ -216,7 +216,7 @@ def limit_files(limit: Limit | None) -> Limit | None:
 
 
 def too_many_files(count: int) -> str:
-    """Why `count` more files cannot be open; empty if they can."""
+    """Return why `count` more files cannot be open; "" if they can."""
     import resource
 
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -226,11 +226,11 @@ def too_many_files(count: int) -> str:
 
 
 def limit_reason(error: OSError, otherwise: str = "") -> str:
-    """Why there is no room for another process or file, and what limits it.
+    """Return why there is no room for another process or file, and which limit to raise.
 
     Args:
-        error: what the system said.
-        otherwise: what to look at if it is no limit.
+        error: the system's error.
+        otherwise: advice if the error is not about a limit.
 
     """
     hint = _SEE.get(error.errno or 0, otherwise)

@@ -1,7 +1,7 @@
-"""How long timers run that nobody sets: whoever waits one out in a test has it run shorter.
+"""Scaling of internal timers, so that tests that wait for a timer can shorten it.
 
-Internal: MCJAX_TEST_TIME_SCALE=0.1 has them take a tenth. It reaches the launcher, and the agents
-that inherit its environment: those of this machine, but none over a real ssh.
+MCJAX_TEST_TIME_SCALE=0.1 shortens all of them to a tenth. It reaches the launcher and the agents
+that inherit its environment: those on this machine, not those over a real ssh.
 """
 
 import os
@@ -11,5 +11,5 @@ _scale = float(os.environ.get(SCALE) or 1)
 
 
 def scaled(seconds: float) -> float:
-    """So many seconds, or what a test has made of them."""
+    """Return `seconds`, multiplied by a test's scale."""
     return seconds * _scale

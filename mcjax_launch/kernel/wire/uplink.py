@@ -1,4 +1,4 @@
-"""Bytes on their way through a pipe, in order, without ever blocking."""
+"""Ordered, non-blocking output to a pipe."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 class Uplink:
-    """One direction of a connection, at either end: bytes out, in order, without ever blocking.
+    """Outgoing direction of a connection, at either end: bytes in order, without ever blocking.
 
-    The queue has no bound of its own: a rank's output is bounded by the launcher's credit, and what
-    may be long is deferred (`send_later`). Of deferred frames one at a time is in the queue, so
-    they delay a message by one frame at most.
+    The queue has no bound: the launcher's credit bounds a rank's output, and long data is deferred
+    (`send_later`). Only one deferred frame is in the queue at a time, so deferred frames delay a
+    message by one frame at most.
 
     Args:
         fd: the descriptor to write to.
-        loop: calls when there is room again.
-        on_empty: called when all has been written that had to wait.
+        loop: the event loop that reports room in the pipe.
+        on_empty: called when all queued bytes have been written.
 
     """
 
@@ -42,20 +42,20 @@ class Uplink:
 
     @property
     def holds_back(self) -> bool:
-        """Whether deferred frames are still to be sent."""
+        """True while deferred frames are still to be sent."""
         return bool(self._deferred)
 
     def send_later(self, frames: Iterable[bytes]) -> None:
         """Defer these frames: they keep their order, and messages overtake them.
 
-        Each is made only when it is its turn, and several such series take turns.
+        A frame is made only when its turn comes; several such series take turns.
         """
         if not self.broken:
             self._deferred.append(iter(frames))
             self._await_room()
 
     def _send_deferred(self) -> None:
-        """Send one of those frames: there may be news to act on before the next."""
+        """Send one deferred frame: there may be messages to send before the next."""
         while self._deferred and not self._ahead:
             frames = self._deferred.popleft()
             frame = next(frames, None)
@@ -89,19 +89,19 @@ class Uplink:
             self._await_room()
 
     def send_last(self, data: bytes) -> None:
-        """Send what is queued and this, however long it takes: for a process that ends."""
+        """Send all queued messages and `data`, blocking; for a process that is about to end."""
         self._deferred.clear()
         rest = memoryview(bytes(self._queue) + data)
         os.set_blocking(self._fd, True)
         try:
             while rest:
                 rest = rest[os.write(self._fd, rest) :]
-        except OSError:  # nobody reads any more
+        except OSError:  # the reader is gone
             pass
 
     def drop(self) -> None:
-        """Nobody reads any more: forget what is queued and all that comes."""
-        if self.broken:  # and the descriptor may be another's by now
+        """Discard what is queued and all that follows, because the reader is gone."""
+        if self.broken:  # the descriptor may be in use for something else by now
             return
         self.broken = True
         self._queue.clear()
@@ -110,7 +110,7 @@ class Uplink:
         self._loop.forget(self._fd)
 
     def flush(self) -> None:
-        """Send what is queued, as far as there is room."""
+        """Send as much of the queue as there is room for."""
         try:
             sent = os.write(self._fd, self._queue) if self._queue else 0
             del self._queue[:sent]

@@ -1,7 +1,7 @@
-"""Values, and objects of named fields, whose classes are quick to make, as every start does.
+"""Base classes for values and records with named fields that are quick to define at every start.
 
-They are dataclasses to a type checker and to their users. Making a real one takes some 0.4 ms, and
-importing `dataclasses` longer than all else that an agent imports.
+To a type checker and to their users they are dataclasses. Making a real dataclass takes some 0.4
+ms, and importing `dataclasses` takes longer than all else that an agent imports.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ else:
 
 @dataclass_transform(frozen_default=True)
 class Value:
-    """An immutable value with the fields that a subclass annotates, in that order."""
+    """Immutable value with the fields that a subclass annotates, in that order."""
 
     _fields: ClassVar[tuple[str, ...]] = ()
 
@@ -52,7 +52,7 @@ class Value:
             raise AttributeError(f"{type(self).__name__} is immutable")
 
     def replaced(self, **changes: object) -> Self:
-        """The same with other values in some fields."""
+        """Return a copy with other values in some fields."""
         return type(self)(**{**{name: getattr(self, name) for name in self._fields}, **changes})
 
     def _values(self) -> list[object]:
@@ -72,34 +72,34 @@ class Value:
         return f"{type(self).__name__}({shown})"
 
 
-class _Made:
-    """A field's default that is made anew for each object."""
+class _Factory:
+    """Default of a field that is made anew for each object."""
 
     def __init__(self, make: Callable[[], object]) -> None:
         self.make = make
 
 
 def field(*, default_factory: Callable[[], T]) -> T:
-    """As dataclasses' own: each object of a Changing class gets one of its own."""
-    made: Any = _Made(default_factory)
+    """Declare a field of a Changing class whose default is made anew for each object."""
+    made: Any = _Factory(default_factory)
     return made  # type: ignore[no-any-return]
 
 
 @dataclass_transform(eq_default=False, field_specifiers=(field,))
 class Changing:
-    """An object with the fields that a subclass annotates; they may change.
+    """Object with the fields that a subclass annotates; their values may change.
 
     It is compared by identity only.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ()
     _defaults: ClassVar[dict[str, object]] = {}
-    _made: ClassVar[dict[str, _Made]] = {}
+    _made: ClassVar[dict[str, _Factory]] = {}
 
     def __init_subclass__(cls) -> None:
         cls._fields = (*cls._fields, *_annotated(cls))
         given = {name: cls.__dict__[name] for name in cls._fields if name in cls.__dict__}
-        made = {name: value for name, value in given.items() if isinstance(value, _Made)}
+        made = {name: value for name, value in given.items() if isinstance(value, _Factory)}
         cls._made = {**cls._made, **made}
         cls._defaults = {**cls._defaults, **{name: given[name] for name in given.keys() - made}}
 
@@ -120,5 +120,5 @@ class Changing:
 
 
 def _annotated(cls: type) -> tuple[str, ...]:
-    """The names of the fields that a class annotates, without `inspect`."""
+    """Return the names of the fields that a class annotates, without `inspect`."""
     return tuple(cls.__dict__.get("__annotations__", ()))  # noqa: RUF063
