@@ -149,7 +149,7 @@ def test_a_relay_of_both_proofs_is_refused(relay: Relay) -> None:
     assert agent.returncode == 255
     assert said == (
         "cannot connect to mcjax-launch at 127.0.0.1 (the connection was closed: "
-        "the launcher's side takes only this job's own)\n"
+        "the launcher accepts only this job's agents)\n"
     )
     relay.go()
     assert relay.echoes(b"hello")
@@ -233,7 +233,7 @@ def test_hosts_without_a_common_home(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
     assert ended.returncode == 255
     assert ended.stderr == (
-        f"{path} is not on this host, which needs the job's key: "
+        f"{path} does not exist on this host, which needs the job's key there: "
         "set XDG_STATE_HOME to a folder of yours that all hosts share\n"
     )
 

@@ -176,7 +176,7 @@ def test_flux(cluster: Cluster) -> None:
     lines = ["[0 n1] n1 0 of 4 2,3", "[1 n1] n1 1 of 4 2,3"]
     assert shown(ended) == [*lines, "[2 n2] n2 2 of 4 0", "[3 n2] n2 3 of 4 0"]
     assert cluster.clients() == ["flux n1 -", "flux n2 -"]
-    assert "variables of Slurm and Flux: Flux's job is taken for the inner one" in ended.report
+    assert "variables of Slurm and Flux: Flux's job is assumed to be the inner one" in ended.report
 
 
 def test_flux_that_names_only_hosts(cluster: Cluster) -> None:

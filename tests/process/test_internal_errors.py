@@ -120,7 +120,7 @@ def test_a_bug_in_the_client_is_not_ours(jobs: Jobs, tmp_path: Path, client: str
 HELLO = frames.encoded(messages.Greeting(messages.VERSION))
 NONSENSE = {
     "a flipped bit": (b"\x80" + HELLO[1:], "unknown kind of frame 128"),
-    "text": (HELLO + b"Last login: Sunday", '"Last login: Sunday", which is no message'),
+    "text": (HELLO + b"Last login: Sunday", '"Last login: Sunday" is not a message'),
     "a rank that is not there": (
         HELLO + frames.encoded(messages.Exited(7, 0, (), None, 0.0, 0)),
         "Exited of rank 7, which is not there",
@@ -150,12 +150,12 @@ CHANGES = {
     "a prefix": (
         "b'host: ' + data.replace(b'\\n', b'\\nhost: ')",
         "data",
-        'host:", which is no message)',
+        'host:" is not a message)',
     ),
     "a notice": (
         "data + b'Quota exceeded\\n' if first else data",
         "data",
-        '("Quota exceeded", which is no message)',
+        '("Quota exceeded" is not a message)',
     ),
     "the sources": ("data", "data.replace(b'\\n', b'\\r\\n')", "zlib.error"),
     "the launcher's messages": (

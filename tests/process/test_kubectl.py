@@ -99,4 +99,4 @@ def test_nothing_is_left_in_the_pods(pods: Jobs, signum: int) -> None:
 def test_a_client_without_input(pods: Jobs) -> None:
     ended = run(pods, "true", via="kubectl exec {host} --")
     assert (ended.status, ended.report.count("\n")) == (2, 0)
-    assert ended.report.endswith("kubectl exec hands on no standard input; give it -i")
+    assert ended.report.endswith("kubectl exec does not pass on standard input; add -i")

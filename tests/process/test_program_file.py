@@ -81,7 +81,7 @@ REFUSED: dict[str, tuple[str, bytes, str, str]] = {
     "another processor": ("a", b"", "is built for s390x, and this host is {here}", ""),
     "cut short": ("a", b"\x7fELF\2\1\1\0", "is damaged or cut short", ""),
     "Windows": ("a.exe", b"MZ\x90\0", "is a program for Windows", ""),
-    "anything": ("a.out", b"\1\0\2", "is in no format that this host can run", ""),
+    "anything": ("a.out", b"\1\0\2", "has a format that this host cannot run", ""),
 }
 
 

@@ -43,7 +43,7 @@ def test_a_system_without_room_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(early, "NewPipes", no_room)
     early.fork(["true"], {}, lambda: print)
-    assert early.take() is None
+    assert early.claim() is None
 
 
 def test_signals_wait_for_the_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +58,7 @@ def test_signals_wait_for_the_new_process(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("os.fork", forked)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     early.fork(["true"], {}, lambda: print)
-    assert early.take() is None
+    assert early.claim() is None
     assert masks == [{*before, *ENDING}]
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
 

@@ -162,7 +162,7 @@ def test_an_answer_that_is_no_text_is_not_quoted(agents_of: Make) -> None:
     agents.made[0].noise = "\N{REPLACEMENT CHARACTER}".encode() * 40
     agents.made[0].ends(b"", 1)
     [(_, why)] = agents.failures
-    assert why == f"its answer is no text ({UNCHANGED})"
+    assert why == f"its answer is not text ({UNCHANGED})"
 
 
 def test_the_exit_status_is_waited_for(agents_of: Make) -> None:

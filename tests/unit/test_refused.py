@@ -23,9 +23,9 @@ REFUSED: dict[str, str | tuple[str, int]] = {
     "trian.py": ("trian.py: no such file in {}; did you mean train.py?", 127),
     "./rnu.sh": ("./rnu.sh: no such file; did you mean ./run.sh?", 127),
     "rnu.sh": ("rnu.sh: not found in PATH; did you mean ./run.sh?", 127),
-    "'python train.py'": ("python train.py: no such file in {}; PROGRAM and its arguments are words of their own: leave out the quotes", 127),
+    "'python train.py'": ("python train.py: no such file in {}; pass PROGRAM and its arguments as separate words: leave out the quotes", 127),
     "pk.train": ("pk.train: not found in PATH; write -m pk.train", 127),
-    "'echo hi'": ("echo hi: not found in PATH; PROGRAM and its arguments are words of their own: leave out the quotes", 127),
+    "'echo hi'": ("echo hi: not found in PATH; pass PROGRAM and its arguments as separate words: leave out the quotes", 127),
     "'my trian.py'": ("my trian.py: no such file in {}; did you mean my train.py?", 127),
     "FOO=1 python": ("FOO=1: not found in PATH; set variables with -x FOO=1", 127),
     # options

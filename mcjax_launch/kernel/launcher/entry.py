@@ -61,7 +61,7 @@ def _resting_agents(transport: Transport, front: "Front") -> Iterator[None]:
     from mcjax_launch.kernel.transport.resting import RestingAgents
 
     front.resting = RestingAgents()
-    transport.resting = front.resting.take
+    transport.resting = front.resting.hand_over
     try:
         yield
     finally:
@@ -80,7 +80,7 @@ def _transport(job: Job, hosts: Sequence[Host], front: "Front | None") -> Transp
     transport.start_local(hosts)
     transport.allow_many_files()
     if front is not None and front.resting is not None:
-        front.transport, transport.resting = transport, front.resting.take
+        front.transport, transport.resting = transport, front.resting.hand_over
     return transport
 
 

@@ -1,1 +1,1 @@
-"""Reaches hosts: starts their agents and carries frames to and from them."""
+"""Connections to hosts: starting their agents, and carrying frames to and from them."""

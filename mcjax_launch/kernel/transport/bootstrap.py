@@ -1,4 +1,4 @@
-"""The agent as bytes for a host without mcjax-launch, and the one-line loader that runs them."""
+"""The agent's code as bytes for hosts without mcjax-launch, and the loader that runs it."""
 
 import os
 import zlib
@@ -6,24 +6,24 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-# What each host gets: the agent, what it shares with the launcher, and the hook of its ranks.
+# Folders that each host gets: the agent, the code shared with the launcher, and its ranks' hook.
 _KERNEL = ("kernel/agent", "kernel/hook", "kernel/wire")
-# The parts of a feature that it gets, each a file or a folder.
+# Parts of a feature that each host gets, each a file or a folder.
 _PARTS = ("messages", "agent", "hook")
 OLDEST_PYTHON = (3, 9)
 _LOADING_S = 60
-# 9 takes three times as long, for 1 % less.
+# Level 9 takes three times as long and saves 1 %.
 _LEVEL = 6
-#: The loader's exit status on an interpreter older than that.
+#: The loader's exit status on an interpreter older than OLDEST_PYTHON.
 TOO_OLD = 93
 
 
 @cache
 def payload(features: frozenset[str]) -> bytes:
-    """What the loader reads: the sources, and the code that makes modules of them.
+    """Return the compressed code that the loader runs: the sources, and what makes modules of them.
 
     Args:
-        features: whose parts go along.
+        features: the features to include.
 
     """
     files = streamed_files(features)
@@ -32,7 +32,7 @@ def payload(features: frozenset[str]) -> bytes:
 
 
 def streamed_files(features: Iterable[str]) -> dict[str, str]:
-    """The text of each file that a host gets, by its path below the package."""
+    """Return the text of each file that a host gets, by its path below the package."""
     files = {}
     for path in sorted(_paths(features)):
         with open(os.path.join(_PACKAGE, path), encoding="utf-8") as file:
@@ -56,12 +56,13 @@ def _paths(features: Iterable[str]) -> Iterator[str]:
 
 
 def loader(features: frozenset[str]) -> str:
-    """Python code that runs the payload that follows on stdin.
+    """Return Python code for `python -c` that runs the payload that follows on stdin.
 
-    It goes through a login shell of any kind: no quotes, backslashes, dollars or exclamation marks.
+    It contains no quotes, backslashes, dollars or exclamation marks, so it passes unchanged through
+    any login shell.
     """
     size = len(payload(features))
     old = f"sys.version_info<{OLDEST_PYTHON}and(sys.stderr.write(sys.version),sys.exit({TOO_OLD}))"
-    # A launcher that dies while it sends this may leave no end of file.
+    # The alarm: if the launcher dies while it sends the payload, stdin may not end.
     run = f"signal.alarm({_LOADING_S});exec(zlib.decompress(sys.stdin.buffer.read({size})))"
     return f"import signal,sys,zlib;{old};{run}".replace(", ", ",")

@@ -1,8 +1,8 @@
-"""A client that hands on no streams: what it starts connects to this process, which relays.
+"""Relay for clients that pass on no streams: the agent connects to this process, which relays.
 
-It is a process of its own, whose standard input and output are the launcher's pipes, as those of
-ssh are. The host's side finds the address and a key in a file in the user's home, which the hosts
-share: command lines, and often the environment, can be read by others.
+It is a process of its own. Its standard input and output are the launcher's pipes, as ssh's would
+be. The host's side reads the address and a key from a file in the user's home, which the hosts
+share, because other users can read command lines and often the environment.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from mcjax_launch.kernel.wire.loop import GONE, HANG_UP, READ, Loop, Signals
 from mcjax_launch.kernel.wire.system import NEW_FILE
 from mcjax_launch.kernel.wire.uplink import Uplink
 
-#: What stands, in the client's words, for the code that connects.
+#: Placeholder in the client's command line for the code that connects.
 CALL = "@CALL@"
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _HELLO_S = 5.0
-# More connections at once than this are an attack: the oldest goes.
+# More connections at once than this are an attack: the oldest is closed.
 _MOST_HELLOS = 256
 _CLIENT_ENDS_S = 5.0
 _MUCH = 1 << 18
 _PREFIX = "call-"
 _OLD_S = 24 * 3600
-# How long the host's side looks for a file that a network file system may show late.
+# Seconds that the host's side waits for a file that a network file system may show late.
 _SHOWN_S = 10
 
 
 def main(host: str, client: Sequence[str]) -> int:
-    """Run a client and relay between the launcher and what the client starts on a host.
+    """Run a client, and relay between the launcher and the agent that the client starts on a host.
 
     Args:
         host: name of the host.
@@ -47,7 +47,7 @@ def main(host: str, client: Sequence[str]) -> int:
         The client's exit status; 255 if it has started nothing.
 
     """
-    for signum in (signal.SIGUSR1, signal.SIGUSR2):  # a scheduler that sends these means ranks
+    for signum in (signal.SIGUSR1, signal.SIGUSR2):  # a scheduler sends these to the ranks
         signal.signal(signum, signal.SIG_IGN)
     key = os.urandom(handshake.KEY_BYTES)
     listener = _listen()
@@ -76,10 +76,10 @@ def key_folder() -> str:
 
 
 def write_key(addresses: Sequence[str], port: int, key: bytes) -> str:
-    """Write Python code that connects to one of these addresses; return the file's path.
+    """Write a file of Python code that connects to one of these addresses; return its path.
 
     Raises:
-        OSError: the folder cannot be written, or others can read it.
+        OSError: the folder cannot be written, or other users can read it.
 
     """
     folder = key_folder()
@@ -104,18 +104,19 @@ def write_key(addresses: Sequence[str], port: int, key: bytes) -> str:
 
 
 def _remove_old(folder: str) -> None:
-    """Remove the keys of processes that were killed before they could; they open nothing now."""
+    """Remove key files of relays that were killed before removing them; no relay accepts them."""
     for entry in os.scandir(folder):
         if entry.name.startswith(_PREFIX) and time.time() - entry.stat().st_mtime > _OLD_S:
             _remove(entry.path)
 
 
 def code(path: str) -> str:
-    """Return Python code that runs a file as soon as it is there, if it is the user's alone.
+    """Return Python code that waits for a file and runs it if it belongs to this user alone.
 
-    As it goes through shells of any kind, it has no quote, backslash, dollar or exclamation mark.
+    It contains no quotes, backslashes, dollars or exclamation marks, so it passes unchanged through
+    any shell.
     """
-    missing = f"{path} is not on this host, which needs the job's key: {_OTHER}\n"
+    missing = f"{path} does not exist on this host, which needs the job's key there: {_OTHER}\n"
     foreign = f"{path} is not a file that is yours alone\n"
     lines = (
         "import os,time",
@@ -138,13 +139,14 @@ def _remove(path: str) -> None:
         pass
 
 
-# --- where the host's side can reach this machine ---
+# --- addresses at which the host's side can reach this machine ---
 
 
 def _addresses(host: str) -> list[str]:
     """Return the addresses at which a host can reach this machine, the most likely first.
 
-    A loopback address would be another process's on the host: it is for a host that is here.
+    A loopback address is used only if there is no other, because on another host it leads to that
+    host itself.
     """
     found: list[str] = []
     for name, port in ((host, 9), (socket.gethostname(), 0)):
@@ -178,7 +180,7 @@ def _listen() -> socket.socket:
     return socket.create_server(("", 0))
 
 
-# --- connections, until one of them has proved to be the host's ---
+# --- connections, until one has proved to come from the host ---
 
 
 class Hellos:
@@ -186,8 +188,8 @@ class Hellos:
 
     Args:
         listener: stays open to the end, so that no other process can listen at its address.
-        key: the job's, for this host.
-        on_met: called once, with the first connection on which both sides have proved it.
+        key: the job's key for this host.
+        on_met: called once, with the first connection on which both sides have proved the key.
 
     """
 
@@ -203,17 +205,17 @@ class Hellos:
         self._loop = loop
         self._on_met = on_met
         self._hellos: dict[socket.socket, _Hello] = {}
-        handshake.machine()  # while there are descriptors for it
+        handshake.machine()  # cached before attackers can use up all descriptors
         listener.setblocking(False)
         loop.watch(listener.fileno(), READ, lambda ready: self._accept())
 
     @property
     def deadline(self) -> float | None:
-        """When the next connection has had its time."""
+        """Time at which the oldest connection must have proved the key."""
         return next((hello.due for hello in self._hellos.values()), None)
 
     def expire(self, now: float) -> None:
-        """Close the connections that have had their time."""
+        """Close the connections that have not proved the key in time."""
         for stream in [stream for stream, hello in self._hellos.items() if hello.due <= now]:
             self._close(stream)
 
@@ -228,7 +230,7 @@ class Hellos:
             self._close(next(iter(self._hellos)))
         try:
             stream, _ = self._listener.accept()
-        except OSError:  # it is gone again, or too many files are open
+        except OSError:  # the connection is closed again, or too many files are open
             if self._hellos:
                 self._close(next(iter(self._hellos)))
             return
@@ -261,7 +263,7 @@ class Hellos:
             self._on_met(stream)
 
     def _send(self, stream: socket.socket, data: bytes) -> bool:
-        """Send a few bytes, for which a new connection has room; return whether it has."""
+        """Send a few bytes, for which a new connection has room; return whether that worked."""
         try:
             if stream.send(data) == len(data):
                 return True
@@ -277,7 +279,7 @@ class Hellos:
 
 
 class _Hello:
-    """The state of a connection that has proved nothing yet."""
+    """State of a connection that has not proved the key yet."""
 
     def __init__(self) -> None:
         self.nonce = os.urandom(handshake.NONCE_BYTES)
@@ -285,11 +287,11 @@ class _Hello:
         self.due = time.monotonic() + _HELLO_S
 
 
-# --- the connection, from then on ---
+# --- the relayed connection ---
 
 
 class _Relay:
-    """The client, and the copies between the launcher's pipes and the connection."""
+    """Client process, and the copying between the launcher's pipes and the host's connection."""
 
     def __init__(self, listener: socket.socket, key: bytes, path: str) -> None:
         self._path = path
@@ -302,9 +304,9 @@ class _Relay:
         self._met = self._over = self._copied = False
 
     def run(self, words: Sequence[str]) -> int:
-        """Relay to the end; see `main`."""
+        """Relay until either side ends; see `main`."""
         try:
-            # Their streams are not the launcher's protocol.
+            # The client's streams do not carry the launcher's protocol.
             self._client = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=2)
         except OSError as error:
             os.write(2, f"{words[0]}: {error.strerror}: is it installed?\n".encode())
@@ -319,7 +321,7 @@ class _Relay:
             return 0
 
     def _end_client(self) -> int:
-        """End a client that has started nothing; return its exit status if it had one by itself."""
+        """End a client that has started nothing; return its own exit status if it had ended."""
         assert self._client is not None
         status = self._client.poll()
         if status is None:
@@ -327,13 +329,13 @@ class _Relay:
         return of_wait(status or HOST_LOST)
 
     def _on_signal(self) -> None:
-        """End with the client if it has started nothing, and when this process is told to."""
+        """End if the client ended before the host connected, or on SIGINT, SIGTERM or SIGHUP."""
         ended = self._client is not None and self._client.poll() is not None
         told = any(signum in _ENDING for signum in self._signals.read())
         self._over = self._over or told or (ended and not self._met)
 
     def _on_hang_up(self, ready: int) -> None:
-        """End when the launcher has gone before the host's side has come."""
+        """End if the launcher is gone before the host has connected."""
         self._over = self._over or bool(ready & GONE)
 
     def _on_met(self, stream: socket.socket) -> None:
@@ -350,19 +352,19 @@ class _Relay:
 
 
 def _end_writing(fd: int) -> None:
-    """Tell the other end of a connection that nothing more comes."""
+    """Shut a connection down for writing, so that the other end sees its end."""
     with socket.socket(fileno=fd) as stream:
         try:
             stream.shutdown(socket.SHUT_WR)
         except OSError:
-            pass  # it is gone, which the other direction sees
+            pass  # the connection is gone, and the reading direction notices that
 
 
 class _Copy:
-    """Bytes from one descriptor to another, read only as fast as they can be written.
+    """Copying of bytes between two descriptors, read only as fast as they can be written.
 
     Args:
-        on_end: called once, when all that has come is written, or can no longer be.
+        on_end: called once, when all bytes are written or can no longer be written.
 
     """
 

@@ -1,4 +1,4 @@
-"""How to reach a host: the command whose stdin and stdout lead to an agent, and its start."""
+"""Commands whose stdin and stdout lead to the agent of a host, and starting them."""
 
 import os
 import signal
@@ -15,12 +15,12 @@ from mcjax_launch.kernel.wire.exit_status import HOST_LOST
 from mcjax_launch.kernel.wire.schedulers import CLIENTS, around
 from mcjax_launch.kernel.wire.timers import scaled
 
-#: From the start of a transport to the agent's greeting.
+#: Seconds from the start of a transport to the agent's greeting.
 GREETING_S = scaled(14.0)
-#: The same by a template's client, which may have more to do: gcloud starts slowly, adds a key to
-#: the host's and may go through a tunnel.
+#: The same for a template's client, which may do more: gcloud starts slowly, adds a key to the
+#: host's keys and may use a tunnel.
 TEMPLATE_GREETING_S = 60.0
-#: The same on this machine, where there is no network but maybe much else to do.
+#: The same on this machine, which needs no network but may be busy.
 LOCAL_GREETING_S = 60.0
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -37,34 +37,34 @@ from mcjax_launch.kernel.transport.call_back import main
 sys.exit(main(sys.argv[1], sys.argv[2:]))
 """
 _SSH_OPTIONS = {
-    "RemoteCommand": "none",  # the user's configuration may set one; the agent's is given instead
+    "RemoteCommand": "none",  # a command in the user's configuration would replace the agent's
     "ClearAllForwardings": "yes",
     "BatchMode": "yes",  # a question would hang the job
     "ConnectTimeout": "10",
-    "ServerAliveInterval": "5",  # without it the client of a host that was cut off never returns
+    "ServerAliveInterval": "5",  # without it, the client never notices that its host was cut off
     "ServerAliveCountMax": "2",
 }
-# What runs its arguments as they are, where ssh joins them for a shell.
+# Clients that run their arguments as words, unlike ssh, which joins them for a shell.
 _TAKES_WORDS = frozenset(
     {"apptainer", "chroot", "crictl", "docker", "env", "ip", "kubectl", "lxc", "nerdctl"}
     | {"nsenter", "oc", "podman", "singularity", "sudo", "systemd-run", "unshare", *CLIENTS}
 )
-# Of whose commands one is called ssh, and takes other options.
+# Programs with a command `ssh` of their own, which takes other options.
 _HAS_AN_SSH = frozenset({"az", "gcloud", "tsh", "vagrant"})
-# Clients whose `exec` hands on standard input only if it is told to.
+# Clients whose `exec` passes on standard input only with -i.
 _NEEDS_I = frozenset({"crictl", "docker", "kubectl", "nerdctl", "oc", "podman"})
-# What starts an agent as quickly as the host does.
+# Clients that do not delay an agent's start much.
 _QUICK = ("ssh", "srun")
 _CUDA = "CUDA_VISIBLE_DEVICES"
 _NOTHING: Mapping[str, str] = {}
-# Characters that not every login shell takes inside the quotes used here.
+# Characters that some login shells do not keep inside the quotes used here.
 _UNQUOTABLE = frozenset("'\"\\$`!\n")
 
 
 def local_argv() -> list[str]:
-    """The agent on this machine, from the installed files."""
+    """Return the command that runs the agent on this machine, from the installed files."""
     code = _LOCAL.format(root=os.path.dirname(_PACKAGE), hook=early.HOOK)
-    # -I -S: quick, and nothing of the user's environment reaches the agent's own Python.
+    # -I -S: a quick start, and the user's environment does not affect the agent's own Python.
     return [sys.executable, "-I", "-S", "-c", code]
 
 
@@ -76,13 +76,14 @@ def script(
     first: str = "",
     devices: str = "",
 ) -> str:
-    """What a POSIX shell on the host runs: the agent, from the payload on stdin.
+    """Return a POSIX shell command for the host that runs the agent from the payload on stdin.
 
     Args:
-        python: path or name of an interpreter there.
-        or_python3: python3 will do if there is no `python`.
+        python: path or name of an interpreter on the host.
+        or_python3: use python3 if there is no `python`.
+        features: the features to include.
         first: Python code to run first.
-        devices: the GPUs to use, unless the host's environment says which.
+        devices: value of CUDA_VISIBLE_DEVICES, unless the host's environment sets it.
 
     Raises:
         LaunchError: the path has characters that cannot be quoted for every shell.
@@ -104,33 +105,33 @@ def script(
 
 
 def ssh_argv(host: Host, script: str) -> list[str]:
-    """OpenSSH with the user's own configuration.
+    """Return a command line of OpenSSH, which uses the user's own configuration.
 
-    The command goes through the login shell there, whichever it is: sh, fish and tcsh agree on
-    what single quotes mean as long as there is none, no backslash and no `!` inside.
+    The command passes through the host's login shell. All of sh, fish and tcsh agree on what single
+    quotes mean, as long as no single quote, backslash or `!` is inside.
     """
     return ["ssh", "-T", "-x", *_ssh_options(host), "--", host.login, f"exec sh -c '{script}'"]
 
 
 def _ssh_options(host: Host, template: str = "") -> list[str]:
-    """Options for ssh, but for those that a template sets: ssh takes the first value given."""
+    """Return options for ssh, except those that a template sets: ssh uses the first value."""
     wanted = {name: value for name, value in _SSH_OPTIONS.items() if name not in template}
     options = [word for name, value in wanted.items() for word in ("-o", f"{name}={value}")]
     return [*options, *(["-p", str(host.port)] if host.port else [])]
 
 
 def template_argv(template: str, host: Host, script: str) -> list[str]:
-    """The user's own way to a host.
+    """Return the command line of the user's own client, from the template given with --via.
 
-    `{host}` is the host, `{command}` one string for a shell there. Without `{command}` the command
-    is appended: as words after a final `--` and for programs known to run words as they are, else
-    as one string, as ssh wants it.
+    `{host}` is the host, `{command}` one string for a shell on the host. Without `{command}` the
+    command is appended: as words after a final `--` and for programs known to run words as they
+    are, else as one string, as ssh needs it.
 
     Raises:
-        LaunchError: the template cannot be read.
+        LaunchError: the template cannot be parsed.
 
     """
-    import shlex  # as only a template needs
+    import shlex  # only templates need it
 
     words = _template_words(template)
     programs = [os.path.basename(word) for word in words]
@@ -153,10 +154,10 @@ def template_argv(template: str, host: Host, script: str) -> list[str]:
 
 
 def _template_words(template: str) -> list[str]:
-    """The words of a template.
+    """Split a template into words, and check it.
 
     Raises:
-        LaunchError: it cannot be read, or would not lead to one host and its standard input.
+        LaunchError: it cannot be parsed, names several hosts, or passes on no standard input.
 
     """
     import shlex
@@ -177,7 +178,7 @@ def _template_words(template: str) -> list[str]:
 
 
 def _check_input(template: str, words: Sequence[str]) -> None:
-    """Refuse a client that would give the agent no standard input, through which it comes."""
+    """Reject an `exec` without -i: it would not pass on standard input, the agent's code."""
     programs = [os.path.basename(word) for word in words]
     at = next((index for index, name in enumerate(programs) if name in _NEEDS_I), len(words))
     own = words[at : words.index("--") if "--" in words else None]
@@ -185,12 +186,12 @@ def _check_input(template: str, words: Sequence[str]) -> None:
     told = any(word in long or (word[:1] == "-" != word[1:2] and "i" in word) for word in own)
     if "exec" in own and not told:
         raise LaunchError(
-            f"--via {template}: {programs[at]} exec hands on no standard input; give it -i"
+            f"--via {template}: {programs[at]} exec does not pass on standard input; add -i"
         )
 
 
 def remote_argv(host: Host, job: Job, features: frozenset[str]) -> list[str]:
-    """The agent on another host, with these features."""
+    """Return the command line that starts the agent on another host, with these features."""
     or_python3 = not (host.python or job.python_given)
     python, via = host.python or job.python, job.via
     if via not in CLIENTS:
@@ -211,7 +212,7 @@ def remote_argv(host: Host, job: Job, features: frozenset[str]) -> list[str]:
 
 
 def client_environ(program: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a client, without the options that it would take from there."""
+    """Return `environ` without the variables that a client would read as its options."""
     drops = CLIENTS[program].client_drops if program in CLIENTS else ()
     return {name: value for name, value in environ.items() if not name.startswith(drops)}
 
@@ -224,16 +225,17 @@ def start(
 ) -> Pipes:
     """Start a transport.
 
-    It gets a session of its own: a terminal's interrupt is for the launcher, which passes it on.
+    It gets a session of its own, so that a terminal's interrupt reaches only the launcher, which
+    passes it on.
 
     Args:
         argv: its command line.
-        files_limit: of its open files; None for this process's.
+        files_limit: its limit on open files; None for this process's limit.
         client: see Pipes.
-        extra: variables that it gets where this process has none of the name.
+        extra: variables to add unless this process has them.
 
     Raises:
-        LaunchError: there is no such program.
+        LaunchError: the program is missing or cannot be started.
 
     """
     try:
@@ -241,7 +243,7 @@ def start(
     except OSError as error:
         message = f"{error.strerror}: raise `ulimit -n`, or use fewer hosts"
         raise LaunchError(message, HOST_LOST) from None
-    ours = system.limit_files(files_limit)  # inherited: there is no other way to give it one
+    ours = system.limit_files(files_limit)  # posix_spawn has no limits, so it is inherited
     try:
         pid = os.posix_spawnp(
             argv[0],
@@ -262,7 +264,7 @@ def start(
 
 
 def _otherwise(client: str) -> str:
-    """Return what to do without a scheduler's client, if the scheduler's variables are set here."""
+    """Return advice for a missing client of a scheduler, if the scheduler's variables are set."""
     scheduler = around(os.environ)
     if scheduler is None or client not in scheduler.clients:
         return ""
@@ -273,20 +275,20 @@ def _otherwise(client: str) -> str:
 
 
 def _devices(host: Host) -> dict[str, str]:
-    """The variable that names a host's GPUs, where a scheduler has said which."""
+    """Return the variable that names a host's GPUs, if a scheduler has assigned them."""
     return {_CUDA: host.devices} if host.devices else {}
 
 
 class Transport:
-    """How the agents of a job are started.
+    """Starter of a job's agents.
 
     Args:
-        job: how to reach other hosts, with which Python, and how long that may take.
-        features: that hosts need.
+        job: how to reach the hosts, with which Python, and within how many seconds.
+        features: the features that hosts need.
 
     Attributes:
-        started: called with each client or agent that is started from now on.
-        resting: finds the agents of an earlier run.
+        started: called with the pipes of each agent or client that is started from now on.
+        resting: returns the pipes of a host's agent that is left from an earlier run, or None.
 
     """
 
@@ -299,11 +301,11 @@ class Transport:
         self._files_limit: system.Limit | None = None
 
     def allow_many_files(self) -> None:
-        """Raise the launcher's own limit on open files; what is started keeps the user's."""
+        """Raise the launcher's own limit on open files; processes it starts keep the user's."""
         self._files_limit = system.allow_many_files()
 
     def greeting_s(self, host: Host) -> float:
-        """How long it may take until the agent of a host greets."""
+        """Return the seconds within which the agent of a host must greet."""
         if host.is_local:
             return LOCAL_GREETING_S
         if self._job.via in _QUICK:
@@ -311,16 +313,16 @@ class Transport:
         return max(TEMPLATE_GREETING_S, self._job.start_timeout or 0.0)
 
     def start_local(self, hosts: Iterable[Host]) -> None:
-        """Start this machine's agent now, ahead of `start`, if it is one of these hosts."""
+        """Start this machine's agent early, if this machine is among the hosts."""
         host = next((host for host in hosts if host.is_local), None)
         if host is not None:
-            self._local = early.take() or start(local_argv(), extra=_devices(host))
+            self._local = early.claim() or start(local_argv(), extra=_devices(host))
 
     def start(self, host: Host) -> Pipes:
-        """Start the agent of a host, unless that has been done.
+        """Start the agent of a host, unless it rests or was started early; return its pipes.
 
         Raises:
-            LaunchError: there is no such program.
+            LaunchError: the program is missing or cannot be started.
 
         """
         if (resting := self.resting(host)) is not None:

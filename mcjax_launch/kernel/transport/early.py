@@ -1,7 +1,7 @@
 """The agent of this machine, forked in the launcher's first moments.
 
 While the launcher imports what reads its command line, the agent imports what it needs itself. It
-then waits for a word: not before that does it own anything.
+then waits for a byte from the launcher, and owns nothing until that comes.
 """
 
 import _signal
@@ -14,8 +14,8 @@ from mcjax_launch.kernel.transport.pipes import NewPipes, Pipes
 from mcjax_launch.kernel.wire import schedulers
 from mcjax_launch.kernel.wire.system import LINUX
 
-# What starts no agent on this machine, or leaves that to a hosts file, as does a scheduler's
-# allocation. A guess: an agent that turns out not to be wanted, or to be missing, costs a moment.
+# Options and variables with which this machine probably needs no agent, as in a scheduler's
+# allocation. A wrong guess costs only a moment.
 _NO_AGENT = ("--help", "--version", "--dry-run", "--emit", "--hosts")
 _NO_AGENT_IN = ("MCJAX_DRY_RUN", "MCJAX_EMIT", "MCJAX_HOSTS", "_MCJAX_LAUNCH_COMPLETE")
 _CLIENT = "_MCJAX_LAUNCH_CLIENT"  # see `events.client`
@@ -30,24 +30,24 @@ _forked: list[Pipes] = []
 
 
 def fork(words: Sequence[str], environ: Mapping[str, str], load: Callable[[], Main]) -> None:
-    """Fork the agent, if the job is likely to need one; nothing happens if that fails.
+    """Fork the agent, if the job is likely to need an agent here; do nothing if that fails.
 
     Args:
-        words: of the command line.
-        environ: of this process.
-        load: called in the new process: imports the agent, and returns what runs it.
+        words: the command line.
+        environ: this process's variables.
+        load: called in the new process: imports the agent, and returns the function that runs it.
 
     """
     if not LINUX or not _is_likely(words, environ) or _is_watched():
-        return  # to go on without exec after a fork is not safe everywhere
-    from mcjax_launch.kernel.wire import frames, system  # noqa: F401  once for both processes
+        return  # continuing without exec after a fork is not safe everywhere
+    from mcjax_launch.kernel.wire import frames, system  # noqa: F401  imported once for both processes
 
     try:
         pipes = NewPipes()
     except OSError:
-        return  # who needs them says what is wrong
-    # What is sent to the new process from its first moment on waits until it can act on that:
-    # Python forgets signals that come during a fork.
+        return  # a later attempt to make pipes reports the error
+    # Signals to the new process stay pending until it can handle them: Python forgets signals that
+    # arrive during a fork.
     _signal.pthread_sigmask(_signal.SIG_BLOCK, _ENDING)
     try:
         pid = os.fork()
@@ -69,12 +69,12 @@ def _is_likely(words: Sequence[str], environ: Mapping[str, str]) -> bool:
 
 
 def _is_watched() -> bool:
-    """Whether somebody's debugger, profiler or thread is here: not to be forked."""
+    """Return whether a debugger, a profiler or another thread runs: forking would be unsafe."""
     return bool(sys.gettrace() or sys.getprofile()) or len(sys._current_frames()) > 1
 
 
 def _close_for_readers(words: Sequence[str], environ: MutableMapping[str, str]) -> None:
-    """Close descriptors for readers of events: no rank is to hold them open, or to know of them."""
+    """Close descriptors for readers of events, so that no rank inherits or learns of them."""
     texts = [value for word, value in itertools.pairwise(words) if word == "--events"]
     texts += [word.removeprefix("--events=") for word in words]
     texts += [environ.get("MCJAX_EVENTS", ""), *environ.pop(_CLIENT, "").split()]
@@ -85,7 +85,7 @@ def _close_for_readers(words: Sequence[str], environ: MutableMapping[str, str]) 
 
 
 def _become(pipes: NewPipes, load: Callable[[], Main], words: Sequence[str]) -> None:
-    """The new process's side: never returns."""
+    """Turn the forked process into the agent; never return."""
     try:
         os.setsid()
         for target, fd in enumerate(pipes.theirs):
@@ -95,12 +95,12 @@ def _become(pipes: NewPipes, load: Callable[[], Main], words: Sequence[str]) -> 
         for signum in (*_ENDING, _signal.SIGCHLD):
             _signal.signal(signum, _signal.SIG_DFL)
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
-        # A folder of the user's, of PYTHONPATH or of a `python -m`, comes after Python's own.
+        # Python's own folders come before the user's, which PYTHONPATH or `python -m` has added.
         sys.path.sort(key=lambda folder: not folder.startswith(os.path.dirname(os.__file__)))
         main = load()
         if os.read(0, 1):
             main(HOOK)
-        os._exit(0)  # the launcher has another use, or is gone
+        os._exit(0)  # the launcher needs no agent, or is gone
     except BaseException:
         import traceback
 
@@ -109,20 +109,20 @@ def _become(pipes: NewPipes, load: Callable[[], Main], words: Sequence[str]) -> 
         os._exit(1)
 
 
-def take() -> Pipes | None:
-    """The agent that has been forked, which is told to begin; None if there is none, or no more."""
+def claim() -> Pipes | None:
+    """Return the forked agent's pipes and tell it to begin; None if there is none, or none left."""
     if not _forked:
         return None
     pipes = _forked.pop()
     try:
         os.write(pipes.to_agent, b"!")
-    except BrokenPipeError:  # it has ended: as with any agent, that is seen later
+    except BrokenPipeError:  # the agent has ended; as with any agent, that is noticed later
         pass
     return pipes
 
 
 def dismiss() -> None:
-    """Nobody has taken it."""
+    """Kill the forked agent, if it was not claimed."""
     for pipes in _forked:
-        os.kill(pipes.pid, _signal.SIGKILL)  # it has nothing to tidy up
+        os.kill(pipes.pid, _signal.SIGKILL)  # the agent has nothing to clean up yet
         os.waitpid(pipes.pid, 0)

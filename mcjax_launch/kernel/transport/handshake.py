@@ -1,10 +1,12 @@
-"""The first bytes of a connection that an agent makes: both sides prove that they know a key.
+"""Handshake on a connection that an agent makes: both sides prove that they know a key.
 
-The launcher's side sends a nonce; the host's side answers with a nonce of its own and a proof; the
-launcher's side answers with another proof. A proof is an HMAC over both nonces and the place where
-the two have met: a process that listens elsewhere and relays cannot pass either of them on.
+The launcher's side sends a nonce; the host's side answers with its own nonce and a proof; the
+launcher's side answers with another proof. A proof is an HMAC over both nonces and the address
+where the two sides have met, so a process that listens elsewhere and relays cannot reuse either
+proof.
 
-The text of this file also runs on the host, before the agent: Python 3.9, no module of ours.
+The text of this file also runs on the host, before the agent, so it works on Python 3.9 and imports
+nothing from mcjax-launch.
 """
 
 import hmac
@@ -14,34 +16,34 @@ from functools import cache
 
 NONCE_BYTES = KEY_BYTES = 32
 PROOF_BYTES = 32
-#: What the host's side sends: its nonce and its proof.
+#: Length of the host's message: its nonce and its proof.
 HELLO_BYTES = NONCE_BYTES + PROOF_BYTES
 _ANSWER_S = 9
 _FAILED = 255
 
 
 def proof(side: bytes, key: bytes, nonces: bytes, place: bytes) -> bytes:
-    """Return what only a holder of the key can say on this connection.
+    """Return the proof that only a holder of the key can compute for this connection.
 
     Args:
-        side: b"launcher" or b"agent", so that no proof can be sent back as the other.
-        key: what both know.
+        side: b"launcher" or b"agent", so that neither proof can be sent back as the other.
+        key: the shared secret.
         nonces: the launcher's and the agent's.
-        place: where both have met.
+        place: where both sides have met, see `place`.
 
     """
     return hmac.digest(key, b" ".join((side, place, nonces)), "sha256")
 
 
 def place(launcher: tuple[str, int], agent: tuple[str, int]) -> bytes:
-    """Return the place where both sides have met, as each of them knows it.
+    """Return where both sides have met: a value that both sides compute alike.
 
-    It is the launcher's address. On one machine it is also that machine: an address such as
-    127.0.0.1 is there on every one.
+    It is the launcher's address. On one machine it also includes that machine's id, because an
+    address such as 127.0.0.1 exists on every machine.
 
     Args:
-        launcher: the address of the launcher's end, as the socket of this side gives it.
-        agent: the same of the agent's end.
+        launcher: the address of the launcher's end, as this side's socket reports it.
+        agent: the address of the agent's end.
 
     """
     host = _plain(launcher[0])
@@ -50,13 +52,13 @@ def place(launcher: tuple[str, int], agent: tuple[str, int]) -> bytes:
 
 
 def _plain(host: str) -> str:
-    """Return an address as sockets of both families give it."""
+    """Return an address in the form shared by sockets of both families, without its zone."""
     return host.partition("%")[0].replace("::ffff:", "")
 
 
 @cache
 def machine() -> str:
-    """Return what no other machine, nor another network namespace, has; empty if unknown."""
+    """Return an id that only this machine and network namespace has; "" if unknown."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return file.read() + os.readlink("/proc/self/ns/net")
@@ -65,9 +67,9 @@ def machine() -> str:
 
 
 def call(addresses: list[str], port: int, key: bytes) -> None:
-    """Make descriptors 0 and 1 a connection to the first of these addresses that knows the key.
+    """Connect descriptors 0 and 1 to the first of these addresses that knows the key.
 
-    Ends the process with status 255, and a line on stderr, if there is none.
+    If there is none, it ends the process with status 255 and a line on stderr.
     """
     failures = []
     for address in addresses:
@@ -100,8 +102,6 @@ def _read(stream: socket.socket, size: int) -> bytes:
     while len(found) < size:
         more = stream.recv(size - len(found))
         if not more:
-            raise OSError(
-                "the connection was closed: the launcher's side takes only this job's own"
-            )
+            raise OSError("the connection was closed: the launcher accepts only this job's agents")
         found += more
     return found

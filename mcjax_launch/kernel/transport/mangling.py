@@ -1,4 +1,4 @@
-"""A connection that changes what goes through it: how its first bytes show that; pure."""
+"""Detection of a connection that changes the bytes it carries, by the agent's first bytes."""
 
 import re
 
@@ -6,15 +6,15 @@ from mcjax_launch.kernel.wire.frames import MAGIC
 
 _TEXT = MAGIC.strip(b"\0\n")
 _MESSAGE = re.compile(rb'\["(Greeting|Ping|InternalError)",\[')
-# Of a line that is no text, so many characters in a hundred are none.
+# Percentage of unprintable characters that a line of text may have.
 _MOST_ODD = 10
 
 
 def mangling(received: bytes) -> str:
-    """Return what a connection does to an agent's first words; "" if none have come.
+    """Return how a connection has changed an agent's first bytes; "" if not, as far as known.
 
     Args:
-        received: all that has come, without the mark that an agent begins with.
+        received: all bytes that have come, in which frames.MAGIC was not found.
 
     """
     _, text, after = received.rpartition(_TEXT)
@@ -28,7 +28,7 @@ def mangling(received: bytes) -> str:
 
 
 def is_text(line: str) -> bool:
-    """Return whether a line can be shown as the words of a program or a person."""
+    """Return whether a line is readable enough to be shown to the user."""
     shown = line.replace("\t", " ").replace("\N{REPLACEMENT CHARACTER}", "\0")
     odd = sum(not char.isprintable() for char in shown)
     return odd * 100 <= _MOST_ODD * len(line)

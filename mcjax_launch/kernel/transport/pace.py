@@ -1,4 +1,4 @@
-"""Which host's transport is started next, and which deadline comes first; pure."""
+"""Scheduling of the starts of transports, and of deadlines, without any effects."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
@@ -14,24 +14,24 @@ T = TypeVar("T")
 
 
 class Deadlines(Generic[T]):
-    """Finds the earliest deadline of many items without asking each.
+    """Priority queue that finds the earliest of many deadlines, which may change at any time.
 
-    It keeps a lower bound for each item. A deadline that has moved back is noticed only when its
-    bound comes first; one that comes nearer has to be noted.
+    It keeps a lower bound for each item. A deadline that has moved later is noticed when its bound
+    comes first; a deadline that moves earlier must be passed to `note`.
 
     Args:
-        at: the deadline of an item as it is now; inf for none.
+        at: returns the current deadline of an item; inf for none.
 
     """
 
     def __init__(self, at: Callable[[T], float]) -> None:
         self._at = at
         self._heap: list[tuple[float, int, T]] = []
-        self._known: dict[T, float] = {}  # the one time of an item in the heap that counts
-        self._count = 0  # of two items at the same time the earlier one comes first
+        self._known: dict[T, float] = {}  # the time of an item's valid entry in the heap
+        self._count = 0  # breaks ties: the item that was added earlier comes first
 
     def note(self, item: T) -> None:
-        """The deadline of an item may have come nearer."""
+        """Record that the deadline of an item may have moved earlier."""
         at = self._at(item)
         if at < self._known.get(item, inf):
             self._known[item] = at
@@ -40,7 +40,7 @@ class Deadlines(Generic[T]):
 
     @property
     def first(self) -> float:
-        """The earliest deadline; inf if there is none."""
+        """Earliest deadline; inf if there is none."""
         while self._heap:
             known, count, item = self._heap[0]
             at = self._at(item)
@@ -57,19 +57,19 @@ class Deadlines(Generic[T]):
         return inf
 
     def take(self, now: float) -> Iterator[T]:
-        """Each item whose deadline has come; what is done with it has to move its deadline."""
+        """Yield each item whose deadline has come; the caller must then move its deadline."""
         due = []
         while self.first <= now:
             _, _, item = heappop(self._heap)
             del self._known[item]
             due.append(item)
         for item in due:
-            if self._at(item) <= now:  # what was done with another may have settled this one
+            if self._at(item) <= now:  # handling an earlier item may have moved this deadline
                 yield item
             self.note(item)
 
 
-# --- which transport is started next ---
+# --- the order and rate of starting transports ---
 
 # sshd refuses connections at random when ten are being set up (MaxStartups 10:30:100), and many
 # hosts may be one sshd: begin below that, grow while all goes well, halve when one is refused.
@@ -79,23 +79,23 @@ _MOST_ATTEMPTS = 7
 
 
 class Pace:
-    """The hosts that are still to be started.
+    """Queue of the hosts whose transports are to be started, with a limit on concurrent starts.
 
     Times are seconds of any steady clock.
 
     Args:
-        hosts: all of them, in order.
+        hosts: all hosts, in order.
 
     """
 
     def __init__(self, hosts: Iterable[Host]) -> None:
-        self._waiting = deque(hosts)  # for their turn
-        self._again: list[tuple[float, Host]] = []  # those that are tried again, and when
+        self._waiting = deque(hosts)  # to be started as soon as the limit allows
+        self._again: list[tuple[float, Host]] = []  # to be tried again, and when
         self._attempts: Counter[Host] = Counter()
         self._limit = _FIRST_LIMIT
 
     def next(self, under_way: int, now: float) -> Host | None:
-        """The host to be started now, if any, while so many are being set up."""
+        """Return the host to start now, if any, while `under_way` hosts are being set up."""
         if self._again:
             self._waiting += [host for at, host in self._again if at <= now]
             self._again = [(at, host) for at, host in self._again if at > now]
@@ -106,15 +106,15 @@ class Pace:
         return host
 
     def add(self, host: Host) -> None:
-        """One more is to be started, or one once more."""
+        """Queue a host: a new host, or a host to start again."""
         self._waiting.append(host)
 
     def went_well(self) -> None:
-        """An agent has greeted: more may be set up at a time."""
+        """Record that an agent has greeted: more may be set up at a time."""
         self._limit = min(self._limit + 1, _MOST_LIMIT)
 
     def refused(self, host: Host, now: float) -> bool:
-        """A host may have had too much to do; whether it is tried again, after a pause."""
+        """Record that a host refused; return whether it is tried again, after a pause."""
         attempts = self._attempts[host]
         if attempts >= _MOST_ATTEMPTS:
             return False
@@ -125,17 +125,17 @@ class Pace:
         return True
 
     def stop(self) -> None:
-        """Start no more."""
+        """Empty the queue, so that no more hosts are started."""
         self._waiting.clear()
         self._again.clear()
 
     @property
     def over(self) -> bool:
-        """Whether none is to be started any more."""
+        """True if no host is to be started any more."""
         return not self._waiting and not self._again
 
     def deadline(self, under_way: int) -> float:
-        """When to ask for the next one; inf while only a greeting can change anything."""
+        """Return when to call `next` again; inf while only a greeting can change anything."""
         if not self._again or under_way >= self._limit:
             return inf
         return min(at for at, _ in self._again)

@@ -1,4 +1,4 @@
-"""The three pipes between the launcher and an agent, or the client that leads to one."""
+"""The three pipes between the launcher and an agent, or a client that leads to an agent."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from mcjax_launch.kernel.wire.value import Value
 
 
 class Pipes(Value):
-    """A started agent: this end of its three pipes, and the process to wait for.
+    """Started agent: the launcher's ends of its three pipes, and the process to wait for.
 
     Args:
-        client: the name of the program that was started, where it only leads to the agent.
+        client: the name of the client program that was started; "" for the agent itself.
         rests: the agent has served a run, and waits for another.
 
     """
@@ -25,10 +25,10 @@ class Pipes(Value):
 
 
 class NewPipes:
-    """Pipes that a process is about to get.
+    """Pipes for a process that is about to be started.
 
     Attributes:
-        theirs: what becomes its descriptors 0, 1 and 2.
+        theirs: the descriptors that become the process's 0, 1 and 2.
 
     Raises:
         OSError: too many files are open.
@@ -42,7 +42,7 @@ class NewPipes:
         self.theirs = (agent_in, agent_out, agent_err)
 
     def given_to(self, pid: int, client: str = "") -> Pipes:
-        """Our ends, once the process has its own; see Pipes."""
+        """Close the process's ends, which it has inherited; return ours. See Pipes for `client`."""
         self._close(self.theirs)
         ours = (self._to_agent, self._from_agent, self._errors)
         for fd in ours:
@@ -50,7 +50,7 @@ class NewPipes:
         return Pipes(pid, *ours, client)
 
     def close(self) -> None:
-        """There is no such process."""
+        """Close all pipes, because the process could not be started."""
         self._close((*self.theirs, self._to_agent, self._from_agent, self._errors))
 
     @staticmethod

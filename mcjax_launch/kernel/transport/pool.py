@@ -128,7 +128,7 @@ def _explained(lines: Sequence[str], link: AgentConnection) -> tuple[str, str]:
         if line := next((line for line in reversed(lines) if mark in line.lower()), ""):
             return line, hint.format(host=link.host.login)
     if lines and not link.errors.strip() and not is_text(lines[-1]):
-        return "its answer is no text", frames.UNCHANGED
+        return "its answer is not text", frames.UNCHANGED
     return (lines[-1], "") if lines else ("", "")
 
 

@@ -1,4 +1,4 @@
-"""Agents between two runs: they stay connected, with what they have imported and compiled."""
+"""Agents between two runs: they stay connected, and keep what they have imported and compiled."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _AGENT_END_S = 10.0
 
 
 class RestingAgents:
-    """The agents that wait for another run.
+    """Agents that wait for another run.
 
     Attributes:
         deadline: when to call `expire`.
@@ -21,31 +21,31 @@ class RestingAgents:
         self._pool: AgentPool | None = None
 
     def keep(self, pool: AgentPool) -> None:
-        """Keep the agents of a run that is over; hang up on those that it has not used."""
+        """Keep the agents of a run that is over; hang up on agents that the run did not use."""
         self.dismiss()
         self._pool = pool
 
-    def take(self, host: Host) -> Pipes | None:
-        """Return the pipes of a host's agent; None if it has none."""
+    def hand_over(self, host: Host) -> Pipes | None:
+        """Return the pipes of a host's agent and forget it; None if it has none."""
         return None if self._pool is None else self._pool.hand_over(host)
 
     def dismiss(self) -> None:
-        """Hang up, and wait for the agents' ends."""
+        """Close all connections, and wait for the agents' ends."""
         if self._pool is not None:
             self._pool.hang_up(_AGENT_END_S)
         self._pool = None
 
     def reap(self) -> None:
-        """A child of the launcher has ended."""
+        """Reap transports that have ended; call this when a child of the launcher has ended."""
         if self._pool is not None:
             self._pool.reap()
 
     @property
     def deadline(self) -> float | None:
-        """When a heartbeat is due, or silence has lasted too long."""
+        """Time at which a heartbeat is due, or silence has lasted too long."""
         return self._pool.deadline if self._pool is not None else None
 
     def expire(self, now: float) -> None:
-        """Act, if it is time."""
+        """Act, if the deadline has come."""
         if self._pool is not None:
             self._pool.expire(now)

@@ -1,6 +1,6 @@
-"""Paths of staged files (--sync): what ranks say of them, in the user's own paths; pure.
+"""Translation of the paths of staged files (--sync) in what ranks say, into the user's own paths.
 
-Each host has its copies in a private folder of another name, which is gone after the job.
+Each host keeps its copies in a private folder with a name of its own, which is gone after the job.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 N = TypeVar("N", bound=Nested)
 
-_ENDS = r"(?![\w-]|\.\w)"  # of a name
+_ENDS = r"(?![\w-]|\.\w)"  # the end of a file's name
 
 
 class StagedPaths:
-    """Replaces the paths of copies by those of their originals; what has none keeps its own.
+    """Translator of copies' paths into their originals' paths; other paths stay as they are.
 
     Args:
-        paths: those of --sync.
+        paths: the paths given with --sync.
         cwd: the launcher's working directory.
 
     """
@@ -43,7 +43,7 @@ class StagedPaths:
         }
 
     def add(self, folder: str) -> None:
-        """Take note of the staging folder of another host."""
+        """Record the staging folder of a host."""
         if folder and folder not in self._folders:
             self._folders.add(folder)
             self.__dict__.pop("_patterns", None)
@@ -51,7 +51,7 @@ class StagedPaths:
     @cached_property
     def _patterns(self) -> tuple[re.Pattern[str], re.Pattern[bytes]]:
         folders = "|".join(map(re.escape, sorted(self._folders)))
-        # Of those that begin alike the longest comes first.
+        # Among paths with the same beginning, the longest must come first.
         places = "|".join(map(re.escape, sorted(self._sources, reverse=True)))
         pattern = f"(?:{folders})({places}){_ENDS}"
         return re.compile(pattern), re.compile(os.fsencode(pattern))
@@ -71,7 +71,7 @@ class StagedPaths:
         )
 
     def translated(self, on_frame: OnFrame) -> OnFrame:
-        """Wrap on_frame so that it gets messages with the user's own paths, and output as it is."""
+        """Wrap on_frame so that it gets messages with the user's own paths, and raw output."""
 
         def act(link: AgentConnection, frame: Message | Data | Raw) -> None:
             if isinstance(frame, HostFacts):
@@ -106,5 +106,5 @@ class StagedPaths:
 
 
 def _below(place: str) -> str:
-    """Return what follows the staging folder's name in the path of a copy."""
+    """Return the part of a copy's path after the staging folder's name."""
     return "" if place == os.curdir else f"/{place}"

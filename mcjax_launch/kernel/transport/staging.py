@@ -1,4 +1,4 @@
-"""Files and folders on their way to the hosts' staging folders."""
+"""Files and folders to send to the hosts' staging folders (--sync)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _LONGEST_SHOWN = 200
 
 
 class Entry(Value):
-    """Something to be staged.
+    """File, folder or link to be staged.
 
     Args:
-        path: its place in the staging folder.
-        source: where it is here.
+        path: its path below the staging folder.
+        source: its path on this machine.
         kind: "file", "folder" or "link".
 
     """
@@ -32,12 +32,12 @@ class Entry(Value):
 
 
 class Staged:
-    """What is to be staged on every host.
+    """Everything to be staged on every host.
 
     Args:
         paths: see `entries`.
         cwd: see `entries`.
-        call: of a function, in pieces.
+        call: a function and its arguments, pickled, in pieces.
 
     Raises:
         LaunchError: a path does not exist or cannot be read.
@@ -52,10 +52,10 @@ class Staged:
         self._call = call
 
     def frames(self) -> Iterator[bytes]:
-        """The frames that stage it on one host.
+        """Yield the frames that stage everything on one host.
 
         Raises:
-            LaunchError: a file is not what it was any more.
+            LaunchError: a file has changed or disappeared.
 
         """
         yield from frames(self._entries, self._same)
@@ -68,10 +68,10 @@ class Staged:
 
 
 def entries(paths: tuple[str, ...], cwd: str) -> list[Entry]:
-    """All that these paths stand for, folders before what is in them.
+    """Return everything that these paths stand for, folders before their contents.
 
-    A relative path keeps its place, so that a program is started by the name that it has here;
-    an absolute one, or one that leads out of `cwd`, is staged under its last name.
+    A relative path keeps its place, so that a program is started by the same name as here. An
+    absolute path, or a path that leads out of `cwd`, is staged under its last name.
 
     Raises:
         LaunchError: a path does not exist or cannot be read.
@@ -89,12 +89,12 @@ def entries(paths: tuple[str, ...], cwd: str) -> list[Entry]:
                 raise LaunchError(f"--sync {path}: {entry.source} cannot be read")
             if entry.kind != "link" or entry.path not in found:
                 found[entry.path] = entry
-    # Links last: no file is ever written through one.
+    # Links last, so that no file is ever written through a link.
     return sorted(found.values(), key=lambda entry: entry.kind == "link")
 
 
 def place_of(path: str, cwd: str) -> str:
-    """Return where a path of --sync is in the staging folder; see `entries`."""
+    """Return the path below the staging folder of a path of --sync; see `entries`."""
     place = os.path.normpath(path)
     if os.path.isabs(place) or place.startswith(".."):
         return os.path.basename(os.path.realpath(os.path.join(cwd, path)))
@@ -102,9 +102,9 @@ def place_of(path: str, cwd: str) -> str:
 
 
 def same_content(staged: list[Entry]) -> dict[str, str]:
-    """For each path whose content stands earlier under another path: that other path.
+    """Map each file whose content equals an earlier file's to that file, by their paths.
 
-    Only files of one size are compared.
+    Only files of equal size are compared.
     """
     sizes: dict[int, list[Entry]] = {}
     for entry in staged:
@@ -122,10 +122,10 @@ def same_content(staged: list[Entry]) -> dict[str, str]:
 
 
 def _walk(place: str, source: str) -> Iterator[Entry]:
-    """A file; or a folder and then all that is in it, however deep.
+    """Yield a file; or a folder and then everything in it, at any depth.
 
     Raises:
-        LaunchError: something in it cannot be looked at: its path is too long, for example.
+        LaunchError: an entry cannot be examined: its path is too long, for example.
 
     """
     if not os.path.isdir(source):
@@ -154,13 +154,14 @@ def _shown(path: str) -> str:
 
 
 def frames(staged: list[Entry], same: Mapping[str, str]) -> Iterator[bytes]:
-    """The frames that stage these on one host; content that was sent once is not sent again.
+    """Yield the frames that stage these entries on one host; equal content is sent only once.
 
     Args:
-        same: see `same_content`.
+        staged: the entries, from `entries`.
+        same: from `same_content`.
 
     Raises:
-        LaunchError: a file is not what it was any more.
+        LaunchError: a file has changed or disappeared.
 
     """
     for entry in staged:

@@ -32,8 +32,8 @@ MAGIC = b"\x00mcjax-launch agent\x00\n"
 
 #: Advice for a connection that does not carry frames.
 UNCHANGED = (
-    "the connection has to carry every byte unchanged: no terminal (-t), and nothing that the "
-    "client or a start-up file prints"
+    "the connection must carry every byte unchanged: use no terminal (-t), and let neither the "
+    "client nor a start-up file print anything"
 )
 
 #: Prefix of the line on stderr with which an agent ends if its host cannot take part.
@@ -118,7 +118,7 @@ def _no_frame(data: bytes) -> str:
     line = "".join(char if " " <= char <= "~" else "\n" for char in text).split("\n")[0].strip()
     if len(line) < _LEAST_TEXT:
         return f"unknown kind of frame {data[0]}"
-    return f'"{line}", which is no message'
+    return f'"{line}" is not a message'
 
 
 class Decoder:

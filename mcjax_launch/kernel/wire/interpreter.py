@@ -77,7 +77,7 @@ def cure(name: str, path: str) -> str:
         folder = os.path.dirname(name) or ("" if near.endswith(".py") else ".")
         return f"; did you mean {os.path.join(folder, near)}?"
     if is_line:
-        return "; PROGRAM and its arguments are words of their own: leave out the quotes"
+        return "; pass PROGRAM and its arguments as separate words: leave out the quotes"
     if name.partition("=")[0].isidentifier() and "=" in name:
         return f"; set variables with -x {name}"
     module = os.path.join(os.path.dirname(path), *name.split("."))

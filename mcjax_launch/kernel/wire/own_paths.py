@@ -172,8 +172,8 @@ class _Walk:
             return False
         if stat.S_ISREG(entry.st_mode) and entry.st_nlink > 1:
             path = os.path.join(self._place, name)
-            text = f"{path} has another name too (a hard link), which may be another user's doing"
-            raise PermissionError(errno.EACCES, f"{text}; give another path")
+            text = f"{path} is a hard link, which another user may have made; give another path"
+            raise PermissionError(errno.EACCES, text)
         if entry.st_uid in trusted:
             return False
         kind, is_groups = stat.S_IFMT(entry.st_mode), _is_our_groups(entry)

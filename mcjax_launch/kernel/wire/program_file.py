@@ -112,7 +112,7 @@ def why_not_executed(name: str, file: str, code: int) -> str:
     """
     head = _read(file, _HEAD)
     if code == errno.ENOENT and head.startswith(_ELF):
-        return "needs a loader that is not here: it was built for another system"
+        return "needs a loader that this host lacks: it was built for another system"
     if code != errno.ENOEXEC:
         return os.strerror(code)
     if head.startswith(_ELF):
@@ -128,7 +128,7 @@ def why_not_executed(name: str, file: str, code: int) -> str:
         return "is empty"
     known = next((what for mark, what in _FORMATS if head.startswith(mark)), "")
     if known or b"\0" in head:
-        return known or "is in no format that this host can run"
+        return known or "has a format that this host cannot run"
     return f"has no #! line{_run_with(name, file)}"
 
 

@@ -208,7 +208,7 @@ def inner(environ: Mapping[str, str], root: str = "/") -> tuple[Scheduler | None
                 return scheduler, f"variables of {titles}: {name} is the nearest above this process"
     here = [known for known in found if all(map(os.path.exists, known.paths(environ)))]
     chosen = (here or found)[0]
-    return chosen, f"variables of {titles}: {chosen.title}'s job is taken for the inner one"
+    return chosen, f"variables of {titles}: {chosen.title}'s job is assumed to be the inner one"
 
 
 def _ancestors(root: str) -> Sequence[str]:
