@@ -57,7 +57,7 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
                 code.add(part)
         case hook.Crashed(stack=stack):
             run.process.stack = stack
-        case hook.ErrorLost() as error if len(run.lost) < _MOST_LOST:
+        case hook.UnhandledError() as error if len(run.lost) < _MOST_LOST:
             run.lost.append(LostError(at, error))
         case hook.Blind(reason=reason):
             run.incomparable = reason

@@ -10,7 +10,7 @@ from mcjax_launch.kernel.wire.hook_messages import (
     Backend,
     CalledBelow,
     Compiling,
-    ErrorLost,
+    UnhandledError,
     Failed,
     ImportedJax,
     Joining,
@@ -338,10 +338,10 @@ class RankShare(Changing):
 
 
 class LostError(Value):
-    """An exception that has ended a thread, or was raised in a callback; see `ErrorLost`."""
+    """An exception that has ended a thread, or was raised in a callback; see `UnhandledError`."""
 
     at: float
-    error: ErrorLost
+    error: UnhandledError
 
 
 class Verdict(Enum):

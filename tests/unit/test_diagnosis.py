@@ -65,7 +65,7 @@ def test_a_callback_that_is_called_on_one_rank_for_all(rank: int, *, hinted: boo
         '  File "/me/train.py", line 8, in check\nValueError: not finite'
     )
     raised = hook.Raised("ValueError", "ValueError: not finite", "data.py:12")
-    say(state, rank, hook.ErrorLost("T", raised, callback="jax.pure_callback"), 8.0)
+    say(state, rank, hook.UnhandledError("T", raised, callback="jax.pure_callback"), 8.0)
     say(state, rank, failure(said), 8.0)
     ended(state, rank, 1)
     lines = summarize(state).lines
@@ -78,7 +78,7 @@ def test_a_callback_that_is_called_on_one_rank_for_all(rank: int, *, hinted: boo
 def test_a_thread_whose_exception_is_raised_again(message: str, *, told: bool) -> None:
     state = state_of(joined="012")
     raised = hook.Raised("ValueError", f"ValueError: {message}", "data.py:12")
-    say(state, 1, hook.ErrorLost("loader", raised), 8.0)
+    say(state, 1, hook.UnhandledError("loader", raised), 8.0)
     say(state, 1, failure("ValueError: not finite"), 8.0)
     ended(state, 1, 1)
     assert any("before" in line for line in summarize(state).lines) == told

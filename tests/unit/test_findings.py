@@ -24,7 +24,7 @@ from mcjax_launch.kernel.wire.hook_messages import (
     Compiled,
     Compiling,
     Crashed,
-    ErrorLost,
+    UnhandledError,
     ImportedJax,
     Joined,
     Joining,
@@ -235,7 +235,7 @@ BEHIND = "hint: a rank that does not run the same program took another branch, o
 LAST = "last compiled jit(step) at train.py:8"
 RAISED = Raised("ValueError", "ValueError: not finite", "data.py:12")
 SET_ORDER = "rank 1 has run jit(f) at t.py:1 in another order than ranks 0,2: is that in a loop over a set, or over os.listdir()? Loop over sorted(...) of it, which has one order in all ranks"
-CALLBACK = ErrorLost("MainThread", RAISED, callback="jax.pure_callback")
+CALLBACK = UnhandledError("MainThread", RAISED, callback="jax.pure_callback")
 
 
 def compiled(*ranks: int, done: bool = True) -> list[Event]:

@@ -215,8 +215,8 @@ def test_a_joined_thread_has_to_stand_still_too() -> None:
 def test_a_thread_that_has_died_before() -> None:
     watched = Watched()
     raised = hook.Raised("ValueError", "ValueError: corrupt record", "data.py:12")
-    say(watched.state, 1, hook.ErrorLost("loader", raised), 3.0)
-    say(watched.state, 1, hook.ErrorLost("sender", raised), 4.0)
+    say(watched.state, 1, hook.UnhandledError("loader", raised), 3.0)
+    say(watched.state, 1, hook.UnhandledError("sender", raised), 4.0)
     watched.until(45)
     wait, *lost, advice = watched.lines
     assert wait.startswith("rank 0 has waited ")

@@ -80,7 +80,7 @@ LATE = "for rank 2, which is in f at data.py:41"
 LOADING = stack(2, "own", "load.py:7").text.replace("Current thread 0x1", "Thread 0x7f [loader]")
 STEPPING = stack(2, "jax", "load.py:7").text.replace("Current thread 0x1", "Thread 0x7f [steps]")
 ANOTHER = f"{WAITED}; another thread of it in f at load.py:7"
-DIED = said(2, hook.ErrorLost("loader", hook.Raised("ValueError", "ValueError: corrupt")))
+DIED = said(2, hook.UnhandledError("loader", hook.Raised("ValueError", "ValueError: corrupt")))
 QUEUED = ranks("queue", 0, 1, 2, 3, blocked=FUTEX)
 NOT_IN_JAX = "all 4 ranks have stood still for 40 s, not in JAX: ranks 0-3 in f at train.py:12"
 OF_ALL = [

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mcjax_launch.diagnosis.summary import headline
 from mcjax_launch.diagnosis.view import Finding, View
-from mcjax_launch.kernel.wire.hook_messages import ErrorLost, Raised
+from mcjax_launch.kernel.wire.hook_messages import UnhandledError, Raised
 from mcjax_launch.runs.rank_run import LostError
 from mcjax_launch.wording import lasting
 
@@ -33,7 +33,7 @@ def unhandled_errors(view: View) -> Iterator[Finding]:
         yield Finding(("error", run.process_id, lost.at), words, (run.process_id,))
 
 
-def is_told(error: ErrorLost, said: str) -> bool:
+def is_told(error: UnhandledError, said: str) -> bool:
     """Return whether a text has the exception: a wait for a thread or callback raises it again."""
     raised, line = error.raised, headline(error.raised)
     if not error.callback:

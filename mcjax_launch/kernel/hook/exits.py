@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..wire.hook_messages import Failed
     from .agent_link import AgentLink
     from .failed_tests import FailedTests
-    from .failure import LostErrors
+    from .failure import UnhandledErrors
     from .part import Parts
 
 # --- what ends a program, seen out of its way ---
@@ -164,7 +164,7 @@ class Exits:
         self._main_thread = _thread.get_ident()
         # Of the main thread, from initialize() on: with it the program is over.
         self._outermost: FrameType | None = None
-        self._lost: LostErrors | None = None
+        self._lost: UnhandledErrors | None = None
         self._tests: FailedTests | None = None
 
     @property
@@ -177,12 +177,12 @@ class Exits:
         return self._tests
 
     @property
-    def lost(self) -> LostErrors:
+    def lost(self) -> UnhandledErrors:
         """What tells of exceptions that do not end the program."""
         if self._lost is None:
-            from .failure import LostErrors
+            from .failure import UnhandledErrors
 
-            self._lost = LostErrors(self._link, lambda: self._outermost is not None)
+            self._lost = UnhandledErrors(self._link, lambda: self._outermost is not None)
         return self._lost
 
     def install(self) -> None:

@@ -8,7 +8,7 @@ import traceback as tb
 
 from ..wire import source_lines
 from ..wire.exit_status import of_signal
-from ..wire.hook_messages import ErrorLost, Failed, Raised
+from ..wire.hook_messages import UnhandledError, Failed, Raised
 from ..wire.source_lines import embedded
 from . import devices, exits, first_backend, user_lines
 
@@ -322,7 +322,7 @@ _LOGGERS = ("jax._src.callback", "jax._src.debugging")
 _FAILED_CALLBACK = " failed"
 
 
-class LostErrors:
+class UnhandledErrors:
     """Reports those of this process.
 
     Args:
@@ -379,4 +379,4 @@ class LostErrors:
         except Exception:  # an exception that cannot be looked at: the program comes first
             return
         self._count += 1
-        self._link.send(ErrorLost(thread, told, callback))
+        self._link.send(UnhandledError(thread, told, callback))

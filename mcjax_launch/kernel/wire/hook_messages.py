@@ -264,7 +264,7 @@ class Failed(HookMessage):
             raise Malformed(f"status {self.status}")
 
 
-class ErrorLost(HookMessage):
+class UnhandledError(HookMessage):
     """Notice of an exception that ended a thread, or was raised in a callback.
 
     `callback`: the function of JAX's that called the callback. JAX raises the exception again where
