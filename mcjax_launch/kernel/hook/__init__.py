@@ -1,4 +1,4 @@
-"""What runs inside a rank's Python: only the standard library and `kernel.wire`.
+"""Code that runs inside a rank's Python: uses only the standard library and `kernel.wire`.
 
-A rank has the folder `site` first on PYTHONPATH: nothing is in it but `sitecustomize`.
+A rank has the folder `site` first on PYTHONPATH; it contains only `sitecustomize`.
 """

@@ -1,4 +1,4 @@
-"""The connection to the agent of the host, and modules that leave no trace."""
+"""The hook's connection to the agent of its host, and imports that leave no trace."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ _LONGEST_WAIT = (10).to_bytes(8, sys.byteorder) + bytes(8)
 
 
 class AgentLink:
-    """Takes messages to the agent, from the process that has connected it: not from its forks.
+    """Connection to the agent, for the process that made it, not for its forks.
 
-    What is sent before that is held until `send_held`; without an agent it goes nowhere then.
+    Messages sent before it is connected are held until `send_held`, and dropped then without an
+    agent.
 
     Attributes:
-        is_below: this process is no rank, but one that a rank has started: see `below`.
+        is_below: this process is not a rank, but a rank's child process: see `below`.
 
     """
 
@@ -39,14 +40,14 @@ class AgentLink:
         self._held: list[HookMessage] | None = []
 
     def connect(self, path: str, process_id: str) -> None:
-        """Connect.
+        """Connect to the agent, and greet it.
 
         Args:
-            path: of the agent's unix socket.
-            process_id: JAX_PROCESS_ID, as this process was given it.
+            path: the agent's unix socket.
+            process_id: JAX_PROCESS_ID, as given to this process.
 
         Raises:
-            OSError: there is no agent, or it has more to do than it can.
+            OSError: there is no agent, or it does not answer in time.
 
         """
         self._fd = _connected(path)
@@ -56,18 +57,18 @@ class AgentLink:
         self._greet(process_id, *self.dump_stacks_on_signal(self._fd))
 
     def send_held(self) -> None:
-        """Send what was said before this process was there."""
+        """Send the messages held before this process was known."""
         held, self._held = self._held or [], None
         for message in held:
             self.send(message)
 
     @property
     def is_of_this_process(self) -> bool:
-        """Whether it is connected, and this is no fork of the process that did it."""
+        """True if this process made the connection, and is not a fork of that process."""
         return os.getpid() == self._pid
 
     def _greet(self, process_id: str, signum: int, of_all_threads: int) -> None:
-        """Send a `Hello`, as text: most starts of Python need nothing that makes messages."""
+        """Send a `Hello` as text, because most starts of Python need no code for messages."""
         quoted = f'"{process_id}"'
         if not process_id.isdigit():  # set by the program, to anything
             from ..wire.codec import to_json
@@ -76,12 +77,11 @@ class AgentLink:
         self._send(f'["Hello",[{self._pid},{quoted},{signum},{of_all_threads}]]')
 
     def send(self, message: HookMessage, *, below: bool = False) -> None:
-        """Take a message to the agent; if it is gone, nowhere.
+        """Send a message to the agent; drop it if the agent is gone.
 
         Args:
-            message: what a process below a rank does is not the rank's, and dropped here, unless
-                it is a feature's message.
-            below: send it all the same.
+            message: dropped in a child process of a rank, unless it is a feature's message.
+            below: send it from such a process too.
 
         """
         if self.is_below and not (below or message.feature):
@@ -94,19 +94,19 @@ class AgentLink:
             self._send(to_json(message))
 
     def _send(self, line: str) -> None:
-        # A line of its own also in the middle of a stack that is being written.
+        # The newline before it: a stack may be half written.
         rest = b"\n" + line.encode("utf-8", "replace") + b"\n"
         try:
-            # The program may have closed all that it did not open, and opened a file of its own.
+            # The program may have closed this descriptor, and opened a file with the same number.
             while rest and _identity(self._fd) == self._file:
                 rest = rest[os.write(self._fd, rest) :]
         except OSError:
             pass
 
     def dump_stacks_on_crash(self) -> None:
-        """Have the stacks of all threads written there if this process crashes, or calls abort().
+        """Have the stacks of all threads sent if this process crashes or calls abort().
 
-        Where the program has asked faulthandler for that itself, it stays as it is.
+        If the program has set up faulthandler for that itself, that is left unchanged.
         """
         try:
             import faulthandler
@@ -117,7 +117,7 @@ class AgentLink:
             pass
 
     def _dump_stacks_at_limit(self) -> None:
-        """Have stacks written there when the limit of processor time ends this process."""
+        """Have stacks sent when the limit of processor time ends this process."""
         try:
             import _signal  # without signal's own imports
             import faulthandler
@@ -129,10 +129,10 @@ class AgentLink:
 
     @staticmethod
     def dump_stacks_on_signal(fd: int) -> tuple[int, int]:
-        """Have stacks written there on two signals; their numbers, 0 if that cannot be.
+        """Have stacks sent on two signals; return their numbers, 0 if that is impossible.
 
-        The second is for those of all threads: faulthandler looks at the frames of threads that
-        run meanwhile, which may crash; see `dump_others_when_asked`.
+        The second signal is for the stacks of all threads. Then faulthandler reads the frames of
+        running threads, which may crash; see `dump_others_when_asked`.
         """
         try:
             import faulthandler
@@ -145,11 +145,11 @@ class AgentLink:
             return 0, 0
 
     def dump_others_when_asked(self) -> None:
-        """Have the stacks of all threads written there while no other thread can run Python."""
+        """Send the stacks of all threads on a signal, while no other thread can run Python."""
         from .questions import heed, one_at_a_time
 
         if one_at_a_time():
-            # It comes while Python waits for a lock, and acts on it only when that wait ends.
+            # Interrupt: a handler would otherwise run only after a wait for a lock.
             heed(system.others_signal(), self._dump_others, interrupt=True)
 
     def _dump_others(self, _signum: int, _frame: FrameType | None) -> None:
@@ -164,9 +164,9 @@ class AgentLink:
 
 
 def _switches_of_threads() -> str:
-    """Return a line for each thread: how often it gave a processor up, or had to.
+    """Return a line for each thread with its number of context switches, voluntary and involuntary.
 
-    A thread whose numbers are the same in two dumps has stood still. On macOS there are none.
+    A thread whose numbers are equal in two dumps has not moved. On macOS there are no numbers.
     """
     import threading
 
@@ -179,17 +179,17 @@ def _switches_of_threads() -> str:
 
 
 def _connected(path: str) -> int:
-    """A descriptor that nothing closes, and nothing complains of, before the process ends.
+    """Return a connected descriptor without an owner, so that it stays open until the process ends.
 
     Raises:
-        OSError: there is no agent, or it has not answered for long.
+        OSError: there is no agent, or it does not answer in time.
 
     """
     import _socket  # without socket's own imports
 
     link = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
-        # Where many start at once, this waits for the agent; with settimeout() it would fail.
+        # If many ranks start together, connect() waits; with settimeout() it would fail at once.
         link.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDTIMEO, _LONGEST_WAIT)
         link.connect(path)
         link.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDTIMEO, bytes(len(_LONGEST_WAIT)))
@@ -204,9 +204,12 @@ def _identity(fd: int) -> tuple[int, int]:
 
 
 def unseen(name: str) -> Any:
-    """A module; it, and what it takes, is not left for the program to find."""
+    """Import a module; remove it, and the modules it imports, from sys.modules.
+
+    So the program imports its own copies.
+    """
     before = set(sys.modules)
     module = __import__(name)
-    for one in set(sys.modules) - before:
-        del sys.modules[one]
+    for imported in set(sys.modules) - before:
+        del sys.modules[imported]
     return module

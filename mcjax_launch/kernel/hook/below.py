@@ -1,8 +1,8 @@
-"""Processes below a rank: started by one that has called initialize(), and no ranks themselves.
+"""Child processes of a rank that has called initialize(); they are not ranks themselves.
 
-`multiprocessing` imports the program's main module again in each process that it starts, and so
-calls initialize() once more where nothing guards the call. JAX ends a job in which two processes
-join as one, so that call is left out, and the process does its work alone.
+`multiprocessing` imports the program's main module again in each process that it starts, which
+calls initialize() again unless the call is guarded. JAX ends a job in which two processes join with
+the same number, so the hook skips that call, and the process does its work alone.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ if TYPE_CHECKING:
 
 
 def note_call(filled: Mapping[str, Any]) -> None:
-    """Have all processes that this one starts from now on know of its call of initialize()."""
+    """Record this call of initialize() in the environment of later child processes."""
     os.environ[MEMBER] = f"{os.getpid()} {_call(filled)}"
 
 
 def forget_call() -> None:
-    """Let the next process call initialize(): this one has left the job, or could not join it."""
+    """Allow the next process to call initialize(): this process has left or could not join."""
     if os.environ.get(MEMBER, "").startswith(f"{os.getpid()} "):
         del os.environ[MEMBER]
 
 
 def is_below(environ: Mapping[str, str]) -> bool:
-    """Return whether a process that has called initialize() has started this one.
+    """Return whether an ancestor of this process has called initialize().
 
     Args:
-        environ: of this process, as it was started.
+        environ: this process's variables, as it was started.
 
     """
     caller = _caller(environ)[0]
-    return caller not in ("", str(os.getpid()))  # its own where it has replaced its program
+    return caller not in ("", str(os.getpid()))  # equal: this process has called exec
 
 
 def repeats(environ: Mapping[str, str], filled: Mapping[str, Any]) -> bool:
-    """Return whether a call of initialize() is the one of a process above this one.
+    """Return whether a call of initialize() repeats an ancestor's call.
 
     Args:
-        environ: of this process, as it was started.
-        filled: the arguments of the call; others make a job of their own.
+        environ: this process's variables, as it was started.
+        filled: the arguments of the call; with other arguments it starts a job of its own.
 
     """
     same = _caller(environ)[1] == _call(filled)
@@ -53,9 +53,9 @@ def repeats(environ: Mapping[str, str], filled: Mapping[str, Any]) -> bool:
 
 
 def _caller(environ: Mapping[str, str]) -> tuple[str, str]:
-    """Return the process that called initialize() last, of this one and those above, and its call.
+    """Return the pid and the call of the last caller of initialize(), here or in an ancestor.
 
-    A fork was not started with the variable, but has it.
+    A fork has the variable in os.environ, although it was not started with it.
     """
     pid, _, call = os.environ.get(MEMBER, environ.get(MEMBER, "")).partition(" ")
     return pid, call
@@ -66,7 +66,7 @@ def _call(filled: Mapping[str, Any]) -> str:
 
 
 def imports_main_again() -> bool:
-    """Return whether multiprocessing is importing the main module of the process above."""
+    """Return whether multiprocessing is importing the parent's main module here."""
     frame = sys._getframe(1)
     while frame.f_back is not None:
         if frame.f_globals.get("__name__") == "__mp_main__" and frame.f_code.co_name == "<module>":

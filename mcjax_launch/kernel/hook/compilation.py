@@ -1,4 +1,4 @@
-"""What a rank compiles, and its first runs of programs that span processes."""
+"""Reports of what a rank compiles, and of its first runs of programs that span processes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from ..wire.hook_messages import Blind, Compiled, Compiling, ProgramText
 from . import user_lines
 from .spmd_program import SpanningProgram, fingerprint, name_of
-from .wrapping import in_place_of
+from .wrapping import wrap_like
 
 TYPE_CHECKING = False
 
@@ -27,25 +27,25 @@ def _obtained(part: RankPart, obtain: Callable[..., Any], *program: Any) -> Any:
     return part.obtain(obtain, program)
 
 
-# JAX compares nothing between processes: two that run different programs over one mesh may hang, or
-# return wrong numbers. So every compilation is reported, with its line, and each program that spans
-# processes when it runs for the first time, with a fingerprint. From then on JAX runs it without
-# Python, unseen by the hook.
+# JAX compares nothing between processes: if two run different programs over one mesh, they may hang
+# or return wrong numbers. So every compilation is reported, with its line, and each program that
+# spans processes is reported when it first runs, with a fingerprint. Later runs need no Python, so
+# the hook does not notice them.
 
-# Of a program's text, in one message; and of other programs that a rank has compiled.
+# Characters of a program's text in one message; most other programs to list with it.
 _MOST_PART = 1 << 18
 _MOST_OTHERS = 256
 
 
 class Compilation:
-    """Patches JAX's compiler and its execution of what is compiled, and reports both."""
+    """Patches of JAX's compiler and of its execution of compiled programs, which report both."""
 
     def __init__(self, link: AgentLink, parts: Parts) -> None:
         self._link = link
         self._parts = parts
-        # By fingerprint: held by the first thread that comes to a program, until that may run.
+        # By fingerprint: lock held by the first thread that reaches a program, until that may run.
         self._entrances: dict[str, Any] = {}
-        # By the id of an executable: what is to be reported when that first runs.
+        # By the id of an executable: the program to report at its first run.
         self._waiting: dict[int, SpanningProgram] = {}
         self._reported: set[str] = set()
         self._sees_runs = False
@@ -54,7 +54,7 @@ class Compilation:
     # --- compiling ---
 
     def patch_compiler(self, compiler: Any) -> None:
-        """See what JAX compiles."""
+        """Wrap JAX's compiler, to report what it compiles."""
         real = getattr(compiler, "compile_or_get_cached", None)
         if real is None:
             self._report_blind("it has no compile_or_get_cached")
@@ -77,9 +77,9 @@ class Compilation:
             self._keep(program, executable)
             return executable
 
-        compiler.compile_or_get_cached = in_place_of(real, compile_or_get_cached)
+        compiler.compile_or_get_cached = wrap_like(real, compile_or_get_cached)
         self._patch_backend(compiler)
-        try:  # JAX's tracebacks are without JAX's frames, and without this one
+        try:  # JAX leaves its own frames out of tracebacks, and then also these
             from jax._src import traceback_util
 
             for ours in (Compilation.__init__, type(self._parts).asked):  # this file, and part.py
@@ -88,7 +88,7 @@ class Compilation:
             pass
 
     def _patch_backend(self, compiler: Any) -> None:
-        """Let parts obtain what JAX's own cache has not; another JAX than we know compiles it."""
+        """Let parts supply executables missing from JAX's own cache; do nothing in unknown JAX."""
         real = getattr(compiler, "backend_compile_and_load", None)
         if real is None:
             return
@@ -99,7 +99,7 @@ class Compilation:
                 obtain = partial(_obtained, part, obtain)
             return obtain(*program, **more)
 
-        compiler.backend_compile_and_load = in_place_of(real, backend_compile_and_load)
+        compiler.backend_compile_and_load = wrap_like(real, backend_compile_and_load)
 
     def _report_begin(self, backend: Any, computation: Any, where: str) -> bool:
         """Report that a compilation begins."""
@@ -109,10 +109,10 @@ class Compilation:
     def _spanning(
         self, backend: Any, computation: Any, devices: Any, where: str
     ) -> SpanningProgram | None:
-        """The program, if it spans processes, this one among them."""
+        """Return the program if it spans processes, including this one; else None."""
         devices = list(devices.flat)
         processes = {int(device.process_index) for device in devices}
-        # One on the devices of others does nothing here.
+        # A program on other processes' devices does nothing here.
         if len(processes) < 2 or backend.process_index() not in processes:
             return None
         of_all = len(devices) == backend.device_count()
@@ -123,7 +123,7 @@ class Compilation:
     def _announce_compilation(
         self, program: SpanningProgram | None
     ) -> list[tuple[RankPart, Program]]:
-        """Tell parts what is compiled; those, and what they were told."""
+        """Tell the parts what is compiled; return each part with its message."""
         if program is None or not (parts := self._parts.asked()):
             return []
         message = program.message(compiling=True)
@@ -132,7 +132,7 @@ class Compilation:
         return [(part, message) for part in parts]
 
     def _keep(self, program: SpanningProgram | None, executable: Any) -> None:
-        """Remember what has been compiled until it runs, or report it where runs are not seen."""
+        """Remember a compiled program until it runs, or report it now if runs cannot be seen."""
         self._waiting.pop(id(executable), None)
         if program is None or program.fingerprint in self._reported:
             return
@@ -145,13 +145,13 @@ class Compilation:
     # --- running ---
 
     def patch_execution(self, pxla: Any) -> None:
-        """See what JAX runs through Python."""
+        """Wrap JAX's execution, to report first runs."""
         execution = getattr(pxla, "ExecuteReplicated", None)
         if execution is None:
             return
         real = execution.__call__
 
-        # Bound here and not reached by `self` there: this is in the way of programs.
+        # Local names, because every run of a program passes here: `self` would be slower.
         waiting, compilation = self._waiting, self
 
         def call(self: Any, *args: Any) -> Any:
@@ -159,7 +159,7 @@ class Compilation:
                 compilation._runs(self, args)
             return real(self, *args)
 
-        execution.__call__ = in_place_of(real, call)
+        execution.__call__ = wrap_like(real, call)
         self._sees_runs = True
 
     def _runs(self, execution: Any, args: Sequence[Any]) -> None:
@@ -169,9 +169,8 @@ class Compilation:
         if program is None:
             return
         if self._try(self._concerns_others, program, execution, args):
-            self._announce(
-                program, execution, args
-            )  # outside of any `try`: what is raised there is the program's
+            # Outside of any `try`: exceptions raised there are the program's.
+            self._announce(program, execution, args)
         self._waiting.pop(number, None)
         program.forget_code()
 
@@ -184,12 +183,12 @@ class Compilation:
         return True
 
     def _announce(self, program: SpanningProgram, execution: Any, args: Sequence[Any]) -> None:
-        """Say that a program is about to run for the first time; come back when it may."""
+        """Report that a program is about to run for the first time; return when it may."""
         fingerprint = program.fingerprint
         if fingerprint in self._reported:
             return
         with self._entrances.setdefault(fingerprint, _thread.allocate_lock()):
-            if fingerprint in self._reported:  # another thread has come with it meanwhile
+            if fingerprint in self._reported:  # another thread has announced it meanwhile
                 return
             message = program.message(held=True)
             show = partial(self._show, program, program.text)
@@ -204,7 +203,7 @@ class Compilation:
         return partial(self._show, program, program.kept_text())
 
     def _show(self, program: SpanningProgram, text_of: Callable[[], str]) -> Iterator[ProgramText]:
-        """The text of a program, in parts."""
+        """Yield the text of a program, in parts."""
         text, fingerprint = text_of(), program.fingerprint
         for at in range(0, len(text), _MOST_PART):
             yield ProgramText(fingerprint, text[at : at + _MOST_PART], last=False)
@@ -212,7 +211,7 @@ class Compilation:
         yield ProgramText(fingerprint, "", last=True, compiled=tuple(sorted(others))[:_MOST_OTHERS])
 
     def _try(self, look: Callable[..., T], *args: Any) -> T | None:
-        """What comes of a look into JAX; the program goes on with another JAX than we know."""
+        """Call `look`, which reads JAX's internals; report an error and return None if it fails."""
         try:
             return look(*args)
         except Exception as error:

@@ -1,8 +1,8 @@
-"""Where rank 0's coordination service listens, and waiting until it does.
+"""Address of rank 0's coordination service, and waiting until it listens.
 
-In a job on one machine that is a unix socket in the job's private folder, so that nobody else can
-reach the service, which takes anybody without TLS. Rank 0 decides: it takes the port after all if
-its program, its jax or TLS want that. The others go where they find it.
+In a job on one machine it is a unix socket in the job's private folder, so that no other user can
+reach the service, which without TLS accepts everyone. Rank 0 decides: it uses the port instead if
+its program, its jax or TLS needs that. The other ranks connect to whichever exists.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
     from typing import Any
 
 _JAX_INIT_TIMEOUT_S = 300  # JAX's own default
-# After so long a rank says that it waits for the coordinator.
+# Seconds after which a rank prints that it waits for the coordinator.
 _PATIENCE_S = 10
-# A name is asked again: a pod that is started again has another address. But not at every attempt.
+# Seconds for which a name's address is reused; a restarted pod has a new address.
 _SAME_ANSWER_S = 1.0
-# Of all ranks together: a thousand that knock every 10 ms would keep rank 0's host busy.
+# By all ranks together: a thousand ranks that try every 10 ms would keep rank 0's host busy.
 _MOST_ATTEMPTS_PER_S = 2000
 
 
 def bind_address(address: str, environ: Mapping[str, str]) -> str | None:
-    """Where rank 0 has to listen, if that is to be somewhere else than JAX would."""
+    """Return the address on which rank 0 must listen; None if JAX's own choice is right."""
     if address == environ.get(BIND):
         return address
-    # A program's own local address needs no other interface either.
+    # A loopback address chosen by the program needs no other interface either.
     return address if is_loopback(split(address)[0]) else None
 
 
 def split(address: str) -> tuple[str, int]:
-    """Host and port of an address that a program gave; 0 where there is no port, or no number."""
+    """Split an address from a program into host and port; port 0 if missing or no number."""
     try:
         return split_address(address)
     except ValueError:
@@ -45,12 +45,12 @@ def split(address: str) -> tuple[str, int]:
 
 
 def is_left_open(real: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a caller of initialize() leaves it to us where rank 0 listens, and its jax as well.
+    """Return whether a call of initialize() lets us choose where rank 0 listens, and its jax too.
 
     Args:
         real: JAX's own function.
-        args: the caller's.
-        kwargs: the caller's.
+        args: the caller's positional arguments.
+        kwargs: the caller's keyword arguments.
 
     """
     import inspect
@@ -62,11 +62,11 @@ def is_left_open(real: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
 
 
 def check_loopback(address: str, count: object) -> None:
-    """Refuse to join at a loopback address where there is no loopback: gRPC would try for ever.
+    """Reject a loopback address if the interface is down, because gRPC would retry forever.
 
     Args:
-        address: the coordinator's.
-        count: of processes; one alone needs no network.
+        address: the coordinator's address.
+        count: the number of processes; a single process needs no network.
 
     Raises:
         RuntimeError: the interface is down.
@@ -97,16 +97,16 @@ def join(
     Args:
         real: JAX's own function.
         filled: its arguments, with the port as the coordinator's address.
-        environ: of the hook.
-        left_open: whether the program leaves it to us where rank 0 listens.
+        environ: the hook's variables.
+        left_open: the program lets us choose where rank 0 listens.
 
     Raises:
-        Exception: what `real` raises.
+        Exception: whatever `real` raises.
 
     """
     path, ours = environ.get(COORDINATOR, ""), environ.get(BIND, "")
     address = filled["coordinator_address"]
-    if filled["process_id"] != 0:  # by whichever name: where it is our port, rank 0 may be here
+    if filled["process_id"] != 0:  # compare ports only: the host may have other names
         path = path if split(address)[1] == split(ours)[1] else ""
         return _join_service(real, filled, path)
     if address != ours:  # the program's own
@@ -117,18 +117,18 @@ def join(
         except Exception:
             if os.path.exists(path):
                 raise
-        # This jax does not take such an address.
+        # This jax does not accept a unix socket's address.
     return real(**filled)
 
 
 def _join_service(real: Callable[..., Any], filled: Mapping[str, Any], path: str) -> Any:
-    """Call JAX's initialize() in any rank but 0, and wait for rank 0 after JAX's own checks.
+    """Call JAX's initialize() in a rank other than 0, and wait for rank 0 after JAX's own checks.
 
-    JAX makes its client last. A call that JAX refuses before that has nothing to wait for.
+    JAX makes its client last, so a call that JAX rejects earlier does not wait.
     """
     library = jax_internals.extension()
     make = getattr(library, "get_distributed_runtime_client", None)
-    if make is None:  # another jax than we know
+    if make is None:  # an unknown version of jax
         listens = _await_coordinator(filled, path)
         return _at_socket(real, filled, path) if listens else real(**filled)
 
@@ -151,19 +151,19 @@ def _at_socket(real: Callable[..., Any], filled: Mapping[str, Any], path: str) -
     result = real(**{**filled, **place})
     state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
     if getattr(state, "coordinator_address", None) == address:
-        # For programs that look there for the coordinator's host.
+        # Programs may read the coordinator's host from it.
         state.coordinator_address = filled["coordinator_address"]  # type: ignore[union-attr]
     return result
 
 
 def _can_bind(path: str) -> bool:
-    """Whether this process can listen on a unix socket there; JAX would crash where it cannot."""
+    """Return whether a unix socket can be bound to `path`; otherwise JAX would crash."""
     import socket
 
     try:
-        if _listens_on_socket(path):  # initialize() is called twice: JAX says that
+        if _listens_on_socket(path):  # initialize() is called twice, which JAX reports
             return False
-        if os.path.exists(path):  # of an earlier service that has not tidied up
+        if os.path.exists(path):  # left by an earlier service
             os.unlink(path)
         with socket.socket(socket.AF_UNIX) as probe:
             probe.bind(path)
@@ -174,10 +174,10 @@ def _can_bind(path: str) -> bool:
 
 
 def _await_coordinator(filled: Mapping[str, Any], path: str) -> bool:
-    """Wait until rank 0 listens; whether it does so on the unix socket of this path, if any.
+    """Wait until rank 0 listens; return whether it does on the unix socket `path`, if any.
 
-    gRPC's first failed connection costs about a second of back-off; a plain connect that fails
-    costs microseconds.
+    Plain connections are tried first: gRPC's first failed connection costs about a second of
+    back-off, a plain connection that fails costs microseconds.
     """
     rank, count = filled["process_id"], filled["num_processes"]
     if not (isinstance(rank, int) and isinstance(count, int) and 0 < rank < count):
@@ -218,18 +218,18 @@ def _listens_on_socket(path: str) -> bool:
 
 
 class _Knock:
-    """Attempts to connect to a port, none of which is waited for: a firewall may answer nothing."""
+    """Attempts to connect to a port, without waiting for any: a firewall may drop packets."""
 
     def __init__(self, host: str, port: int) -> None:
         self._place = host, port
         self._attempt: Any = None
         self._began = 0.0
-        self._count = 0  # a name may lead to several addresses, which take turns
+        self._count = 0  # number of attempts; the addresses of a name take turns
         self._found: list[Any] = []
         self._asked = -_SAME_ANSWER_S
 
     def is_answered(self) -> bool:
-        """Whether somebody listens there, as far as it is known now."""
+        """Return whether the port accepts connections, as far as is known now."""
         import select
         import socket
         import time

@@ -1,4 +1,4 @@
-"""The devices of a rank: its own GPUs, the backends that JAX starts, and its slices."""
+"""Devices of a rank: its own GPUs, the backends that JAX starts, and its slices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bisect import bisect_right
 from ..wire.hook_environ import GPUS, SLICES
 from ..wire.hook_messages import GPU_PLATFORMS, Backend, ProcessNumber
 from . import first_backend, jax_internals
-from .wrapping import in_place_of
+from .wrapping import wrap_like
 
 TYPE_CHECKING = False
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from .agent_link import AgentLink
 
 # --- a rank's own GPUs ---
-# JAX reads JAX_LOCAL_DEVICE_IDS in initialize() alone (`jax/_src/distributed.py`): a program that
-# never calls that would open all GPUs of the host. What a program says itself wins.
+# JAX reads JAX_LOCAL_DEVICE_IDS only in initialize() (`jax/_src/distributed.py`): a program that
+# never calls initialize() would open all GPUs of the host. The program's own settings win.
 
 _OF_JAX = "JAX_LOCAL_DEVICE_IDS"
 _VISIBLE = (
@@ -33,10 +33,10 @@ _ALL = "all"
 
 
 def assign_gpus(environ: Mapping[str, str]) -> None:
-    """Have jax, which is imported, use them also where nobody calls initialize().
+    """Restrict jax, once imported, to this rank's GPUs even if initialize() is never called.
 
     Args:
-        environ: as this rank was given it.
+        environ: this rank's variables, as it was started.
 
     """
     ids = environ.get(GPUS)
@@ -45,9 +45,9 @@ def assign_gpus(environ: Mapping[str, str]) -> None:
 
 
 def leave_gpus_to_program(environ: Mapping[str, str]) -> None:
-    """Where the program has chosen devices itself, have JAX use no others.
+    """Restrict JAX to the devices that the program has chosen itself, if it has.
 
-    To be called before initialize(), and before a backend is made, whichever comes first.
+    Call it before initialize(), and before the first backend starts, whichever comes first.
     """
     ids = environ.get(GPUS)
     if not ids or os.environ.get(_OF_JAX) != ids:
@@ -60,13 +60,13 @@ def leave_gpus_to_program(environ: Mapping[str, str]) -> None:
 
 
 def _are_chosen(environ: Mapping[str, str]) -> bool:
-    """Whether the program has said which devices it sees, since it was started."""
+    """Return whether the program has chosen its visible devices since it was started."""
     names = (*_VISIBLE, _OF_JAX)
     return any(os.environ.get(name) != environ.get(name) for name in names)
 
 
 def _flags() -> dict[str, str]:
-    """Those that this jax has."""
+    """Return the flags for visible devices that this jax has, with their values."""
     values = _config().values
     return {name: values[name] for name in _FLAGS if name in values}
 
@@ -82,25 +82,25 @@ def _config() -> Any:
 
 
 # --- backends: their platforms, and the number that each gives this process ---
-# Where JAX finds no GPU it uses the CPU without a word, and the others wait for its devices.
+# If JAX finds no GPU, it silently uses the CPU, and the other ranks wait for this rank's devices.
 #
-# `jax.process_index()` is the backend's number. On TPUs it is libtpu's, which is not told what
-# initialize() was given, and differs from that even where the hosts are in order.
+# `jax.process_index()` is the backend's number. On TPUs libtpu chooses it without knowing the
+# process id given to initialize(), and it differs even if the hosts are in order.
 
-# JAX tries these everywhere. Any other platform has devices when it is started, or fails.
+# JAX tries these on every machine. Any other platform has devices when it starts, or fails.
 _TRIED = ("cpu", "tpu", "interpreter", "proxy")
 _MOST_REASON = 300
-#: What is given each backend that JAX starts while the process takes part in the job; by name.
+#: Functions to call with each backend that JAX starts while the process is in the job; by name.
 when_backend_starts: dict[str, Callable[[Any], object]] = {}
 
 
 class Backends:
-    """Patches where JAX starts its backends.
+    """Patches of the functions with which JAX starts its backends.
 
     Args:
-        link: to the agent.
-        is_member: whether this process takes part in the job.
-        environ: as this rank was given it.
+        link: the link to the agent.
+        is_member: returns whether this process takes part in the job.
+        environ: this rank's variables, as it was started.
 
     """
 
@@ -114,13 +114,13 @@ class Backends:
         self._any_started = False
 
     def patch(self, bridge: Any) -> None:
-        """Tell what is started, and what has been."""
+        """Wrap the two functions, to report each backend that starts and the chosen platform."""
         start, real = bridge._init_backend, bridge.backends
 
         def _init_backend(platform: str) -> Any:
             if platform in GPU_PLATFORMS:
                 leave_gpus_to_program(self._environ)
-            # With other processes it may wait for ever: told before.
+            # The start may wait for other processes forever, so report it before.
             if platform not in _TRIED and self._is_member():
                 self._link.send(Backend(str(platform), 0))
             if not self._any_started and not self._is_member():
@@ -139,8 +139,8 @@ class Backends:
                 _try(self._report, bridge)
             return found
 
-        bridge._init_backend = in_place_of(start, _init_backend)
-        bridge.backends = in_place_of(real, backends)
+        bridge._init_backend = wrap_like(start, _init_backend)
+        bridge.backends = wrap_like(real, backends)
 
     def _report(self, bridge: Any) -> None:
         backend = bridge._default_backend
@@ -154,31 +154,31 @@ class Backends:
 
 
 def _why_no_gpu(bridge: Any) -> str:
-    """Why JAX uses the CPU although there is a GPU; "" where none is, or the CPU is asked for."""
+    """Return why JAX uses the CPU although there is a GPU; "" if there is none, or by choice."""
     if bridge.config.jax_platforms.value:
         return ""
     for name, error in bridge._backend_errors.items():
         if name in GPU_PLATFORMS:
             return f"{name}: {str(error).strip().partition(chr(10))[0]}"
     seen = getattr(bridge.hardware_utils, "has_visible_nvidia_gpu", None)
-    return "its jax has no plugin for the GPU that is there" if seen is not None and seen() else ""
+    return "its jax has no plugin for this machine's GPU" if seen is not None and seen() else ""
 
 
 def _try(call: Callable[[Any], object], subject: Any) -> None:
     try:
         call(subject)
-    except Exception:  # another JAX than we know: the program comes first
+    except Exception:  # an unknown version of JAX: the program must go on
         pass
 
 
-# --- slices: devices that JAX takes to be joined by a fast network ---
-# JAX gives every machine a slice of its own, on CPU too, where XLA goes by the machine's boot id;
-# and `jax.make_mesh` refuses devices of several slices. On CPU that says nothing about the network,
-# so all CPU devices of a job are one slice unless the user has asked for others (`--slices`). XLA
-# has no setting for that on CPU: the attribute of JAX's devices is replaced. GPUs have a setting,
+# --- slices: devices that JAX assumes to be connected by a fast network ---
+# JAX makes every machine a slice, on CPU too, where XLA uses the machine's boot id; and
+# `jax.make_mesh` rejects devices of several slices. On CPU that says nothing about the network, so
+# all CPU devices of a job are one slice unless the user has asked for others (`--slices`). XLA has
+# no setting for that on CPU, so the attribute of JAX's devices is replaced. GPUs have a setting,
 # the partition index of initialize(). TPUs know their slices themselves.
 
-# The arguments of initialize(), and the variables that it reads: today's names and jax 0.6's.
+# Arguments of initialize() and the variables that it reads: today's names and jax 0.6's.
 _ARGUMENTS = ("partition_index", "slice_index")
 _VARIABLES = ("JAX_PARTITION_INDEX", "JAX_SLICE_INDEX")
 # In the coordinator's key-value store: the partition index of each process, by the number that
@@ -190,12 +190,12 @@ _MOST_WAITING_MS = 10_000
 def default_partition(
     given: Mapping[str, Any], known: Mapping[str, Any], environ: Mapping[str, str]
 ) -> dict[str, int]:
-    """The argument of initialize() for the slices that the user has asked for, if any.
+    """Return the argument of initialize() for the slices that the user has asked for, if any.
 
     Args:
         given: the program's own arguments, with the process id.
-        known: the arguments that this jax's initialize() takes.
-        environ: of the hook.
+        known: the arguments that this jax's initialize() accepts.
+        environ: the hook's variables.
 
     """
     name = next((name for name in _ARGUMENTS if name in known), None)
@@ -206,14 +206,14 @@ def default_partition(
 
 
 def partition_of(given: Mapping[str, Any]) -> int | None:
-    """The partition index of this process, as JAX will read it; None if it has none."""
+    """Return the partition index of this process, as JAX will read it; None if it has none."""
     values = [given.get(name) for name in _ARGUMENTS]
     values += [os.environ.get(name) for name in _VARIABLES]
     for value in values:
         if value is not None:
             try:
                 return int(value)
-            except (TypeError, ValueError):  # JAX says that
+            except (TypeError, ValueError):  # JAX reports that
                 return None
     return None
 
@@ -237,11 +237,11 @@ def replace_slice_index(given: Mapping[str, Any]) -> None:
 
 
 class _Slices:
-    """The slice of each process's CPU devices.
+    """Slice of each process's CPU devices.
 
     Args:
-        client: of the coordinator's key-value store.
-        own: the partition index of this process; None where all CPU devices are one slice.
+        client: a client of the coordinator's key-value store.
+        own: the partition index of this process; None if all CPU devices are one slice.
 
     """
 
@@ -251,28 +251,28 @@ class _Slices:
         self._known: dict[int, int] = {}
 
     def started(self, backend: Any) -> None:
-        """Tell the others the slice of this process, when the CPU backend has given it a number."""
+        """Publish the slice of this process, under the number that the CPU backend gave it."""
         if backend.platform == "cpu" and self._own is not None:
             process = backend.process_index()
             self._known[process] = self._own
             self._client.key_value_set(f"{_KEY}/{process}", str(self._own))
 
     def of(self, process: int) -> int:
-        """The index of the slice of a process."""
+        """Return the index of a process's slice; wait until that process has published it."""
         if self._own is None:
             return 0
         if process not in self._known:
             try:
                 key = f"{_KEY}/{process}"
                 value = self._client.blocking_key_value_get(key, _MOST_WAITING_MS)
-            except Exception:  # it has none: the launcher has said so when it joined
+            except Exception:  # it has none, which the launcher reported when it joined
                 value = "0"
             self._known[process] = int(value)
         return self._known[process]
 
 
 def _attribute(device_class: Any, name: str, slices: _Slices) -> property:
-    """An attribute of devices, where JAX's own stays for all but CPU devices."""
+    """Return a property that answers for CPU devices; other devices keep JAX's own attribute."""
     real = device_class.__getattr__
 
     def index(device: Any) -> int:
@@ -285,9 +285,9 @@ def _attribute(device_class: Any, name: str, slices: _Slices) -> property:
 
 
 def slices_of_processes() -> tuple[int, ...]:
-    """The slice of each process's first device, as JAX sees them; empty if it sees none.
+    """Return the slice of each process's first device, as JAX sees them; () if that fails.
 
-    For a program that has failed since there are several: its devices are known already.
+    For a program that has failed because of several slices: its devices are already known.
     """
     jax: Any = sys.modules.get("jax")
     found: dict[int, int] = {}
@@ -295,5 +295,5 @@ def slices_of_processes() -> tuple[int, ...]:
         for device in jax.devices():
             found.setdefault(device.process_index, device.slice_index)
         return tuple(found[process] for process in range(len(found)))
-    except Exception:  # whatever the plugin of a device raises: the failure itself comes first
+    except Exception:  # a device's plugin may raise anything: report the failure without slices
         return ()

@@ -1,4 +1,4 @@
-"""How a rank's program ends: reported to the agent before JAX's exit barrier can hide it."""
+"""Ends of a rank's program, reported to the agent before JAX's exit barrier can hide them."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from .failure import UnhandledErrors
     from .part import Parts
 
-# --- what ends a program, seen out of its way ---
-# Python calls sys.excepthook with an exception that nobody has caught. An exit it announces
-# nowhere, but it asks the SystemExit for its `code`.
+# --- noticing what ends a program, without disturbing it ---
+# Python calls sys.excepthook with an uncaught exception. It announces no exit, but it reads the
+# SystemExit's attribute `code`.
 
 
-class StandIn:
-    """What stands in for a function of `sys`, or the like, whose name and place it takes.
+class CallableProxy:
+    """Proxy of a function of `sys` or the like, under its name, that runs `prepare` first.
 
-    As that, and unlike a function of Python's, it does not become a method where a class has it as
-    an attribute, and it is pickled and copied by its name.
+    Like a built-in function, and unlike a function of Python's, it does not become a method as a
+    class attribute, and it is pickled and copied by name.
 
     Args:
-        original: what it stands in for.
-        prepare: is called before, with the same arguments; gives those for `original`.
-        module: the name of the module that it is in.
+        original: the function.
+        prepare: called first with the same arguments; returns the arguments for `original`.
+        module: the name of the function's module.
 
     """
 
@@ -65,14 +65,14 @@ class StandIn:
 
 
 def is_watched() -> bool:
-    """Whether a hook is in place in this process: until 3.11, also one in another interpreter."""
+    """Return whether a hook is in place in this process, up to 3.11 in any of its interpreters."""
     return isinstance(SystemExit.__dict__["code"], property)
 
 
 def watch_exceptions(
     uncaught: Callable[[type[BaseException], BaseException, TracebackType | None], None],
 ) -> None:
-    """Have `uncaught` called with each exception that sys.excepthook is given, by Python or not."""
+    """Call `uncaught` with each exception passed to sys.excepthook, by Python or by the program."""
 
     def prepare(*args: Any) -> tuple[Any, ...]:
         if len(args) == 3:
@@ -80,27 +80,27 @@ def watch_exceptions(
         return args
 
     is_original = sys.excepthook is sys.__excepthook__
-    sys.excepthook = StandIn(sys.excepthook, prepare)
-    if is_original:  # and still is, for who asks
+    sys.excepthook = CallableProxy(sys.excepthook, prepare)
+    if is_original:  # programs compare the two
         sys.__excepthook__ = sys.excepthook
 
 
 def watch_hard_exits(exits: Callable[[int], None]) -> None:
-    """Have `exits` called with the status of each os._exit(), before that."""
+    """Call `exits` with the status of each os._exit(), before the exit."""
 
     def prepare(*args: Any) -> tuple[Any, ...]:
         if len(args) == 1 and isinstance(args[0], int):
             exits(args[0])
         return args
 
-    os._exit = StandIn(os._exit, prepare, "os")
+    os._exit = CallableProxy(os._exit, prepare, "os")
 
 
 def watch_exits(exits: Exits) -> None:
-    """Have `exits` see the exit that nobody has caught, before anything else ends.
+    """Have `exits` notice an uncaught SystemExit before anything else ends.
 
-    The attribute of a built-in class cannot be replaced, but in the dictionary behind it. What is
-    there lives longer than anything of Python's own, so it may not keep `exits` alive.
+    An attribute of a built-in class can be replaced only in the dictionary behind it. The
+    replacement outlives all of Python's other objects, so it holds `exits` by a weak reference.
     """
     import gc
     from _weakref import ref  # without weakref's own imports
@@ -111,7 +111,7 @@ def watch_exits(exits: Exits) -> None:
     def code(error: SystemExit) -> Any:
         try:
             getframe(1)
-        except ValueError:  # it is not Python code that asks
+        except ValueError:  # Python itself reads it, not Python code
             exits = watcher()
             if exits is not None:
                 exits.see_exit(error)
@@ -120,12 +120,12 @@ def watch_exits(exits: Exits) -> None:
     (attributes,) = gc.get_referents(SystemExit.__dict__)
     attributes["code"] = property(code, real.__set__, real.__delete__, real.__doc__)
     if sys.version_info < (3, 12):
-        # There it raises the status alone, and Python makes an exception of it for who catches it.
-        sys.exit = StandIn(sys.exit, _as_exit)
+        # There it raises only the status, and Python makes an exception of it when it is caught.
+        sys.exit = CallableProxy(sys.exit, _as_exit)
 
 
 def _as_exit(*args: Any) -> tuple[Any, ...]:
-    """For sys.exit(): the exception that its status stands for."""
+    """Return the arguments of sys.exit() with the status turned into its exception."""
     status = args[0] if args else None
     if len(args) > 1 or isinstance(status, SystemExit):
         return args
@@ -138,14 +138,15 @@ def _as_exit(*args: Any) -> tuple[Any, ...]:
 
 
 class Exits:
-    """Sees how the program ends, and reports it if that is a failure.
+    """Reporter of failures that end the program.
 
-    `joined` is set while it is in the job: from initialize() to shutdown() JAX holds up its exit.
+    `joined` is set while the process is in the job: from initialize() to shutdown() JAX holds up
+    its exit.
 
     Args:
-        link: to report to.
-        failed: is given what goes wrong in the hook itself.
-        parts: see such an exception before it is reported.
+        link: the link to the agent.
+        failed: called with exceptions of the hook itself.
+        parts: informed of the exception before it is reported.
 
     """
 
@@ -162,14 +163,14 @@ class Exits:
         self._reported = False
         self._over = False
         self._main_thread = _thread.get_ident()
-        # Of the main thread, from initialize() on: with it the program is over.
+        # The main thread's outermost frame, from initialize() on: the program ends with it.
         self._outermost: FrameType | None = None
-        self._lost: UnhandledErrors | None = None
+        self._unhandled: UnhandledErrors | None = None
         self._tests: FailedTests | None = None
 
     @property
     def tests(self) -> FailedTests:
-        """The record of the failed tests of a runner in this process."""
+        """Record of failed tests, if a test runner runs in this process."""
         if self._tests is None:
             from .failed_tests import FailedTests
 
@@ -177,41 +178,41 @@ class Exits:
         return self._tests
 
     @property
-    def lost(self) -> UnhandledErrors:
-        """What tells of exceptions that do not end the program."""
-        if self._lost is None:
+    def unhandled(self) -> UnhandledErrors:
+        """Reporter of exceptions that do not end the program."""
+        if self._unhandled is None:
             from .failure import UnhandledErrors
 
-            self._lost = UnhandledErrors(self._link, lambda: self._outermost is not None)
-        return self._lost
+            self._unhandled = UnhandledErrors(self._link, lambda: self._outermost is not None)
+        return self._unhandled
 
     def install(self) -> None:
-        """See every way out of the program, from its first line on."""
+        """Watch every way out of the program, from its first line on."""
         watch_exceptions(self._see_exception)
         watch_exits(self)
 
     def watch(self) -> None:
-        """From initialize() on, report an exit too, and what ends before JAX's barrier."""
+        """Watch also hard exits, threads, callbacks and the shutdown, from initialize() on."""
         import atexit
         import threading
 
-        from . import failure  # noqa: F401  # now: the program may become who may not read it
+        from . import failure  # noqa: F401  # now: the program may become a user who may not read it
 
         if self._outermost is not None:
             return
         self._outermost = _outermost(sys._current_frames()[self._main_thread])
         watch_hard_exits(self._see_hard_exit)
-        self.lost.watch_threads()
-        self.lost.watch_callbacks()
+        self.unhandled.watch_threads()
+        self.unhandled.watch_callbacks()
         if self._link.is_of_this_process:
             self._link.dump_stacks_on_crash()
-        # When the main thread has ended, and before others are waited for.
+        # Called when the main thread has ended, before Python waits for other threads.
         threading._register_atexit(self._see_shutdown)  # type: ignore[attr-defined]
         atexit.register(self._leave)  # after JAX's own, so it runs before
 
     def see_exit(self, error: SystemExit) -> None:
-        """Report an exit with a failure, if nothing is left of the program."""
-        code = error.code  # known to Python code, so this is no way out
+        """Report an exit with a failure, if nothing of the program is left to run."""
+        code = error.code  # read by Python code, so it does not count as an exit
         is_fine = code is None or (isinstance(code, int) and not code & 0xFF)
         if self._over or is_fine or _thread.get_ident() != self._main_thread:
             return
@@ -225,9 +226,9 @@ class Exits:
             self._failed(error)
 
     def _see_hard_exit(self, code: int) -> None:
-        """Report an os._exit() with a failure: of any thread, or of the program's sys.excepthook.
+        """Report an os._exit() with a failure: in any thread, or in the program's excepthook.
 
-        Its status comes at once; this says why.
+        The status follows at once; this report explains it.
         """
         if not self._link.is_of_this_process or not code & 0xFF:
             return
@@ -243,7 +244,7 @@ class Exits:
             self._failed(error)
 
     def _uncaught(self) -> BaseException | None:
-        """The exception that Python has given to the program's own sys.excepthook, if it has."""
+        """Return the exception that Python has passed to the program's own excepthook, if any."""
         if _thread.get_ident() != self._main_thread or self._outermost is None:
             return None
         value = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
@@ -254,9 +255,9 @@ class Exits:
     def _see_exception(
         self, kind: type[BaseException], value: BaseException, traceback: TracebackType | None
     ) -> None:
-        """Report what sys.excepthook is given, if it has ended the program."""
+        """Report an exception passed to sys.excepthook, if it has ended the program."""
         if self._outermost is None and issubclass(kind, KeyboardInterrupt):
-            return  # the imports that a report takes make Python forget to die of the signal
+            return  # a report's imports would make Python forget to die of the signal
         try:
             if not self._reported and self._has_left(traceback):
                 from . import failure
@@ -267,25 +268,25 @@ class Exits:
                 self._report(failure.of_exception(kind, value, traceback, joined=self._in_job))
         except ImportError:  # the program may have become a user who may not read us
             pass
-        except Exception as error:  # the program comes first
+        except Exception as error:  # the program must not fail for the hook
             self._failed(error)
 
     def _see_shutdown(self) -> None:
-        """Report what the program's own sys.excepthook, in place of ours, was given."""
+        """Report the exception passed to a sys.excepthook with which the program replaced ours."""
         value = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
         if value is not None and self._outermost is not None and _was_cut_off(self._outermost):
             self._see_exception(type(value), value, value.__traceback__)
 
     def _has_left(self, traceback: TracebackType | None) -> bool:
-        """Whether an exception has left the program's outermost frame, and so has ended it.
+        """Return whether an exception has left the program's outermost frame, and so has ended it.
 
-        Whoever calls sys.excepthook with an exception that he has caught goes on.
+        A program that calls sys.excepthook with an exception that it has caught goes on.
         """
         if sys.flags.inspect or _thread.get_ident() != self._main_thread:
             return False
         running = _outermost(sys._getframe())
-        if traceback is None:  # of a program that could not be compiled
-            return self._outermost is None and running.f_code is StandIn.__call__.__code__
+        if traceback is None:  # the program could not be compiled
+            return self._outermost is None and running.f_code is CallableProxy.__call__.__code__
         frame = traceback.tb_frame
         is_outermost = frame.f_back is None and self._outermost in (None, frame)
         return is_outermost and frame is not running
@@ -293,7 +294,7 @@ class Exits:
     # --- reports ---
 
     def _report(self, failed: Failed) -> None:
-        """Say once that this process will end so, if that is a failure."""
+        """Report once that this process will end with this failure; do nothing for status 0."""
         if failed.status and not self._reported:
             from . import failure
 
@@ -309,7 +310,7 @@ class Exits:
 
         self._link.send(Leaving())
         self._over = True
-        self._outermost = None  # and all that it holds may be freed
+        self._outermost = None  # frees what the frame holds
 
 
 def _outermost(frame: FrameType) -> FrameType:
@@ -319,7 +320,7 @@ def _outermost(frame: FrameType) -> FrameType:
 
 
 def _was_cut_off(frame: FrameType) -> bool:
-    """Whether a frame was left by an exception, not by returning."""
+    """Return whether a frame was left by an exception, not by returning."""
     import opcode
 
     return not opcode.opname[frame.f_code.co_code[frame.f_lasti]].startswith("RETURN")

@@ -1,8 +1,8 @@
-"""Records which test failed first: a runner (pytest, unittest, absl's) reports it and exits."""
+"""Record of the test that failed first: a runner (pytest, unittest, absl) reports it and exits."""
 
 from __future__ import annotations
 
-from .wrapping import in_place_of
+from .wrapping import wrap_like
 
 TYPE_CHECKING = False
 
@@ -17,12 +17,12 @@ _MOST_NAME = 300
 
 
 class FailedTests:
-    """Counts the failed tests of this process, and keeps what the first of them raised.
+    """Count of failed tests in this process, with the exception of the first.
 
     Attributes:
-        first: what the first one raised; None while none has failed.
-        name: of that test, as its runner writes it.
-        count: how many have failed.
+        first: the exception of the first failed test; None while none has failed.
+        name: that test, as its runner writes it.
+        count: how many tests have failed.
 
     """
 
@@ -30,10 +30,10 @@ class FailedTests:
         self.first: Raised | None = None
         self.name = ""
         self.count = 0
-        self._id = 0  # of the first one's exception
+        self._id = 0  # id() of the first exception
 
     def patch_unittest(self, result: Any) -> None:
-        """See the failures of unittest, and of what is built on it.
+        """Wrap the methods that record failures of unittest, and of frameworks built on it.
 
         Args:
             result: the module unittest.result.
@@ -47,14 +47,14 @@ class FailedTests:
     def _seen(self, real: Any) -> Any:
         def add(result: Any, test: Any, *args: Any) -> Any:
             of, error = (args[0] if len(args) > 1 else test), (args[-1] if args else None)
-            if error is not None:  # a part of a test may have succeeded
+            if error is not None:  # a subtest may have succeeded
                 self._add(lambda: of.id(), error[1], error[2])
             return real(result, test, *args)
 
-        return in_place_of(real, add)
+        return wrap_like(real, add)
 
     def patch_pytest(self, config: Any) -> None:
-        """See the failures of pytest, by a plugin for each of its runs.
+        """Register a plugin with each run of pytest, to record failures.
 
         Args:
             config: the module _pytest.config.
@@ -68,11 +68,11 @@ class FailedTests:
             self.register(plugin, _PLUGIN)
 
         plugin = _Plugin(self)
-        manager.__init__ = in_place_of(real, make)
+        manager.__init__ = wrap_like(real, make)
         self._patch_conftest(getattr(config, "ConftestImportFailure", None))
 
     def _patch_conftest(self, failure: Any) -> None:
-        """See what ends the import of a conftest.py, after which no test is run."""
+        """Record the exception of a conftest.py whose import fails: no test runs after it."""
         if failure is None:
             return
         real = failure.__init__
@@ -83,13 +83,13 @@ class FailedTests:
             if cause is not None:
                 self._add(lambda: path, cause, cause.__traceback__)
 
-        failure.__init__ = in_place_of(real, make)
+        failure.__init__ = wrap_like(real, make)
 
     def of_pytest(self, node_id: str, error: BaseException) -> None:
-        """Record a test, or a file with tests, that pytest reports."""
+        """Record a failed test, or a file with tests, that pytest reports."""
         if type(error).__name__ == "CollectError" and error.__cause__ is not None:
             error = error.__cause__
-        error = getattr(error, "cause", None) or error  # of a conftest.py
+        error = getattr(error, "cause", None) or error  # the cause of a conftest.py's failure
         self._add(lambda: node_id, error, error.__traceback__)
 
     def _add(self, name: Any, error: BaseException, traceback: TracebackType | None) -> None:
@@ -102,15 +102,15 @@ class FailedTests:
             self._id = id(error)
             self.name = str(name())[:_MOST_NAME]
             self.first = failure.raised(error, traceback)
-        except Exception:  # the test's runner comes first
+        except Exception:  # the test runner must go on
             pass
 
 
 class _Plugin:
-    """A plugin of pytest's.
+    """Plugin of pytest's that records failures.
 
     Args:
-        tests: is told of failures.
+        tests: the record.
 
     """
 
@@ -118,5 +118,5 @@ class _Plugin:
         self._tests = tests
 
     def pytest_exception_interact(self, call: Any, report: Any) -> None:
-        """Record what a test has raised, that is neither skipped nor expected to fail."""
+        """Record an exception of a test that is neither skipped nor expected to fail."""
         self._tests.of_pytest(str(report.nodeid), call.excinfo.value)

@@ -1,4 +1,4 @@
-"""What is reported of a program's failure, and of exceptions that are no failures themselves."""
+"""Reports of a program's failure, and of exceptions in threads and callbacks that do not end it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import traceback as tb
 
 from ..wire import source_lines
 from ..wire.exit_status import of_signal
-from ..wire.hook_messages import UnhandledError, Failed, Raised
+from ..wire.hook_messages import Failed, Raised, UnhandledError
 from ..wire.source_lines import embedded
 from . import devices, exits, first_backend, user_lines
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from .agent_link import AgentLink
     from .failed_tests import FailedTests
 
-    #: Of a line of code: where it is, as `train.py:8 in step`, and what it says; None if not known.
+    #: Position of a line, as `train.py:8 in step`, and the line's text; None if unknown.
     Place = tuple[Optional[str], Optional[str]]
 
 
 _MOST_TEXT = 32_000
-# Of the exceptions behind another one.
+# Most causes of an exception to report, and characters of each.
 _MOST_CAUSES, _MOST_OF_CAUSE = 4, 4_000
-# In what jax.make_mesh raises where there are several slices.
+# Part of the message of jax.make_mesh if there are several slices.
 _SEVERAL_SLICES = "multi-slice topologies"
-# In what initialize() raises once a backend has been started.
+# Part of the message of initialize() if a backend has been started.
 _TOO_LATE = "must be called before any JAX c"
-# The folders of runners of tests, whose exits say nothing by their lines.
+# Folders of test runners: the line of their exit explains nothing.
 _RUNNERS = ("/pytest/", "/_pytest/", "/unittest/")
-# What `python -m` calls before the program.
+# Functions that `python -m` calls before the program.
 _OF_RUNPY = ("_run_module_as_main", "_run_code")
 
 
@@ -46,12 +46,12 @@ def of_exception(
     *,
     joined: bool,
 ) -> Failed:
-    """The failure of a program that an exception has ended.
+    """Describe the failure of a program that an exception has ended.
 
     Args:
         kind: its class.
         value: the exception.
-        traceback: of it.
+        traceback: its traceback.
         joined: the program is in the job.
 
     """
@@ -77,12 +77,12 @@ def of_exception(
 
 
 def of_exit(code: Any, error: SystemExit, outermost: FrameType | None, *, joined: bool) -> Failed:
-    """The failure, or not, of a program that has exited.
+    """Describe the exit of a program, which may have status 0.
 
     Args:
-        code: what `error` gives as its code.
+        code: the value of `error.code`.
         error: the exit.
-        outermost: the program's outermost frame, if it is known.
+        outermost: the program's outermost frame, if known.
         joined: the program is in the job.
 
     """
@@ -94,12 +94,12 @@ def of_exit(code: Any, error: SystemExit, outermost: FrameType | None, *, joined
 
 
 def of_hard_exit(code: int, error: BaseException | None, frame: FrameType | None) -> Failed:
-    """The failure of a program that ends its process by os._exit(), and leaves the job so.
+    """Describe the failure of a program that ends its process by os._exit(), outside the job.
 
     Args:
-        code: that it gives.
-        error: the exception that was being handled, if one was.
-        frame: the user's, that called it.
+        code: the status that it passes.
+        error: the exception that was being handled, if any.
+        frame: the user's frame that called it.
 
     """
     place: Place = None, None
@@ -122,7 +122,7 @@ def _exited(code: Any, place: Place, handled: BaseException | None, *, joined: b
 
 
 def explained(failed: Failed, tests: FailedTests | None) -> Failed:
-    """Return the failure with what explains it: failed tests, or a backend's early start."""
+    """Return the failure with its explanation added: failed tests, or a backend's early start."""
     bare = failed.exited and not failed.summary and failed.handled is None
     if bare and tests is not None and tests.first is not None:
         failed = failed.replaced(handled=tests.first, test=tests.name, failed_tests=tests.count)
@@ -137,12 +137,12 @@ def explained(failed: Failed, tests: FailedTests | None) -> Failed:
 def raised(
     error: BaseException, traceback: TracebackType | None, *, inside: bool = False
 ) -> Raised:
-    """An exception in short, with the innermost of the user's lines that it has come through.
+    """Summarize an exception, with the innermost of the user's lines that it passed through.
 
     Args:
         error: the exception.
-        traceback: of it.
-        inside: it is in a group.
+        traceback: its traceback.
+        inside: it is a member of an exception group.
 
     """
     name = type(error).__name__
@@ -154,8 +154,8 @@ def raised(
 
 
 def _place(error: BaseException, text: str, traceback: TracebackType | None) -> Place:
-    """Where an exception was raised."""
-    if isinstance(error, SyntaxError):  # what it is about has not run
+    """Return the position where an exception was raised."""
+    if isinstance(error, SyntaxError):  # its line has not run, so it is not in the traceback
         file, number = error.filename, error.lineno
         if (
             isinstance(file, str)
@@ -165,7 +165,7 @@ def _place(error: BaseException, text: str, traceback: TracebackType | None) -> 
         ):
             return _line(file, number, "<module>")
     quoted = embedded(text)
-    if quoted is not None:  # by a callback: the traceback is of the call of the program
+    if quoted is not None:  # a callback's: the traceback shows only the call of the program
         place = user_lines.users(reversed(quoted.frames), lambda place: place[0])
         if place is not None and source_lines.is_users(place[0]):
             return _line(*place)
@@ -173,12 +173,12 @@ def _place(error: BaseException, text: str, traceback: TracebackType | None) -> 
 
 
 def _line(file: str, number: int, name: str) -> Place:
-    """A line in a function."""
+    """Return the position and text of a line in a function."""
     return f"{file}:{number} in {name}", linecache.getline(file, number).strip()
 
 
 def _innermost(traceback: TracebackType | None) -> Place:
-    """The innermost of the user's lines in a traceback."""
+    """Return the innermost of the user's lines in a traceback."""
     frame = user_lines.users(reversed(tb.extract_tb(traceback)), lambda frame: frame.filename)
     if frame is None:
         return None, None
@@ -186,7 +186,7 @@ def _innermost(traceback: TracebackType | None) -> Place:
 
 
 def _status_of_exception(kind: type[BaseException]) -> int:
-    """The exit status of a process that this exception ends."""
+    """Return the exit status of a process that this exception ends."""
     if not issubclass(kind, KeyboardInterrupt):
         return 1
     from _signal import SIGINT  # without signal's own imports
@@ -195,7 +195,7 @@ def _status_of_exception(kind: type[BaseException]) -> int:
 
 
 def _status_of_code(code: Any) -> int:
-    """The exit status of a process that exits with this code."""
+    """Return the exit status of a process that exits with this code."""
     if code is None:
         return 0
     return code & 0xFF if isinstance(code, int) else 1
@@ -212,22 +212,22 @@ def _text_of_code(code: Any) -> str:
 
 
 def _traceback_through(outermost: FrameType) -> TracebackType | None:
-    """The traceback of what has left this frame.
+    """Return the traceback of the exception that has left this frame; None if it is not found.
 
-    Until Python 3.11 an exception that no frame has handled does not know its own.
+    Up to Python 3.11 an exception that no frame has handled does not know its traceback.
     """
     import gc
     from types import TracebackType
 
-    for one in gc.get_referrers(outermost):
-        if isinstance(one, TracebackType) and one.tb_lasti == outermost.f_lasti:
-            return one
+    for found in gc.get_referrers(outermost):
+        if isinstance(found, TracebackType) and found.tb_lasti == outermost.f_lasti:
+            return found
     return None
 
 
 def _handled(error: BaseException | None) -> dict[str, Any]:
-    """The exception that was being handled, maybe the reason for an exit, and what led to it."""
-    while isinstance(error, SystemExit):  # an exit that was caught says no more than this one
+    """Return the fields for the exception that was being handled at an exit, and its causes."""
+    while isinstance(error, SystemExit):  # a caught exit explains nothing
         error = error.__context__
     if error is None:
         return {}
@@ -235,99 +235,102 @@ def _handled(error: BaseException | None) -> dict[str, Any]:
 
 
 def _kept(traceback: TracebackType | None) -> BaseException | None:
-    """The exception that a library has shown before it exits, as click does.
+    """Return the exception that a library, such as click, has printed before it exits.
 
-    It exits below the `except`, where Python knows no more of it, and a variable still does.
+    The library exits after the `except` block, where only a variable still holds the exception.
     """
     exits = None
     while traceback is not None:
-        if "__tracebackhide__" not in traceback.tb_frame.f_code.co_varnames:  # no call of ours
+        if (
+            "__tracebackhide__" not in traceback.tb_frame.f_code.co_varnames
+        ):  # not the hook's own frame
             exits = traceback.tb_frame
         traceback = traceback.tb_next
     if exits is None or source_lines.is_users(exits.f_code.co_filename):
         return None
     values = exits.f_locals.values()
-    owners = {id(one): one for one in (getattr(value, "__self__", value) for value in values)}
-    kept = [one for one in owners.values() if isinstance(one, Exception) and one.__traceback__]
+    owners = (getattr(value, "__self__", value) for value in values)
+    errors = {id(owner): owner for owner in owners if isinstance(owner, Exception)}
+    kept = [error for error in errors.values() if error.__traceback__]
     return kept[0] if len(kept) == 1 else None
 
 
 def _causes(error: BaseException | None) -> tuple[Raised, ...]:
-    """The exceptions that an exception was raised from, and those that it is a group of."""
+    """Return the exceptions from which an exception was raised, and the members of its group."""
     found: list[Raised] = []
     ahead = _behind(error)
     seen = {id(error)}
     while ahead and len(found) < _MOST_CAUSES:
-        one, inside = ahead.pop(0)
-        if id(one) in seen:  # a chain may be a circle
+        cause, inside = ahead.pop(0)
+        if id(cause) in seen:  # a chain may be a circle
             continue
-        seen.add(id(one))
-        if not hasattr(one, "exceptions") or not inside:
-            told = raised(one, one.__traceback__, inside=inside)
+        seen.add(id(cause))
+        if not hasattr(cause, "exceptions") or not inside:
+            told = raised(cause, cause.__traceback__, inside=inside)
             found.append(told.replaced(summary=told.summary[:_MOST_OF_CAUSE]))
-        ahead = _behind(one) + ahead
+        ahead = _behind(cause) + ahead
     return tuple(found)
 
 
 def _behind(error: BaseException | None) -> list[tuple[BaseException, bool]]:
-    """What an exception was raised from, and what is inside of it: whether it is that."""
+    """Return an exception's cause and its group's members, each with whether it is a member."""
     if error is None:
         return []
     cause = error.__cause__
     behind = [(cause, False)] if cause is not None else []
-    inside = getattr(error, "exceptions", None) or ()  # of a group, also that of a package
-    return behind + [(one, True) for one in inside if isinstance(one, BaseException)]
+    inside = getattr(error, "exceptions", None) or ()  # also a backport's exception group
+    return behind + [(member, True) for member in inside if isinstance(member, BaseException)]
 
 
 def _formatted(exception: tb.TracebackException) -> str:
-    """A traceback without the frames of the hook, of runpy and those that JAX marks as internal."""
+    """Format a traceback without the frames of the hook, of runpy and of JAX's internals."""
     marked = _marked_by_jax()
     ahead: list[Any] = [exception]
     while ahead:
-        one = ahead.pop()
-        if one is None:
+        shown = ahead.pop()
+        if shown is None:
             continue
         kept = [
             frame
-            for frame in one.stack
+            for frame in shown.stack
             if not frame.filename.startswith(marked)
             and source_lines.owner(frame.filename) != source_lines.OURS
             and frame.name not in _OF_RUNPY
         ]
         if kept:
-            one.stack[:] = kept
-        notes = getattr(one, "__notes__", None)
-        if isinstance(notes, list):  # that JAX has removed some frames itself
-            one.__notes__ = [note for note in notes if "JAX has removed its internal" not in note]
-        ahead += [one.__cause__, one.__context__, *(getattr(one, "exceptions", None) or ())]
+            shown.stack[:] = kept
+        notes = getattr(shown, "__notes__", None)
+        if isinstance(notes, list):  # JAX's note that it has removed frames itself
+            shown.__notes__ = [note for note in notes if "JAX has removed its internal" not in note]
+        ahead += [shown.__cause__, shown.__context__, *(getattr(shown, "exceptions", None) or ())]
     return "".join(exception.format())
 
 
 def _marked_by_jax() -> tuple[str, ...]:
-    """The files whose frames JAX leaves out of its own tracebacks."""
+    """Return the files whose frames JAX leaves out of its own tracebacks."""
     util: ModuleType | None = sys.modules.get("jax._src.traceback_util")
     return tuple(map(str, getattr(util, "_exclude_paths", ())))
 
 
-# --- exceptions that are no failures: of threads and JAX's callbacks ---
-# The main thread may wait for ever for what such a thread was to do, and other ranks for the
-# program whose callback failed. The launcher is told of them, and tells them in its turn where the
-# job hangs or fails.
+# --- exceptions that do not end the program: in threads and in JAX's callbacks ---
+# The main thread may wait forever for what such a thread was to do, and other ranks for the program
+# whose callback failed. They are reported to the launcher, which mentions them if the job hangs or
+# fails.
 
-# A program may go through more of them on purpose.
+# Most exceptions to report: some programs raise many on purpose.
 _MOST = 32
 _MOST_SUMMARY = 2_000
-# JAX's loggers of what callbacks raise, and how it says so.
+# JAX's loggers for exceptions of callbacks, and the end of their messages.
 _LOGGERS = ("jax._src.callback", "jax._src.debugging")
 _FAILED_CALLBACK = " failed"
 
 
 class UnhandledErrors:
-    """Reports those of this process.
+    """Reporter of this process's exceptions that nothing handles and that do not end it.
 
     Args:
-        link: to the agent.
-        is_wanted: whether the program takes part in a job, or is about to.
+        link: the link to the agent.
+        is_wanted: returns whether the program takes part in a job, or is about to.
 
     """
 
@@ -337,7 +340,7 @@ class UnhandledErrors:
         self._count = 0
 
     def watch_threads(self) -> None:
-        """See the exceptions that end threads, from now on."""
+        """Report exceptions that end threads, from now on."""
         import threading
 
         def prepare(*args: Any) -> tuple[Any, ...]:
@@ -346,10 +349,10 @@ class UnhandledErrors:
                 self._report(thread, args[0].exc_value)
             return args
 
-        threading.excepthook = exits.StandIn(threading.excepthook, prepare, "threading")
+        threading.excepthook = exits.CallableProxy(threading.excepthook, prepare, "threading")
 
     def watch_callbacks(self) -> None:
-        """See what JAX's callbacks raise, from now on: it logs that where it happens."""
+        """Report exceptions of JAX's callbacks, from now on: JAX logs them where they occur."""
         import logging
 
         for name in _LOGGERS:
@@ -376,7 +379,7 @@ class UnhandledErrors:
                 summary=told.summary[:_MOST_SUMMARY],
                 where=f"{user_lines.shown(file)}:{line}" if file else None,
             )
-        except Exception:  # an exception that cannot be looked at: the program comes first
+        except Exception:  # the exception cannot be examined; the program must go on
             return
         self._count += 1
         self._link.send(UnhandledError(thread, told, callback))

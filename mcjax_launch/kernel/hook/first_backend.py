@@ -1,4 +1,4 @@
-"""The start of JAX's first backend before initialize(), which JAX refuses after that."""
+"""Record of the start of JAX's first backend, after which JAX rejects initialize()."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def record() -> None:
 
 
 def start() -> BackendStart | None:
-    """Return where the first backend was started; None if that is not known."""
+    """Return where the first backend was started; None if unknown."""
     line = next((call for call in _calls if not _is_inside(call)), None)
     if line is None:
         return None
@@ -39,7 +39,7 @@ def start() -> BackendStart | None:
 
 
 def _is_inside(call: Call) -> bool:
-    """Return whether a call is of JAX, of Python or of ours."""
+    """Return whether a call is in JAX, in Python or in mcjax-launch."""
     file = call[0]
     ours = source_lines.owner(file) in (source_lines.OURS, source_lines.PYTHON)
     return ours or source_lines.is_jax(file)

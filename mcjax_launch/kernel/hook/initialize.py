@@ -1,4 +1,4 @@
-"""`jax.distributed`: fills in what a caller of initialize() left out, and reports joins."""
+"""Patches of `jax.distributed`, which fill in arguments of initialize() and report joins."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..wire.hook_messages import (
 )
 from ..wire.interpreter import why_jax_too_old
 from . import below, coordinator, devices, first_backend, jax_internals, mutual_tls, user_lines
-from .wrapping import in_place_of
+from .wrapping import wrap_like
 
 TYPE_CHECKING = False
 
@@ -35,30 +35,30 @@ if TYPE_CHECKING:
 
 # --- barriers and keys, named in stacks ---
 # A wait at a barrier of the coordination service, or for a key, is in C++, and ranks that wait at
-# different ones wait for ever. The call goes through a function with the name of that barrier, so
-# that a stack tells it: nothing else is sent, and nobody else is asked.
+# different barriers wait forever. The call goes through a Python function named after the barrier
+# or key, so that a stack shows the name without any message.
 
 _WAITS = ("wait_at_barrier", "blocking_key_value_get", "blocking_key_value_get_bytes")
 _MOST_NAME = 80
 
 
 def name_barriers_in_stacks() -> None:
-    """Name what this process's program waits for; call it before JAX makes its client."""
+    """Make stacks name the barrier or key that is waited for; call it before JAX's client."""
     library = jax_internals.extension()
     client: Any = getattr(library, "DistributedRuntimeClient", None)
     for call in _WAITS:
         real = getattr(client, call, None)
-        if real is None or isinstance(real, FunctionType):  # an earlier call has done it
+        if real is None or isinstance(real, FunctionType):  # wrapped by an earlier call
             continue
         try:
             setattr(client, call, _named(real, call, str(library.__file__)))
-        except (AttributeError, TypeError):  # another jaxlib than we know
+        except (AttributeError, TypeError):  # an unknown version of jaxlib
             return
 
 
 def _named(real: Any, call: str, library: str) -> FunctionType:
-    """Return a function that calls `real` through another one, whose name holds the argument."""
-    # A file of jaxlib's, as the call itself would be if it were Python.
+    """Return a function that calls `real` through a function whose name shows the argument."""
+    # A path in jaxlib, so that the frame counts as JAX's.
     file = os.path.join(os.path.dirname(library), "coordination_service")
     body = _wait.__code__.replace(co_filename=file)
 
@@ -77,18 +77,18 @@ def _wait(real: Any, client: Any, args: Any, kwargs: Any) -> Any:
     return real(client, *args, **kwargs)
 
 
-# --- settings that have to be the same in all processes ---
+# --- settings that must be equal in all processes ---
 
-# Of JAX's configuration, which a variable or the program sets.
+# Options of JAX's configuration, which a variable or the program sets.
 _OPTIONS = {"JAX_PLATFORMS": "jax_platforms", "JAX_ENABLE_X64": "jax_enable_x64"}
 _TLS = "mutual TLS"
-# In the names of flags that each process may set as it likes: where it writes what.
+# Parts of the names of flags that may differ between processes: where to write what.
 _OWN_FLAGS = ("dump", "dir", "path", "file", "log", "cache")
 _MOST = 2_000
 
 
 def settings() -> dict[str, str]:
-    """Those of this process; what is not set is left out."""
+    """Return this process's settings, by variable; unset settings are left out."""
     config = getattr(sys.modules.get("jax"), "config", None)
     found = {name: _value(config, option) for name, option in _OPTIONS.items()}
     found["XLA_FLAGS"] = " ".join(
@@ -109,17 +109,17 @@ def _is_shared(flag: str) -> bool:
 
 # --- initialize() ---
 
-# A rank that is done waits in JAX's shutdown barrier for its peers, and JAX aborts all of them
-# when that takes longer than this. With a launcher watching there is no reason to: a week.
+# A rank that is done waits in JAX's shutdown barrier for its peers; after this time JAX aborts them
+# all. With a launcher watching there is no reason to, so it is a week.
 _SHUTDOWN_TIMEOUT_S = 7 * 24 * 3600
-# Where ranks are to outlive one another: so long they do not know of a loss. JAX's own is 100 s.
+# If ranks go on without a failed rank: time until they notice a failure. JAX's default is 100 s.
 _HEARTBEAT_TIMEOUT_S = 10
-# Of the text of an exception.
+# Characters of an exception's text.
 _MOST_SUMMARY = 300
 
 
 class Initialization:
-    """Patches initialize() and shutdown()."""
+    """Patches of JAX's initialize() and shutdown()."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class Initialization:
         self._parts = parts
 
     def patch(self, distributed: Any) -> None:
-        """Stand before JAX's own functions."""
+        """Replace JAX's own functions by ones that call them."""
         self._replace(distributed, "initialize", self._initialize)
         python = ".".join(map(str, sys.version_info[:3]))
         self._link.send(ImportedJax(*_versions(), python))
@@ -148,9 +148,9 @@ class Initialization:
         name: str,
         make: Callable[[Callable[..., Any]], Callable[..., Any]],
     ) -> None:
-        """Put a function in the place of JAX's, and where that says of itself that it is."""
+        """Replace a function of JAX's, here and in the module where it is defined."""
         real = getattr(distributed, name)
-        replacement = in_place_of(real, make(real))
+        replacement = wrap_like(real, make(real))
         for module in (distributed, sys.modules.get(real.__module__)):
             if getattr(module, name, None) is real:
                 setattr(module, name, replacement)
@@ -161,7 +161,7 @@ class Initialization:
                 filled = fill_in(real, args, kwargs, self._environ)
             except TypeError:
                 filled = None
-            if filled is None:  # a wrong call: JAX says what is wrong
+            if filled is None:  # a wrong call, which JAX reports
                 return real(*args, **kwargs)
             if below.repeats(self._environ, filled):
                 return self._leave_out()
@@ -181,19 +181,19 @@ class Initialization:
     def _join(
         self, real: Callable[..., Any], args: Any, kwargs: Any, filled: dict[str, Any]
     ) -> Any:
-        """Call JAX's initialize(), once nothing that we know of keeps it from returning."""
+        """Call JAX's initialize(), after checks for what would keep it from returning."""
         coordinator.check_loopback(str(filled["coordinator_address"]), filled["num_processes"])
         mutual_tls.check_name(filled)
-        # No certificate names a socket.
+        # With TLS, no socket: a certificate cannot name it.
         left_open = not mutual_tls.in_use(filled) and coordinator.is_left_open(real, args, kwargs)
         return coordinator.join(real, filled, self._environ, left_open)
 
     def _leave_out(self) -> None:
-        """Report a call in a process below a rank, and do nothing else."""
+        """Report a call in a child process of a rank, instead of making it."""
         call = CalledBelow(user_lines.place(), below.imports_main_again())
         self._link.is_below = True
         try:
-            if not self._link.is_of_this_process:  # it is forked from another one
+            if not self._link.is_of_this_process:  # a fork
                 process_id = self._environ.get("JAX_PROCESS_ID", "")
                 self._link.connect(self._environ[SOCKET], process_id)
             self._link.send(call, below=True)
@@ -201,7 +201,7 @@ class Initialization:
             pass
 
     def _before(self, filled: Mapping[str, Any]) -> None:
-        """All that has to be done before JAX connects the processes."""
+        """Report the call, and prepare this process before JAX connects the processes."""
         count = _whole_number(filled["num_processes"])
         process_id = _whole_number(filled["process_id"])
         address = str(filled["coordinator_address"])
@@ -242,7 +242,7 @@ class Initialization:
             self._link.send(Joined(process_id, profiles))
 
     def _shutdown(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        """Let the program leave the job itself, and then end in any way, or join it again."""
+        """Return a shutdown() after which the program may end in any way, or join again."""
 
         def shutdown(*args: Any, **kwargs: Any) -> Any:
             joined = self._exits.joined
@@ -259,7 +259,7 @@ class Initialization:
 
 
 def _refusal(error: Exception) -> NotJoined:
-    """Make the message on an exception of initialize(), which the program may catch."""
+    """Make the message about an exception of initialize(), which the program may catch."""
     summary = str(error).partition("\n")[0][:_MOST_SUMMARY]
     started = first_backend.start()
     backend_at = (started.imported_at or started.where) if started is not None else ""
@@ -267,7 +267,7 @@ def _refusal(error: Exception) -> NotJoined:
 
 
 def _versions() -> tuple[str, str]:
-    """Those of jax and jaxlib, as far as known: jax may be in the middle of its import."""
+    """Return the versions of jax and jaxlib, "" if unknown: jax may be half imported."""
     return _version("jax"), _version("jaxlib")
 
 
@@ -276,13 +276,13 @@ def _version(package: str) -> str:
 
 
 def _is_recoverable() -> bool:
-    """Whether the program has asked JAX for processes that outlive one another."""
+    """Return whether the program has asked JAX to survive failures of other processes."""
     config = getattr(sys.modules.get("jax"), "config", None)
     return bool(getattr(config, "jax_enable_recoverability", False))
 
 
 def _whole_number(value: Any) -> int | None:
-    """What a program gave as a number, maybe NumPy's; None where it is not one."""
+    """Return a program's value as an int, also if it is NumPy's; None if it is no whole number."""
     import operator
 
     try:
@@ -297,10 +297,10 @@ def fill_in(
     kwargs: Mapping[str, Any],
     environ: Mapping[str, str],
 ) -> dict[str, Any]:
-    """The keyword arguments for `real`: the caller's own, and the launcher's for what was left out.
+    """Return keyword arguments for `real`: the caller's, and the launcher's for what was left out.
 
     Raises:
-        TypeError: `real` does not take such arguments.
+        TypeError: `real` does not accept such arguments.
 
     """
     import inspect
@@ -316,7 +316,7 @@ def fill_in(
     fill("coordinator_address", environ.get("JAX_COORDINATOR_ADDRESS"))
     fill("num_processes", int(environ["JAX_NUM_PROCESSES"]))
     fill("process_id", int(environ["JAX_PROCESS_ID"]))
-    if not why_jax_too_old(_version("jax")):  # older: fails with a method it does not know
+    if not why_jax_too_old(_version("jax")):  # an older jax rejects an unknown method
         fill("cluster_detection_method", "deactivate")
     bind = coordinator.bind_address(given["coordinator_address"], environ)
     if bind and "JAX_COORDINATOR_BIND_ADDRESS" not in environ:
@@ -331,7 +331,7 @@ def fill_in(
 
 
 def _is_elsewhere(filled: Mapping[str, Any], environ: Mapping[str, str]) -> bool:
-    """Whether the program's own address for the coordinator is certainly not this machine's."""
+    """Return whether the program's address for the coordinator is certainly not this machine's."""
     address = filled["coordinator_address"]
     binds = filled.get("coordinator_bind_address") or environ.get("JAX_COORDINATOR_BIND_ADDRESS")
     if binds or address == environ.get("JAX_COORDINATOR_ADDRESS"):
@@ -340,14 +340,14 @@ def _is_elsewhere(filled: Mapping[str, Any], environ: Mapping[str, str]) -> bool
 
     try:
         found = socket.getaddrinfo(coordinator.split(address)[0], None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):  # JAX says that
+    except (OSError, UnicodeError):  # JAX reports that
         return False
-    places = [(one[0], one[1], one[4]) for one in found]
+    places = [(family, kind, place) for family, kind, _, _, place in found]
     return bool(places) and not any(_may_be_ours(*place) for place in places)
 
 
 def _may_be_ours(family: int, kind: int, address: Any) -> bool:
-    """Whether this machine may have an address."""
+    """Return whether this machine may have an address."""
     import errno
     import socket
 
@@ -368,7 +368,7 @@ def _set_transfer_address(environ: Mapping[str, str]) -> None:
     anywhere = join_address(coordinator.split(address)[0], 0)
     try:
         jax.config.update("jax_cross_host_transfer_socket_address", address)
-        # Where the data itself goes: by default to an address of the receiver's own machine.
+        # Addresses for the data itself; JAX's default is one that only its own machine can reach.
         jax.config.update("jax_cross_host_transport_addresses", ",".join([anywhere] * 4))
     except AttributeError:
         raise RuntimeError(
@@ -378,10 +378,10 @@ def _set_transfer_address(environ: Mapping[str, str]) -> None:
 
 
 def _keep_for_ever(backend: Any) -> None:
-    """Keep Python from destroying a backend at its end, as it does with all that is left then.
+    """Keep Python from destroying a backend at its end.
 
-    The transfer server of a CPU backend waits there for connections of its peers to close, some of
-    which never do when these have ended before. The end of the process closes them.
+    Otherwise the transfer server of a CPU backend would wait for its peers to close connections,
+    which they never do if they ended earlier. The end of the process closes them.
     """
     if backend.platform == "cpu":
         import ctypes
@@ -390,14 +390,14 @@ def _keep_for_ever(backend: Any) -> None:
 
 
 def _adjust_jaxlib(address: str, environ: Mapping[str, str]) -> None:
-    """Two arguments of jaxlib that jax does not pass on; there is no public way to give them.
+    """Set two arguments of jaxlib that jax does not pass on and that have no public setting.
 
-    The shutdown barrier's timeout: the argument of initialize() reaches the service in rank 0
-    alone, and a client that arrives at the barrier gives up after 300 s of its own and aborts.
+    The shutdown barrier's timeout: the argument of initialize() reaches only the service in rank 0.
+    A client that arrives at the barrier would give up after 300 s and abort.
 
-    The address on which Gloo, the collectives on CPU, listens: where this host's own name leads.
-    On Debian that is 127.0.1.1, which no other host can reach. Where the coordinator has a loopback
-    address all processes are on one machine, and nobody elsewhere need reach them.
+    The address on which Gloo, the collectives on CPU, listens: by default that of the host's own
+    name. On Debian that is 127.0.1.1, which no other host can reach. If the coordinator's address
+    is a loopback address, all processes are on one machine, and Gloo listens there.
     """
     library = jax_internals.extension()
     for name in ("get_distributed_runtime_client", "get_distributed_runtime_service"):
@@ -409,7 +409,7 @@ def _adjust_jaxlib(address: str, environ: Mapping[str, str]) -> None:
 
 
 def _default_argument(module: Any, name: str, argument: str, value: object) -> None:
-    """Have `module.name` called with `argument=value` where its caller leaves that out."""
+    """Have `module.name` called with `argument=value` if its caller leaves that out."""
     import functools
 
     real = getattr(module, name, None)

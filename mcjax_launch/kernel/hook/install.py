@@ -1,7 +1,7 @@
-"""The way in: connects to the agent, and patches modules when the program imports them.
+"""Installation of the hook: connects to the agent, and patches modules when they are imported.
 
-It never imports jax itself, and imports nothing at start that costs time: `site` runs it before
-every program, JAX's or not.
+It never imports jax itself, and imports nothing slow, because `site` runs it before every program,
+whether it uses JAX or not.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ if TYPE_CHECKING:
     Patch = Callable[[Any], None]
 
     class Instead(Protocol):
-        """What a feature has a process do in the place of the program."""
+        """Task that a feature has a process do in place of the program."""
 
         def run(self, step_aside: Callable[[], object]) -> None: ...
 
 
 def install(failed: Callable[[Exception], None]) -> Instead | None:
-    """Put the hook in place; without an agent do nothing.
+    """Put the hook in place; do nothing without an agent.
 
     Args:
-        failed: is given what goes wrong in the hook later on, which the program does not see.
+        failed: called with later exceptions of the hook, which the program does not see.
 
     Returns:
-        what this process is there for, if that is not the program.
+        the task of this process, if it is not to run the program.
 
     """
     path = os.environ.get(hook_environ.SOCKET)
     feature, _, order = os.environ.pop(hook_environ.INSTEAD, "").partition(":")
-    environ = dict(os.environ)  # as it is: the program may change or clear its own
+    environ = dict(os.environ)  # a copy: the program may change or clear os.environ
     if not path:
         return None
     if not _is_main_interpreter():
         return None
-    if "_gdb" in sys.builtin_module_names:  # no program of the rank's: gdb's own Python
+    if "_gdb" in sys.builtin_module_names:  # gdb's own Python, not a rank's program
         return None
     link = AgentLink()
     if not feature:
@@ -68,7 +68,7 @@ def install(failed: Callable[[Exception], None]) -> Instead | None:
 
 
 def _is_main_interpreter() -> bool:
-    """Whether this is not one of several in a process, each of which runs `site`."""
+    """Return whether this is the process's main interpreter: each of several runs `site`."""
     import _thread
 
     is_main = getattr(_thread, "_is_main_interpreter", None)
@@ -76,12 +76,12 @@ def _is_main_interpreter() -> bool:
 
 
 class Hook:
-    """Brings the hook's parts together, those for JAX when the program imports it.
+    """Assembly of the hook's parts; those for JAX are made when the program imports it.
 
     Args:
-        link: to the agent.
-        environ: the environment that the process was given.
-        failed: is given what goes wrong in the hook later on.
+        link: the link to the agent.
+        environ: this process's variables, as it was started.
+        failed: called with later exceptions of the hook.
 
     """
 
@@ -93,11 +93,11 @@ class Hook:
         self._failed = failed
         self._parts = Parts(link, environ)
         self._exits = Exits(link, failed, self._parts)
-        self._made: Compilation | None = None
+        self._known_compilation: Compilation | None = None
 
     def install(self) -> None:
-        """See every way out of the program, and the imports of what is to be patched."""
-        os.environ.pop(hook_environ.PDB, None)  # it is not for programs that this one starts
+        """Watch every way out of the program, and the imports of modules to patch."""
+        os.environ.pop(hook_environ.PDB, None)  # child processes must not open a debugger
         self._exits.install()
         patches: dict[str, Patch] = {
             "jax.distributed": self._patch_distributed,
@@ -116,11 +116,11 @@ class Hook:
 
     @property
     def _compilation(self) -> Compilation:
-        if self._made is None:
+        if self._known_compilation is None:
             from .compilation import Compilation
 
-            self._made = Compilation(self._link, self._parts)
-        return self._made
+            self._known_compilation = Compilation(self._link, self._parts)
+        return self._known_compilation
 
     def _patch_bridge(self, bridge: Any) -> None:
         from .devices import Backends
@@ -131,7 +131,7 @@ class Hook:
         from . import devices
         from .initialize import Initialization
 
-        if self._link.is_of_this_process:  # a forked rank sees to that itself
+        if self._link.is_of_this_process:  # a forked rank does it itself
             devices.assign_gpus(self._environ)
         parts = self._parts
         Initialization(self._link, self._environ, self._exits, self._compilation, parts).patch(
@@ -140,13 +140,13 @@ class Hook:
 
 
 class ImportPatches:
-    """A finder that finds only modules that are to be patched, which is done once they are loaded.
+    """Import finder that finds only modules to patch, and patches them once they are loaded.
 
-    It leaves sys.meta_path with the last of them.
+    It removes itself from sys.meta_path after the last patch.
 
     Args:
-        patches: by the names of the modules.
-        failed: is given what a patch raises.
+        patches: functions that patch a module, by the module's name.
+        failed: called with what a patch raises.
 
     """
 
@@ -157,7 +157,7 @@ class ImportPatches:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The spec of a module to be patched, from the first other finder that has one."""
+        """Return the spec of a module to patch, from the first other finder that has one."""
         if name not in self._patches:
             return None
         for finder in sys.meta_path:
@@ -171,20 +171,20 @@ class ImportPatches:
         load = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            del loader.exec_module  # which leaves the loader as it was
+            del loader.exec_module  # restores the loader
             load(module)
-            if module.__name__ == name:  # it may load others too
+            if module.__name__ == name:  # the loader may load other modules too
                 self._patch(name, module)
 
         loader.exec_module = exec_module
 
     def _patch(self, name: str, module: ModuleType) -> None:
         patch = self._patches.pop(name, None)
-        if patch is None:  # it is loaded again
+        if patch is None:  # the module is loaded again
             return
         if not self._patches and self in sys.meta_path:
             sys.meta_path.remove(self)
         try:
             patch(module)
-        except Exception as error:  # the program comes first: it imports what it wants
+        except Exception as error:  # the program's import must not fail for the hook
             self._failed(error)

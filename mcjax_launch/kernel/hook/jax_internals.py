@@ -1,7 +1,7 @@
-"""The private names of JAX that the hook uses, and what is lost where a JAX lacks one.
+"""Private names of JAX that the hook uses, and what is lost if a version of JAX lacks one.
 
-Each use is guarded: with another JAX than we know a rank runs on, and loses what stands here
-without a word. So `--check` looks for all of them, and so does a test for each.
+Each use is guarded: with an unknown version of JAX a rank runs on, and silently loses what is
+listed here. So `--check` looks for all of them, and so does a test for each.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Internal(Value):
-    """A private name of JAX's.
+    """Private name of JAX's.
 
     Args:
         module: the module that has it; JAXLIB for jaxlib's extension.
@@ -35,20 +35,20 @@ class Internal(Value):
 
 
 JAXLIB = "jaxlib"
-_PROGRAMS = "that ranks run different programs is not seen, nor does --verify-spmd compare any"
-_DEVICES = "ranks on other devices than the rest are not named"
-_REASON = "why JAX uses no GPU is not said"
-_NUMBERS = "on TPUs ranks are named by JAX's own numbers"
+_PROGRAMS = "different programs on different ranks go unnoticed, also with --verify-spmd"
+_DEVICES = "ranks that use other devices than the rest are not named"
+_REASON = "the reason for which JAX uses no GPU is not shown"
+_NUMBERS = "on TPUs messages use JAX's own numbers for ranks"
 _BARRIER = "notes on a hang do not name what a rank waits for"
-_SHUTDOWN = "a rank that ends five minutes before another one ends the job with an error"
-_GLOO = "collectives on CPU listen where the host's own name leads, which may be nowhere"
-_SLICES = "on CPU JAX takes each machine for a slice, and --slices has no effect"
+_SHUTDOWN = "a rank that ends five minutes before another rank ends the job with an error"
+_GLOO = "collectives on CPU listen at the address of the host's name, which may be unreachable"
+_SLICES = "on CPU JAX treats each machine as a slice, and --slices has no effect"
 _GPUS = "a program that never calls initialize() uses all GPUs of its host"
-_FRAMES = "tracebacks show frames of the launcher's"
-_TEXT = "--verify-spmd does not show in what programs differ"
+_FRAMES = "tracebacks show the launcher's own frames"
+_TEXT = "--verify-spmd does not show how programs differ"
 _PRELOAD = "a rank may be forked although an import has started a backend"
 _PROFILE = "--profile ends a program that begins a trace of its own"
-_BREAKPOINT = "jax.debug.breakpoint() works in no rank"
+_BREAKPOINT = "jax.debug.breakpoint() does not work in ranks"
 _COMPILE_ONCE = "each rank compiles every program for itself"
 _ADDRESS = "a program that asks JAX for the coordinator's address gets a socket's path"
 
@@ -95,10 +95,10 @@ INTERNALS = (
 
 
 def extension() -> Any:
-    """Return jaxlib's extension, as JAX's module for distributed programs has it.
+    """Return jaxlib's extension, as JAX's module for distributed programs holds it.
 
     Returns:
-        None if that is not imported.
+        None if that module is not imported.
 
     """
     distributed = sys.modules.get(_DISTRIBUTED)
@@ -106,12 +106,12 @@ def extension() -> Any:
 
 
 def missing() -> list[Internal]:
-    """Return those that this JAX lacks. It imports their modules, and is not for programs."""
+    """Return the names that this JAX lacks; imports their modules, so it is not for programs."""
     return [internal for internal in INTERNALS if not is_found(internal)]
 
 
 def is_found(internal: Internal) -> bool:
-    """Return whether this JAX has it."""
+    """Return whether this JAX has a private name."""
     import importlib
     import inspect
 
@@ -121,7 +121,7 @@ def is_found(internal: Internal) -> bool:
         own = internal.module == JAXLIB
         found: Any = extension() if own else importlib.import_module(internal.module)
         for name in path.split("."):
-            if name not in dir(found):  # not hasattr(), by which each class has a __call__
+            if name not in dir(found):  # with hasattr(), each class would have a __call__
                 return False
             found = getattr(found, name)
     except Exception:

@@ -21,12 +21,12 @@ _ARGUMENTS = (_CERTIFICATE, "mtls_key_file", "mtls_ca_file", _PREFIX)
 def of_job(
     given: Mapping[str, Any], known: Container[str], environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the arguments of initialize() for the certificate of this job, if they are to be used.
+    """Return the arguments of initialize() for this job's certificate; {} if it is not to be used.
 
     Args:
         given: the arguments so far.
-        known: the names of all that initialize() takes.
-        environ: of the hook.
+        known: the names of the arguments that initialize() accepts.
+        environ: the hook's variables.
 
     Raises:
         RuntimeError: this jax has no mutual TLS, and --mtls on was given.
@@ -66,7 +66,7 @@ def in_use(filled: Mapping[str, Any]) -> dict[str, str]:
 def check_name(filled: Mapping[str, Any]) -> None:
     """Check that the certificate of process 0 names the coordinator's address.
 
-    JAX itself says nothing: every process tries again until initialize() times out.
+    JAX itself reports nothing: every process retries until initialize() times out.
 
     Args:
         filled: the arguments of initialize().
@@ -96,14 +96,14 @@ def _names(path: str) -> list[str] | None:
         import _ssl
 
         decoded: dict[str, Any] = _ssl._test_decode_cert(path)  # type: ignore[attr-defined]
-    except Exception:  # of a private function; what is wrong with the file JAX says
+    except Exception:  # a private function; JAX reports what is wrong with the file
         return None
     names = [name for _, name in decoded.get("subjectAltName", ())]
     return names or list(_common_names(decoded))
 
 
 def _common_names(decoded: Mapping[str, Any]) -> Iterator[str]:
-    """Return the common names of a certificate, which gRPC takes for names of hosts."""
+    """Yield the common names of a certificate that gRPC accepts as names of hosts."""
     for parts in decoded.get("subject", ()):
         for kind, value in parts:
             if kind == "commonName" and _as_ip(value) is None:
@@ -111,7 +111,7 @@ def _common_names(decoded: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _matches(host: str, name: str) -> bool:
-    """Return whether gRPC may take a name in a certificate for this host."""
+    """Return whether gRPC may accept a name in a certificate for this host."""
     address = _as_ip(host)
     if address is not None:
         return _as_ip(name) == address
@@ -121,7 +121,7 @@ def _matches(host: str, name: str) -> bool:
 
 
 def _as_ip(text: str) -> object:
-    """Return the address that a text stands for; None if it is a name."""
+    """Return the IP address in a text; None if it is a name."""
     import ipaddress
 
     try:

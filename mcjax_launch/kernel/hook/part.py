@@ -1,4 +1,4 @@
-"""What a feature does in a rank: one object for each feature that has something to do there."""
+"""Parts of features in a rank: one object for each feature that does something there."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class RankPart:
-    """By default it does nothing. `features.<name>.hook` has the class, as PART.
+    """Part of a feature in a rank; does nothing by default. `features.NAME.hook` has it as PART.
 
     Args:
-        link: to the agent.
-        environ: of this process, as it was started.
+        link: the link to the agent.
+        environ: this process's variables, as it was started.
 
     """
 
@@ -30,78 +30,78 @@ class RankPart:
         self.environ = environ
 
     def patch(self, module: Any) -> None:
-        """The program has imported one of the modules that `features.PATCHES` names."""
+        """Patch a module that `features.PATCHES` names; called when the program has imported it."""
 
     def failed(self, error: BaseException, traceback: TracebackType) -> None:
-        """An exception has ended the program, and has not been reported yet."""
+        """Handle an exception that has ended the program, before it is reported."""
 
     def joined(self) -> bool:
-        """initialize() has returned; whether the signal PROFILE is heeded from now on."""
+        """Act when initialize() has returned; return whether PROFILE is handled from now on."""
         return False
 
     def obtain(self, compile_: Callable[..., Any], program: tuple[Any, ...]) -> Any:
         """Return the executable of a program.
 
         Args:
-            compile_: compiles it, and raises what the compiler raises.
-            program: the arguments of `compile_`, as JAX gives them to its compiler.
+            compile_: compiles the program, and raises what the compiler raises.
+            program: the arguments of `compile_`, as JAX passes them to its compiler.
 
         """
         return compile_(*program)
 
     def compiles(self, program: Program, keep: Callable[[], ShownText]) -> None:
-        """Note that this thread is about to compile a program that spans processes.
+        """Act when this thread is about to compile a program that spans processes.
 
         Args:
-            program: which.
-            keep: makes what gives its text, in any thread, while it is compiled.
+            program: the program.
+            keep: returns a function that makes the program's text, for use in any thread during the
+                compilation.
 
         """
 
     def compiled(self, program: Program) -> None:
-        """Note that it has compiled it, or failed to."""
+        """Act when this thread has compiled the program, or has failed to."""
 
     def hold(
         self, program: Program, show: ShownText, given: Callable[[], Iterable[tuple[Any, Any]]]
     ) -> bool:
-        """Announce a program that spans processes, and come back when it may run.
+        """Announce a program that spans processes, and return when it may run.
 
         Args:
-            program: which.
-            show: gives its text, if that is wanted.
-            given: gives its arguments, each with the sharding that it has in the program.
+            program: the program.
+            show: yields its text, if that is wanted.
+            given: returns its arguments, each with its sharding in the program.
 
         Returns:
-            Whether it has been announced.
+            whether it has been announced.
 
         """
         return False
 
 
 class Parts:
-    """The parts in this process, each loaded when there is something for it to do.
+    """Parts of this process, each loaded when it is first needed.
 
     Args: see RankPart.
-
     """
 
     def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:
         self._link = link
-        self._environ = environ  # which may become that of a forked rank
+        self._environ = environ  # shared: it may become that of a forked rank
         self._made: dict[str, RankPart] = {}
 
     def part(self, feature: str) -> RankPart:
-        """That of one feature."""
+        """Return the part of a feature."""
         if feature not in self._made:
             self._made[feature] = module_of(feature).PART(self._link, self._environ)
         return self._made[feature]
 
     def asked(self) -> list[RankPart]:
-        """Those that this job has asked for."""
+        """Return the parts of the features that are switched on in this job."""
         asked_by = features.ASKED_BY.items()
         return [self.part(feature) for name, feature in asked_by if self._environ.get(name)]
 
 
 def module_of(feature: str) -> Any:
-    """What a feature has for ranks."""
+    """Return the module that holds a feature's code for ranks."""
     return __import__(f"{features.__name__}.{feature}.hook", fromlist=["PART"])

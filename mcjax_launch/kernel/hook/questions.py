@@ -1,6 +1,6 @@
-"""Signals by which the agent asks something that the main thread answers.
+"""Signals by which the agent asks questions that the main thread answers.
 
-Python acts on them between two steps of the program, in its main thread, as a rule while no
+Python runs the handlers between two steps of the program, in its main thread, usually while no
 other thread runs Python; see `one_at_a_time`.
 """
 
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 def heed(
     signum: int, answer: Callable[[int, FrameType | None], object], *, interrupt: bool = False
 ) -> bool:
-    """Have a signal answered from now on, until Python ends; whether that can be.
+    """Answer a signal with `answer` until Python ends; return whether that is possible.
 
     Args:
-        signum: 0 if there is none.
+        signum: the signal; 0 if there is none.
         answer: handles it, in the main thread.
-        interrupt: the main thread's wait in the kernel, which C code may not expect.
+        interrupt: whether the signal interrupts the main thread's system calls, which C code may
+            not expect.
 
     """
     if not signum:
@@ -37,11 +38,11 @@ def heed(
         signal.siginterrupt(signum, interrupt)
     except (ValueError, OSError):  # not in the main thread
         return False
-    # Python's end gives it its default action, which is to kill: one may be on its way.
+    # At its end Python restores the default action, which kills, and a signal may be pending.
     atexit.register(signal.signal, signum, signal.SIG_IGN)
     return True
 
 
 def one_at_a_time() -> bool:
-    """Whether no other thread runs Python while an answer is given: not without Python's lock."""
+    """Return whether no other thread runs Python during an answer: false without the GIL."""
     return bool(getattr(sys, "_is_gil_enabled", lambda: True)())

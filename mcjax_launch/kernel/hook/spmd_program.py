@@ -1,4 +1,4 @@
-"""A compiled program that spans processes, as the hook knows and compares it."""
+"""Compiled programs that span processes, as the hook identifies and compares them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
-# --- whether its processes exchange anything ---
+# --- whether a program's processes communicate ---
 
 _GROUPS = (
     r", replica_groups=(\{\}|\{\{[\d,{} ]*\}\}|\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?"
@@ -29,11 +29,11 @@ _TO_HOST = "is_host_transfer=true"
 
 
 def exchanges(text: str, places: Sequence[int]) -> bool:
-    """Whether a program makes processes exchange anything.
+    """Return whether a program makes processes exchange anything.
 
     Args:
-        text: of the compiled program.
-        places: the process of each of its devices, by which its groups count.
+        text: the compiled program, as HLO text.
+        places: the process of each of its devices, in the order that its groups count.
 
     """
     import re
@@ -47,19 +47,19 @@ def exchanges(text: str, places: Sequence[int]) -> bool:
             groups = _listed(pairs[1])
         elif listed is not None:
             groups = _groups(listed[1], len(places))
-        # One that is written in a way that we do not know may exchange with anybody.
+        # An unknown notation may stand for any processes.
         if not groups or any(len(_at(group, places)) > 1 for group in groups):
             return True
     return False
 
 
 def _at(group: Sequence[int], places: Sequence[int]) -> set[int]:
-    """The processes of a group."""
+    """Return the processes of a group."""
     return {places[place] for place in group if place < len(places)}
 
 
 def _groups(text: str, count: int) -> list[Sequence[int]]:
-    """The groups of devices in one of the ways to write them."""
+    """Return the groups of devices from a text in one of HLO's notations."""
     if text == "{}":
         return [range(count)]
     if text.startswith("{{"):
@@ -72,14 +72,17 @@ def _groups(text: str, count: int) -> list[Sequence[int]]:
 
 
 def _listed(text: str) -> list[Sequence[int]]:
-    """As {{0,1},{2,3}}."""
+    """Parse groups written as {{0,1},{2,3}}."""
     import re
 
     return [_numbers(group) for group in re.findall(r"\{([\d, ]+)\}", text)]
 
 
 def _along_axes(text: str) -> list[Sequence[int]]:
-    """As mesh['a'=2,'b'=4] {'b'}, or mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'b'}."""
+    """Parse groups written along mesh axes.
+
+    Notations: mesh['a'=2,'b'=4] {'b'}, or mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'b'}.
+    """
     import re
 
     axes, _, along = text.partition("]")
@@ -102,7 +105,7 @@ def _along_axes(text: str) -> list[Sequence[int]]:
 
 
 def _cut(sizes: Sequence[int], order: Iterable[int], size: int) -> list[Sequence[int]]:
-    """Groups of so many devices, 0 for all, as they follow each other along axes in this order."""
+    """Return devices, numbered along axes in this order, in groups of `size` (0: one group)."""
     steps: dict[int, int] = {}
     step = 1
     for axis in reversed(range(len(sizes))):
@@ -120,17 +123,17 @@ def _numbers(text: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", text)]
 
 
-# --- what a program is, apart from its names ---
+# --- the identity of a program, apart from names ---
 
-# Ends of the names of calls whose configuration is an address or a number of this process alone.
+# Ends of the names of calls whose configuration is an address or a number valid in this process.
 _OWN_CONFIGURATION = ("callback", "CustomSPMDPartitioning")
 _CONFIGURATIONS = ("backend_config", "mhlo.backend_config")
 # A transfer to the host's memory names a handler of this process.
 _TRANSFERS = ("stablehlo.send", "stablehlo.recv")
 _HANDLER = "mhlo.frontend_attributes"
-# What a result is called, which does not matter to what is computed.
+# The name of a result, which does not affect the computation.
 _RESULT_NAME = "jax.result_info"
-# Beginnings of the names of calls that talk to other processes by themselves: MPI's, NCCL's.
+# Prefixes of the names of calls that communicate with other processes by themselves: MPI, NCCL.
 _TALKING = ("mpi_", "nccl", "nvshmem")
 # A kernel for TPUs that copies between chips says so.
 _KERNEL, _KERNEL_TALKS = "tpu_custom_call", "has_communication"
@@ -141,12 +144,11 @@ _PLACE = r'(?<=loc\(")(/[^"]+)(?=":\d)'
 
 
 class Fingerprint(Value):
-    """Of a program.
+    """Fingerprint of a program.
 
     Args:
-        digest: one and the same on all processes: without names, places in the source, callbacks'
-            addresses.
-        talks: it calls what talks to other processes by itself, unseen by the compiler.
+        digest: equal on all processes: leaves out names, source positions and callbacks' addresses.
+        talks: it contains calls that communicate by themselves, unseen by the compiler.
 
     """
 
@@ -155,7 +157,7 @@ class Fingerprint(Value):
 
 
 def fingerprint(computation: Any, devices: Sequence[Any]) -> Fingerprint:
-    """The fingerprint of a program on these devices."""
+    """Return the fingerprint of a program on these devices."""
     import hashlib
     import io
 
@@ -172,7 +174,7 @@ def fingerprint(computation: Any, devices: Sequence[Any]) -> Fingerprint:
 
 
 def canonical(computation: Any) -> tuple[Any, bool]:
-    """A copy of a program without what each process may name as it likes, and whether it talks.
+    """Copy a program without what may differ between processes; return also whether it talks.
 
     Call it, and use the copy, within `computation.context`.
     """
@@ -205,26 +207,26 @@ def canonical(computation: Any) -> tuple[Any, bool]:
 
 
 class _Names:
-    """New names of a program's functions, by the order in which they are met."""
+    """New names of a program's functions, numbered in order of appearance."""
 
     def __init__(self) -> None:
         self._new = {"main": "main"}
 
     def new(self, name: str) -> str:
-        """The new name of a function."""
+        """Return the new name of a function."""
         return self._new.setdefault(name, f"f{len(self._new)}")
 
     def reference(self, to: Any) -> Any:
-        """A reference to a function, or an array of those, by its new name."""
+        """Return a reference to a function, or an array of references, with new names."""
         from jaxlib.mlir import ir
 
         if isinstance(to, ir.ArrayAttr):
-            return ir.ArrayAttr.get([self.reference(one) for one in to])
+            return ir.ArrayAttr.get([self.reference(each) for each in to])
         return ir.FlatSymbolRefAttr.get(self.new(to.value))
 
 
 def _neutralize(attributes: Any, names: _Names) -> None:
-    """Take from a call what is a process's own: an address, a number, functions' names."""
+    """Remove from a call what only this process has: addresses, numbers, functions' names."""
     from jaxlib.mlir import ir
 
     if attributes["call_target_name"].value.endswith(_OWN_CONFIGURATION):
@@ -236,20 +238,19 @@ def _neutralize(attributes: Any, names: _Names) -> None:
 
 
 def _without_names(results: Any) -> Any:
-    """The attributes of a function's results without what the results are called."""
+    """Return the attributes of a function's results without the results' names."""
     from jaxlib.mlir import ir
 
     kept = []
     for result in results:
-        attributes = (result[number] for number in range(len(result)))
-        kept.append(
-            ir.DictAttr.get({one.name: one.attr for one in attributes if one.name != _RESULT_NAME})
-        )
+        named = (result[number] for number in range(len(result)))
+        attributes = {found.name: found.attr for found in named if found.name != _RESULT_NAME}
+        kept.append(ir.DictAttr.get(attributes))
     return ir.ArrayAttr.get(kept)
 
 
 def _talks(attributes: Any) -> bool:
-    """Whether a call talks to other processes by itself."""
+    """Return whether a call communicates with other processes by itself."""
     target: str = attributes["call_target_name"].value
     if target == _KERNEL:
         return any(_KERNEL_TALKS in str(attributes[c]) for c in _CONFIGURATIONS if c in attributes)
@@ -260,11 +261,11 @@ def _is_to_host(attributes: Any) -> bool:
     return "is_host_transfer" in attributes and bool(attributes["is_host_transfer"].value)
 
 
-# --- for a person who wants to know in what two of them differ ---
+# --- text that shows the user how two programs differ ---
 
 
 def frozen(computation: Any) -> bytes:
-    """A program as `frozen_text` takes it, in any thread, whatever is done to it meanwhile."""
+    """Serialize a program for `frozen_text`, which any thread may then call at any time."""
     import io
 
     code = io.BytesIO()
@@ -274,14 +275,14 @@ def frozen(computation: Any) -> bytes:
 
 
 def frozen_text(code: bytes, devices: Sequence[int]) -> str:
-    """StableHLO with the places of its operations, as comparable as its fingerprint.
+    """Return a program's StableHLO with source positions, comparable between processes.
 
     Args:
-        code: the program, frozen.
+        code: the program, from `frozen`.
         devices: the ids of the devices that it runs on.
 
     Returns:
-        the text; "" where it cannot be shown.
+        the text; "" if it cannot be shown.
 
     """
     try:
@@ -292,7 +293,7 @@ def frozen_text(code: bytes, devices: Sequence[int]) -> str:
             module = ir.Module.parse(code)
             _sum_up_constants(module.operation)
             return _text(module.operation, devices)
-    except Exception:  # another JAX than we know
+    except Exception:  # an unknown version of JAX
         return ""
 
 
@@ -313,7 +314,7 @@ def _text(program: Any, devices: Sequence[int]) -> str:
 
 
 def _sum_up_constants(module: Any) -> None:
-    """Give constants that are too long to be shown their first values and a hash."""
+    """Add the first values and a hash to constants that are too long to be shown."""
     import hashlib
 
     from jaxlib.mlir import ir
@@ -330,31 +331,31 @@ def _sum_up_constants(module: Any) -> None:
 
     try:
         module.walk(look)
-    except Exception:  # of a kind that Python cannot look into
+    except Exception:  # a constant of a type that Python cannot read
         pass
 
 
 # --- the program ---
 
-# What pmap makes of a function, in today's jax and in older ones.
+# Names that pmap gives a function's program, in today's jax and in older versions.
 _MAPPED_NAME, _MAPPED_ARGUMENT = "jit__fun", 'loc("flat_args['
 _OLD_MAPPED = "pmap_"
-# In a program as it was written: collectives, and arrays that are divided.
+# In a program that is not yet compiled: collectives, and divided arrays.
 _COMMUNICATING = r'stablehlo\.(?:all_|reduce_scatter|collective_)|\[\{"|devices=\['
 _MOST_SHAPES = 64
 _MOST_ORDERED = 16
 
 
 class SpanningProgram:
-    """A compiled program that spans processes.
+    """Compiled program that spans processes.
 
     Args:
-        computation: its code, as JAX gave it to the compiler.
-        fingerprint: of its code and its devices.
-        platform: of its devices.
-        devices: that it runs on.
+        computation: its code, as JAX passed it to the compiler.
+        fingerprint: covers its code and its devices.
+        platform: the platform of its devices.
+        devices: the devices that it runs on.
         of_all: it runs on all devices of the job.
-        where: the user's line that compiled it, later the one that ran it.
+        where: the user's line that compiled it, later the line that ran it.
 
     Attributes:
         name: as JAX calls it.
@@ -383,7 +384,7 @@ class SpanningProgram:
         self._devices = None if of_all else tuple(sorted(self._ids))
 
     def message(self, *, held: bool = False, compiling: bool = False) -> Program:
-        """What the launcher is to know of it."""
+        """Return the message that describes it to the launcher."""
         everywhere = self._devices is None
         processes = None if everywhere else tuple(sorted(set(self.places)))
         return Program(
@@ -400,34 +401,34 @@ class SpanningProgram:
         )
 
     def text(self) -> str:
-        """Its code, for a person; empty where that cannot be shown."""
+        """Return its code as text for the user; "" if that cannot be shown."""
         try:
             return self.kept_text()()
         except Exception:
             return ""
 
     def kept_text(self) -> Callable[[], str]:
-        """What gives its code, for a person, while JAX's own is the compiler's."""
+        """Return a function that makes its text, usable while the compiler works on the code."""
         return partial(frozen_text, frozen(self._computation), self._ids)
 
     def forget_code(self) -> None:
-        """Keep its code no longer: it runs."""
+        """Free its code, because it runs now."""
         self._computation = None
 
     def runs(self, args: Sequence[Any], where: str) -> None:
-        """Note its first run, with these arguments, at this line of the user's."""
+        """Record its first run: the arguments' shapes, and the user's line."""
         self.where = where
         self.shapes = tuple(_shape(arg) for arg in args[:_MOST_SHAPES])
 
     def concerns_others(self, execution: Any, args: Sequence[Any]) -> bool:
-        """Whether other processes have to run it too; if not, this one may do so alone.
+        """Return whether other processes must run it too; if not, this process may run it alone.
 
-        They have to if they exchange something, and if one has a part only of an argument or of a
-        result: an array that all have made together has to be the same program's on all.
+        They must if it communicates, or if any process has only a part of an argument or a result:
+        all processes must make such an array with the same program.
 
         Args:
-            execution: JAX's own, which runs it.
-            args: of this run.
+            execution: JAX's own object, which runs it.
+            args: the arguments of this run.
 
         """
         if self._talks:
@@ -439,7 +440,7 @@ class SpanningProgram:
         return self._exchanges(execution.xla_executable)
 
     def given(self, execution: Any, args: Sequence[Any]) -> list[tuple[Any, Any]]:
-        """The arguments of this run that matter, each with the sharding that it has in it."""
+        """Return the arguments of this run that matter, each with its sharding in the program."""
         if self._is_mapped:
             return []
         kept = execution.kept_var_idx
@@ -448,14 +449,14 @@ class SpanningProgram:
 
     @property
     def _is_mapped(self) -> bool:
-        """Whether pmap made it: each process then has arguments and results of its own."""
+        """True if pmap made it: each process then has its own arguments and results."""
         if self.name != _MAPPED_NAME:
             return self.name.startswith(_OLD_MAPPED)
         for view in self._computation.body.operations:
             op = view.operation
             if op.name == "func.func" and op.attributes["sym_name"].value == "main":
                 arguments = op.regions[0].blocks[0].arguments
-                return any(str(one.location).startswith(_MAPPED_ARGUMENT) for one in arguments)
+                return any(str(arg.location).startswith(_MAPPED_ARGUMENT) for arg in arguments)
         return False
 
     def _exchanges(self, executable: Any) -> bool:
@@ -470,12 +471,12 @@ class SpanningProgram:
 
 
 def name_of(computation: Any) -> str:
-    """A program's name, as JAX calls it."""
+    """Return a program's name, as JAX calls it."""
     return str(computation.operation.attributes["sym_name"]).strip('"')
 
 
 def _are_whole(execution: Any, args: Sequence[Any]) -> bool:
-    """Whether each process has all of the arguments, and gets all of the results."""
+    """Return whether each process has all of the arguments, and gets all of the results."""
     handler = getattr(execution, "out_handler", None)
     results = getattr(handler, "out_shardings", None)
     avals = getattr(handler, "out_avals", None)
@@ -483,11 +484,11 @@ def _are_whole(execution: Any, args: Sequence[Any]) -> bool:
         return False
     given = ((getattr(arg, "sharding", None), getattr(arg, "shape", ())) for arg in args)
     made = ((sharding, aval.shape) for sharding, aval in zip(results, avals))
-    return all(_is_whole(*one) for one in made) and all(_is_whole(*one) for one in given)
+    return all(_is_whole(*array) for array in (*made, *given))
 
 
 def _is_whole(sharding: Any, shape: tuple[int, ...]) -> bool:
-    """Whether each process has all parts of an array, whatever its own devices have of it."""
+    """Return whether each process has all parts of an array, on its devices together."""
     if sharding is None or sharding.is_fully_replicated:
         return True
     parts: dict[int, set[str]] = {}

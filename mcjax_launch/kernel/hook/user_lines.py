@@ -1,4 +1,4 @@
-"""Finds the user's line that is being executed."""
+"""Search for the user's line that is being executed."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 def users(frames: Iterable[F], filename: Callable[[F], str]) -> F | None:
-    """The innermost of `frames` that is the user's own, else a library's; None if there is neither.
+    """Return the innermost frame of the user's, else a library's, else any; None if all are ours.
 
     Args:
         frames: innermost first.
-        filename: gives the file's name of one of them.
+        filename: returns the file name of a frame.
 
     """
     library = other = None
@@ -39,18 +39,18 @@ def users(frames: Iterable[F], filename: Callable[[F], str]) -> F | None:
 
 
 def here() -> FrameType | None:
-    """The frame of the user's line that is being executed."""
+    """Return the frame of the user's line that is being executed."""
     return users(_outwards(sys._getframe(1)), lambda frame: frame.f_code.co_filename)
 
 
 def place() -> str:
-    """Where the user's line is that is being executed, as `train.py:88`; empty if nowhere."""
+    """Return the user's line that is being executed, as `train.py:88`; "" if there is none."""
     frame = here()
     return f"{shown(frame.f_code.co_filename)}:{frame.f_lineno}" if frame is not None else ""
 
 
 def shown(filename: str) -> str:
-    """A file's name as the user would write it: relative, if it is below the working directory."""
+    """Return a file's name as the user would write it: relative if below the working directory."""
     try:
         below = os.path.relpath(filename)
     except (OSError, ValueError):

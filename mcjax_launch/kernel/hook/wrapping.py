@@ -1,4 +1,4 @@
-"""Replaces a function, keeping its name, docstring and signature."""
+"""Replacement of a function by another with the same name, docstring and signature."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def in_place_of(real: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` with the name, the documentation and the signature of `real`."""
+def wrap_like(real: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `function` with the name, documentation and signature of `real`."""
     function = functools.wraps(real)(function)
     function.__signature__ = inspect.signature(real)  # type: ignore[attr-defined]
     return function

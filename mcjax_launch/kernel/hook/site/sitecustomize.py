@@ -1,7 +1,7 @@
-"""The way into a rank's Python: `site` imports this before the program's first line.
+"""Entry into a rank's Python: `site` imports this before the program's first line.
 
-It puts the hook in place, then steps aside: the folder leaves sys.path and a sitecustomize of
-the user's own, which this one shadows, still runs.
+It puts the hook in place, then steps aside: the folder leaves sys.path, and the user's own
+sitecustomize, which this module shadows, still runs.
 """
 
 import os
@@ -11,16 +11,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# Ours under a name that no program imports: a rank may use the installed package itself.
+# A package name that no program imports: a rank may use the installed package itself.
 _PRIVATE_NAME = "_mcjax_launch"
 _OLDEST_PYTHON = (3, 9)
-# This process is for something else (wire/hook_environ.py): it runs no program, whatever happens.
+# This process has another task (wire/hook_environ.py): it runs no program, even after an error.
 _IS_FOR_ELSE = "MCJAX_HOOK_INSTEAD" in os.environ
 
 
 def _put_hook_in_place() -> "Any":
-    """What this process is for, if that is not the program; else None."""
-    if sys.version_info < _OLDEST_PYTHON:  # some helper of the program's, without JAX
+    """Install the hook; return this process's task, if it is not to run the program, else None."""
+    if sys.version_info < _OLDEST_PYTHON:  # a helper of the program, without JAX
         return None
     try:
         ours = type(sys)(_PRIVATE_NAME)
@@ -29,15 +29,15 @@ def _put_hook_in_place() -> "Any":
         from _mcjax_launch.kernel.hook.install import install
 
         return install(_failed)
-    except Exception as error:  # the program comes first: it runs without us
+    except Exception as error:  # the program must run, even without the hook
         _failed(error)
         return None
 
 
 def _importable(folder: str) -> "list[str]":
-    """The `__path__` of a package whose code is in no file, as far as tools can see.
+    """Return the `__path__` of a package whose code seems to be in no file.
 
-    Coverage, `trace` and debuggers leave such code alone, as they do Python's own frozen modules.
+    Coverage, `trace` and debuggers skip such code, as they skip Python's own frozen modules.
     """
     import _frozen_importlib_external as importing
     import _imp
@@ -51,7 +51,7 @@ def _importable(folder: str) -> "list[str]":
             return code
 
     rename(Loader.get_code.__code__, f"<{__file__}>")
-    root = f"{folder}/."  # not as who imports the installed package may spell it
+    root = f"{folder}/."  # unlike the path of the installed package, if that is imported too
     paths = ["", "/kernel", "/kernel/hook", "/kernel/wire", "/features"]
     for feature in os.listdir(f"{root}/features"):
         paths += (f"/features/{feature}", f"/features/{feature}/hook")
