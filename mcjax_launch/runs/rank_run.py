@@ -10,12 +10,12 @@ from mcjax_launch.kernel.wire.hook_messages import (
     Backend,
     CalledBelow,
     Compiling,
-    UnhandledError,
     Failed,
     ImportedJax,
     Joining,
     NotJoined,
     Program,
+    UnhandledError,
 )
 from mcjax_launch.kernel.wire.value import Changing, Value, field
 

@@ -24,7 +24,6 @@ from mcjax_launch.kernel.wire.hook_messages import (
     Compiled,
     Compiling,
     Crashed,
-    UnhandledError,
     ImportedJax,
     Joined,
     Joining,
@@ -34,6 +33,7 @@ from mcjax_launch.kernel.wire.hook_messages import (
     ProcessNumber,
     Program,
     Raised,
+    UnhandledError,
 )
 from mcjax_launch.kernel.wire.messages import FromHook
 from mcjax_launch.runs.rank_run import DevicesAsked

@@ -9,7 +9,7 @@ from records import run_of
 from mcjax_launch.diagnosis.findings.devices import unshared_gpus
 from mcjax_launch.diagnosis.view import View
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.features.check.agent import look_at_gpus
+from mcjax_launch.features.check.agent import survey_gpus
 from mcjax_launch.job.devices import GpuShares, described_gpus, share_out
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
@@ -160,7 +160,7 @@ def test_gpus_of_intel(environ: dict[str, str], count: int, counted: str, tmp_pa
     intel(tmp_path, "0x038000", "tile0")
     found = visible(environ, str(tmp_path))
     assert (found.ids, found.counted) == (tuple(range(count)), counted)
-    assert look_at_gpus("", environ, str(tmp_path)) == ((), ())
+    assert survey_gpus("", environ, str(tmp_path)) == ((), ())
     nvidia(tmp_path, 0)
     assert visible({}, str(tmp_path)).counted == PROC
 

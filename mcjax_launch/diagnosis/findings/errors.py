@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mcjax_launch.diagnosis.summary import headline
 from mcjax_launch.diagnosis.view import Finding, View
-from mcjax_launch.kernel.wire.hook_messages import UnhandledError, Raised
+from mcjax_launch.kernel.wire.hook_messages import Raised, UnhandledError
 from mcjax_launch.runs.rank_run import LostError
 from mcjax_launch.wording import lasting
 

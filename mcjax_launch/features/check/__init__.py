@@ -1,1 +1,1 @@
-"""--check: what a job on these hosts would meet, without a program of the user's."""
+"""--check: finds out what a job on these hosts would meet, without a program of the user's."""

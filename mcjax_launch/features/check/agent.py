@@ -1,4 +1,4 @@
-"""What this host has to run on, for --check: whatever is missing, the rest is found out."""
+"""Survey of this host for --check: GPUs, memory, network and Python; missing parts are reported."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .messages import (
     Probed,
     Survey,
     Surveyed,
-    TellTime,
+    ReadClock,
     Time,
 )
 
@@ -39,21 +39,21 @@ if TYPE_CHECKING:
     from ...kernel.wire.frames import Raw
     from ...kernel.wire.loop import Loop
 
-# --- GPUs: their models and driver, and what of their memory is free ---
-# The kernel tells of the first two in files; of NVIDIA's memory only `nvidia-smi` knows, which
-# takes seconds where the driver has no persistence mode, and fails as a whole where a GPU is lost.
+# --- GPUs: their models, driver and free memory ---
+# Models and driver are in the kernel's files. Only `nvidia-smi` knows NVIDIA's free memory: it takes
+# seconds without persistence mode, and fails altogether if a GPU is lost.
 
 _QUERY = "index,uuid,name,driver_version,memory.free,memory.total"
 _FIELDS = len(_QUERY.split(","))
 _LISTING_S = 8.0
-_LONGEST = 100  # of what a driver calls anything
+_LONGEST = 100  # characters of a name from a driver
 _DRIVER = re.compile(r"^NVRM version:.*?[ \t](\d{1,5}(?:\.\d{1,5}){1,2})\b", re.MULTILINE)
 _NUMBER = re.compile(r"\d{1,12}")
 _UNNAMED = "GPU"
 
 
 class _Gpu(Value):
-    """A GPU of this host; its memory, where that is known."""
+    """GPU of this host, with its memory if known."""
 
     name: str
     driver: str
@@ -61,15 +61,15 @@ class _Gpu(Value):
     memory: GpuMemory | None = None
 
 
-def look_at_gpus(
+def survey_gpus(
     listed: str, environ: Mapping[str, str], root: str = "/"
 ) -> tuple[tuple[GpuFacts, ...], tuple[GpuMemory, ...]]:
     """Return the GPUs that a program started here would see, by kind, and the memory of each.
 
     Args:
-        listed: what `nvidia-smi` says.
-        environ: of the program.
-        root: of the file system.
+        listed: the output of `nvidia-smi`.
+        environ: the program's variables.
+        root: root of the file system to look in.
 
     """
     visible = gpus.visible(environ, root)
@@ -86,13 +86,13 @@ def look_at_gpus(
         counts = Counter({name: visible.count})
     kinds = tuple(GpuFacts(name, driver, count) for name, count in counts.items() if count)
     memory = tuple(gpu.memory for gpu in found if gpu.memory is not None)
-    # Of a part of a GPU the memory is not known, nor which part of AMD's a variable leaves.
+    # The memory of a part of a GPU is unknown, and so are the AMD GPUs that a variable selects.
     whole = not visible.mig and len(found) == sum(counts.values())
     return kinds, memory if whole else ()
 
 
 def _of_nvidia(listed: str, root: str) -> list[_Gpu]:
-    """Return the GPUs that the tool lists; those in the driver's files if these are others."""
+    """Return the GPUs that nvidia-smi lists; if the driver's files list more or fewer, those."""
     by_tool = []
     for line in listed.splitlines():
         fields = [field.strip()[:_LONGEST] for field in line.split(",", _FIELDS)]
@@ -123,10 +123,12 @@ def _of_amd(root: str) -> list[_Gpu]:
 
 
 def _memory(number: int, total: str, free: str, unit: int) -> GpuMemory | None:
-    """What is known of it; a GPU that shares the host's memory says `[N/A]`.
+    """Return a GPU's memory; None if unknown: nvidia-smi prints `[N/A]` if the host's is shared.
 
     Args:
-        unit: of the two numbers, in bytes.
+        number: the GPU's number.
+        total, free: its memory, as text.
+        unit: the unit of both, in bytes.
 
     """
     if not (_NUMBER.fullmatch(total) and _NUMBER.fullmatch(free)):
@@ -136,7 +138,7 @@ def _memory(number: int, total: str, free: str, unit: int) -> GpuMemory | None:
 
 
 def shared_memory_kib(root: str = "/") -> tuple[int, int]:
-    """The size of /dev/shm, where NCCL's processes meet, and what is free of it; 0: not known."""
+    """Return the size of /dev/shm, which NCCL uses, and its free part in KiB; 0 if unknown."""
     if not LINUX:
         return 0, 0
     try:
@@ -146,24 +148,24 @@ def shared_memory_kib(root: str = "/") -> tuple[int, int]:
     return found.f_blocks * found.f_frsize >> 10, found.f_bavail * found.f_frsize >> 10
 
 
-# --- what this host has to run on, for --check: whatever is missing, the rest is found out ---
+# --- the survey: missing parts do not end it ---
 
-_MOST_DIGITS = 9  # of an interface's speed or MTU
+_MOST_DIGITS = 9  # digits of an interface's speed or MTU
 
 
 def survey(asked: Survey, loop: Loop) -> tuple[Prepared, Surveyed]:
-    """What the host has, and the ports that it holds for the others' attempts to connect.
+    """Return what the host has, and the ports reserved for test connections from the other hosts.
 
     Args:
-        asked: by the launcher.
-        loop: calls when somebody tries a port.
+        asked: the launcher's question.
+        loop: reports connections to the ports.
 
     """
     refused = ""
-    wanted = asked.wanted.replaced(pythons=())  # of which the probe tells
+    wanted = asked.wanted.replaced(pythons=())  # the probe checks Python
     try:
         prepared = Prepared(wanted, "", loop)
-    except Unusable as error:  # no such directory, or the port that the user has chosen is taken
+    except Unusable as error:  # no such directory, or the user's port is in use
         refused = str(error)
         port = wanted.coordinator and Bind("", 0)
         prepared = Prepared(wanted.replaced(chdir_given=False, coordinator=port, ranks=0), "", loop)
@@ -171,7 +173,7 @@ def survey(asked: Survey, loop: Loop) -> tuple[Prepared, Surveyed]:
     shm, shm_free = shared_memory_kib()
     environ = {name: os.environ[name] for name in os.environ if not name.startswith("JAX_")}
     options = f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"
-    kinds, gpu_memory = look_at_gpus(gpus.nvidia_smi(_LISTING_S, *options), environ)
+    kinds, gpu_memory = survey_gpus(gpus.nvidia_smi(_LISTING_S, *options), environ)
     found = Surveyed(
         facts=prepared.facts,
         refused=refused,
@@ -192,21 +194,21 @@ def survey(asked: Survey, loop: Loop) -> tuple[Prepared, Surveyed]:
 
 
 def interfaces_of(addresses: Sequence[str], root: str = "/") -> tuple[NetworkInterface, ...]:
-    """The interface of each of these addresses that is one of an interface's.
+    """Return the interface of each address that belongs to an interface of this host.
 
     Args:
-        addresses: of this host; behind NAT they are none of its own.
-        root: of the file system.
+        addresses: of this host; behind NAT they belong to no interface here.
+        root: root of the file system to look in.
 
     """
     if not LINUX:
         return ()
     names = {**_of_ipv6(root), **{address: name for name, address in addresses_of_interfaces()}}
-    return tuple(_interface(one, names[one], root) for one in addresses if one in names)
+    return tuple(_interface(ip, names[ip], root) for ip in addresses if ip in names)
 
 
 def _of_ipv6(root: str) -> dict[str, str]:
-    """The interface of each IPv6 address, in lines such as `fe80000... 02 40 20 80 eth0`."""
+    """Map each IPv6 address to its interface, from lines such as `fe80000... 02 40 20 80 eth0`."""
     names = {}
     for line in text_of(os.path.join(root, "proc/net/if_inet6")).splitlines():
         fields = line.split()
@@ -225,7 +227,7 @@ def _interface(address: str, name: str, root: str) -> NetworkInterface:
 
 
 def _is_real(folder: str) -> bool:
-    """Whether it is a card, or stands on one: a container's has a speed that means nothing."""
+    """Return whether an interface is a card, or based on one: otherwise its speed means nothing."""
     try:
         return any(name == "device" or name.startswith("lower_") for name in os.listdir(folder))
     except OSError:
@@ -233,7 +235,7 @@ def _is_real(folder: str) -> bool:
 
 
 def _number(path: str) -> int:
-    """What a file holds; 0 where that is nothing, or -1: not known."""
+    """Return the number in a file; 0 if it is unknown, empty or -1."""
     text = text_of(path)
     return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else 0
 
@@ -244,14 +246,14 @@ _MOST_PRINTED = 1 << 16
 
 
 def probe(asked: Probe) -> Probed:
-    """Run the probe in the first Python that has jax, as for a job, else in the first of all."""
+    """Run the probe in the first Python that has jax, as a job would, else in the first of all."""
     environ = {**os.environ, **asked.env}
     pythons = interpreter.find(asked.pythons, os.environ.get("PATH", os.defpath))
     if not pythons:
         return Probed("", "", no_python(asked.pythons))
     python = pythons[0]
     if len(pythons) > 1:
-        python = next((one for one in pythons if _has_jax(one, asked.cwd, environ)), python)
+        python = next((found for found in pythons if _has_jax(found, asked.cwd, environ)), python)
     words = [python, "-c", asked.program, asked.word]
     try:
         done = subprocess.run(
@@ -282,12 +284,12 @@ def _has_jax(python: str, cwd: str, environ: Mapping[str, str]) -> bool:
 
 
 class CheckPart(AgentPart):
-    """Answers each as it comes."""
+    """Part that answers the questions of --check as they come."""
 
     def received(self, message: Message | Raw) -> None:
         """Answer a question."""
         agent = self.agent
-        if isinstance(message, TellTime):
+        if isinstance(message, ReadClock):
             agent.link.send(Time(time.time()))
             return
         if isinstance(message, Probe):

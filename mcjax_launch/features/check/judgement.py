@@ -1,4 +1,4 @@
-"""Judges what has been found as ok, note, warning or error: a function for each topic; pure."""
+"""Judgements of a survey as ok, note, warning or error: a function per topic, without effects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
 from mcjax_launch.features.check.messages import NetworkInterface, Surveyed
-from mcjax_launch.features.check.told import DeviceCount, DevicesCounted, PythonFacts, Told
+from mcjax_launch.features.check.probe_output import DeviceCount, DevicesCounted, PythonFacts, ProbeOutput
 from mcjax_launch.job.devices import GpuShares, slice_part_note
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.mutual_tls import why_plain
@@ -26,15 +26,16 @@ _VERDICT_WIDTH, _TOPIC_WIDTH = 9, 13
 
 
 class HostFound(Value, kw_only=True):
-    """What is known of a host that has answered.
+    """Facts about a host that has answered.
 
     Args:
-        ranks: how many it would get.
-        python: that they would get.
-        ahead_s: its clock at least is of the launcher's; below 0 if it is behind.
-        devices: that JAX has there.
-        share: of its GPUs, that each rank would get.
-        interface: that faces the other hosts, where these are other machines.
+        ranks: how many ranks it would get.
+        surveyed: its answer to the survey.
+        python: the Python that they would get.
+        ahead_s: seconds by which its clock at least is ahead of the launcher's; below 0 if behind.
+        devices: the devices that JAX finds there.
+        share: the GPUs that each rank would get.
+        interface: the interface towards the other hosts, if those are other machines.
 
     """
 
@@ -49,25 +50,25 @@ class HostFound(Value, kw_only=True):
 
     @property
     def gpus(self) -> int:
-        """How many GPUs a program there would see."""
-        return sum(one.count for one in self.surveyed.gpus)
+        """Number of GPUs that a program there would see."""
+        return sum(gpus.count for gpus in self.surveyed.gpus)
 
     @property
     def platforms(self) -> set[str]:
-        """Of the devices that JAX has there."""
-        return {one.platform for one in self.devices.devices}
+        """Platforms of the devices that JAX has there."""
+        return {devices.platform for devices in self.devices.devices}
 
 
 class Found(Value, kw_only=True):
-    """What the survey has found out.
+    """Result of the survey.
 
     Args:
-        hosts: that have answered.
+        hosts: the hosts that have answered.
         lost: why a host did not answer, or no longer does, by its name.
-        seconds: until all hosts were reached.
-        ways: so many were tried of those that collectives would take between two hosts.
-        gaps: those that are closed.
-        uses: whose collectives the ranks use; see `peers.collectives`.
+        seconds: time until all hosts were reached.
+        ways: number of connections tried between hosts, of those that collectives would use.
+        gaps: the connections that failed.
+        uses: which implementation of collectives the ranks use; see `peers.collectives`.
 
     """
 
@@ -80,10 +81,10 @@ class Found(Value, kw_only=True):
 
 
 class Judgement(Value):
-    """Something found out.
+    """Finding of the check, with a verdict.
 
     Args:
-        hosts: those of which it was found out, by name; empty for the job as a whole.
+        hosts: the names of the hosts that it is about; empty for the job as a whole.
         cure: what to do about it; may be empty.
 
     """
@@ -96,31 +97,31 @@ class Judgement(Value):
 
 
 def merged(findings: Iterable[Judgement]) -> list[Judgement]:
-    """The same of several hosts as one finding of all of these, where the first of them was."""
+    """Merge equal findings about several hosts into one, at the place of the first."""
     same: dict[Judgement, list[str]] = {}
-    for one in findings:
-        same.setdefault(one.replaced(hosts=()), []).extend(one.hosts)
-    return [one.replaced(hosts=tuple(hosts)) for one, hosts in same.items()]
+    for finding in findings:
+        same.setdefault(finding.replaced(hosts=()), []).extend(finding.hosts)
+    return [finding.replaced(hosts=tuple(hosts)) for finding, hosts in same.items()]
 
 
 def topics(findings: Sequence[Judgement], verdict: Verdict) -> list[str]:
-    """The topics in which there is a finding with this verdict, each once."""
-    return list(dict.fromkeys(one.topic for one in findings if one.verdict == verdict))
+    """Return the topics that have a finding with this verdict, each once."""
+    return list(dict.fromkeys(found.topic for found in findings if found.verdict == verdict))
 
 
 def lines(findings: Sequence[Judgement], width: int) -> Iterator[str]:
-    """The findings in lines of this width. A long path stays whole, so that it can be copied.
+    """Yield the findings as lines of this width; a long path stays whole, so that it can be copied.
 
-    A finding that is ok and the same on all hosts does not name them. A cure that several findings
-    in a row share stands after the last.
+    A finding that is ok and equal on all hosts does not name them. A cure shared by consecutive
+    findings appears after the last of them.
     """
     of_topic = Counter(finding.topic for finding in findings)
     indent = " " * (_VERDICT_WIDTH + _TOPIC_WIDTH)
-    for one, after in zip(findings, [*findings[1:], None], strict=True):
-        begin = f"{one.verdict:<{_VERDICT_WIDTH}}{one.topic:<{_TOPIC_WIDTH}}"
-        named = one.hosts and (one.verdict != "ok" or of_topic[one.topic] > 1)
-        value = f"{some(one.hosts)}: {one.value}" if named else one.value
-        cure = "" if after is not None and after.cure == one.cure else one.cure
+    for found, after in zip(findings, [*findings[1:], None], strict=True):
+        begin = f"{found.verdict:<{_VERDICT_WIDTH}}{found.topic:<{_TOPIC_WIDTH}}"
+        named = found.hosts and (found.verdict != "ok" or of_topic[found.topic] > 1)
+        value = f"{some(found.hosts)}: {found.value}" if named else found.value
+        cure = "" if after is not None and after.cure == found.cure else found.cure
         for text, head in (value, begin), (cure, f"{indent}- "):
             yield from textwrap.wrap(
                 visible(text),
@@ -133,7 +134,7 @@ def lines(findings: Sequence[Judgement], width: int) -> Iterator[str]:
 
 
 def last_line(findings: Sequence[Judgement], of_what: str) -> str:
-    """Whether a job would work, and in which topics there are errors and warnings."""
+    """Return whether a job would work, with the topics that have errors and warnings."""
     wrong: dict[str, list[str]] = {
         "errors": topics(findings, "error"),
         "warnings": topics(findings, "warning"),
@@ -149,25 +150,25 @@ Hosts = Sequence[HostFound]
 Text = Callable[[HostFound], str]
 Findings = Iterator[Judgement]
 
-# Clocks farther apart than this make files and logs of several hosts misleading.
+# Seconds; clocks farther apart make files and logs of several hosts misleading.
 _CLOCK_S = 1.0
-# A host whose cores are used to this part by others makes the whole job wait.
+# A host whose load is above this share of its cores slows the whole job down.
 _BUSY = 0.5
-# A GPU with less of its memory free is another program's.
+# A GPU with a smaller share of free memory is in use by another program.
 _MOSTLY = 0.5
-# One with less than this in all is there for a laptop's screen: nobody misses it.
+# A GPU with less memory than this drives a laptop's screen, and JAX need not use it.
 _LEAST_KIB = 4 << 20
-# NCCL takes some 10 MB of /dev/shm for each pair of GPUs that it joins there; Docker gives 64 MB.
+# NCCL needs some 10 MB of /dev/shm for each pair of GPUs; Docker's default is 64 MB.
 _LEAST_SHM_KIB = 1 << 20
-# By JAX's instructions for its installation: the least major version of the driver.
+# Oldest major version of the driver, from JAX's installation guide.
 _DRIVERS = {"cuda12": 525, "cuda13": 580}
 _PLUGIN = re.compile(r"jax-((?:cuda|rocm)\d{1,4})-(?:plugin|pjrt)")
-# Of a version: what follows its numbers.
+# The part of a version after its numbers.
 _NOT_NUMBERS = re.compile(r"\.?[^\d.].*")
 
 
 def judge(found: Found) -> Findings:
-    """All that is known without devices: an error of these keeps a job from being tried."""
+    """Judge what is known without devices: any error among these keeps the job from being tried."""
     yield from _reached(found)
     yield from _refused(found.hosts)
     yield from _python(found.hosts)
@@ -183,7 +184,7 @@ def judge(found: Found) -> Findings:
 
 
 def _reached(found: Found) -> Findings:
-    """Lost hosts are one finding where the reason is the same but for their names."""
+    """Judge which hosts were reached; lost hosts share a finding if their reasons are equal."""
     same = grouped((why.replace(name, "{host}"), name) for name, why in found.lost.items())
     for lost in same.values():
         yield Judgement("hosts", found.lost[lost[0]], tuple(lost), "error")
@@ -194,7 +195,7 @@ def _reached(found: Found) -> Findings:
 
 
 def _refused(hosts: Hosts) -> Findings:
-    """What keeps ranks from being started, beside their Python."""
+    """Report what keeps ranks from being started, apart from their Python."""
     return each("start", hosts, lambda host: host.surveyed.refused, "error")
 
 
@@ -216,7 +217,7 @@ def _jax(hosts: Hosts) -> Findings:
         packages = host.python.packages
         return f"{packages['jax']}, jaxlib {packages.get('jaxlib', 'is missing')}"
 
-    cure = "install the same everywhere: ranks with different ones may wait in vain for 300 s"
+    cure = "install the same version on all hosts: otherwise ranks may wait in vain for 300 s"
     yield from alike("jax", hosts, versions, "error", cure)
     yield from each(
         "jax", hosts, lambda host: why_jax_too_old(host.python.packages["jax"]), "error"
@@ -251,33 +252,33 @@ def _clock(hosts: Hosts) -> Findings:
 
 
 def _network(hosts: Hosts) -> Findings:
-    """The interfaces that face other machines."""
+    """Judge the interfaces that face other machines."""
 
     def speed(host: HostFound) -> str:
         assert host.interface is not None
         speed = f", {host.interface.mbit_s / 1000:g} Gbit/s" if host.interface.mbit_s else ""
         return f"MTU {host.interface.mtu or 'unknown'}{speed}"
 
-    cure = "give all the same MTU and speed: large packets may be lost where the MTU differs"
+    cure = "give all hosts the same MTU and speed: large packets may be lost if the MTU differs"
     yield from each("interface", hosts, lambda host: host.interface.name if host.interface else "")
     yield from alike("network", hosts, speed, cure=cure)
 
 
 def _ports(found: Found) -> Findings:
-    """The ways between hosts that collectives take; who cannot reach whom."""
+    """Judge the connections between hosts that collectives use; name hosts that cannot connect."""
     if found.ways and not found.gaps:
-        yield Judgement("ports", f"all hosts reach one another ({found.ways} ways)")
+        yield Judgement("ports", f"all hosts reach one another ({counted(found.ways, 'connection')})")
     for gap in found.gaps:
         text = f"cannot reach {gap.peer}{gap.where}"
         yield Judgement("ports", text, (gap.host,), "error", remedy(found.uses))
 
 
 def judge_mtls(job: Job, hosts: Hosts, *, alone: bool) -> Findings:
-    """Say whether only processes of the job can join it at the coordinator's port.
+    """Judge whether only processes of the job can join at the coordinator's port.
 
     Args:
         job: as it would run.
-        hosts: that have jax.
+        hosts: the hosts that have jax.
         alone: the job has one host.
 
     """
@@ -296,13 +297,13 @@ def judge_mtls(job: Job, hosts: Hosts, *, alone: bool) -> Findings:
         yield Judgement("mtls", "only processes of the job can join it")
 
 
-# --- what is known when JAX has been asked ---
+# --- judgements that need JAX's devices ---
 
 
 def judge_devices(hosts: Hosts) -> Findings:
-    """What JAX computes on."""
+    """Judge the devices that JAX uses."""
     yield from each("devices", hosts, lambda host: host.devices.error, "error")
-    # A host with more ranks than others may well have more devices.
+    # Compare only hosts with equally many ranks: with more ranks a host may have more devices.
     for ranks in dict.fromkeys(host.ranks for host in hosts):
         known = [host for host in hosts if host.ranks == ranks and host.devices.devices]
         yield from alike("devices", known, lambda host: _devices_text(host.devices.devices))
@@ -310,12 +311,12 @@ def judge_devices(hosts: Hosts) -> Findings:
 
 
 def _devices_text(devices: tuple[DeviceCount, ...]) -> str:
-    """`2 cpu` or `8 NVIDIA H100 80GB HBM3`."""
-    return ", ".join(f"{one.count} {one.kind or one.platform}" for one in devices)
+    """Return `2 cpu` or `8 NVIDIA H100 80GB HBM3`."""
+    return ", ".join(f"{each.count} {each.kind or each.platform}" for each in devices)
 
 
 def _tpus(hosts: Hosts) -> Findings:
-    """The chips of TPU hosts, as these count them."""
+    """Judge the chips of TPU hosts, as the hosts count them."""
 
     def chips(host: HostFound) -> str:
         tpu = host.surveyed.facts.tpu
@@ -329,21 +330,21 @@ def _tpus(hosts: Hosts) -> Findings:
         yield Judgement("tpu", part, verdict="warning")
 
 
-# --- GPUs: what a host needs before its first job ---
+# --- GPUs: requirements of a host before its first job ---
 
 
 def judge_plugins(hosts: Hosts) -> Findings:
-    """What makes jax use an accelerator, and NCCL where there are GPUs; of hosts with jax."""
+    """Judge the packages that let jax use accelerators, and NCCL if there are GPUs."""
     any_gpus = any(host.gpus for host in hosts)
 
     def plugins(host: HostFound) -> str:
         packages = host.python.packages
-        # Most come in two parts, of one version.
+        # Most plugins consist of two packages with the same version.
         parts = {name.replace("-plugin", "-pjrt") for name in packages if name.endswith("-plugin")}
         return ", ".join(
             f"{name} {packages[name]}"
             for name in sorted(packages.keys() - parts - {"jax", "jaxlib"})
-            if any_gpus or not name.startswith("nvidia-nccl-")  # which came with another package
+            if any_gpus or not name.startswith("nvidia-nccl-")  # another package has installed it
         )
 
     yield from alike("plugins", hosts, plugins)
@@ -353,7 +354,7 @@ def judge_plugins(hosts: Hosts) -> Findings:
 
 
 def judge_gpus(hosts: Hosts) -> Findings:
-    """All that is to be said of GPUs; nothing where there are none."""
+    """Judge everything about GPUs; yield nothing if there are none."""
     large = [host for host in hosts if host.gpus and not _are_small(host)]
     yield from alike("gpus", hosts, _gpus)
     for host in large:
@@ -368,9 +369,9 @@ def judge_gpus(hosts: Hosts) -> Findings:
 
 
 def _unfit(host: HostFound) -> str:
-    """The plugins that jaxlib will not use, by the rule of its plugin_support: other numbers.
+    """Return the plugins that jaxlib will not use, because their version numbers differ.
 
-    Those for ROCm have versions of their own.
+    The rule is that of jaxlib's plugin_support. Plugins for ROCm have versions of their own.
     """
     jaxlib = host.python.packages.get("jaxlib", "")
     unfit = [
@@ -378,7 +379,7 @@ def _unfit(host: HostFound) -> str:
         for name, version in sorted(host.python.packages.items())
         if _kind(name).startswith("cuda") and _numbers(version) != _numbers(jaxlib)
     ]
-    return f"{', '.join(unfit)} not used, for jaxlib is {jaxlib}" if jaxlib and unfit else ""
+    return f"{', '.join(unfit)} not used, because jaxlib is {jaxlib}" if jaxlib and unfit else ""
 
 
 def _numbers(version: str) -> str:
@@ -386,14 +387,14 @@ def _numbers(version: str) -> str:
 
 
 def _kind(package: str) -> str:
-    """`cuda12` for jax-cuda12-plugin; "" for another package."""
+    """Return `cuda12` for jax-cuda12-plugin; "" for another package."""
     found = _PLUGIN.fullmatch(package)
     return found[1] if found else ""
 
 
 def _install(host: HostFound) -> str:
-    """The beginning of the command that installs the plugin for a host's GPUs."""
-    amd = any("AMD" in one.name or "Radeon" in one.name for one in host.surveyed.gpus)
+    """Return the beginning of the command that installs the plugin for a host's GPUs."""
+    amd = any("AMD" in gpu.name or "Radeon" in gpu.name for gpu in host.surveyed.gpus)
     found = [kind for name in host.python.packages if (kind := _kind(name)).startswith("cuda")]
     extra = "rocm7-local" if amd else max(found, default="cuda12")  # runs with most drivers
     return f'{host.python.path} -m pip install "jax[{extra}]'
@@ -401,37 +402,37 @@ def _install(host: HostFound) -> str:
 
 def _gpus(host: HostFound) -> str:
     return "; ".join(
-        f"{one.count} {one.name}{one.driver and f', driver {one.driver}'}"
-        for one in host.surveyed.gpus
+        f"{gpus.count} {gpus.name}{gpus.driver and f', driver {gpus.driver}'}"
+        for gpus in host.surveyed.gpus
     )
 
 
 def _are_small(host: HostFound) -> bool:
     memory = host.surveyed.gpu_memory
-    return bool(memory) and all(one.memory_kib < _LEAST_KIB for one in memory)
+    return bool(memory) and all(gpu.memory_kib < _LEAST_KIB for gpu in memory)
 
 
 def _unused(host: HostFound) -> Findings:
-    """Why JAX uses none of a host's GPUs."""
+    """Report that JAX uses none of a host's GPUs, and why."""
     if host.python.error or host.platforms - {"cpu"}:
         return
     text, cure = f"{counted(host.gpus, 'GPU')}, and JAX uses the CPU", ""
     if host.surveyed.facts.platforms == "cpu":
         text += ": JAX_PLATFORMS=cpu is set there"
     elif not any(map(_kind, host.python.packages)):
-        text += ": there is no plugin for jax"
+        text += ": jax has no plugin for them"
         cure = f'{_install(host)}"'
     elif host.platforms:
-        cure = f"`{host.python.path} -c 'import jax; jax.devices(\"gpu\")'` says why"
+        cure = f"`{host.python.path} -c 'import jax; jax.devices(\"gpu\")'` shows why"
     else:
         return
     yield Judgement("gpus", text, (host.name,), "warning", cure)
 
 
 def _old_driver(host: HostFound) -> str:
-    """A driver that the CUDA of the plugin may not run with."""
+    """Return the driver that is too old for the plugin's CUDA; "" if it is new enough."""
     kinds = {_kind(name) for name in host.python.packages} & _DRIVERS.keys()
-    for kind, driver in {(kind, one.driver) for kind in kinds for one in host.surveyed.gpus}:
+    for kind, driver in {(kind, gpu.driver) for kind in kinds for gpu in host.surveyed.gpus}:
         major = driver.partition(".")[0]
         if major.isdecimal() and int(major) < _DRIVERS[kind]:
             return f"driver {driver} is older than {_DRIVERS[kind]}, which jax[{kind}] needs"
@@ -440,30 +441,30 @@ def _old_driver(host: HostFound) -> str:
 
 def _gpu_memory(hosts: Hosts) -> Findings:
     if known := [host for host in hosts if host.surveyed.gpu_memory]:
-        memory = [one for host in known for one in host.surveyed.gpu_memory]
-        free, whole = gib(one.free_kib for one in memory), gib(one.memory_kib for one in memory)
+        memory = [gpu for host in known for gpu in host.surveyed.gpu_memory]
+        free, whole = gib(gpu.free_kib for gpu in memory), gib(gpu.memory_kib for gpu in memory)
         yield Judgement("gpu memory", f"{free} of {whole} GiB free on each", names(known))
 
 
 def _taken(host: HostFound) -> str:
-    """GPUs whose memory is mostly another program's."""
+    """Return the GPUs whose memory other programs mostly hold; "" if there are none."""
     memory = host.surveyed.gpu_memory
-    taken = [one for one in memory if one.free_kib < one.memory_kib * _MOSTLY]
+    taken = [gpu for gpu in memory if gpu.free_kib < gpu.memory_kib * _MOSTLY]
     if not taken:
         return ""
-    held = gib(one.memory_kib - one.free_kib for one in taken)
-    which = f"GPU{'s' if len(taken) > 1 else ''} {ranges(one.number for one in taken)}"
+    held = gib(gpu.memory_kib - gpu.free_kib for gpu in taken)
+    which = f"GPU{'s' if len(taken) > 1 else ''} {ranges(gpu.number for gpu in taken)}"
     return f"other programs hold {held} GiB of {which}, of which JAX takes 75% at its start"
 
 
 def _share(host: HostFound) -> str:
-    """How its GPUs would be shared. Where it has none, a variable may hide them."""
+    """Return how a host's GPUs would be shared; also if a variable hides all of them."""
     concerned = host.gpus or "_VISIBLE_DEVICES=" in host.share.words
     return host.share.words if concerned else ""
 
 
 def _shared_memory(hosts: Hosts) -> Findings:
-    """What is free of /dev/shm, where there are several GPUs."""
+    """Judge the free part of /dev/shm on hosts with several GPUs."""
 
     def little(host: HostFound) -> str:
         free, whole = host.surveyed.shm_free_kib, host.surveyed.shm_kib
@@ -482,14 +483,14 @@ def _shared_memory(hosts: Hosts) -> Findings:
 # --- the sum ---
 
 
-def judge_internals(ranks: Sequence[tuple[str, Told]]) -> Findings:
-    """Judge how many of JAX's internals the hook has found on each host; pure.
+def judge_internals(ranks: Sequence[tuple[str, ProbeOutput]]) -> Findings:
+    """Judge how many of JAX's internals the hook has found on each host.
 
     Args:
-        ranks: the host of each, and what it has told.
+        ranks: the host of each rank, and what its probe printed.
 
     """
-    cure = "another jax may have them, or a newer mcjax-launch may do without"
+    cure = "another version of jax may have them, or a newer mcjax-launch may not need them"
     for host, told in dict(ranks).items():
         if found := told.get("internals"):
             count, missing = found["count"], found["missing"]
@@ -500,23 +501,23 @@ def judge_internals(ranks: Sequence[tuple[str, Told]]) -> Findings:
                 yield Judgement("hook", f"without {names}: {lost}", (host,), "warning", cure)
 
 
-def judge_sum(ranks: Sequence[Told], why_not: str) -> Findings:
-    """What came of the sum; pure.
+def judge_sum(ranks: Sequence[ProbeOutput], why_not: str) -> Findings:
+    """Judge the result of the sum.
 
     Args:
-        ranks: what each has told.
-        why_not: how the job ended, unless it ended well.
+        ranks: what each rank's probe printed.
+        why_not: how the job ended, unless it succeeded.
 
     """
     complete = bool(ranks) and all("sums" in told for told in ranks)
     if complete:
         yield from _results(ranks)
     if why_not or not complete:
-        why_not = why_not or "not all ranks have told their results"
+        why_not = why_not or "not all ranks have reported their results"
         yield Judgement("sum", why_not, verdict="error")
 
 
-def _results(ranks: Sequence[Told]) -> Findings:
+def _results(ranks: Sequence[ProbeOutput]) -> Findings:
     def slowest(name: str) -> str:
         return f"{max(told[name] for told in ranks):.1f} s"
 
@@ -526,28 +527,28 @@ def _results(ranks: Sequence[Told]) -> Findings:
     slices = [told["slice"] for told in ranks]
     yield Judgement("slices", slices_text(slices))
     if len(set(slices)) > 1:
-        yield Judgement("slices", "jax.make_mesh takes no more than one", verdict="note")
+        yield Judgement("slices", "jax.make_mesh accepts only one", verdict="note")
     first, little, much = ranks[0]["sums"]
     text = f"{first['values'][0]} over {counted(first['devices'], 'device')}"
     yield Judgement("sum", f"{text}, in {slowest('first_s')}")
-    for one in [one for told in ranks for one in told["sums"]]:
-        expected = one["devices"] * (one["devices"] + 1) // 2
-        for value in set(one["values"]) - {expected}:
-            text = f"{value} over {counted(one['devices'], 'device')}, not {expected}"
-            yield Judgement("sum", f"{text}, of {one['size']} bytes each", verdict="error")
+    for result in [result for told in ranks for result in told["sums"]]:
+        expected = result["devices"] * (result["devices"] + 1) // 2
+        for value in set(result["values"]) - {expected}:
+            text = f"{value} over {counted(result['devices'], 'device')}, not {expected}"
+            yield Judgement("sum", f"{text}, of {result['size']} bytes each", verdict="error")
     if much["devices"] > 1:
         text = f"1 KB in {1e3 * little['seconds']:.2f} ms, {much['size'] >> 20} MB in "
         text += f"{1e3 * much['seconds']:.0f} ms ({much['size'] / much['seconds'] / 1e9:.2f} GB/s)"
         yield Judgement("speed", f"{text}, from each of {much['devices']} devices")
 
 
-# --- the same of several hosts ---
+# --- the same judgement of several hosts ---
 
 
 def each(
     topic: str, hosts: Hosts, value: Text, verdict: Verdict = "ok", cure: str = ""
 ) -> Findings:
-    """A finding for each host, but for those with nothing to be said."""
+    """Yield a finding for each host for which `value` returns text."""
     for host in hosts:
         if text := value(host):
             yield Judgement(topic, text, (host.name,), verdict, cure)
@@ -556,7 +557,7 @@ def each(
 def alike(
     topic: str, hosts: Hosts, value: Text, verdict: Verdict = "warning", cure: str = ""
 ) -> Findings:
-    """The same, where it is well that a host has what most have, and nothing else is."""
+    """Yield a finding for each host: ok if its value is the most frequent, else `verdict`."""
     usual, _ = Counter(map(value, hosts)).most_common(1)[0] if hosts else ("", 0)
     for host in hosts:
         text = value(host) or "none"
@@ -568,16 +569,16 @@ def alike(
 
 
 def names(hosts: Iterable[HostFound]) -> tuple[str, ...]:
-    """Their names."""
+    """Return the names of hosts."""
     return tuple(host.name for host in hosts)
 
 
 def span(numbers: Iterable[float]) -> str:
-    """Numbers as `1.5` or `0.5-2.0`."""
+    """Format numbers as `1.5` or `0.5-2.0`."""
     texts = [f"{number:.1f}" for number in sorted(numbers)]
     return texts[0] if texts[0] == texts[-1] else f"{texts[0]}-{texts[-1]}"
 
 
 def gib(sizes_kib: Iterable[int]) -> str:
-    """The same of sizes, in GiB."""
+    """Format sizes in GiB, as `1.5` or `0.5-2.0`."""
     return span(size / (1 << 20) for size in sizes_kib)

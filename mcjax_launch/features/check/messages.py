@@ -1,4 +1,4 @@
-"""What --check asks of a host, and its answers."""
+"""Questions of --check to a host, and their answers."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from ...kernel.wire.codec import Malformed, Nested
 from ...kernel.wire.messages import HostFacts, Prepare, Question, ToLauncher
 
 
-class TellTime(Question):
-    """What time is it there? Answered by Time, at once."""
+class ReadClock(Question):
+    """Question for the host's clock: answered by Time, at once."""
 
 
 class Survey(Question):
-    """What is there to run on? Answered by Surveyed, whatever of it is missing (--check).
+    """Question for what a host has to run on: answered by Surveyed, whatever is missing.
 
     Args:
-        wanted: as for a job, of which this host cannot refuse anything.
+        wanted: as for a job; this host cannot refuse any of it.
 
     """
 
@@ -22,15 +22,15 @@ class Survey(Question):
 
 
 class Probe(Question):
-    """What do the ranks' Python and its JAX find? Answered by Probed (--check).
+    """Order to run the probe in the ranks' Python: answered by Probed.
 
     Args:
         program: the source of `probe.py`.
         word: its argument.
-        pythons: to choose from, as for a job.
+        pythons: interpreters to choose from, as for a job.
         cwd: its working directory.
         env: further variables, as a rank would have them.
-        most_s: how long it may take.
+        most_s: its time limit in seconds.
 
     """
 
@@ -43,18 +43,18 @@ class Probe(Question):
 
 
 class Time(ToLauncher):
-    """The host's clock, in seconds since 1970."""
+    """Reading of the host's clock, in seconds since 1970."""
 
     now_s: float
 
-    answers = TellTime
+    answers = ReadClock
 
 
 class Probed(ToLauncher):
-    """The end of what the probe printed.
+    """Output of the probe.
 
     Args:
-        python: that ran it; "" if there is none.
+        python: the interpreter that ran it; "" if there is none.
         printed: the end of its stdout.
         error: why it failed; "" if it did not.
 
@@ -68,7 +68,7 @@ class Probed(ToLauncher):
 
 
 class GpuFacts(Nested):
-    """GPUs of one kind: so many, with the driver's version."""
+    """Name, driver version and number of a host's GPUs of one kind."""
 
     name: str
     driver: str
@@ -76,20 +76,20 @@ class GpuFacts(Nested):
 
 
 class GpuMemory(Nested):
-    """Of one GPU, with its number as the vendor's tool has it."""
+    """Memory of a GPU, by the number that the vendor's tool gives it."""
 
     number: int
     memory_kib: int
     free_kib: int
 
     def check(self) -> None:
-        """A part of it is free."""
+        """Reject more free memory than there is."""
         if not 0 <= self.free_kib <= self.memory_kib:
             raise Malformed(f"{self.free_kib} of {self.memory_kib} KiB free")
 
 
 class NetworkInterface(Nested):
-    """An interface that has one of the host's addresses; 0: its speed or MTU is not known."""
+    """Interface that has one of the host's addresses; speed and MTU are 0 if unknown."""
 
     address: str
     name: str
@@ -98,18 +98,18 @@ class NetworkInterface(Nested):
 
 
 class Surveyed(ToLauncher):
-    """What a host has to run on.
+    """Facts about what a host has to run on.
 
     Args:
         facts: as in the answer to Prepare.
         refused: why ranks could not be started; "" if they could.
-        cores: that a process there may use.
-        load: runnable processes, a mean of the last minute.
-        memory_kib, free_kib: of the machine; 0: not known.
-        gpus: by kind, as its driver lists them.
-        gpu_memory: of each, where that is known.
-        shm_kib, shm_free_kib: of /dev/shm; 0: not known.
-        interfaces: those of the addresses by which other hosts may reach it.
+        cores: the number of cores that a process there may use.
+        load: the mean number of runnable processes in the last minute.
+        memory_kib, free_kib: of the machine; 0 if unknown.
+        gpus: by kind, as the driver lists them.
+        gpu_memory: of each GPU, if known.
+        shm_kib, shm_free_kib: of /dev/shm; 0 if unknown.
+        interfaces: those with the addresses by which other hosts may reach the host.
 
     """
 

@@ -1,9 +1,9 @@
-"""The probe of --check: what the ranks' Python and its JAX find, in lines with JSON.
+"""Probe of --check: prints what the ranks' Python and its JAX find, as JSON in marked lines.
 
-On each host an agent runs it, for `versions` and, if there is no sum, for `devices`. As a rank of a
-job it gets no such word: it adds numbers of all devices, and times that. It runs in the ranks' own
-Python, which may be an old one and has no mcjax-launch: nothing of ours is imported, but of the
-hook where it is.
+On each host an agent runs it with the word `versions` and, if the sum cannot run, `devices`. As a
+rank of a job it gets no word: it adds up numbers of all devices and measures the time. It runs in
+the ranks' own Python, which may be old and has no mcjax-launch, so it imports nothing of ours
+except the hook, if that is in place.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-#: What stands before the JSON in a line.
+#: Precedes the JSON in a line.
 MARK = "mcjax-check: "
-# There is a hook, by which a bare initialize() gets what it needs.
+# Set if there is a hook, which fills in initialize() without arguments.
 _HOOK = "MCJAX_HOOK_SOCKET"
-# And this is it (`kernel/hook/site/`).
+# The hook's package (`kernel/hook/site/`).
 _PACKAGE = "_mcjax_launch"
-# Beside jax itself: what makes it use an accelerator, and joins those.
+# Packages besides jax itself that let it use accelerators, and connect these.
 _ACCELERATORS = ("cuda12", "cuda13", "cuda14", "rocm60", "rocm7", "rocm10")
 PACKAGES = (
     *("jax", "jaxlib", "libtpu", "jax-metal"),
     *(f"jax-{name}-{part}" for name in _ACCELERATORS for part in ("plugin", "pjrt")),
     *("nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-nccl-cu14"),
 )
-# Bytes of each device, and how often they are added up. CPUs share their memory with much else.
+# Bytes of each device, and how often they are added up; fewer for CPUs, which share their memory.
 _SMALL = 1 << 10, 20
 _LARGE, _LARGE_ON_CPU = (64 << 20, 2), (16 << 20, 2)
 
 
 def main() -> None:
-    """Find what a word asks for."""
+    """Run the part of the probe that the argument names."""
     {"versions": versions, "devices": devices, "": add_up}["".join(sys.argv[1:])]()
 
 
-def tell(**what: object) -> None:
-    """Print a line for the launcher."""
+def report(**what: object) -> None:
+    """Print values as a line of JSON for the launcher."""
     print(f"\n{MARK}{json.dumps(what)}", flush=True)
 
 
@@ -50,23 +50,23 @@ def tell(**what: object) -> None:
 
 
 def versions() -> None:
-    """Tell the versions of this Python and of the packages, of which none is imported."""
+    """Report the versions of this Python and of the packages, without importing them."""
     import contextlib
     import importlib.metadata
     import platform
 
     found = {}
     for name in PACKAGES:
-        with contextlib.suppress(Exception):  # whatever is wrong with one
+        with contextlib.suppress(Exception):  # a package may be broken in any way
             found[name] = importlib.metadata.version(name)
     for name in ("jax", "jaxlib"):
         found[name] = source_version(name, found.get(name, ""))
     packages = {name: version for name, version in found.items() if version}
-    tell(version=platform.python_version(), packages=packages)
+    report(version=platform.python_version(), packages=packages)
 
 
 def source_version(name: str, known: str) -> str:
-    """Return the version of the sources, which may not be those that the metadata speaks of."""
+    """Return a package's version from its sources, which may differ from the metadata."""
     import importlib.util
     import re
 
@@ -84,17 +84,17 @@ def source_version(name: str, known: str) -> str:
 
 
 def devices() -> None:
-    """Tell which devices JAX has here, on its own."""
+    """Report the devices that JAX finds on this host alone."""
     import jax
 
-    tell(devices=kinds(jax.local_devices()))
+    report(devices=kinds(jax.local_devices()))
 
 
 def kinds(found: Sequence[Any]) -> list[list[Any]]:
     """Count devices by their platform and kind."""
     from collections import Counter
 
-    counts = Counter((one.platform, one.device_kind) for one in found)
+    counts = Counter((device.platform, device.device_kind) for device in found)
     return [[*kind, count] for kind, count in counts.items()]
 
 
@@ -102,7 +102,7 @@ def kinds(found: Sequence[Any]) -> list[list[Any]]:
 
 
 def add_up() -> None:
-    """Join the job, and add up numbers of all devices."""
+    """Join the job, add up numbers of all devices, and report times and results."""
     began = time.monotonic()
     import jax
 
@@ -111,10 +111,10 @@ def add_up() -> None:
     joined = time.monotonic()
     every, mine = jax.devices(), jax.local_devices()
     found = time.monotonic()
-    tell(
+    report(
         coordinator=os.environ["JAX_COORDINATOR_ADDRESS"],
         devices=kinds(mine),
-        slice=getattr(mine[0], "slice_index", 0),  # as far as this jax knows that
+        slice=getattr(mine[0], "slice_index", 0),  # 0 if this jax does not know it
         import_s=imported - began,
         initialize_s=joined - imported,
         devices_s=found - joined,
@@ -123,14 +123,14 @@ def add_up() -> None:
     first = summed(every, 4, 1)
     first_s = time.monotonic() - found
     on_cpu = every[0].platform == "cpu"
-    # The CPU devices of a process have one memory: between processes one of each counts.
-    some = list({one.process_index: one for one in every}.values()) if on_cpu else every
+    # The CPU devices of a process share its memory, so one device of each process is enough.
+    some = list({device.process_index: device for device in every}.values()) if on_cpu else every
     large = summed(some, *(_LARGE_ON_CPU if on_cpu else _LARGE))
-    tell(first_s=first_s, sums=[first, summed(some, *_SMALL), large])
+    report(first_s=first_s, sums=[first, summed(some, *_SMALL), large])
 
 
 def internals() -> dict[str, Any]:
-    """Count JAX's internals that the hook uses, and name those that this jax lacks."""
+    """Return the number of JAX's internals that the hook uses, and those that this jax lacks."""
     if _PACKAGE not in sys.modules:
         return {}
     from importlib import import_module
@@ -141,7 +141,7 @@ def internals() -> dict[str, Any]:
 
 
 def coordinates() -> dict[str, Any]:
-    """What the launcher has set for this rank."""
+    """Return the arguments of initialize() that the launcher has set for this rank."""
     return {
         "coordinator_address": os.environ["JAX_COORDINATOR_ADDRESS"],
         "num_processes": int(os.environ["JAX_NUM_PROCESSES"]),
@@ -150,7 +150,7 @@ def coordinates() -> dict[str, Any]:
 
 
 def summed(devices: list[Any], size: int, runs: int) -> dict[str, Any]:
-    """Add arrays of this many bytes: of ones from the first device, of twos from the next, ..."""
+    """Add up arrays of `size` bytes, ones on the first device, twos on the next, ...; time it."""
     import jax
     import numpy as np
     from jax.sharding import Mesh, NamedSharding, PartitionSpec

@@ -1,4 +1,4 @@
-"""A check from its beginning to its end: a survey, then a job that adds numbers of all devices."""
+"""The whole check: a survey, then a job that adds up numbers of all devices."""
 
 import inspect
 import math
@@ -31,16 +31,16 @@ from mcjax_launch.features.check.messages import (
     Probed,
     Survey,
     Surveyed,
-    TellTime,
+    ReadClock,
     Time,
 )
-from mcjax_launch.features.check.told import (
+from mcjax_launch.features.check.probe_output import (
     DevicesCounted,
     PythonFacts,
     devices_of,
     devices_of_ranks,
     python_of,
-    told_by,
+    parse_output,
 )
 from mcjax_launch.job.devices import GpuShares, share_out
 from mcjax_launch.job.hosts import Host
@@ -60,34 +60,33 @@ from mcjax_launch.kernel.wire.loop import READ
 from mcjax_launch.kernel.wire.signals import ENDING, signal_name
 from mcjax_launch.ranks import counted
 
-#: Of the programs of a check, which leave a GPU's memory to jobs that may be running there.
+#: Variables of the check's programs: leave the GPUs' memory to jobs that may be running there.
 OWN_VARIABLES = (("XLA_PYTHON_CLIENT_PREALLOCATE", "false"),)
-# Each clock is asked for so often; the quickest answer is the most exact.
+# How often each clock is read; the quickest answer is the most exact.
 _CLOCK_QUESTIONS = 5
-# An agent is silent while it waits for Python, a name server or nvidia-smi, which it gives 30 s to
-# list MIG devices, twice: those of the ranks and those of any program there.
+# Seconds for which an agent may be silent while it waits for Python, a name server or nvidia-smi:
+# it lists MIG devices twice, for the ranks and for any program, with 30 s each.
 _PATIENCE_S = 90.0
-# How long the probe may take, for each of its words.
+# Time limits of the probe, by its argument.
 _PROBE_S = {"versions": 8.0, "devices": 40.0}
 _END_S = 10.0
 _WINDOW = 1 << 16
-# Limits where the user sets none: ranks that do not find one another would wait for five minutes.
+# Default limits: ranks that do not find each other would wait for five minutes.
 _START_S, _WHOLE_S = 60.0, 120.0
 
 Answer = TypeVar("Answer", bound=Message)
 
 
 def run(job: Job, hosts: Sequence[Host], say: Callable[[str], object]) -> list[Judgement]:
-    """Find out all that can be found out.
+    """Survey the hosts, run the sum if possible, and return all findings.
 
     Args:
         job: what a plain run would start; its program does not matter.
-        hosts: where.
-        say: is called with what takes a while.
+        hosts: its hosts.
+        say: called with progress messages.
 
     Raises:
-        LaunchError: the user has ended the check, or the client that leads to the hosts is not
-            there.
+        LaunchError: the user has ended the check, or the client that reaches the hosts is missing.
 
     """
     transport = Transport(job, features.on_hosts(job_of_check(job)))
@@ -121,7 +120,7 @@ def run(job: Job, hosts: Sequence[Host], say: Callable[[str], object]) -> list[J
 
 
 def job_of_check(job: Job) -> Job:
-    """A job with what a plain run would have, whose program is ours."""
+    """Return a copy of the job that runs the probe as its program."""
     program = os.path.abspath(probe.__file__)
     return job.replaced(
         program=(os.path.basename(program),),
@@ -140,10 +139,12 @@ def job_of_check(job: Job) -> Job:
 def add_up(
     job: Job, hosts: Sequence[Host], transport: Transport, front: Front
 ) -> tuple[list[Judgement], dict[str, DevicesCounted]]:
-    """Run the job; what came of it, and the devices of each host, by its name.
+    """Run the probe as a job; return the findings, and the devices of each host by its name.
 
     Args:
         job: what a plain run would start.
+        hosts: its hosts.
+        transport: starts the agents.
         front: of this process.
 
     Raises:
@@ -166,20 +167,20 @@ def add_up(
     if isinstance(ending, JobStopped) and ending.status in map(exit_status.of_signal, ENDING):
         raise LaunchError("the check was not finished", ending.status)
     ranks = [run for attempt in attempts for run in attempt.state.ranks.values()]
-    told = [(run.host, told_by(run.stdout)) for run in ranks]
-    total = [*judge_internals(told), *judge_sum([one for _, one in told], why_not)]
+    told = [(run.host, parse_output(run.stdout)) for run in ranks]
+    total = [*judge_internals(told), *judge_sum([printed for _, printed in told], why_not)]
     return total, devices_of_ranks(told)
 
 
-# --- the survey: one host that does not answer does not stop the others ---
+# --- the survey: a host that does not answer does not stop the other hosts ---
 
 
 class HostSurvey:
-    """One connection to each host, questions, and answers.
+    """Survey over a connection to each host.
 
     Args:
         job: what a plain run would start.
-        hosts: where.
+        hosts: its hosts.
         transport: starts the agents.
         front: of this process.
 
@@ -197,9 +198,9 @@ class HostSurvey:
         )
         self._links: dict[Host, AgentConnection] = {}
         self._failures: dict[Host, str] = {}
-        self._unanswered: dict[Host, float] = {}  # hosts that were asked something, and when
-        self._answers: dict[Host, Message] = {}  # to what was asked last
-        # Of each clock's quickest answer: its possible error, and how far the clock is ahead.
+        self._unanswered: dict[Host, float] = {}  # hosts that have not answered, and when they were asked
+        self._answers: dict[Host, Message] = {}  # to the latest question
+        # From each clock's quickest answer: its possible error, and the seconds it is ahead.
         self._clocks: dict[Host, tuple[float, float]] = {}
         self._surveyed: dict[Host, Surveyed] = {}
         self._pythons: dict[Host, PythonFacts] = {}
@@ -207,11 +208,11 @@ class HostSurvey:
     # --- the questions ---
 
     def ask_hosts(self) -> Found:
-        """Reach all hosts, find out what they have, and have them reach one another.
+        """Reach all hosts, find out what they have, and let them connect to each other.
 
         Raises:
-            LaunchError: the user has ended the check, or the client that leads to the hosts is
-                not there.
+            LaunchError: the user has ended the check, or the client that reaches the hosts is
+                missing.
 
         """
         began = time.monotonic()
@@ -219,7 +220,7 @@ class HostSurvey:
         self._wait(lambda: self._pool.settled)
         seconds = time.monotonic() - began
         for _ in range(_CLOCK_QUESTIONS):
-            self._ask(Time, dict.fromkeys(self._links, TellTime()))
+            self._ask(Time, dict.fromkeys(self._links, ReadClock()))
         questions = {host: self._what_is_there(host) for host in self._hosts}
         self._surveyed = self._ask(Surveyed, questions)
         wanted = {host: questions[host].wanted.pythons for host in self._surveyed}
@@ -227,7 +228,7 @@ class HostSurvey:
         self._pythons = {host: python_of(answer) for host, answer in probed.items()}
         facts = {host: surveyed.facts for host, surveyed in self._surveyed.items()}
         reach = Reach(list(facts), facts)
-        several = len({one.machine for one in facts.values()}) > 1
+        several = len({known.machine for known in facts.values()}) > 1
         ways = self._try_ways(reach, list(facts)) if several else 0
         return Found(
             hosts=tuple(
@@ -242,11 +243,11 @@ class HostSurvey:
 
     @property
     def lost(self) -> dict[str, str]:
-        """Why hosts did not answer, or no longer do, by their names."""
+        """Reasons for which hosts did not answer, or no longer do, by their names."""
         return {host.name: self._failures[host] for host in self._hosts if host in self._failures}
 
     def count_devices(self) -> dict[str, DevicesCounted]:
-        """Have JAX on each host that has it count its devices, where there is no sum to do so.
+        """Have JAX count the devices on each host that has it, if there is no sum to do so.
 
         Raises:
             LaunchError: the user has ended the check.
@@ -265,7 +266,7 @@ class HostSurvey:
     def _probe(
         self, word: str, pythons: Mapping[Host, tuple[str, ...]], env: dict[str, str]
     ) -> dict[Host, Probed]:
-        """Have a Python on each of these hosts run the probe."""
+        """Have a Python on each of these hosts run the probe; return the answers."""
         program, most_s = inspect.getsource(probe), _PROBE_S[word]
         cwds = {host: there.facts.cwd for host, there in self._surveyed.items()}
         questions = {
@@ -275,7 +276,7 @@ class HostSurvey:
         return self._ask(Probed, questions)
 
     def end(self) -> None:
-        """Dismiss the agents, and wait for them a while."""
+        """Stop the agents, and wait a while for their ends."""
         self._pool.stop(0)
         self._pool.send_all(messages.Stop(int(signal.SIGKILL), 0))
         self._wait(lambda: self._pool.over)  # or srun would end them before they have cleaned up
@@ -284,7 +285,7 @@ class HostSurvey:
     def _what_is_there(self, host: Host) -> Survey:
         first, several = host == self._hosts[0], len(self._hosts) > 1
         wanted = what_to_prepare(self._job, host, self._ranks[host], first=first, several=True)
-        anywhere = messages.Bind("", 0)  # for the others' attempts to connect
+        anywhere = messages.Bind("", 0)  # for test connections from the other hosts
         wanted = wanted.replaced(
             program=None,
             transfer_ports=0,
@@ -297,12 +298,12 @@ class HostSurvey:
         return Survey(wanted)
 
     def _found(self, host: Host, address: str) -> HostFound:
-        """What is known of a host, which others reach by an address."""
+        """Return what is known of a host; other hosts reach it by `address`."""
         surveyed = self._surveyed[host]
         error_s, ahead_s = self._clocks[host]
         try:
             share = share_out(self._job, len(self._ranks[host]), surveyed.facts.gpus)
-        except LaunchError:  # which keeps the sum from being run, and stands there
+        except LaunchError:  # the sum fails with the same error and reports it
             share = GpuShares()
         return HostFound(
             name=host.name,
@@ -311,16 +312,16 @@ class HostSurvey:
             python=self._pythons[host],
             ahead_s=math.copysign(max(0.0, abs(ahead_s) - error_s), ahead_s),
             share=share,
-            interface=next((one for one in surveyed.interfaces if one.address == address), None),
+            interface=next((each for each in surveyed.interfaces if each.address == address), None),
         )
 
     # --- the network ---
 
     def _try_ways(self, reach: Reach, hosts: Sequence[Host]) -> int:
-        """Have the hosts reach one another, if collectives will; how many ways were tried.
+        """Have the hosts connect to each other if collectives will; return the number of tries.
 
-        Those of TPUs have a network of their own. An address of the coordinator that all reach is
-        looked for by the job itself, at its start.
+        TPUs have a network of their own. The job itself, when it starts, looks for an address of
+        the coordinator that all hosts reach.
         """
         uses = collectives(self._job)
         only_tpus = all(
@@ -337,7 +338,7 @@ class HostSurvey:
     # --- answers ---
 
     def _ask(self, kind: type[Answer], questions: Mapping[Host, Message]) -> dict[Host, Answer]:
-        """Ask those of these hosts that are there, at once; the answers of this kind."""
+        """Ask those of these hosts that are connected, all at once; return answers of this kind."""
         self._answers = {}
         for host, question in questions.items():
             if host in self._links and host not in self._failures:
@@ -354,14 +355,14 @@ class HostSurvey:
         link.be_patient(0)
         match message:
             case messages.Greeting(version) if version != messages.VERSION:
-                self._failures[host] = "its agent is of another version: run it again"
+                self._failures[host] = "its agent has another version: run the check again"
             case messages.Greeting():
                 self._links[host] = link
             case messages.InternalError(error):
                 self._failures[host] = f"internal error in the agent: {error}"
             case messages.Ending(reason):
                 self._failures[host] = f"its agent was stopped by {reason}"
-            case Time(there_s):  # which was so when half of the time was over
+            case Time(there_s):  # read in the middle between question and answer, as far as known
                 now = time.time()
                 clock = (now - asked_at) / 2, there_s - (asked_at + now) / 2
                 self._clocks[host] = min(clock, self._clocks.get(host, clock))

@@ -19,7 +19,7 @@ def test_three_hosts(jobs: Jobs, lab: Lab, tmp_path: Path) -> None:
     found = {one["topic"]: one for one in json.loads(path.read_text())["findings"]}
     assert found["sum"]["value"].startswith("21 over 6 devices, in ")
     assert found["hosts"]["value"].startswith("3 of 3 reached in ")
-    assert found["ports"]["value"] == "all hosts reach one another (6 ways)"
+    assert found["ports"]["value"] == "all hosts reach one another (6 connections)"
     assert "3 ranks joined at 10.77.0.11:" in found["initialize"]["value"]
     assert found["network"]["value"] == "MTU 1500"
     assert found["network"]["hosts"] == ["jh1", "jh2", "jh3"]

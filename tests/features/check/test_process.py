@@ -142,7 +142,7 @@ def test_gpus(jobs: Jobs, tmp_path: Path, bare: str) -> None:
         said = findings(ended)
         kind = f"{gpus[0]} NVIDIA H100 80GB HBM3, driver 535.104.05"
         assert f"ok gpus a, b: {kind}" in said
-        assert f"warning gpus a: {gpus}, and JAX uses the CPU: there is no plugin for jax" in said
+        assert f"warning gpus a: {gpus}, and JAX uses the CPU: jax has no plugin for them" in said
         assert f'- {new} -m pip install "jax[cuda12]"' in " ".join(ended.stdout.split())
         taken = f"warning gpu memory a, b: other programs hold 70.9 GiB of {numbers}"
         assert any(line.startswith(taken) for line in said)

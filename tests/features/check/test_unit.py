@@ -30,14 +30,14 @@ from mcjax_launch.features.check.messages import (
     Time,
 )
 from mcjax_launch.features.check.run import job_of_check
-from mcjax_launch.features.check.told import (
+from mcjax_launch.features.check.probe_output import (
     DeviceCount,
     DevicesCounted,
     PythonFacts,
     devices_of,
     devices_of_ranks,
     python_of,
-    told_by,
+    parse_output,
 )
 from mcjax_launch.job.devices import GpuShares
 from mcjax_launch.job.hosts import Host
@@ -153,7 +153,7 @@ def test_all_is_well() -> None:
         "ok       cores        16",
         "ok       memory       60.0-61.0 of 64.0 GiB free",
         "ok       clock        within 0.01 s of the launcher's",
-        "ok       ports        all hosts reach one another (6 ways)",
+        "ok       ports        all hosts reach one another (6 connections)",
         "ok       devices      2 cpu",
     ]
 
@@ -250,7 +250,7 @@ WRONG: dict[str, tuple[list[HostFound], str]] = {
     ),
     "GPUs without a plugin": (
         [host("a", gpus=(H100,))],
-        "warning gpus a: 8 GPUs, and JAX uses the CPU: there is no plugin for jax\n"
+        "warning gpus a: 8 GPUs, and JAX uses the CPU: jax has no plugin for them\n"
         ' - /p -m pip install "jax[cuda12]"',
     ),
     "a driver that is too old": (
@@ -345,7 +345,7 @@ def summed(*ranks: dict[str, Any], why_not: str = "") -> list[str]:
 
 def test_what_ranks_tell() -> None:
     printed = 'a warning\nsome mcjax-check: {"a": 1}\nmcjax-check: {cut o\nmcjax-check: {"b": [2]}'
-    assert told_by(printed) == {"a": 1, "b": [2]}
+    assert parse_output(printed) == {"a": 1, "b": [2]}
     assert summed(told(0), told(1), told(2)) == [
         "ok initialize 3 ranks joined at h:1 in 0.2 s (`import jax` took 3.0 s, jax.devices() 0.1 s)",
         "ok slices 1 slice (ranks 0-2)",
@@ -359,8 +359,8 @@ def test_what_ranks_tell() -> None:
     ("ranks", "why_not", "line"),
     [
         ([told(), told(value=20)], "", "error sum 20 over 6 devices, not 21, of 4 bytes each"),
-        ([told(slice=1), told()], "", "note slices jax.make_mesh takes no more than one"),
-        ([told(), {}], "", "error sum not all ranks have told their results"),
+        ([told(slice=1), told()], "", "note slices jax.make_mesh accepts only one"),
+        ([told(), {}], "", "error sum not all ranks have reported their results"),
         ([told(), {}], "rank 1 failed", "error sum rank 1 failed"),
         ([told()], "rank 0 failed later", "error sum rank 0 failed later"),
         ([], "host a: x", "error sum host a: x"),

@@ -54,7 +54,7 @@ def memory(number: int, free_mib: int) -> GpuMemory:
 @pytest.mark.parametrize(("version", "number"), [(CLOSED, "535.104.05"), (OPEN, "570.195.03")])
 def test_the_driver_says_what_is_there(tmp_path: Path, version: str, number: str) -> None:
     root = nvidia(tmp_path, 2, version)
-    assert agent.look_at_gpus("", {}, root) == ((GpuFacts(MODEL, number, 2),), ())
+    assert agent.survey_gpus("", {}, root) == ((GpuFacts(MODEL, number, 2),), ())
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_the_driver_says_what_is_there(tmp_path: Path, version: str, number: str
 def test_the_memory_of_those_that_are_visible(
     tmp_path: Path, chosen: str, which: list[int]
 ) -> None:
-    found = agent.look_at_gpus(LISTED, {"CUDA_VISIBLE_DEVICES": chosen}, nvidia(tmp_path, 2))
+    found = agent.survey_gpus(LISTED, {"CUDA_VISIBLE_DEVICES": chosen}, nvidia(tmp_path, 2))
     kinds = (GpuFacts(MODEL, "570.195.03", len(which)),) if which else ()
     assert found == (kinds, tuple(memory(one, (80994, 9731)[one]) for one in which))
 
@@ -71,9 +71,9 @@ def test_the_memory_of_those_that_are_visible(
 def test_where_the_driver_has_no_folder(tmp_path: Path) -> None:
     """As on Windows' Linux, or where only device files are there."""
     both = (GpuFacts(MODEL, "570.195.03", 2),), (memory(0, 80994), memory(1, 9731))
-    assert agent.look_at_gpus(LISTED, {}, str(tmp_path)) == both
+    assert agent.survey_gpus(LISTED, {}, str(tmp_path)) == both
     write(tmp_path / "dev/nvidia0", "")
-    assert agent.look_at_gpus("", {}, str(tmp_path))[0] == (GpuFacts("GPU", "", 1),)
+    assert agent.survey_gpus("", {}, str(tmp_path))[0] == (GpuFacts("GPU", "", 1),)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_where_the_driver_has_no_folder(tmp_path: Path) -> None:
     ],
 )
 def test_memory_that_is_not_known(tmp_path: Path, listed: str) -> None:
-    kinds, found = agent.look_at_gpus(listed, {}, nvidia(tmp_path, 2))
+    kinds, found = agent.survey_gpus(listed, {}, nvidia(tmp_path, 2))
     assert (kinds, found) == ((GpuFacts(MODEL, "570.195.03", 2),), ())
 
 
@@ -97,7 +97,7 @@ def test_a_model_without_end(tmp_path: Path) -> None:
         tmp_path / "proc/driver/nvidia/gpus/0000:00:00.0/information",
         f"Model: {'x' * 9000}\nDevice Minor: 0\n",
     )
-    [kind] = agent.look_at_gpus("", {}, root)[0]
+    [kind] = agent.survey_gpus("", {}, root)[0]
     assert kind.name == "x" * 100
 
 
@@ -113,11 +113,11 @@ def test_amd(tmp_path: Path) -> None:
         write(device / "mem_info_vram_used", f"{2 << 30}\n")
     write(tmp_path / "sys/module/amdgpu/version", "6.10.5\n")
     whole = tuple(GpuMemory(number, 192 << 20, 190 << 20) for number in (0, 1))
-    found = agent.look_at_gpus("", {}, str(tmp_path))
+    found = agent.survey_gpus("", {}, str(tmp_path))
     assert found == ((GpuFacts("AMD gfx942", "6.10.5", 2),), whole)
     for device in (tmp_path / "sys/bus/pci/devices").iterdir():
         write(device / "product_name", "AMD Instinct MI300X OAM\n")
-    found = agent.look_at_gpus("", {"HIP_VISIBLE_DEVICES": "1"}, str(tmp_path))
+    found = agent.survey_gpus("", {"HIP_VISIBLE_DEVICES": "1"}, str(tmp_path))
     assert found == ((GpuFacts("AMD Instinct MI300X OAM", "6.10.5", 1),), ())
 
 
@@ -133,7 +133,7 @@ def test_a_tool_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_nothing_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert gpus.nvidia_smi(1.0) == ""
-    assert agent.look_at_gpus("", {}, str(tmp_path)) == ((), ())
+    assert agent.survey_gpus("", {}, str(tmp_path)) == ((), ())
     assert agent.shared_memory_kib(str(tmp_path)) == (0, 0)
 
 

@@ -1,4 +1,4 @@
-"""What the probe has told of a host, or as a rank; pure."""
+"""Parsing of the probe's output, from a host or from a rank."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from mcjax_launch.features.check.messages import Probed
 from mcjax_launch.features.check.probe import MARK
 from mcjax_launch.kernel.wire.codec import Malformed, Nested, from_values
 
-Told = dict[str, Any]
+ProbeOutput = dict[str, Any]
 
 
 class PythonFacts(Nested):
-    """A Python for ranks: its version, and those of jax and what belongs to it, by their names.
+    """Python for ranks: its version, and the versions of jax and related packages by name.
 
-    `path` is "" if there is none. `error`: what is wrong with it; "" if it has jax.
+    `path` is "" if there is no Python. `error`: what is wrong with it; "" if it has jax.
     """
 
     path: str
@@ -29,7 +29,7 @@ class PythonFacts(Nested):
 
 
 class DeviceCount(Nested):
-    """How many devices of one kind there are."""
+    """Number of devices of one kind."""
 
     platform: str
     kind: str
@@ -37,24 +37,24 @@ class DeviceCount(Nested):
 
 
 class DevicesCounted(Nested):
-    """The devices that JAX has on a host; or why that is not known."""
+    """Devices that JAX finds on a host, or the reason why they are unknown."""
 
     devices: tuple[DeviceCount, ...]
     error: str
 
 
-def told_by(text: str) -> Told:
-    """Return what the probe has told, of all that it printed."""
-    told: Told = {}
+def parse_output(text: str) -> ProbeOutput:
+    """Return the values that the probe reported, from all that it printed."""
+    told: ProbeOutput = {}
     for line in re.findall(f"{MARK}(.*)", text):
-        with contextlib.suppress(ValueError):  # somebody else has printed in the middle of it
+        with contextlib.suppress(ValueError):  # other output in the middle of the line
             told.update(json.loads(line))
     return told
 
 
 def python_of(answer: Probed) -> PythonFacts:
-    """Return what the probe has told of a Python."""
-    told, error = told_by(answer.printed), answer.error
+    """Return the Python that the probe describes, with what is wrong with it."""
+    told, error = parse_output(answer.printed), answer.error
     try:
         if not error:
             values = [answer.python, told.get("version"), told.get("packages"), ""]
@@ -66,20 +66,20 @@ def python_of(answer: Probed) -> PythonFacts:
 
 
 def devices_of(answer: Probed) -> DevicesCounted:
-    """Return the devices that the probe has told of."""
+    """Return the devices that the probe counted."""
     if answer.error:
         return DevicesCounted((), answer.error)
     try:
-        return from_values(DevicesCounted, [told_by(answer.printed).get("devices"), ""])
+        return from_values(DevicesCounted, [parse_output(answer.printed).get("devices"), ""])
     except Malformed as malformed:
         return DevicesCounted((), str(malformed))
 
 
-def devices_of_ranks(ranks: Sequence[tuple[str, Told]]) -> dict[str, DevicesCounted]:
+def devices_of_ranks(ranks: Sequence[tuple[str, ProbeOutput]]) -> dict[str, DevicesCounted]:
     """Return the devices of each host by its name.
 
     Args:
-        ranks: the host of each, and what it has told.
+        ranks: the host of each rank, and what its probe reported.
 
     """
     counts: dict[str, Counter[tuple[str, str]]] = {}
