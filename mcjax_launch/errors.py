@@ -1,15 +1,15 @@
-"""LaunchError, and the file with the traceback of an internal error."""
+"""LaunchError, and the file for the traceback of an internal error."""
 
 from mcjax_launch.kernel.wire.exit_status import USAGE
 from mcjax_launch.wording import one_line
 
 
 class LaunchError(Exception):
-    """The job cannot be run.
+    """An error because of which the job cannot be run.
 
     Args:
-        message: one line: what, where, and what to do. What it quotes may be of any length, and
-            hold anything.
+        message: one line: what, where, and what to do. Text that it quotes may be of any length and
+            hold any characters.
         status: the launcher's exit status.
 
     """
@@ -20,7 +20,7 @@ class LaunchError(Exception):
 
 
 def save_traceback(text: str) -> str:
-    """Write the traceback of a bug to a file of its own; the file's path."""
+    """Write the traceback of a bug to a new temporary file; return its path."""
     import tempfile
 
     with tempfile.NamedTemporaryFile(prefix="mcjax-", suffix=".txt", delete=False) as file:

@@ -1,4 +1,4 @@
-"""Whole numbers and sets of ranks as text, read and written; what several have alike; pure."""
+"""Format and parse whole numbers and sets of ranks; group values by key; pure."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -7,24 +7,25 @@ from typing import TypeVar
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: The most ranks that a job may have: beyond this it is a slip of the finger.
+#: The most ranks that a job may have: a larger number is a typing error.
 MOST_RANKS = 65_536
 
-# Characters of a set of ranks, in an error; of a longer one only what is wrong.
+# An error quotes all of a set of ranks up to this many characters, else only the wrong part.
 _MOST_SHOWN = 40
 _RANGE = r"\s*([0-9]+)(?:-([0-9]+))?\s*"
 
 
 def whole_number(text: str, low: int, high: int) -> int:
-    """The number that plain digits stand for.
+    """Parse plain decimal digits.
 
     Args:
         text: from a user: of any length, and in any script.
-        low: the least that is allowed, 0 or more.
-        high: the most.
+        low: the smallest number allowed, 0 or more.
+        high: the largest number allowed.
 
     Raises:
-        ValueError: it is none, or out of bounds; says what was expected, not what was found.
+        ValueError: the text is not a number, or the number is out of bounds. The message says what
+            was expected, not what was found.
 
     """
     digits = text.lstrip("0") or text[-1:]
@@ -39,7 +40,7 @@ def whole_number(text: str, low: int, high: int) -> int:
 
 
 def ranges(ranks: Iterable[int]) -> str:
-    """Ranks as `0-2,5`; what `parse_ranges` reads."""
+    """Return ranks as text that `parse_ranges` reads, such as `0-2,5`."""
     runs: list[list[int]] = []
     for rank in sorted(ranks):
         if runs and rank == runs[-1][1] + 1:
@@ -50,10 +51,10 @@ def ranges(ranks: Iterable[int]) -> str:
 
 
 def parse_ranges(text: str) -> frozenset[int]:
-    """The ranks that `0` or `0-2,5` stands for.
+    """Return the ranks that a text such as `0` or `0-2,5` stands for.
 
     Raises:
-        ValueError: it is not written like that, or names a rank that no job has.
+        ValueError: the text is not written like that, or names a rank that no job has.
 
     """
     ranks: set[int] = set()
@@ -75,13 +76,13 @@ def _rank(text: str) -> int:
 
 
 def these_ranks(ranks: Iterable[int]) -> str:
-    """Ranks as `rank 3` or `ranks 0-2,5`."""
+    """Return ranks as `rank 3` or `ranks 0-2,5`."""
     ranks = set(ranks)
     return f"rank{'s' if len(ranks) > 1 else ''} {ranges(ranks)}"
 
 
 def slices_text(slices: Sequence[int]) -> str:
-    """Slices as `2 slices (ranks 0-3; ranks 4-7)`.
+    """Return slices as `2 slices (ranks 0-3; ranks 4-7)`.
 
     Args:
         slices: the slice of each rank.
@@ -93,7 +94,7 @@ def slices_text(slices: Sequence[int]) -> str:
 
 
 def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """What goes with each of these keys, such as the ranks that did the same; in their order."""
+    """Group the values of (key, value) pairs by key; keys and values keep their order."""
     groups: dict[K, list[V]] = {}
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
@@ -101,20 +102,20 @@ def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
 
 
 def all_of(count: int) -> str:
-    """Return the word for all of so many, as `both` or `all 3`."""
+    """Return `both` for 2 and `all N` for any other count."""
     return "both" if count == 2 else f"all {count}"
 
 
 def all_ranks(count: int) -> str:
-    """All of so many, as `both ranks` or `all 3 ranks`."""
+    """Return `both ranks` for 2 and `all N ranks` for any other count."""
     return f"{all_of(count)} ranks"
 
 
 def have(ranks: Iterable[int]) -> str:
-    """The verb after `these_ranks`: `has` or `have`."""
+    """Return the verb that follows `these_ranks`: `has` or `have`."""
     return "have" if len(set(ranks)) > 1 else "has"
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things, as `1 rank` or `2 ranks`."""
+    """Return a number with its noun, as `1 rank` or `2 ranks`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

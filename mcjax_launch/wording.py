@@ -1,4 +1,4 @@
-"""Words for lines of the launcher's own: times, and text from elsewhere made fit for it; pure."""
+"""Words for the launcher's own lines: durations, and foreign text made safe to print; pure."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,10 @@ _MOST_NAMES = 8
 
 
 def visible(text: str) -> str:
-    r"""Text in which nothing acts on a terminal: an escape is shown as `\x1b`, a bad byte as well.
+    r"""Return text with everything escaped that could act on a terminal.
 
-    A host, an ssh client, a file's name or a variable may hold anything. Tabs stay.
+    An escape character becomes `\x1b`; a byte that is not UTF-8 is escaped in the same way. Tabs
+    stay. Use it for text from a host, an ssh client, a file's name or a variable.
     """
     if text.isprintable():
         return text
@@ -24,20 +25,21 @@ def _escape(char: str) -> str:
 
 
 def some(names: Sequence[str], most: int = _MOST_NAMES) -> str:
-    """Names as `a, b`; of more than `most` only the first, as in `a, b and 3 more`."""
+    """Return names as `a, b`; of more than `most` only the first, as `a, b and 3 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
 
 
 def lasting(seconds: float) -> str:
-    """A time for a person: `40 s`, `3 min`."""
+    """Return a duration for a person, as `40 s` or `3 min`."""
     return f"{seconds:.0f} s" if seconds < 119.5 else f"{seconds / 60:.0f} min"
 
 
 def one_line(text: str) -> str:
-    """Text as one line of bearable length: the middle of long words, and of a long line, is cut.
+    """Return text as one printable line of limited length.
 
-    What is wrong stands at the start of an error, and what to do about it at the end.
+    The middle of long words and of a long line is cut: an error says at its start what is wrong,
+    and at its end what to do about it.
     """
     words = (_cut(word, _LONGEST_WORD) for word in visible(text).split(" "))
     return _cut(" ".join(words), _LONGEST_LINE)

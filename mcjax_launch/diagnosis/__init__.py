@@ -1,1 +1,1 @@
-"""From the facts of a run to its root cause, in words; pure."""
+"""Derive the root cause of a run's end from its facts, and word it; pure."""

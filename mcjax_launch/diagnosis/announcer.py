@@ -1,4 +1,4 @@
-"""The announcer: it picks findings to print while a job runs, each once or as it lasts; pure."""
+"""Choose the findings to print while a job runs: each once, or again as it lasts; pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from mcjax_launch.kernel.wire.timers import scaled
 if TYPE_CHECKING:
     from mcjax_launch.runs.state import RunState
 
-#: What lasts is said after so many seconds, and again after each doubling of them.
+#: A lasting finding is printed after this many seconds, and again whenever that has doubled.
 AFTER_S = scaled(30.0)
-# Between two passes over the rules, for each rank: a fraction of what a pass may take.
+# Pause between two passes over the rules, per rank, so that passes take little of the time.
 _PAUSE_S = 5e-4
 # With so few there is no pause: a call that fails at once is judged before its failure.
 _FEW_RANKS = 50
-# On what rules may depend; what else hooks report they see when something of this becomes known.
+# Reports of hooks that rules depend on; a pass sees all other reports too, but none starts a pass.
 _FACTS: dict[type, Fact] = {
     hook.ImportedJax: Fact.JAX,
     hook.Compiling: Fact.JAX,
@@ -34,7 +34,7 @@ _FACTS: dict[type, Fact] = {
 
 
 def next_time(lasted_s: float) -> float:
-    """Return how long something has to last until it is said again."""
+    """Return the number of seconds that a finding must last before it is printed again."""
     seconds = AFTER_S
     while seconds <= lasted_s:
         seconds *= 2
@@ -42,10 +42,10 @@ def next_time(lasted_s: float) -> float:
 
 
 class Announcer:
-    """Asks the rules when something has become known, and remembers what has been said.
+    """The findings that are news: it asks the rules, and remembers what has been printed.
 
-    Each pass over the rules costs more, the more ranks there are: with many ranks there are only a
-    few passes in a second, however much becomes known in between.
+    A pass over the rules takes time in proportion to the number of ranks. So with many ranks there
+    are only a few passes per second, however much becomes known in between.
 
     Args:
         state: of the run.
@@ -54,7 +54,7 @@ class Announcer:
 
     def __init__(self, state: RunState) -> None:
         self._state = state
-        # How long a finding has to last to be said again, by its key; and all that has been said.
+        # By key, how long a finding must last to be printed again; and all printed lines.
         self._said: dict[object, float] = {}
         self._lines: set[str] = set()
         self._facts = self._later = Fact.NOTHING
@@ -69,14 +69,14 @@ class Announcer:
         return due if due < math.inf and not self._state.ending else None
 
     def heard(self, message: FromHook | Exited, now: float) -> None:
-        """Record what has become known: a hook has reported something, or a rank has ended."""
+        """Record a report of a hook, or the end of a rank's process."""
         if isinstance(message, Exited):
             self.learned(Fact.END, now)
         else:
             self.learned(_FACTS.get(type(message.message), Fact.NOTHING), now)
 
     def learned(self, fact: Fact, now: float) -> None:
-        """Record what has become known."""
+        """Record that a fact has become known, and schedule a pass over the rules."""
         if fact and not self._state.ending:
             self._facts |= fact
             ranks = len(self._state.ranks)
@@ -84,7 +84,7 @@ class Announcer:
             self._next_at = min(self._next_at, max(now, soon))
 
     def expire(self, now: float) -> list[Finding] | None:
-        """Return what is to be said now, if anything."""
+        """Return the findings to print now; None if nothing is due."""
         deadline = self.deadline
         if deadline is None or now < deadline:
             return None
@@ -95,7 +95,10 @@ class Announcer:
         return self._ask(facts, now) or None
 
     def last_words(self, now: float) -> list[Finding]:
-        """Return what has been found of processes below ranks and not been due yet."""
+        """Return findings about processes below ranks that were not yet due.
+
+        To be called when the job is over.
+        """
         return self._ask(Fact.BELOW, now, waits=False)
 
     def _ask(self, facts: Fact, now: float, *, waits: bool = True) -> list[Finding]:
@@ -112,7 +115,7 @@ class Announcer:
         return self.untold((item for item in found if item not in later), now)
 
     def untold(self, found: Iterable[Finding], now: float) -> list[Finding]:
-        """Return the findings that are news, or have lasted twice as long; they are said now."""
+        """Return the findings that are new, or have lasted twice as long; mark them printed."""
         return [finding for finding in found if self._is_news(finding, now)]
 
     def _is_news(self, finding: Finding, now: float) -> bool:
@@ -128,5 +131,5 @@ class Announcer:
         return True
 
     def next_at(self, finding: Finding) -> float:
-        """Return when a finding that lasts will have lasted long enough to be said again."""
+        """Return when a lasting finding is to be printed again, in time.monotonic's seconds."""
         return (finding.since or 0.0) + self._said.get(finding.key, AFTER_S)

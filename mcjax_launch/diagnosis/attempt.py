@@ -1,4 +1,4 @@
-"""What is over: one run of a job, and the launcher's whole work."""
+"""Results: those of one attempt, and that of the launcher's whole work."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from mcjax_launch.runs.state import RunState
 
 
 class Attempt(Value):
-    """A run that is over.
+    """An attempt that is over.
 
     Args:
         restart: how many times the job had been started before.
         hosts: their names, in order.
-        seconds: how long it took.
+        seconds: how long the attempt took.
 
     """
 
@@ -25,11 +25,11 @@ class Attempt(Value):
 
 
 class JobOutcome(Value):
-    """How the launcher's whole work ended.
+    """The end of the launcher's whole work.
 
     Args:
-        status: the exit status.
-        message: in one line.
+        status: the launcher's exit status.
+        message: how the job ended, in one line.
         failed_early: a rank failed, and no rank had joined the JAX job.
         ends_all: a signal, or the loss of the output's reader, has ended it: --watch ends too.
 

@@ -20,25 +20,25 @@ from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
 
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
-# What comes of different programs, and says less than these.
+# Consequences of different programs; a line on the programs says more.
 _OF_DIVERGENCE = (KnownError.OUT_OF_STEP, KnownError.KEY_NEVER_SET)
 
 
 _ONE_CALL = (
-    "outside shard_map JAX calls a callback once, on one rank, with the data of all: it need not "
-    "be this rank's that is wrong"
+    "outside shard_map JAX calls a callback once, on one rank, with the data of all ranks: the "
+    "wrong data need not be this rank's"
 )
 
 
 _NOT_SHARED = (
-    "with jax_share_binary_between_hosts one rank compiles for all, and this rank waited in its "
-    "compilation for that: the two have other programs, or other keys for them, as on CPU: "
-    "--verify-spmd shows where the programs differ"
+    "with jax_share_binary_between_hosts one rank compiles for all, and this rank waited for it: "
+    "the two ranks have different programs, or different keys for them, as on CPU; --verify-spmd "
+    "shows where the programs differ"
 )
 
 
 def guarded_hints(state: RunState, run: RankRun) -> list[str]:
-    """Return `failure_hints` of a rank; none if that raises: no summary is lost to its advice."""
+    """Return `failure_hints` of a rank; none if that raises, so the summary is still printed."""
     diverged, verified = state.diverged, state.programs.held_any
     try:
         return failure_hints(run, ranks=len(state.ranks), diverged=diverged, verified=verified)
@@ -50,13 +50,13 @@ def guarded_hints(state: RunState, run: RankRun) -> list[str]:
 def failure_hints(
     run: RankRun, *, ranks: int = 1, diverged: bool = False, verified: bool = False
 ) -> list[str]:
-    """A line on what to do about a rank's failure, if it is a known mistake.
+    """Return a line that advises on a rank's failure, if it is a known mistake.
 
     Args:
         run: of the rank.
         ranks: how many the job has.
-        diverged: where the ranks' programs diverge has been shown.
-        verified: with --verify-spmd, which has not found out.
+        diverged: the summary already shows where the ranks' programs diverge.
+        verified: --verify-spmd was on, and found no divergence.
 
     """
     hint = _failure_hint(run, ranks, diverged=diverged, verified=verified)
@@ -107,7 +107,7 @@ def _failure_hint(run: RankRun, ranks: int, *, diverged: bool, verified: bool) -
 
 
 def _of_backend(start: BackendStart) -> str:
-    """Say what has to come after initialize()."""
+    """Advise to call initialize() before the line that started a backend."""
     line = f"{start.where}: {start.line}" if start.line else start.where
     if not start.imported_at:
         return f"a backend was started before, at {line}; call jax.distributed.initialize() first"
@@ -119,9 +119,10 @@ def _of_backend(start: BackendStart) -> str:
 
 
 def _is_of_shared_callback(run: RankRun) -> bool:
-    """Whether a callback has failed that JAX may have called for several ranks at once.
+    """Return whether a callback failed that JAX may have called for several ranks.
 
-    It does so on the first device of a program; what is in a shard_map each rank calls itself.
+    JAX calls a callback for all ranks on the first device of a program; inside shard_map each rank
+    calls it itself.
     """
     if run.failure is None or not run.lost:
         return False
@@ -134,11 +135,11 @@ def _is_of_shared_callback(run: RankRun) -> bool:
 
 
 def _of_devices(devices: WrongDevices, mine: int, ranks: int) -> str:
-    """Return what gives a program the number of devices that it names.
+    """Return the -d that gives a program the number of devices that it names.
 
     Args:
-        devices: what its error says.
-        mine: devices of the rank; 0 if that is not known.
+        devices: the numbers in the program's error.
+        mine: devices of the rank; 0 if unknown.
         ranks: ranks in the job.
 
     """

@@ -1,4 +1,4 @@
-"""What ended a run: decided here, once, for the summary and the record; pure."""
+"""Decide once what ended a run, for the summary and the record; pure."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from mcjax_launch.runs.stop_reasons import StopReason
 
 
 class RankFailed(Value):
-    """The failure of a rank.
+    """A run that ended by the failure of a rank.
 
     Args:
         first: the first rank that failed and is no victim, or the first victim if all are.
-        culprit: the rank to blame: that one, or the one that took it down.
-        alike: the ranks that failed in the same way as the culprit, itself included.
-        found: what the culprit did to the others, or the ranks did together; None: it failed.
+        culprit: the rank to blame: `first`, or the rank that caused its failure.
+        alike: the ranks that failed in the same way as the culprit, including the culprit.
+        found: what the culprit, or all ranks together, did to the others; None if the culprit just
+            failed.
 
     """
 
@@ -37,7 +38,13 @@ class RankFailed(Value):
 
 
 class JobStopped(Value):
-    """A reason other than a rank's failure; `at` is when it came up."""
+    """A run that ended for another reason than a rank's failure.
+
+    Args:
+        stop: the reason.
+        at: when the reason became known, in time.monotonic's seconds; None if unknown.
+
+    """
 
     stop: StopReason
     at: float | None
@@ -49,13 +56,13 @@ class JobStopped(Value):
 
 
 class Completed(Value):
-    """All ranks have come to their end."""
+    """A run in which all ranks have come to their end."""
 
     status: int
 
 
 class NotStarted(Value):
-    """The job could not be started."""
+    """A run that could not be started."""
 
     message: str
     status: int
@@ -65,7 +72,7 @@ Ending = RankFailed | JobStopped | Completed | NotStarted
 
 
 def ending_of(state: RunState) -> Ending:
-    """What ended a run that is over."""
+    """Return what ended a run that is over."""
     runs = state.ranks.values()
     if state.stop is not None:
         stop, preempted = state.stop, state.preempted_status
@@ -84,12 +91,12 @@ def ending_of(state: RunState) -> Ending:
 
 
 def _all_left(state: RunState) -> bool:
-    """Whether all ranks, of which some ran, have ended with 0 by themselves."""
+    """Return whether the job has ranks, and all ended with 0 by themselves."""
     return bool(state.ranks) and all(run.status == 0 for run in state.ranks.values())
 
 
 def first_failure(runs: Iterable[RankRun]) -> RankRun | None:
-    """The rank that failed first and is no victim, nor was ended by the launcher."""
+    """Return the first rank that failed by itself; if none did, the first that failed."""
     failed = sorted((run for run in runs if run.failed), key=lambda run: run.order)
     own = (run for run in failed if verdict_of(run) is Verdict.FAILED)
     return next(own, failed[0] if failed else None)
@@ -99,7 +106,7 @@ def _rank_failed(state: RunState, first: RankRun) -> RankFailed:
     runs = list(state.ranks.values())
     is_victim = verdict_of(first) is Verdict.VICTIM
     found = None
-    # A second process of a rank may fail in its own way before JAX ends them for it.
+    # A second process of a rank may fail in its own way before JAX ends both for it.
     if is_victim or ran_apart(first) or first.membership.second_process is not None:
         from mcjax_launch.diagnosis.rules import findings  # as all that only a failure needs
 
@@ -120,13 +127,13 @@ def _rank_failed(state: RunState, first: RankRun) -> RankFailed:
 
 
 def _failed_before(runs: Iterable[RankRun]) -> RankRun | None:
-    """The last life that failed by itself, of the ranks that were started again."""
+    """Return the latest of the ranks' earlier processes that failed by itself."""
     lives = (life for run in runs for life in run.past if verdict_of(life) is Verdict.FAILED)
     return max(lives, key=lambda life: life.order, default=None)
 
 
 def ran_apart(run: RankRun) -> bool:
-    """Whether a rank has failed since another one ran another collective."""
+    """Return whether a rank failed because another rank ran a different collective."""
     failure = run.failure
     told = run.stderr if failure is None or failure.exited else failure.summary
     if run.status != -signal.SIGABRT and failure is None:
@@ -135,7 +142,7 @@ def ran_apart(run: RankRun) -> bool:
 
 
 def _alike(run: RankRun, other: RankRun) -> bool:
-    """Whether two ranks failed in the same way."""
+    """Return whether two ranks failed in the same way."""
     return _manner(run) == _manner(other)
 
 
@@ -144,5 +151,5 @@ def _manner(run: RankRun) -> tuple[object, ...]:
     if failure is None:
         return (run.status,)
     placed = failure.placed
-    where = placed.where or failure.summary  # before Python 3.12 an early exit knows no place
+    where = placed.where or failure.summary  # before Python 3.12 an early exit has no line
     return placed.exception, where, failure.exited, failure.status

@@ -1,7 +1,8 @@
-"""Which rule is asked when, in order of precedence: a new rule is a function and a line here; pure.
+"""The table of all rules, in order of precedence, and when each is asked; pure.
 
-A rule is a function in `findings/`. It looks at a view, which is of one moment, and yields what it
-finds. It says what happened once: notes, limits, the summary and the record all quote it.
+A rule is a function in `findings/`. It gets a view of one moment and yields findings, each worded
+once: notes, limits, the summary and the record all quote it. A new rule is a function and a line in
+`RULES`.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ class Rule(Value):
     """A rule, and when it is asked.
 
     Args:
-        name: of its function, with its module in `findings/`: it is loaded when it is asked.
-        occasions: when it is asked.
-        facts: as a note only when one of these has become known.
+        name: of its module in `findings/` and its function; the module is loaded at first use.
+        occasions: when the rule is asked.
+        facts: for a note, it is asked only when one of these has become known.
 
     """
 
@@ -34,7 +35,7 @@ class Rule(Value):
 
     @cached_property
     def find(self) -> Callable[[View], Iterable[Finding]]:
-        """The function, which yields what it finds in a view."""
+        """The rule's function, which yields the findings of a view."""
         module, _, function = self.name.partition(".")
         found: Callable[[View], Iterable[Finding]] = getattr(
             import_module(f"mcjax_launch.diagnosis.findings.{module}"), function
@@ -90,31 +91,31 @@ RULES = (
 
 
 def findings(view: View, occasion: Occasion, facts: Fact = ~Fact.NOTHING) -> Iterator[Finding]:
-    """Ask the rules, and yield what they find.
+    """Ask the rules, and yield their findings.
 
     Args:
-        view: what they look at.
-        occasion: which rules are asked.
-        facts: those that depend on none of these are not asked for a note.
+        view: the moment to judge.
+        occasion: selects the rules.
+        facts: for a note, only rules that depend on one of these are asked.
 
     """
     for rule in RULES:
         if occasion in rule.occasions and (occasion is not NOTE or rule.facts & facts):
             try:
                 yield from rule.find(view)
-            except Exception as error:  # no summary is lost to a rule
+            except Exception as error:  # a bug in a rule must not cost the summary
                 failed = f"the rule {rule.name} failed: {error!r}; please report this"
                 if failed not in view.state.failed_hints:
                     view.state.failed_hints.append(failed)
 
 
 def limit_lines(view: View) -> list[str]:
-    """Return lines on where the ranks of a job are that has reached a limit."""
+    """Return lines on the ranks' positions when the job has reached a limit."""
     return [found.words for found in findings(view, LIMIT) if found.words]
 
 
 def advice(view: View) -> list[str]:
-    """Return lines on what to try with a job that hangs, unless somebody holds it in a debugger."""
+    """Return lines on what to try with a job that hangs; none while a debugger holds it."""
     state = view.state
     compiling = {run.process_id for run in state.running if run.compilations.under_way}
     busy = compiling - state.idle_compilations.keys()
@@ -129,5 +130,5 @@ def hints(found: Iterable[Finding]) -> list[str]:
 
 
 def lines_of(found: Iterable[Finding]) -> Sequence[str]:
-    """Return the words of findings, each with what to do about it."""
+    """Return the words of findings, each with its cure."""
     return [line for finding in found for line in (finding.words, finding.hint) if line]

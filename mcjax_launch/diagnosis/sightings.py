@@ -1,4 +1,4 @@
-"""Where ranks are at one moment: stacks, equal ones once, and places in the job; pure."""
+"""Parse ranks' stacks, print equal stacks once, and word each rank's position; pure."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Stack(Value):
 
     Args:
         text: faulthandler's dump; empty if the process has no hook.
-        state: in that case, what the kernel knows of the process.
-        helper: another process of the rank is the one that takes part in the job.
-        blocked: where in the kernel its main thread waits, "" where that is not known.
-        importing: it imports for ranks, and is none of theirs.
-        others: the stacks of other threads that run code of the user's, not for a person to read.
+        state: if `text` is empty, what the kernel knows of the process, in words.
+        helper: not this but another process of the rank takes part in the job.
+        blocked: where in the kernel its main thread waits; "" if unknown.
+        importing: the process is the import server, which is not a rank yet.
+        others: the stacks of other threads that run the user's code; not shown to the user.
 
     """
 
@@ -60,7 +60,7 @@ class Frame(Value):
 
     @property
     def library(self) -> str:
-        """The package that it belongs to, or "python"; empty for the user's own code."""
+        """The package of the file, or "python"; "" for the user's own code."""
         return source_lines.owner(self.file)
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class Frame(Value):
 
 
 def threads(text: str) -> list[tuple[Frame, ...]]:
-    """The stack of each thread of a dump, the current one (as a rule the main one) first."""
+    """Parse a dump into the stack of each thread, the current one (as a rule main) first."""
     stacks: list[list[Frame]] = []
     current = 0
     for line in text.splitlines():
@@ -87,7 +87,10 @@ def threads(text: str) -> list[tuple[Frame, ...]]:
 
 
 def stack_lines(stacks: Sequence[Stack]) -> list[str]:
-    """All stacks: that of most ranks first; below them all, the ranks' other threads."""
+    """Return all stacks as lines, equal ones once, those of most ranks first.
+
+    Other threads follow the main threads.
+    """
     several = len({stack.host for stack in stacks}) > 1
     ranks = {stack.rank for stack in stacks if not stack.importing}
     whose = counted(len(ranks), "rank") if ranks else "the imports"
@@ -127,7 +130,7 @@ def _name(same: Iterable[Stack], several_hosts: bool) -> str:
 
 
 def _calls(stack: Sequence[Frame]) -> Iterator[str]:
-    """Lines for a stack: the user's calls marked, a library's own folded."""
+    """Yield lines for a stack: the user's calls marked, those inside one library folded."""
     for library, frames in groupby(stack, lambda frame: frame.library):
         first, *more = frames
         if not library:
@@ -141,7 +144,7 @@ def _calls(stack: Sequence[Frame]) -> Iterator[str]:
         yield "    (no Python code)"
 
 
-# --- places in the job ---
+# --- positions in the job ---
 
 # Libraries whose calls wait in JAX, which is in C++ then.
 _JAX = ("jax", "jaxlib", "orbax", "flax", "optax", "equinox", "chex", "haiku")
@@ -150,16 +153,17 @@ _ITSELF = ("jax", "jaxlib")
 _OF_ALL_PROCESSES = "/jax/experimental/multihost_utils.py"
 # JAX waits on locks: "futex_do_wait" or the like, or the system call's number (x86-64, Arm).
 _LOCKS = ("syscall 202", "syscall 98")
-# Who sleeps in the kernel, by its function or the system calls (x86-64, Arm), and yet uses a
-# processor, polls, as NCCL does with usleep(1).
+# Sleeps, by the kernel's function or the system calls (x86-64, Arm). A thread that sleeps and yet
+# uses a processor polls, as NCCL does with usleep(1).
 _SLEEPS = ("nanosleep", "syscall 230", "syscall 35", "syscall 115", "syscall 101")
-# Who waits for a file, by the kernel's function.
+# Waits for a file, by the kernel's function.
 _FILES = re.compile(r"io_schedule|folio|page|nfs|rpc_|fuse|ceph")
 # JAX's own ways from the user's call to the one that waits.
 _INNER_CALLS = ("wrapper", "cache_miss", "reraise_with_filtered_traceback")
-# What waits for a person or for clients, and may do so for ever.
+# Files of code that waits for a person, maybe for ever.
 _FOR_SOMEBODY = ("/pdb.py", "/bdb.py")
-# What may be a server, unless others wait for it in a collective; in words.
+# Files of code that may wait for clients, in words: a server, unless ranks wait for it in a
+# collective.
 _MAY_SERVE = {
     "/asyncio/base_events.py": "asyncio's loop",
     "/socketserver.py": "a server's loop",
@@ -167,47 +171,47 @@ _MAY_SERVE = {
 }
 # Functions that Python makes of expressions.
 _INLINE = {"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"}
-# Other threads that are named.
+# At most this many other threads are named.
 _MOST_THREADS = 2
 _DEBUGGERS = ("debugpy", "IPython", "ipdb")
-# JAX's functions that make a program, before its hook sees that it is compiled.
+# JAX's functions that trace and lower a program, before the hook sees its compilation.
 _COMPILING = re.compile(r"trace_to_jaxpr|lower_jaxpr|lower_\w{0,40}computation|pjit_jaxpr|compile")
-# What the hook calls the wait at a barrier, or for a key (kernel/hook/initialize.py).
+# Names that the hook gives to a wait at a barrier, or for a key (kernel/hook/initialize.py).
 _BARRIER = re.compile(r"wait_at_barrier\((.*)\)")
 _KEY = re.compile(r"(blocking_key_value_get\w*)\(.*\)")
-#: That it is there, in words.
+#: Words before a barrier's name in a position.
 BARRIER = "at the barrier "
-# JAX's function in which one process compiles for all, and the others wait for that.
+# JAX's function in which one process compiles for all, and the others wait for it.
 _SHARES = "_compile_and_share_module"
-# A compilation that uses no processor for so long waits for something.
+# A compilation that has used no processor for this long waits for something.
 _IDLE_S = scaled(10.0)
-#: That it waits there for another rank, in words.
+#: Words before the program in the position of a rank that waits for another's compilation.
 IN_COMPILATION = "waiting in the compilation of "
-# What waits for other processes in JAX without a program.
+# JAX's functions that wait for other processes without a program.
 _NO_PROGRAM = re.compile(r"barrier|key_value|initialize|shutdown")
 _WORDS = re.compile(r"\w+")
 _RUN_PROGRAMS = ("jax", "jaxlib", source_lines.USER)
 
 
 class InProgram(Value):
-    """A rank is in a program, or held at one: where, in words; and which it is in, if known."""
+    """A program that a rank is in or held at; its place in words, and the program if known."""
 
     where: str
     program: RanProgram | None
 
 
 class Sighting:
-    """A rank as it is seen at one moment.
+    """A rank at one moment: the stage that it has reached, and its stack.
 
     Args:
         run: the rank's.
-        stack: of its process that takes part in the job; None where it has not come.
+        stack: of its process that takes part in the job; None if it has not arrived.
 
     Attributes:
-        place: how far it has got.
+        place: the stage of the rank.
         frames: the main thread's calls, innermost first.
-        main: the sighting of the main thread, if these are the calls of another one.
-        switches: how often this other one gave a processor up, if that is known.
+        main: if `frames` are another thread's, the same rank by its main thread; else None.
+        switches: in that case, how often that thread gave up a processor; "" if unknown.
 
     """
 
@@ -227,12 +231,12 @@ class Sighting:
 
     @cached_property
     def _users(self) -> int | None:
-        """Which of its calls is the innermost of the user's own."""
+        """Index of the innermost call of the user's own code; None if there is none."""
         return _users_own(self.frames)
 
     @cached_property
     def program(self) -> RanProgram | None:
-        """The program that spans processes which it ran at the line it is at, if it did."""
+        """The program that spans processes which the rank first ran at its line, if any."""
         if self._users is None:
             return None
         frame, ran = self.frames[self._users], self.run.compilations.ran.items()
@@ -240,9 +244,10 @@ class Sighting:
 
     @cached_property
     def likely_program(self) -> RanProgram | None:
-        """The program that spans processes in which it is, if it is in a known one.
+        """The program that spans processes in which the rank probably is; None if unknown.
 
-        JAX runs that without Python: by the line at which it ran first, or by its name there.
+        JAX runs a known program without Python. It is recognized by the line of its first run, or
+        by its name in the source of the line.
         """
         if self.program is not None or self._users is None:
             return self.program
@@ -263,9 +268,9 @@ class Sighting:
 
     @property
     def is_in_first_run(self) -> bool:
-        """Whether it is in the first run of the last program that it came to.
+        """True if the rank is in the first run of the latest program that it reached.
 
-        JAX runs that through Python, and so it does a few programs each time.
+        Only there JAX runs a program through Python; a few programs run so every time.
         """
         ran = self.run.compilations.ran
         if not self.frames or not ran or self.program is not list(ran.values())[-1]:
@@ -275,7 +280,7 @@ class Sighting:
 
     @property
     def is_blocked_by_jax(self) -> bool:
-        """Whether its main thread, if it stands still, does so in JAX."""
+        """True if the main thread, provided that it stands still, is blocked inside JAX."""
         if self.stack is None or not self.frames:
             return False
         if self.frames[0].library in _JAX:
@@ -292,15 +297,16 @@ class Sighting:
 
     @property
     def is_surely_in_jax(self) -> bool:
-        """Whether that is seen: by its innermost call, or by the program that it ran at its line.
+        """True if the rank surely waits in JAX: its innermost call or its line shows that.
 
-        Any other call into C of the user's may wait for something else.
+        A line shows it if it has run a program that spans processes. Any other call into C from the
+        user's code may wait for something else.
         """
         return bool(self.frames) and (self.frames[0].library in _JAX or self.program is not None)
 
     @property
     def waits_for_a_thread(self) -> bool:
-        """Whether its main thread waits for something in Python, maybe for another thread."""
+        """True if the main thread waits in Python, maybe for another thread."""
         if not self.frames:
             return False
         innermost = self.frames[0]
@@ -308,9 +314,9 @@ class Sighting:
 
     @cached_property
     def in_thread(self) -> Sighting | None:
-        """Return the rank as its thread in JAX shows it, if its main thread waits for a thread.
+        """The same rank by its thread in JAX, if its main thread waits for a thread.
 
-        Of several by one that waits for other ranks for certain.
+        Among several such threads, one that surely waits for other ranks is preferred.
         """
         if not self.waits_for_a_thread:
             return None
@@ -325,35 +331,35 @@ class Sighting:
 
     @property
     def awaits_ranks(self) -> bool:
-        """True if it waits at a barrier or for a key, so for other ranks."""
+        """True if the thread waits for other ranks, at a barrier or for a key."""
         called = self.frames[0].name if self.frames else ""
         return (_BARRIER.fullmatch(called) or _KEY.fullmatch(called)) is not None
 
     @property
     def is_over(self) -> bool:
-        """Whether its Python is over, and only what is in C++ has yet to end."""
+        """True if Python has ended in the process, and only C++ code still runs."""
         shown = self.stack is not None and bool(self.stack.text)
         return self.place.stage is Stage.LEFT and shown and not self.frames
 
     @property
     def waits_for_files(self) -> bool:
-        """Whether its main thread waits in the kernel for a disk or a file server."""
+        """True if the main thread waits in the kernel for a disk or a file server."""
         return self.stack is not None and _FILES.search(self.stack.blocked) is not None
 
     @property
     def sleeps(self) -> bool:
-        """Whether its main thread sleeps in the kernel for some time."""
+        """True if the main thread sleeps in the kernel for some time."""
         return self.stack is not None and any(name in self.stack.blocked for name in _SLEEPS)
 
     @property
     def compiles(self) -> bool:
-        """Whether it compiles a program, or prepares that."""
+        """True if the rank traces, lowers or compiles a program."""
         traces = (f.library == "jax" and _COMPILING.search(f.name) for f in self.frames)
         return self.run.compilations.under_way > 0 or any(traces)
 
     @property
     def waits_for_somebody(self) -> bool:
-        """Whether it waits for a person at a debugger."""
+        """True if the rank waits for a person at a debugger."""
         return any(
             frame.file.endswith(_FOR_SOMEBODY) or frame.library in _DEBUGGERS
             for frame in self.frames
@@ -361,15 +367,15 @@ class Sighting:
 
     @cached_property
     def may_serve(self) -> str:
-        """The loop that it is in, in words, if a server may wait for its clients there."""
+        """The loop in which the rank may be a server waiting for clients, in words; or ""."""
         loops = _MAY_SERVE.items()
         return next((w for f in self.frames for end, w in loops if f.file.endswith(end)), "")
 
     @property
     def in_program(self) -> InProgram | None:
-        """The program that it is in, or held at, or for whose results it waits.
+        """The program that the rank is in, is held at, or whose results it waits for.
 
-        None: it is anywhere else, in a barrier for instance, where it may wait for something else.
+        None if it is anywhere else, such as in a barrier, where it may wait for something else.
         """
         if not self.is_blocked_by_jax or self.frames[0].library not in _RUN_PROGRAMS:
             return None
@@ -383,7 +389,9 @@ class Sighting:
     # --- whether it can go on by itself ---
 
     def certain_collective(self, everybody: frozenset[int]) -> frozenset[int]:
-        """Return the ranks with which its main thread waits in a program, for sure; none if unsure.
+        """Return the ranks that the main thread surely waits with in a program.
+
+        Empty if that is not sure.
 
         Args:
             everybody: all ranks of the job.
@@ -401,7 +409,7 @@ class Sighting:
 
     @property
     def is_in_exit_barrier(self) -> bool:
-        """True if its main thread is seen in JAX's exit barrier, not in a handler before that."""
+        """True if the main thread is in JAX's exit barrier, not in a handler before it."""
         if self.place.stage is not Stage.LEAVING or not self.frames:
             return False
         innermost = self.frames[0]
@@ -409,12 +417,12 @@ class Sighting:
 
     @property
     def is_in_users_code(self) -> bool:
-        """True if the user's own code is seen to be running, or has called what is."""
+        """True if the user's own code is on the stack."""
         return self._users is not None
 
     @property
     def may_act(self) -> bool:
-        """True if another thread may run programs or callbacks, by a dump of all of them."""
+        """True if another thread may run programs or callbacks, or the dump is incomplete."""
         text = self.stack.text if self.stack is not None else ""
         if "Current thread " not in text or any(line.strip() == "..." for line in text.split("\n")):
             return True
@@ -425,10 +433,13 @@ class Sighting:
 
     @property
     def blocked_at(self) -> str:
-        """The place in JAX where the rank waits; for a library's thread, also the main thread's."""
+        """Place in JAX where the rank waits, in words.
+
+        For a library's own thread, followed by the main thread's position.
+        """
         if self.main is None or self._users is not None:
             return self._inside_jax
-        return f"{self._inside_jax} in a thread that the main thread awaits {self.main.position}"
+        return f"{self._inside_jax} in a thread that the main thread waits for {self.main.position}"
 
     @property
     def _inside_jax(self) -> str:
@@ -441,7 +452,7 @@ class Sighting:
 
     @property
     def shared_compilation(self) -> str:
-        """The place where the rank waits in a compilation for another rank; "" if unknown."""
+        """Place where the rank waits in a compilation for another rank; "" if it does not."""
         spent = self.run.compilations
         shares = any(frame.name == _SHARES for frame in self.frames)
         if not spent.under_way or spent.latest is None:
@@ -456,7 +467,7 @@ class Sighting:
 
     @property
     def _called_at(self) -> str:
-        """Where the user has called what waits in JAX."""
+        """Line from which the user's code called what waits in JAX, in words."""
         if self._users is None:
             return f"in {self.frames[0].name} at {self._line(self.frames[0])}"
         line = self._line(self.frames[self._users])
@@ -468,12 +479,12 @@ class Sighting:
 
     @property
     def standing(self) -> str:
-        """The place of a rank that does not wait, with its other threads; "" if unknown."""
+        """Position of a rank that does not wait, with its other threads; "" if unknown."""
         return self.position + (self._other_threads if self.waits_for_a_thread else "")
 
     @property
     def position(self) -> str:
-        """The rank's place in the user's own function; "" if unknown."""
+        """Position of the rank in the user's own function, in words; "" if unknown."""
         if not self.frames:
             return ""
         at = self._users or 0
@@ -487,14 +498,14 @@ class Sighting:
 
     @property
     def _other_threads(self) -> str:
-        """Where threads are for which its main thread may wait."""
+        """Positions of threads for which the main thread may wait, in words."""
         found = ((one, _users_own(one)) for one in self.threads)
         own = [one[at] for one, at in found if at is not None]
         places = [f"{frame.name} at {self._line(frame)}" for frame in own[:_MOST_THREADS]]
-        return f"; another thread of it in {' and one in '.join(places)}" if places else ""
+        return f"; another of its threads is in {' and one in '.join(places)}" if places else ""
 
     def _line(self, frame: Frame) -> str:
-        """A line, its file named as the rank's hook does, or without its folder."""
+        """Return `file:line` of a call, the file as the rank's hook names it or without folder."""
         spent = self.run.compilations
         lines = [*spent.ran, *([spent.latest.where] if spent.latest is not None else [])]
         files = {where.rpartition(":")[0] for where in lines}
@@ -503,7 +514,7 @@ class Sighting:
 
 
 def in_function(name: str, line: str) -> str:
-    """A place in words."""
+    """Return a place as `in function at file:line`, or `at file:line` for a module."""
     return f"at {line}" if name == "<module>" else f"in {name} at {line}"
 
 
@@ -513,7 +524,7 @@ def _is_telling(call: str) -> bool:
 
 
 def _users_own(frames: Iterable[Frame]) -> int | None:
-    """Which of a thread's calls is the innermost of the user's own."""
+    """Return the index of the innermost call of the user's own code; None if there is none."""
     own = (at for at, frame in enumerate(frames) if frame.library == source_lines.USER)
     return next(own, None)
 
@@ -524,14 +535,14 @@ def _is_at(frame: Frame, where: str) -> bool:
 
 
 def crashed_at(run: RankRun) -> Frame | None:
-    """The innermost of the user's calls of a rank that has crashed, if that is known."""
+    """Return the innermost call of the user's code in a crashed rank; None if unknown."""
     [frames, *_] = threads(run.process.stack) or [()]
     at = _users_own(frames)
     return frames[at] if at is not None else None
 
 
 def sightings(state: RunState, stacks: Iterable[Stack]) -> dict[int, Sighting]:
-    """The ranks whose stacks have come, each by that of the process that takes part in the job."""
+    """Return a Sighting of each rank that has sent stacks of the process in the job."""
     found: dict[int, Stack] = {}
     for stack in stacks:
         if not stack.helper and (stack.rank not in found or not found[stack.rank].text):

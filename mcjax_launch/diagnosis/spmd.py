@@ -1,4 +1,4 @@
-"""Where ranks ran different programs, and in what these part, as lines for a person; pure."""
+"""Word where ranks ran different programs, and how the programs' code differs; pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from mcjax_launch.runs.spmd import Comparison, RanProgram, Side
 
 _MOST_ARGUMENTS = 3
 _LONGEST = 120
-# So many differing operations after a constant one that it is made for may come.
+# The operation that a constant is made for is at most this many differing operations later.
 _NEAR = 2
-# So many places of an operation are looked at, and so many aliases.
+# At most this many locations of an operation are read, and this many aliases.
 _MOST_PLACES = 256
 _ALIAS = re.compile(r"(#loc\d*) = loc\((.*)\)")
 _PLACE = re.compile(r'"([^"]+)":(\d+):\d+|(#loc\d*)')
@@ -42,7 +42,7 @@ class Argument(Value):
 
 
 class Operation(Value):
-    """An operation, as StableHLO writes it, and the user's line that it comes from."""
+    """An operation as StableHLO writes it, and the user's line that it comes from."""
 
     text: str
     where: str
@@ -52,7 +52,7 @@ _NOTHING = Operation("nothing more", "")
 
 
 class ProgramCode(Value):
-    """What a program is made of."""
+    """The parsed code of a program."""
 
     devices: str
     arguments: tuple[Argument, ...]
@@ -60,13 +60,13 @@ class ProgramCode(Value):
 
     @property
     def text(self) -> str:
-        """Its text without places, so that two of them can be compared line by line."""
+        """The code without source locations, so that two can be compared line by line."""
         lines = (operation.text for operation in self.operations)
         return "".join(f"{line}\n" for line in (self.devices, *lines))
 
 
 def parsed_code(text: str) -> ProgramCode:
-    """The code of a program from its text with places, as a rank has shown it."""
+    """Parse the text of a program, with source locations, as a rank has sent it."""
     lines = text.splitlines()
     aliases = {alias[1]: alias[2] for line in lines if (alias := _ALIAS.match(line))}
     devices = lines[0] if lines and lines[0].startswith("//") else ""
@@ -84,7 +84,10 @@ def parsed_code(text: str) -> ProgramCode:
 
 
 def code_difference(first: ProgramCode, second: ProgramCode) -> Iterator[tuple[str, str, str]]:
-    """In what two programs part: what it is, and how it is in the first and in the second."""
+    """Yield the differences of two programs: the subject, and the value in each.
+
+    The subject is "" for operations and devices.
+    """
     if len(first.arguments) != len(second.arguments):
         yield "arguments", _names(first), _names(second)
         return
@@ -106,7 +109,10 @@ def code_difference(first: ProgramCode, second: ProgramCode) -> Iterator[tuple[s
 def _parting(
     pairs: Iterable[tuple[Operation, Operation]],
 ) -> tuple[Operation, Operation] | None:
-    """The first operations that differ; before a constant the one that it may be made for."""
+    """Return the first operations that differ; None if all are equal.
+
+    For constants, return instead the operations soon after that the constants were made for.
+    """
     differing = ((ours, theirs) for ours, theirs in pairs if ours.text != theirs.text)
     first = next(differing, None)
     if first is not None and all(".constant" in one.text for one in first):
@@ -125,7 +131,7 @@ def _names(code: ProgramCode) -> str:
 
 
 def _arguments(line: str, aliases: Mapping[str, str]) -> Iterator[Argument]:
-    """The arguments of the main function, from the line that begins it."""
+    """Yield the arguments of the main function, from the line that begins it."""
     inside = line.partition("@main(")[2].partition(") -> (")[0]
     for number, piece in enumerate(re.split(r"%arg\d+: ", inside)[1:]):
         tensor, sharding = _TENSOR.match(piece), _SHARDING.search(piece)
@@ -139,7 +145,7 @@ def _arguments(line: str, aliases: Mapping[str, str]) -> Iterator[Argument]:
 
 
 def _spec(sharding: str) -> str:
-    """A sharding as JAX's users write it: P('data', None); others as they are."""
+    """Return a sharding as JAX's users write it, as `P('data', None)`; unknown forms unchanged."""
     if not sharding.startswith("["):
         return sharding
     axes = [re.findall(r'"([^"]+)"', part) for part in re.findall(r"\{([^{}]*)\}", sharding)]
@@ -151,7 +157,7 @@ def _spec(sharding: str) -> str:
 
 
 def _where(location: str, aliases: Mapping[str, str]) -> str:
-    """The innermost place in a location that is the user's, else the innermost one."""
+    """Return the innermost user line in a location, else the innermost line; "" if none."""
     places = list(islice(_places(location, aliases), _MOST_PLACES))
     own = (f for f in places if source_lines.owner(f[0]) == source_lines.USER)
     name, line = next(own, places[0] if places else ("", ""))
@@ -159,7 +165,10 @@ def _where(location: str, aliases: Mapping[str, str]) -> str:
 
 
 def _places(location: str, aliases: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The places in a location, of each alias once: it may stand for others, and for itself."""
+    """Yield the (file, line) pairs in a location, following each alias once.
+
+    An alias may stand for several locations, itself included.
+    """
     ahead, seen = [_PLACE.finditer(location)], set[str]()
     while ahead:
         match = next(ahead[-1], None)
@@ -173,7 +182,10 @@ def _places(location: str, aliases: Mapping[str, str]) -> Iterator[tuple[str, st
 
 
 def _without_locations(line: str) -> str:
-    """A line of a text without the places in it; strings that a location holds have no brackets."""
+    """Return a line without the source locations in it.
+
+    The pattern relies on strings in a location having no brackets.
+    """
     return re.sub(r' loc\((?:[^()"]|"(?:[^"\\]|\\.)*"|\((?:[^()"]|"[^"]*")*\))*\)', "", line)
 
 
@@ -181,7 +193,7 @@ def _without_locations(line: str) -> str:
 
 
 def _apart(ours: Operation, theirs: Operation) -> tuple[str, str]:
-    """Two operations, as short as they can be and still differ, with their lines."""
+    """Return two operations with their lines, as short as they can be and still differ."""
     shown = _short(ours.text), _short(theirs.text)
     if shown[0] == shown[1]:
         whole = _whole(ours.text), _whole(theirs.text)
@@ -192,7 +204,7 @@ def _apart(ours: Operation, theirs: Operation) -> tuple[str, str]:
 
 
 def _short(text: str) -> str:
-    """The name of an operation, and of what it reduces by or calls."""
+    """Return the name of an operation, and of its reduction or callee."""
     line = _RESULTS.sub("", text.strip())
     name = line.partition(" ")[0].partition("(")[0].strip('"')
     if name.endswith(".constant") and (constant := _CONSTANT.match(_whole(text))):
@@ -202,7 +214,7 @@ def _short(text: str) -> str:
 
 
 def _whole(text: str) -> str:
-    """All of an operation, with types and numbers as JAX's users know them."""
+    """Return the whole operation, with types and numbers as JAX's users write them."""
     line = _TENSOR.sub(_shape, _RESULTS.sub("", text.strip()))
     return _FLOAT.sub(lambda number: f"{float(number[0]):g}", line)
 
@@ -213,7 +225,7 @@ def _shape(tensor: re.Match[str]) -> str:
 
 
 def _cut(first: str, second: str) -> tuple[str, str]:
-    """Two long lines around the first place in which they differ."""
+    """Cut two long lines to the part around the first place at which they differ."""
     if max(len(first), len(second)) <= _LONGEST:
         return first, second
     at = next(
@@ -237,7 +249,7 @@ _MOST_GROUPS = 8
 
 
 def divergence_lines(comparison: Comparison) -> list[str]:
-    """Who ran what where the ranks diverged; there has to be a divergence."""
+    """Return lines on which ranks ran what at the divergence, which must exist."""
     assert comparison.divergence is not None
     sides = comparison.sides()
     shown = _differing([side.program for side in sides if side.program is not None])
@@ -260,7 +272,7 @@ def divergence_lines(comparison: Comparison) -> list[str]:
 
 
 def unequal_lines(comparison: Comparison) -> list[str]:
-    """Which argument of a program some ranks have otherwise than others; there has to be one."""
+    """Return lines on an argument that differs between ranks; it must have been found."""
     unequal = comparison.copies.unequal
     assert unequal is not None
     program, code = unequal.program, comparison.codes.get(unequal.program.fingerprint)
@@ -274,7 +286,7 @@ def unequal_lines(comparison: Comparison) -> list[str]:
     return [
         f"{program.title}{at}: {name} is replicated, and differs between {groups}",
         "hint: each process has made it from values of its own (a seed, process_index(), data that "
-        "it has read); JAX takes it to be the same on all",
+        "it has read); JAX assumes that it is the same on all",
     ]
 
 
@@ -287,12 +299,12 @@ def _action(side: Side, shown: Collection[int]) -> str:
         shapes.append(f"(and {omitted} more)")
     what = " ".join(filter(None, (program.where, program.title, *shapes)))
     if side.again and not program.name:
-        return f"stood still at {program.where} instead, in what they had run before"
+        return f"stopped at {program.where} instead, in a program that they had run before"
     return f"ran {what} again instead" if side.again else what
 
 
 def _differing(programs: Iterable[RanProgram]) -> list[int]:
-    """Which arguments to show: all if they are few, else those whose shapes differ."""
+    """Return the indices of arguments to show: all if few, else those whose shapes differ."""
     shapes = [program.shapes for program in programs]
     count = max(map(len, shapes), default=0)
     if count <= _MOST_SHAPES:
@@ -302,7 +314,10 @@ def _differing(programs: Iterable[RanProgram]) -> list[int]:
 
 
 def different_programs(sides: Sequence[Side]) -> list[tuple[Side, RanProgram]]:
-    """The programs that are new to the sides, each with a side that runs it; largest first."""
+    """Return each program that is new to the ranks, with a side that runs it.
+
+    Programs of the largest sides come first.
+    """
     found: dict[str, tuple[Side, RanProgram]] = {}
     for side in sorted(sides, key=lambda side: -len(side.ranks)):
         if side.program is not None and not side.again:
@@ -313,9 +328,9 @@ def different_programs(sides: Sequence[Side]) -> list[tuple[Side, RanProgram]]:
 def other_order(
     comparison: Comparison,
 ) -> tuple[tuple[Side, RanProgram], tuple[Side, RanProgram]] | None:
-    """Return a side that comes to the program of another one later, and that other; None if none.
+    """Return two (side, program) pairs: the first side runs the second's program later.
 
-    Each with the program that it runs where they diverge.
+    None if no side does. Each side comes with the program that it runs where they diverge.
     """
     new = different_programs(comparison.sides())
     for usual, theirs in new:
@@ -326,7 +341,7 @@ def other_order(
 
 
 def _other_order(comparison: Comparison, sides: Sequence[Side]) -> Iterator[str]:
-    """Where one side is known to come to the program of another as well, but later."""
+    """Yield a line if one side is known to run another side's program as well, but later."""
     found = other_order(comparison)
     if found is not None:
         (odd, own), (usual, theirs) = found
@@ -334,12 +349,12 @@ def _other_order(comparison: Comparison, sides: Sequence[Side]) -> Iterator[str]
         others = "the others" if all_others else these_ranks(usual.ranks)
         yield (
             f"{these_ranks(odd.ranks)} {_run(odd)} {own.title} where {others} {_run(usual)} "
-            f"{theirs.title}, and {theirs.title} later: another order"
+            f"{theirs.title}, and {theirs.title} later: a different order"
         )
 
 
 def other_device_order(comparison: Comparison) -> str:
-    """A line on ranks whose mesh has the same devices in another order; "" if that is not it."""
+    """Return a line on ranks whose mesh orders the same devices differently; or ""."""
     sides = comparison.sides()
     known = [(side, side.program) for side in sides if side.program is not None and not side.again]
     if not known:
@@ -353,7 +368,7 @@ def other_device_order(comparison: Comparison) -> str:
             return (
                 f"{these_ranks(side.ranks)} {_run(side)} {program.title}{at} on a mesh whose "
                 f"devices are {_ordered(program)}, those of {these_ranks(usual.ranks)} are "
-                f"{_ordered(theirs)}: all ranks need the same"
+                f"{_ordered(theirs)}: all ranks need the same order"
             )
     return ""
 
@@ -371,7 +386,7 @@ def _run(side: Side) -> str:
 
 
 def _code(comparison: Comparison, sides: Sequence[Side]) -> list[str]:
-    """In what the programs part, as far as their code has been shown."""
+    """Return lines on how the programs of the sides differ, as far as their code has arrived."""
     known = []
     for side, program in different_programs(sides):
         code = comparison.codes.get(program.fingerprint)
@@ -382,6 +397,6 @@ def _code(comparison: Comparison, sides: Sequence[Side]) -> list[str]:
         for what, usual, theirs in code_difference(known[0][1], other):
             lines.setdefault((what, usual), []).append(f"{ranks}: {theirs}")
     return [
-        f"{what or 'they part at'}: {known[0][0]}: {usual} · {' · '.join(others)}"
+        f"{what or 'they differ at'}: {known[0][0]}: {usual} · {' · '.join(others)}"
         for (what, usual), others in lines.items()
     ]

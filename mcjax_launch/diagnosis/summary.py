@@ -1,4 +1,4 @@
-"""The summary: the lines on stderr at the end of a run, and how an exit reads in them; pure."""
+"""The summary: the lines on stderr at the end of a run, and the words for an exit; pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from mcjax_launch.runs.rank_run import RankRun, Verdict
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import visible
 
-#: Of a job that took at least so many seconds it is always said how long it ran.
+#: The duration of a job is always printed if it took at least this many seconds.
 LONG_S = 60
 _TAIL_LINES = 15
 # Of a traceback, whose message may be pages long.
@@ -36,32 +36,32 @@ _LONGEST = 1000
 _LATEST = 2000
 _LONGEST_HEADLINE = 400
 _MOST_FATES = 4
-# JAX's own, of the exception's text, for the line of an operation that it has transformed.
+# JAX's exception that names the line of an operation which JAX has transformed.
 _OPERATION = "JaxStackTraceBeforeTransformation"
 _IN_A_CALLBACK = " (in a callback)"
 _MOST_LIVES = 8
 _ELSEWHERE = (
-    "that is a consequence: a rank that another launcher started failed, left or did not come, as "
-    "its summary says"
+    "this is a consequence: a rank of another launcher failed, left or did not come; see the "
+    "summary of that launcher"
 )
-# By what is known of the out-of-memory killer.
+# What may have sent a SIGKILL; the key is RankProcess.killer.
 _KILLED = {
     None: "an external kill -9, or the OOM killer",
     "": "an external kill -9; the OOM killer was not involved",
 }
 
-# By which the kernel ends a process at a limit.
+# Signals by which the kernel ends a process at a limit.
 _OF_LIMITS = (signal.SIGXCPU, signal.SIGXFSZ)
 
 
 class Summary(Value):
-    """How a run ended.
+    """The end of a run.
 
     Args:
         ending: what ended it.
-        lines: that say so; none when all went well.
+        lines: that say so; none if all went well.
         final: the job is not to be started again.
-        quote: which of the lines, from one up to another, the root cause's rank printed last.
+        quote: from and up to which of the lines the output of the root cause's rank is quoted.
 
     """
 
@@ -72,28 +72,28 @@ class Summary(Value):
 
     @property
     def without_quote(self) -> tuple[str, ...]:
-        """The lines, for those who have just seen what the rank printed."""
+        """The lines without the quoted output, for a screen that has just shown it."""
         start, stop = self.quote
         return self.lines[:start] + self.lines[stop:]
 
     @property
     def ends_all(self) -> bool:
-        """Whether --watch ends with the run."""
+        """True if --watch ends with the run."""
         return isinstance(self.ending, JobStopped) and self.ending.stop.ends_all
 
     @property
     def status(self) -> int:
-        """The exit status."""
+        """The run's exit status."""
         return self.ending.status
 
 
 def summarize(state: RunState, *, final: bool = False, seconds: float | None = None) -> Summary:
-    """How a finished run ended.
+    """Return the summary of a finished run.
 
     Args:
         state: of the run.
-        final: whatever it ended with, the job is not to be started again.
-        seconds: how long it took, where that is to be said.
+        final: the job is not to be started again, however the run ended.
+        seconds: how long the run took, to be mentioned; None to leave it out.
 
     """
     ending, runs = ending_of(state), list(state.ranks.values())
@@ -128,7 +128,7 @@ def summarize(state: RunState, *, final: bool = False, seconds: float | None = N
 
 
 def _imports(state: RunState) -> list[str]:
-    """What was still being imported for ranks."""
+    """Return lines on imports that were still running for ranks."""
     if state.stop_at is None or not any(run.process.awaits for run in state.ranks.values()):
         return []
     from mcjax_launch.diagnosis.findings.importing import under_way
@@ -137,18 +137,21 @@ def _imports(state: RunState) -> list[str]:
 
 
 def not_started(message: str, status: int) -> Summary:
-    """The end of a run that could not be started: a host that is away now may come back."""
+    """Return the summary of a run that could not be started.
+
+    It is final unless a host was lost, which may come back.
+    """
     final = status != exit_status.HOST_LOST
     return Summary(NotStarted(message, status), (message,), final)
 
 
 def first_report(state: RunState, run: RankRun, *, quoted: bool) -> Sequence[str]:
-    """What to say at once of a failure that the job outlives.
+    """Return the lines to print at once for a failure that the job outlives.
 
     Args:
         state: of the run.
         run: of the rank that has failed.
-        quoted: with what it printed last.
+        quoted: include the last output of the rank.
 
     """
     ending = RankFailed(run, run, (run,))
@@ -158,14 +161,14 @@ def first_report(state: RunState, run: RankRun, *, quoted: bool) -> Sequence[str
 
 
 def lives(state: RunState) -> list[str]:
-    """What became of each life of those ranks that have had several."""
+    """Return a line for each rank that was restarted, with the end of each of its processes."""
     several = [run for run in state.ranks.values() if run.past]
     lines = [
-        f"rank {run.process_id}, {len(run.lives)} lives: {', then '.join(map(_life, run.lives))}"
+        f"rank {run.process_id}, {len(run.lives)} starts: {', then '.join(map(_life, run.lives))}"
         for run in several[:_MOST_LIVES]
     ]
     rest = [run.process_id for run in several[_MOST_LIVES:]]
-    return [*lines, f"and {these_ranks(rest)}"] if rest else lines
+    return [*lines, f"also restarted: {these_ranks(rest)}"] if rest else lines
 
 
 def _life(run: RankRun) -> str:
@@ -176,7 +179,7 @@ def _life(run: RankRun) -> str:
 
 
 def in_one_line(summary: Summary, state: RunState) -> str:
-    """How a run ended, in one line, also when all went well."""
+    """Return in one line how a run ended, also if all went well."""
     if summary.lines:
         return summary.lines[0]
     if not isinstance(summary.ending, Completed) or summary.status:
@@ -187,7 +190,7 @@ def in_one_line(summary: Summary, state: RunState) -> str:
 
 
 def warnings(state: RunState) -> list[str]:
-    """What is worth saying of a job in which nothing has failed."""
+    """Return warnings about a job in which no rank has failed."""
     if not state.diverged and state.unhooked:
         return _unhooked(state)
     if state.activity.jax_at is None and not state.initialize_calls:
@@ -200,7 +203,7 @@ def warnings(state: RunState) -> list[str]:
 
 
 def _unhooked(state: RunState) -> list[str]:
-    """Ranks in which the hook did not run, though it was to."""
+    """Return a line on the ranks in which the hook was expected and did not run."""
     ranks = state.unhooked
     if not ranks:
         return []
@@ -214,7 +217,7 @@ def _unhooked(state: RunState) -> list[str]:
 
 
 def _failure_lines(ending: RankFailed, state: RunState) -> tuple[list[str], tuple[int, int]]:
-    """Lines on the root cause, and which of them its rank printed last."""
+    """Return lines on the root cause, and the range of them that quotes its rank's output."""
     run, failure = ending.culprit, ending.culprit.failure
     name = f"rank {run.process_id}" + (f" on {run.host}" if state.hosts > 1 else "")
     if ending.found is not None:
@@ -250,7 +253,7 @@ def _failure_lines(ending: RankFailed, state: RunState) -> tuple[list[str], tupl
 
 
 def _beside(state: RunState, ending: RankFailed, said: str) -> list[str]:
-    """What else is known of the ranks, and may be behind a failure."""
+    """Return lines on the other ranks that may explain a failure."""
     from mcjax_launch.diagnosis.rules import findings
 
     first = ending.first
@@ -259,13 +262,13 @@ def _beside(state: RunState, ending: RankFailed, said: str) -> list[str]:
 
 
 def _ended_all(state: RunState) -> list[str]:
-    """Why the others did not outlive a failure, though they were to."""
+    """Return a line on why the other ranks did not outlive a failure, if they were to."""
     why = state.ended_all
-    return [f"--on-rank-failure: the job ended all the same: {why}"] if why else []
+    return [f"--on-rank-failure: the job ended despite it: {why}"] if why else []
 
 
 def _of_programs(ending: RankFailed, state: RunState) -> list[str]:
-    """Where the ranks' programs parted, or what would show that."""
+    """Return lines on where the ranks' programs diverged, else hints on how to find that."""
     from mcjax_launch.diagnosis.hints import guarded_hints
 
     return _divergence(state) or guarded_hints(state, ending.first)
@@ -278,13 +281,13 @@ def _divergence(state: RunState) -> list[str]:
 
 
 def _place(failure: Failed) -> list[str]:
-    """The user's own line that failed, or that of what was being handled at an exit."""
+    """Return a line with the user's line that failed, or that of an exception handled at exit."""
     of = failure.placed
     return [f"at {_at(of)}"] if of.where else []
 
 
 def _crash(run: RankRun) -> list[str]:
-    """The user's own line at which a rank crashed."""
+    """Return a line with the user's line at which a rank crashed."""
     if not run.process.stack:
         return []
     from mcjax_launch.diagnosis.sightings import crashed_at
@@ -294,7 +297,7 @@ def _crash(run: RankRun) -> list[str]:
 
 
 def _behind(failure: Failed) -> list[str]:
-    """The exceptions that led to it, each with its line."""
+    """Return lines on the exceptions that led to a failure, each with its line."""
     lines = []
     for cause in failure.causes:
         if cause.exception != _OPERATION:
@@ -310,7 +313,7 @@ def _at(raised: Failed | Raised) -> str:
 
 
 def _printed_it(run: RankRun) -> bool:
-    """Whether the end of a rank's stderr shows why it failed."""
+    """Return whether the end of a rank's stderr shows why it failed."""
     failure = run.failure
     if failure is None or failure.exited:
         return True
@@ -318,7 +321,7 @@ def _printed_it(run: RankRun) -> bool:
 
 
 def last_words(run: RankRun) -> list[str]:
-    """The last of a rank's stderr, quoted, without noise."""
+    """Return the last lines of a rank's stderr, quoted, without JAX's noise."""
     from mcjax_launch.jax_messages.noise import without_noise
 
     printed = run.stderr.splitlines()
@@ -335,7 +338,7 @@ def last_words(run: RankRun) -> list[str]:
 
 
 def _others(runs: Sequence[RankRun], described: Sequence[RankRun]) -> list[str]:
-    """What became of the other ranks, counted, in one line."""
+    """Return one line that counts what became of the other ranks."""
     those = {run.process_id for run in described}
     counts = Counter(fate(run) for run in runs if run.process_id not in those)
     total = counts.total()
@@ -356,7 +359,7 @@ def _others(runs: Sequence[RankRun], described: Sequence[RankRun]) -> list[str]:
 
 
 def fate(run: RankRun) -> str:
-    """What became of a rank, in words."""
+    """Return in words what became of a rank."""
     status, failure = run.status, run.failure
     if verdict_of(run) is Verdict.VICTIM:
         if status == -signal.SIGABRT:
@@ -379,7 +382,7 @@ def fate(run: RankRun) -> str:
 
 
 def _ended_by(signum: int, signals: Sequence[int]) -> str:
-    """The end of a rank by a signal that it was sent."""
+    """Return in words that a signal from the launcher ended a rank."""
     if signum != signal.SIGKILL:
         return f"ended by {signal.Signals(signum).name}"
     before = [signal.Signals(other).name for other in signals if other != signum]
@@ -387,7 +390,7 @@ def _ended_by(signum: int, signals: Sequence[int]) -> str:
 
 
 def reason(run: RankRun) -> str:
-    """Why a rank failed, in words: its exception, exit or signal."""
+    """Return in words why a rank failed: its exception, exit or signal."""
     failure = run.failure
     if failure is None:
         assert run.status is not None
@@ -396,7 +399,7 @@ def reason(run: RankRun) -> str:
 
 
 def words(failure: Failed) -> str:
-    """Why a program failed: its exception, or its exit and what it handled then."""
+    """Return why a program failed: its exception, or its exit and what it handled then."""
     if not failure.exited:
         return headline(failure)
     handled = failure.handled
@@ -410,10 +413,10 @@ def words(failure: Failed) -> str:
 
 
 def status_text(status: int, killer: str | None = None) -> str:
-    """An exit status (or, below 0, a signal) for a person.
+    """Return an exit status, or a signal, in words.
 
     Args:
-        status: of a process.
+        status: of a process; below 0: minus a signal.
         killer: what killed it, see rank_run.RankProcess.
 
     """
@@ -431,7 +434,7 @@ def status_text(status: int, killer: str | None = None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time for a person: `3.2 s`, `12 min 5 s` or `7 h 30 min`."""
+    """Return a duration for a person: `3.2 s`, `12 min 5 s` or `7 h 30 min`."""
     if seconds < 0.095:
         return "less than 0.1 s"
     if seconds < 60:
@@ -445,10 +448,10 @@ def duration(seconds: float) -> str:
 
 
 def headline(failure: Failed | Raised) -> str:
-    """The line of an exception's text that says what happened, with its name.
+    """Return the line of an exception's text that says what happened, with its name.
 
-    As a rule that is the one which begins with the name, a SyntaxError's last; where that quotes
-    another exception with its stack, it is that one's.
+    As a rule that line begins with the exception's name; for a SyntaxError it is the last. If the
+    text quotes another exception with its stack, return that exception's line.
     """
     name, lines = failure.exception, failure.summary.splitlines()
     quoted = embedded(failure.summary)
@@ -464,7 +467,7 @@ def _fitting(line: str) -> str:
 
 
 def shortened(lines: list[str]) -> list[str]:
-    """A text of many lines without its middle."""
+    """Return a text's lines without the middle ones, if they are many."""
     omitted = len(lines) - _FIRST_LINES - _LAST_LINES
     if omitted <= 1:
         return lines
@@ -472,6 +475,6 @@ def shortened(lines: list[str]) -> list[str]:
 
 
 def _printable(line: str) -> str:
-    """A line that can be quoted: neither endless nor able to clear the screen."""
+    """Return a line that can be quoted: of limited length, without control characters."""
     line = visible(line)
     return line if len(line) <= _LONGEST else line[:_LONGEST] + " ..."

@@ -1,7 +1,7 @@
-"""What the end of a rank was: decided here, once, for all who ask; pure.
+"""Decide once how the end of each rank is judged; pure.
 
-A victim is known by JAX's messages in it. Of whom it is one only the end of the run can tell, see
-`root_cause.ending_of`.
+A victim is recognized by JAX's messages in its output. Which rank it is a victim of is known only
+at the end of the run: see `root_cause.ending_of`.
 """
 
 import signal
@@ -17,7 +17,7 @@ _LAST_LINES = 5
 
 
 def told_by(run: RankRun) -> str:
-    """What a rank printed last, and the text of the exception that ended it, if one did."""
+    """Return a rank's last output, and the text of the exception that ended it, if any."""
     failure = run.failure
     if failure is None:
         return run.stderr
@@ -26,9 +26,9 @@ def told_by(run: RankRun) -> str:
 
 
 def verdict_of(run: RankRun) -> Verdict | None:
-    """Return what the end of a rank's program was; None if it runs, or was lost with its host.
+    """Return how a rank's program ended; None if it runs, or was lost with its host.
 
-    To be called when all that it printed has come.
+    To be called when all that it printed has arrived.
     """
     if run.verdict is None:
         run.verdict = _verdict(run)
@@ -46,7 +46,7 @@ def _verdict(run: RankRun) -> Verdict | None:
 
 
 def _is_victim(run: RankRun) -> bool:
-    """Return whether a rank bears the marks of another's failure."""
+    """Return whether a rank's failure was caused by that of another."""
     failure = run.failure
     if failure is not None and not failure.exited:
         # Later on a time-out may be the rank's own.
@@ -60,29 +60,29 @@ def _is_victim(run: RankRun) -> bool:
 
 
 def is_aborted_by_jax(run: RankRun) -> bool:
-    """Whether JAX has ended a rank's process because of another."""
+    """Return whether JAX aborted a rank's process because of another rank."""
     return run.status == -signal.SIGABRT and says_ended_by_jax(run.stderr)
 
 
 def _has_victims_traceback(failure: Failed) -> bool:
-    """Whether an exception was raised because of a lost peer, or while that was handled."""
+    """Return whether an exception was raised because, or during handling, of a lost peer."""
     return any(each.is_victims for each in _tracebacks(failure.traceback))
 
 
 def _raised_from_loss(failure: Failed) -> bool:
-    """Whether all that failed in a group did because of a lost peer."""
+    """Return whether all exceptions of an exception group are about a lost peer."""
     inside = [cause for cause in failure.causes if cause.inside]
     return bool(inside) and all(map(_is_of_lost_peer, inside))
 
 
 def _handled_loss(failure: Failed | None) -> bool:
-    """Whether the program exited while it handled such an exception."""
+    """Return whether the program exited while it handled an exception about a lost peer."""
     handled = failure.handled if failure is not None else None
     return handled is not None and _is_of_lost_peer(handled)
 
 
 def _is_of_lost_peer(told: Failed | Raised, *, joining: bool = False) -> bool:
-    """Whether an exception is JAX's about the loss of a peer, and not what a callback raised."""
+    """Return whether an exception is JAX's about a lost peer, not a callback's own."""
     quoted = embedded(told.summary)
     if quoted is None:
         return is_of_lost_peer(told.exception, told.summary, joining=joining)
@@ -90,7 +90,7 @@ def _is_of_lost_peer(told: Failed | Raised, *, joining: bool = False) -> bool:
 
 
 def _ends_with_loss(stderr: str) -> bool:
-    """Whether such an exception is the last one on stderr."""
+    """Return whether the last exception on stderr is about a lost peer."""
     if any(each.is_victims for each in _tracebacks(stderr)[-1:]):
         return True
     return any(is_of_lost_peer("", line) for line in stderr.splitlines()[-_LAST_LINES:])

@@ -1,4 +1,4 @@
-"""What a rule looks at, and what it finds: facts in, an explanation out; pure."""
+"""The input of rules, a view of the job at one moment, and their output, findings; pure."""
 
 from __future__ import annotations
 
@@ -21,45 +21,45 @@ _MOST_HOSTS = 3
 
 
 class Occasion(Flag):
-    """When rules are asked."""
+    """A moment at which rules are asked."""
 
     NOTE = auto()  # something has become known
-    HANG = auto()  # ranks have stood still for long, and it is known where
+    HANG = auto()  # ranks have stood still for long, and their positions are known
     LIMIT = auto()  # a limit has been reached, or the user asks for the stacks
     DEATH = auto()  # the rank that failed first is a victim, or may be
-    SUMMARY = auto()  # a rank has failed: what else there is to say
+    SUMMARY = auto()  # a rank has failed; the root cause is known
     END = auto()  # all ranks have ended, and none has failed
     OVER = auto()  # the summary of a run that no rank's failure ended has been printed
 
 
 class Fact(Flag):
-    """What has become known, on which a rule may depend."""
+    """A kind of fact that has become known, on which a rule may depend."""
 
     NOTHING = 0
     JAX = auto()  # a rank has imported jax, compiles, or could not join
     CALL = auto()  # a rank calls initialize()
-    BELOW = auto()  # a process below a rank does
-    BACKEND = auto()
-    NUMBER = auto()  # of a process
-    PROGRAM = auto()
+    BELOW = auto()  # a process below a rank calls initialize()
+    BACKEND = auto()  # a rank starts a backend
+    NUMBER = auto()  # the number of a rank's process on a backend
+    PROGRAM = auto()  # a rank is about to run a program that spans processes
     END = auto()  # a rank's process has ended
-    POSITIONS = auto()  # where the ranks that could be asked have been
+    POSITIONS = auto()  # all ranks have answered a poll
 
 
 class Finding(Value):
     """A fact that explains something about the job.
 
     Args:
-        key: the same for the same fact, whose words may change.
+        key: identifies the finding, whose words may change over time.
         words: what happened, and where, in one line.
-        ranks: those that did it, the one to blame first; none where all did it together.
+        ranks: the ranks that did it, the one to blame first; empty if all did it together.
         cure: what to do about it; "" if the words say that.
-        since: how long this has lasted is said again and again, ever more seldom: since when, in
-            time.monotonic's seconds.
-        due: when to say it, if it is still so; 0 for at once.
+        since: start of a finding that lasts, in time.monotonic's seconds. It is printed again at
+            ever longer intervals. None for a finding that is printed once.
+        due: when to print it, if it still holds then, in time.monotonic's seconds; 0 for at once.
         is_certain: the job can never go on, and is ended.
-        is_final: in that case, starting it again would be no use.
-        is_urgent: it is said with --quiet too.
+        is_final: in that case, starting the job again would be no use.
+        is_urgent: it is printed with --quiet too.
 
     """
 
@@ -75,18 +75,18 @@ class Finding(Value):
 
     @property
     def hint(self) -> str:
-        """The cure as a line of its own; "" for none."""
+        """The cure as a line of its own; "" if there is none."""
         return f"hint: {self.cure}" if self.cure else ""
 
 
 class Positions(Value):
-    """Where ranks stand at one moment.
+    """Positions of the ranks' main threads at one moment.
 
     Args:
         stacks: of main threads, or of all threads.
-        still: by rank, since when its main thread has stood still; the others have moved.
+        still: by rank, since when its main thread has stood still; other ranks have moved.
         computing: the ranks whose processors are busy although their main threads stand still.
-        polling: those on accelerators whose main threads are busy themselves.
+        polling: the ranks on accelerators whose main threads are busy themselves.
         is_whole: the stacks are those of all threads, and no rank has used a processor.
 
     """
@@ -99,16 +99,16 @@ class Positions(Value):
 
 
 class View:
-    """What a rule looks at.
+    """The job at one moment, as a rule sees it.
 
     Args:
         state: of the run.
         now: in time.monotonic's seconds.
-        positions: of the ranks, if they are known.
+        positions: of the ranks; None if unknown.
         first: the rank that failed first, after a failure.
-        culprit: the rank to blame for it.
-        said: what has been said of it.
-        moves: the job may not hang, but only be long.
+        culprit: the rank to blame for that failure.
+        said: the lines already printed about that failure.
+        moves: the job may not hang, but only take long.
         uses_jax: the ranks are known to need initialize().
 
     """
@@ -142,7 +142,7 @@ class View:
 
     @cached_property
     def runs(self) -> list[RankRun]:
-        """All ranks."""
+        """The facts on all ranks."""
         return list(self.state.ranks.values())
 
     def named(self, ranks: Collection[int]) -> str:
@@ -152,18 +152,18 @@ class View:
         return these_ranks(ranks) + (f" on {', '.join(hosts)}" if few else "")
 
     def named_first(self, ranks: Sequence[int], did: str) -> str:
-        """Return what the first of these ranks did not do, and that the others did not either."""
+        """Return what the first of these ranks did not do, and that the rest did not either."""
         nor = f" (nor did {these_ranks(ranks[1:])})" if ranks[1:] else ""
         return f"{self.named(ranks[:1])} {did}{nor}"
 
     @cached_property
     def stages(self) -> dict[int, Stage]:
-        """How far each rank has got."""
+        """The stage of each rank."""
         return {run.process_id: run.stage for run in self.runs}
 
     @cached_property
     def calls(self) -> list[tuple[RankRun, Joining]]:
-        """The latest call of initialize() of each rank that has called it."""
+        """Ranks that have called initialize(), each with its latest call."""
         calls = ((run, run.membership.call) for run in self.runs)
         return [(run, call) for run, call in calls if call is not None]
 
@@ -175,7 +175,7 @@ class View:
 
     @cached_property
     def waiting(self) -> list[RankRun]:
-        """Those that wait there for all ranks of this job."""
+        """The ranks that wait in initialize() for all ranks of this job."""
         size = self.state.num_processes
         return [
             run for run in self.joining if (c := run.membership.call) and c.num_processes == size
@@ -183,7 +183,7 @@ class View:
 
     @cached_property
     def wait(self) -> Wait | None:
-        """Who waits for whom; None if that is not known, or all may be well."""
+        """The wait of some ranks for others; None if unknown, or if all may be well."""
         from mcjax_launch.diagnosis.findings.waits import wait_of
 
         return wait_of(self, self.positions) if self.positions is not None else None
@@ -192,24 +192,24 @@ class View:
 
     @cached_property
     def failed(self) -> list[RankRun]:
-        """The ranks that failed, in order."""
+        """The ranks that failed, in the order in which that became known."""
         return sorted((run for run in self.runs if run.failed), key=lambda run: run.order)
 
     @property
     def failed_joining(self) -> bool:
-        """True if one of them had not joined the JAX job."""
+        """True if a failed rank had not joined the JAX job."""
         return any(run.membership.joined_at is None for run in self.failed)
 
     @cached_property
     def told(self) -> str:
-        """What they have printed last, with the texts of their exceptions."""
+        """The last output of the failed ranks, with the texts of their exceptions."""
         from mcjax_launch.diagnosis.verdict import told_by
 
         return "\n".join(map(told_by, self.failed))
 
     @cached_property
     def gave_up(self) -> bool:
-        """True if the rank that failed first did so because another one did not come in time."""
+        """True if the rank that failed first did so because another did not come in time."""
         from mcjax_launch.diagnosis.verdict import told_by, verdict_of
         from mcjax_launch.jax_messages.lost_peer import says_timed_out
 

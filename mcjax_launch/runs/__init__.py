@@ -1,1 +1,1 @@
-"""What is known of one run of a job: facts only, no judgement."""
+"""Facts about one run of a job, without any judgement."""

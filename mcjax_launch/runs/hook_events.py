@@ -1,4 +1,4 @@
-"""Messages from a rank's hook, and what each changes in the state of the run."""
+"""Apply the messages of ranks' hooks to the state of the run."""
 
 from functools import partial
 
@@ -8,17 +8,17 @@ from mcjax_launch.runs.rank_run import LostError, Membership, RankRun
 from mcjax_launch.runs.spmd import RanProgram
 from mcjax_launch.runs.state import RunState
 
-# Of a rank; its hook stops earlier.
+# Kept per rank; a hook reports fewer.
 _MOST_LOST = 256
 
 
 def take(state: RunState, event: FromHook, at: float) -> bool:
-    """Apply a hook's message; whether its program has failed, and the job with it.
+    """Apply a hook's message to the run; return whether a program failed, and the job with it.
 
     Args:
-        state: of the run; changes.
+        state: of the run; is changed.
         event: the hook's message, with what its agent knows about it.
-        at: when, in seconds since the run began.
+        at: when the launcher received it, in time.monotonic's seconds.
 
     """
     run = state.ranks[event.rank]
@@ -72,7 +72,7 @@ def _of_jax(
     said: hook.ImportedJax | hook.Backend | hook.NotJoined | hook.CalledBelow,
     at: float,
 ) -> None:
-    """Record which JAX a rank has, its platform, that it has not joined, or who calls below it."""
+    """Record a rank's JAX version, its platform, a failure to join, or a call by a subprocess."""
     if isinstance(said, hook.Backend):
         membership.backend = said
     elif isinstance(said, hook.CalledBelow):
@@ -90,7 +90,7 @@ def _compiles(
     said: hook.Compiling | hook.Compiled | hook.Program | hook.ProgramCompiled,
     at: float,
 ) -> None:
-    """A compilation begins or is over, and that of a program which spans processes."""
+    """Record that a compilation, or that of a program which spans processes, begins or ends."""
     if isinstance(said, hook.Compiling):
         run.compilations.begin(said, at)
     elif isinstance(said, hook.Compiled):
@@ -102,7 +102,7 @@ def _compiles(
 
 
 def _joining(state: RunState, run: RankRun, event: FromHook, call: hook.Joining, at: float) -> None:
-    """A process of a rank calls initialize()."""
+    """Record that a process of a rank calls initialize()."""
     state.initialize_calls += 1
     membership = run.membership
     if event.beside:
@@ -118,7 +118,7 @@ def _joining(state: RunState, run: RankRun, event: FromHook, call: hook.Joining,
 
 
 def _program(state: RunState, run: RankRun, program: hook.Program, at: float) -> None:
-    """A rank is about to run a program that spans processes."""
+    """Record that a rank is about to run a program which spans processes."""
     members = state.comparison_of(run).members
     act = partial(_judge, state, run, program, at)
     members.when_known(program.platform, program.processes or (), act, at)
@@ -126,7 +126,7 @@ def _program(state: RunState, run: RankRun, program: hook.Program, at: float) ->
 
 
 def _judge(state: RunState, run: RankRun, program: hook.Program, at: float) -> None:
-    """It is known which ranks the program's processes are."""
+    """Compare a program, now that the ranks of its processes are known."""
     rank, comparison = run.process_id, state.comparison_of(run)
     if state.compares:
         ranks = state.members_of(run, program.platform, program.processes)
@@ -147,7 +147,7 @@ def _judge(state: RunState, run: RankRun, program: hook.Program, at: float) -> N
 def _failed(
     state: RunState, run: RankRun, event: FromHook, failure: hook.Failed, at: float
 ) -> bool:
-    """A program has failed; whether that ends the job now, not only with its process."""
+    """Record that a program has failed; return whether that ends the job now."""
     if run.hidden_failure is not None:
         return False
     others = state.comparison_of(run).members.others(state.ranks)

@@ -1,7 +1,7 @@
-"""Where the main threads of ranks were, at looks every few seconds.
+"""Positions of ranks' main threads, polled every few seconds, and which ranks are slow.
 
-A rank answers as soon as it runs Python: until then nothing is known but where it waited in the
-kernel. What it answers holds for all looks since the one that it was asked at first.
+A rank answers a poll as soon as it runs Python. Until then only its wait in the kernel is known.
+The answer counts for every poll since the first unanswered one.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from itertools import chain
 from mcjax_launch.kernel.wire.value import Changing, Value, field
 from mcjax_launch.ranks import grouped
 
-#: What is judged while the run goes on: the last two minutes.
+#: Number of polls that are judged while the run goes on: those of the last two minutes.
 RECENT = 40
-# Of all ranks together; each gets at least so many as are judged.
+# Limits of the older polls that are kept: positions over all ranks, and polls.
 _MOST_SPOTS, _MOST_MOMENTS = 1 << 16, 512
-# Fewer looks, or fewer separate waits of the others, tell nothing: one long wait is a checkpoint.
+# With fewer polls, or fewer separate waits, no rank is called slow: one long wait is a checkpoint.
 _LEAST_LOOKS, _LEAST_WAITS = 12, 5
 # Most of the time is more than half of it, by so many standard deviations of a fair coin's.
 _SURE = 1.5
-#: So many slow ranks are named; where there are more, it is the program that is made so.
+#: At most this many slow ranks are named: if there are more, the program is made that way.
 MOST_SLOW = 3
 
 
 class Doing(StrEnum):
-    """What a main thread does."""
+    """The kind of work that a main thread does."""
 
     JAX = "jax"  # it is in JAX's code: it waits there, or sends work to devices
     COMPILING = "compiling"
@@ -37,26 +37,31 @@ class Doing(StrEnum):
 
 
 class Spot(Value):
-    """What a main thread does; `place`: elsewhere, in words."""
+    """The kind of work of a main thread and, if it is outside JAX, its `place` in words."""
 
     doing: Doing
     place: str = ""
 
 
 class Unanswered(Value):
-    """A rank has been asked, and has not answered; see `PlacesAsked`."""
+    """Marker for a rank that has not answered a poll yet.
+
+    Args:
+        blocked: where in the kernel its main thread waited, as the agent read it.
+
+    """
 
     blocked: str
 
 
 class Moment(Changing):
-    """One look.
+    """One poll of all ranks.
 
     Attributes:
         at: when, in time.monotonic's seconds.
-        spots: by rank; those are missing that could not be asked.
-        stayed: the ranks that have run no Python since the look before.
-        weight: for how many looks it stands.
+        spots: by rank; ranks that could not be polled are missing.
+        stayed: the ranks that have run no Python since the previous poll.
+        weight: how many polls this one represents, after others were dropped.
 
     """
 
@@ -67,19 +72,19 @@ class Moment(Changing):
 
     @property
     def known(self) -> Mapping[int, Spot]:
-        """What each rank did; none while some have not answered."""
+        """Position of each rank by number; empty while any rank has not answered."""
         spots = {rank: spot for rank, spot in self.spots.items() if isinstance(spot, Spot)}
         return spots if len(spots) == len(self.spots) else {}
 
 
 class Looks:
-    """The looks of a run: the last ones all, of those before one in so many, the longer it runs.
+    """The polls of a run: all recent ones, and a thinned selection of the older ones.
 
     Args:
         ranks: how many there are.
 
     Attributes:
-        recent: the last looks.
+        recent: the last polls, at most `RECENT`.
         slow: the first ranks that were slow in those, each as it was at its slowest.
 
     """
@@ -94,12 +99,12 @@ class Looks:
 
     @property
     def moments(self) -> list[Moment]:
-        """All that are kept, in order."""
+        """All polls that are kept, in order."""
         return [*self._before, *self.recent]
 
     def begin(self, at: float, compiling: Collection[int]) -> None:
-        """Ranks are about to be asked; of these it is known what they do."""
-        for slow in slow_ranks(self.recent):  # once a look, for it takes each of them
+        """Start a poll, in which the ranks in `compiling` are known to compile."""
+        for slow in slow_ranks(self.recent):  # only once per poll: it reads all recent ones
             if slow.rank in self.slow or len(self.slow) < MOST_SLOW:
                 both = slow, self.slow.get(slow.rank, slow)
                 self.slow[slow.rank] = max(both, key=lambda seen: seen.waited)
@@ -109,6 +114,7 @@ class Looks:
             self._keep(self.recent.pop(0))
 
     def _keep(self, moment: Moment) -> None:
+        """Add a poll that is no longer recent; halve the older ones when there are too many."""
         self._count += 1
         if self._count % self._one_in == 0:
             moment.weight = self._one_in
@@ -120,18 +126,18 @@ class Looks:
                 kept.weight = self._one_in
 
     def asked(self, blocked: Mapping[int, str]) -> None:
-        """These ranks have been asked."""
+        """Record that these ranks have been polled, with where each waits in the kernel."""
         if self.recent:
             spots = self.recent[-1].spots
             for rank, at in blocked.items():
                 spots.setdefault(rank, Unanswered(at))
 
     def answered(self, rank: int, spot_of: Callable[[str], Spot]) -> None:
-        """A rank has answered.
+        """Record a rank's answer for every poll since the first unanswered one.
 
         Args:
-            rank: which.
-            spot_of: tells what it did, by where in the kernel it waited.
+            rank: the rank that answered.
+            spot_of: returns the position for a kernel wait, which may differ from poll to poll.
 
         """
         later: Moment | None = None
@@ -152,9 +158,9 @@ class SlowRank(Value):
     """A rank that makes the others wait.
 
     Args:
-        waited: the share of the time in which others waited for it.
-        place: where it was then most often, in words; "" where that is not known.
-        share: of the time, that it was there.
+        waited: share of the time in which the other ranks waited for it, from 0 to 1.
+        place: its most frequent position in that time, in words; "" if unknown.
+        share: share of that time that it spent at `place`, from 0 to 1.
 
     """
 
@@ -168,7 +174,7 @@ def slow_ranks(moments: Iterable[Moment]) -> list[SlowRank]:
     """Return the ranks for which the others waited most of the time, the slowest first.
 
     Args:
-        moments: looks, in order; those that some rank has not answered yet do not count.
+        moments: polls, in order; those with missing answers are skipped.
 
     """
     known = [moment for moment in moments if moment.known]
@@ -180,12 +186,12 @@ def slow_ranks(moments: Iterable[Moment]) -> list[SlowRank]:
         for rank, at in awaited.items()
         if len(known) >= _LEAST_LOOKS and sum(map(_is_new_wait, at)) >= _LEAST_WAITS
     ]
-    sure = [one for one in found if one.waited * len(known) >= least]
-    return sorted(sure, key=lambda one: (-one.waited, one.rank))
+    sure = [slow for slow in found if slow.waited * len(known) >= least]
+    return sorted(sure, key=lambda slow: (-slow.waited, slow.rank))
 
 
 def awaited_at(moment: Moment) -> list[int]:
-    """Return the ranks for which most of the others wait in JAX, at one moment."""
+    """Return the ranks for which most of the other ranks wait in JAX, at one poll."""
     known = moment.known
     doing = [spot.doing for spot in known.values()]
     waiting, away = doing.count(Doing.JAX), doing.count(Doing.ELSEWHERE)
@@ -195,13 +201,13 @@ def awaited_at(moment: Moment) -> list[int]:
 
 
 def _is_new_wait(moment: Moment) -> bool:
-    """Whether a rank that waits has run Python since the look before."""
+    """Return whether a waiting rank has run Python since the previous poll."""
     waiting = (rank for rank, spot in moment.known.items() if spot.doing is Doing.JAX)
     return any(rank not in moment.stayed for rank in waiting)
 
 
 def _slow_rank(rank: int, awaited: Sequence[Moment], total: int) -> SlowRank:
-    """A rank, and the function that it was in most often, by its commonest line there."""
+    """Describe a rank by the function, and the line in it, where it was most often."""
     lines: Counter[str] = Counter()
     functions: Counter[str] = Counter()
     for moment in awaited:
@@ -212,10 +218,11 @@ def _slow_rank(rank: int, awaited: Sequence[Moment], total: int) -> SlowRank:
     if not functions:
         return SlowRank(rank, waited)
     [(function, weight)] = functions.most_common(1)
-    place = max((one for one in lines if function_of(one) == function), key=lambda one: lines[one])
-    return SlowRank(rank, waited, place, weight / total)
+    places = (place for place in lines if function_of(place) == function)
+    commonest = max(places, key=lambda place: lines[place])
+    return SlowRank(rank, waited, commonest, weight / total)
 
 
 def function_of(place: str) -> str:
-    """A place without its line: `in load at data.py`."""
+    """Return a place without its line number, as `in load at data.py`."""
     return place.rpartition(":")[0]

@@ -1,4 +1,4 @@
-"""Who waited for whom: where ranks go on together, some come before others; pure.
+"""Records of past waits: which ranks waited for which others; pure.
 
 Times are those of `mcjax_launch.runs.state`.
 """
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 INITIALIZE = "initialize()"
 EXIT = "JAX's exit barrier"
 
-# A shorter wait is not worth a word.
+# Shorter waits are not reported.
 _SHORTEST_S = 0.1
-# Whoever comes in the last part of a wait is waited for, beside the last.
+# Ranks that arrive in this last part of a wait count as late too, beside the last.
 _LATE = 0.1
-# Of the longest waits at most so many are kept, and of all of them so many arrivals.
+# At most this many of the longest waits are kept, with this many arrivals in total.
 _MOST_WAITS, _MOST_ARRIVALS = 256, 32_768
-# Programs to which some ranks have not come (yet).
+# At most this many programs are kept that some ranks have not reached.
 _MOST_OPEN = 256
 
 
 class PastWait(Value):
-    """Ranks that waited for others.
+    """A wait of some ranks for others.
 
     Args:
-        place: what they waited in: a program's name, or one of the constants above.
-        where: the user's line; "" where there is none.
-        arrived: when each rank came, in order.
+        place: where they waited: a program's name, or one of the constants above.
+        where: the user's line; "" if there is none.
+        arrived: (rank, time) of each rank that came, the first to come first.
         late: the ranks that the others waited for.
-        until: when it was over.
+        until: when the wait was over.
 
     """
 
@@ -48,12 +48,12 @@ class PastWait(Value):
 
     @property
     def seconds(self) -> float:
-        """How long the first waited."""
+        """Duration of the longest wait, that of the first rank."""
         return self.until - self.arrived[0][1]
 
     @property
     def is_over(self) -> bool:
-        """Whether all came."""
+        """True if all ranks came."""
         return {rank for rank, _ in self.arrived}.issuperset(self.late)
 
 
@@ -63,12 +63,12 @@ class _Gathering(Changing):
 
 
 class PastWaits:
-    """Takes each rank's first run of each program that spans processes, and keeps the long waits.
+    """The long waits at programs that span processes, at each rank's first run of each.
 
-    Its memory is bounded: of the waits that are over it keeps the longest.
+    Memory is bounded: of the finished waits only the longest are kept.
 
     Attributes:
-        by_stacks: who waited when a limit was reached, as the ranks' stacks tell.
+        by_stacks: the wait at a limit that was reached, as the ranks' stacks show it.
 
     """
 
@@ -80,7 +80,7 @@ class PastWaits:
         self._count = self._arrivals = 0
 
     def came(self, rank: int, program: RanProgram, at: float) -> None:
-        """A rank is about to run a program."""
+        """Record that a rank is about to run a program."""
         if rank not in program.ranks:
             return
         found = self._open.get(program.fingerprint)
@@ -106,34 +106,34 @@ class PastWaits:
             self._arrivals -= len(heapq.heappop(self._over)[2].arrived)
 
     def until(self, end: float, left: Collection[int] = ()) -> list[PastWait]:
-        """All that are kept, and those in which ranks still waited at the end.
+        """Return all finished waits that are kept, and those still open at the end.
 
         Args:
-            end: when they gave up waiting.
+            end: when the ranks gave up waiting.
             left: the ranks whose programs were over before.
 
         """
-        still = (self._still(one, end, left) for one in self._open.values())
+        still = (self._still(gathering, end, left) for gathering in self._open.values())
         return [wait for _, _, wait in self._over] + [wait for wait in still if wait is not None]
 
-    def _still(self, one: _Gathering, end: float, left: Collection[int]) -> PastWait | None:
-        """A wait of those who have not gone on from there."""
-        program = one.program
+    def _still(self, gathering: _Gathering, end: float, left: Collection[int]) -> PastWait | None:
+        """Return the wait of the ranks that have not gone on from an open gathering."""
+        program = gathering.program
         waiting = {
             rank: at
-            for rank, at in one.arrived.items()
+            for rank, at in gathering.arrived.items()
             if rank not in left and self._latest[rank] == program.fingerprint
         }
-        missing = program.ranks - one.arrived.keys()
+        missing = program.ranks - gathering.arrived.keys()
         return _wait(program.title, program.where, waiting, missing, end)
 
 
 def waits_of(state: RunState, end: float) -> list[PastWait]:
-    """The waits of a run, in order of time.
+    """Return the waits of a run, in order of time.
 
     Args:
         state: of the run.
-        end: when the reason to end it was known, or when it was over.
+        end: when the reason to end the run became known, or when the run was over.
 
     """
     ends = {rank: run.membership.leaving_at for rank, run in state.ranks.items()}
@@ -141,7 +141,7 @@ def waits_of(state: RunState, end: float) -> list[PastWait]:
     programs = [] if state.waits is None else state.waits.until(end, left)
     told = [_joining(state, end), *programs, _leaving(state, end)]
     found = [wait for wait in told if wait is not None]
-    # Only the first run of a program is reported: of later ones the stacks tell.
+    # Hooks report only the first run of a program; later runs are known by the stacks.
     last = None if state.waits is None else state.waits.by_stacks
     if last is not None and all(wait.is_over for wait in found):
         found.append(last)
@@ -149,7 +149,7 @@ def waits_of(state: RunState, end: float) -> list[PastWait]:
 
 
 def _joining(state: RunState, end: float) -> PastWait | None:
-    """In initialize(), for the last rank to call it."""
+    """Return the wait in initialize() for the last rank to call it."""
     calls = {rank: run.membership.joining_at for rank, run in state.ranks.items()}
     lines = {run.membership.call.where for run in state.ranks.values() if run.membership.call}
     where = lines.pop() if len(lines) == 1 else ""
@@ -157,7 +157,7 @@ def _joining(state: RunState, end: float) -> PastWait | None:
 
 
 def _leaving(state: RunState, end: float) -> PastWait | None:
-    """At their ends, for the last rank of which none has failed."""
+    """Return the wait in JAX's exit barrier for the last rank that has not failed."""
     joined = [run for run in state.ranks.values() if run.membership.joined_at is not None]
     done = {run.process_id: run.membership.leaving_at for run in joined if not run.failed}
     return _arrivals(EXIT, "", done, end)
@@ -173,27 +173,27 @@ def _arrivals(
 def _wait(
     place: str, where: str, arrived: Mapping[int, float], missing: Iterable[int], end: float
 ) -> PastWait | None:
-    """A wait; None where nobody waited for long.
+    """Return a wait; None if it was too short to mention, or if no rank came.
 
     Args:
         place: see PastWait.
         where: see PastWait.
         arrived: when each rank came.
         missing: the ranks that never came.
-        end: when the others gave up waiting, if some never came.
+        end: when the others gave up waiting, if some ranks never came.
 
     """
     if not arrived:
         return None
     late = tuple(sorted(missing))
-    ordered = tuple(sorted(arrived.items(), key=lambda one: one[1]))
+    ordered = tuple(sorted(arrived.items(), key=lambda arrival: arrival[1]))
     until = end if late else ordered[-1][1]
     wait = PastWait(place, where, ordered, late or _latecomers(ordered), until)
     return wait if wait.seconds >= _SHORTEST_S else None
 
 
 def _latecomers(ordered: tuple[tuple[int, float], ...]) -> tuple[int, ...]:
-    """The last to come, and those who came so shortly before that it would have helped little."""
+    """Return the last rank to come, and all that came in the last 10 % of the wait."""
     first, last = ordered[0][1], ordered[-1][1]
     since = last - _LATE * (last - first)
     return tuple(sorted(rank for rank, at in ordered if at > since))

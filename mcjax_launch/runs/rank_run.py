@@ -1,4 +1,4 @@
-"""What is known of one rank's run, and where it is in the course of the job."""
+"""Facts about one rank in one run, and how far it has got."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from mcjax_launch.kernel.wire.value import Changing, Value, field
 if TYPE_CHECKING:
     from mcjax_launch.runs.spmd import RanProgram
 
-# --- places in a job ---
-# What its stack adds to that is in `diagnosis.sightings`.
+# --- stages of a job ---
+# `diagnosis.sightings` adds a rank's stack to its stage.
 
 
 class Stage(Enum):
-    """How far a rank has got."""
+    """How far a rank has got in the job."""
 
-    IMPORTING = auto()  # it cannot be forked before another process has imported (--preload)
+    IMPORTING = auto()  # not forked before another process has finished importing (--preload)
     ABSENT = auto()  # it has not called initialize()
     JOINING = auto()  # in initialize()
-    ALONE = auto()  # initialize() has raised an exception, and it goes on
+    ALONE = auto()  # initialize() has raised an exception, and the program goes on
     INSIDE = auto()  # in the middle of its program
     LEAVING = auto()  # in JAX's exit barrier
-    LEFT = auto()  # it takes no part any more, and still runs
+    LEFT = auto()  # it has left the JAX job, and still runs
     ENDED = auto()
 
 
 class Place(Value):
-    """Where a rank is.
+    """The stage of a rank, and since when.
 
     Args:
-        stage: how far it has got.
-        since: when it got there, in time.monotonic's seconds; None where that says nothing.
+        stage: how far the rank has got.
+        since: when it got there, in time.monotonic's seconds; None if that has no meaning.
         where: the user's line that called initialize(), while the rank is in it.
 
     """
@@ -55,16 +55,16 @@ class Place(Value):
 
     @property
     def is_through(self) -> bool:
-        """Whether nobody waits any longer for it to come through initialize()."""
+        """True if no rank still waits for this one to come through initialize()."""
         return self.stage not in (Stage.IMPORTING, Stage.ABSENT, Stage.JOINING)
 
     @property
     def waits_for_others(self) -> bool:
-        """Whether it waits for the others whatever its program does."""
+        """True if the rank waits for other ranks, whatever its program does."""
         return self.stage in (Stage.JOINING, Stage.LEAVING)
 
     def __str__(self) -> str:
-        """Where it waits for the others, in words."""
+        """Return in words where the rank waits for the others."""
         if self.stage is Stage.JOINING:
             return "in initialize()" + (f" at {self.where}" if self.where else "")
         return "in JAX's exit barrier"
@@ -73,15 +73,15 @@ class Place(Value):
 # --- one rank's run ---
 # Times (`..._at`) are time.monotonic's seconds; None where something has not happened.
 
-# Using less of a core than this is no progress: heartbeats and idle threads need some.
+# A smaller share of a core is no progress: heartbeats and idle threads use some.
 BUSY = 0.05
-# On accelerators other threads may spin while all hangs; the main thread does a little each step.
+# The same for the main thread on accelerators, where other threads may spin while the job hangs.
 _MAIN_BUSY = 1e-4
 _MOST_SAMPLES = 512
 
 
 class Sample(Value):
-    """What the processes of a rank use: seconds of processor time so far, and memory in KiB."""
+    """The usage of a rank's processes: seconds of processor time so far, and memory in KiB."""
 
     at: float
     cpu_s: float
@@ -89,7 +89,7 @@ class Sample(Value):
 
 
 class Import(Value):
-    """An import that a rank waits for, in another process (--preload)."""
+    """An import in another process that a rank waits for (--preload)."""
 
     module: str
     since: float
@@ -99,16 +99,16 @@ class RankProcess(Changing):
     """The rank's own process.
 
     Attributes:
-        awaits: what is imported before it can be forked; None when that is over.
-        status: exit status; below 0: minus a signal. None while it lives.
-        signals: those it was sent to end it, before it ended.
+        awaits: the import that has to end before the rank can be forked; None if there is none.
+        status: exit status; below 0: minus a signal. None while the process lives.
+        signals: the signals that the launcher sent to end the process, before it ended.
         killer: what ended it, in words: the out-of-memory killer, one of the kernel's limits, or a
-            rehearsal; "" for none of these, None: not known.
-        rehearsed: it, or its host, was killed on purpose.
-        lost: with its host, so that nothing more is known of it.
-        restarts: it has failed, and the rank is about to be started again.
-        hooked: the hook was in its Python, as became known at its end.
-        stack: of its main thread, as it crashed; "" if it has not.
+            rehearsal; "" for none of these, None if unknown.
+        rehearsed: the process, or its host, was killed on purpose.
+        lost: the process was lost with its host, so nothing more is known of it.
+        restarts: the process has failed, and the rank is about to be restarted.
+        hooked: the hook was in its Python, as reported at its end.
+        stack: of its main thread when it crashed; "" if it has not crashed.
 
     """
 
@@ -131,19 +131,21 @@ class RankProcess(Changing):
 class Membership(Changing):
     """The rank's part in the JAX job.
 
-    Several of its programs may take part, one after another; all but `turn` is of the latest.
+    Several programs of a rank may take part, one after another. All fields but `turn` describe the
+    latest.
 
     Attributes:
-        imported: a program has imported jax.distributed, of these versions; None before.
+        imported: the versions of jax that a program has imported; None before.
         call: the call of initialize(); None before it.
-        leaving_at: its program is over; JAX may hold up the process.
-        left: its program has left the job, and may go on.
-        turn: how many programs took part before this one.
-        second_process: the line at which a second process of it called initialize(), if one did.
-        backend: what it uses, or is about to; None before it starts one.
-        called_below: calls of initialize() by processes that it started, and when each came.
+        leaving_at: when its program ended; JAX may still hold up the process.
+        left: the program has left the job, and may go on.
+        turn: how many programs of the rank took part before this one.
+        second_process: the line at which a second process of the rank called initialize(); None if
+            none did.
+        backend: the backend that it uses or is about to start; None before.
+        called_below: calls of initialize() by processes that the rank started, with their times.
         refused: the exception of its latest call of initialize(); None if that raised none.
-        refused_at: when it was raised.
+        refused_at: when that exception was raised.
 
     """
 
@@ -162,30 +164,33 @@ class Membership(Changing):
 
     @property
     def has_called(self) -> bool:
-        """True if its program has called initialize(), and that has not raised an exception."""
+        """True if the program has called initialize(), and the call raised no exception."""
         return self.joining_at is not None and self.refused is None
 
     @property
     def is_joining(self) -> bool:
-        """Whether it was last in initialize(), as far as is known."""
+        """True if the rank is in initialize(), as far as is known."""
         return self.joining_at is not None and self.joined_at is None
 
 
 class Compilations(Changing):
-    """What the rank compiles.
+    """The compilations of a rank.
 
     Attributes:
-        under_way: how many.
-        latest: the one that began last.
+        under_way: how many compilations are running.
+        latest: the compilation that began last.
         platform: of its programs: the first that is not "cpu", if there is one.
-        ran: the latest program that spans processes which it first ran at each of the user's lines.
-        began_at, ended_at: of the latest time that it spent on them; see `hook_events.take`.
-        program: that is compiled, if it spans processes and programs are compared.
-        busy_at: when one last began or ended, or the rank was last seen to use a processor.
-        seen_at: when it was last known what the rank uses.
+        ran: by the user's line, the program that spans processes which the rank first ran there
+            most recently.
+        began_at, ended_at: of the latest period of compiling; compilations may overlap.
+        program: the program being compiled, if it spans processes and programs are compared.
+        busy_at: when a compilation last began or ended, or the rank was last seen to use a
+            processor.
+        seen_at: when the rank's usage was last reported.
         awaits: the rank that compiles a program for this one; -1 while it does not wait.
         compiled, loaded: how many programs it has compiled itself, and loaded from other ranks.
-        compiled_s, saved_s: how long the former took, and would have taken.
+        compiled_s, saved_s: seconds that the compiled ones took, and the loaded ones would have
+            taken.
 
     """
 
@@ -206,25 +211,25 @@ class Compilations(Changing):
 
     @property
     def on_accelerator(self) -> bool:
-        """Whether its programs run on anything but the CPU, where waits may spin."""
+        """True if its programs run on anything but the CPU, where waits may spin."""
         return self.platform not in ("", "cpu")
 
     def begin(self, compiling: Compiling, at: float) -> None:
-        """A compilation begins."""
+        """Record that a compilation begins."""
         if self.under_way == 0:
             self.began_at = at
         self.under_way += 1
         self.latest, self.busy_at = compiling, at
-        if not self.on_accelerator:  # one that uses an accelerator may use the CPU as well
+        if not self.on_accelerator:  # a rank on an accelerator may compile for the CPU as well
             self.platform = compiling.platform
 
     def end(self, at: float) -> None:
-        """A compilation ends."""
+        """Record that a compilation has ended."""
         self.under_way -= 1
         self.ended_at = self.busy_at = at
 
     def obtained(self, is_loaded: bool, seconds: float) -> None:
-        """Count a program that was compiled in so many seconds, or loaded, which saved them."""
+        """Count a program compiled in so many seconds, or loaded, which saved them."""
         if is_loaded:
             self.loaded += 1
             self.saved_s += seconds
@@ -233,27 +238,30 @@ class Compilations(Changing):
             self.compiled_s += seconds
 
     def over(self, fingerprint: str) -> None:
-        """Forget a program that is not compiled any more."""
+        """Forget a program that is no longer being compiled."""
         if self.program is not None and self.program.fingerprint == fingerprint:
             self.program = None
 
     def used(self, share: float, at: float) -> None:
-        """The rank has used so much of a core until now."""
+        """Record the share of a core that the rank has used until now."""
         self.seen_at = at
         if share > BUSY:
             self.busy_at = at
 
     def idle_s(self, since: float = 0.0) -> float:
-        """For how long one has been under way without a processor; counted from `since` at most."""
+        """Return for how many seconds compilations have used no processor.
+
+        Time before `since` does not count.
+        """
         return self.seen_at - max(self.busy_at, since) if self.under_way > 0 else 0.0
 
 
 class MainThread(Changing):
-    """Whether the rank's main thread runs Python: how a rank on an accelerator is judged.
+    """Whether the rank's main thread runs Python, which shows progress on accelerators.
 
     Attributes:
-        is_asked: the thread has been asked where it is, and answers as soon as it runs Python.
-        silent_since: when the question was asked that it has not answered; None after an answer.
+        is_asked: the thread has been asked for its position, and answers as soon as it runs Python.
+        silent_since: when the question that it has not answered was asked; None after an answer.
 
     """
 
@@ -269,12 +277,12 @@ class MainThread(Changing):
 
 
 class RankResources(Changing):
-    """What the rank uses.
+    """The resources that the rank uses.
 
     Attributes:
         samples: of all its processes, over time.
-        share: of a core, that it used between the last two of them.
-        cpu_s, peak_kib: of its own process in all, once it has ended.
+        share: of a core, used between the last two samples.
+        cpu_s, peak_kib: of its own process in total, once it has ended.
         main_s, main_waits: of the main threads of its Python processes, at the last sample.
 
     """
@@ -289,12 +297,12 @@ class RankResources(Changing):
     def add(
         self, sample: Sample, main_s: float, main_waits: int, since: float, spins: bool
     ) -> bool:
-        """Keep a sample; whether the rank has made progress since the last one.
+        """Add a sample; return whether the rank has made progress since the last one.
 
         Args:
             sample: of all processes of the rank.
             main_s: seconds of processor time of the main threads of its Python processes.
-            main_waits: how often these have had to wait.
+            main_waits: how often these threads have had to wait.
             since: when the rank's process started.
             spins: its programs run on accelerators.
 
@@ -311,7 +319,7 @@ class RankResources(Changing):
 
 
 class DevicesAsked(Value):
-    """The devices that an option has asked for: how many of this kind each rank is to have."""
+    """The number and kind of devices that an option asks for in each rank."""
 
     option: str
     count: int
@@ -319,14 +327,15 @@ class DevicesAsked(Value):
 
 
 class RankShare(Changing):
-    """What a rank has of its host, in each of its lives.
+    """A rank's share of its host, the same after each restart.
 
     Attributes:
-        log_folder: where its log files are, if it has any.
-        gpus: those that it is to use, as JAX_LOCAL_DEVICE_IDS; "" where it may use all.
-        cores: those that it is bound to, as `0-15,128-143`; "" where it may use all.
-        asked: the devices that an option has asked for; None: none has.
-        uneven_gpus: what to say if it uses one, where its host's cannot be shared equally.
+        log_folder: the folder of its log files; None if it has none.
+        gpus: the GPUs that it is to use, as JAX_LOCAL_DEVICE_IDS; "" if it may use all.
+        cores: the cores that it is bound to, as `0-15,128-143`; "" if it may use all.
+        asked: the devices that an option has asked for; None if none has.
+        uneven_gpus: the message to print if it uses a GPU of a host that cannot share its GPUs
+            equally.
 
     """
 
@@ -345,31 +354,29 @@ class LostError(Value):
 
 
 class Verdict(Enum):
-    """What the end of a rank's program was; see `diagnosis.verdict`."""
+    """How a rank's program ended; see `diagnosis.verdict`."""
 
-    FAILED = auto()  # by itself
+    FAILED = auto()  # it failed by itself
     VICTIM = auto()  # it failed because JAX had lost another rank
     STOPPED = auto()  # it ended because the launcher had told it to
     FINE = auto()
 
 
 class RankRun(Changing):
-    """What is known of one rank's run: of its life, where it has had several.
-
-    A life is one process of the rank's and all that it does, from its start to its end.
+    """Facts about one process of a rank, from its start to its end.
 
     Attributes:
-        verdict: what its end was, once that is known.
-        order: its place in the order in which ends and failures became known; 0 before.
+        verdict: how it ended, once that is known.
+        order: position in the order in which ends and failures became known, from 1; 0 before.
         after_signal: it ended, or failed, only after it had been sent a signal to end it.
-        failure: what its hook said of an exception or exit, if it did.
-        failed_at: when that, or its end with a failure, became known.
-        lost: the exceptions of its threads and callbacks.
+        failure: the exception or exit that its hook reported, if any.
+        failed_at: when that, or an end with a failure, became known.
+        lost: the unhandled exceptions of its threads and callbacks.
         incomparable: why its programs cannot be compared; "" as a rule.
-        stood: where it was when another one gave up waiting for it, in words; "" if none did.
-        before_call: where it was while the others waited for it in initialize(), in words.
+        stood: its position when another rank gave up waiting for it, in words; "" if none did.
+        before_call: its position while the others waited for it in initialize(), in words.
         stdout, stderr: the last of its output; stdout only for a job's record.
-        past: its earlier lives, see `--on-rank-failure`.
+        past: the rank's earlier processes in this attempt, see `--on-rank-failure`.
 
     """
 
@@ -395,30 +402,30 @@ class RankRun(Changing):
     past: tuple[RankRun, ...] = ()
 
     def next_life(self) -> RankRun:
-        """The same rank, about to be started again in its place."""
+        """Return a new RankRun for the same rank, which is about to be restarted."""
         return RankRun(self.process_id, self.host, share=self.share, past=(*self.past, self))
 
     @property
     def lives(self) -> tuple[RankRun, ...]:
-        """All of its lives, this one last."""
+        """All processes of the rank in this attempt, this one last."""
         return (*self.past, self)
 
     @property
     def is_gone(self) -> bool:
-        """Whether it has ended, or is lost with its host."""
+        """True if the process has ended, or is lost with its host."""
         return self.status is not None or self.process.lost
 
     @property
     def answers_for_progress(self) -> bool:
-        """True if the rank moves when its main thread answers, and not when it uses processors.
+        """True if answers of the main thread, not processor time, count as progress.
 
-        On accelerators waits spin.
+        That is so on accelerators, where waits may spin.
         """
         return self.main_thread.is_asked and self.compilations.on_accelerator
 
     @property
     def stage(self) -> Stage:
-        """How far it has got, as its agent and its hook have reported."""
+        """How far the rank has got, as its agent and its hook have reported."""
         member = self.membership
         if self.is_gone:
             return Stage.ENDED
@@ -434,7 +441,7 @@ class RankRun(Changing):
 
     @property
     def place(self) -> Place:
-        """Where it is: how far it has got, and since when."""
+        """The stage of the rank, and since when."""
         member, stage = self.membership, self.stage
         if stage is Stage.JOINING:
             return Place(stage, member.joining_at, member.call.where if member.call else "")
@@ -444,33 +451,33 @@ class RankRun(Changing):
 
     @property
     def never_came(self) -> bool:
-        """Whether it exited with 0 without having called initialize(), or after that failed."""
+        """True if the rank exited with 0 and never called initialize(), or its call failed."""
         return self.status == 0 and not self.membership.has_called
 
     @property
     def was_alone(self) -> bool:
-        """True if its program went on, or may go on, after initialize() had raised an exception."""
+        """True if the program went on, or may go on, after initialize() had raised an exception."""
         return self.membership.refused is not None and (self.status or 0) == 0
 
     @property
     def vanished(self) -> bool:
-        """Whether it exited with 0 although its program had joined, and had not come to its end."""
+        """True if the rank exited with 0 although its program had joined and was not at its end."""
         member = self.membership
         return self.status == 0 and member.joined_at is not None and member.leaving_at is None
 
     @property
     def status(self) -> int | None:
-        """Exit status of its process; below 0: minus a signal. None while it lives."""
+        """Exit status of the process; below 0: minus a signal. None while it lives."""
         return self.process.status
 
     @property
     def hidden_failure(self) -> Failed | None:
-        """Its program's failure, where JAX held up the exit, so that the real status is lost."""
+        """The program's failure, if JAX held up the exit, so that the real status is lost."""
         return self.failure if self.failure is not None and self.failure.joined else None
 
     @property
     def failed(self) -> bool:
-        """Whether it failed by itself: not by a signal that it was sent."""
+        """True if the rank failed by itself, not by a signal that the launcher sent."""
         if self.hidden_failure is not None:
             return True
         status = self.process.status
@@ -478,7 +485,7 @@ class RankRun(Changing):
 
     @property
     def exit_status(self) -> int:
-        """The status that a shell would report; the program's own where JAX's exit hid that."""
+        """Status that a shell would report; the program's own if JAX's exit hid that."""
         if (failure := self.hidden_failure) is not None:
             return failure.status
         status = self.process.status

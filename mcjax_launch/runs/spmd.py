@@ -1,12 +1,12 @@
-"""The comparison of the programs that span processes, in the order each rank first ran them; pure.
+"""Compare the programs that span processes, in the order in which each rank first ran them; pure.
 
-Two ranks that share programs have to run those that share devices in one order: threads may run
-others as they like. So ranks diverge if one comes to a program before it has run another one that
-a rank of both has run before. Only programs that some of their ranks have not reached are kept.
+Two ranks that share programs must run those that share devices in the same order; threads may run
+all other programs in any order. So ranks diverge if one reaches a program before an earlier one
+that a rank of both has run. Only programs that some of their ranks have not reached are kept.
 
-Programs name processes by the numbers of their backends: `jax.process_index()` is on TPUs libtpu's,
-and not that of initialize(). Nothing is judged before it is known of all of a program's processes
-which ranks they are.
+Programs name processes by the numbers of their backends: on TPUs `jax.process_index()` is libtpu's
+number, not that of initialize(). A program is compared only when the ranks of all its processes are
+known.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Mapping
 from mcjax_launch.kernel.wire import hook_messages
 from mcjax_launch.kernel.wire.value import Value
 
-# Of each rank at least so many are kept until the others have run as many.
+# Unfinished programs to keep: ranks may run at least this many ahead of the others.
 _MOST_PROGRAMS = 1024
 
 
@@ -27,11 +27,11 @@ class RanProgram(Value):
 
     Args:
         fingerprint: of its code and its devices; the same on all ranks, if all is well.
-        ranks: that take part.
-        devices: that it runs on; None for all of the job.
+        ranks: the ranks that take part.
+        devices: ids of the devices that it runs on; None for all of the job.
         shapes: of its arguments.
         where: the user's line that ran it.
-        order: the first of its devices, where they are not in the order of their numbers.
+        order: the ids of its first devices, if they are not in ascending order; else empty.
 
     """
 
@@ -44,23 +44,23 @@ class RanProgram(Value):
     order: tuple[int, ...] = ()
 
     def meets(self, other: RanProgram) -> bool:
-        """Whether both use the same device, so that their order matters."""
+        """Return whether both programs use a common device, so that their order matters."""
         if self.devices is None or other.devices is None:
             return True
         return not self.devices.isdisjoint(other.devices)
 
     @property
     def title(self) -> str:
-        """Its name as JAX's users know it."""
+        """Name of the program as JAX's users know it."""
         return titled(self.name)
 
     @classmethod
     def from_hook(cls, message: hook_messages.Program, ranks: frozenset[int]) -> RanProgram:
-        """A program as a rank's hook reports it.
+        """Return a program as a rank's hook reports it.
 
         Args:
             message: the hook's.
-            ranks: that its processes are.
+            ranks: the ranks of its processes.
 
         """
         devices = None if message.devices is None else frozenset(message.devices)
@@ -69,16 +69,16 @@ class RanProgram(Value):
 
 
 def titled(name: str) -> str:
-    """A program's name as JAX's users know it: jit(step)."""
+    """Return a program's name as JAX's users know it, such as `jit(step)`."""
     return f"jit({name[4:]})" if name.startswith("jit_") else name
 
 
 class Code:
-    """The code of a program, as a rank that is held at it has shown it.
+    """The code of a program, sent in parts by a rank that is held at it.
 
     Attributes:
-        complete: all of it has come.
-        compiled: the fingerprints of what else that rank has compiled and not run yet.
+        complete: all parts have arrived.
+        compiled: fingerprints of the programs that the rank has compiled and not run yet.
 
     """
 
@@ -89,18 +89,24 @@ class Code:
 
     @property
     def text(self) -> str:
-        """StableHLO, with places."""
+        """The program in StableHLO, with source locations."""
         return "".join(self._parts)
 
     def add(self, part: hook_messages.ProgramText) -> None:
-        """Another part has come."""
+        """Append a part of the code."""
         self._parts.append(part.text)
         self.complete = part.last
         self.compiled = frozenset(part.compiled)
 
 
 class Divergence(Value):
-    """Two ranks diverge: after `count` shared programs they run different ones, None for none."""
+    """Two ranks that run different programs after `count` shared ones.
+
+    Args:
+        program: of the first rank; None if it runs no more.
+        theirs: of the second rank; None if it runs no more, or its next program is unknown.
+
+    """
 
     first: int
     second: int
@@ -110,7 +116,14 @@ class Divergence(Value):
 
 
 class Side(Value):
-    """What some ranks do where others do something else: a program, none any more, or not yet."""
+    """A group of ranks that do the same where ranks diverge.
+
+    Args:
+        program: that they run; None if they run none any more, or none yet.
+        over: their programs have ended.
+        again: they had run this program before.
+
+    """
 
     ranks: tuple[int, ...]
     program: RanProgram | None
@@ -119,13 +132,13 @@ class Side(Value):
 
 
 class _Reached:
-    """A program that some of its ranks have reached, and some may not have.
+    """A program that some of its ranks have reached, and others may not have.
 
     Attributes:
-        there: what each of these runs, by its own line.
-        order: the place of each arrival among all of them.
-        held: those of them that wait until they may run it.
-        opened: they need not wait for the others.
+        there: by rank, the program as that rank runs it, with the rank's own line.
+        order: by rank, the position of its arrival among all arrivals of all ranks.
+        held: the ranks that wait until they may run the program.
+        opened: ranks that reach the program need not wait for the others.
 
     """
 
@@ -141,18 +154,18 @@ class _Reached:
         return set(self.program.ranks.difference(self.there))
 
     def lacks(self, rank: int) -> bool:
-        """Return whether a rank takes part, and has not reached it."""
+        """Return whether a rank takes part and has not reached the program."""
         return rank in self.program.ranks and rank not in self.there
 
     def was_before(self, rank: int, other: _Reached) -> bool:
-        """Return whether a rank that takes part in both has reached this one first."""
+        """Return whether a rank of both programs reached this one before the other."""
         if rank not in other.program.ranks or rank not in self.there:
             return False
         return other.order.get(rank, math.inf) > self.order[rank]
 
 
 class _Event(Value):
-    """What is to be done once it is known which ranks these processes are."""
+    """An action that waits until the ranks of some processes are known."""
 
     platform: str
     processes: tuple[int, ...]
@@ -161,47 +174,50 @@ class _Event(Value):
 
 
 class ProcessRanks:
-    """The rank of each process, and what waits until more of them are known, in its order."""
+    """The rank of each process, and the actions that wait until more are known.
+
+    Actions run in the order in which they were added.
+    """
 
     def __init__(self) -> None:
         self._ranks: dict[str, dict[int, int]] = {}  # by platform and process
         self._waiting: deque[_Event] = deque()
 
     def told(self, rank: int, platform: str, process: int) -> None:
-        """A rank is this process, by the number of its backend for this platform."""
+        """Record which rank a process is, by the number of its backend for a platform."""
         ranks = self._ranks.setdefault(platform, {})
         for before in [number for number, known in ranks.items() if known == rank]:
             del ranks[before]
         ranks[process] = rank
 
     def ranks(self, platform: str) -> Mapping[int, int]:
-        """The rank of each process of which it is known."""
+        """Return the rank of each process of a platform, as far as they are known."""
         return self._ranks.get(platform, {})
 
     @property
     def waits_since(self) -> float | None:
-        """Since when the first of what waits has; None where nothing does."""
+        """When the first waiting action was added; None if none waits."""
         return self._waiting[0].at if self._waiting else None
 
     def when_known(
         self, platform: str, processes: Collection[int], act: Callable[[], object], at: float
     ) -> None:
-        """Have something done once these processes are known, and after all that came before.
+        """Run an action once these processes are known, after all earlier actions.
 
         Args:
-            platform: whose backend has numbered them.
+            platform: whose backend has numbered the processes.
             processes: their numbers.
-            act: is called when `settle` finds that it may be.
-            at: now.
+            act: is called by `settle`.
+            at: now, in time.monotonic's seconds.
 
         """
         self._waiting.append(_Event(platform, tuple(processes), act, at))
 
     def settle(self, may_tell: Callable[[], Collection[int]]) -> None:
-        """Do what need not wait any longer.
+        """Run all actions that need not wait any longer.
 
         Args:
-            may_tell: gives the ranks that may still say which processes they are.
+            may_tell: returns the ranks that may still report which processes they are.
 
         """
         while self._waiting:
@@ -214,7 +230,10 @@ class ProcessRanks:
             event.act()
 
     def others(self, ranks: Collection[int]) -> Mapping[int, int]:
-        """The rank of each process where they differ, and it is known of all of these ranks."""
+        """Return the rank of each process on a platform whose numbers are not the ranks.
+
+        Empty if there is none, or if some of these ranks are not known on it.
+        """
         for known in self._ranks.values():
             if set(known.values()) >= set(ranks) and any(n != rank for n, rank in known.items()):
                 return known
@@ -222,12 +241,12 @@ class ProcessRanks:
 
 
 class Unequal(Value):
-    """Ranks have other values of an argument than others that should have the same.
+    """An argument that should be the same on all ranks, and is not.
 
     Args:
         program: about to be run.
-        argument: its number.
-        groups: of ranks that have the same.
+        argument: its number, from 0.
+        groups: the ranks that have the same value, the largest group first.
 
     """
 
@@ -237,10 +256,10 @@ class Unequal(Value):
 
 
 class Copies:
-    """Takes checksums of the arguments that all ranks of a program should have alike, once each.
+    """Checksums of the arguments that should be the same on all ranks of a program.
 
     Attributes:
-        unequal: the first that some have not; known better as more ranks come.
+        unequal: the first argument that differs; its groups grow as more ranks come.
 
     """
 
@@ -249,16 +268,16 @@ class Copies:
         self._known: dict[str, dict[int, tuple[str, ...]]] = {}  # by fingerprint and rank
 
     def came(self, rank: int, program: RanProgram, checksums: tuple[str, ...]) -> None:
-        """A rank is about to run a program."""
+        """Compare the checksums of a rank that is about to run a program."""
         if not any(checksums) or self.unequal not in (None, self._about(program)):
             return
         known = self._known.setdefault(program.fingerprint, {})
         known[rank] = checksums
         for number in range(max(map(len, known.values()))):
             groups: dict[str, list[int]] = {}
-            for one, sums in sorted(known.items()):
+            for other, sums in sorted(known.items()):
                 if sums[number : number + 1] not in ((), ("",)):
-                    groups.setdefault(sums[number], []).append(one)
+                    groups.setdefault(sums[number], []).append(other)
             if len(groups) > 1:
                 by_size = sorted(groups.values(), key=len, reverse=True)
                 self.unequal = Unequal(program, number, tuple(map(tuple, by_size)))
@@ -272,24 +291,24 @@ class Copies:
 
     @property
     def settled(self) -> bool:
-        """Whether all ranks of the program that are to have the same have come."""
+        """True if all ranks of the program with unequal arguments have come."""
         assert self.unequal is not None
         come = self._known[self.unequal.program.fingerprint]
         return come.keys() >= self.unequal.program.ranks
 
 
 class Comparison:
-    """Takes each rank's programs in order, from all ranks in any order, and compares.
+    """The comparison of all ranks' programs, given in each rank's order.
 
     Attributes:
-        divergence: the first.
-        count: of all programs of all ranks so far.
-        released: by fingerprint, ranks that were held at a program and may run it now; whoever
-            tells them takes it from here.
-        codes: of programs in which ranks diverge, by fingerprint; whoever asked for them has put
-            them here.
-        members: which ranks the processes of programs are.
-        copies: the arguments of programs that all ranks should have alike.
+        divergence: the first one found.
+        count: number of programs of all ranks so far.
+        released: by fingerprint, ranks that were held at a program and may run it now. The caller
+            that sends the release to the ranks removes it here.
+        codes: the code of programs at which ranks diverge, by fingerprint. The caller that requests
+            a code puts it here.
+        members: the ranks of processes.
+        copies: checksums of arguments that all ranks should have alike.
         held_any: ranks have been held at programs (--verify-spmd).
 
     """
@@ -310,13 +329,15 @@ class Comparison:
         self._apart: set[int] = set()  # ranks that are too far behind to be compared
 
     def known(self, program: RanProgram) -> RanProgram:
-        """One object for all ranks that run a program by the same line: there may be many."""
+        """Return one object for all ranks that run a program by the same line, to save memory."""
         if len(self._known) > 2 * _MOST_PROGRAMS:
             self._known.clear()
         return self._known.setdefault(program, program)
 
     def ran(self, rank: int, program: RanProgram, *, held: bool = False) -> None:
-        """A rank runs a program for the first time; one on others' devices is nothing to wait for.
+        """Record that a rank runs a program for the first time, and compare.
+
+        A rank that takes no part in the program need not wait for it.
 
         Args:
             rank: that runs it.
@@ -333,7 +354,7 @@ class Comparison:
         if self.divergence is None:
             self._compare(rank, reached)
         if self.divergence is not None or self.copies.unequal is not None:
-            return  # from now on arrivals show who is where
+            return  # from now on arrivals only show what each rank does
         if not reached.missing:
             self._run_by_all[program.ranks] += 1
             self._reached.pop(program.fingerprint, None)
@@ -341,15 +362,15 @@ class Comparison:
             self._release(reached)
 
     def release(self, program: RanProgram) -> None:
-        """Let ranks run a program that some have not reached; these are not waited for any more.
+        """Let ranks run a program without waiting for those that have not reached it.
 
-        They are again when they have caught up.
+        Later programs do not wait for those either, until they have caught up.
         """
         if (reached := self._reached.get(program.fingerprint)) is not None:
             self._release(reached)
 
     def release_all(self) -> None:
-        """Let all ranks run what they wait to run."""
+        """Let all ranks run the programs at which they are held."""
         for reached in self._reached.values():
             self._release(reached)
 
@@ -362,55 +383,60 @@ class Comparison:
 
     @property
     def _late(self) -> set[int]:
-        """The ranks that have not reached programs which others were allowed to run."""
+        """Ranks that have not reached programs which other ranks were allowed to run."""
         late = (reached.missing for reached in self._reached.values() if reached.opened)
         return set().union(*late)
 
     def over(self, rank: int) -> None:
-        """A rank will run no more: its program has come to its end."""
+        """Record that a rank's program has ended, so that it will run no more."""
         self._over.add(rank)
         for reached in self._reached.values():
             if reached.lacks(rank):
                 self._diverge(min(reached.there), rank, reached)
 
     def is_held(self, program: RanProgram) -> bool:
-        """Whether ranks wait until they may run it."""
+        """Return whether ranks are held at a program."""
         reached = self._reached.get(program.fingerprint)
         return reached is not None and bool(reached.held)
 
     def waiting(self) -> list[tuple[RanProgram, set[int], set[int]]]:
-        """Programs that some ranks have reached and some have not, with these and those."""
+        """Return the programs that some ranks have reached and some have not.
+
+        Each with the ranks that have reached it and the ranks that have not.
+        """
         waiting: list[tuple[RanProgram, set[int], set[int]]] = []
         for reached in self._reached.values():
             missing = reached.missing
-            # Those that have not come to an earlier one are expected there first.
+            # Ranks that miss an earlier program on these devices are expected there first.
             if not any(p.meets(reached.program) and missing <= m for p, _, m in waiting):
                 waiting.append((reached.program, set(reached.there), missing))
         return waiting
 
     def held(self) -> list[tuple[RanProgram, set[int], set[int]]]:
-        """Programs at which ranks are held, with the ranks that have come and those that have not.
+        """Return the programs at which ranks are held, in the order of their first arrival.
 
-        In the order in which the first rank has come to each.
+        Each with the ranks that have reached it and the ranks that have not.
         """
         held = [reached for reached in self._reached.values() if reached.held]
-        return [(one.program, set(one.there), one.missing) for one in held]
+        return [(reached.program, set(reached.there), reached.missing) for reached in held]
 
     def number(self, program: RanProgram) -> int:
-        """The place, among the programs its ranks share, of one that some have not reached."""
+        """Return the 1-based position of a program among those that its ranks have in common.
+
+        If all its ranks have reached it, return the count of all programs of all ranks.
+        """
         reached = self._reached.get(program.fingerprint)
         if reached is None or not reached.missing:
             return self.count
         return self._shared_before(reached, min(reached.there), min(reached.missing)) + 1
 
     def skipped(self, program: RanProgram, instead: Mapping[int, RanProgram]) -> None:
-        """Ranks will not reach a program: they are in others, which they had run before.
-
-        One without a name is known by its line alone.
+        """Record that ranks will not reach a program, as they run earlier ones again.
 
         Args:
-            program: that they have passed by.
-            instead: the one that each of them is in, as far as that is known.
+            program: that these ranks have passed by.
+            instead: by rank, the program that it is in, if known; a program without a name is known
+                by its line alone.
 
         """
         reached = self._reached.get(program.fingerprint)
@@ -419,11 +445,12 @@ class Comparison:
             self._diverge(min(reached.there), min(missing & instead.keys() or missing), reached)
 
     def is_behind(self, rank: int, program: RanProgram) -> bool:
-        """Whether a rank has run nothing that those who have reached a program have not."""
+        """Return whether a rank has run no program that the ranks at this one still lack."""
         reached = self._reached.get(program.fingerprint)
         others = () if reached is None else reached.there
         return bool(others) and not any(
-            rank in one.there and any(map(one.lacks, others)) for one in self._reached.values()
+            rank in other.there and any(map(other.lacks, others))
+            for other in self._reached.values()
         )
 
     def _arrive(self, rank: int, program: RanProgram, held: bool) -> _Reached:
@@ -437,11 +464,11 @@ class Comparison:
         return reached
 
     def _compare(self, rank: int, reached: _Reached) -> None:
-        """Find a program that a rank should have reached before the one to which it comes now."""
+        """Find a program that a rank should have reached before the one it reaches now."""
         for other in self._reached.values():
             if other.lacks(rank) and other.program.meets(reached.program):
                 # As long as none diverge, any rank of both shows the order of all.
-                first = next((one for one in other.there if one in reached.program.ranks), None)
+                first = next((rank for rank in other.there if rank in reached.program.ranks), None)
                 if first is not None and other.was_before(first, reached):
                     self._diverge(first, rank, other, reached)
                     return
@@ -457,18 +484,18 @@ class Comparison:
             self.divergence = Divergence(first, second, count, *programs)
 
     def _shared_before(self, reached: _Reached, first: int, second: int) -> int:
-        """How many programs two ranks have both run when the first comes to this one."""
+        """Count the programs that both ranks had run when the first reached this one."""
         both = {first, second}
         done = sum(count for ranks, count in self._run_by_all.items() if both <= ranks)
         return done + sum(
-            both <= one.there.keys() and one.order[first] < reached.order[first]
-            for one in self._reached.values()
+            both <= other.there.keys() and other.order[first] < reached.order[first]
+            for other in self._reached.values()
         )
 
     # --- both sides of a divergence ---
 
     def sides(self) -> list[Side]:
-        """What each of the ranks concerned does where they diverge, in order of rank."""
+        """Return what each rank concerned does at the divergence, grouped, in order of rank."""
         divergence = self.divergence
         assert divergence is not None
         first, second = divergence.first, divergence.second
@@ -486,30 +513,33 @@ class Comparison:
         return [Side(tuple(ranks), *what) for what, ranks in sides.items()]
 
     def _doing(self, rank: int, divergence: Divergence) -> RanProgram | None:
-        """What a rank does where these two diverge: its first program that one of them lacks."""
+        """Return the program that a rank runs where these two diverge; None if unknown.
+
+        That is the rank's first program that one of the two has not reached.
+        """
         pair = divergence.first, divergence.second
         both = [divergence.program, divergence.theirs]
         if rank in pair:
             return both[pair.index(rank)]
         apart = {program.fingerprint: program for program in both if program is not None}
         own = [
-            one
-            for fingerprint, one in self._reached.items()
-            if rank in one.there
-            and any(map(one.program.meets, apart.values()))
-            and (fingerprint in apart or any(map(one.lacks, pair)))
+            reached
+            for fingerprint, reached in self._reached.items()
+            if rank in reached.there
+            and any(map(reached.program.meets, apart.values()))
+            and (fingerprint in apart or any(map(reached.lacks, pair)))
         ]
         first = min(own, key=lambda reached: reached.order[rank], default=None)
         return None if first is None else first.there[rank]
 
     @property
     def settled(self) -> bool:
-        """Whether all ranks concerned have reached the point where they diverge."""
+        """True if all ranks concerned have reached the point where they diverge."""
         return all(side.program is not None or side.over for side in self.sides())
 
     @property
     def shown(self) -> bool:
-        """Whether the code of all programs at which ranks are held where they diverge has come."""
+        """True if the code of all programs has arrived at which diverged ranks are held."""
         held = [
             side.program for side in self.sides() if side.program and self.is_held(side.program)
         ]
@@ -517,7 +547,7 @@ class Comparison:
         return all(code is not None and code.complete for code in codes)
 
     def also_runs(self, rank: int, program: RanProgram) -> bool:
-        """Whether a rank that runs another program where it diverges runs this one as well."""
+        """Return whether a rank runs this program too, though another where it diverges."""
         reached = self._reached.get(program.fingerprint)
         own = next((side.program for side in self.sides() if rank in side.ranks), None)
         code = self.codes.get(own.fingerprint) if own is not None else None

@@ -1,4 +1,4 @@
-"""What happened in one run of a job, in the order in which it became known; pure.
+"""The state of one run of a job, updated in the order in which events become known; pure.
 
 Times (`at`, `..._at`) are time.monotonic's seconds in the launcher: the clocks of hosts are never
 compared.
@@ -23,21 +23,22 @@ if TYPE_CHECKING:
     from mcjax_launch.runs.past_waits import PastWaits
     from mcjax_launch.runs.spmd import Comparison
 
-# A compilation that uses no processor for so long waits for something; the first where others do.
+# A compilation that has used no processor for this long waits for something; the first limit
+# applies if several ranks compile like that.
 IDLE_TOGETHER_S, IDLE_S = scaled(30.0), scaled(60.0)
 
 
 class Activity:
-    """When something last happened.
+    """Times of the latest events, over all ranks.
 
     Attributes:
         active_at: a rank printed, compiled, computed, started or ended.
         heard_at: a rank printed, or its hook reported something.
-        printed_at: a rank printed; None where none has.
+        printed_at: a rank printed; None if none has.
         usage_at: an agent reported what ranks use.
-        failed_at: a rank failed, and the job with it; None where none has.
-        life_at: a rank that has failed was started again, or all ranks were started.
-        jax_at: a rank first imported jax, or compiled; None where none has.
+        failed_at: a rank failed, and the job with it; None if none has.
+        life_at: a failed rank was restarted, or all ranks were started.
+        jax_at: a rank first imported jax, or compiled; None if none has.
 
     """
 
@@ -54,14 +55,14 @@ class Activity:
 
 
 class Pause:
-    """Time that counts for no limit: somebody debugs the job, or its launcher is stopped.
+    """Time that counts for no limit: the user debugs the job, or its launcher is stopped.
 
     Times are in time.monotonic's seconds.
 
     Attributes:
-        ended_at: when such a time was last over; 0 before.
+        ended_at: when such a pause last ended; 0 before.
         resumed_at: when the launcher last went on after it had been stopped; 0 before.
-        total_s: how long somebody debugged it in all, up to the last end of that.
+        total_s: total time of debugging, up to the end of the latest.
 
     """
 
@@ -70,44 +71,44 @@ class Pause:
         self._since: float | None = None
 
     def begin(self, now: float) -> None:
-        """Somebody debugs from now on."""
+        """Record that the user debugs the job from now on."""
         if self._since is None:
             self._since = now
 
     def end(self, now: float) -> None:
-        """Nobody does any more."""
+        """Record that debugging has ended."""
         if self._since is not None:
             self.total_s += now - self._since
             self._since, self.ended_at = None, now
 
     @property
     def is_on(self) -> bool:
-        """Whether somebody debugs."""
+        """True while the user debugs the job."""
         return self._since is not None
 
 
 class RunState(Changing):
-    """All that is known of a run.
+    """All facts about a run.
 
     Attributes:
         num_processes: of the whole job.
         hosts: how many.
         began_at: when it began.
-        stop: the reason for which it ended, unless that was a rank's failure.
+        stop: why it ended, unless that was a rank's failure.
         idle_since: `activity.active_at`, when the reason to stop became known.
         stacks: the ranks' stacks when a limit was reached, as they were shown.
-        failed_hints: lines on those that could not be given, by a bug.
+        failed_hints: lines about hints and rules that failed because of a bug.
         activity: of all ranks together.
-        pause: while somebody debugs it, or the launcher is stopped.
+        pause: while the user debugs it, or the launcher is stopped.
         initialize_calls: of all ranks together.
-        tails: what each rank has printed last, as it comes.
-        waits: who waited for whom; only for a job's record.
-        looks: where main threads were; only while somebody looks.
+        tails: the last output of each rank, as it arrives.
+        waits: past waits of ranks; None unless a record is written.
+        looks: polled positions of main threads; None unless they are polled.
         expects_hooks: each rank's own process is a Python that the hook gets into.
         survives: a rank's failure need not end the job: see `kernel.launcher.survival`.
-        ended_all: why a rank's failure ended it all the same, in words; "" if none can go on.
-        preempted_status: the status of a run that was told to end and did, without a failure.
-        host_lost: the first host that the job went on without; None while there is none.
+        ended_all: why a rank's failure ended the job all the same, in words; "" if none can go on.
+        preempted_status: exit status of a run that was told to end and did, without a failure.
+        host_lost: the first host loss after which the job went on; None if there was none.
 
     """
 
@@ -145,28 +146,28 @@ class RunState(Changing):
     def planned(
         self, job_id: str, coordinator: str, places: Mapping[int, str], log_dir: str | None
     ) -> None:
-        """Each rank has a host: they are about to be started."""
+        """Record the host of each rank, before the ranks are started."""
         self.job_id, self.coordinator, self.log_dir = job_id, coordinator, log_dir
         self.ranks = {rank: RankRun(rank, host) for rank, host in places.items()}
         self._rank_of = {rank: rank for rank in places}
         self.tails.expect(len(places))
 
     def started(self, rank: int, pid: int, at: float) -> None:
-        """A rank's process runs."""
+        """Record that a rank's process runs."""
         process = self.ranks[rank].process
         process.pid, process.started_at, process.awaits = pid, at, None
-        self.ranks[rank].usage.samples.clear()  # of the process that it was forked from
+        self.ranks[rank].usage.samples.clear()  # they are of the process it was forked from
         self.activity.active_at = at
 
     def importing(self, host: str, module: str, at: float) -> None:
-        """A module is being imported for the ranks of a host."""
+        """Record that a host imports a module for its ranks."""
         for run in self.ranks.values():
             if run.host == host:
                 run.process.awaits = Import(module, at)
         self.activity.active_at = at
 
     def printed(self, rank: int, at: float) -> None:
-        """A rank has written something."""
+        """Record that a rank has written to stdout or stderr."""
         process = self.ranks[rank].process
         if process.first_output_at is None:
             process.first_output_at = at
@@ -175,7 +176,7 @@ class RunState(Changing):
         activity.active_at = activity.heard_at = activity.printed_at = at
 
     def used(self, usage: Usage, at: float) -> None:
-        """An agent reports what the ranks of its host use."""
+        """Record what the ranks of a host use, as their agent reports it."""
         self.activity.usage_at = at
         for used in usage.ranks:
             run = self.ranks[used.rank]
@@ -197,7 +198,7 @@ class RunState(Changing):
                 self.activity.active_at = at
 
     def exited(self, exited: Exited, at: float) -> bool:
-        """A rank's process is gone; whether it ended otherwise than with 0."""
+        """Record that a rank's process has ended; return whether its status is not 0."""
         run = self.ranks[exited.rank]
         process = run.process
         process.status, process.ended_at = exited.status, at
@@ -208,7 +209,7 @@ class RunState(Changing):
         run.usage.cpu_s, run.usage.peak_kib = exited.cpu_s, exited.peak_kib
         run.compilations.under_way = 0
         if run.hidden_failure is None:
-            # That signal may have met one that is dead; and no program chooses to end by SIGKILL.
+            # The signal may have met a dead process; and no program ends by SIGKILL itself.
             run.after_signal = bool(exited.sent) and exited.status != -signal.SIGKILL
         run.order = run.order or self.next_order()
         self.activity.active_at = at
@@ -220,13 +221,13 @@ class RunState(Changing):
         return exited.status != 0
 
     def fails(self, run: RankRun, at: float) -> None:
-        """A rank has failed, as has become known now."""
+        """Record that a rank's failure has become known."""
         run.failed_at = at
         if not self.survives:
             self.activity.failed_at = at
 
     def next_life(self, rank: int, at: float) -> RankRun:
-        """A rank that has failed is started again."""
+        """Record that a failed rank is restarted; return its new RankRun."""
         self.keep_output(rank, last=True)
         run = self.ranks[rank] = self.ranks[rank].next_life()
         self.activity.active_at = self.activity.life_at = at
@@ -234,51 +235,51 @@ class RunState(Changing):
 
     @property
     def failed_early(self) -> bool:
-        """Whether a rank has failed, and no rank has joined the JAX job."""
+        """True if a rank has failed, and no rank has joined the JAX job."""
         runs = self.ranks.values()
         joined = any(run.membership.joined_at is not None for run in runs)
         return not joined and any(run.failed for run in runs)
 
     @property
     def has_lost(self) -> bool:
-        """Whether the job has gone on after the failure of a rank: it may be without that one."""
+        """True if the job goes on after a rank's failure, with or without that rank."""
         runs = self.ranks.values()
         return self.survives and any(run.past or run.failed or run.process.lost for run in runs)
 
     def stopped(self, stop: StopReason, at: float) -> None:
-        """The job ends for this reason, or more is known of that."""
+        """Record the reason to end the job, or more details of it."""
         if self.stop is None:
             self.stop_at, self.idle_since = at, self.activity.active_at
         self.stop = stop
 
     def resumed(self, at: float) -> None:
-        """The launcher goes on after it was stopped: it knows nothing of that time.
+        """Record that the launcher goes on after it was stopped.
 
-        So what stood still then need not have.
+        It knows nothing of the time between, so what seemed to stand still need not have.
         """
         self.pause.ended_at = self.pause.resumed_at = at
         self.activity.active_at = self.activity.heard_at = at
 
     def joined_as(self, rank: int, process: int) -> None:
-        """A rank takes part in the job as this JAX process, by the number of initialize()."""
+        """Record the JAX process that a rank is, by the number given to initialize()."""
         self._rank_of[process] = rank
 
     def finished_programs(self, run: RankRun, at: float) -> None:
-        """A rank will run no more programs; one that has failed says nothing about its program."""
+        """Record that a rank runs no more programs, unless it has failed."""
         if self.compares and run.failure is None:
             programs = self.comparison_of(run)
             programs.members.when_known("", (), partial(programs.over, run.process_id), at)
             self.settle()
 
     def keep_output(self, rank: int, *, last: bool = False) -> None:
-        """Keep what a rank has printed last; `last`: for the last time."""
+        """Copy a rank's last output to its RankRun; `last`: free the tail as well."""
         run = self.ranks[rank]
         run.stdout, run.stderr = self.tails.of(rank)
         if last:
             self.tails.forget(rank)
 
     def next_order(self) -> int:
-        """The next place in the order in which ends and failures became known."""
+        """Return the next position in the order in which ends and failures became known."""
         self._events += 1
         return self._events
 
@@ -286,12 +287,12 @@ class RunState(Changing):
 
     @property
     def running(self) -> list[RankRun]:
-        """The ranks whose process has not ended."""
+        """The ranks whose processes have not ended."""
         return [run for run in self.ranks.values() if not run.is_gone]
 
     @property
     def unhooked(self) -> list[int]:
-        """The ranks that have run, and ended by themselves, without the hook that was expected."""
+        """The ranks that ran, and ended by themselves, without the expected hook."""
         if not self.expects_hooks:
             return []
         ended = [(rank, run.process) for rank, run in self.ranks.items() if run.status is not None]
@@ -303,29 +304,29 @@ class RunState(Changing):
 
     @property
     def ending(self) -> bool:
-        """Whether there is a reason for the job to end: from then on ranks may do anything."""
+        """True if there is a reason to end the job: from then on ranks may do anything."""
         return self.activity.failed_at is not None or self.stop is not None
 
     @property
     def has_others(self) -> bool:
-        """Whether other launchers have started the other ranks of the job."""
+        """True if other launchers have started the other ranks of the job."""
         return len(self.ranks) < self.num_processes
 
     @property
     def catches_term(self) -> bool:
-        """Whether a SIGTERM reaches JAX, which keeps it for the program to ask about."""
+        """True if a SIGTERM reaches JAX, which keeps it for the program to ask about."""
         return any(run.membership.joined_at is not None for run in self.running)
 
     @property
     def only_waits(self) -> bool:
-        """Whether all ranks that still run wait for one that has failed, which will not come."""
+        """True if all ranks that still run wait in JAX for a rank that has failed."""
         running = self.running
         failed = any(run.status not in (None, 0) for run in self.ranks.values())
         return bool(running) and failed and all(run.place.waits_for_others for run in running)
 
     @property
     def idle_compilations(self) -> dict[int, float]:
-        """Since when ranks have compiled without using a processor, which wait in that."""
+        """By rank, since when it has waited in a compilation without a processor."""
         since = self.pause.ended_at
         idle = {run: self._idle_s(run, since) for run in self.running}
         waiting = [run for run, idle_s in idle.items() if idle_s >= IDLE_TOGETHER_S]
@@ -337,13 +338,13 @@ class RunState(Changing):
         }
 
     def _idle_s(self, run: RankRun, since: float) -> float:
-        """Return for how long a rank, and the one that compiles for it, have compiled idly."""
+        """Return for how long a rank, and the rank that compiles for it, have been idle."""
         awaited = self.ranks.get(run.compilations.awaits)
         runs = (run,) if awaited is None else (run, awaited)
-        return min(one.compilations.idle_s(since) for one in runs)
+        return min(run.compilations.idle_s(since) for run in runs)
 
     def rank_of(self, process: int | None) -> RankRun | None:
-        """The rank that has joined as this JAX process."""
+        """Return the rank that has joined as this JAX process; None if unknown."""
         run = None if process is None else self.ranks.get(self._rank_of.get(process, -1))
         return run if run is not None and run.membership.joined_at is not None else None
 
@@ -352,7 +353,7 @@ class RunState(Changing):
     def members_of(
         self, run: RankRun, platform: str, processes: Collection[int] | None
     ) -> frozenset[int]:
-        """The ranks that these processes of a rank's program are; None stands for all."""
+        """Return the ranks of these processes of a rank's program; None means all."""
         if processes is None:
             return frozenset(self._rank_of.values())
         known = self.comparison_of(run).members.ranks(platform)
@@ -362,28 +363,31 @@ class RunState(Changing):
         return frozenset(ranks[number] for number in processes if number in ranks)
 
     def settle(self, *, give_up: bool = False) -> None:
-        """Judge what has waited until its members are known; `give_up`: of those that are known."""
+        """Compare programs whose ranks are now known; `give_up`: with the ranks known so far."""
         for turn, programs in list(self._comparisons.items()):
             programs.members.settle(partial(self._may_tell, turn) if not give_up else tuple)
 
     def _may_tell(self, turn: int) -> list[int]:
-        """The ranks that may say which processes they are in a turn, if they have not."""
+        """Return the ranks that may still report which processes they are in a turn."""
         return [run.process_id for run in self.running if run.membership.turn <= turn]
 
     @property
     def unjudged_since(self) -> float | None:
-        """Since when something has waited for that; None where nothing does."""
+        """Since when the first program has waited to be compared; None if none waits."""
         since = [programs.members.waits_since for programs in self._comparisons.values()]
         return min((at for at in since if at is not None), default=None)
 
     @property
     def programs(self) -> Comparison:
-        """Their comparison: of the turn in which ranks diverged, or the latest."""
+        """The comparison of the turn in which ranks diverged, or of the latest turn."""
         latest = max(self._comparisons, default=0)
         return self._diverged or self._comparison(latest)
 
     def take_released(self) -> dict[str, set[int]]:
-        """By fingerprint: ranks that were held at a program and may run it now."""
+        """Return, and forget, ranks by the fingerprint at which they were held.
+
+        They may run that program now.
+        """
         released: dict[str, set[int]] = {}
         if self._lets_all_run:
             self.settle(give_up=True)
@@ -398,17 +402,17 @@ class RunState(Changing):
 
     @property
     def _lets_all_run(self) -> bool:
-        """Whether the job ends for no rank's reason: it may have a checkpoint to write."""
+        """True if the job ends for no rank's reason: ranks may have a checkpoint to write."""
         return self.stop is not None and not self.differs
 
     @property
     def diverged(self) -> bool:
-        """Whether the ranks have run different programs."""
+        """True if the ranks have run different programs."""
         return self._diverged is not None
 
     @property
     def differs(self) -> bool:
-        """Whether the ranks have run different programs, or would have run one on other data."""
+        """True if the ranks have run different programs, or one with unequal arguments."""
         turns = self._comparisons.values()
         return self.diverged or any(turn.copies.unequal is not None for turn in turns)
 
@@ -418,7 +422,7 @@ class RunState(Changing):
         return next((turn for turn in all_turns if turn.divergence is not None), None)
 
     def comparison_of(self, run: RankRun) -> Comparison:
-        """The comparison of the turn that a rank is in."""
+        """Return the comparison of the turn that a rank is in."""
         return self._comparison(run.membership.turn)
 
     def _comparison(self, turn: int) -> Comparison:
@@ -430,5 +434,8 @@ class RunState(Changing):
 
     @property
     def compares(self) -> bool:
-        """Whether programs still count: after a divergence they show who is on which side."""
+        """True while programs are compared.
+
+        After a divergence that continues, to show which ranks are in which group.
+        """
         return self.differs or not (self.ending or self.has_lost)

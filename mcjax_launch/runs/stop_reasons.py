@@ -10,8 +10,8 @@ from mcjax_launch.kernel.wire import exit_status
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.wording import one_line
 
-#: Why a rank can neither join nor go on.
-NO_SERVICE = "process 0, and JAX's coordination service with it, has ended: let it end last"
+#: Why no rank can join or go on any more.
+NO_SERVICE = "process 0 has ended, and JAX's coordination service with it: let process 0 end last"
 
 
 class StopReason(Value):
@@ -22,11 +22,11 @@ class StopReason(Value):
         status: the exit status it leads to.
         details: further lines.
         final: starting the job again would be no use, or is not wanted.
-        needs_stacks: the ranks' stacks are to be shown first.
-        unread: nobody reads the output any more: one line on the end is enough.
-        rank: the one to blame, if one is.
-        told: a signal, as a scheduler sends it, has told the job to end.
-        saved: the job is to be started again, as has been said.
+        needs_stacks: show the ranks' stacks first.
+        unread: nothing reads the output any more, so one line on the end is enough.
+        rank: the rank to blame, if any.
+        told: a signal, such as a scheduler's, has told the job to end.
+        saved: the job is started again because files were saved, and that has been printed.
 
     """
 
@@ -42,21 +42,21 @@ class StopReason(Value):
 
     @property
     def is_brief(self) -> bool:
-        """Whether its message is all there is to say."""
+        """True if the message is all there is to say."""
         return self.unread or self.saved
 
     @property
     def ends_all(self) -> bool:
-        """Whether --watch ends with the job."""
+        """True if --watch ends with the job."""
         return self.told or self.status in (exit_status.READER_GONE, exit_status.INTERNAL_ERROR)
 
 
-#: What has caused a fault that the user wanted, in words.
+#: The cause of a fault that the user asked for, in words.
 REHEARSED = "--rehearse"
 
 
 def interrupted(signum: int, by: str = "") -> StopReason:
-    """The end of a job by a signal to the launcher.
+    """Return the reason for an end by a signal to the launcher.
 
     Args:
         signum: the signal.
@@ -71,7 +71,7 @@ def saved(changed: str) -> StopReason:
     """Return the reason to end a job whose files have been saved.
 
     Args:
-        changed: which, in words.
+        changed: the files, in words.
 
     """
     status = exit_status.of_signal(signal.SIGTERM)
@@ -79,16 +79,16 @@ def saved(changed: str) -> StopReason:
 
 
 def quit_debugger(rank: str, where: str) -> StopReason:
-    """The end of a job whose user has left the debugger of a rank, which stood there."""
+    """Return the reason for an end by the user, who quit a rank's debugger at `where`."""
     status = exit_status.of_signal(signal.SIGINT)
     return StopReason(f"stopped: the debugger of {rank} was quit at {where}", status)
 
 
 def reader_gone(error: OSError | None) -> StopReason:
-    """The end of a job whose output has lost its reader, or cannot be written.
+    """Return the reason for an end because the output cannot be written.
 
     Args:
-        error: what writing it led to, if anything.
+        error: raised when it was written; None if its reader was found to be gone.
 
     """
     if error is not None and error.errno not in (errno.EPIPE, errno.EIO):
@@ -98,32 +98,32 @@ def reader_gone(error: OSError | None) -> StopReason:
 
 
 def host_lost(host: str, why: str) -> StopReason:
-    """The end of a job one of whose hosts is gone, with its ranks."""
+    """Return the reason for an end because a host is gone, with its ranks."""
     return StopReason(one_line(f"host {host}: {why}"), exit_status.HOST_LOST, final=False)
 
 
 def not_begun_again(why: str, status: int) -> StopReason:
-    """The end of a job one of whose ranks cannot be started again."""
+    """Return the reason for an end because a rank cannot be restarted."""
     return StopReason(one_line(why), status, final=status != exit_status.HOST_LOST)
 
 
 def agent_stopped(host: str, why: str) -> StopReason:
-    """The end of a job one of whose agents was stopped, by a scheduler as a rule."""
+    """Return the reason for an end because an agent was stopped, as a rule by a scheduler."""
     return StopReason(f"host {host}: {why}", exit_status.HOST_LOST, told=True)
 
 
 def internal_error(message: str) -> StopReason:
-    """The end of a job by a bug of mcjax-launch."""
+    """Return the reason for an end by a bug of mcjax-launch."""
     return StopReason(message, exit_status.INTERNAL_ERROR)
 
 
 def out_of_time(message: str, details: Sequence[str], *, final: bool) -> StopReason:
-    """The end of a job that makes no progress, or not enough.
+    """Return the reason for an end because a time limit was reached.
 
     Args:
         message: which limit was reached.
-        details: where the ranks are.
-        final: starting it again would be no use.
+        details: the positions of the ranks.
+        final: starting the job again would be no use.
 
     """
     status = exit_status.TIMED_OUT
@@ -134,32 +134,32 @@ def hopeless(rank: int | None, message: str, details: Sequence[str], *, final: b
     """Return the reason to end a job that can never go on.
 
     Args:
-        rank: to blame, if one is.
+        rank: the rank to blame; None if there is none.
         message: what it did.
         details: what to do about it.
-        final: starting it again would be no use.
+        final: starting the job again would be no use.
 
     """
     return StopReason(message, exit_status.FAILED, tuple(details), final=final, rank=rank)
 
 
 def unserved(rank: int, status: int) -> StopReason:
-    """The end of a job one of whose ranks is started again when process 0 has gone.
+    """Return the reason for an end because a rank was restarted after process 0 had ended.
 
     Args:
-        rank: which one; it is in initialize().
-        status: of its last life.
+        rank: the restarted rank; it is in initialize().
+        status: of its previous process.
 
     """
-    message = f"rank {rank}, started again, calls initialize(), but {NO_SERVICE}"
+    message = f"rank {rank} was restarted and calls initialize(), but {NO_SERVICE}"
     return StopReason(message, status, final=False, rank=rank)
 
 
 def diverged(details: Sequence[str]) -> StopReason:
-    """The end of a job whose ranks run different programs.
+    """Return the reason to end a job whose ranks run different programs.
 
     Args:
-        details: which.
+        details: lines on which programs.
 
     """
     message = "--verify-spmd: the ranks run different programs"
@@ -167,17 +167,17 @@ def diverged(details: Sequence[str]) -> StopReason:
 
 
 def unequal(details: Sequence[str]) -> StopReason:
-    """The end of a job whose ranks are about to run a program on data that should be the same.
+    """Return the reason to end a job whose ranks disagree on an argument that must be equal.
 
     Args:
-        details: which.
+        details: lines on which argument.
 
     """
-    message = "--verify-spmd: the ranks have different values of what should be the same on all"
+    message = "--verify-spmd: the ranks have different values of what must be the same on all"
     return StopReason(message, exit_status.FAILED, tuple(details))
 
 
 def incomparable(why: str) -> StopReason:
-    """The end of a job whose programs should be compared and cannot be."""
+    """Return the reason to end a job whose programs were to be compared and cannot be."""
     message = f"--verify-spmd: not supported with this jax version: {why}"
     return StopReason(message, exit_status.FAILED)

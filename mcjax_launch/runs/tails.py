@@ -7,9 +7,9 @@ from mcjax_launch.kernel.wire import frames
 
 #: Bytes of a rank's stream that are kept for the summary.
 TAIL_BYTES = 16_384
-# For a job's record more are kept, as far as all ranks together stay below a limit.
+# The same for a job's record, per stream and for all ranks together.
 _MOST_TAIL, _MOST_OF_ALL = 128 << 10, 16 << 20
-# What a terminal has overwritten of a line: all up to its last carriage return before more text.
+# The part of a line that a terminal has overwritten: all up to its last carriage return.
 _OVERWRITTEN = rb"(?<![^\n\r])[^\n\r]*+\r(?=[^\n])"
 
 
@@ -18,7 +18,7 @@ class Tails:
 
     Args:
         for_record: keep those of stdout too, and more of both.
-        rewrite: what they are given out as.
+        rewrite: is applied to the bytes of a stream before they are returned.
 
     """
 
@@ -31,12 +31,12 @@ class Tails:
         self._tails: dict[tuple[int, int], bytearray] = {}
 
     def expect(self, ranks: int) -> None:
-        """So many ranks share the memory."""
+        """Set how many ranks share the memory."""
         if self._for_record:
             self._most = max(TAIL_BYTES, min(_MOST_TAIL, _MOST_OF_ALL // (2 * ranks)))
 
     def feed(self, rank: int, stream: int, data: bytes) -> None:
-        """Keep the last of some more bytes of a rank's stream."""
+        """Append bytes to a rank's stream, and drop the oldest."""
         if stream == frames.STDOUT and not self._for_record:
             return
         tail = self._tails.get((rank, stream))
@@ -52,13 +52,13 @@ class Tails:
         del tail[: -self._most]
 
     def of(self, rank: int) -> tuple[str, str]:
-        """The last of a rank's stdout, where that is kept, and of its stderr."""
+        """Return the last of a rank's stdout, if that is kept, and of its stderr."""
         tails = (self._tails.get((rank, s), b"") for s in (frames.STDOUT, frames.STDERR))
         last = (self._rewrite(bytes(tail[-self._most :])) for tail in tails)
         out, err = (tail.decode("utf-8", "replace") for tail in last)
         return out, err
 
     def forget(self, rank: int) -> None:
-        """Free the memory of a rank's: it is needed for what becomes of them."""
+        """Free the memory of a rank's streams."""
         for stream in (frames.STDOUT, frames.STDERR):
             self._tails.pop((rank, stream), None)

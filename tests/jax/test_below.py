@@ -27,5 +27,5 @@ def test_a_call_below_a_rank_is_left_out(jobs: Jobs, way: str, said: str, cure: 
     assert ended.stdout.count(said) == ended.stdout.count("sum 1") == 2
     assert ended.report == (
         f"ranks 0-1 started processes that called initialize() again at below.py:{CALL}; they are "
-        f"no ranks, so the call was left out: {cure}"
+        f"not ranks, so the call was skipped: {cure}"
     )

@@ -35,7 +35,7 @@ def test_another_address(jobs: Jobs) -> None:
 
 ENVIRONMENT = {"XLA_FLAGS": "--xla_cpu_collective_timeout_seconds=3"}
 LEAVING = {
-    "never": "rank 1 exited with 0 without calling initialize(), where ranks 0,2 wait for it\n",
+    "never": "rank 1 exited with 0 without calling initialize(), but ranks 0,2 wait for it\n",
     "_exit in a collective": "rank 1 exited with 0 without leaving the job (as os._exit() does)",
     "late": "rank 1 did not reach a collective in which others gave up waiting; it ",
     "_exit": "rank 1 exited with 0 without leaving the job (as os._exit() does)",

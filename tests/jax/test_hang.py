@@ -30,11 +30,11 @@ LATE = f"rank 1, which is in load_batch at {SLEEP} (last compiled jit({SUM}) at 
 SERVED, SERVING = at('("served")'), at("server.serve_forever()")
 FETCHED, JOIN = at('("fetched")'), at("loader.join()")
 FETCHES = LATE.replace(
-    f"load_batch at {SLEEP}", f"fetch at {JOIN}; another thread of it in load_batch at {SLEEP}"
+    f"load_batch at {SLEEP}", f"fetch at {JOIN}; another of its threads is in load_batch at {SLEEP}"
 )
 JOINS = LATE.replace(
     f"load_batch at {SLEEP}",
-    f"join at {at('waits.join')}; another thread of it in load_batch at {SLEEP}",
+    f"join at {at('waits.join')}; another of its threads is in load_batch at {SLEEP}",
 )
 SERVES = LATE.replace(f"in load_batch at {SLEEP}", f"in a server's loop, in serve at {SERVING}")
 
@@ -147,7 +147,7 @@ def test_a_rank_that_does_not_come_to_the_first_collective(jobs: Jobs) -> None:
     ways = {
         # And "; it was in load_batch at ...", if there was time to ask it.
         "first": f"rank 1 did not reach {missed}",
-        "never": f"rank 1 finished without {missed}",
+        "never": f"rank 1 finished without reaching {missed}",
     }
     running = {
         way: jobs.start("-n", 3, "-d", 1, "hanging.py", way, 100, cwd=PROGRAMS) for way in ways

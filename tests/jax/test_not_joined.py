@@ -28,7 +28,7 @@ def test_others_wait_for_one_that_has_ended_alone(jobs: Jobs) -> None:
     assert ended.status == 1
     first, why, *_ = ended.report.splitlines()
     assert first == (
-        "rank 0 exited with 0 after its call of initialize() had failed, where rank 1 waits for it"
+        "rank 0 exited with 0 after its call of initialize() had failed, but rank 1 waits for it"
     )
     assert why == f"hint: initialize() at lone.py:20 failed {TOO_LATE}"
 

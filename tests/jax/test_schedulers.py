@@ -43,7 +43,7 @@ def test_a_divergence_among_the_ranks_of_another_launcher(jobs: Jobs) -> None:
     assert (innocent.status, concerned.status) == (1, 1), innocent.stderr + concerned.stderr
     assert "--verify-spmd: the ranks run different programs\n" in concerned.report
     assert "different programs" not in innocent.stderr
-    assert "that is a consequence: a rank that another launcher started" in innocent.report
+    assert "this is a consequence: a rank of another launcher" in innocent.report
     assert "did not reach" not in innocent.report
 
 

@@ -48,7 +48,7 @@ def test_a_rank_without_a_partition_is_told(jobs: Jobs) -> None:
     own = ("-x", "JAX_PARTITION_INDEX=0")
     ended = jobs.run("-n", 2, "-d", 1, *own, PROGRAM, "without", 1)
     assert ended.status == 0, ended.stderr
-    assert "rank 1 has no partition index, rank 0 has: JAX wants it of all" in ended.report
+    assert "rank 1 has no partition index, rank 0 has: JAX needs it from all" in ended.report
 
 
 def test_the_slices_of_processes_that_are_not_their_ranks(jobs: Jobs) -> None:

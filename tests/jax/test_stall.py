@@ -56,7 +56,9 @@ def test_a_compilation_that_waits_is_a_stall(jobs: Jobs) -> None:
     )  # fmt: skip
     assert ended.status == 124, ended.stderr
     assert re.search(
-        r"ranks 0-1 have compiled jit\(big\) for \d+ s without using a processor, at compiling_together.py:\d+; rank 2 has compiled jit\(evaluate\) for ",
+        r"ranks 0-1 have been compiling jit\(big\) for \d+ s without using a processor, at compiling_together.py:\d+; rank 2 has been compiling jit\(evaluate\) for ",
         ended.report,
     )
-    assert "hint: on GPUs, and where one compiles for all, ranks compile together" in ended.report
+    assert (
+        "hint: on GPUs, and where one rank compiles for all, ranks compile together" in ended.report
+    )

@@ -34,7 +34,7 @@ def test_a_rank_comes_back(jobs: Jobs, tmp_path: Path) -> None:
     got, said = run(jobs, tmp_path, "restart", 1, "kill", "all")
     assert (got, "living: [0, 1, 2]" in said) == (0, True), said
     assert "rank 1 life 1 joined" in said
-    assert "rank 1, 2 lives: killed by SIGKILL" in said
+    assert "rank 1, 2 starts: killed by SIGKILL" in said
 
 
 def test_a_rank_of_a_lost_host_comes_back(jobs: Jobs, tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_rank_of_a_lost_host_comes_back(jobs: Jobs, tmp_path: Path) -> None:
     said = ended.stdout + ended.stderr
     assert (ended.status, "living: [0, 1]" in said) == (0, True), said
     assert "[1 b] rank 1 life 1 joined" in said
-    assert "rank 1, 2 lives: lost with host b, then exited with 0" in said
+    assert "rank 1, 2 starts: lost with host b, then exited with 0" in said
 
 
 @pytest.mark.parametrize(

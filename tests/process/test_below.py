@@ -10,8 +10,8 @@ from stand_in_jax import BARE
 CHILD = "subprocess.call([sys.executable, '-c', '''import os, sys, jax\n{}'''])\n"
 OWN_JOB = "jax.distributed.initialize('127.0.0.1:0', 1, 0)"
 LEFT_OUT = (
-    "rank 0 started a process that called initialize() again at <string>:2; it is no rank, so the "
-    "call was left out: call it in the rank's own process alone"
+    "rank 0 started a process that called initialize() again at <string>:2; it is not a rank, so the "
+    "call was skipped: call it in the rank's own process alone"
 )
 
 

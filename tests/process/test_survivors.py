@@ -98,7 +98,7 @@ def test_a_rank_is_started_again_in_its_place(jobs: Jobs, program: Program, tmp_
     assert (tmp_path / "logs" / "1.err").read_text() == "unfinished" * 3
     assert "starting rank 1 again in 0.1 s (1 of 3)\n" in ended.stderr
     assert "starting rank 1 again in 0.2 s (2 of 3)\n" in ended.stderr
-    lives = r"rank 1, 3 lives: failed: exit status 3 after .*, then .*, then exited with 0 after"
+    lives = r"rank 1, 3 starts: failed: exit status 3 after .*, then .*, then exited with 0 after"
     assert re.search(lives, ended.stderr)
     assert "the job ended" not in ended.stderr
 
@@ -108,9 +108,9 @@ def test_not_for_ever(jobs: Jobs, program: Program) -> None:
     ended = jobs.run("-n", 2, "--on-rank-failure=restart:2", path, env=QUICK)
     assert ended.status == 3
     assert re.findall(r"rank 1 life (\d)", ended.stdout) == ["0", "1", "2"]
-    assert "the job ended all the same: it has been started again 2 times already" in ended.stderr
+    assert "the job ended despite it: it has been started again 2 times already" in ended.stderr
     assert "the other rank: ended by SIGTERM" in ended.stderr
-    assert ended.stderr.count("rank 1, 3 lives: ") == 1
+    assert ended.stderr.count("rank 1, 3 starts: ") == 1
 
 
 def test_a_host_whose_ranks_all_wait_for_their_next_life(jobs: Jobs, program: Program) -> None:
@@ -150,8 +150,11 @@ other.kill()
 @pytest.mark.parametrize(
     ("rank_0_ends_when", "why"),
     [
-        ("left", "the job ended all the same: process 0, and JAX's coordination service with it,"),
-        ("again", "rank 1, started again, calls initialize(), but process 0, and JAX's"),
+        (
+            "left",
+            "the job ended despite it: process 0 has ended, and JAX's coordination service with it",
+        ),
+        ("again", "rank 1 was restarted and calls initialize(), but process 0, and JAX's"),
     ],
 )
 def test_a_rank_that_comes_back_too_late(
@@ -210,7 +213,7 @@ wait_for("never")
     program.go.touch()
     ended = job.finish()
     assert ended.status == 1
-    why = "the job ended all the same: rank 1 failed before initialize(), where others wait"
+    why = "the job ended despite it: rank 1 failed before initialize(), where others wait"
     assert why in ended.stdout
 
 
@@ -274,7 +277,7 @@ def test_the_ranks_of_a_lost_host_are_started_again(jobs: Jobs, tmp_path: Path, 
     assert ended.status == 0, ended.stderr
     text = ended.stdout + ended.stderr
     assert [words for words in said if words not in text] == []
-    assert f"rank {ranks[-1]}, 2 lives: lost with host {lost}, then exited with 0" in text
+    assert f"rank {ranks[-1]}, 2 starts: lost with host {lost}, then exited with 0" in text
 
 
 @pytest.mark.parametrize("lost", ["a", "b"])

@@ -48,12 +48,12 @@ FATAL = (
 # --- notes, and the end of what can never go on ---
 
 OWN = "\nhint: write jax.distributed.initialize() without arguments: it gets them from the launcher"
-OR_NONE = "\nhint: every rank has to call initialize(), or none: did this one take another branch, or did its shell hide a failure?"
-GONE = "rank 1 exited with 0 without calling initialize(), where"
+OR_NONE = "\nhint: either all ranks call initialize() or none: did this rank take another branch, or did its shell hide a failure?"
+GONE = "rank 1 exited with 0 without calling initialize(), but"
 LATER = f"{GONE} others wait for it; the job ends when all of them do"
 NOW = f"{GONE} ranks 0,2 wait for it{OR_NONE}"
 REFUSED = NotJoined("RuntimeError", "too late")
-WITHOUT = "rank 1 exited with 0 after its call of initialize() had failed, where"
+WITHOUT = "rank 1 exited with 0 after its call of initialize() had failed, but"
 WHY = "\nhint: initialize() failed with RuntimeError: too late"
 AT = "called initialize() at t.py:3 with"
 MANY = f"rank 0 {AT} num_processes=4, but the job has 3"
@@ -66,7 +66,7 @@ LATE = NotJoined(
 )
 LONE = "these are 3 separate single-process jobs: initialize() at t.py:3 failed in all 3 ranks because t.py:2 had already started a backend: call initialize() before that line"
 APART = "no rank has called jax.distributed.initialize(): these run as 3 separate single-process jobs; call it before anything else of JAX's"
-BELOW = "started processes that called initialize() again at t.py:9; they are no ranks, so the call was left out: call it in the rank's own process alone"
+BELOW = "started processes that called initialize() again at t.py:9; they are not ranks, so the call was skipped: call it in the rank's own process alone"
 CPU, GPU, CUDA = Backend("cpu", 1), Backend("gpu", 1), Backend("cuda", 0)
 FELL_BACK = Backend("cpu", 1, "cuda: no supported devices found")
 SEES_NONE = "do they see any (nvidia-smi, CUDA_VISIBLE_DEVICES, the plugin of their jax)?"
@@ -130,7 +130,7 @@ WHILE_IT_RUNS: dict[str, tuple[Sequence[Event], list[str], str]] = {
     "another jaxlib": (calls(2, jax="2", jaxlib=["2", "1"]), ["rank 1 has jaxlib 1, rank 0 has 2" + NEEDED], ""),
     "both": (calls(2, jax=["2", "1"], jaxlib=["2", "1"]), ["rank 1 has jax 1, rank 0 has 2" + NEEDED], ""),
     "equal partitions": (calls(2, partition=0), [], ""),
-    "one without a partition": (calls(2, partition=[0, None]), ["rank 1 has no partition index, rank 0 has: JAX wants it of all processes or of none (JAX_PARTITION_INDEX, or partition_index= of initialize())"], ""),
+    "one without a partition": (calls(2, partition=[0, None]), ["rank 1 has no partition index, rank 0 has: JAX needs it from all processes or none (JAX_PARTITION_INDEX, or partition_index= of initialize())"], ""),
     "settings of which nothing is known": (calls(2, settings=[None, {"XLA_FLAGS": "--a"}]), [], ""),
     "equal settings": (calls(2, settings={"XLA_FLAGS": "--a"}), [], ""),
     "another setting": (calls(3, settings=[{}, {"JAX_ENABLE_X64": "1"}, {}]), ["rank 1 has JAX_ENABLE_X64=1, rank 0 has none" + NEEDED], ""),
@@ -170,7 +170,7 @@ ON_HOSTS: dict[str, tuple[Sequence[Event], list[str], str]] = {
     "all on the CPU": (backends((0, CPU), (1, CPU), (2, CPU)), [], ""),
     "one without a GPU": (backends((0, CUDA), (2, CPU), (1, CUDA)), [f"rank 2 on b uses the CPU, rank 0 GPUs: {SEES_NONE}", f"rank 2 on b uses the CPU, the others GPUs: {SEES_NONE}"], ""),
     "two without, and why": (backends((0, GPU), (1, FELL_BACK), (2, FELL_BACK)), [f"rank 1 on a uses the CPU, rank 0 GPUs: {FOUND_NONE}", f"ranks 1-2 on a, b use the CPU, rank 0 GPUs: {FOUND_NONE}"], ""),
-    "all fell back": (backends(*((rank, FELL_BACK) for rank in range(3))), [f"all ranks use the CPU, although there are GPUs: {FOUND_NONE} (-x JAX_PLATFORMS=cpu if that is wanted)"], ""),
+    "all fell back": (backends(*((rank, FELL_BACK) for rank in range(3))), [f"all ranks use the CPU, although there are GPUs: {FOUND_NONE} (if you want that: -x JAX_PLATFORMS=cpu)"], ""),
     "another count": (backends((0, Backend("gpu", 4)), (1, Backend("gpu", 4)), (2, GPU)), ["rank 2 on b has 1 local GPU, the others 4"], ""),
     "another count of CPU devices": (backends((0, CPU), (1, Backend("cpu", 2)), (2, CPU)), ["rank 1 on a has 2 local CPU devices, the others 1"], ""),
     "it never came": ([*ends(1), call(0), call(2)], [LATER.replace("rank 1", "rank 1 on a")], NOW.replace("rank 1", "rank 1 on a")),
@@ -219,8 +219,8 @@ def test_what_was_not_due_is_said_at_the_end() -> None:
     told = Told(said(1, CalledBelow("t.py:9", True)))
     words = [found.words for found in told.announcer.last_words(2.0)]
     assert words == [
-        "rank 1 started a process that called initialize() again at t.py:9; it is no rank, so the "
-        'call was left out: put the call under `if __name__ == "__main__":`'
+        "rank 1 started a process that called initialize() again at t.py:9; it is not a rank, so the "
+        'call was skipped: put the call under `if __name__ == "__main__":`'
     ]
     assert told.announcer.last_words(3.0) == []
 
@@ -234,7 +234,7 @@ TO_ERROR = "hint: to turn a collective that a rank never reaches into an error: 
 BEHIND = "hint: a rank that does not run the same program took another branch, or waits for something else"
 LAST = "last compiled jit(step) at train.py:8"
 RAISED = Raised("ValueError", "ValueError: not finite", "data.py:12")
-SET_ORDER = "rank 1 has run jit(f) at t.py:1 in another order than ranks 0,2: is that in a loop over a set, or over os.listdir()? Loop over sorted(...) of it, which has one order in all ranks"
+SET_ORDER = "rank 1 has run jit(f) at t.py:1 in another order than ranks 0,2: is this a loop over a set, or over os.listdir()? Loop over sorted(...) of it, which has the same order in all ranks"
 CALLBACK = UnhandledError("MainThread", RAISED, callback="jax.pure_callback")
 
 
@@ -260,7 +260,7 @@ AT_A_LIMIT: dict[str, tuple[Sequence[Event], list[str]]] = {
     "one has finished": ([*join(3), *compiled(0, 1, 2), *said(1, Leaving())], ["rank 1: waiting for the others in JAX's exit barrier", f"ranks 0-2: {LAST}", STEPS, TO_ERROR]),
     "one is alone": ([*join(2), call(2), *said(2, LATE)], ["rank 2: running alone, after initialize() failed", "ranks 0-2: nothing compiled yet", OTHER_STACK]),
     "one is behind": ([*join(3), *ran(0), *ran(1)], ["ranks 0-2: nothing compiled yet", "ranks 0-1: waiting in jit(f) at t.py:1, which rank 2 has not reached", BEHIND]),
-    "in another order": ([*join(3), *ran(0, "a"), *ran(1, "b"), *ran(1, "a"), *ran(2, "a")], ["ranks 0-2: nothing compiled yet", "the ranks ran different programs:", "program #1: ranks 0-2 t.py:1 jit(f)", "rank 1 runs jit(f) where the others run jit(f), and jit(f) later: another order", SET_ORDER]),
+    "in another order": ([*join(3), *ran(0, "a"), *ran(1, "b"), *ran(1, "a"), *ran(2, "a")], ["ranks 0-2: nothing compiled yet", "the ranks ran different programs:", "program #1: ranks 0-2 t.py:1 jit(f)", "rank 1 runs jit(f) where the others run jit(f), and jit(f) later: a different order", SET_ORDER]),
     "other programs": ([*join(3), *ran(0, "a"), *ran(1, "b")], ["ranks 0-2: nothing compiled yet", "the ranks ran different programs:", "program #1: ranks 0-1 t.py:1 jit(f) · rank 2 not there yet", "same name and shapes, different code on rank 0 · rank 1: an operation, a Python value in it (a seed, a setting, process_index()), sharding or device order"]),
     "a callback has failed": ([*join(3), *said(1, CALLBACK), 3.0], ["ranks 0-2: nothing compiled yet", "rank 1's jax.pure_callback failed 3 s ago: ValueError: not finite, at data.py:12", OTHER_STACK]),
 }  # fmt: skip
@@ -359,7 +359,7 @@ AFTER_A_FAILURE: dict[str, tuple[Sequence[Event], list[str]]] = {
     "a barrier of its own": ([*join(3), *fails(1, TIMED_OUT, where="/me/train.py:7 in save")], ["rank 0 did not reach the barrier 'save_3' in time (nor did rank 2)"]),
     "a callback": ([*join(3), *said(1, CALLBACK), *fails(0, GLOO)], ["rank 1 raised in its jax.pure_callback: ValueError: not finite, at data.py:12"]),
     "a collective": ([*join(3), *fails(0, GLOO), *fails(2, GLOO)], ["rank 1 did not reach a collective in which others gave up waiting"]),
-    "a collective without one that has finished": ([*join(3), *said(1, Leaving()), *fails(0, GLOO), *fails(2, GLOO)], ["rank 1 finished without a collective in which others gave up waiting"]),
+    "a collective without one that has finished": ([*join(3), *said(1, Leaving()), *fails(0, GLOO), *fails(2, GLOO)], ["rank 1 finished without reaching a collective in which others gave up waiting"]),
 }  # fmt: skip
 
 

@@ -204,9 +204,9 @@ def test_a_joined_thread_has_to_stand_still_too() -> None:
     watched.until(140)
     wait, hint, advice = watched.lines
     assert wait.startswith(
-        "rank 0 has waited 31 s at the barrier '1' in a thread that the main thread awaits "
+        "rank 0 has waited 31 s at the barrier '1' in a thread that the main thread waits for "
     )
-    assert hint.startswith("hint: to save, Orbax's processes wait for one another")
+    assert hint.startswith("hint: when saving, Orbax's processes wait for one another")
     assert advice.endswith(ADVICE)
     watched.until(200)
     assert len(watched.lines) == 5  # the hint is not repeated

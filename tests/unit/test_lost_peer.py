@@ -166,5 +166,5 @@ def test_the_one_that_did_not_come_may_be_another_launchers(reached: bool) -> No
         assert first == f"rank 1 {MISSED}"
         return
     assert first.startswith("rank 0 failed: JaxRuntimeError: UNKNOWN: Gloo context")
-    assert second.startswith("that is a consequence: a rank that another launcher started")
+    assert second.startswith("this is a consequence: a rank of another launcher")
     assert not any("hint:" in line for line in others)

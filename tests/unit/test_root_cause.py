@@ -159,7 +159,7 @@ def test_a_life_that_is_over_takes_the_others_down() -> None:
         "rank 1 failed: killed by SIGKILL (an external kill -9, or the OOM killer)",
     )
     assert "the other rank: failed as a consequence" in " ".join(summary.lines)
-    assert any(line.startswith("rank 1, 4 lives: exited with status 3") for line in summary.lines)
+    assert any(line.startswith("rank 1, 4 starts: exited with status 3") for line in summary.lines)
 
 
 @pytest.mark.parametrize(("order", "status"), [(1, 255), (3, 7)])

@@ -45,7 +45,7 @@ def test_another_order_of_a_meshs_devices() -> None:
         found.ran(rank, RanProgram("jit_f", f"{order}", ALL, ("f32[8]",), "t.py:9", None, order))
     line = (
         "rank 2 runs jit(f) at t.py:9 on a mesh whose devices are in the order 1,0, those of ranks "
-        "0-1,3 are in the order of their ids: all ranks need the same"
+        "0-1,3 are in the order of their ids: all ranks need the same order"
     )
     assert other_device_order(found) == line
     assert divergence_lines(found)[-1] == line
@@ -106,9 +106,11 @@ def test_divergence(name: str, shuffle: int) -> None:
     assert found.settled == ("not there" not in line)
     if name in ORDERS:
         odd, usual = ORDERS[name]
-        assert more == [f"{odd} later: another order"] or more == [f"{usual} later: another order"]
+        assert more == [f"{odd} later: a different order"] or more == [
+            f"{usual} later: a different order"
+        ]
     else:
-        assert more == [] or more[0].endswith(": another order")
+        assert more == [] or more[0].endswith(": a different order")
 
 
 def test_equal_lines_with_other_code() -> None:

@@ -16,7 +16,7 @@ from mcjax_launch.options.kinds import on_rank_failure
 PLAIN = Loss(1)
 JAX = Loss(1, joined=True, recoverable=True)
 SERVES = "process 0 holds JAX's coordination service, without which no other can go on"
-UNSERVED = "process 0, and JAX's coordination service with it, has ended: let it end last"
+UNSERVED = "process 0 has ended, and JAX's coordination service with it: let process 0 end last"
 AWAITED = "it failed before initialize(), where others wait for it"
 ALL_TOGETHER = "the ranks have been started again 4 times in all already"
 UNASKED = (

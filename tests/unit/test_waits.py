@@ -79,7 +79,7 @@ AWAY = [*WAITING, stack(2, "queue", DATA)]
 LATE = "for rank 2, which is in f at data.py:41"
 LOADING = stack(2, "own", "load.py:7").text.replace("Current thread 0x1", "Thread 0x7f [loader]")
 STEPPING = stack(2, "jax", "load.py:7").text.replace("Current thread 0x1", "Thread 0x7f [steps]")
-ANOTHER = f"{WAITED}; another thread of it in f at load.py:7"
+ANOTHER = f"{WAITED}; another of its threads is in f at load.py:7"
 DIED = said(2, hook.UnhandledError("loader", hook.Raised("ValueError", "ValueError: corrupt")))
 QUEUED = ranks("queue", 0, 1, 2, 3, blocked=FUTEX)
 NOT_IN_JAX = "all 4 ranks have stood still for 40 s, not in JAX: ranks 0-3 in f at train.py:12"
@@ -167,7 +167,7 @@ WAITS: dict[str, Row] = {
     "in two places, on GPUs": (compiled(0, "jit_f", "", "gpu"), TWO_PLACES, ""),
     "a helper is not the rank": ([], [Stack(0, "h", 99, stack(0, "queue", "w.py:1").text, helper=True), *AWAY], WAITED),
     # after Python's end
-    "they do not end": ([*OVER, *ends(0)], ENDED, "ranks 1-3 have waited 40 s after Python's end for C++ code, as a rule for a program of JAX's whose result nobody has read"),
+    "they do not end": ([*OVER, *ends(0)], ENDED, "ranks 1-3 have waited 40 s after Python's end for C++ code, usually a JAX program whose result was never read"),
     "a handler of atexit's": ([*OVER, *ends(0)], ranks("own", 1, 2, 3), ""),
     "all are in the exit barrier": (leave(0, 1, 2, 3), [], ""),
 }  # fmt: skip
@@ -225,7 +225,7 @@ def test_a_thread_of_orbax_at_a_barrier(called: str, where: str, elsewhere: str)
     wait = wait_in(Told(join(2), 2).state, [saves, stack(1, elsewhere, "train.py:30")])
     assert wait is not None and wait.with_orbax
     assert wait.threads == ("Switches of 0x7f 1234",)
-    where += " in a thread that the main thread awaits in f at train.py:12"
+    where += " in a thread that the main thread waits for in f at train.py:12"
     assert line_of(wait) == {
         "queue": f"rank 0 has waited 40 s {where} for rank 1, which is in f at train.py:30",
         "jax": f"rank 0 {where} and rank 1 at train.py:30 have waited 40 s for one another",
@@ -244,7 +244,7 @@ def test_a_rank_that_others_outlive() -> None:
 
 def test_ranks_of_another_launcher_or_host() -> None:
     state = Told(join(2), 2, num_processes=4).state
-    waited = "ranks 0-1 have waited 40 s at train.py:12 for those of other launchers"
+    waited = "ranks 0-1 have waited 40 s at train.py:12 for ranks of other launchers"
     assert line_of(wait_in(state, WAITING[:2])) == waited
     state = Told(join(4), 4, hosts=("a", "b", "gpu02", "c")).state
     line = line_of(wait_in(state, AWAY))
@@ -290,7 +290,7 @@ def test_times() -> None:
 
 # --- compilations that use no processor ---
 
-IDLE = "compiled jit(step) for {} s without using a processor, at train.py:12"
+IDLE = "been compiling jit(step) for {} s without using a processor, at train.py:12"
 FOR = "have waited 98 s at train.py:12 for"
 
 

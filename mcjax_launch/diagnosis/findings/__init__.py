@@ -1,1 +1,1 @@
-"""Rules, a module for each subject: functions from a view to what they find there."""
+"""Rules, a module for each subject: functions that yield the findings of a view."""

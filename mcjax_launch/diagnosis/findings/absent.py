@@ -1,4 +1,4 @@
-"""Ranks that do not call initialize(), although others wait in it for them."""
+"""Rules on ranks that do not call initialize() while others wait in it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from mcjax_launch.kernel.wire.timers import scaled
 from mcjax_launch.ranks import these_ranks
 from mcjax_launch.runs.rank_run import RankRun
 
-# The calls of the others may fail for the same reason.
+# Time to wait for the others' calls, which may fail for the same reason.
 _ALIKE_S = scaled(2.0)
-#: What to do about a rank that exits with 0 and has not joined.
+#: Advice for a rank that exits with 0 and has not joined.
 ALL_OR_NONE = (
-    "every rank has to call initialize(), or none: did this one take another branch, or did its "
+    "either all ranks call initialize() or none: did this rank take another branch, or did its "
     "shell hide a failure?"
 )
 
 
 def ended_without(view: View) -> Iterator[Finding]:
-    """Find ranks that exited with 0 and had not joined; if all others wait, they do so for ever."""
+    """Find ranks that exited with 0 without joining while others wait for them.
+
+    The finding is certain if all ranks that still run wait.
+    """
     gone = [run for run in view.runs if run.never_came]
     if not gone or not view.waiting:
         return
@@ -35,7 +38,7 @@ def ended_without(view: View) -> Iterator[Finding]:
     at = f" at {call.where}" if call is not None and call.where else ""
     yield Finding(
         ("ended without", ranks),
-        f"{view.named(ranks)} exited with 0 {how_absent(first)}, where {wait}",
+        f"{view.named(ranks)} exited with 0 {how_absent(first)}, but {wait}",
         ranks,
         cure=ALL_OR_NONE if refused is None else f"initialize(){at} failed {why_failed(refused)}",
         due=0.0 if refused is None else (first.process.ended_at or 0.0) + _ALIKE_S,
@@ -44,14 +47,14 @@ def ended_without(view: View) -> Iterator[Finding]:
 
 
 def how_absent(run: RankRun) -> str:
-    """Return how a rank that exited with 0 has not joined, in words."""
+    """Return in words how a rank that exited with 0 failed to join."""
     if run.membership.refused is not None:
         return "after its call of initialize() had failed"
     return "without calling initialize()"
 
 
 def never_called(view: View) -> Iterator[Finding]:
-    """Find a rank for which others waited in initialize(), until JAX lost patience."""
+    """Find a rank for which others waited in initialize() until JAX's timeout."""
     absent = [run for run in view.runs if not run.membership.has_called]
     if not absent or not view.failed_joining:
         return

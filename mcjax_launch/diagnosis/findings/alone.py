@@ -1,4 +1,4 @@
-"""Ranks that run without the others: they do not join, or processes join in their place."""
+"""Rules on ranks that run without the others, or whose child processes join in their place."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def lone_ranks(view: View) -> Iterator[Finding]:
 
 
 def why_failed(refused: NotJoined) -> str:
-    """Return why a call of initialize() failed, to follow "failed", and what to do about it."""
+    """Return why a call of initialize() failed, worded to follow "failed", and what to do."""
     too_late = known_error(refused.summary) is KnownError.INITIALIZED_TOO_LATE
     if too_late and refused.backend_at:
         at = refused.backend_at
@@ -88,7 +88,7 @@ def separate_jobs(view: View) -> Iterator[Finding]:
 
 
 def _uses_jax(run: RankRun, now: float) -> bool:
-    """Return whether a rank has compiled a program, or has printed for long with jax imported."""
+    """Return whether a rank has compiled, or has printed for long with jax imported."""
     process = run.process
     if run.compilations.latest is not None:
         return True
@@ -114,17 +114,17 @@ def calls_below(view: View) -> Iterator[Finding]:
 
 def _below(call: CalledBelow, ranks: tuple[int, ...]) -> str:
     several = len(ranks) > 1
-    processes, these = ("processes", "they are") if several else ("a process", "it is")
+    processes, these = ("processes", "they are not") if several else ("a process", "it is not a")
     at = f" at {call.where}" if call.where else ""
     cure = _GUARD if call.by_import else "call it in the rank's own process alone"
     return (
-        f"{these_ranks(ranks)} started {processes} that called initialize() again{at}; {these} no "
-        f"rank{'s' * several}, so the call was left out: {cure}"
+        f"{these_ranks(ranks)} started {processes} that called initialize() again{at}; {these} "
+        f"rank{'s' * several}, so the call was skipped: {cure}"
     )
 
 
 def second_process(view: View) -> Iterator[Finding]:
-    """Find a rank two processes of which take part as one: JAX ends the job for that."""
+    """Find a rank of which two processes joined as one: JAX ends the job for that."""
     for run in view.runs:
         where = run.membership.second_process
         if where is not None:

@@ -1,4 +1,4 @@
-"""Collectives and barriers in which ranks did not meet."""
+"""Rules on collectives and barriers that not all ranks reached."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_GROUPS = 4
 
 
 def different_collectives(view: View) -> Iterator[Finding]:
-    """Find that the ranks ran different ones, each with its line as far as that is known."""
+    """Find that the ranks ran different collectives, with each rank's line if known."""
     first = view.first
     if first is None or not ran_apart(first):
         return
@@ -25,7 +25,7 @@ def different_collectives(view: View) -> Iterator[Finding]:
     runs = [first, *(run for run in view.runs if run is not first)]
     places = grouped((_place(run), run.process_id) for run in runs)
     places.pop("", None)
-    if len(places) == 1:  # a line that runs several of them
+    if len(places) == 1:  # one line runs several collectives
         yield Finding(
             "different collectives", f"the ranks were in different collectives {min(places)}"
         )
@@ -36,7 +36,7 @@ def different_collectives(view: View) -> Iterator[Finding]:
 
 
 def different_barriers(view: View) -> Iterator[Finding]:
-    """Find that the ranks waited at barriers of other names, of which one has timed out."""
+    """Find that ranks waited at barriers of different names, one of which timed out."""
     if not view.gave_up:
         return
     places: dict[str, tuple[str, list[int]]] = {}
@@ -51,7 +51,7 @@ def different_barriers(view: View) -> Iterator[Finding]:
 
 
 def _barrier(run: RankRun) -> tuple[str, str]:
-    """The barrier at which a rank was last, and that in words with its line; "" for none."""
+    """Return the last barrier of a rank, as its name and in words with its line; "" for none."""
     failed = lost_peer.failed_programs_barrier(told_by(run))
     if failed is not None:
         return repr(failed.name), f"at the barrier {failed.name!r} {_place(run)}"
@@ -65,7 +65,7 @@ def _shown(places: Iterable[tuple[str, list[int]]]) -> list[tuple[str, list[int]
 
 
 def _place(run: RankRun) -> str:
-    """Return the position of a rank at the first failure, or at its own; "" if not known."""
+    """Return a rank's position at its own failure, else at the first one; "" if unknown."""
     frame = crashed_at(run)
     if frame is not None:
         return in_function(frame.name, f"{frame.file.rpartition('/')[2]}:{frame.line}")
@@ -92,7 +92,7 @@ def _missed(view: View, late: Sequence[RankRun], did: str, where: str = "") -> F
 
 
 def missed_collective(view: View) -> Iterator[Finding]:
-    """Find a rank for which a collective did not wait any longer."""
+    """Find a rank that did not come before a collective timed out."""
     late = _late(view)
     if not late:
         return
@@ -103,7 +103,7 @@ def missed_collective(view: View) -> Iterator[Finding]:
         return
     how, places = "did not reach", []
     if first.membership.leaving_at is not None:
-        how = "finished without"
+        how = "finished without reaching"
     elif first.stood:
         places.append(f"was {first.stood}")
     if (latest := first.compilations.latest) is not None:
@@ -113,23 +113,23 @@ def missed_collective(view: View) -> Iterator[Finding]:
 
 
 def _late(view: View) -> list[RankRun]:
-    """The ranks that did not come to a collective which has timed out."""
+    """Return the ranks that did not reach a collective that has timed out."""
     state = view.state
     late = [run for run in view.runs if _may_not_have_come(run)]
     if not late or not lost_peer.says_timed_out(view.told):
         return []
     # Others may have been ended before they could fail in the collective: they have begun it.
     awaited = {rank for _, _, missing in state.programs.waiting() for rank in missing}
-    # Where other launchers have ranks too, it may be one of those that did not come.
+    # A late rank may also be another launcher's.
     known = [run for run in late if run.process_id in awaited]
-    if not known:  # it has come meanwhile, too late
+    if not known:  # the rank has arrived meanwhile, too late
         named = state.rank_of(lost_peer.late_for_gloo(view.told))
         known = [run for run in late if run is named]
     return known if known or state.has_others else [run for run in late if not run.failed]
 
 
 def _may_not_have_come(run: RankRun) -> bool:
-    """Whether others may have waited for a rank, whose own failure, if any, came of theirs."""
+    """Return whether others may have waited for a rank that did not fail by itself."""
     if run.membership.joined_at is None:
         return False
     ended = run.after_signal or is_aborted_by_jax(run)
@@ -137,5 +137,5 @@ def _may_not_have_come(run: RankRun) -> bool:
 
 
 def gave_up_waiting(run: RankRun) -> bool:
-    """Whether a rank has failed since another one did not come in time."""
+    """Return whether a rank failed because another one did not come in time."""
     return lost_peer.says_timed_out(told_by(run))

@@ -1,4 +1,4 @@
-"""Rules on compilations: which program a rank compiles, and compilations that wait."""
+"""Rules on compilations: the program that a rank compiles, and compilations that wait."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import lasting
 
 _TOGETHER = (
-    "on GPUs, and where one compiles for all, ranks compile together: each waits for all others "
-    "to compile the same program"
+    "on GPUs, and where one rank compiles for all, ranks compile together: each waits until all "
+    "others compile the same program"
 )
 
 
 class IdleCompilation(Value):
-    """Ranks have compiled a program for long, and use no processor.
+    """Ranks that have compiled a program for long without using a processor.
 
     Args:
         program: its name, as JAX's users know it.
-        where: the user's line; "" where that is not known.
+        where: the user's line; "" if unknown.
         awaited: the rank that compiles it for them; -1 if they compile it themselves.
-        since: when the first of them last used one, in time.monotonic's seconds.
+        since: when the first of them last used a processor, in time.monotonic's seconds.
 
     """
 
@@ -36,33 +36,34 @@ class IdleCompilation(Value):
     since: float
 
     def line(self, now: float) -> str:
-        """Return it in one line."""
+        """Return the fact in one line; `now` is in time.monotonic's seconds."""
         at = f", at {self.where}" if self.where else ""
         ranks, for_long = f"{these_ranks(self.ranks)} {have(self.ranks)}", lasting(now - self.since)
         if self.awaited >= 0:
             return (
                 f"{ranks} waited {for_long} for rank {self.awaited} to compile {self.program}{at}"
             )
-        return f"{ranks} compiled {self.program} for {for_long} without using a processor{at}"
+        compiling = f"been compiling {self.program} for {for_long}"
+        return f"{ranks} {compiling} without using a processor{at}"
 
 
 def idle_compilations(state: RunState) -> Iterator[IdleCompilation]:
-    """Return those of ranks that wait in one, by programs and lines."""
+    """Yield the idle compilations of a run, one for each program and line."""
     since = state.idle_compilations
     spent = ((rank, state.ranks[rank].compilations) for rank in since)
     known = (
-        ((titled(one.latest.name), one.latest.where, one.awaits), rank)
-        for rank, one in spent
-        if one.latest is not None
+        ((titled(compilations.latest.name), compilations.latest.where, compilations.awaits), rank)
+        for rank, compilations in spent
+        if compilations.latest is not None
     )
     for place, ranks in grouped(known).items():
         yield IdleCompilation(*place, tuple(ranks), min(since[rank] for rank in ranks))
 
 
 def waits_in_compilation(view: View) -> Iterator[Finding]:
-    """Find ranks that wait in a compilation, as of when it was last known what they use."""
+    """Find ranks that wait in a compilation, as of the latest report of usage."""
     verified = view.state.programs.held_any
-    cure = _TOGETHER + ("" if verified else "; --verify-spmd tells where they part")
+    cure = _TOGETHER + ("" if verified else "; --verify-spmd shows where their programs differ")
     for idle in idle_compilations(view.state):
         words = idle.line(view.state.activity.usage_at)
         yield Finding(("idle", idle.program, idle.where, idle.awaited), words, idle.ranks, cure)
@@ -82,7 +83,7 @@ def compiled_last(view: View) -> Iterator[Finding]:
 
 
 def _latest(run: RankRun) -> str:
-    """Return the program that a rank compiles or compiled last; "" if none is expected yet."""
+    """Return in words what a rank compiles or compiled last; "" if nothing is expected yet."""
     latest = run.compilations.latest
     if latest is None:
         return "nothing compiled yet" if run.place.is_through else ""

@@ -1,4 +1,4 @@
-"""Ranks whose devices are not like those of the others, or are not there in time."""
+"""Rules on ranks whose devices differ from the others', or do not start in time."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from mcjax_launch.ranks import have, these_ranks
 _CPU = "cpu"
 _GPUS = ("gpu", *GPU_PLATFORMS)
 _SEES_NONE = "do they see any (nvidia-smi, CUDA_VISIBLE_DEVICES, the plugin of their jax)?"
-# So many numbers of processes are shown.
+# At most this many process numbers are shown.
 _MOST_NUMBERS = 8
 
 
 def unlike_others(view: View) -> Iterator[Finding]:
-    """Find ranks with other devices; a rank that has not started a backend is left out.
+    """Find ranks with other devices; ranks that have not started a backend do not count.
 
-    That is worth a word at once, and another one if it reads differently when all have.
+    The finding is worded at once, and again if the words differ when all ranks have a backend.
     """
     backends = {
         run.process_id: run.membership.backend
@@ -50,16 +50,16 @@ def _on_cpu(
 
 
 def _fell_back(backends: Mapping[int, Backend]) -> str:
-    """All use the CPU; that is worth a line where some have a GPU."""
+    """Return a line if all ranks use the CPU although there are GPUs; else ""."""
     why = next((backend.why for backend in backends.values() if backend.why), "")
     if not why:
         return ""
     who = "all ranks use" if len(backends) > 1 else "the rank uses"
-    return f"{who} the CPU, although there are GPUs: {why} (-x JAX_PLATFORMS=cpu if that is wanted)"
+    return f"{who} the CPU, although there are GPUs: {why} (if you want that: -x JAX_PLATFORMS=cpu)"
 
 
 def _other_counts(view: View, backends: Mapping[int, Backend]) -> str:
-    """Ranks that have fewer or more devices than most."""
+    """Return a line on ranks with another number of devices than most; else ""."""
     counts = {rank: backend.devices for rank, backend in backends.items()}
     if 0 in counts.values() or len(set(counts.values())) < 2:
         return ""
@@ -81,12 +81,12 @@ def _rest(view: View, ranks: Collection[int], others: Collection[int]) -> str:
 
 
 def device_name(platform: str) -> str:
-    """Return what a device of a platform is called."""
+    """Return the noun for a device of a platform."""
     return "GPU" if platform in _GPUS else "CPU device" if platform == _CPU else platform.upper()
 
 
 def unshared_gpus(view: View) -> Iterator[Finding]:
-    """Find a host whose GPUs are not shared out, and a rank there that uses one."""
+    """Find hosts whose GPUs are not shared out among ranks, if a rank there uses one."""
     hosts: set[str] = set()
     for run in view.runs:
         backend, line = run.membership.backend, run.share.uneven_gpus
@@ -110,7 +110,7 @@ def other_numbers(view: View) -> Iterator[Finding]:
 
 
 def without_devices(view: View) -> Iterator[Finding]:
-    """Find a rank that did not tell the others its devices, or its share of a compilation."""
+    """Find a rank that gave the others no devices, or no part of a shared compilation."""
     key = lost_peer.missing_key(view.told)
     late = [run for process in key.late if (run := view.state.rank_of(process))] if key else []
     if key is None or not late:

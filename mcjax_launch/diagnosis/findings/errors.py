@@ -1,4 +1,4 @@
-"""Exceptions that have ended a thread or a callback, and not the program."""
+"""Rules on exceptions that ended a thread or a callback, but not the program."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from mcjax_launch.kernel.wire.hook_messages import Raised, UnhandledError
 from mcjax_launch.runs.rank_run import LostError
 from mcjax_launch.wording import lasting
 
-# So many are told, the latest of each rank.
+# At most this many are printed, the latest of each rank.
 _MOST = 4
 
 
 def unhandled_errors(view: View) -> Iterator[Finding]:
-    """Find exceptions that nobody has handled, those of late ranks, or of the culprit, first."""
+    """Find unhandled exceptions: first the culprit's, then those of late ranks."""
     runs = view.runs
     if not any(run.lost for run in runs):
         return
@@ -34,7 +34,7 @@ def unhandled_errors(view: View) -> Iterator[Finding]:
 
 
 def is_told(error: UnhandledError, said: str) -> bool:
-    """Return whether a text has the exception: a wait for a thread or callback raises it again."""
+    """Return whether a text contains an exception, as a wait for its thread raises it again."""
     raised, line = error.raised, headline(error.raised)
     if not error.callback:
         return line in said
@@ -42,7 +42,7 @@ def is_told(error: UnhandledError, said: str) -> bool:
 
 
 def failed_callback(view: View) -> Iterator[Finding]:
-    """Find a rank that has not failed, but its callback has, so that others wait in vain."""
+    """Find a rank whose callback failed, so that others wait in vain, though it did not."""
     for run in view.runs:
         failed = [lost.error for lost in run.lost if lost.error.callback]
         if failed and not run.failed:

@@ -1,4 +1,4 @@
-"""Ranks that left the others, or were silent for too long."""
+"""Rules on ranks that left the others, or were silent for too long."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def silent(view: View) -> Iterator[Finding]:
 
 
 def vanished(view: View) -> Iterator[Finding]:
-    """Find ranks that exited with 0 although their programs had not come to their ends."""
+    """Find ranks that exited with 0 although their programs were not at their ends."""
     ranks = [run.process_id for run in view.runs if run.vanished]
     if ranks and (view.state.running or view.first is not None):
         also = f" (as did {these_ranks(ranks[1:])})" if ranks[1:] else ""

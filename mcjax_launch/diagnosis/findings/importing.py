@@ -1,4 +1,4 @@
-"""Imports that ranks wait for, before they can be forked."""
+"""A rule on the imports that ranks wait for before they can be forked."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _MOST_HOSTS = 3
 
 
 def under_way(view: View) -> Iterator[Finding]:
-    """Find what hosts import, and for how long."""
+    """Find which modules hosts import, and for how long."""
     imports = {run.host: run.process.awaits for run in view.runs if run.process.awaits is not None}
     for module, hosts in grouped((one.module, host) for host, one in imports.items()).items():
         since = min(imports[host].since for host in hosts)
         where = f" on {_named(hosts)}" if view.state.hosts > 1 else ""
-        # On a busy machine the word of an import comes after the reason to stop.
+        # On a busy machine an import may be reported after the reason to stop.
         seconds = max(0.0, view.now - since)
         words = f"importing {module}{where} for {seconds:.0f} s"
         yield Finding(("importing", module), words, since=since)

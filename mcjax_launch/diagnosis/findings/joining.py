@@ -1,4 +1,4 @@
-"""Calls of initialize() with arguments that cannot work, or that differ where they must not."""
+"""Rules on arguments of initialize() that cannot work, or that differ where they must not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WAITS_FOR_MORE = "which waits for the rest of them (--start-timeout ends such a
 
 
 def impossible_call(view: View) -> Iterator[Finding]:
-    """Find a call that can never return, nor can those of the others."""
+    """Find a call of initialize() that can never return, nor can the other ranks' calls."""
     found = (
         next(filter(None, (_impossible_alone(view, run) for run in view.joining)), None)
         or _same_port(view)
@@ -56,7 +56,7 @@ def wrong_call(view: View) -> Iterator[Finding]:
 
 
 def wrong_address(view: View) -> Iterator[Finding]:
-    """Find a process 0 that gives an address for the coordinator at which it cannot listen."""
+    """Find a process 0 whose coordinator address is not an address of its machine."""
     if view.first is not None and not view.failed_joining:
         return
     for run, call in view.calls:
@@ -82,7 +82,7 @@ def _wrong(view: View, run: RankRun, arguments: str) -> Finding:
 
 
 def _impossible_alone(view: View, run: RankRun) -> Finding | None:
-    """A call that cannot return whatever others call."""
+    """Return a finding on a call that cannot return whatever other ranks call."""
     call, of_job = _call(run), view.state.num_processes
     size, process = call.num_processes, call.process_id
     if size is None:
@@ -116,7 +116,10 @@ def _of_other_size(view: View, run: RankRun, also: str = "") -> Finding:
 
 
 def _same_port(view: View) -> Finding | None:
-    """A rank for itself that takes the port of another such rank: JAX aborts one of them."""
+    """Return a finding on single-process calls that share a port: JAX aborts one of them.
+
+    The rank to blame is the last to have called.
+    """
     alone = (
         (run, call)
         for run, call in view.calls
@@ -133,7 +136,10 @@ def _same_port(view: View) -> Finding | None:
 
 
 def _impossible_together(view: View) -> Finding | None:
-    """Calls at one address with one process id, or with different numbers of processes."""
+    """Return a finding on calls at one address that contradict each other.
+
+    Either two have the same process id, or they name different numbers of processes.
+    """
     waiting = ((_call(run), run) for run in view.joining)
     places = grouped(
         ((call.coordinator_address, run.host if _is_local(call) else ""), run)
@@ -150,7 +156,10 @@ def _impossible_together(view: View) -> Finding | None:
 
 
 def _same_process_id(view: View, runs: Sequence[RankRun]) -> Finding | None:
-    """Two calls with one process id: to blame is the rank whose own it is not."""
+    """Return a finding on two calls with one process id.
+
+    The rank to blame is the one whose own number differs from it.
+    """
     seen: dict[int, RankRun] = {}
     for second in runs:
         process = _call(second).process_id

@@ -1,4 +1,4 @@
-"""A rank that joins much later than all others."""
+"""A rule on a rank that joins much later than all others."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from mcjax_launch.diagnosis.announcer import AFTER_S
 from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.wording import lasting
 
-# So many times as long as the others need for their calls.
+# Late means this many times later than the spread of the other ranks' calls.
 _MUCH = 3
 
 
 def joined_late(view: View) -> Iterator[Finding]:
-    """Find a rank that called initialize() long after all others, and what it did meanwhile."""
+    """Find a rank that called initialize() long after all others, and its position meanwhile."""
     # Later programs of a rank, and a rank that is started again, have their own times.
     runs = [run for run in view.runs if not run.membership.turn and not run.past]
     calls = ((run.membership.joining_at, run.process_id) for run in runs)

@@ -1,4 +1,4 @@
-"""Ranks that run the same programs from one line, in an order of their own."""
+"""A rule on ranks that run the same programs from one line in different orders."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.ranks import have, these_ranks
 
 _CURE = (
-    "in a loop over a set, or over os.listdir()? Loop over sorted(...) of it, which has one order "
-    "in all ranks"
+    "a loop over a set, or over os.listdir()? Loop over sorted(...) of it, which has the same "
+    "order in all ranks"
 )
 
 
 def loop_over_set(view: View) -> Iterator[Finding]:
-    """Find ranks that come to the same programs at one line in another order."""
+    """Find ranks that run the same programs at one line in another order than the rest."""
     if not view.state.diverged:
         return
     from mcjax_launch.diagnosis.spmd import other_order
@@ -27,6 +27,6 @@ def loop_over_set(view: View) -> Iterator[Finding]:
         programs = " and ".join(dict.fromkeys((own.title, theirs.title)))
         words = (
             f"{these_ranks(odd.ranks)} {have(odd.ranks)} run {programs} at {own.where} in another "
-            f"order than {these_ranks(usual.ranks)}: is that {_CURE}"
+            f"order than {these_ranks(usual.ranks)}: is this {_CURE}"
         )
         yield Finding("set order", words, odd.ranks)

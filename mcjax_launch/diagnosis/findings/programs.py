@@ -1,4 +1,4 @@
-"""Programs that not all ranks run, or not on the same devices."""
+"""Rules on programs that not all ranks run, or not on the same devices."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def divergence(view: View) -> Iterator[Finding]:
 
 
 def behind(view: View) -> Iterator[Finding]:
-    """Find programs that some ranks wait in and others, which take part, have not reached."""
+    """Find programs that some ranks wait in and other members have not reached."""
     if view.state.diverged:
         return
     for program, there, missing in view.state.programs.waiting():

@@ -1,4 +1,4 @@
-"""Ranks that have another number of devices than an option has asked for."""
+"""A rule on ranks that have another number of devices than an option asks for."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _WHY = {
 
 
 def other_count(view: View) -> Iterator[Finding]:
-    """Find ranks that have more or fewer devices than -d or --gpus-per-process asked for.
+    """Find ranks that have more or fewer devices than -d or --gpus-per-process asks for.
 
-    That is said of all together, once all have started a backend, or after a failure.
+    All ranks are judged together, once all have started a backend, or after a failure.
     """
     backends = [(run, run.membership.backend) for run in view.runs]
     groups = grouped(

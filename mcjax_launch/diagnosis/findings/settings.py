@@ -1,4 +1,4 @@
-"""Versions and settings that all ranks need alike, and are not."""
+"""Rules on versions and settings that must be the same on all ranks, and are not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def other_version(view: View) -> Iterator[Finding]:
 
 
 def other_setting(view: View) -> Iterator[Finding]:
-    """Find a rank with another JAX_PLATFORMS, JAX_ENABLE_X64 or XLA_FLAGS than most have."""
+    """Find a rank with another JAX_PLATFORMS, JAX_ENABLE_X64 or XLA_FLAGS than most."""
     known = [(run.process_id, c.settings) for run, c in view.calls if c.settings is not None]
     for name in sorted({name for _, settings in known for name in settings}):
         groups = grouped((settings.get(name, ""), rank) for rank, settings in sorted(known))
@@ -32,17 +32,17 @@ def other_setting(view: View) -> Iterator[Finding]:
 def _odd(
     view: View, groups: Mapping[str, Sequence[int]], words: Callable[[str, str], tuple[str, str]]
 ) -> tuple[str, tuple[int, ...]] | None:
-    """Return what some ranks have that differs from most, in words, and these ranks; None if alike.
+    """Return a line on ranks that differ from most, and these ranks; None if all are alike.
 
     Args:
         view: of the run.
-        groups: the ranks by what they have.
-        words: what the one and the others have, in words, of two that differ.
+        groups: the ranks by their value.
+        words: returns two different values in words, first the odd one, then the usual one.
 
     """
     if len(groups) < 2:
         return None
-    # Of two that are as many, the one that rank 0 is in is the usual.
+    # Of two groups of equal size, that of rank 0 counts as the usual.
     usual = max(groups, key=lambda value: (len(groups[value]), -groups[value][0]))
     odd = next(value for value in groups if value != usual)
     first, *others = groups[odd]
@@ -55,7 +55,7 @@ def _odd(
 
 
 def _settings(name: str, own: str, theirs: str) -> tuple[str, str]:
-    """Two values of a setting, in words: of flags those that differ."""
+    """Return two values of a setting in words; of flags, only those that differ."""
     common = {*own.split()} & {*theirs.split()}
     first, second = (
         " ".join(word for word in value.split() if word not in common) for value in (own, theirs)
@@ -64,7 +64,7 @@ def _settings(name: str, own: str, theirs: str) -> tuple[str, str]:
 
 
 def without_partition(view: View) -> Iterator[Finding]:
-    """Find a rank that gives no partition index although another does."""
+    """Find a rank that has no partition index although another has one."""
     missing = [run.process_id for run, call in view.calls if call.partition is None]
     given = [run.process_id for run, call in view.calls if call.partition is not None]
     if not given or not missing:
@@ -74,7 +74,7 @@ def without_partition(view: View) -> Iterator[Finding]:
     yield Finding(
         "partition",
         f"{view.named([first])} has no partition index{nor}, {these_ranks(given)} {have(given)}: "
-        "JAX wants it of all processes or of none (JAX_PARTITION_INDEX, or partition_index= of "
+        "JAX needs it from all processes or none (JAX_PARTITION_INDEX, or partition_index= of "
         "initialize())",
         tuple(missing),
     )

@@ -1,4 +1,4 @@
-"""Ranks that make the others wait, by where main threads are; pure."""
+"""Rules on ranks that make the others wait, by polled positions of main threads; pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules on the stages that ranks have reached at a limit, and what that suggests."""
+"""Rules on the stages that ranks have reached at a limit, and what to try."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TIMEOUT = (
     "to turn a collective that a rank never reaches into an error: "
     "-x XLA_FLAGS=--xla_cpu_collective_timeout_seconds=60"
 )
-# In which ranks should not stay, the most telling first; and what to think of that.
+# Stages in which ranks should not stay, the most telling first: words and cure.
 _STAYS = {
     Stage.ABSENT: (
         "never called initialize()",
@@ -51,7 +51,7 @@ def stays(view: View) -> Iterator[Finding]:
 
 
 def other_stack(view: View) -> Iterator[Finding]:
-    """Advise on ranks that all have joined, and of which nothing more is known."""
+    """Advise on ranks that have all joined, and of which nothing more is known."""
     state, stages = view.state, set(view.stages.values())
     through = {view.stages[run.process_id] for run in state.running if run.place.is_through}
     is_explained = (

@@ -1,4 +1,7 @@
-"""Who waits for whom where ranks stand still, by stacks, reports, idle compilations; pure."""
+"""Rules on ranks that stand still: which wait for which others; pure.
+
+They judge by stacks, by what hooks report, and by idle compilations.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +25,21 @@ from mcjax_launch.wording import lasting
 # A rank waits for others in initialize(), in JAX's exit barrier, or where its main thread is
 # blocked by JAX: in a collective or a barrier. Those that are anywhere else have not come.
 
-# So many kinds of places are shown.
+# At most this many places are shown.
 _MOST_GROUPS = 2
 _OVER = "after Python's end"
-_UNREAD = "C++ code, as a rule for a program of JAX's whose result nobody has read"
+_UNREAD = "C++ code, usually a JAX program whose result was never read"
 _TIMEOUT_FLAG = "--xla_cpu_collective_timeout_seconds="
 _CPU_COLLECTIVES = (
     "on CPU a collective with a rank that has died does not end: "
     f"-x XLA_FLAGS={_TIMEOUT_FLAG}20 makes it an error, unless the program sets XLA_FLAGS itself; "
-    "a rank that was started again cannot take part in one"
+    "a restarted rank cannot take part in one"
 )
 _ONE_FOLDER = (
-    "to save, Orbax's processes wait for one another, and for what one of them creates: all have "
-    "to be given the same folder, on a file system that all hosts share"
+    "when saving, Orbax's processes wait for one another, and for what one of them creates: give "
+    "all of them the same folder, on a file system that all hosts share"
 )
-#: What to think of where a rank has finished and another one has not.
+#: Advice for a job in which a rank has finished and another one has not.
 OTHER_STEPS = (
     "the ranks do not take the same number of steps: do they all have the same amount of data?"
 )
@@ -45,7 +48,7 @@ OTHER_STEPS = (
 
 
 def who_waits(view: View) -> Iterator[Finding]:
-    """Find who waits for whom; where all threads of all ranks are known, whether for ever."""
+    """Find which ranks wait for which; certain if all threads show a deadlock."""
     wait, positions = view.wait, view.positions
     if wait is None or positions is None:
         return
@@ -71,7 +74,7 @@ def waits_in_orbax(view: View) -> Iterator[Finding]:
 
 
 def waits_for_ever(state: RunState) -> bool:
-    """Return whether ranks are on CPU, without the flag that ends a collective."""
+    """Return whether ranks are on CPU without the flag that ends a collective."""
     if all(run.compilations.platform != "cpu" for run in state.running):
         return False
     calls = (run.membership.call for run in state.ranks.values())
@@ -83,20 +86,20 @@ def waits_for_ever(state: RunState) -> bool:
 
 
 class Wait(Value):
-    """Some ranks wait for others.
+    """A wait of some ranks for others.
 
     Args:
-        waiting: where ranks wait, in words, and which do.
-        since: when the first of them began to, in time.monotonic's seconds.
-        absent: the ranks that have not come, and where these are, in words.
-        late: the same ranks; none where all of them wait for one another.
+        waiting: by place, in words: the ranks that wait there.
+        since: when the first of them began to wait, in time.monotonic's seconds.
+        absent: the ranks that have not come, with their positions, in words.
+        late: the same ranks as numbers; empty if all ranks wait for one another.
         compiling: further ranks, which wait in compilations.
-        threads: the switches of threads that wait while main threads wait for them; such a thread
-            may only pass there, unless it is seen there again with the same number.
+        threads: switch counts of threads that wait while main threads wait for them. Such a thread
+            surely waits only if a later poll finds the same count.
         with_orbax: Orbax's code waits.
-        is_deadlock: none of them can go on, and the late ones never come, unless other threads of
+        is_deadlock: none of them can go on, and the late ranks never come, unless other threads of
             theirs do something.
-        in_jax: they wait in JAX; otherwise all ranks stand still, for what is not known.
+        in_jax: they wait in JAX; if not, all ranks stand still for an unknown reason.
 
     """
 
@@ -112,12 +115,12 @@ class Wait(Value):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The same for two waits at the same places."""
+        """Identity of the wait, equal for two waits at the same places."""
         compiling = (f"{one.program} {one.where}" for one in self.compiling)
         return (*(where for where, _ in self.waiting), *compiling)
 
     def line(self, now: float) -> str:
-        """The wait in one line."""
+        """Return the wait in one line; `now` is in time.monotonic's seconds."""
         told = [one.line(now) for one in self.compiling[:_MOST_GROUPS]]
         if self.waiting:
             told.append(self._line(now))
@@ -144,7 +147,7 @@ class Wait(Value):
 
 
 class _WhoWaits:
-    """The ranks as they are seen at one moment; see `wait_of`."""
+    """All ranks at one moment, and the search for the wait among them; see `wait_of`."""
 
     def __init__(self, view: View, positions: Positions) -> None:
         self.view, self.state = view, view.state
@@ -170,7 +173,7 @@ class _WhoWaits:
             self._find_blocked(polling)
 
     def _find_blocked(self, polling: Collection[int]) -> None:
-        """Find the ranks that JAX blocks, and since when."""
+        """Set the ranks that JAX blocks, and since when."""
         idle = self.state.idle_compilations
         inside = [rank for rank, seen in self.ranks.items() if seen.place.stage is Stage.INSIDE]
         self.compiling = {rank: idle[rank] for rank in inside if rank in idle}
@@ -189,9 +192,9 @@ class _WhoWaits:
         return seen.is_blocked_by_jax or (polls and seen.sleeps)
 
     def _unsure(self) -> Collection[int]:
-        """Those that wait in C, maybe on a lock of the user's, where others do so in JAX for sure.
+        """Return blocked ranks that may wait on a lock of the user's rather than in JAX.
 
-        On accelerators a program may run there.
+        None if no other rank surely waits in JAX, or on accelerators, where a program may run in C.
         """
         sure = {rank for rank in self.blocked if self.ranks[rank].is_surely_in_jax}
         if self.spins or not sure:
@@ -238,9 +241,10 @@ class _WhoWaits:
     # --- whether that lasts for ever: docs/failures.md has the table ---
 
     def _is_deadlock(self, absent: Sequence[int]) -> bool:
-        """Return whether all ranks wait in a collective for such as have finished, or have.
+        """Return whether every rank has finished, or waits in a collective for such a rank.
 
-        On accelerators nobody sees what a device does, and with a time limit JAX ends the wait.
+        Not on accelerators, whose work cannot be observed, nor with a time limit, at which JAX ends
+        the wait.
         """
         state = self.state
         calls = [seen.run.membership.call for seen in self.ranks.values()]
@@ -262,21 +266,21 @@ class _WhoWaits:
         return seen.run.status == 0 or (stands and seen.is_in_exit_barrier)
 
     def _has_run_less(self, rank: int) -> bool:
-        """Return whether a rank has skipped a program that others have run, or has exited.
+        """Return whether a rank has exited, or skipped a program that others have run.
 
-        Another one may have sent off its part before it finished, and only the network be down.
+        Any other rank may have sent its part before it finished, with only the network down.
         """
         skipped = (missing for _, _, missing in self.state.programs.waiting())
         return self.ranks[rank].run.status == 0 or any(rank in missing for missing in skipped)
 
     def _is_stuck(self, rank: int, absent: Sequence[int]) -> bool:
-        """Return whether a rank waits in a collective with one of those that have not come."""
+        """Return whether a rank waits in a collective with a rank that has not come."""
         blocked = rank in self.blocked and rank not in self.compiling
         ranks = self.ranks[rank].certain_collective(frozenset(self.ranks))
         return blocked and not ranks.isdisjoint(absent)
 
     def _stalled(self) -> Wait | None:
-        """Nobody waits in JAX; that is worth a word where all stand still and a thread has died."""
+        """Return a wait if all ranks stand still outside JAX and a thread has died; else None."""
         inside = [rank for rank, seen in self.ranks.items() if not seen.run.is_gone]
         well = (rank not in self.still or self._may_be_well(rank) for rank in inside)
         if not self.has_lost or self.spins or any(well):
@@ -285,14 +289,14 @@ class _WhoWaits:
         return Wait(places, min(self.still[rank] for rank in inside), "", (), in_jax=False)
 
     def _lingering(self) -> Wait | None:
-        """All that run have come to Python's end, and stand still there."""
+        """Return a wait if all running ranks stand still after the end of Python; else None."""
         over = [rank for rank, seen in self.ranks.items() if not seen.run.is_gone]
         if not all(rank in self.still and self.ranks[rank].is_over for rank in over) or not over:
             return None
         return Wait(((_OVER, tuple(over)),), min(self.still[rank] for rank in over), _UNREAD, ())
 
     def _may_be_well(self, rank: int) -> bool:
-        """Whether a rank that has not come may be about to, or may take its time."""
+        """Return whether a rank that has not come may be about to, or may take its time."""
         seen = self.ranks[rank]
         if rank in self.computing or seen.compiles or seen.waits_for_somebody:
             return True
@@ -302,7 +306,7 @@ class _WhoWaits:
         return inside and seen.is_blocked_by_jax
 
     def _waiting(self) -> tuple[dict[int, float], Callable[[int], bool]]:
-        """Since when each rank that waits does so, and whether these wait for a rank."""
+        """Return since when each waiting rank waits, and a test for the ranks they wait for."""
         if self.blocked:
             taking_part = self._taking_part()
             return self.blocked, lambda rank: rank in taking_part and not self._has_left(rank)
@@ -316,18 +320,18 @@ class _WhoWaits:
         return {rank: one.since or 0.0 for rank, one in places.items() if one.stage is stage}
 
     def _has_left(self, rank: int) -> bool:
-        """Whether a rank is gone for good, and has been reported for that."""
+        """Return whether a rank is gone for good, and has been reported for that."""
         run = self.ranks[rank].run
         return run.membership.left or (not self.state.survives and (run.status or 0) != 0)
 
     def _taking_part(self) -> Collection[int]:
-        """The ranks of the programs in which others are blocked, where all of these are known."""
+        """Return the ranks of the programs in which ranks are blocked; all if one is unknown."""
         programs = [self.ranks[rank].program for rank in self.blocked]
         known = [program.ranks for program in programs if program is not None]
         return frozenset().union(*known) if len(known) == len(programs) else self.ranks
 
     def _where(self, rank: int) -> str:
-        """Where a rank waits."""
+        """Return in words where a rank waits."""
         seen = self.ranks[rank]
         return str(seen.place) if seen.place.waits_for_others else seen.blocked_at
 
@@ -343,9 +347,9 @@ class _WhoWaits:
         return _listed([*groups[:_MOST_GROUPS], *rest])
 
     def _nobody_absent(self, waiting: Sequence[tuple[str, tuple[int, ...]]]) -> str:
-        """For whom ranks wait where all of them do; "" where that is as it should be."""
+        """Return in words what ranks wait for if all wait; "" if that may be as it should be."""
         if self.state.has_others:
-            return "those of other launchers"
+            return "ranks of other launchers"
         seen = [self.ranks[rank] for _, ranks in waiting for rank in ranks]
         if any(one.place.stage is Stage.JOINING for one in seen):
             found = (rule(self.view) for rule in (wrong_call, other_version, wrong_address))
@@ -359,7 +363,7 @@ class _WhoWaits:
 
 
 def _doing(seen: Sighting) -> str:
-    """What a rank does that has not come; `{0}` is "is" or "are", `{1}` "has" or "have"."""
+    """Return what an absent rank does, where `{0}` stands for is/are and `{1}` for has/have."""
     if seen.run.status == 0:
         return "exited with 0"
     if seen.run.is_gone:
@@ -381,7 +385,7 @@ def _doing(seen: Sighting) -> str:
 
 
 def _leaving(seen: Sighting) -> str:
-    """Return what a rank does that has finished, or calls shutdown()."""
+    """Return what a rank does that has finished, or calls shutdown(); see `_doing`."""
     place = str(seen.place)
     if seen.is_in_users_code and seen.is_in_exit_barrier:
         return f"{{0}} {place}, {_literal(seen.blocked_at)}"
@@ -389,12 +393,12 @@ def _leaving(seen: Sighting) -> str:
 
 
 def wait_of(view: View, positions: Positions) -> Wait | None:
-    """Return who waits for whom; None if that cannot be said, or all may be well."""
+    """Return the wait of some ranks for others; None if unknown, or if all may be well."""
     return _WhoWaits(view, positions).wait()
 
 
 def may_act(state: RunState, stacks: Iterable[Stack]) -> bool:
-    """Return whether another thread than the main one of a rank may do what others wait for.
+    """Return whether a thread other than main may still do what other ranks wait for.
 
     Args:
         state: of the run.
@@ -406,11 +410,11 @@ def may_act(state: RunState, stacks: Iterable[Stack]) -> bool:
 
 
 def last_wait(state: RunState, stacks: Iterable[Stack]) -> PastWait | None:
-    """Who waited for whom when a limit was reached, for the record; None if that cannot be said.
+    """Return the wait at a limit that was reached, for the record; None if unknown.
 
     Args:
         state: of the run, which is to end.
-        stacks: of the ranks, then.
+        stacks: of the ranks, at that time.
 
     """
     if state.idle_since is None or state.stop_at is None:
@@ -437,7 +441,7 @@ def last_wait(state: RunState, stacks: Iterable[Stack]) -> PastWait | None:
 
 
 def _grouped(places: Iterable[tuple[int, str]]) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Ranks by where they are, the most first."""
+    """Group ranks by place, the largest group first."""
     groups = grouped((where, rank) for rank, where in places)
     by_size = sorted(groups.items(), key=lambda group: (-len(group[1]), group[1][0]))
     return tuple((where, tuple(ranks)) for where, ranks in by_size)
@@ -452,5 +456,5 @@ def _are(ranks: Sequence[int]) -> str:
 
 
 def _literal(text: str) -> str:
-    """For a place in a text that is to be formatted."""
+    """Escape a text that becomes part of a format string."""
     return text.replace("{", "{{").replace("}", "}}")

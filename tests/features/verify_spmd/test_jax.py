@@ -55,7 +55,7 @@ def test_divergence_ends_the_job(jobs: Jobs, way: str) -> None:
     if way == "constant":
         where = "" if OLDEST else f" at diverging.py:{places()['constant']}"
         values = " · ".join(f"rank {n}: stablehlo.constant {n} f32[4]{where}" for n in range(4))
-        assert f"they part at: {values}\n" in ended.report
+        assert f"they differ at: {values}\n" in ended.report
 
 
 TOGETHER = PROGRAMS / "compiling_together.py"
@@ -78,7 +78,7 @@ def test_programs_that_could_only_be_compiled_together(jobs: Jobs, way: str) -> 
     assert COMPILED_APART[way].format(**where) in ended.report
     assert "in its compilation\n" in ended.report
     if way == "seed" and not OLDEST:
-        assert "they part at: rank 0: stablehlo.constant 0 f32[]" in ended.report
+        assert "they differ at: rank 0: stablehlo.constant 0 f32[]" in ended.report
 
 
 def test_a_compilation_that_others_wait_for_is_not_blamed(jobs: Jobs) -> None:
@@ -246,9 +246,9 @@ def test_no_rank_sees_the_result_of_a_program_that_differs(jobs: Jobs, way: str)
 
 # Way: what is said of the difference, where {way} is the line that is marked with it.
 DIFFERENCES = {
-    "operation": "they part at: ranks 0-1,3: stablehlo.reduce add at differing.py:{sum} · rank 2: stablehlo.reduce maximum at differing.py:{operation}",
-    "attribute": "they part at: ranks 0-1,3: stablehlo.reshape %1 : (f32[8,8]) -> f32[16,4] at differing.py:{usual shape} · rank 2: stablehlo.reshape %1 : (f32[8,8]) -> f32[4,16] at differing.py:{attribute}",
-    "long constant": "they part at: ranks 0-1,3: stablehlo.constant 0, 1, 2, 3, ... (sha256 ",
+    "operation": "they differ at: ranks 0-1,3: stablehlo.reduce add at differing.py:{sum} · rank 2: stablehlo.reduce maximum at differing.py:{operation}",
+    "attribute": "they differ at: ranks 0-1,3: stablehlo.reshape %1 : (f32[8,8]) -> f32[16,4] at differing.py:{usual shape} · rank 2: stablehlo.reshape %1 : (f32[8,8]) -> f32[4,16] at differing.py:{attribute}",
+    "long constant": "they differ at: ranks 0-1,3: stablehlo.constant 0, 1, 2, 3, ... (sha256 ",
     "shape": "argument batch: ranks 0-1,3: f32[8,8] · rank 2: f32[16,8]",
     "dtype": "argument batch: ranks 0-1,3: f32[8,8] · rank 2: bool[8,8]",
     "sharding": "sharding of argument params['w']: ranks 0-1,3: " + ("{{replicated}} · rank 2: {{devices=[1,4]<=[4]}}" if OLDEST else "P(None, None) · rank 2: P(None, 'all')"),
