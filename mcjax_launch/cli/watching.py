@@ -72,7 +72,7 @@ class WatchedJob:
         """Run it until a signal comes; the exit status."""
         outcome = self._run_once()
         while not outcome.ends_all:
-            self._saves.job_ended()
+            self._saves.leave_console()
             if (stop := self._wait()) is not None:
                 self._say(stop.message)
                 return stop.status

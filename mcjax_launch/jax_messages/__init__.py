@@ -1,1 +1,1 @@
-"""What JAX, Gloo and Python print, as patterns: a new release of JAX changes only this package."""
+"""Patterns of what JAX, Gloo and Python print; a new release of JAX changes only this package."""

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 
 class KnownError(enum.Enum):
-    """What went wrong: any of these texts shows it, and the hint is for the user.
+    """An error, by the texts of which any shows it, with a hint for the user.
 
-    Of several errors in a text the first one here counts.
+    If a text shows several errors, the first one here counts.
     """
 
     INITIALIZED_TOO_LATE = (
@@ -30,8 +30,8 @@ class KnownError(enum.Enum):
     # NCCL's warnings, which XLA quotes (src/init.cc, src/misc/shmutils.cc).
     SAME_GPU_TWICE = (
         ["Duplicate GPU detected"],
-        "two ranks of a host use the same GPU: give each its own with --gpus-per-process, and set "
-        "no CUDA_VISIBLE_DEVICES or local_device_ids that is the same in all ranks",
+        "two ranks of a host use the same GPU: give each its own with --gpus-per-process, and do "
+        "not set CUDA_VISIBLE_DEVICES or local_device_ids to the same value in all ranks",
     )
     SHARED_MEMORY_FULL = (
         [
@@ -40,13 +40,12 @@ class KnownError(enum.Enum):
         ],
         "shared memory (/dev/shm) is too small for NCCL (containers have 64 MB): docker run "
         "--shm-size=16g, or in Kubernetes an emptyDir with medium: Memory, mounted there; remove "
-        "what dead jobs left in it; "
-        "-x NCCL_SHM_DISABLE=1 does without it, more slowly",
+        "what dead jobs left in it; -x NCCL_SHM_DISABLE=1 avoids it, but is slower",
     )
     # CUDA's errors; the last ones of GPU_FAILED may be a kernel's own fault.
     NO_SUCH_GPU = (
         ["invalid device ordinal", "CUDA_ERROR_INVALID_DEVICE"],
-        "a GPU is asked for that the rank does not see: JAX_LOCAL_DEVICE_IDS, local_device_ids and "
+        "the rank asks for a GPU that it does not see: JAX_LOCAL_DEVICE_IDS, local_device_ids and "
         "cuda:N count from 0 within CUDA_VISIBLE_DEVICES; are there more ranks than GPUs?",
     )
     FORKED_DRIVER = (
@@ -65,7 +64,7 @@ class KnownError(enum.Enum):
             *("GPU is lost", "CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_LAUNCH_FAILED"),
         ],
         "a kernel of the program's own may have failed, or the GPU itself: `dmesg | grep Xid` on "
-        "that host tells; an Xid such as 48, 63, 74, 79 or 94 is the hardware's",
+        "that host shows which; an Xid such as 48, 63, 74, 79 or 94 means the hardware",
     )
     SAME_PROCESS_TWICE = (
         ["different incarnation", "newer incarnation"],
@@ -78,8 +77,8 @@ class KnownError(enum.Enum):
     )
     HOST_MEMORY = (  # Python's and NumPy's, and C++'s
         ["MemoryError", "bad_alloc", "Cannot allocate memory"],
-        "the host's memory is what is missing, not a device's: use less in Python and NumPy, or "
-        "run fewer ranks per host",
+        "the host is out of memory, not a device: use less in Python and NumPy, or run fewer ranks "
+        "per host",
     )
     OUT_OF_MEMORY = (
         ["RESOURCE_EXHAUSTED", "Out of memory", "out of memory"],
@@ -90,7 +89,7 @@ class KnownError(enum.Enum):
         ["Insecure gRPC credentials are unexpectedly used"],
         "JAX_DISTRIBUTED_VERIFY_SECURE_CREDENTIALS, or verify_secure_credentials, aborts a process "
         "that joins without certificates: use --mtls on, set JAX_MTLS_CERT_FILE, "
-        "JAX_MTLS_KEY_FILE and JAX_MTLS_CA_FILE, or leave that check out",
+        "JAX_MTLS_KEY_FILE and JAX_MTLS_CA_FILE, or turn that check off",
     )
     UNKNOWN_XLA_FLAG = (
         ["Unknown flags in XLA_FLAGS", "Unknown flag in XLA_FLAGS"],
@@ -111,14 +110,14 @@ class KnownError(enum.Enum):
     )
     TPU_IN_USE = (
         ["The TPU is already in use by", "libtpu.so already in use by"],
-        "a process of its own takes all TPU chips of a host: run one rank there, give each rank "
-        "its own with --tpu-chips-per-process K, or end the other process (-d K: CPU devices)",
+        "another process uses all TPU chips of the host: run one rank there, give each rank its "
+        "own chips with --tpu-chips-per-process K, or end the other process (-d K: CPU devices)",
     )
     NO_TRANSFERS = (  # by jax.device_put, between processes
         ["jax_cross_host_transfer_socket_address"],
-        "add --cpu-transfers, which gives each rank such an address, to mcjax-launch's options",
+        "add --cpu-transfers to mcjax-launch's options: it gives each rank such an address",
     )
-    SEVERAL_SLICES = (  # make_mesh wants one
+    SEVERAL_SLICES = (  # make_mesh needs a single slice
         ["does not support multi-slice topologies"],
         "build the mesh with mesh_utils.create_hybrid_device_mesh, or a flat one with "
         "Mesh(np.array(jax.devices()).reshape(...), ...), or make all devices one slice with "
@@ -148,7 +147,7 @@ _FAULTHANDLER = "Fatal Python error"
 
 
 def known_error(text: str) -> KnownError | None:
-    """The error that a text shows, if it is one that we know."""
+    """Return the known error that a text shows; None if it shows none."""
     matches = (error for error in KnownError if any(part in text for part in error.texts))
     return next(matches, None)
 
@@ -157,9 +156,9 @@ class WrongDevices(NamedTuple):
     """The numbers of devices that a program has and wants.
 
     Attributes:
-        has: None where the program does not say it.
-        wants: the number that it names.
-        are_local: they are known to be those of one rank.
+        has: None if the error does not say it.
+        wants: the number that the program names.
+        are_local: both are known to count the devices of one rank.
 
     """
 
@@ -182,7 +181,7 @@ _ASSERTED = (
 
 
 def wrong_devices(text: str, line: str) -> WrongDevices | None:
-    """Return how many devices there are and should be, if that is what an error is about.
+    """Return how many devices there are and should be, if an error is about that.
 
     Args:
         text: of an exception.
@@ -211,17 +210,17 @@ def _asserted(line: str) -> WrongDevices | None:
 
 
 def says_other_collective(text: str) -> bool:
-    """Whether Gloo has met another collective than its own: of another size, or kind."""
+    """Return whether Gloo met a collective of another size or kind than its own."""
     return "op.preamble.length" in text
 
 
 def lacks_coordinates(text: str) -> bool:
-    """Whether initialize() had to do without what the hook fills in."""
+    """Return whether initialize() ran without the arguments that the hook fills in."""
     return any(part in text for part in _NO_COORDINATES)
 
 
 def misses_shared_program(text: str) -> bool:
-    """Return whether a compilation gave up waiting for the program that another process compiles.
+    """Return whether a compilation timed out waiting for another process to compile.
 
     The key is that of JAX's compilation cache (`jax_share_binary_between_hosts`).
     """
@@ -232,10 +231,10 @@ def misses_shared_program(text: str) -> bool:
 
 
 def warns_of_proxies(stderr: str) -> bool:
-    """Whether JAX has seen proxy variables, which can keep processes apart."""
+    """Return whether JAX warned of proxy variables, which can keep processes apart."""
     return _PROXIES in stderr
 
 
 def has_fault_traceback(stderr: str) -> bool:
-    """Whether faulthandler has shown where a fatal signal came."""
+    """Return whether faulthandler has printed the stacks of a fatal signal."""
     return _FAULTHANDLER in stderr

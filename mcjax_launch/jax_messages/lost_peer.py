@@ -1,16 +1,16 @@
-"""JAX's messages in a rank that has lost another, and which one they name; pure.
+"""JAX's messages in a rank that has lost another, and which process they name; pure.
 
 Tasks are JAX's processes: `1` in new releases, `/job:jax_worker/replica:0/task:1` in old ones.
 
-What XLA says on GPUs is read from its source (openxla/xla, 2026), the files are named below, and
-from reports of users (jax-ml/jax 19307, 22740, 38503, EnzymeAD/Enzyme-JAX 623): it has not been
+XLA's messages on GPUs are taken from its source (openxla/xla, 2026; the files are named below) and
+from reports of users (jax-ml/jax 19307, 22740, 38503, EnzymeAD/Enzyme-JAX 623). They have not been
 seen here, for want of GPUs.
 """
 
 import re
 from typing import NamedTuple
 
-# Where JAX ends the process for that reason.
+# Texts with which JAX ends the process because of a lost peer.
 _ENDED_BY_JAX = (
     "Terminating process because the JAX distributed service detected fatal errors",
     "another task died",
@@ -20,7 +20,7 @@ _ENDED_BY_JAX = (
     "Terminating process due to async GPU clique error",
     "abort the process to avoid infinite hangs",
 )
-# In an exception, or in the last words of a process, where a peer did not come in time.
+# Texts in an exception, or in the last words of a process, when a peer did not come in time.
 _TIMED_OUT = (
     "Timed out waiting",
     "Barrier timed out",
@@ -31,23 +31,24 @@ _TIMED_OUT = (
 # The same before a job's first collective: Gloo's key, or that of NCCL's clique
 # (xla/backends/gpu/collectives/gpu_clique_key.cc). Any other key is the program's own.
 _SET_UP_TIMED_OUT = r"GetKeyValue\(\) timed out with key: (?:\w+:)?(?:gloo/|devices=\[)"
-# Gloo's has the devices and whose address, of these, was not there: process P's from 2048 P on.
+# Gloo's key holds the devices, and the index of the device whose address was missing; the devices
+# of process P have the numbers from 2048 P on.
 _GLOO_KEY = r"GetKeyValue\(\) timed out with key: (?:\w{1,40}:)?gloo/([\d,]{1,90000})/(\d{1,9})\b"
 _DEVICES_OF_PROCESS = 2048
-# The same where a backend is started, or a program is compiled: the key names the process that has
-# not come. Process 0 collects the local topologies, with an error for each that is missing, and the
-# others wait for its global one (xla/pjrt/distributed/topology_util.cc). Each process tunes a share
-# of a program's kernels (xla/backends/gpu/autotuner, gemm_fusion_autotuner.cc before).
+# The same when a backend is started, or a program is compiled: the key names the late process.
+# Process 0 collects the local topologies, with an error for each missing one, and the other
+# processes wait for its global one (xla/pjrt/distributed/topology_util.cc). Each process tunes a
+# share of a program's kernels (xla/backends/gpu/autotuner, gemm_fusion_autotuner.cc before).
 _MISSING_KEY = (
     r"GetKeyValue\(\) timed out with key: (?:\w{1,40}:)?"
     r"(?:(local|global)_topology/(\w{1,40})(?:/(\d{1,9}))?|\w{0,60}autotun[\w-]{1,300}_(\d{1,9})\b)"
 )
-# In an exception of initialize() only: later on it may be about something else.
+# A time-out, but only in an exception of initialize(): later it may be about something else.
 _TIMED_OUT_JOINING = "DEADLINE_EXCEEDED"
 _JAX_EXCEPTIONS = ("JaxRuntimeError", "XlaRuntimeError")
-# Who speaks, where that is not an exception of JAX's.
+# Libraries whose texts count in exceptions that are not JAX's.
 _SPEAKERS = ("Gloo", "NCCL", "Nccl", "clique")
-# In an exception of a collective.
+# Texts in an exception of a collective.
 _MARKS = (
     "Connection closed by peer",
     "Connection reset by peer",
@@ -60,7 +61,7 @@ _MARKS = (
     *_TIMED_OUT,
     *_ENDED_BY_JAX,
 )
-# Patterns, compiled where a job has failed: its start is waited for.
+# Patterns, compiled only after a failure, so that no start of a job waits for it.
 _UNHEALTHY = r"stopped sending heartbeats\):\n((?:\S+\n)+)"
 _EXIT_BARRIER = (
     r"Shutdown barrier[^@]{0,800}?The first task at the barrier: (\S+?)\. "
@@ -73,17 +74,17 @@ _PROGRAMS_BARRIER = (
 
 
 class ExitBarrier(NamedTuple):
-    """JAX's barrier at the exit has failed: `first` waited there for the `late` processes."""
+    """A failure of JAX's exit barrier: `first` waited there for the `late` processes."""
 
     first: int | None
     late: tuple[int, ...]
 
 
 class MissingKey(NamedTuple):
-    """What processes did not tell the others in time.
+    """A value that processes did not give the others in time.
 
     Args:
-        platform: they did not start a backend for this; "" if they did not tune kernels.
+        platform: the platform whose backend they did not start; "" if they did not tune kernels.
         late: the processes.
 
     """
@@ -93,14 +94,14 @@ class MissingKey(NamedTuple):
 
 
 class ProgramsBarrier(NamedTuple):
-    """A barrier of the program's own has failed: the `late` processes did not reach it in time."""
+    """A failure of a program's own barrier, which the `late` processes did not reach."""
 
     name: str
     late: tuple[int, ...]
 
 
 def is_of_lost_peer(name: str, message: str, *, joining: bool = False) -> bool:
-    """Whether an exception is JAX's about the loss of a peer.
+    """Return whether an exception is JAX's about the loss of a peer.
 
     Args:
         name: of its class.
@@ -118,31 +119,34 @@ def is_of_lost_peer(name: str, message: str, *, joining: bool = False) -> bool:
 
 
 def says_ended_by_jax(stderr: str) -> bool:
-    """Whether JAX has ended this process because of another."""
+    """Return whether JAX has ended this process because of another."""
     return any(mark in stderr for mark in _ENDED_BY_JAX)
 
 
 def says_timed_out(text: str) -> bool:
-    """Whether a collective, or what sets it up, gave up waiting for a peer."""
+    """Return whether a collective, or its setup, gave up waiting for a peer."""
     if any(mark in text for mark in _TIMED_OUT) or missing_key(text) is not None:
         return True
     return re.search(_SET_UP_TIMED_OUT, text) is not None
 
 
 def missing_key(text: str) -> MissingKey | None:
-    """What some processes did not tell the others, if one of these gave up waiting for it."""
+    """Return the value that some processes did not give the others, if a wait for it failed."""
     found = re.findall(_MISSING_KEY, text)
-    local = [one for one in found if one[0] == "local"]
-    # Who waits for the global one waits for process 0, which may itself wait for another.
+    local = [groups for groups in found if groups[0] == "local"]
+    # A wait for the global topology is one for process 0, which may itself wait for another.
     first = (local or found or [None])[0]
     if first is None:
         return None
-    late = {int(one[2] or one[3] or 0) for one in found if one[:2] == first[:2]}
+    late = {int(groups[2] or groups[3] or 0) for groups in found if groups[:2] == first[:2]}
     return MissingKey(first[1], tuple(sorted(late)))
 
 
 def late_for_gloo(text: str) -> int | None:
-    """The process that Gloo gave up waiting for when it connected those of a collective."""
+    """Return the process that Gloo could not reach when connecting a collective's processes.
+
+    None if the text is not about that.
+    """
     match = re.search(_GLOO_KEY, text)
     devices = match[1].split(",") if match is not None else []
     at = int(match[2]) if match is not None else 0
@@ -150,19 +154,19 @@ def late_for_gloo(text: str) -> int | None:
 
 
 def silent_process(text: str) -> int | None:
-    """The process that stopped sending heartbeats, if one did."""
+    """Return the process that stopped sending heartbeats; None if the text names none."""
     match = re.search(_UNHEALTHY, text)
     return _number(match[1].split()[0]) if match is not None else None
 
 
 def failed_exit_barrier(text: str) -> ExitBarrier | None:
-    """The barrier at the exit, if it has failed."""
+    """Return the failure of the exit barrier that a text reports; None if there is none."""
     match = re.search(_EXIT_BARRIER, text)
     return ExitBarrier(_number(match[1]), _numbers(match[2])) if match is not None else None
 
 
 def failed_programs_barrier(text: str) -> ProgramsBarrier | None:
-    """A barrier of the program's own that has failed."""
+    """Return the failure of a program's own barrier; None if there is none."""
     match = re.search(_PROGRAMS_BARRIER, text)
     return ProgramsBarrier(match[1], _numbers(match[2])) if match is not None else None
 

@@ -1,7 +1,7 @@
-"""Lines of JAX's that are noise: Gloo's connections, a victim's account of its end; pure.
+"""Recognize JAX's lines that are noise: Gloo's connections, a victim's account of its end; pure.
 
-Only whole lines that are JAX's own beyond doubt count, the lines that continue such a message, and
-tracebacks of what JAX raises where a peer is lost.
+Only whole lines that are beyond doubt JAX's count as noise, the lines that continue such a message,
+and tracebacks of exceptions that JAX raises when a peer is lost.
 """
 
 import enum
@@ -18,7 +18,7 @@ from mcjax_launch.jax_messages.tracebacks import (
     tracebacks,
 )
 
-# Patterns, compiled when the first line is to be matched: every start would wait for that.
+# Patterns, compiled when the first line is to be matched, so that no start of a job waits for it.
 
 # Gloo writes a line in pieces, so two threads of one rank mix theirs: "[Gloo] Rank [Gloo] Rank 0
 # is connected to ..." and then "1 is connected to ...". Each is made of these pieces alone.
@@ -26,11 +26,11 @@ _GLOO_PIECES = (
     rb"\[Gloo\] Rank | is connected to | peer ranks\. |"
     rb"Expected number of connected peer ranks is : "
 )
-#: Their usual beginning.
+#: The usual beginning of Gloo's lines.
 GLOO_START = b"[Gloo] Rank "
 _GLOO = rb"\d*(?:%b)(?:\d|%b)*" % (_GLOO_PIECES, _GLOO_PIECES)
-# What nearly all of them hold: a long text, since that is found faster, and a byte, which is found
-# faster still.
+# Nearly all of Gloo's lines hold these: a long text, which is found fast, and a byte, which is
+# found faster still.
 _GLOO_MARK = b"Expected number of connected peer ranks is : "
 _GLOO_BYTE = b"E"
 
@@ -40,16 +40,16 @@ _HEAD = (
     rb"[\w./+-]+\.(?:cc|h):\d+\] (?:\[\d+\] )?"
 )
 _TERM = _HEAD + rb"SIGTERM caught at "
-# TensorFlow and what is built with it say this on a machine without CUDA's driver, as the stubs in
-# xla/tsl/cuda do, or where two of them come with the same library. The absl that is loaded twice
-# announces what follows, which is shown.
+# TensorFlow and libraries built with it print this on a machine without CUDA's driver, as the stubs
+# in xla/tsl/cuda do, or if two of them contain the same library. An absl that is loaded twice
+# announces further lines, which are shown.
 _STUB = (
     rb"WARNING: All log messages before absl::InitializeLog\(\) is called are written to STDERR"
     rb"|(?:[IWE]\d{4} \d\d:\d\d:\d{2,12}\.\d+ +\d+ |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWE] )"
     rb"[\w./+-]+\.cc:\d+\] (?:Could not find cuda drivers on your machine, GPU will not be used\."
     rb"|Unable to register cu\w{2,8} factory: Attempting to register factory for plugin cu\w{2,8} "
     rb"when one has already been registered"
-    # Of jax 0.8, where it loads a program that was compiled for this very processor.
+    # jax 0.8 prints this when it loads a program that was compiled for this very processor.
     rb"|Loading XLA:CPU AOT result\. Target machine feature "
     rb"\+prefer-no-(?:gather|scatter) is not .+)"
 )
@@ -78,7 +78,7 @@ _GOES_ON = (
     rb"|=== Source Location Trace: ===|[\w./+-]+\.(?:cc|h):\d+ ?$"
     rb"|-{20}|For simplicity, JAX has removed its internal frames "
 )
-# The tasks follow these, one to a line.
+# After these lines the tasks follow, one to a line.
 _LIST = (b"(stopped sending heartbeats):", b"Some timed out task names:")
 _TASK = rb"\d+|/job:[\w/:]+"
 _STACK = rb"\*\*\* Check failure stack trace: \*\*\*|    @ +0x[0-9a-f]+ .*"
@@ -91,20 +91,20 @@ _ANY_MARKS = (*CHAINS, *_MARKS)
 
 
 class Noise(enum.Enum):
-    """Kinds of lines that may be hidden."""
+    """A kind of line that may be hidden."""
 
     GLOO = enum.auto()  # a communicator has connected; its numbers are not the job's ranks
     TERM = enum.auto()  # the preemption service has caught SIGTERM
     VICTIM = enum.auto()  # another rank is gone
-    STACK = enum.auto()  # the C++ stack of a process that ends for that reason
-    TRACEBACK = enum.auto()  # an exception for that reason
+    STACK = enum.auto()  # the C++ stack of a process that ends because another rank is gone
+    TRACEBACK = enum.auto()  # an exception because another rank is gone
     INTERRUPT = enum.auto()  # a Ctrl-C's traceback, like that of another rank
     SAME = enum.auto()  # a traceback like that of another rank
-    STUB = enum.auto()  # there is no driver of CUDA's
+    STUB = enum.auto()  # there is no CUDA driver
 
 
 def is_gloo(line: bytes) -> bool:
-    """Whether this whole line is Gloo's."""
+    """Return whether this whole line is Gloo's."""
     return re.fullmatch(_GLOO, line) is not None
 
 
@@ -112,7 +112,8 @@ def behind_text(line: bytes) -> tuple[bytes, Noise | None]:
     """Cut a message of JAX's C++ off the end of a line that the program has not finished.
 
     Returns:
-        what comes before the message, and its kind: VICTIM or TERM; None if there is no message.
+        the text before the message, and the kind of message: VICTIM or TERM; None if there is no
+            message.
 
     """
     found = re.search(rb"(?P<victim>%b)|%b" % (_VICTIM, _TERM), line)
@@ -122,14 +123,14 @@ def behind_text(line: bytes) -> tuple[bytes, Noise | None]:
 
 
 class GlooListener:
-    """Finds Gloo's lines in one stream, also where two threads of a rank mix theirs."""
+    """The recognition of Gloo's lines in one stream, even if two threads mix theirs."""
 
     def __init__(self) -> None:
         self._owed = 0  # ends of mixed lines that are yet to come
         self._line = b""
 
     def unwanted(self, line: bytes) -> bool:
-        """Whether the next line is Gloo's."""
+        """Return whether the next line is Gloo's."""
         if is_gloo(line):
             self._owed = max(0, self._owed + line.count(b"[Gloo] Rank ") - 1)
             self._line = line
@@ -141,48 +142,48 @@ class GlooListener:
         return False
 
     def may_be_in(self, data: bytes) -> bool:
-        """A quick check: whether the lines of `data` need a look."""
+        """Return quickly whether Gloo's lines may be in `data`."""
         return self._owed > 0 or (_GLOO_BYTE in data and _GLOO_MARK in data)
 
 
 def is_stub(line: bytes) -> bool:
-    """Whether this whole line on stderr says that CUDA has no driver here."""
+    """Return whether this whole line of stderr says that CUDA has no driver here."""
     return re.fullmatch(_STUB, line) is not None
 
 
 def may_have_stubs(data: bytes) -> bool:
-    """A quick check: whether such lines may be in `data`."""
+    """Return quickly whether lines that `is_stub` recognizes may be in `data`."""
     return any(mark in data for mark in _STUB_MARKS)
 
 
 class LineClassifier:
-    """Classifies the lines of one stream, in their order.
+    """The classification of the lines of one stream, in their order.
 
     Attributes:
-        same: lines that others have said behind a traceback, which is the same here.
+        same: lines that another rank printed after a traceback which is the same here.
 
     """
 
     def __init__(self) -> None:
         self.same: frozenset[bytes] = frozenset()
-        self._is_behind = False  # such a traceback
-        # Only a victim's stack is noise: another may be the only trace of a second failure.
+        self._is_behind = False  # after a traceback that is the same in another rank
+        # Only a victim's stack is noise: any other may be the only trace of a second failure.
         self._victim = False
         self._goes_on = False
         self._in_list = False
         self._expected: deque[Noise | None] = deque()
-        self._traceback: Noise | None = None  # the kind of the latest one
-        self._in_traceback = False  # in one that is noise
-        self._chained = False  # the next is an effect of the latest
-        self._gap = False  # empty lines are those between the two
+        self._traceback: Noise | None = None  # the kind of the latest traceback
+        self._in_traceback = False  # in a traceback that is noise
+        self._chained = False  # the next traceback is an effect of the latest
+        self._gap = False  # empty lines are those between the two tracebacks
 
     def expect(self, text: bytes, kind: Callable[[Traceback], Noise | None]) -> None:
-        """These lines come next: `kind` says what noise the tracebacks are that begin in them."""
+        """Announce the next lines; `kind` returns the noise of each traceback in them."""
         if may_begin_in(text):
             self._expected = deque(map(kind, tracebacks(text, self._chained)))
 
     def kind(self, line: bytes) -> Noise | None:
-        """The kind of noise that the next line is; None if it is none."""
+        """Return the kind of noise that the next line is; None if it is not noise."""
         kind = self._jax(line)  # also in the middle of a traceback's line
         of_traceback = self._of_traceback(line)
         if of_traceback is None and self._is_behind:
@@ -192,7 +193,7 @@ class LineClassifier:
         return of_traceback or kind
 
     def _of_traceback(self, line: bytes) -> Noise | None:
-        """The kind of the traceback that a line belongs to, if that is noise."""
+        """Return the kind of the traceback that a line belongs to, if that is noise."""
         gap, self._gap = self._gap, line in CHAINS
         if self._gap:
             self._chained = True
@@ -209,7 +210,7 @@ class LineClassifier:
         return self._traceback if self._gap else None
 
     def _inside(self, line: bytes) -> Noise | None:
-        """The kind of a line between the first of a traceback that is noise and the last."""
+        """Return the kind of a line inside a traceback that is noise."""
         if line.startswith(b" "):
             return self._traceback
         if not is_exception(line):  # another thread's
@@ -222,7 +223,7 @@ class LineClassifier:
         return self._traceback
 
     def _jax(self, line: bytes) -> Noise | None:
-        """The kind of a line of JAX's; None if it is none of them."""
+        """Return the kind of a line of JAX's; None if it is not JAX's."""
         head = re.search(_VICTIM, line)
         if head is not None:
             self._victim = self._victim or _FATAL in line
@@ -242,18 +243,21 @@ class LineClassifier:
         return Noise.GLOO if is_gloo(line) else None
 
     def may_be_in(self, data: bytes) -> bool:
-        """A quick check: whether the lines of `data` need a look."""
+        """Return quickly whether noise may be in `data`."""
         inside = self._goes_on or self._gap or self._in_traceback or self._is_behind
         return inside or may_begin_in(data) or any(mark in data for mark in _ANY_MARKS)
 
 
 def without_noise(lines: Sequence[str]) -> tuple[list[str], int]:
-    """A stream's lines without the noise, and how many lines of noise there were."""
+    """Return a stream's lines without noise, and the number of lines of noise."""
     listener = LineClassifier()
     kept = [line for line in lines if listener.kind(line.encode("utf-8", "replace")) is None]
     return kept, len(lines) - len(kept)
 
 
 def has_victims_mark(text: bytes | bytearray) -> bool:
-    """Whether a victim's account may begin in a text; marks have LONGEST_MARK bytes at most."""
+    """Return whether a victim's account may begin in a text.
+
+    Marks have at most LONGEST_MARK bytes.
+    """
     return any(mark in text for mark in _VICTIM_MARKS)

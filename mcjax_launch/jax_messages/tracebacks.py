@@ -1,22 +1,22 @@
-"""Python's tracebacks in what a rank prints, and which of them are a victim's; pure.
+"""Python's tracebacks in a rank's output, and which of them are a victim's; pure.
 
-What argparse says of a wrong command line counts as one without calls.
+An argparse message about a wrong command line counts as a traceback without calls.
 """
 
 import re
 
 from mcjax_launch.jax_messages.lost_peer import is_of_lost_peer
 
-#: The first line of each.
+#: The first line of each traceback.
 START = b"Traceback (most recent call last):"
-# How all lines of an exception group's begin.
+# The beginning of all lines of an exception group's traceback.
 _GROUP = b" {2,40}[|+]"
-#: A line between two of them: the second one was raised because of the first.
+#: Lines between two tracebacks: the second exception was raised because of the first.
 CHAINS = (
     b"During handling of the above exception, another exception occurred:",
     b"The above exception was the direct cause of the following exception:",
 )
-# A log's "INFO: text" between the frames is taken for one: then more is shown than need be.
+# A log's "INFO: text" between frames matches too; then more is shown than necessary.
 _EXCEPTION = rb"(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)(?:: .*)?"
 _USAGE = b"usage: "
 _WRONG_USAGE = rb"\S.*: error: .*"
@@ -24,17 +24,17 @@ _FRAME = rb'(?s)  File "(.*)", line \d+, in .*'
 
 
 class Traceback:
-    """A traceback, with those of the exceptions that led to it or came while it was handled.
+    """A traceback, with those of the exceptions that led to it or were raised during handling.
 
     Args:
         of_usage: it is argparse's.
 
     Attributes:
-        is_over: its last line has come; it may still turn out to have an effect.
-        is_victims: it is about the loss of a peer, or came of that.
+        is_over: its last line has arrived; a further exception may still be chained to it.
+        is_victims: it is about the loss of a peer, or was caused by that.
         is_interrupt: it is that of a Ctrl-C.
-        exception: the name of the last one.
-        text: the first line of what it says, with its name.
+        exception: the name of the last exception.
+        text: the first line of the exception's text, with its name.
 
     """
 
@@ -47,7 +47,7 @@ class Traceback:
         self._lines: list[bytes] = []
 
     def add(self, line: bytes) -> None:
-        """The next line."""
+        """Add the next line."""
         self._lines.append(line)
         if self.of_usage:
             self.is_over = re.fullmatch(_WRONG_USAGE, line) is not None
@@ -63,13 +63,13 @@ class Traceback:
 
     @property
     def frames(self) -> list[tuple[str, bytes]]:
-        """Of each call: its file, and the line that says so."""
+        """The file of each call, and its whole line in the traceback."""
         found = (match for line in self._lines if (match := re.fullmatch(_FRAME, line)))
         return [(match[1].decode("utf-8", "replace"), match[0]) for match in found]
 
 
 def is_exception(line: bytes) -> bool:
-    """Whether a line of a traceback is the one that names the exception."""
+    """Return whether a line of a traceback names the exception."""
     return re.fullmatch(rb"%b|%b" % (_EXCEPTION, _WRONG_USAGE), line) is not None
 
 
@@ -79,7 +79,7 @@ def is_in_group(line: bytes) -> bool:
 
 
 def may_begin_in(text: bytes) -> bool:
-    """Return whether tracebacks may begin in a text: a quick check."""
+    """Return quickly whether tracebacks may begin in a text."""
     return START in text or _USAGE in text
 
 
@@ -89,23 +89,23 @@ def begins(line: bytes) -> bool:
 
 
 class Reader:
-    """Finds the tracebacks that begin in the whole lines of a text, which comes bit by bit.
+    """The tracebacks that begin in the whole lines of a text, which arrives in pieces.
 
     Args:
-        chained: the first goes on with one that began before.
+        chained: the first traceback continues one that began earlier.
 
     Attributes:
-        found: in their order.
+        found: the tracebacks, in their order.
 
     """
 
     def __init__(self, chained: bool = False) -> None:
         self.found: list[Traceback] = []
         self._chained = chained
-        self._begun = bytearray()  # of a line that is not complete
+        self._begun = bytearray()  # the beginning of an incomplete line
 
     def feed(self, data: bytes) -> None:
-        """More of the text, maybe with other lines."""
+        """Read more of the text, which need not end with a line."""
         end = data.rfind(b"\n")
         if end >= 0:
             for line in (bytes(self._begun) + data[:end]).split(b"\n"):
@@ -130,7 +130,7 @@ class Reader:
 
 
 def tracebacks(data: bytes, chained: bool = False) -> list[Traceback]:
-    """Those that begin in the whole lines of `data`; see Reader."""
+    """Return the tracebacks that begin in the whole lines of `data`; see Reader."""
     reader = Reader(chained)
     reader.feed(data)
     return reader.found

@@ -1,4 +1,4 @@
-"""The file of --report, and those beside it: checked, named and written."""
+"""The file of --report, and files next to it: checks, names and writing."""
 
 import contextlib
 import errno
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 
 _JOB_ID = "job_id"
-# Placeholders that each rank has its own value for.
+# Placeholders whose values differ between ranks.
 _OF_RANKS = ("process_id", "local_process_id")
 
 
 def check_writable(path: str) -> None:
-    """Whether the file of --report can be written.
+    """Check that the file of --report can be written.
 
     Args:
         path: as the user gave it; may hold placeholders.
 
     Raises:
-        LaunchError: it cannot, as far as can be known now.
+        LaunchError: the file cannot be written, as far as can be known now.
 
     """
     placeholders.check_path("--report", path)
@@ -43,12 +43,12 @@ def check_writable(path: str) -> None:
         if f"{{{name}}}" in path:
             raise LaunchError(
                 f"--report {path}: one report holds all ranks, so there is no {{{name}}}; "
-                f"{{{_JOB_ID}}} tells jobs apart"
+                f"use {{{_JOB_ID}}} to tell jobs apart"
             )
     try:
         own_paths.check(path)
         with contextlib.suppress(FileNotFoundError):
-            if stat.S_ISDIR(os.stat(path).st_mode):  # which knows too long a name as well
+            if stat.S_ISDIR(os.stat(path).st_mode):  # raises for too long a name as well
                 raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
         folder, name = os.path.split(os.path.realpath(path))
         while "{" in folder or not os.path.lexists(folder):  # made when the file is written
@@ -60,7 +60,7 @@ def check_writable(path: str) -> None:
 
 
 def values(job: Job, attempt: Attempt | None) -> Mapping[str, str]:
-    """What the placeholders in a path stand for.
+    """Return the values of the placeholders in a path.
 
     Args:
         job: what is run.
@@ -80,15 +80,15 @@ def values(job: Job, attempt: Attempt | None) -> Mapping[str, str]:
 
 
 def filled(path: str, values: Mapping[str, str]) -> str:
-    """A path with its placeholders filled in, absolute."""
+    """Return a path with its placeholders filled in, absolute."""
     return os.path.abspath(placeholders.fill(path, values))
 
 
 def replace(path: str, text: str) -> None:
-    """Put a whole file in its place, whatever was there; its folder is made.
+    """Write a whole file, in place of any file of that name; create its folder.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
 
     """
     with _beside(path) as (fd, take_place):
@@ -99,11 +99,11 @@ def replace(path: str, text: str) -> None:
 
 
 def save_programs(programs: Comparison, begin: str) -> list[str]:
-    """Write the code of each program that has been shown; a line that says where it is.
+    """Write the code of each program that ranks have sent; return a line with the paths.
 
     Args:
         programs: in which ranks have diverged.
-        begin: of the files' paths, absolute; the folder is made.
+        begin: of the files' paths, absolute; the folder is created.
 
     """
     assert programs.divergence is not None
@@ -124,8 +124,8 @@ def save_programs(programs: Comparison, begin: str) -> list[str]:
 
 @contextlib.contextmanager
 def _beside(path: str) -> Iterator[tuple[int, Callable[[], None]]]:
-    """Make a new file in the same folder; give it, and what puts it in the other's place."""
-    # Under a name that nobody can have put there before, as in a folder that others write to.
+    """Create a new file next to `path`; yield its descriptor, and a function that renames it."""
+    # A random name, as another user may write to the folder and expect this file.
     beside = f".mcjax-report-{os.urandom(6).hex()}.new"
     with own_paths.folder_of(path) as (folder, name):
         fd = os.open(beside, NEW_FILE, 0o666, dir_fd=folder)
@@ -141,27 +141,27 @@ def _beside(path: str) -> Iterator[tuple[int, Callable[[], None]]]:
 
 _ENDINGS = (".json", ".html")
 _HERE = os.path.dirname(os.path.abspath(__file__))
-# The places in page.html that are filled in.
+# Placeholders in page.html, by the file that replaces each.
 _PLACES = {"page.css": "/* page.css */\n", "page.js": "// page.js\n"}
 _RECORD = '"the record"'
 
 
 def check_report(path: str) -> None:
-    """Whether the report can be written; see `check_writable`."""
+    """Check that the report can be written; see `check_writable`."""
     if not path.lower().endswith(_ENDINGS):
         raise LaunchError(f"--report {path}: the name must end in {' or '.join(_ENDINGS)}")
     check_writable(path)
 
 
 class ReportWriter:
-    """Keeps what happens, and writes it; a `recording.Recorder`.
+    """A recorder that keeps the attempts of a job, and writes the report.
 
     Args:
         path: checked; may hold placeholders.
         job: what is run.
         arguments: of the command line.
         say: prints a line of the launcher's own.
-        quiet: do not say where the report and the log files are after a good end.
+        quiet: do not print the paths of report and log files after a good end.
 
     """
 
@@ -187,7 +187,7 @@ class ReportWriter:
         self._attempts.append(record.attempt(attempt, self._began_at))
         record.lighten(self._attempts)
         self._values = values(self._job, attempt)
-        if attempt.state.diverged and not attempt.state.log_dir:  # where the launcher saves them
+        if attempt.state.diverged and not attempt.state.log_dir:  # else they are saved there
             begin = os.path.splitext(filled(self._path, self._values))[0]
             for line in save_programs(attempt.state.programs, f"{begin}."):
                 self._say(line)
@@ -212,14 +212,14 @@ class ReportWriter:
         except OSError as error:
             self._say(f"--report {place}: cannot be written: {error.strerror}")
             return
-        # After a failure it has been said.
+        # After a failure the summary has named it.
         log_dir = None if status else self._attempts[-1]["log_dir"]
         if status or not self._quiet:
             self._say(f"logs: {log_dir}, report: {place}" if log_dir else f"report: {place}")
 
 
 def page(text: str) -> str:
-    """The page that shows a record.
+    """Return the HTML page that shows a record.
 
     Args:
         text: the record as JSON of ASCII characters alone.
@@ -238,7 +238,7 @@ def page(text: str) -> str:
 
 
 def _hash(inside: str) -> str:
-    """The hash by which the page's Content-Security-Policy allows an element with this text."""
+    """Return the hash by which the page's Content-Security-Policy allows an element's text."""
     from base64 import b64encode
     from hashlib import sha256
 

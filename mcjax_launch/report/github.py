@@ -1,7 +1,7 @@
 """The annotation of a failed run, for GitHub Actions.
 
-Its runner takes a line that begins with `::`, blanks aside, for a command, on stdout and on stderr
-alike.
+GitHub's runner treats a line that begins with `::`, blanks aside, as a command, both on stdout and
+on stderr.
 """
 
 import os
@@ -16,7 +16,7 @@ from mcjax_launch.report.record import last_lines
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import visible
 
-_MOST = 4000  # characters: GitHub shows some 4 KB of a message
+_MOST = 4000  # characters: GitHub shows about 4 KB of a message
 _MOST_OUTPUT, _MOST_LINES = 2000, 5
 _COLOURS = r"\x1b\[[0-9;]*m"
 _PLACE = r"(.+):(\d{1,9}) in "
@@ -25,12 +25,12 @@ _IN_PROPERTIES = {**_IN_DATA, ord(":"): "%3A", ord(","): "%2C"}
 
 
 def command(level: str, text: str, file: str | None = None, line: int | None = None) -> str:
-    """An annotation as a command for the runner: one whole line.
+    """Return an annotation as a command for the runner, in one whole line.
 
     Args:
         level: "error" or "warning".
-        text: of any lines.
-        file: that it stands at, as a path in the repository, if it stands at one.
+        text: of any number of lines.
+        file: the annotated file, as a path in the repository; None for none.
         line: of the file.
 
     """
@@ -44,7 +44,7 @@ def command(level: str, text: str, file: str | None = None, line: int | None = N
 
 
 class Annotations:
-    """Turns the root cause into an annotation, and those of earlier attempts into warnings.
+    """A recorder that annotates the root cause; of earlier attempts, as a warning.
 
     Args:
         write: writes whole lines to the log.
@@ -58,12 +58,12 @@ class Annotations:
         self._last: Attempt | None = None
 
     def ended(self, attempt: Attempt) -> None:
-        """An attempt is over; if there is another, its failure was not the job's."""
+        """Annotate the previous attempt as a warning: its failure was not the job's."""
         self._annotate("warning")
         self._last = attempt
 
     def over(self, status: int, _: str) -> None:
-        """The last attempt's failure was the job's; an error of its start says so itself."""
+        """Annotate the last attempt as an error; an error of the start is printed anyway."""
         if status:
             self._annotate("error")
 
@@ -74,13 +74,13 @@ class Annotations:
 
 
 def annotation(level: str, summary: Summary, state: RunState, workspace: str) -> str:
-    """The command for a run's root cause; empty if it ended well.
+    """Return the command for a run's root cause; "" if the run ended well.
 
     Args:
         level: "error" or "warning".
         summary: of the run.
         state: of the run.
-        workspace: the folder of the repository, which paths are to be relative to.
+        workspace: the folder of the repository; paths become relative to it.
 
     """
     if not summary.lines:
@@ -90,7 +90,10 @@ def annotation(level: str, summary: Summary, state: RunState, workspace: str) ->
 
 
 def _printed(summary: Summary) -> list[str]:
-    """The last lines on stdout of a rank that failed without a word on stderr, as pytest does."""
+    """Return the last lines of stdout of a rank that failed without output on stderr.
+
+    pytest, for instance, prints errors on stdout.
+    """
     if not isinstance(summary.ending, RankFailed):
         return []
     run = summary.ending.culprit
@@ -104,7 +107,7 @@ def _printed(summary: Summary) -> list[str]:
 
 
 def _place(summary: Summary, state: RunState, workspace: str) -> tuple[str | None, int | None]:
-    """Where in the repository the root cause is, if it is there."""
+    """Return file and line of the root cause, if it is in the repository; else None twice."""
     match summary.ending:
         case RankFailed(culprit=run):
             failure = run.failure

@@ -1,7 +1,7 @@
-"""The record of a run: what happened, as JSON, in a documented and numbered format; pure.
+"""The record of a run as JSON, in a documented and numbered format; pure.
 
 Names carry their units. Times (`..._s`) are seconds since the attempt began, by the launcher's
-clock, unless they say otherwise; null where something has not happened or is not known.
+clock, unless they say otherwise; null if something has not happened or is not known.
 """
 
 import os
@@ -34,7 +34,7 @@ FORMAT = "mcjax-launch run"
 #: Goes up when a field changes its meaning or goes away; a new field does not change it.
 VERSION = 1
 
-# Of all ranks together, and what each gets at least.
+# Limits for all ranks together, and the least for each.
 _MOST_SAMPLES, _LEAST_SAMPLES = 32_768, 32
 _MOST_TAIL, _LEAST_TAIL = 8 << 20, 2000
 _LAST_LINES = 500
@@ -54,16 +54,16 @@ def run(
     end: str,
     host: str,
 ) -> Json:
-    """The record of all attempts of a launcher.
+    """Return the record of all attempts of a launcher.
 
     Args:
         job: what was asked for.
         arguments: of the command line.
-        attempts: see `attempt`.
-        began: when, in seconds since 1970.
-        seconds: how long it took.
-        status: the exit status.
-        end: what it ended with, in one line.
+        attempts: their records, see `attempt`.
+        began: when the launcher began, in seconds since 1970.
+        seconds: how long the launcher ran.
+        status: the launcher's exit status.
+        end: how the job ended, in one line.
         host: the launcher's.
 
     """
@@ -85,7 +85,7 @@ def run(
 
 
 def without_values(arguments: Sequence[str]) -> list[str]:
-    """A command line without the values of the ranks' variables, which may be secrets."""
+    """Return a command line without the values of --env, which may be secrets."""
     options = list(arguments[: arguments.index("--")] if "--" in arguments else arguments)
     for at, argument in enumerate(options[:-1]):
         if argument == "--env":
@@ -95,7 +95,7 @@ def without_values(arguments: Sequence[str]) -> list[str]:
 
 
 def attempt(ended: Attempt, began_at: float) -> Json:
-    """The record of one attempt.
+    """Return the record of one attempt.
 
     Args:
         ended: the attempt.
@@ -121,8 +121,8 @@ def attempt(ended: Attempt, began_at: float) -> Json:
         "idle_since_s": _since(state.began_at, state.idle_since),
         "waits": _waits(ended, cause["at_s"]),
         "slow": [
-            {"rank": one.rank, "waited": round(one.waited, 3), "words": slow_words(one)}
-            for one in slow_ranks(_moments(state))
+            {"rank": slow.rank, "waited": round(slow.waited, 3), "words": slow_words(slow)}
+            for slow in slow_ranks(_moments(state))
         ],
         "complete": True,
         "ranks": [_rank(run, state, cause["rank"]) for run in state.ranks.values()],
@@ -130,7 +130,7 @@ def attempt(ended: Attempt, began_at: float) -> Json:
 
 
 def lighten(attempts: Sequence[Json]) -> None:
-    """Drop what is bulky of attempts in the middle, so that any number of them can be kept."""
+    """Drop samples and output of attempts in the middle, so that any number can be kept."""
     for middle in attempts[1 : 1 - _WHOLE_ATTEMPTS]:
         middle["complete"] = False
         for rank in middle["ranks"]:
@@ -167,7 +167,7 @@ def _cause(ended: Attempt) -> Json:
 
 
 def _waits(ended: Attempt, ended_s: float | None) -> list[Json]:
-    """Who waited for whom, up to the moment when the reason to end was known."""
+    """Return the waits of ranks up to the moment when the reason to end was known."""
     began_at = ended.state.began_at
     end = began_at + (ended.seconds if ended_s is None else ended_s)
     return [
@@ -186,7 +186,7 @@ def _rank(run: RankRun, state: RunState, culprit: int | None) -> Json:
     count, began_at = len(state.ranks), state.began_at
     process, membership, usage = run.process, run.membership, run.usage
     samples = thinned(usage.samples, max(_LEAST_SAMPLES, _MOST_SAMPLES // count))
-    # Of the rank that is to blame, all that is known.
+    # The rank to blame keeps all of its output.
     tail = _MOST_TAIL if run.process_id == culprit else max(_LEAST_TAIL, _MOST_TAIL // (2 * count))
     versions = membership.imported or ImportedJax()
     status = process.status
@@ -233,7 +233,7 @@ def _rank(run: RankRun, state: RunState, culprit: int | None) -> Json:
 
 
 def _compiled(run: RankRun) -> dict[str, Any] | None:
-    """What a rank has compiled and loaded, where the ranks of a host share that."""
+    """Return what a rank has compiled and loaded, if the ranks of a host share programs."""
     had = run.compilations
     if not had.compiled + had.loaded:
         return None
@@ -250,7 +250,7 @@ def _moments(state: RunState) -> list[Moment]:
 
 
 def _looks(rank: int, moments: Sequence[Moment], began_at: float) -> list[list[object]]:
-    """What a rank's main thread did, from each change of that to the next."""
+    """Return the polled positions of a rank's main thread, one entry for each change."""
     found: list[list[object]] = []
     last = Doing.UNKNOWN, ""
     for moment in moments:
@@ -264,7 +264,7 @@ def _looks(rank: int, moments: Sequence[Moment], began_at: float) -> list[list[o
 
 
 def _past(run: RankRun, began_at: float) -> Json:
-    """A life of a rank that was started again after it."""
+    """Return the record of an earlier process of a restarted rank."""
     process, membership = run.process, run.membership
     return {
         "host": run.host,
@@ -288,7 +288,7 @@ def _log_files(run: RankRun) -> Json | None:
 
 
 def _outcome(run: RankRun) -> str:
-    """What became of a rank, in one of the record's words."""
+    """Return what became of a rank, in one of the record's words."""
     if run.failed:
         return "consequence" if verdict_of(run) is Verdict.VICTIM else "failed"
     if run.status is None:
@@ -320,7 +320,7 @@ def _compiled_last(run: RankRun) -> Json | None:
 
 
 def thinned(samples: Sequence[Sample], most: int) -> list[Sample]:
-    """At most `most` samples: of neighbours the one with the most memory, and the last."""
+    """Return at most `most` samples: the last, and of neighbours the one with the most memory."""
     if len(samples) <= most:
         return list(samples)
     rest, parts = samples[:-1], most - 1
@@ -333,10 +333,11 @@ def thinned(samples: Sequence[Sample], most: int) -> list[Sample]:
 
 
 def last_lines(text: str, most: int) -> list[str]:
-    """The last lines of a stream as a terminal has them: without what a progress bar overwrote.
+    """Return a stream's last lines as a terminal shows them, without overwritten text.
 
     Args:
-        most: so many characters, about.
+        text: of the stream.
+        most: limit in characters, about.
 
     """
     lines = text[-most:].split("\n")[-_LAST_LINES - 1 :]
@@ -347,5 +348,5 @@ def last_lines(text: str, most: int) -> list[str]:
 
 
 def _since(began_at: float, at: float | None) -> float | None:
-    """Seconds from the beginning of the run to a moment, as the record has them."""
+    """Return the seconds from the beginning of the run to a moment, rounded for the record."""
     return None if at is None else round(at - began_at, 3)

@@ -1,4 +1,4 @@
-"""Runs a job and tells its recorders of each attempt and of the end; one writes for the kubelet."""
+"""Run a job and pass each attempt and the end to recorders; one of them writes for the kubelet."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -7,25 +7,25 @@ from mcjax_launch.diagnosis.attempt import Attempt, JobOutcome
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.kernel.wire import exit_status
 
-# What the kubelet keeps of it.
+# The kubelet keeps no more of a termination message.
 _MOST_BYTES = 4096
 
 
 class Recorder(Protocol):
-    """Writes down what happens in a run."""
+    """A writer of what happens in a run."""
 
     def ended(self, attempt: Attempt) -> None:
-        """An attempt is over."""
+        """Record an attempt that is over."""
 
     def over(self, status: int, end: str) -> None:
-        """The launcher's whole work is over, with this exit status, and as `end` says in a line."""
+        """Record the launcher's exit status, and its end in one line."""
 
 
 def recorded(run: Callable[..., JobOutcome], recorders: Sequence[Recorder]) -> JobOutcome:
-    """Run a job, and tell recorders what happens; how it ended.
+    """Run a job, pass its events to recorders, and return how it ended.
 
     Args:
-        run: what runs it, see restarts.run.
+        run: runs the job, see restarts.run.
         recorders: in the order in which they write.
 
     Raises:
@@ -54,10 +54,12 @@ def recorded(run: Callable[..., JobOutcome], recorders: Sequence[Recorder]) -> J
 
 
 class TerminationMessage:
-    """Writes the last summary of a failed run where Kubernetes keeps it after a pod's end.
+    """A recorder that writes the last summary of a failed run for Kubernetes.
+
+    Kubernetes keeps the file's text after the end of the pod.
 
     Args:
-        place: of the file.
+        place: path of the file.
 
     """
 
@@ -66,23 +68,23 @@ class TerminationMessage:
         self._lines: tuple[str, ...] = ()
 
     def ended(self, attempt: Attempt) -> None:
-        """Keep its summary."""
+        """Keep the summary of an attempt."""
         self._lines = attempt.summary.lines
 
     def over(self, status: int, end: str) -> None:
-        """Write it; what is too long loses its last lines."""
+        """Write the last summary; text that is too long loses its last lines."""
         if status == 0:
             return
         text = fitting(self._lines or (end,))
         try:
             with open(self._place, "wb") as file:
                 file.write(text)
-        except OSError:  # all of it is in the log too
+        except OSError:  # the log has the same lines
             return
 
 
 def fitting(lines: tuple[str, ...]) -> bytes:
-    """As many lines as fit, the first ones; of a first one that is too long, its beginning."""
+    """Return the first lines that fit into the file; of a single long line, its beginning."""
     text = "\n".join(lines).encode("utf-8", "backslashreplace")
     if len(text) <= _MOST_BYTES:
         return text

@@ -1,1 +1,1 @@
-"""--watch: which files are saved, and whether the job is to be started again for that."""
+"""--watch: which files are saved, and whether that restarts the job."""

@@ -1,4 +1,4 @@
-"""What Python has compiled of a module that has been saved since."""
+"""Remove Python's compiled version of a module that has been saved since."""
 
 import contextlib
 import glob
@@ -9,10 +9,10 @@ _CHECKED_BY_HASH = 1
 
 
 def remove_stale(path: str) -> None:
-    """Remove what Python would take for compiled from this file, and may not be.
+    """Remove compiled files that Python would wrongly use for this source file.
 
-    Python compares the time of a file in whole seconds, and its length: a module that is saved
-    twice within a second, with equal lengths, would be run as it was at first.
+    Python compares the file's time in whole seconds, and its length: a module that is saved twice
+    within a second, with equal lengths, would run in its first version.
     """
     folder, name = os.path.split(path)
     pattern = os.path.join(glob.escape(folder), "__pycache__", f"{glob.escape(name[:-3])}.*.pyc")

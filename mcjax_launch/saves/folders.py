@@ -1,4 +1,4 @@
-"""Which folders are watched, and which of their files count."""
+"""The watched folders, and which of their files count."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _MOST_FOLDERS = 4096
 _NO_SOURCES = frozenset({"__pycache__", "node_modules"})
 _OF_AN_ENVIRONMENT = "pyvenv.cfg"
 _TEMPORARY = ("~", ".swp", ".swx", ".tmp", ".pyc", "___jb_tmp___", "___jb_old___")
-_OF_VIM = "4913"  # which it makes to see whether it can
+_OF_VIM = "4913"  # a file that vim creates to test whether it can write
 
 
 class Watched(Value):
-    """What is to be watched.
+    """A folder to watch, and which of its files count.
 
     Args:
         folder: an absolute path.
-        name: of the one file in the folder that counts; "" for more than one.
-        all_files: all files count, in the folder and below it; else Python files, in the folder
-            and in the packages below it.
+        name: of the only file in the folder that counts; "" for more than one.
+        all_files: all files count, in the folder and below it; else Python files, in the folder and
+            in the packages below it.
 
     """
 
@@ -44,17 +44,17 @@ class Watched(Value):
         return name.endswith(".py")
 
     def descends(self, path: str) -> bool:
-        """Return whether files count that are in this folder, of which the parent is watched."""
+        """Return whether files in this subfolder of a watched folder count."""
         name = os.path.basename(path)
         if self.name or name.startswith(".") or name in _NO_SOURCES:
             return False
-        if not self.all_files and not name.isidentifier():  # of which Python can import nothing
+        if not self.all_files and not name.isidentifier():  # Python cannot import from it
             return False
         return not os.path.exists(os.path.join(path, _OF_AN_ENVIRONMENT))
 
 
 class WatchedFolders:
-    """The folders that are watched, as they come and go.
+    """All watched folders, as they are created and removed.
 
     Args:
         watched: what is to be watched.
@@ -62,7 +62,7 @@ class WatchedFolders:
 
     Attributes:
         fd: is readable when something has happened.
-        problems: what has come in the way since the start, in words; each to be said once.
+        problems: obstacles found since the start, in words; each to be printed once.
 
     Raises:
         LaunchError: a folder cannot be watched, or there are too many.
@@ -99,18 +99,18 @@ class WatchedFolders:
         if event.missed:
             for rule in self._watched:
                 yield from self._add_all(rule.folder, rule)
-            yield self._watched[0].folder  # of any file, which nobody can know
+            yield self._watched[0].folder  # any file may have been saved
         elif event.watch in self._paths:
             yield from self._saved_in(event, self._paths[event.watch], self._rules[event.watch])
 
     def _saved_in(self, event: FolderEvent, folder: str, rules: set[Watched]) -> Iterator[str]:
         path = os.path.join(folder, event.name)
         if event.moved:
-            self._inotify.remove(event.watch)  # which ends it
+            self._inotify.remove(event.watch)  # leads to an event that it has ended
         elif event.ended:
             del self._paths[event.watch], self._rules[event.watch]
             if any(rule.folder == folder for rule in rules):
-                self._report(f"--watch: {folder} is gone: start mcjax-launch again to watch it")
+                self._report(f"--watch: {folder} is gone: restart mcjax-launch to watch it again")
         elif event.folder and event.gone:
             self._forget(path)
         elif event.came and os.path.isdir(path):
@@ -148,14 +148,14 @@ class WatchedFolders:
         """Watch one folder; return whether it is watched.
 
         Raises:
-            LaunchError: at the start, there are too many.
+            LaunchError: at the start, if there are too many.
 
         """
         if len(self._paths) >= _MOST_FOLDERS:
             self._refuse(
                 LaunchError(
                     f"--watch: more than {_MOST_FOLDERS} directories below {rule.folder}: "
-                    "move PROGRAM into a directory of its own, or name less",
+                    "move PROGRAM into a directory of its own, or watch fewer",
                     USAGE,
                 )
             )
@@ -172,10 +172,10 @@ class WatchedFolders:
         return True
 
     def _refuse(self, error: LaunchError) -> None:
-        """Raise an error at the start; later the job goes on, and a line says so."""
+        """Raise an error at the start; later report it, and the job goes on."""
         if not self._is_started:
             raise error from None
-        self._report(f"{error}; saves in further directories are not noticed")
+        self._report(f"{error}; files in further directories are not watched")
 
     def _report(self, problem: str) -> None:
         if problem not in self.problems:
@@ -186,5 +186,5 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return list(entries)
-    except OSError:  # it has gone
+    except OSError:  # the folder is gone
         return []

@@ -1,4 +1,4 @@
-"""Linux's inotify: events of what happens to the files of a folder."""
+"""Linux's inotify: events about the files of a folder."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _LIMITS = {
 
 
 class FolderEvent(Value):
-    """Something has happened to an entry of a watched folder.
+    """An event about an entry of a watched folder, or about the folder.
 
     Args:
         watch: the number of the folder's watch.
         name: of the entry.
         folder: the entry is a folder.
-        saved: the entry is a file that was written and closed, or came under this name.
+        saved: the entry is a file that was written and closed, or that was moved or linked here.
         came: the entry is new in this folder.
         gone: the entry has been renamed away.
         moved: the folder itself has been renamed.
-        ended: the folder itself is gone, and is watched no longer.
+        ended: the folder itself is gone, and no longer watched.
         missed: events were lost, of any folder.
 
     """
@@ -52,20 +52,20 @@ class FolderEvent(Value):
 
 
 class Inotify:
-    """Watches folders.
+    """A set of watched folders.
 
     Attributes:
         fd: is readable when there are events.
 
     Raises:
-        LaunchError: this system has no inotify, or this user has no room for one more.
+        LaunchError: this system has no inotify, or this user has reached a limit.
 
     """
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(None, use_errno=True)
         if not hasattr(self._library, "inotify_init1"):
-            raise LaunchError("--watch needs Linux, whose inotify says what is saved", USAGE)
+            raise LaunchError("--watch needs Linux, whose inotify reports saved files", USAGE)
         self.fd = self._library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self.fd < 0:
             raise limit_error(ctypes.get_errno())
@@ -84,11 +84,11 @@ class Inotify:
         return watch
 
     def remove(self, watch: int) -> None:
-        """Watch a folder no longer."""
+        """Stop watching a folder."""
         self._library.inotify_rm_watch(self.fd, watch)
 
     def read(self) -> Iterator[FolderEvent]:
-        """Yield the events that have come."""
+        """Yield the events that have arrived."""
         while True:
             try:
                 data = os.read(self.fd, _MOST_BYTES)
@@ -108,7 +108,7 @@ def _event(watch: int, mask: int, name: str) -> FolderEvent:
         watch,
         name,
         folder=is_folder,
-        # A hard or symbolic link is complete when it is created; a file is when it is closed.
+        # A hard or symbolic link is complete when it is created, a file when it is closed.
         saved=not is_folder and bool(mask & (_CLOSE_WRITE | _MOVED_TO)),
         came=bool(mask & (_CREATE | _MOVED_TO)),
         gone=bool(mask & _MOVED_FROM),
@@ -119,7 +119,7 @@ def _event(watch: int, mask: int, name: str) -> FolderEvent:
 
 
 def limit_error(number: int) -> LaunchError:
-    """Return the error for a limit of the system's, or for what else it says."""
+    """Return the error for a limit of the system, or for any other errno."""
     why = os.strerror(number)
     if number in _LIMITS:
         why = f"the limit {_LIMITS[number]} is reached: raise it with sysctl"

@@ -1,4 +1,4 @@
-"""Decides, when files have been saved, whether the job is to be started again."""
+"""Decide, when files have been saved, whether to start the job again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mcjax_launch.saves.compiled import remove_stale
 from mcjax_launch.saves.folders import WatchedFolders
 from mcjax_launch.saves.syntax import syntax_error
 
-# Saves that come less than this apart count once; but no longer than that in all.
+# Saves less than the first of these apart count as one, which lasts at most the second.
 _QUIET_S = scaled(0.1)
 _MOST_S = scaled(1.0)
 
@@ -47,29 +47,29 @@ class Saves:
         self._goes_on = ""
         self._began_at = 0.0
         self._files: dict[str, None] = {}  # saved, and not decided about
-        self._broken: dict[str, None] = {}  # when they were saved last
+        self._broken: dict[str, None] = {}  # with a syntax error when last saved
         self._changed: dict[str, None] = {}  # since the last start
-        self._problems = 0  # that have been said
+        self._problems = 0  # number of printed ones
         loop.watch(folders.fd, READ, lambda ready: self._read())
 
     @property
     def is_ready(self) -> bool:
-        """Whether the job is to be started again now."""
+        """True if the job is to be started again now."""
         return self.is_due and self.deadline is None
 
-    def speak_by(self, say: Say, note: Say) -> None:
-        """Print by way of a running job's console, until the job has ended."""
+    def use_console(self, say: Say, note: Say) -> None:
+        """Print through a running job's console, until the job has ended."""
         self._say, self._note, self._goes_on = say, note, "the job goes on"
 
-    def job_ended(self) -> None:
-        """Print as before the job, and say what is waited for."""
+    def leave_console(self) -> None:
+        """Print as before the job, and print that the next save is awaited."""
         self._say, self._note = self._own_voice
         self._goes_on = "waiting for the next save"
         if not self.is_due and not self._files:
-            self._note(f"{self._goes_on}; Ctrl-C ends")
+            self._note(f"{self._goes_on}; Ctrl-C to end")
 
     def begin(self) -> None:
-        """The job is about to be started: what has been saved so far is in it."""
+        """Prepare for a start of the job, which uses all that has been saved so far."""
         for path in self._changed:
             if path.endswith(".py"):
                 remove_stale(path)
@@ -89,7 +89,7 @@ class Saves:
         self.deadline = min(now + _QUIET_S, self._began_at + _MOST_S)
 
     def expire(self, now: float) -> StopReason | None:
-        """Return the reason to end the job, if it is time and there has been none before."""
+        """Return the reason to end the job for a save; None if it is not due or already given."""
         if self.deadline is None or now < self.deadline:
             return None
         self.deadline = None
@@ -110,7 +110,7 @@ class Saves:
 
 
 def in_words(paths: Iterable[str]) -> str:
-    """Return which files have changed."""
+    """Return in words which files have changed."""
     first, *more = paths
     if not more:
         return f"{shown(first)} has changed"
@@ -119,7 +119,7 @@ def in_words(paths: Iterable[str]) -> str:
 
 
 def shown(path: str) -> str:
-    """Return a path as a user would write it."""
+    """Return a path as a user would write it: relative, if it is below the working directory."""
     try:
         relative = os.path.relpath(path)
     except OSError:  # the working directory is gone

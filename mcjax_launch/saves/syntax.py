@@ -1,4 +1,4 @@
-"""Whether Python can read a file that has been saved."""
+"""Find syntax errors in a file that has been saved."""
 
 import subprocess
 import sys
@@ -12,12 +12,12 @@ _MOST_S = 10.0
 
 
 def syntax_error(path: str, python: str) -> str:
-    """Return the line and the message of a file's syntax error; "" if it has none.
+    """Return line, type and message of a file's syntax error; "" if there is none.
 
     Args:
         path: of the file.
-        python: that is to run it. Its own word counts if this one finds an error; where that
-            Python is not on this machine, there is none.
+        python: that is to run the file. An error counts only if this Python finds it too; if it is
+            not on this machine, none counts.
 
     """
     found = _found_here(path)
@@ -37,7 +37,7 @@ def _found_here(path: str) -> str:
         return f"{error.lineno or 1}: {type(error).__name__}: {error.msg}"
     except ValueError as error:  # before Python 3.12, of a zero byte
         return f"1: SyntaxError: {error}"
-    except (OSError, RecursionError, MemoryError):  # the ranks will tell
+    except (OSError, RecursionError, MemoryError):  # the ranks will report it
         return ""
     return ""
 

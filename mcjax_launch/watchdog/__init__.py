@@ -1,1 +1,1 @@
-"""What must not go on: time limits, hangs, ranks that never join."""
+"""Watch for jobs that must not go on: time limits, hangs, ranks that never join."""

@@ -1,17 +1,17 @@
-"""Ranks that wait for others: told while that lasts, ever more seldom.
+"""Find ranks that wait for others, and report that at ever longer intervals.
 
-A job is ended only if its ranks wait for ever: see `stacks_came`.
+A job is ended only if its ranks wait for ever: see `HangWatch.judge_stacks`.
 
-A job whose ranks print, or report something, moves. Where they have become silent, each host is
-asked what its ranks use, and again later: a main thread that has not moved in between stands still
-(below: those on accelerators).
-Only then is every rank asked for its stack, which tells who waits for whom. A job that moves in
-silence is looked at ever more seldom, and one that does not use JAX never.
+A job whose ranks print or report something moves. When they have become silent, each host is asked
+for its ranks' usage, and again later: a main thread that has not moved in between stands still
+(accelerators: see below). Only then is every rank asked for its stack, which shows which ranks wait
+for which. A job that moves in silence is polled at ever longer intervals, and a job that does not
+use JAX is not polled.
 
-On accelerators Python tells whether a rank moves, not processor time: NCCL spins while it waits,
-also on the thread that has called it, so there a rank that hangs is as busy as one that computes.
-A main thread that has been asked where it is, and has run no Python since, has not moved
-(`MainThread`). So a step has not, either: nobody can tell a long one from a hang.
+On accelerators Python, not processor time, shows whether a rank moves: NCCL spins while it waits,
+also on the thread that has called it, so a rank that hangs is as busy as a rank that computes.
+There a main thread that was asked for its position and has run no Python since has not moved
+(`MainThread`). A step that takes long looks the same as a hang.
 """
 
 import math
@@ -28,33 +28,40 @@ if TYPE_CHECKING:
     from mcjax_launch.diagnosis.findings.waits import Wait
     from mcjax_launch.diagnosis.sightings import Stack
 
-# In parts of that: the silence that leads to a look, the time between two looks, and what hosts
-# have for their answers.
+# As parts of AFTER_S: the silence after which hosts are polled, the pause between two polls, and
+# the time that hosts have for their answers.
 _SILENCE, _PAUSE, _ANSWER = 1 / 6, 1 / 3, 1 / 60
 _LEAST_ANSWER_S = 0.1
-# In multiples: the longest time between two looks at a silent job that moves.
+# As a multiple of AFTER_S: the longest pause between two polls of a silent job that moves.
 _SELDOM = 4.0
-# A main thread that stands still uses less than this between two looks, in seconds of processor
-# time, and waits no more often: it may have been asked for its stack.
+# A main thread that stands still uses less processor time than this between two polls, in seconds,
+# and waits no more often. It needs some to answer a request for its stack.
 _STILL_S, _STILL_WAITS = 0.01, 3
-# A rank that does nothing but send heartbeats uses less of a core than this; clocks are coarse.
+# A rank that only sends heartbeats uses less of a core than this, measured by coarse clocks.
 _IDLE, _LEAST_IDLE_S = 0.01, 0.02
 
 
 class Ask(Enum):
-    """What the hosts are to be asked."""
+    """A request to the hosts."""
 
     USAGE = auto()
     STACKS = auto()
     ALL_STACKS = auto()  # of all threads
 
 
-class _Mark:
-    """What a rank's main thread has used, and since when it has stood still, at the latest."""
+class _CpuBaseline:
+    """The usage of a rank's main thread at a poll, and since when it has stood still.
+
+    Attributes:
+        computes: the rank's processors are busy although its main thread stands still.
+        polls: the rank is on an accelerator, and its main thread is busy itself.
+        idles: the rank has used no more of a processor than heartbeats do.
+
+    """
 
     computes = polls = idles = False
 
-    def __init__(self, run: RankRun, before: "_Mark | None") -> None:
+    def __init__(self, run: RankRun, before: "_CpuBaseline | None") -> None:
         usage = run.usage
         self.at, self.cpu_s = usage.samples[-1].at, usage.samples[-1].cpu_s
         self.main_s, self.main_waits = usage.main_s, usage.main_waits
@@ -70,22 +77,23 @@ class _Mark:
             spins = run.compilations.on_accelerator
             self.computes = not spins and self.cpu_s - before.cpu_s > BUSY * (self.at - before.at)
 
-    def _is_still_since(self, before: "_Mark") -> bool:
+    def _is_still_since(self, before: "_CpuBaseline") -> bool:
         used_s, waits = self.main_s - before.main_s, self.main_waits - before.main_waits
         return used_s <= _STILL_S and waits <= _STILL_WAITS
 
 
 class HangWatch:
-    """Looks for ranks that wait for others.
+    """The search for ranks that wait for others.
 
     Times are in time.monotonic's seconds.
 
     Args:
         state: of the run.
-        announcer: knows what has been said.
+        announcer: knows which findings have been printed.
         now: when the ranks are started.
-        stall_timeout: of the job.
-        shows_stacks: what shows the stacks of all ranks, in words; "" if nothing does.
+        stall_timeout: of the job, in seconds.
+        shows_stacks: how the user can show the stacks of all ranks, in words; "" if that is
+            impossible.
 
     """
 
@@ -105,18 +113,18 @@ class HangWatch:
         self._next_at = now + AFTER_S
         self._looked_at = self._stacks_at = -math.inf
         self._next_stacks_at = -math.inf
-        self._asked_at: float | None = None  # what ranks use
+        self._asked_at: float | None = None  # for usage
         self._awaits_stacks = False
         self._is_over = False
-        self._deadlock: object = None  # its key, until it is known what all threads do
-        self._marks: dict[int, _Mark] = {}
-        # The places at the last look, the switches of threads that were there, and since when.
+        self._deadlock: object = None  # the key of a suspected one, until all threads are known
+        self._baselines: dict[int, _CpuBaseline] = {}
+        # At the last poll: places of the wait and switch counts of threads there; and since when.
         self._threads_at: tuple[tuple[str, ...], ...] = ()
         self._threads_since = 0.0
 
     @property
     def deadline(self) -> float | None:
-        """When to call `expire` again; None while nobody can wait for anybody."""
+        """Time of the next call of `expire`; None while no rank can wait for another."""
         state = self._state
         if not state.initialize_calls or state.num_processes < 2 or state.pause.is_on:
             return None
@@ -128,7 +136,7 @@ class HangWatch:
         return min(self._next_at, max(silent_at, self._looked_at + AFTER_S * _PAUSE))
 
     def expire(self, now: float) -> Ask | None:
-        """What the hosts are to be asked now, if anything."""
+        """Return what to ask the hosts now; None if nothing."""
         deadline = self.deadline
         if deadline is None or now < deadline:
             return None
@@ -142,11 +150,11 @@ class HangWatch:
         return Ask.USAGE
 
     def suspects(self, now: float) -> bool:
-        """Whether ranks have waited, or stood still, for so long that something may hang."""
+        """Return whether ranks have waited, or stood still, long enough to suspect a hang."""
         return now - max(self._first_at(now), self._compiled_at()) >= AFTER_S * _PAUSE
 
     def _first_at(self, now: float) -> float:
-        """Since when the first rank has waited, or stood still; `now` where none does."""
+        """Return since when the first rank has waited or stood still; `now` if none does."""
         places = (run.place for run in self._state.ranks.values())
         waiting = [place.since for place in places if place.waits_for_others]
         known = [since for since in waiting if since is not None]
@@ -155,55 +163,60 @@ class HangWatch:
     @property
     def _still(self) -> dict[int, float]:
         """Since when each rank has stood still whose main thread has not moved."""
-        return {rank: mark.since for rank, mark in self._marks.items() if mark.since < mark.at}
+        return {rank: mark.since for rank, mark in self._baselines.items() if mark.since < mark.at}
 
     def _judge(self, asked_at: float, now: float) -> Ask | None:
-        """Hosts have answered what their ranks use: ask for stacks, or look again later."""
+        """Ask for stacks if a rank seems to wait, now that usage is known; else poll later."""
         if self._state.activity.heard_at > self._looked_at:
             self._interval_s = AFTER_S
         self._asked_at, self._looked_at = None, now
         self._mark(asked_at)
-        # Until then one waited for a debugger, or for a compiler.
+        # Earlier, ranks may have waited for a debugger, or for a compiler.
         first = max(self._first_at(now), self._state.pause.ended_at, self._compiled_at())
-        if first >= asked_at:  # nobody stands still
+        if first >= asked_at:  # no rank stands still
             self._look_later(now)
         elif now < first + AFTER_S:
             self._next_at = first + AFTER_S
         elif now < self._next_stacks_at and first <= self._stacks_at:
-            self._next_at = self._next_stacks_at  # it is known already
+            self._next_at = self._next_stacks_at  # this wait has been judged already
         else:
             self._awaits_stacks = True
             return Ask.STACKS
         return None
 
     def _compiled_at(self) -> float:
-        """When a rank had last compiled for long: what it compiled may run for long as well."""
+        """Return when a rank last finished compiling for long.
+
+        What a rank compiled for long may also run for long.
+        """
         spent = (run.compilations for run in self._state.running)
         long = AFTER_S * _SILENCE
-        return max((one.ended_at for one in spent if one.ended_at - one.began_at > long), default=0)
+        return max(
+            (each.ended_at for each in spent if each.ended_at - each.began_at > long), default=0
+        )
 
     def _mark(self, asked_at: float) -> None:
-        """Note what the ranks have used that have joined."""
+        """Record the usage of the ranks that have joined."""
         marks = {}
         for run in self._state.running:
             samples, rank = run.usage.samples, run.process_id
             if run.place.is_through and samples and samples[-1].at >= asked_at:
-                marks[rank] = _Mark(run, self._marks.get(rank))
-        self._marks = marks
+                marks[rank] = _CpuBaseline(run, self._baselines.get(rank))
+        self._baselines = marks
 
     def _look_later(self, now: float) -> None:
         self._next_at = now + self._interval_s
         self._interval_s = min(2 * self._interval_s, _SELDOM * AFTER_S)
 
-    def stacks_came(self, stacks: "Sequence[Stack]", now: float) -> "list[Finding] | Ask":
-        """Judge where ranks are.
+    def judge_stacks(self, stacks: "Sequence[Stack]", now: float) -> "list[Finding] | Ask":
+        """Judge the positions of ranks.
 
         Args:
-            stacks: of main threads, or of all if the last call returned ALL_STACKS.
+            stacks: of main threads, or of all threads if the previous call returned ALL_STACKS.
             now: in time.monotonic's seconds.
 
         Returns:
-            what is to be said; ALL_STACKS if the ranks seem to wait for ever.
+            the findings to print; ALL_STACKS if the ranks seem to wait for ever.
 
         """
         self._awaits_stacks = False
@@ -228,15 +241,15 @@ class HangWatch:
         return self._findings(view)
 
     def _view(self, stacks: "Sequence[Stack]", now: float) -> View:
-        """What is known of the ranks; not where they are while they may be well."""
+        """Return the view to judge; without positions while the ranks may be well."""
         if self._state.ending or now < self._compiled_at() + AFTER_S:
             return View(self._state, now)
-        computing = {rank for rank, mark in self._marks.items() if mark.computes}
-        polling = {rank for rank, mark in self._marks.items() if mark.polls}
+        computing = {rank for rank, mark in self._baselines.items() if mark.computes}
+        polling = {rank for rank, mark in self._baselines.items() if mark.polls}
         return View(self._state, now, Positions(stacks, self._still, computing, polling))
 
     def _record_positions(self, view: View) -> None:
-        """Remember where ranks are that have not called initialize() while others wait in it."""
+        """Record positions of ranks that others wait for in initialize()."""
         if view.positions is None or not view.joining:
             return
         from mcjax_launch.diagnosis.sightings import sightings
@@ -258,27 +271,28 @@ class HangWatch:
         return [*is_due, *self._announcer.untold(found[1:], view.now)] if is_due else []
 
     def _seen_since(self, wait: "Wait", now: float) -> float:
-        """Return since when the threads of a wait have been where they are, as looks show."""
+        """Return since when, over several polls, the threads of a wait have not moved."""
         threads_at = wait.key, wait.threads
         if threads_at != self._threads_at:
             self._threads_at, self._threads_since = threads_at, now
         return self._threads_since
 
     def _has_lasted(self, wait: "Wait", now: float) -> bool:
-        """Return whether nothing has moved for so long, not even in C++ code."""
-        idle = [rank for rank, mark in self._marks.items() if mark.idles]
+        """Return whether no rank has moved for AFTER_S, not even in C++ code."""
+        idle = [rank for rank, mark in self._baselines.items() if mark.idles]
         everybody = (run.process_id for run in self._state.running)
         return now - wait.since >= AFTER_S and set(everybody) <= set(idle)
 
     def _compiles_too_long_at(self, now: float) -> float:
-        """When a compilation that uses no processor by now will have done so for too long."""
+        """Return when an idle compilation will have been idle for too long."""
         runs = ((run.compilations, self._state.pause.ended_at) for run in self._state.running)
-        due = (now - one.idle_s(since) + IDLE_S + 1 for one, since in runs if one.idle_s(since) > 0)
+        idle = [spent.idle_s(since) for spent, since in runs]
+        due = (now - idle_s + IDLE_S + 1 for idle_s in idle if idle_s > 0)
         return min((at for at in due if at > now), default=math.inf)
 
     @property
     def advice(self) -> str:
-        """What shows more, and ends such a job."""
+        """Advice on how to see more of such a job, and how to end it."""
         if self._stall_timeout is not None:
             end = f"--stall-timeout {self._stall_timeout:g} ends the job if nothing moves"
         else:

@@ -1,4 +1,4 @@
-"""What ends a job that should not go on: it takes too long, or it hangs."""
+"""The time limits of a job: --timeout, --start-timeout and --stall-timeout."""
 
 from mcjax_launch.diagnosis.view import View
 from mcjax_launch.job.job import Job
@@ -10,12 +10,12 @@ from mcjax_launch.runs.stop_reasons import StopReason, out_of_time
 _SAMPLES = 4
 _SHORTEST_PERIOD_S, _LONGEST_PERIOD_S = 0.1, 15.0
 _RECORD_S = 1.0
-# A job from which one has heard so lately does not look like one that hangs.
+# A job that has printed or reported something this recently does not look like a hang.
 _SILENT_S = scaled(10.0)
 
 
 class Limits:
-    """Watches over --timeout, --start-timeout and --stall-timeout, each once.
+    """The three time limits, each of which ends the job once.
 
     Times are in time.monotonic's seconds.
 
@@ -30,14 +30,14 @@ class Limits:
         self._state = state
         self._job_s = job.timeout
         self._start_s = job.start_timeout
-        self._joined = -1.0  # of the ranks that were started by then, that is settled
+        self._joined = -1.0  # the ranks started until then have joined, or failed to
         self._stall_s = job.stall_timeout
         self._began_at = now
         state.activity.active_at = now
 
     @property
     def deadline(self) -> float | None:
-        """When to call `expire` again."""
+        """Time of the next call of `expire`; None if no limit applies now."""
         state = self._state
         if state.pause.is_on:
             return None
@@ -50,20 +50,21 @@ class Limits:
 
     @property
     def _began(self) -> float:
-        """When the ranks were started, had nobody debugged them since."""
+        """Start of the ranks, moved later by the time spent in debuggers."""
         return self._began_at + self._state.pause.total_s
 
     @property
     def _start_began(self) -> float:
-        """The same for joining, and for the latest rank that was started again.
+        """Start of the wait for ranks to join, or for the latest restarted rank.
 
-        What came while the launcher was stopped, it has yet to read.
+        It is no earlier than the end of a stop of the launcher, which has yet to read what came
+        meanwhile.
         """
         state = self._state
         return max(self._began, state.pause.resumed_at, state.activity.life_at)
 
     def _stalled_at(self, seconds: float) -> float:
-        """When it will have stalled; later, where agents are late with what they know."""
+        """Return when the job will count as stalled; later if agents' reports are late."""
         activity = self._state.activity
         reported = activity.usage_at >= activity.active_at + seconds / 2
         return activity.active_at + (seconds if reported else 2 * seconds)
@@ -74,7 +75,7 @@ class Limits:
         return bool(compiling) and not compiling <= self._state.idle_compilations.keys()
 
     def expire(self, now: float) -> StopReason | None:
-        """The reason to end the job, if there is one by now."""
+        """Return the reason to end the job; None if no limit has been reached."""
         if self._state.pause.is_on:
             return None
         if self._job_s is not None and now >= self._began + self._job_s:
@@ -111,11 +112,11 @@ class Limits:
 
 
 def usage_every_s(job: Job, *, watched: bool) -> float:
-    """How often agents report what their ranks use, in seconds; 0: never.
+    """Return the period in seconds at which agents report ranks' usage; 0 for never.
 
     Args:
         job: what is run.
-        watched: somebody looks at that while it runs.
+        watched: the usage is shown while the job runs.
 
     """
     periods = [_RECORD_S] if job.record or watched else []

@@ -96,9 +96,9 @@ def test_an_ended_job_starts_once_for_each_save(
     running.read_until(WAITS, 3)
     printed = end(running)
     said = [line for line in printed.splitlines() if not line.startswith("mcjax-launch: the job")]
-    first = ["[0] one", f"mcjax-launch: {WAITS}; Ctrl-C ends"]
-    second = [f"mcjax-launch: {AGAIN}", "[0] two", f"mcjax-launch: {WAITS}; Ctrl-C ends"]
-    third = [f"mcjax-launch: {AGAIN}", "[0] three", f"mcjax-launch: {WAITS}; Ctrl-C ends"]
+    first = ["[0] one", f"mcjax-launch: {WAITS}; Ctrl-C to end"]
+    second = [f"mcjax-launch: {AGAIN}", "[0] two", f"mcjax-launch: {WAITS}; Ctrl-C to end"]
+    third = [f"mcjax-launch: {AGAIN}", "[0] three", f"mcjax-launch: {WAITS}; Ctrl-C to end"]
     assert said == [*first, *second, *third, "mcjax-launch: stopped by SIGINT"]
 
 

@@ -165,7 +165,7 @@ ADVICE = {
     "RPC failed: different incarnation": "two processes joined as one",
     "AssertionError: sync_global_devices name mismatch ('a')": "the ranks are at different places",
     "JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating": "out of memory: use less per device",
-    "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 4.00 PiB": "the host's memory is what is missing",
+    "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 4.00 PiB": "the host is out of memory, not a device",
     "F parse_flags Unknown flags in XLA_FLAGS: --xla_x": "XLA_FLAGS names a flag",
     "ValueError: Number of processes must be defined.": "the hook did not run in this Python",
 }  # fmt: skip
@@ -178,7 +178,7 @@ ON_GPUS = {
     "error: No space left on device (28)": "shared memory (/dev/shm) is too small",
     "include/shm.h:28 NCCL WARN Call to posix_fallocate failed : No space left on device": "shared memory",
     "platform_util.cc:206] unable to create StreamExecutor for CUDA:6: CUDA error: Failed call to "
-    "cuDeviceGet: CUDA_ERROR_INVALID_DEVICE: invalid device ordinal": "a GPU is asked for that",
+    "cuDeviceGet: CUDA_ERROR_INVALID_DEVICE: invalid device ordinal": "the rank asks for a GPU that it does not see",
     "Failed call to cuInit: CUDA_ERROR_NOT_INITIALIZED: initialization error": "CUDA does not work",
     "Failed call to cuInit: CUDA_ERROR_SYSTEM_NOT_READY: system not yet initialized": "the GPUs are",
     "CUDA_ERROR_ECC_UNCORRECTABLE: uncorrectable ECC error encountered": "a kernel of the program's",

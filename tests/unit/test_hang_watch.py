@@ -74,7 +74,7 @@ class Watched:
                 Stack(rank, "h", 7, text, blocked=self.blocked[rank], others=self.others[rank])
                 for rank, text in self.stacks.items()
             ]
-            found = self.watch.stacks_came(stacks, self.now)
+            found = self.watch.judge_stacks(stacks, self.now)
             if isinstance(found, Ask):
                 self.asked.append((self.now, found))
                 self._answer(found)

@@ -108,7 +108,9 @@ def test_a_folder_that_goes_is_named(tmp_path: Path, way: str) -> None:
     folder.rename(tmp_path / "other") if way == "renamed" else folder.rmdir()
     watched.saved()
     watched.saved()  # what a renamed one makes the kernel say
-    assert watched.problems == [f"--watch: {folder} is gone: start mcjax-launch again to watch it"]
+    assert watched.problems == [
+        f"--watch: {folder} is gone: restart mcjax-launch to watch it again"
+    ]
 
 
 def test_too_many_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ class Explanations(LauncherPart):
         """It is known where ranks stand that seem to wait for others."""
         from mcjax_launch.diagnosis.rules import lines_of
 
-        found = self.hang.stacks_came(of_ranks(stacks), time.monotonic())
+        found = self.hang.judge_stacks(of_ranks(stacks), time.monotonic())
         if found is Ask.ALL_STACKS:
             self.launcher.stacks.request(self.launcher.links, self._explain_hang, all_threads=True)
         elif isinstance(found, list) and found:

@@ -160,7 +160,7 @@ class Launcher:
         acting = Acting(self.policy, self.perform)
         self._timers: list[Timer] = [self.console, self.pool, self._startup, self.stacks, acting]
         if front.saves is not None:
-            front.saves.speak_by(self.console.say, self.console.note)
+            front.saves.use_console(self.console.say, self.console.note)
             self._timers.append(Acting(front.saves, self.stop))
         self._parts: dict[str, LauncherPart] = {}  # by the names of their features
 
