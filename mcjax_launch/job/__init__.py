@@ -1,1 +1,1 @@
-"""What the user asked for and what will run where: pure values."""
+"""The user's request, and the plan of what runs where: pure values."""

@@ -1,4 +1,4 @@
-"""--dry-run: a plan as a list in a shell's words; the command line that was given."""
+"""--dry-run: a plan in a shell's words; also the command line that was given."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from mcjax_launch.ranks import counted, ranges, these_ranks
 
 
 def command_line(options: Options, given: Iterable[str]) -> list[str]:
-    """All words after `mcjax-launch`: the options of these names, PROGRAM and its arguments."""
+    """Return all words after `mcjax-launch`: these options, PROGRAM and its arguments."""
     words = [word for name in given for word in option_words(options, name)]
     return [*words, "--", *options.program]
 
 
 def option_words(options: Options, name: str) -> tuple[str, ...]:
-    """The option of this name as it would be written on the command line."""
+    """Return the option of this name as it would be written on the command line."""
     option, value = Options.declared[name], getattr(options, name)
     if isinstance(value, bool):
         return (option.long,) if value else ()
@@ -52,7 +52,7 @@ def _word(value: Any) -> str:
 
 # --- a plan as a list; all but `on_this_machine` is pure ---
 
-# What only a start would settle.
+# Stand-ins for values that only a start would determine.
 _JOB_ID = "00000000"
 _PORT = "PORT"
 _USUAL_TPU = "v5e"
@@ -60,14 +60,14 @@ _STAGE = "STAGE"
 
 
 def on_this_machine(job: Job, hosts: Sequence[Host]) -> str:
-    """See `dry_run`; looks for what is known of this machine."""
+    """Return `dry_run` for this machine's variables and GPUs."""
     environ = rank_environ.without_outer_job(os.environ)
     found = wire_gpus.visible({**environ, **dict(job.env)})
     return dry_run(job, hosts, os.environ, found)
 
 
 def dry_run(job: Job, hosts: Sequence[Host], environ: Mapping[str, str], found: VisibleGpus) -> str:
-    """What would run, as far as it is known before any host has been reached.
+    """Return what would run, as far as that is known before any host has been reached.
 
     Args:
         job: what the user asked for.
@@ -100,12 +100,12 @@ def _about_files(job: Job) -> Iterator[str]:
     if job.sync:
         yield f"{_STAGE} is the folder to which --sync copies {shlex.join(job.sync)}"
     if job.stdin:
-        takes = "take" if len(job.stdin) > 1 else "takes"
-        yield f"{these_ranks(job.stdin)} {takes} the launcher's standard input"
+        read = "read" if len(job.stdin) > 1 else "reads"
+        yield f"{these_ranks(job.stdin)} {read} the launcher's standard input"
 
 
 def _gpus(job: Job, host: Host, found: VisibleGpus) -> VisibleGpus:
-    """Those of a host, as far as they are known; as many as are wanted where they are not."""
+    """Return the GPUs of a host, as far as they are known; else as many as are requested."""
     if isinstance(job.gpus_per_process, int):
         return VisibleGpus(tuple(range(job.gpus_per_process * job.processes_here)))
     return found if host.is_local else VisibleGpus()
@@ -123,7 +123,7 @@ def _about_gpus(job: Job, plan: Plan) -> Iterator[str]:
 
 
 def _folder(job: Job, host: Host) -> str:
-    """The working directory of a host's ranks; below STAGE with --sync."""
+    """Return the working directory of a host's ranks; below STAGE with --sync."""
     if not job.sync:
         return host.chdir or job.chdir
     chdir = host.chdir or (job.chdir if job.chdir_given else "")
@@ -131,12 +131,12 @@ def _folder(job: Job, host: Host) -> str:
 
 
 def describe(plan: Plan, environ: Mapping[str, str], notes: Iterable[str]) -> Iterator[str]:
-    """The ranks' variables, folder and commands: what all share once, then each one's own.
+    """Yield lines with what all ranks share, then each rank's own variables, folder and command.
 
     Args:
         plan: whose ranks are shown.
-        environ: what ranks on this machine inherit; of ranks elsewhere it is not known.
-        notes: what else is to be known.
+        environ: what ranks on this machine inherit; that of other hosts is unknown.
+        notes: comment lines at the top.
 
     """
     hosts, ranks = counted(len(plan.hosts), "host"), counted(len(plan.ranks), "rank")
@@ -157,7 +157,7 @@ def describe(plan: Plan, environ: Mapping[str, str], notes: Iterable[str]) -> It
 
 
 def _set_in(rank: Rank, plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that are set in a rank, beside what it inherits on its host."""
+    """Return the variables that are set in a rank, besides what it inherits on its host."""
     inherited: dict[str, str] = {}
     if rank.host.is_local:
         inherited = rank_environ.inherited(environ, plan.env, rank.env, hook=plan.hook)

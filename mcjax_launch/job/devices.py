@@ -1,4 +1,4 @@
-"""How the ranks of a host share its GPUs, cores and TPU chips; a TPU slice's workers; pure."""
+"""Share a host's GPUs, cores and TPU chips among its ranks; order a TPU slice's workers; pure."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _VISIBLE = (
 
 
 class GpuShares(Value):
-    """What the ranks of a host get.
+    """The GPUs of each rank on a host.
 
     Args:
-        of_ranks: the GPUs of each, as JAX_LOCAL_DEVICE_IDS; empty where nothing is assigned.
-        mig: the MIG device of each, instead of that; empty where there are none.
-        words: what was decided, and where the GPUs were counted; "" where there are none.
-        uneven: what to say to a user whose ranks do use GPUs, where they cannot be shared out.
+        of_ranks: the GPUs of each rank, as JAX_LOCAL_DEVICE_IDS; empty if none are assigned.
+        mig: the MIG device of each rank, instead of that; empty if there are none.
+        words: what was decided, and how the GPUs were counted; "" if there are none.
+        uneven: the message for ranks that do use GPUs, if these cannot be shared equally; else "".
 
     """
 
@@ -44,7 +44,7 @@ class GpuShares(Value):
     uneven: str = ""
 
     def settings(self, local: int, *, hook: bool) -> dict[str, str]:
-        """The variables of the `local`th rank there."""
+        """Return the variables of the rank with number `local` on the host."""
         if not self.of_ranks:
             return {}
         ids = ",".join(map(str, self.of_ranks[local]))
@@ -57,7 +57,7 @@ class GpuShares(Value):
 
 
 def described_gpus(shares: Mapping[Host, GpuShares]) -> list[str]:
-    """What was decided for all hosts, in lines."""
+    """Return lines on what was decided for all hosts."""
     by_words: dict[str, list[str]] = {}
     for host, share in shares.items():
         if share.words:
@@ -70,7 +70,7 @@ def described_gpus(shares: Mapping[Host, GpuShares]) -> list[str]:
 
 
 def may_use_gpus(job: Job) -> bool:
-    """Whether the GPUs of a host matter to its ranks."""
+    """Return whether the GPUs of a host matter to its ranks."""
     return not job.uses_cpu and job.gpus_per_process != "all"
 
 
@@ -80,10 +80,10 @@ def share_out(job: Job, ranks: int, found: VisibleGpus) -> GpuShares:
     Args:
         job: says how.
         ranks: that run there.
-        found: what they would see.
+        found: the GPUs that ranks would see.
 
     Raises:
-        LaunchError: there are fewer than the user wants, or he has assigned them himself as well.
+        LaunchError: there are too few GPUs, or the user has assigned them with -x as well.
 
     """
     if not may_use_gpus(job):
@@ -111,7 +111,7 @@ def share_out(job: Job, ranks: int, found: VisibleGpus) -> GpuShares:
 
 
 def _assigned_by_user(env: Mapping[str, str]) -> str:
-    """The variable by which the user gives each rank its own GPUs; "" if there is none."""
+    """Return the variable by which the user gives each rank its own GPUs; "" if none."""
     if _OF_JAX in env:
         return _OF_JAX
     return next((name for name in _VISIBLE if "{" in env.get(name, "")), "")
@@ -151,7 +151,7 @@ def _uneven(ranks: int, found: VisibleGpus) -> str:
     kind = "MIG device" if found.mig else "GPU"
     each = f"each uses {'it' if count == 1 else all_of(count)}"
     if found.mig:
-        each = "none of them has one of its own"
+        each = "no rank has its own"
     return (
         f"{ranks} ranks cannot share {counted(count, kind)} equally, and {each}: start "
         f"{' or '.join(fewer + more)} there, or choose with --gpus-per-process K|all"
@@ -166,14 +166,14 @@ _HIGHEST = 1 << 14  # more hardware threads than a kernel counts
 def cores_of_ranks(
     how: str, ranks: int, facts: HostFacts, gpus: GpuShares
 ) -> list[tuple[int, ...]]:
-    """The cores of each rank on a host; empty for a rank that may use all.
+    """Return the cores of each rank on a host; empty for a rank that may use all.
 
     Args:
         how: as in Job. "on" gives each rank cores of its own, as long as there are enough; "auto"
-            binds only ranks with GPUs of their own, to all cores next to these.
+            binds only ranks with GPUs of their own, to all cores next to those GPUs.
         ranks: how many run there.
         facts: of the host.
-        gpus: how the ranks share its own.
+        gpus: the ranks' GPUs.
 
     """
     allowed = {thread for core in facts.cores for thread in core}
@@ -188,7 +188,7 @@ def cores_of_ranks(
 
 
 def described_cores(ranks: Iterable[Rank], how: str) -> str:
-    """What was decided, in words; "" where no rank is bound.
+    """Return in words how cores were shared; "" if no rank is bound.
 
     Args:
         ranks: of the job.
@@ -203,7 +203,7 @@ def described_cores(ranks: Iterable[Rank], how: str) -> str:
 
 
 def _near(rank: int, facts: HostFacts, gpus: GpuShares) -> frozenset[int]:
-    """The cores next to the GPUs of a rank; none where they are not known."""
+    """Return the cores next to the GPUs of a rank; none if unknown."""
     if not gpus.of_ranks or not facts.gpus.near:
         return frozenset()
     by_id = dict(zip(facts.gpus.ids, facts.gpus.near, strict=True))
@@ -211,7 +211,7 @@ def _near(rank: int, facts: HostFacts, gpus: GpuShares) -> frozenset[int]:
 
 
 def _listed(text: str) -> Iterator[int]:
-    """The numbers of a list such as `0-15,128-143`."""
+    """Yield the numbers of a list such as `0-15,128-143`."""
     for part in text.split(","):
         first, _, last = part.partition("-")
         if first.isdecimal() and (last or first).isdecimal():
@@ -226,7 +226,7 @@ def _are_apart(near: Sequence[frozenset[int]]) -> bool:
 def _own_shares(
     physical: Sequence[Sequence[int]], near: Sequence[Collection[int]]
 ) -> list[tuple[int, ...]]:
-    """A share of the physical cores for each rank, out of those near it."""
+    """Return a share of the physical cores for each rank, out of those near it."""
     shares: list[tuple[int, ...]] = [()] * len(near)
     for cores in dict.fromkeys(map(frozenset, near)):
         among = [rank for rank, own in enumerate(near) if own == cores]
@@ -242,7 +242,7 @@ def split(physical: Sequence[Sequence[int]], ranks: int) -> list[list[int]]:
     """Split `physical` (hardware threads of each physical core) over `ranks`.
 
     Neighbours stay together, and a physical core's threads go to one rank as long as there are
-    enough physical cores. With more ranks than cores several ranks share one.
+    enough physical cores. With more ranks than cores several ranks share a core.
     """
     units = [list(core) for core in physical]
     if len(units) < ranks:
@@ -257,12 +257,11 @@ def split(physical: Sequence[Sequence[int]], ranks: int) -> list[list[int]]:
 
 
 # --- TPU chips, shared out as JAX's own test runner does ---
-# libtpu wants to know how the chips of a process lie beside one another, and the processes of a
-# host.
+# libtpu needs to know the grid of a process's chips, and that of a host's processes.
 
 _Grid = tuple[int, int, int]
 
-# So many chips of a host lie like this, unless the model has a grid of its own.
+# Grids by the number of a host's chips, unless the model has its own.
 _GRIDS: dict[int, _Grid] = {1: (1, 1, 1), 2: (2, 1, 1), 4: (2, 2, 1), 8: (4, 2, 1)}
 _OTHER_GRIDS: dict[tuple[str, int], _Grid] = {
     ("v5p", 2): (1, 2, 1),
@@ -272,7 +271,7 @@ _OTHER_GRIDS: dict[tuple[str, int], _Grid] = {
     ("v4", 8): (2, 2, 2),
     ("7x", 8): (2, 2, 2),
 }
-# The share of a rank, by the chips of all and of each.
+# The grid of a rank's chips, by the number of all chips and of the rank's.
 _SHARES: dict[tuple[int, int], _Grid] = {
     **{(chips, 1): (1, 1, 1) for chips in _GRIDS},
     (4, 2): (1, 2, 1),
@@ -282,12 +281,12 @@ _OTHER_SHARES: dict[tuple[str, int, int], _Grid] = {("8i", 4, 2): (2, 1, 1)}
 
 
 def tpu_bounds(model: str, chips: int, each: int) -> tuple[str, str] | None:
-    """The processes and the chips of each, as grids; None where they cannot be shared out so.
+    """Return the processes and the chips of each, as grids; None if libtpu knows no such split.
 
     Args:
         model: of the chips.
         chips: of all ranks of the host.
-        each: of each of them.
+        each: of each rank.
 
     """
     grid = _OTHER_GRIDS.get((model, chips)) or _GRIDS.get(chips)
@@ -300,10 +299,10 @@ def tpu_bounds(model: str, chips: int, each: int) -> tuple[str, str] | None:
 
 
 def tpu_settings(each: int, host: Host, local: int, ranks: int, facts: HostFacts) -> dict[str, str]:
-    """The variables that give a rank its own chips.
+    """Return the variables that give a rank its own chips.
 
     Raises:
-        LaunchError: the host has too few, or they cannot be shared out so.
+        LaunchError: the host has too few, or they cannot be split that way.
 
     """
     needed, tpu = each * ranks, facts.tpu
@@ -317,7 +316,8 @@ def tpu_settings(each: int, host: Host, local: int, ranks: int, facts: HostFacts
     if found is None:
         raise LaunchError(
             f"--tpu-chips-per-process {each}: {needed} chips of {counted(ranks, 'rank')} "
-            "form no grid that libtpu knows; it takes 1, 2, 4 or 8 in all, and 1, 4 or 8 of 8 each"
+            "form no grid that libtpu knows: all ranks need 1, 2, 4 or 8 together, and 1, 4 or 8 "
+            "each of 8"
         )
     processes, chips = found
     mine = range(local * each, (local + 1) * each)
@@ -334,12 +334,12 @@ def tpu_settings(each: int, host: Host, local: int, ranks: int, facts: HostFacts
 
 # --- workers of TPU slices: their order, and whether all are there ---
 
-# So many hosts are named.
+# At most this many hosts are named.
 _MOST_NAMED = 8
 
 
 def workers_in_order(hosts: Sequence[Host], answers: Mapping[Host, HostFacts]) -> list[Host]:
-    """The hosts in the order of their numbers as workers, where all of them know these."""
+    """Return the hosts in the order of their TPU worker numbers, if all are known."""
     places = {host: _place(answers[host].tpu) for host in hosts}
     numbers = [place for place in places.values() if place is not None]
     if len(set(numbers)) < len(hosts):
@@ -352,14 +352,14 @@ def _place(tpu: Tpu | None) -> tuple[int, int] | None:
 
 
 def slice_order_note(hosts: Sequence[Host]) -> str:
-    """What is said where the hosts are in another order than the user gave them."""
+    """Return the note for hosts that are not in the order that the user gave."""
     names = [host.name for host in hosts[:_MOST_NAMED]]
     more = ", ..." if len(hosts) > _MOST_NAMED else ""
     return f"the ranks follow the numbers of the TPU workers: hosts {', '.join(names)}{more}"
 
 
 def slice_part_note(of_hosts: Iterable[Tpu | None]) -> str:
-    """What is said of a job on a part of a slice; "" where none is known to be missing."""
+    """Return the note for a job on a part of a slice; "" if no worker is known to be missing."""
     by_slice: dict[int, list[Tpu]] = {}
     for tpu in of_hosts:
         if tpu is not None:

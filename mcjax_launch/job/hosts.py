@@ -1,11 +1,11 @@
 """Hosts, and the files and lists that name them; pure.
 
 One host per line, as `[user@]name [slots=K] [port=P] [python=PATH] [chdir=DIR]`, `name:K` as MPICH
-writes it, `node[01-16]` as Slurm does, `#` comments. Open MPI's and DeepSpeed's files are read as
-they are; naming a host again adds to its slots.
+writes it, `node[01-16]` as Slurm does, `#` comments. Files of Open MPI and DeepSpeed are read
+unchanged; naming a host again adds to its slots.
 
-What a file or a variable holds may be anything, so every number and every product is bounded
-before it is made.
+A file or a variable may hold anything, so every number and every product is bounded before it is
+computed.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from mcjax_launch.ranks import MOST_RANKS, whole_number
 from mcjax_launch.wording import visible
 
 LOCAL = "localhost"
-# Settings of Open MPI's that make no difference here.
+# Settings of Open MPI that have no effect here.
 _IGNORED = frozenset(
     ("max_slots", "max-slots", "max", "cpus", "count", "sockets", "cores", "username", "user_name")
 )
-# Not compiled here: most runs read no hosts file, and all wait for this import.
-# Nothing that a shell would act on: a --via template may hand a name to one.
+# Patterns, not compiled here: most runs read no hosts file, and all wait for this import.
+# Names have no character that a shell acts on: a --via template may pass a name to one.
 _USER = r"[\w.+=-]+"
 _NAME = r"[\w.:%/+=~-]+"
 _LONGEST_NAME = 255
@@ -40,12 +40,12 @@ class Host(Value, kw_only=True):
     Args:
         name: as the transport knows it; "localhost" is the launcher's own machine.
         slots: the number of ranks that it takes.
-        user: to log in as; None for ssh's default, as for the port.
-        port: of its sshd.
+        user: to log in as; None for ssh's default.
+        port: of its sshd; None for ssh's default.
         python: interpreter of its ranks, if not the job's.
         chdir: working directory of its ranks, if not the job's.
-        gpus: that a scheduler has assigned to the job there, where it says so.
-        devices: which these are, as CUDA_VISIBLE_DEVICES names them, where it says so.
+        gpus: number that a scheduler has assigned to the job there; None if unknown.
+        devices: those GPUs, as CUDA_VISIBLE_DEVICES names them; "" if unknown.
         here: it is this machine, by a name of its own.
 
     """
@@ -62,17 +62,17 @@ class Host(Value, kw_only=True):
 
     @property
     def is_local(self) -> bool:
-        """Whether it is this machine, reached without a transport."""
+        """True if it is this machine, reached without a transport."""
         return self.here or (self.name == LOCAL and self.user is None and self.port is None)
 
     @property
     def login(self) -> str:
-        """`[user@]name`."""
+        """Login name and host, as `[user@]name`."""
         return f"{self.user}@{self.name}" if self.user else self.name
 
 
 def parse_file(text: str, origin: str, default_slots: int) -> tuple[Host, ...]:
-    """The hosts of a hosts file.
+    """Return the hosts of a hosts file.
 
     Args:
         text: its content.
@@ -80,7 +80,7 @@ def parse_file(text: str, origin: str, default_slots: int) -> tuple[Host, ...]:
         default_slots: of hosts without slots=.
 
     Raises:
-        LaunchError: a line cannot be read; as `origin:line`.
+        LaunchError: a line cannot be read; the message begins with `origin:line`.
 
     """
     hosts: _Hosts = {}
@@ -96,15 +96,15 @@ def parse_file(text: str, origin: str, default_slots: int) -> tuple[Host, ...]:
 
 
 def parse_list(text: str, default_slots: int, option: str = "--hosts ") -> tuple[Host, ...]:
-    """The hosts of a list such as `a,b:2,node[01-03]`.
+    """Return the hosts of a list such as `a,b:2,node[01-03]`.
 
     Args:
         text: the list.
         default_slots: of hosts without a number.
-        option: where it comes from, for errors.
+        option: the source of the list, for errors.
 
     Raises:
-        LaunchError: it cannot be read.
+        LaunchError: the list cannot be read.
 
     """
     hosts: _Hosts = {}
@@ -119,12 +119,12 @@ def parse_list(text: str, default_slots: int, option: str = "--hosts ") -> tuple
 
 
 def _split_list(text: str) -> list[str]:
-    """Split at the commas outside brackets."""
+    """Split a text at the commas outside brackets."""
     parts, begin = [], 0
-    for comma in re.finditer(r",|\[[^\]]*+", text):  # or what is in brackets, to be passed over
-        if comma[0] == ",":
-            parts.append(text[begin : comma.start()])
-            begin = comma.end()
+    for match in re.finditer(r",|\[[^\]]*+", text):  # brackets match as a whole, and are skipped
+        if match[0] == ",":
+            parts.append(text[begin : match.start()])
+            begin = match.end()
     return [*parts, text[begin:]]
 
 
@@ -173,7 +173,7 @@ def _number(key: str, value: str, most: int) -> int:
 
 
 def expand(pattern: str) -> list[str]:
-    """The names in a pattern such as `rack[1-2]n[01-04,7]`.
+    """Return the names in a pattern such as `rack[1-2]n[01-04,7]`.
 
     Raises:
         ValueError: its brackets cannot be read, or it stands for too many names.
@@ -213,10 +213,10 @@ _Hosts = dict[tuple[str, str | None, int | None], tuple[Host, int]]
 
 
 def _add(hosts: _Hosts, named: Iterable[Host], line: int) -> None:
-    """Add the hosts of a line; one that was named before gets more slots.
+    """Add the hosts of a line; a host that was named before gets more slots.
 
     Raises:
-        ValueError: one was named before with other settings, or there are too many.
+        ValueError: a host was named before with other settings, or there are too many.
 
     """
     for host in named:
@@ -232,7 +232,10 @@ def _add(hosts: _Hosts, named: Iterable[Host], line: int) -> None:
 
 
 def _check_agreement(host: Host, known: Host, line: int) -> None:
-    """Whether a host's settings are those of the line that named it first: it has one agent."""
+    """Refuse settings that differ from the line that named the host first.
+
+    A host has one agent, so its settings must agree.
+    """
     for key in ("python", "chdir"):
         now, before = getattr(host, key), getattr(known, key)
         if now != before:

@@ -1,4 +1,4 @@
-"""What the user asked for, completed; a value."""
+"""The user's request with all defaults filled in; a value."""
 
 from __future__ import annotations
 
@@ -14,54 +14,54 @@ from mcjax_launch.options.wrappers import Wrapper
 GRACE_S = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0, "save": 0.5}
 
 
-#: How many seconds a profile of --profile takes.
+#: Seconds that a profile of --profile takes.
 PROFILE_S = 5.0
 
-#: What to say of a Python of the user's choice that has no jax.
+#: The end of an error about a Python chosen by the user that has no jax.
 WITHOUT_JAX = "has no jax: install it there, or choose another with --python"
 
 
 class Job(Options, kw_only=True):
-    """The options, completed from this machine and its hosts; in None's place what it stands for.
+    """The options, with the defaults of this machine and its hosts filled in.
 
-    Durations are in seconds; None where there is no limit.
+    Durations are in seconds; None for no limit.
     """
 
-    program_hint: str = ""  # what helps where its file is not on a host
+    program_hint: str = ""  # advice for hosts without PROGRAM's file
     num_processes: int = 1  # of the whole job
     num_hosts: int = 1  # more than 1: each has its own launcher, started by a scheduler
-    host_rank: int = 0  # which of these launchers this one is
+    host_rank: int = 0  # the number of this launcher among them
     python: str
     python_given: bool = False
-    python_origin: str = ""  # why this one, in words; "" where the user has named it
-    python_without_jax: str = ""  # what to say of it if it has no jax; "" where it has
+    python_origin: str = ""  # why this Python, in words; "" if the user has named it
+    python_without_jax: str = ""  # the end of an error if it has no jax; "" if it has
     chdir: str
     chdir_given: bool = False
-    env: tuple[tuple[str, str], ...] = ()  # type: ignore[assignment]  # each with its value
-    via: str = "ssh"  # how to reach other hosts than this one: ssh, srun or a template
+    env: tuple[tuple[str, str], ...] = ()  # type: ignore[assignment]  # (name, value) pairs
+    via: str = "ssh"  # how to reach hosts other than this one: ssh, srun or a template
     coordinator: str | None = None  # numeric host, or host:port
-    coordinator_name: str = ""  # of that host, where ranks are to look it up; else ""
-    mtls_reason: str = ""  # why it is "off" although the user has not said so, in words
+    coordinator_name: str = ""  # of that host, if ranks are to look it up; else ""
+    mtls_reason: str = ""  # why mtls is "off" though not by the user, in words
     hook: bool = True
-    stdin: frozenset[int] = frozenset()  # the ranks that take the launcher's standard input
+    stdin: frozenset[int] = frozenset()  # the ranks that get the launcher's standard input
     wrappers: tuple[Wrapper, ...] = ()  # of ranks that run under other commands
     call: tuple[bytes | memoryview, ...] = ()  # of a function, see features/function/messages.py
     pdb: frozenset[int] = frozenset()  # the ranks in which an exception opens a debugger
-    record: bool = False  # for --report: keep what the ranks use over time, and print last
-    black_box: str | None = None  # the folder for what hosts see of a failure, absolute
+    record: bool = False  # for --report: keep the ranks' usage over time, and their last output
+    black_box: str | None = None  # the folder for what hosts know of a failure, absolute
     compile_cache: tuple[str, int] | None = None  # type: ignore[assignment]  # absolute, and bytes
     profile: str | None = None  # the folder for JAX's profiles, absolute
     profile_after: float = PROFILE_AFTER_S  # seconds from initialize() to the first
     on_github: bool = False  # the output goes to a log of GitHub Actions
-    hash_seed: int | None = None  # Python's in all runs where agents stay; else of each its own
+    hash_seed: int | None = None  # Python's, for all runs with the same agents; None: one per run
 
     def grace_s(self, reason: str) -> float:
-        """The grace after `reason`, a key of GRACE_S."""
+        """Return the grace in seconds after `reason`, a key of GRACE_S."""
         return GRACE_S[reason] if self.grace is None else self.grace
 
     @property
     def processes_here(self) -> int:
-        """How many of the ranks this launcher starts."""
+        """The number of ranks that this launcher starts."""
         return self.num_processes // self.num_hosts
 
     @property
@@ -72,49 +72,49 @@ class Job(Options, kw_only=True):
 
     @property
     def keeps_output(self) -> bool:
-        """Whether the last of all that ranks print is wanted at the end."""
+        """True if the last output of all ranks is needed at the end."""
         return self.record or self.black_box is not None
 
     @property
     def is_looked_at(self) -> bool:
-        """Whether somebody may look at the run, while it lasts or later."""
+        """True if the run may be inspected, while it lasts or later."""
         return self.record or self.status is not None
 
     @property
     def compiles_once(self) -> bool:
-        """Whether ranks may share compiled programs with each other, or with a later run."""
+        """True if ranks may share compiled programs with each other, or with a later run."""
         later = self.runs_again or self.compile_cache is not None
         return self.hook and self.compile_once != "off" and (self.num_processes > 1 or later)
 
     @property
     def runs_again(self) -> bool:
-        """Whether ranks may be started again, which then load what they have compiled."""
+        """True if ranks may be restarted; they then load what was compiled before."""
         restarts = self.max_restarts > 0 or self.on_rank_failure.startswith("restart")
         return bool(self.watch) or restarts
 
     @property
     def keeps_agents(self) -> bool:
-        """Whether agents wait for another run, with what they have imported and compiled."""
+        """True if agents wait for another run, with what they have imported and compiled."""
         return bool(self.watch) or (self.max_restarts > 0 and self.compiles_once)
 
     @property
     def uses_cpu(self) -> bool:
-        """Whether the ranks are known to use JAX's CPU devices."""
+        """True if the ranks are known to use JAX's CPU devices."""
         return self.cpu_devices is not None or dict(self.env).get("JAX_PLATFORMS") == "cpu"
 
     @property
     def answers_looks(self) -> bool:
-        """True if the ranks are asked where they are, or may be: those on accelerators always."""
+        """True if the ranks may be polled for their positions, always so on accelerators."""
         return self.hook and (self.is_looked_at or not self.uses_cpu)
 
     @property
     def is_python(self) -> bool:
-        """Whether the program is run with the ranks' Python."""
+        """True if the program is run with the ranks' Python."""
         return is_python(self.program, self.module)
 
     @property
     def expects_hooks(self) -> bool:
-        """Whether each rank's own process is a Python that lets the hook in."""
+        """True if each rank's own process is a Python that lets the hook in."""
         name, *words = self.program
         if not self.hook or self.is_python:
             return self.hook
@@ -124,5 +124,5 @@ class Job(Options, kw_only=True):
 
 
 def is_python(program: Sequence[str], module: bool) -> bool:
-    """Whether a program is run with the ranks' Python."""
+    """Return whether a program is run with the ranks' Python."""
     return module or program[0].endswith(".py")

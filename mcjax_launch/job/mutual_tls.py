@@ -1,4 +1,4 @@
-"""Whether the jax of all hosts has mutual TLS for the coordination service; pure."""
+"""Check whether the jax of all hosts supports mutual TLS for the coordination service; pure."""
 
 from collections.abc import Mapping
 
@@ -9,10 +9,10 @@ _NEEDS = f"mutual TLS needs jax {'.'.join(map(str, _OLDEST))}"
 
 
 def why_plain(versions: Mapping[str, str]) -> str:
-    """Return why a job goes without TLS; "" if it need not.
+    """Return why a job runs without TLS; "" if TLS is possible.
 
     Args:
-        versions: of jax, by the names of the hosts; "" where it is not known.
+        versions: of jax, by the names of the hosts; "" if unknown.
 
     """
     if why := _too_old(versions):
@@ -24,13 +24,13 @@ def why_plain(versions: Mapping[str, str]) -> str:
 
 
 def check_versions(versions: Mapping[str, str]) -> None:
-    """Refuse --mtls on for a jax that is too old; an unknown version is left to the hook.
+    """Refuse --mtls on for a jax that is too old; the hook checks an unknown version.
 
     Args:
         versions: see `why_plain`.
 
     Raises:
-        LaunchError: a host has such a jax.
+        LaunchError: a host's jax is too old.
 
     """
     if why := _too_old(versions):

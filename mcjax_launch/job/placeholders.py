@@ -1,7 +1,7 @@
 """Placeholders such as `{process_id}` in arguments, `-x` values and `--log-dir`; pure.
 
-Any other braces belong to the program and stay as they are; in a path of the launcher's own they
-are a slip.
+Any other braces belong to the program and stay unchanged; in the launcher's own paths they are an
+error.
 """
 
 import re
@@ -19,9 +19,9 @@ NAMES = (
     "host",
     "job_id",
 )
-# Patterns, compiled where a text has a brace: most have none.
+# Patterns, compiled only if a text has a brace: most have none.
 _PLACEHOLDER = r"\{(" + "|".join(NAMES) + r")\}"
-# Their names in other launchers.
+# Placeholders by their names in other launchers.
 _ELSEWHERE = {
     "rank": "process_id",
     "global_rank": "process_id",
@@ -36,32 +36,32 @@ _CALCULATED = r"\{((?:" + "|".join(NAMES) + r")\s*(?:[-+*/%]|:\S)[^{}]*)\}"
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
-    """`text` with every placeholder that `values` names replaced."""
+    """Return `text` with every placeholder replaced that `values` has."""
     if "{" not in text:
         return text
     return re.sub(_PLACEHOLDER, lambda match: values.get(match[1], match[0]), text)
 
 
 def misspelt(texts: Iterable[str]) -> list[tuple[str, str]]:
-    """Words in braces that look like misspelt placeholders: (word, the nearest placeholder)."""
+    """Return words in braces that look misspelt, each with the nearest placeholder."""
     words = dict.fromkeys(word for text in texts for word in _words(text))
     return [(word, near) for word in words if word not in NAMES and (near := _nearest(word))]
 
 
 def calculated(texts: Iterable[str]) -> list[str]:
-    """What stands in braces and begins with a placeholder, as in `process_id+1`."""
+    """Return expressions in braces that begin with a placeholder, such as `process_id+1`."""
     return list(dict.fromkeys(word for text in texts for word in re.findall(_CALCULATED, text)))
 
 
 def check_path(option: str, path: str) -> None:
-    """Refuse a path with a placeholder that there is none of: nobody wants such a folder.
+    """Refuse a path with an unknown placeholder.
 
     Args:
         option: that the path is given with, for the error.
         path: with its placeholders.
 
     Raises:
-        LaunchError: it has one.
+        LaunchError: the path has an unknown placeholder.
 
     """
     for word in _words(path):
@@ -73,12 +73,12 @@ def check_path(option: str, path: str) -> None:
 
 
 def _words(text: str) -> list[str]:
-    """What stands in braces."""
+    """Return the words in braces."""
     return re.findall(_ANY_WORD, text) if "{" in text else []
 
 
 def _nearest(word: str) -> str | None:
-    """The placeholder that a word may stand for; None if it is like no other."""
+    """Return the placeholder that a word may stand for; None if it resembles none."""
     import difflib
 
     near = difflib.get_close_matches(word.lower(), NAMES, 1, 0.8)

@@ -1,4 +1,4 @@
-"""What will run where: each rank's host, command and variables; pure."""
+"""Plan what runs where: each rank's host, command and variables; pure."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from mcjax_launch.ranks import counted, ranges
 
 
 class Rank(Value):
-    """One process of the job.
+    """A process of the job, as planned.
 
     Args:
         process_id: its number in the whole job.
         host: where it runs.
         argv: its command, placeholders filled in.
-        wrapper_words: so many of its words are the wrapper that it runs under.
-        env: its own variables, beside the common ones.
+        wrapper_words: how many of the first words of `argv` are the wrapper that it runs under.
+        env: its own variables, besides the common ones.
         cwd: its working directory.
         values: of its placeholders.
         settings: of its process.
@@ -54,25 +54,25 @@ class Rank(Value):
 
     @property
     def bound_to(self) -> str:
-        """Its cores, as `0-15,128-143`; "" where it may use all."""
+        """The rank's cores, as `0-15,128-143`; "" if it may use all."""
         return ranges(self.settings.cores)
 
     @property
     def gpus(self) -> str:
-        """Its GPUs, as JAX counts those of its host, or its MIG device; "" where nobody says."""
+        """The rank's GPUs, as JAX numbers those of its host, or its MIG device; "" if unknown."""
         mine = self.env.get("CUDA_VISIBLE_DEVICES", "")
         return mine if mine.startswith("MIG-") else self.env.get("JAX_LOCAL_DEVICE_IDS", "")
 
 
 class Plan(Value):
-    """Everything resolved: each rank's command and variables.
+    """A fully resolved job: each rank's command and variables.
 
     Args:
         env: set in every rank.
         defaults: set in every rank whose host does not set them itself.
-        gpus: how the ranks of each host share its own.
-        jax: the version of each host, by name; "" where it is not known.
-        notes: what the user had better know of it, in lines.
+        gpus: the shares of the ranks of each host.
+        jax: the version on each host, by name; "" if unknown.
+        notes: lines for the user.
 
     """
 
@@ -88,7 +88,7 @@ class Plan(Value):
     notes: tuple[str, ...] = ()
 
     def by_host(self) -> dict[Host, list[Rank]]:
-        """The ranks of each host."""
+        """Return the ranks of each host."""
         found: dict[Host, list[Rank]] = {host: [] for host in self.hosts}
         for rank in self.ranks:
             found[rank.host].append(rank)
@@ -96,7 +96,7 @@ class Plan(Value):
 
 
 def place(num_processes: int, hosts: Sequence[Host]) -> list[tuple[Host, int]]:
-    """Each rank's host and its number there, in rank order; slots are filled in order.
+    """Return each rank's host and its number there, in rank order; slots are filled in order.
 
     Raises:
         LaunchError: there are fewer slots than ranks.
@@ -113,7 +113,7 @@ def place(num_processes: int, hosts: Sequence[Host]) -> list[tuple[Host, int]]:
 
 
 def used_hosts(num_processes: int, hosts: Sequence[Host]) -> dict[Host, int]:
-    """The hosts that get ranks, in order, with their number of ranks.
+    """Return the hosts that get ranks, in order, with their number of ranks.
 
     Raises:
         LaunchError: see `place`.
@@ -123,7 +123,7 @@ def used_hosts(num_processes: int, hosts: Sequence[Host]) -> dict[Host, int]:
 
 
 def ranks_of_hosts(job: Job, hosts: Sequence[Host]) -> dict[Host, list[int]]:
-    """The ranks of each host, in order.
+    """Return the ranks of each host, in order.
 
     Raises:
         LaunchError: see `place`.
@@ -147,17 +147,17 @@ def make_plan(
     restart: int = 0,
     own_name: str = "",
 ) -> Plan:
-    """Resolve a job.
+    """Resolve a job into a plan.
 
     Args:
         job: what the user asked for.
         hosts: where it may run.
         facts: what each host's agent reported, with the address by which other hosts reach it.
         job_id: eight hexadecimal digits.
-        coordinator: host:port, reserved; numeric, but for a name that the user has given.
+        coordinator: host:port, reserved; numeric, except for a name that the user has given.
         bind: whether it is an address of rank 0's own host.
         restart: how many times the job has been started before.
-        own_name: of this machine, where other launchers have the other hosts.
+        own_name: of this machine, if other launchers have the other hosts.
 
     Raises:
         LaunchError: there are too few slots, or a host cannot run its ranks.
@@ -204,7 +204,7 @@ def _gpus(job: Job, host: Host, ranks: int, facts: HostFacts) -> GpuShares:
 
 
 def _versions_of_jax(job: Job, versions: Mapping[str, str]) -> Mapping[str, str]:
-    """Return them, if they are good enough for --mtls on."""
+    """Return the versions, checked if --mtls on needs recent ones."""
     if job.mtls == "on":
         from mcjax_launch.job.mutual_tls import check_versions  # as few jobs need
 
@@ -213,7 +213,7 @@ def _versions_of_jax(job: Job, versions: Mapping[str, str]) -> Mapping[str, str]
 
 
 def _notes(job: Job, facts: Mapping[Host, HostFacts]) -> tuple[str, ...]:
-    """Say where -d overrules what a host says."""
+    """Return a note if -d overrides JAX_PLATFORMS of a host."""
     if job.cpu_devices is None or "JAX_PLATFORMS" in dict(job.env):
         return ()
     others = {host.name: found.platforms for host, found in facts.items()}
@@ -226,7 +226,7 @@ def _notes(job: Job, facts: Mapping[Host, HostFacts]) -> tuple[str, ...]:
 
 
 def _shared_values(job: Job, job_id: str, coordinator: str, own_name: str) -> dict[str, str]:
-    """The placeholders that are the same for all ranks."""
+    """Return the values of the placeholders that are the same for all ranks."""
     host, port = split_text(coordinator)
     return {
         "num_processes": str(job.num_processes),
@@ -248,7 +248,10 @@ def _rank(
     gpus: GpuShares,
     shared: Mapping[str, str],
 ) -> Rank:
-    """A rank, the `local`th on its host; `numbers`: of the host in the job, and of its ranks."""
+    """Return the plan of a rank with number `local` on its host.
+
+    `numbers` are the host's number in the job, and how many ranks it has.
+    """
     host_number, ranks_here = numbers
     values = {
         "host": host.name,
@@ -284,7 +287,7 @@ def _rank(
 
 
 def command(job: Job, python: str, process_id: int) -> list[str]:
-    """The command of a rank, with its placeholders."""
+    """Return the command of a rank, with its placeholders."""
     if not job.is_python:
         return list(job.program)
     words = ["-m", *job.program] if job.module else list(job.program)

@@ -1,4 +1,4 @@
-"""The variables that ranks get, of the job and of their own; pure."""
+"""The variables that ranks get, common ones and their own; pure."""
 
 import os.path
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ from mcjax_launch.kernel.wire.messages import HostFacts
 def common_settings(
     job: Job, job_id: str, coordinator: str, bind: bool, restart: int
 ) -> dict[str, str]:
-    """The variables that are set in every rank, whatever its host sets."""
+    """Return the variables that are set in every rank, whatever its host sets."""
     settings = {
         "JAX_COORDINATOR_ADDRESS": coordinator,
         "JAX_NUM_PROCESSES": str(job.num_processes),
@@ -29,7 +29,7 @@ def common_settings(
         settings["JAX_NUM_CPU_DEVICES"] = str(job.cpu_devices)
         settings["JAX_PLATFORMS"] = "cpu"
     if job.hook and bind:
-        # JAX's coordination service would listen on every interface.
+        # Without it, JAX's coordination service would listen on every interface.
         settings[hook_environ.BIND] = coordinator
     if job.hook and job.start_timeout is not None:
         settings[hook_environ.JOIN_TIMEOUT] = str(job.start_timeout)
@@ -43,9 +43,10 @@ def common_settings(
 
 
 def slices_setting(job: Job, ranks_of_hosts: Iterable[int]) -> dict[str, str]:
-    """The first rank of each slice, where the user has asked for slices.
+    """Return the variable with the first rank of each slice; none without --slices.
 
     Args:
+        job: what the user asked for.
         ranks_of_hosts: how many ranks each host of this launcher has.
 
     """
@@ -61,14 +62,14 @@ def slices_setting(job: Job, ranks_of_hosts: Iterable[int]) -> dict[str, str]:
 
 
 def defaults(job: Job, job_id: str) -> dict[str, str]:
-    """The variables that are set unless a rank's host sets them."""
+    """Return the variables that are set unless a rank's host sets them."""
     # The same in all ranks: sets of strings must be traced in one order.
     seed = int(job_id, 16) if job.hash_seed is None else job.hash_seed
     return {"PYTHONHASHSEED": str(seed % 2**32)}
 
 
 def of_torch(values: Mapping[str, str], ranks_here: int, host_number: int) -> dict[str, str]:
-    """A rank's coordinates by the names that torchrun gives them.
+    """Return a rank's coordinates by the names that torchrun gives them.
 
     Args:
         values: of its placeholders.
@@ -88,13 +89,14 @@ def of_torch(values: Mapping[str, str], ranks_here: int, host_number: int) -> di
 
 
 def own_settings(job: Job, host: Host, local: int, ranks: int, facts: HostFacts) -> dict[str, str]:
-    """A rank's own chips and addresses.
+    """Return the variables with a rank's own chips and addresses.
 
     Gloo, JAX's collectives on CPU, listens at the address that the host's own name resolves to:
     Debian's 127.0.1.1 cannot be reached from other hosts, and no address at all is an error.
 
     Raises:
-        LaunchError: the host has too few chips, or another name would be needed, and no hook helps.
+        LaunchError: the host has too few chips, or another name would be needed, and there is no
+            hook to set it.
 
     """
     settings: dict[str, str] = {}
@@ -117,5 +119,5 @@ def own_settings(job: Job, host: Host, local: int, ranks: int, facts: HostFacts)
 
 
 def profile_setting(job: Job, folder: str, process_id: int) -> str:
-    """When and where a rank writes its profile."""
+    """Return the variable that tells a rank when and where to write its profile."""
     return f"{job.profile_after:g} {PROFILE_S:g} {os.path.join(folder, str(process_id))}"

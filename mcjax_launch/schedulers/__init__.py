@@ -1,4 +1,4 @@
-"""Schedulers: what takes code of each. `kernel/wire/schedulers.py` has the list of them."""
+"""Schedulers: the code that differs between them. `kernel/wire/schedulers.py` lists all of them."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 class Driver:
-    """What is different with each scheduler.
+    """The part of a scheduler's support that differs from other schedulers.
 
     Attributes:
-        calls_back: its clients start a program, and hand on no stream, or not reliably: the agent
-            connects to the launcher.
-        no_ssh: what to do where the job's hosts forbid ssh.
+        calls_back: its clients start programs but do not forward their streams reliably, so the
+            agent connects to the launcher.
+        no_ssh: advice for a cluster whose hosts forbid ssh; "" for none.
 
     """
 
@@ -26,11 +26,11 @@ class Driver:
     no_ssh = ""
 
     def hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
-        """The hosts of the allocation that the launcher runs in.
+        """Return the hosts of the allocation that the launcher runs in.
 
         Args:
             environ: the launcher's own variables.
-            slots: ranks on each host, if the user says so.
+            slots: ranks on each host, if the user gives that.
 
         Raises:
             LaunchError: the launcher is not where it should be, or the variables cannot be read.
@@ -39,22 +39,22 @@ class Driver:
         raise NotImplementedError
 
     def client_argv(self, host: Host, script: str, client: str = "") -> list[str]:
-        """The command line that runs a shell script on a host of the allocation.
+        """Return the command line that runs a shell script on a host of the allocation.
 
         Args:
             host: one of `hosts`.
-            script: for a POSIX shell; there is no single quote in it.
-            client: which of the scheduler's clients.
+            script: for a POSIX shell; it contains no single quote.
+            client: the scheduler's client to use.
 
         """
         raise NotImplementedError
 
     def lacks(self, environ: Mapping[str, str]) -> str:  # noqa: ARG002
-        """What the job should have asked for to have more slots; empty if that is not known."""
+        """Return what the job should have requested to get more slots; "" if unknown."""
         return ""
 
     def restarts(self, environ: Mapping[str, str]) -> int:  # noqa: ARG002
-        """How often the job has been started again, where no variable says so."""
+        """Return how often the job has been restarted, if no variable says so."""
         return 0
 
 
@@ -65,7 +65,7 @@ def driver(scheduler: Scheduler) -> Driver:
 
 
 def emit(submission: "Submission") -> str:
-    """Return what `--emit` prints.
+    """Return the text that `--emit` prints.
 
     Raises:
         LaunchError: something that the scheduler needs is missing or invalid.

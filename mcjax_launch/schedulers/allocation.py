@@ -1,4 +1,4 @@
-"""What the drivers of several schedulers share: the hosts of an allocation, as they list them."""
+"""Code that several schedulers' drivers share: the hosts of an allocation."""
 
 import socket
 import subprocess
@@ -11,7 +11,7 @@ from mcjax_launch.ranks import counted
 
 #: How long a scheduler's own command may take to answer.
 ANSWER_S = 20.0
-# Who has started this launcher, and how many beside it.
+# Variables by which an MPI starter tells how many processes it has started, by the starter's name.
 _STARTERS = {
     "OMPI_COMM_WORLD_SIZE": "mpirun",
     "PMI_SIZE": "mpiexec",
@@ -25,7 +25,7 @@ def check_alone(environ: Mapping[str, str], where: str) -> None:
 
     Args:
         environ: the launcher's own variables.
-        where: to start a single one, in words.
+        where: to start a single launcher, in words.
 
     Raises:
         LaunchError: an MPI library's starter has started several.
@@ -44,7 +44,7 @@ def check_slots(wanted: int, hosts: Sequence[Host], title: str, lacks: str) -> N
         wanted: ranks; 0 for as many as there are slots.
         hosts: of the allocation.
         title: the scheduler's.
-        lacks: what the job should have asked for, if that is known.
+        lacks: what the job should have requested; "" if unknown.
 
     Raises:
         LaunchError: there are fewer slots.
@@ -53,12 +53,12 @@ def check_slots(wanted: int, hosts: Sequence[Host], title: str, lacks: str) -> N
     slots = sum(host.slots for host in hosts)
     if wanted > slots:
         there_are = f"{title}'s allocation has {counted(slots, 'slot')}"
-        more = f"{there_are}; request more, or set --procs-per-host K"
+        more = f"{there_are}; request more slots, or set --procs-per-host K"
         raise LaunchError(f"-n {wanted}: {lacks or more}")
 
 
 def leave_it(scheduler: Scheduler, environ: Mapping[str, str], slots: int = 1) -> str:
-    """Return how to run here, without an allocation whose variables are left over from elsewhere.
+    """Return advice for a user whose shell has a scheduler's variables outside its job.
 
     Args:
         scheduler: whose variables are set.
@@ -66,7 +66,7 @@ def leave_it(scheduler: Scheduler, environ: Mapping[str, str], slots: int = 1) -
         slots: that this machine is to have.
 
     Returns:
-        Words for the end of an error; "" if the scheduler has started this process.
+        words for the end of an error; "" if the scheduler has started this process.
 
     """
     groups = scheduler.signs(environ)
@@ -83,12 +83,12 @@ def leave_it(scheduler: Scheduler, environ: Mapping[str, str], slots: int = 1) -
 
 
 def several(what: str, where: str) -> LaunchError:
-    """The error where there is one launcher for each task."""
-    return LaunchError(f"{what}: start a single one, in {where}")
+    """Return the error about a launcher for each task."""
+    return LaunchError(f"{what}: start a single launcher, in {where}")
 
 
 def read(variable: str, environ: Mapping[str, str], where: str) -> str:
-    """The file that a variable names.
+    """Return the text of the file that a variable names.
 
     Args:
         variable: its name.
@@ -96,7 +96,7 @@ def read(variable: str, environ: Mapping[str, str], where: str) -> str:
         where: the launcher ought to run, in words.
 
     Raises:
-        LaunchError: it cannot be read: this may not be the host of the job's script.
+        LaunchError: the file cannot be read: this may not be the host of the job's script.
 
     """
     path = environ[variable]
@@ -116,16 +116,16 @@ def make_hosts(
     slots: int | None,
     devices: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[Host, ...]:
-    """Hosts by their names and slots; one that is named again has the slots of both.
+    """Return hosts from names and slots; the slots of equal names add up.
 
     Args:
         counts: names and slots.
-        origin: where they come from, for errors.
-        slots: of each host, if the user says so.
-        devices: the GPUs of each host, where the scheduler says so.
+        origin: the source of the counts, for errors.
+        slots: of each host, if the user gives that.
+        devices: the GPUs of each host, if the scheduler gives them.
 
     Raises:
-        LaunchError: there are none, or names or numbers are wrong.
+        LaunchError: there are no hosts, or names or numbers are wrong.
 
     """
     lines = [f"{name} slots={count}" for name, count in counts]
@@ -146,26 +146,26 @@ def make_hosts(
 
 
 def own_name() -> str:
-    """The name of this machine, without its domain."""
+    """Return the name of this machine, without its domain."""
     return socket.gethostname().partition(".")[0]
 
 
 def _own_names() -> set[str]:
-    """The name of this machine, with its domain and without."""
+    """Return the name of this machine, with its domain and without."""
     return {socket.gethostname().lower(), own_name().lower()}
 
 
 def shell(script: str) -> list[str]:
-    """The words that run a script in a POSIX shell, whether or not a client's shell reads them.
+    """Return the words that run a script in a POSIX shell, with or without a login shell between.
 
-    A client may run words as they are, or join them for the user's login shell there, as ssh does:
-    that runs a `sh` that does nothing, and then what comes after the semicolon.
+    A client may run words directly, or join them for the user's login shell there, as ssh does:
+    that shell then runs a `sh` that does nothing, and the text after the semicolon.
     """
     return ["/bin/sh", "-c", f":; exec /bin/sh -c '{script}'"]
 
 
 def ask(*argv: str, limit_s: float = ANSWER_S) -> str:
-    """What a scheduler's command says; nothing if it fails, or is not there."""
+    """Return the output of a scheduler's command; "" if it fails or is not installed."""
     try:
         ended = subprocess.run(
             argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit_s
@@ -176,7 +176,7 @@ def ask(*argv: str, limit_s: float = ANSWER_S) -> str:
 
 
 def which_host(host: Host, names: Sequence[str]) -> int | None:
-    """The number of a host in a scheduler's list; None if it is not there."""
+    """Return the index of a host in a scheduler's list; None if it is not there."""
     name = host.name.lower()
     found = [other.lower() for other in names]
     if name in found:

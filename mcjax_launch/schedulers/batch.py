@@ -1,4 +1,4 @@
-"""Batch scripts: what is filled into the template of each scheduler."""
+"""Batch scripts: the values for the template of each scheduler."""
 
 import math
 import os
@@ -9,7 +9,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.schedulers import template
 from mcjax_launch.schedulers.submission import Submission
 
-# Of each kind the program that takes the script, and an example of its options.
+# By kind, the program that takes the script, and an example of its options.
 _PROGRAMS = {
     "slurm": ("sbatch", "--partition=gpu"),
     "pbs": ("qsub", "'-q gpu'"),
@@ -17,7 +17,7 @@ _PROGRAMS = {
     "sge": ("qsub", "'-pe orte'"),
     "flux": ("flux batch", "--queue=gpu"),
 }
-# Schedulers count them in 32 bits.
+# Schedulers count minutes in 32 bits.
 _MOST_MINUTES = 1 << 31
 # Between the end of the ranks' grace and that of Flux's time for the job.
 _MARGIN_S = 30
@@ -25,17 +25,17 @@ _ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\", "'": "\\'"}
 
 
 def script(submission: Submission) -> str:
-    """Return a script for bash; an `--engine-option` is a directive, and replaces one of ours.
+    """Return a bash script; each --engine-option is a directive, and replaces one of the template.
 
-    The launcher takes the shell's place, so that signals for the script's process are for it.
+    The script ends with `exec`, so that signals for its process reach the launcher.
 
     Raises:
-        LaunchError: the scheduler would not take the name, or an option.
+        LaunchError: the scheduler would not accept the name, or an option.
 
     """
     _check(submission)
     values = _values(submission)
-    # A parallel environment of Grid Engine's, which wants the number of slots.
+    # A parallel environment of Grid Engine needs the number of slots.
     options = [
         f"{option} {values['slots']}" if re.fullmatch(r"-pe\s+\S+", option) else option
         for option in submission.engine_option
@@ -73,7 +73,7 @@ def _values(submission: Submission) -> template.Values:
 
 
 def quoted(word: str) -> str:
-    """Return a word for bash, on one line: a line of the word could be one for the scheduler."""
+    """Return a word for bash, on one line: a second line might be read as a directive."""
     if word.isprintable():
         return shlex.quote(word)
     return f"$'{''.join(map(_escaped, word))}'"
@@ -86,7 +86,7 @@ def _escaped(char: str) -> str:
 
 
 def _minutes(submission: Submission) -> int | None:
-    """What all attempts may take; None for no limit, or one beyond what can be written."""
+    """Return the limit for all attempts, in minutes; None for no limit, or too large a number."""
     if submission.attempt_s is None:
         return None
     whole = math.ceil(submission.attempt_s * (submission.max_restarts + 1) / 60) + 1
@@ -102,7 +102,7 @@ def _set_by(option: str) -> set[str]:
 
 
 def _check(submission: Submission) -> None:
-    """Refuse a name or options that the scheduler would not take."""
+    """Refuse a name or options that the scheduler would not accept."""
     if not re.fullmatch(r"[\w.:+@%-]+", submission.name):
         raise LaunchError(f"--name {submission.name}: use letters, digits and . _ - only")
     program, example = _PROGRAMS[submission.emit]

@@ -1,6 +1,6 @@
 """Flux: an instance (the script of `flux batch`, the shell of `flux alloc`), and `flux exec`.
 
-Such a script has no variables of a job, but those of its instance, which `flux` asks for the rest.
+Such a script has no variables of a job, only those of its instance; `flux` is asked for the rest.
 """
 
 import json
@@ -27,12 +27,12 @@ class Node(NamedTuple):
 
 
 class Flux(Driver):
-    """A broker on each host starts what `flux exec` says."""
+    """The driver for Flux, whose broker on each host starts what `flux exec` is given."""
 
     calls_back = True
 
     def hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
-        """The hosts, with the slots that the batch job asked for; one where it named none."""
+        """Return the hosts, with the slots that the batch job requested; 1 if it requested none."""
         tasks = environ.get("FLUX_JOB_SIZE", "")
         if "FLUX_TASK_RANK" in environ and tasks.isdecimal() and int(tasks) > 1:
             raise allocation.several(
@@ -50,7 +50,7 @@ class Flux(Driver):
         )
 
     def client_argv(self, host: Host, script: str, client: str = "flux") -> list[str]:
-        """A process below the host's broker, or below the job's shell there."""
+        """Return the command for a process below the host's broker, or the job's shell there."""
         job = os.environ.get("FLUX_JOB_ID", "")
         nodes = found(job)
         number = allocation.which_host(host, [node.name for node in nodes])
@@ -67,15 +67,15 @@ DRIVER = Flux()
 
 @cache
 def found(job: str) -> tuple[Node, ...]:
-    """The hosts of a job, or of the instance where there is none, in the order of their brokers.
+    """Return the hosts of a job, or of the instance if `job` is "", in the order of their brokers.
 
     Raises:
-        LaunchError: flux does not say; or the instance is the system's, and not a job of the user.
+        LaunchError: flux does not tell; or the instance is the system's, not a job of the user.
 
     """
     if not job and not _is_ours():
         raise LaunchError(
-            "this is Flux's system instance, and no allocation of yours: run mcjax-launch in "
+            "this is Flux's system instance, not an allocation of yours: run mcjax-launch in "
             f"{_SCRIPT}"
         )
     ways = [("flux", "job", "info", job, "R")] if job else []
@@ -88,21 +88,21 @@ def found(job: str) -> tuple[Node, ...]:
             return tuple(Node(name, rank) for rank, name in enumerate(names))
     if names := of_table(allocation.ask("flux", "resource", "list")):
         return tuple(Node(name, rank) for rank, name in enumerate(names))
-    raise LaunchError(f"flux names no hosts: run mcjax-launch in {_SCRIPT}")
+    raise LaunchError(f"flux lists no hosts: run mcjax-launch in {_SCRIPT}")
 
 
 @cache
 def _is_ours() -> bool:
-    """Whether the instance is the user's own, as far as it says."""
+    """Return whether the instance is the user's own, or its owner is unknown."""
     owner = allocation.ask("flux", "getattr", "security.owner").strip()
     return not owner.isdecimal() or int(owner) == os.getuid()
 
 
 def parse(text: str) -> tuple[Node, ...]:
-    """The hosts of a resource set (R, version 1); none if it is no such thing; pure."""
+    """Return the hosts of a resource set (R, version 1); none if the text is not one; pure."""
     try:
         execution = json.loads(text)["execution"]
-        # A name may come twice, where several brokers share a host.
+        # A name occurs twice if several brokers share a host.
         names = [name for part in execution["nodelist"] for name in names_of(part)]
         nodes: dict[int, tuple[int, tuple[str, ...] | None]] = {}
         for part in execution["R_lite"]:
@@ -120,7 +120,7 @@ def parse(text: str) -> tuple[Node, ...]:
 
 
 def of_table(text: str) -> list[str]:
-    """The hosts that `flux resource list` shows as free or allocated, each once; pure."""
+    """Return the hosts that `flux resource list` shows as free or allocated, each once; pure."""
     names: dict[str, None] = {}
     for line in text.splitlines():
         words = line.split()
@@ -130,16 +130,16 @@ def of_table(text: str) -> list[str]:
 
 
 def names_of(text: str) -> list[str]:
-    """The names of a list of hosts such as `a[0-3,5],b`; one that comes twice is twice there."""
+    """Return the names in a list of hosts such as `a[0-3,5],b`, duplicates included."""
     parts = text.replace("],", "] ").split() if "[" in text else text.split(",")
     return [host.name for part in parts for host in parse_list(part, 1, "flux: ")]
 
 
 def ids(text: str) -> list[int]:
-    """The numbers of an idset such as `0-3,7` or `[0-3,7]`.
+    """Return the numbers of an idset such as `0-3,7` or `[0-3,7]`.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not an idset.
 
     """
     found_ids: list[int] = []
@@ -153,7 +153,7 @@ def ids(text: str) -> list[int]:
 
 
 def _asked(environ: Mapping[str, str]) -> Any:
-    """What the batch job asked for, of the instance that this one runs in; None if unknown."""
+    """Return the jobspec of the batch job in the enclosing instance; None if unknown."""
     job = environ.get("FLUX_ENCLOSING_ID", "")
     if not job or "FLUX_JOB_ID" in environ:
         return None
@@ -164,7 +164,7 @@ def _asked(environ: Mapping[str, str]) -> Any:
 
 
 def _slots(node: Node, jobspec: Any, otherwise: int = 1) -> int:
-    """How many slots of a job a node has: those of each, or as many as its cores are enough for."""
+    """Return the number of slots on a node: the requested tasks, or as many as its cores allow."""
     try:
         (resource,) = jobspec["resources"]
         if resource["type"] == "node":

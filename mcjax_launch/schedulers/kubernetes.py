@@ -15,13 +15,13 @@ from mcjax_launch.schedulers.submission import Submission
 # --- TPU slices ---
 
 _WRITTEN = r"([a-z0-9][a-z0-9-]{0,62}):([1-9][0-9]{0,3}(?:x[1-9][0-9]{0,3}){1,2})"
-# What a host of any generation may have.
+# Chips that a host may have, over all generations.
 _ON_A_HOST = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tpus:
-    """Equal slices.
+    """A number of equal TPU slices.
 
     Args:
         accelerator: their type, by the name that their nodes have, such as tpu-v6e-slice.
@@ -38,7 +38,7 @@ class Tpus:
 
 
 def parse_tpus(text: str, hosts: int, slices: int) -> Tpus:
-    """The slices that `--tpu TYPE:TOPOLOGY` means.
+    """Return the slices that `--tpu TYPE:TOPOLOGY` means.
 
     Args:
         text: as the user wrote it.
@@ -46,7 +46,7 @@ def parse_tpus(text: str, hosts: int, slices: int) -> Tpus:
         slices: how many.
 
     Raises:
-        LaunchError: it cannot be read, or does not fit the hosts.
+        LaunchError: the text cannot be read, or does not fit the hosts.
 
     """
     written = re.fullmatch(_WRITTEN, text)
@@ -54,15 +54,15 @@ def parse_tpus(text: str, hosts: int, slices: int) -> Tpus:
         raise LaunchError(f"--tpu {text}: write TYPE:TOPOLOGY, as in tpu-v6e-slice:4x4")
     if hosts % slices:
         raise LaunchError(
-            f"--slices {slices}: {counted(hosts, 'host')} cannot be so many equal slices; "
-            "--num-hosts counts those of all slices"
+            f"--slices {slices}: {counted(hosts, 'host')} cannot be split into {slices} equal "
+            "slices; --num-hosts counts the hosts of all slices"
         )
     whole = math.prod(map(int, written[2].split("x")))
     chips, rest = divmod(whole, hosts // slices)
     if rest or chips not in _ON_A_HOST:
         raise LaunchError(
             f"--tpu {text}: {counted(whole, 'chip')} on {counted(hosts // slices, 'host')} of each "
-            "slice, and a host has 1, 2, 4 or 8; set --num-hosts, of all slices"
+            "slice, but a host has 1, 2, 4 or 8; set --num-hosts to the hosts of all slices"
         )
     return Tpus(accelerator=written[1], topology=written[2], slices=slices, chips=chips)
 
@@ -70,20 +70,20 @@ def parse_tpus(text: str, hosts: int, slices: int) -> Tpus:
 # --- manifests ---
 
 _PORT = 8476  # as in the templates
-# How long pods may come after one another: a node pool that grows, an image of many gigabytes.
+# The last pod may start this much after the first, as a node pool grows or a large image is pulled.
 _PATIENCE_S = 1800
 _EACH_ITS_OWN = "each pod has its own launcher"
-# What the launcher gets beyond its ranks' grace, to end them and say why.
+# Time for the launcher beyond its ranks' grace, to end them and print the summary.
 _TERMINATION_MARGIN_S = 15
-# What JobSet counts for the random end of a pod's name; a Job's pods are cut to fit.
+# JobSet counts this for the random end of a pod's name; a Job's pod names are cut to fit.
 _SUFFIX = "-abcde"
 
 
 def manifest(submission: Submission) -> str:
-    """Return a Job and its Service, or a JobSet, which starts all pods again after a failure.
+    """Return a Job and its Service, or a JobSet, which restarts all pods after a failure.
 
     Raises:
-        LaunchError: pods cannot run the job, or the API would refuse something of it.
+        LaunchError: pods cannot run the job, or the API would refuse something in it.
 
     """
     _check_for_pods(submission)
@@ -131,7 +131,7 @@ def manifest(submission: Submission) -> str:
 
 
 def _check_for_pods(submission: Submission) -> None:
-    """Refuse what a launcher in a pod would do in vain, or not at all."""
+    """Refuse options that a launcher in a pod cannot use."""
     kind, sync, path = submission.emit, submission.sync, submission.report
     for wrong, why in (
         (submission.stdin, "pods have no standard input; leave out --stdin"),
@@ -139,7 +139,7 @@ def _check_for_pods(submission: Submission) -> None:
         (submission.mtls == "on", f"{_EACH_ITS_OWN}; leave out --mtls on"),
         (
             sync,
-            "pods have no files of this machine; leave out --sync, and put "
+            "pods do not have this machine's files; leave out --sync, and put "
             f"{', '.join(sync)} into the image or on a volume",
         ),
         (submission.min_hosts, "a job needs all its pods; leave out --min-hosts"),
@@ -159,13 +159,13 @@ def _check_for_pods(submission: Submission) -> None:
         raise LaunchError(f"--emit {kind} needs --image: an image with mcjax-launch and JAX")
     if path is not None and submission.num_hosts > 1 and "{host}" not in path:
         raise LaunchError(
-            f"--emit {kind}: {_EACH_ITS_OWN}, and writes a file of its own; name them "
-            f"with {{host}}, on a volume: --report '/shared/{{host}}{splitext(path)[1]}'"
+            f"--emit {kind}: {_EACH_ITS_OWN}, which writes its own report; use {{host}} in the "
+            f"name, on a volume: --report '/shared/{{host}}{splitext(path)[1]}'"
         )
 
 
 def _tpus(submission: Submission) -> Tpus | None:
-    """Return the slices that --tpu asks for."""
+    """Return the slices that --tpu asks for; None without --tpu."""
     if submission.tpu is None:
         return None
     if submission.gpus:
@@ -175,7 +175,7 @@ def _tpus(submission: Submission) -> Tpus | None:
 
 
 def _patience(submission: Submission) -> tuple[list[str], float]:
-    """Return the time for all pods to come: as words unless the user gives it, and in seconds."""
+    """Return the time for all pods to start: as an option unless given, and in seconds."""
     if submission.no_hook or "start_timeout" in submission.given:
         return [], submission.start_timeout or _PATIENCE_S
     return ["--start-timeout", f"{_PATIENCE_S // 60}m"], _PATIENCE_S
@@ -201,17 +201,17 @@ def _check_names(submission: Submission, last_pod: str) -> None:
 
 
 def _command(words: list[str]) -> list[str]:
-    """Return a command that Kubernetes runs as it is: it expands $(NAME), and reduces $$ to $."""
+    """Return a command that Kubernetes runs unchanged: it expands $(NAME), and reduces $$ to $."""
     for word in words:
         try:
             word.encode()
         except UnicodeEncodeError:
-            raise LaunchError(f"{word}: cannot stand in a manifest: not UTF-8") from None
+            raise LaunchError(f"{word}: not UTF-8, so it cannot be in a manifest") from None
     return [word.replace("$", "$$") for word in words]
 
 
 def _scalars(value: Any) -> Any:
-    """Return a text, or each of a list, as a scalar of YAML; anything else as it is."""
+    """Return a text, or each text of a list, as a scalar of YAML; anything else unchanged."""
     if isinstance(value, list):
         return [scalar(text) for text in value]
     return scalar(value) if isinstance(value, str) else value
@@ -226,7 +226,7 @@ def scalar(text: str) -> str:
 
 
 def _escaped(char: str) -> str:
-    """Return a character between quotes of YAML: as in JSON, which has no others than ASCII's."""
+    """Return a character as it is written between quotes of YAML: as in JSON, with exceptions."""
     if char > "\uffff":
         return f"\\U{ord(char):08x}"  # JSON would write two surrogates, which YAML refuses
     return f"\\x{ord(char):02x}" if char == "\x7f" else json.dumps(char)[1:-1]

@@ -9,17 +9,17 @@ from mcjax_launch.ranks import MOST_RANKS, whole_number
 from mcjax_launch.schedulers import Driver, allocation
 
 _SCRIPT = "the job's script, or in the shell of bsub -Is"
-# How the names of nodes begin that only start jobs; ranks run on the others.
+# The beginnings of the names of nodes that only start jobs; ranks run on all other nodes.
 _LAUNCH_NODES = ("batch", "login")
 
 
 class Lsf(Driver):
-    """The launcher runs in the job's script, and its ranks on the hosts for computing."""
+    """The driver for LSF: the launcher runs in the job's script, its ranks on the compute hosts."""
 
     calls_back = True
 
     def hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
-        """The hosts with their slots, without the node that only starts jobs."""
+        """Return the hosts with their slots, without the node that only starts jobs."""
         task = environ.get("LSF_PM_TASKID", environ.get("LSB_TASKINDEX", ""))
         if task.isdecimal() and int(task) > 1:
             raise allocation.several(f"blaunch has started this launcher as task {task}", _SCRIPT)
@@ -30,7 +30,7 @@ class Lsf(Driver):
         return allocation.make_hosts(counts.items(), origin, slots)
 
     def client_argv(self, host: Host, script: str, client: str = "blaunch") -> list[str]:
-        """A task of the job, as rsh would start it."""
+        """Return the command for a task of the job, as rsh would start it."""
         return [client, host.name, *allocation.shell(script)]
 
 
@@ -38,12 +38,12 @@ DRIVER = Lsf()
 
 
 def _listed(environ: Mapping[str, str]) -> tuple[str, dict[str, int]]:
-    """Where the hosts come from, and their slots.
+    """Return the name of the source of the hosts, and the slots of each host.
 
-    A list that is long is in the file alone, which only the first host may have.
+    A long list is only in the file, which may exist on the first host only.
 
     Raises:
-        LaunchError: it cannot be read.
+        LaunchError: the list cannot be read.
 
     """
     path = environ.get("LSB_DJOB_HOSTFILE")
@@ -57,14 +57,14 @@ def _listed(environ: Mapping[str, str]) -> tuple[str, dict[str, int]]:
 
 
 def _of_lines(text: str) -> Iterator[tuple[str, int]]:
-    """A host for each slot, or with their number after its name."""
+    """Yield hosts and slots of a file: a line for each slot, or a name with its number of slots."""
     for words in map(str.split, text.splitlines()):
         if words:
             yield words[0], int(words[1]) if words[1:] and words[1].isdecimal() else 1
 
 
 def _of_pairs(text: str) -> Iterator[tuple[str, int]]:
-    """Names, each with a number after it."""
+    """Yield hosts and slots of a text in which each name is followed by a number."""
     words = text.split()
     try:
         for name, count in zip(words[::2], words[1::2], strict=True):
@@ -81,7 +81,7 @@ def _summed(counts: Iterator[tuple[str, int]]) -> dict[str, int]:
 
 
 def _launch_node(counts: Mapping[str, int], environ: Mapping[str, str]) -> str:
-    """The first host, if it only starts jobs; empty if it is as the others."""
+    """Return the first host if it only starts jobs; "" if ranks run there too."""
     first, *others = [*counts, ""]
     alone = not any(others)
     is_one = first.lower().startswith(_LAUNCH_NODES) or "CSM_ALLOCATION_ID" in environ

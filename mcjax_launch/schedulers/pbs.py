@@ -1,6 +1,6 @@
 """PBS Pro, OpenPBS and Torque: the node file of a job, ssh or the task manager.
 
-The task manager's clients (`pbsdsh`, `pbs_tmrsh`) hand on no stream: output of what they start goes
+The task manager's clients (`pbsdsh`, `pbs_tmrsh`) forward no stream: output of what they start goes
 to the job's own files.
 """
 
@@ -17,13 +17,16 @@ _LONGEST_COUNT = 10
 
 
 class Pbs(Driver):
-    """A line of the node file for each slot; the job's first task runs the launcher."""
+    """The driver for PBS, whose node file has a line for each slot.
+
+    The job's first task runs the launcher.
+    """
 
     calls_back = True
     no_ssh = "in a PBS job, --via pbs_tmrsh and --via pbsdsh need no ssh"
 
     def hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
-        """The hosts, each with as many slots as it has lines."""
+        """Return the hosts, each with as many slots as it has lines."""
         lines = _lines(environ)
         task = environ.get("PBS_TASKNUM", "").lstrip("0")
         if len(lines) > 1 and task not in ("", "1"):
@@ -36,7 +39,7 @@ class Pbs(Driver):
         )
 
     def client_argv(self, host: Host, script: str, client: str = "pbs_tmrsh") -> list[str]:
-        """A task of the job on one of its hosts: by name, or by the number of the host's line."""
+        """Return the command for a task on a host, by its name or its line in the node file."""
         if client == "pbs_tmrsh":
             return [client, host.name, *allocation.shell(script)]
         if "PBS_NODEFILE" not in os.environ:
@@ -47,7 +50,7 @@ class Pbs(Driver):
         return [client, "-n", str(number), "--", *allocation.shell(script)]
 
     def restarts(self, environ: Mapping[str, str]) -> int:
-        """What `qstat -f` counts: PBS Pro's run_count and Torque's start_count begin with 1."""
+        """Return the restarts by `qstat -f`: PBS Pro's run_count, Torque's start_count, less 1."""
         shown = allocation.ask("qstat", "-f", environ["PBS_JOBID"], limit_s=_QSTAT_S)
         fields = dict(line.strip().partition(" = ")[::2] for line in shown.splitlines())
         count = fields.get("run_count", fields.get("start_count", ""))
@@ -58,18 +61,18 @@ DRIVER = Pbs()
 
 
 def _lines(environ: Mapping[str, str]) -> list[str]:
-    """The names in the node file, one for each slot."""
+    """Return the names in the node file, one for each slot."""
     return allocation.read("PBS_NODEFILE", environ, _SCRIPT).split()
 
 
 def _resources(option: str) -> set[str]:
-    """The names in an option such as `-l select=2:ncpus=4,walltime=60`; none in another."""
+    """Return the names in an option such as `-l select=2:ncpus=4,walltime=60`; else none."""
     listed = option[2:].split(",") if option.startswith("-l") else ()
     return {part.partition("=")[0].strip() for part in listed}
 
 
 def _gpus(environ: Mapping[str, str]) -> dict[str, list[str]]:
-    """Each host's GPUs, where Torque has a file of lines such as `node1-gpu0`."""
+    """Return each host's GPUs, if Torque has a file of lines such as `node1-gpu0`."""
     if not os.path.exists(environ.get("PBS_GPUFILE", "")):
         return {}
     found: dict[str, list[str]] = {}

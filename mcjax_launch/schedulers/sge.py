@@ -11,12 +11,16 @@ _SCRIPT = "the job's script"
 
 
 class GridEngine(Driver):
-    """Tasks below the job; the builtin `qrsh` stalls once a host has been sent some 60 KB."""
+    """The driver for Grid Engine, with tasks below the job.
+
+    Streams do not go through `qrsh`: its builtin client stalls once a host has been sent about 60
+    KB.
+    """
 
     calls_back = True
 
     def hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
-        """The hosts of the parallel environment with their slots; this one if there is none."""
+        """Return the hosts of the parallel environment with their slots; else this machine."""
         allocation.check_alone(environ, _SCRIPT)
         if environ.get("JOB_SCRIPT") == "QRSH" and environ.get("JOB_NAME") == "petask":
             raise allocation.several(
@@ -38,16 +42,14 @@ class GridEngine(Driver):
         return allocation.make_hosts(counts, "PE_HOSTFILE", slots)
 
     def lacks(self, environ: Mapping[str, str]) -> str:
-        """A parallel environment, without which a job has one slot."""
+        """Return that the job needs a parallel environment, without which it has one slot."""
         if "PE_HOSTFILE" in environ:
             return ""
         job = f"Grid Engine's job {environ['JOB_ID']}"
-        return (
-            f"{job} has no parallel environment, and one slot: submit it with qsub -pe NAME SLOTS"
-        )
+        return f"{job} has no parallel environment, so one slot: submit it with qsub -pe NAME SLOTS"
 
     def client_argv(self, host: Host, script: str, client: str = "qrsh") -> list[str]:
-        """A task of the job with the environment of its script."""
+        """Return the command for a task of the job with the environment of its script."""
         return [client, "-inherit", "-V", host.name, *allocation.shell(script)]
 
 

@@ -10,21 +10,21 @@ from mcjax_launch.schedulers import Driver, allocation
 
 
 class Slurm(Driver):
-    """Steps of srun in an allocation."""
+    """The driver for Slurm: each host gets a step of srun in the allocation."""
 
     def hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
-        """The nodes, with their tasks and, if scontrol says so, the GPUs that the job has there.
+        """Return the nodes with their tasks and, if scontrol tells, the job's GPUs there.
 
-        A step has to ask for them by number: it would inherit what the job asked for each task.
+        A step has to request the GPUs by number: else it would get those of one task.
         """
         nodes = allocated(environ, slots)
         gpus = parse_gpus(allocation.ask("scontrol", "show", "job", "-d", environ["SLURM_JOB_ID"]))
         return tuple(node.replaced(gpus=gpus.get(node.name)) for node in nodes)
 
     def client_argv(self, host: Host, script: str, client: str = "srun") -> list[str]:
-        """A step of one task on one node of this allocation."""
+        """Return the command for a step of one task on one node of this allocation."""
         here = ["--nodes=1", "--ntasks=1", f"--nodelist={host.name}"]
-        # Beside other steps, with all that the job has on the node, and nothing of MPI's.
+        # Next to other steps, with all of the job's resources on the node, and without MPI's setup.
         shared = ["--overlap", "--mpi=none", "--cpu-bind=none", "--unbuffered", "--export=ALL"]
         mine = [f"--gpus={host.gpus}"] if host.gpus else []
         return [client, *here, *mine, *shared, "sh", "-c", script]
@@ -34,12 +34,12 @@ DRIVER = Slurm()
 
 
 def allocated(environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
-    """The nodes of the allocation with their tasks; pure.
+    """Return the nodes of the allocation with their tasks; pure.
 
     Args:
         environ: the launcher's own variables.
-        slots: ranks on each node, if the user says so; else the number of tasks that Slurm has
-            there if the job asked for a number, and 1 if not.
+        slots: ranks on each node, if the user gives that; else the number of tasks that Slurm has
+            there if the job requested a number, and 1 if not.
 
     Raises:
         LaunchError: this is one of several tasks that srun has started.
@@ -47,8 +47,8 @@ def allocated(environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]
     """
     if (count := environ.get("SLURM_STEP_NUM_TASKS", "1")) != "1":
         raise LaunchError(
-            f"srun has started {count} launchers, one per task: start a single one, without srun, "
-            "in the shell of salloc or in the batch script"
+            f"srun has started {count} launchers, one per task: start a single launcher, without "
+            "srun, in the shell of salloc or in the batch script"
         )
     nodes = parse_list(environ["SLURM_JOB_NODELIST"], 1, "SLURM_JOB_NODELIST=")
     tasks = [1] * len(nodes)
@@ -56,7 +56,7 @@ def allocated(environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]
         tasks = [slots] * len(nodes)
     elif "SLURM_NTASKS" in environ or "SLURM_NTASKS_PER_NODE" in environ:
         tasks = tasks_per_node(environ.get("SLURM_TASKS_PER_NODE", f"1(x{len(nodes)})"))
-        if len(tasks) != len(nodes):  # of a step that has only some of the nodes
+        if len(tasks) != len(nodes):  # they are of a step that has only some of the nodes
             tasks = [1] * len(nodes)
     return tuple(
         Host(name=node.name, slots=count) for node, count in zip(nodes, tasks, strict=True)
@@ -64,10 +64,10 @@ def allocated(environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]
 
 
 def tasks_per_node(text: str) -> list[int]:
-    """The numbers that Slurm writes as `2(x3),1`; pure.
+    """Return the numbers that Slurm writes as `2(x3),1`; pure.
 
     Raises:
-        LaunchError: they are written in another way.
+        LaunchError: the text has another form.
 
     """
     counts: list[int] = []
@@ -84,7 +84,7 @@ def tasks_per_node(text: str) -> list[int]:
 
 
 def parse_gpus(shown: str) -> dict[str, int]:
-    """Each node's GPUs, from the output of `scontrol show job -d`; pure."""
+    """Return each node's GPUs, from the output of `scontrol show job -d`; pure."""
     gpus: dict[str, int] = {}
     for nodes, resources in re.findall(r"^[ \t]*Nodes=(\S+) .*GRES=(\S+)", shown, re.MULTILINE):
         count = sum(map(int, re.findall(r"\bgpu(?::[\w.-]+)?:(\d+)\(", resources)))

@@ -1,4 +1,4 @@
-"""A job as `--emit` hands it to a scheduler; a value."""
+"""A job as `--emit` submits it to a scheduler; a value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mcjax_launch.job.job import GRACE_S
 from mcjax_launch.options.options import Options
 from mcjax_launch.ranks import counted
 
-# Options that give the size or go to the scheduler: not for the launcher that it starts.
+# Options for the scheduler, which are not passed on to the launcher in the job.
 _NOT_PASSED_ON = frozenset(
     {
         "emit",
@@ -34,11 +34,11 @@ _NOT_PASSED_ON = frozenset(
 
 
 class Submission(Options, kw_only=True):
-    """The options; in None's place what it stands for.
+    """The options of a job for a scheduler, with defaults filled in.
 
     Args:
-        emit: the kind of what the scheduler gets.
-        given: the names of the options that are given, for the launcher that is to run it.
+        emit: the kind of script or manifest.
+        given: the names of the given options, which the launcher in the job gets.
         name: of the job.
         num_hosts: nodes, or pods.
         procs_per_host: ranks on each of them.
@@ -55,27 +55,27 @@ class Submission(Options, kw_only=True):
 
     @property
     def gpus(self) -> int:
-        """As many for each node; 0 for none."""
+        """The GPUs of each node; 0 for none."""
         each = self.gpus_per_process
         return each * self.procs_per_host if isinstance(each, int) else 0
 
     @property
     def attempt_s(self) -> float | None:
-        """The longest that an attempt may take; None for no limit."""
+        """The longest that an attempt may take, in seconds; None for no limit."""
         return None if self.timeout is None else self.timeout + self.grace
 
     def command(self) -> list[str]:
-        """The launcher, by a path that the nodes of a cluster share, and its words."""
+        """Return the launcher's command, by a path that the nodes of a cluster share."""
         path = os.path.abspath(sys.argv[0])
         if os.path.isfile(path) and os.access(path, os.X_OK) and not path.endswith("__main__.py"):
             return [path, *self.words()]
         return [sys.executable, "-m", "mcjax_launch", *self.words()]
 
     def words(self, without: Set[str] = frozenset()) -> list[str]:
-        """What the launcher there is given.
+        """Return the arguments of the launcher in the job.
 
         Args:
-            without: options that the scheduler sees to.
+            without: options that the scheduler handles.
 
         """
         left_out = _NOT_PASSED_ON | without
@@ -83,14 +83,14 @@ class Submission(Options, kw_only=True):
 
 
 def make_submission(options: Options, given: Sequence[str]) -> Submission:
-    """The job that a command line asks a scheduler for.
+    """Return the submission that a command line describes.
 
     Args:
         options: of the command line.
         given: the names of those that it has.
 
     Raises:
-        LaunchError: an option is missing, or does not go with --emit.
+        LaunchError: an option is missing, or cannot be combined with --emit.
 
     """
     if not options.program:
@@ -115,12 +115,12 @@ def make_submission(options: Options, given: Sequence[str]) -> Submission:
 
 
 def ranks_per_host(hosts: int, whole: int | None, each: int | None) -> int:
-    """How many ranks each host gets.
+    """Return how many ranks each host gets.
 
     Args:
         hosts: how many.
-        whole: ranks of the whole job, if the user says so.
-        each: ranks of each host, if the user says so.
+        whole: ranks of the whole job, if the user gives that.
+        each: ranks of each host, if the user gives that.
 
     Raises:
         LaunchError: hosts and ranks per host do not make the ranks of the whole job.
@@ -136,7 +136,7 @@ def ranks_per_host(hosts: int, whole: int | None, each: int | None) -> int:
 
 
 def default_name(program: str) -> str:
-    """A name that every scheduler accepts, after the program."""
+    """Return a name that every scheduler accepts, after the program."""
     stem = os.path.basename(program).removesuffix(".py").lower()
     clean = "".join(char if char.isascii() and char.isalnum() else "-" for char in stem).strip("-")
     return clean if clean[:1].isalpha() else f"job-{clean}".rstrip("-")

@@ -1,4 +1,4 @@
-"""The templates of `--emit`: `<kind>.sh` and `<kind>.yaml`, beside this module.
+"""The templates of `--emit`: `<kind>.sh` and `<kind>.yaml`, next to this module.
 
 - `{name}` stands for a value, as in `str.format`. A line with a value that is None is left out. A
   line with a list is repeated for each item.
@@ -16,7 +16,7 @@ Values = Mapping[str, Any]
 
 
 def read(name: str) -> list[str]:
-    """Return the lines of a template; they may be in a zip file."""
+    """Return the lines of a template; the package may be in a zip file."""
     assert __package__
     return resources.files(__package__).joinpath(name).read_text("utf-8").splitlines()
 

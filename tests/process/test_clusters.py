@@ -143,7 +143,7 @@ def test_a_warning_of_grid_engine_is_a_preemption(cluster: Cluster, jobs: Jobs) 
 
 def test_grid_engine_without_an_environment_for_parallel_jobs(cluster: Cluster) -> None:
     environ = {"JOB_ID": "5", "SGE_TASK_ID": "undefined", "NSLOTS": "1"}
-    why = "Grid Engine's job 5 has no parallel environment, and one slot: submit it with qsub -pe"
+    why = "Grid Engine's job 5 has no parallel environment, so one slot: submit it with qsub -pe"
     ended = cluster.run(environ, "-n", 2, "true")
     assert (ended.status, why in ended.report) == (2, True), ended.stderr
     ended = cluster.run(environ, "true")
@@ -195,7 +195,7 @@ def test_a_login_node(cluster: Cluster) -> None:
     assert "run mcjax-launch in the job's script, or in the shell of qsub -I" in ended.report
     cluster.answer("flux getattr security.owner", f"{os.getuid() + 1}\n")
     ended = cluster.run({"FLUX_URI": "local:///run/flux/local"}, "true")
-    assert "this is Flux's system instance, and no allocation of yours" in ended.report
+    assert "this is Flux's system instance, not an allocation of yours" in ended.report
     ended = cluster.run({}, "--via", "blaunch", "true")
     assert "--via blaunch: no LSF allocation here: run mcjax-launch in a job" in ended.report
 
@@ -216,7 +216,7 @@ def test_one_launcher_in_each_task_by_mistake(
     nodes = cluster.file("nodes", "n1\nn2\n")
     ended = cluster.run({"PBS_NODEFILE": nodes, **environ}, "true")
     assert ended.status == 2
-    assert words in ended.report and ": start a single one, in the " in ended.report
+    assert words in ended.report and ": start a single launcher, in the " in ended.report
 
 
 def test_hosts_of_the_users_own_win(cluster: Cluster) -> None:
@@ -285,5 +285,5 @@ def test_in_a_job_its_variables_are_not_doubted(cluster: Cluster, tmp_path: Path
     words = [str(daemon), "-c", '"$@"; exit $?', "sh", *LAUNCHER, "-n", "2", "true"]
     done = subprocess.run(words, env={**os.environ, **environ}, capture_output=True, text=True)
     assert done.returncode == 2
-    more = "request more, or set --procs-per-host K"
+    more = "request more slots, or set --procs-per-host K"
     assert done.stderr == f"mcjax-launch: -n 2: Slurm's allocation has 1 slot; {more}\n"

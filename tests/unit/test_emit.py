@@ -311,7 +311,7 @@ def test_time_for_all_pods_to_come(given: dict[str, Any], has: bool) -> None:
         ({"image": "my image"}, "--image my image: not the name of an image"),
         (
             {"program": ("echo", "\udce4")},
-            "cannot stand in a manifest: not UTF-8",
+            "not UTF-8, so it cannot be in a manifest",
         ),
         ({"name": "Run_7"}, "--name Run_7: use a-z, 0-9 and '-', a letter first, "),
         (
@@ -442,9 +442,9 @@ def test_chips_of_a_host() -> None:
         ("slurm", {}, "--tpu needs --emit jobset"),
         ("jobset", {"tpu": "v6e"}, "--tpu v6e: write TYPE:TOPOLOGY, as in tpu-v6e-slice:4x4"),
         ("jobset", {"tpu": "v6e:4"}, "write TYPE:TOPOLOGY"),
-        ("jobset", {"num_hosts": 1, "slices": 1}, "16 chips on 1 host of each slice, and a host "),
+        ("jobset", {"num_hosts": 1, "slices": 1}, "16 chips on 1 host of each slice, but a host "),
         ("jobset", {"num_hosts": 5, "slices": 1}, "16 chips on 5 hosts of each slice"),
-        ("jobset", {"num_hosts": 7}, "--slices 2: 7 hosts cannot be so many equal slices"),
+        ("jobset", {"num_hosts": 7}, "--slices 2: 7 hosts cannot be split into 2 equal slices"),
         ("jobset", {"gpus_per_process": 1}, "--tpu cannot be combined with --gpus-per-process"),
     ],
 )

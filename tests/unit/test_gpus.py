@@ -255,7 +255,7 @@ def test_a_mig_device_for_each() -> None:
         "CUDA_VISIBLE_DEVICES": "MIG-b",
         "JAX_LOCAL_DEVICE_IDS": "0",
     }
-    assert "none of them has one of its own" in share_out(JOB, 4, found).uneven
+    assert "no rank has its own" in share_out(JOB, 4, found).uneven
     with pytest.raises(LaunchError, match="CUDA gives a process one MIG device"):
         share_out(JOB.replaced(gpus_per_process=2), 1, found)
 

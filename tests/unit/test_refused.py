@@ -62,8 +62,8 @@ REFUSED: dict[str, str | tuple[str, int]] = {
     # --emit
     "--emit job --image x --max-restarts 1 train.py": "--emit job: a Job cannot restart all its pods together; use --emit jobset",
     "--emit slurm --hosts a,b train.py": "--emit: the scheduler chooses the hosts",
-    "--emit job --image x --sync data train.py": "--emit job: pods have no files of this machine; leave out --sync, and put data into the image or on",
-    "--emit jobset --image x --num-hosts 2 --report run.json train.py": "--emit jobset: each pod has its own launcher, and writes a file of its own; name them with {host}, on a volume: --report '/shared/{host}.json'",
+    "--emit job --image x --sync data train.py": "--emit job: pods do not have this machine's files; leave out --sync, and put data into the image or on",
+    "--emit jobset --image x --num-hosts 2 --report run.json train.py": "--emit jobset: each pod has its own launcher, which writes its own report; use {host} in the name, on a volume: --report '/shared/{host}.json'",
     "--emit job --image x --pdb all train.py": "--emit job: pods have no terminal; leave out --pdb",
     # --check
     "--check x.py": "--check runs a program of its own: leave out x.py, or --check",

@@ -122,8 +122,8 @@ def test_a_dry_run_says_who_takes_the_input() -> None:
         hosts = find_hosts(given, {})
         return dry_run(make_job(given, hosts, HERE), hosts, {}, VisibleGpus())
 
-    assert "# rank 1 takes the launcher's standard input\n" in shown("--stdin 1")
-    assert "# ranks 0-1 take the launcher's standard input\n" in shown("--stdin all")
+    assert "# rank 1 reads the launcher's standard input\n" in shown("--stdin 1")
+    assert "# ranks 0-1 read the launcher's standard input\n" in shown("--stdin all")
     assert "input" not in shown("")
 
 
