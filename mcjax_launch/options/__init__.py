@@ -1,1 +1,1 @@
-"""The options: each declared once, the kinds of their values, and options as words again."""
+"""The options, each declared once, and the kinds of their values."""

@@ -1,4 +1,7 @@
-"""Kinds of values that options take: from text, or a program's own value, to a typed one; pure."""
+"""Kinds of option values: from text, or a program's own value, to a typed value; pure.
+
+Each `read` function raises a ValueError that says what is wrong with the value.
+"""
 
 from __future__ import annotations
 
@@ -14,27 +17,27 @@ from mcjax_launch.ranks import MOST_RANKS, parse_ranges, whole_number
 
 HIGHEST_PORT = 65535
 
-# Where the user gives no size of --compile-cache.
+# The size of --compile-cache if the user gives none.
 _CACHE_SIZE = "10G"
 _SLICES = ("auto", "one", "host")
 
 _MOST_GPUS = 1024
 _RANK_RESTARTS = 3
-#: When a profile begins as a rule, in seconds after initialize().
+#: By default a profile begins this many seconds after initialize().
 PROFILE_AFTER_S = 10.0
 _FAILURES = ("host", "signal", "any")
-# As a manifest writes it, which cannot calculate.
+# Written by manifests, which cannot calculate: GROUP*SIZE+NUMBER.
 _GROUPED = r"([0-9]{1,9})\*([0-9]{1,9})\+([0-9]{1,9})"
 
 _UNITS_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 _NUMBER = r"(?:\d+(?:\.\d+)?)"
 _PARTS = "".join(f"(?:({_NUMBER}){unit})?" for unit in _UNITS_S)
-# 30 years: what is longer has no end either, and its arithmetic is safe.
+# 30 years: as good as no limit, and safe to calculate with.
 _LONGEST_S = 1e9
 
 
 def duration(value: Any) -> float:
-    """Seconds, also written as `90`, `90s`, `5m`, `1h30m` or `1d`."""
+    """Read a duration in seconds, such as `90`, `90s`, `5m`, `1h30m` or `1d`."""
     if isinstance(value, (int, float)) and 0 <= value <= math.inf:
         return min(float(value), _LONGEST_S)
     text = str(value).strip()
@@ -49,7 +52,7 @@ def duration(value: Any) -> float:
 
 
 def host_rank(value: Any) -> int:
-    """A number from 0 on; also `1*4+3`, the fourth of four in the second group."""
+    """Read a number from 0; `1*4+3` is number 3 of group 1, in groups of 4."""
     grouped = re.fullmatch(_GROUPED, str(value))
     if grouped is None:
         return int(COUNT.read(value))
@@ -58,7 +61,7 @@ def host_rank(value: Any) -> int:
 
 
 def on_rank_failure(value: Any) -> str:
-    """`stop`, `continue` or `restart:N`, where `restart` alone stands for three times."""
+    """Read `stop`, `continue` or `restart:N`; `restart` alone means `restart:3`."""
     how, colon, most = str(value).partition(":")
     if how in ("stop", "continue") and not colon:
         return how
@@ -68,7 +71,7 @@ def on_rank_failure(value: Any) -> str:
 
 
 def rehearsal(value: Any) -> str:
-    """`kill:R@D`, `stop:R@D`, `term@D` or `lose:HOST@D`; with D in seconds."""
+    """Read `kill:R@D`, `stop:R@D`, `term@D` or `lose:HOST@D`; return it with D in seconds."""
     what, _, after = text(value).rpartition("@")
     kind, _, target = what.partition(":")
     of_rank = kind in ("kill", "stop") and target.isdecimal()
@@ -80,7 +83,7 @@ def rehearsal(value: Any) -> str:
 
 
 def restart_on(value: Any) -> tuple[str, ...]:
-    """Some of _FAILURES, also written as `host,signal`."""
+    """Read some of _FAILURES, such as `host,signal`."""
     words = value.split(",") if isinstance(value, str) else map(str, value)
     names = tuple(dict.fromkeys(word.strip() for word in words))
     if not names or not set(names) <= set(_FAILURES):
@@ -89,12 +92,12 @@ def restart_on(value: Any) -> tuple[str, ...]:
 
 
 def limit(value: Any) -> float | None:
-    """A duration that something may take; 0 is None, for no limit."""
+    """Read a time limit in seconds; 0 becomes None, for no limit."""
     return duration(value) or None
 
 
 def ranks(value: Any) -> frozenset[int]:
-    """A set of ranks, also written as `0` or `0,4-7`."""
+    """Read a set of ranks, such as `0` or `0,4-7`."""
     if isinstance(value, (str, int)):
         return parse_ranges(str(value))
     numbers = frozenset(value)
@@ -104,14 +107,14 @@ def ranks(value: Any) -> frozenset[int]:
 
 
 def some_ranks(value: Any) -> Any:
-    """A set of ranks, `all` of them or `none`, which is the empty set."""
+    """Read a set of ranks, `all`, or `none`, which becomes the empty set."""
     words = {"all": "all", "none": frozenset()}
     known = words.get(value) if isinstance(value, str) else None
     return ranks(value) if known is None else known
 
 
 def wrapper(value: Any) -> str:
-    """A command that ranks run under, written as `[RANKS:]COMMAND`; checked, and left as it is."""
+    """Check a command that ranks run under, `[RANKS:]COMMAND`, and return it unchanged."""
     from mcjax_launch.options.wrappers import parse
 
     parse(str(value))
@@ -119,7 +122,7 @@ def wrapper(value: Any) -> str:
 
 
 def profile(value: Any) -> str:
-    """A folder, as DIR or DIR@D; checked, and left as it is."""
+    """Check a folder, as DIR or DIR@D, and return it unchanged."""
     split_profile(text(value))
     return text(value)
 
@@ -135,13 +138,13 @@ def split_profile(words: str) -> tuple[str, float]:
 
 
 def slices(value: Any) -> Any:
-    """How many slices the ranks are, or one of _SLICES."""
+    """Read a number of slices, or one of _SLICES."""
     why = f"is not {', '.join(_SLICES)} or a number of slices"
     return _word_or_number(value, _SLICES, MOST_RANKS, why)
 
 
 def gpus(value: Any) -> Any:
-    """How many GPUs a rank gets, or "all" of its host's."""
+    """Read a number of GPUs for each rank, or `all`."""
     why = f"is not a number of GPUs from 1 to {_MOST_GPUS}, or all"
     return _word_or_number(value, ("all",), _MOST_GPUS, why)
 
@@ -156,27 +159,27 @@ def _word_or_number(value: Any, words: Collection[str], most: int, why: str) -> 
 
 
 def cache(value: Any) -> str:
-    """A folder and how much is kept in it, as `DIR` or `DIR:5G`; checked, and left as it is."""
+    """Check a folder and its limit, as `DIR` or `DIR:5G`, and return it unchanged."""
     cache_of(text(value))
     return text(value)
 
 
 def cache_of(value: str) -> tuple[str, int]:
-    """Return the folder of a cache, and how many bytes are kept in it."""
+    """Return the folder of a cache, and its limit in bytes."""
     folder, colon, size = value.rpartition(":")
     if not colon or not size[:1].isdigit():
         folder, size = value, _CACHE_SIZE
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT])(?:i?B)?", size, re.IGNORECASE)
     kept = found and int(float(found[1]) * 1024 ** (1 + "KMGT".index(found[2].upper())))
     if not kept:
-        raise ValueError(f"{size!r} is no size: write DIR or DIR:5G")
+        raise ValueError(f"{size!r} is not a size: write DIR or DIR:5G")
     if not folder:
         raise ValueError(f"{value!r} names no folder: write DIR or DIR:5G")
     return folder, kept
 
 
 def check_slices(slices: str | int, ranks: int) -> None:
-    """Raise a ValueError where so many ranks are not so many equal slices."""
+    """Raise a ValueError if the ranks cannot be split into so many equal slices."""
     if isinstance(slices, int) and ranks % slices:
         raise ValueError(
             f"{ranks} ranks cannot be split into {slices} equal slices; choose a divisor of {ranks}"
@@ -184,7 +187,7 @@ def check_slices(slices: str | int, ranks: int) -> None:
 
 
 def modules(value: Any) -> tuple[str, ...]:
-    """Names of Python modules, also written as `jax` or `jax,flax.linen`; `auto`; `none` for ()."""
+    """Read names of Python modules, as `jax,flax.linen`; `none` becomes ()."""
     words = value.split(",") if isinstance(value, str) else map(str, value)
     names = tuple(name.strip() for name in words if name.strip())
     if names == ("none",):
@@ -196,27 +199,27 @@ def modules(value: Any) -> tuple[str, ...]:
 
 
 def coordinator(value: Any) -> str:
-    """The address of JAX's coordinator, as HOST or HOST:PORT."""
+    """Read the address of JAX's coordinator, as HOST or HOST:PORT."""
     if removed := replacement(f"coordinator={value}"):
         raise ValueError(f"{value!r} {removed}")
     return text(value)
 
 
 def text(value: Any) -> str:
-    """A text or a path."""
+    """Read a text or a path."""
     if not isinstance(value, (str, os.PathLike)):
         raise ValueError(f"{value!r} is neither text nor a path")
     return os.fspath(value)
 
 
 def texts(value: Any) -> tuple[str, ...]:
-    """One text or path, or several."""
+    """Read a text or path, or several."""
     return (text(value),) if isinstance(value, (str, os.PathLike)) else tuple(map(text, value))
 
 
 def _variables(value: Any) -> tuple[str, ...]:
     if not isinstance(value, Mapping):
-        raise ValueError(f"{value!r} is no mapping of names to values")
+        raise ValueError(f"{value!r} is not a mapping of names to values")
     return tuple(f"{name}={content}" for name, content in value.items())
 
 
@@ -229,7 +232,7 @@ def _hosts(value: Any) -> str | tuple[str, ...]:
 
 
 def may_be_watched(word: str) -> bool:
-    """Return whether a word after --watch is its PATH: what cannot be PROGRAM."""
+    """Return whether a word after --watch is its PATH, because it cannot be PROGRAM."""
     if os.path.isdir(word):
         return True
     return os.path.isfile(word) and not word.endswith(".py") and not os.access(word, os.X_OK)
@@ -239,13 +242,13 @@ class Kind(Value):
     """A kind of value.
 
     Args:
-        read: makes a typed value of a text; raises a ValueError that says what is wrong with it.
+        read: returns a typed value; raises a ValueError that says what is wrong with the text.
         metavar: stands for such a value in --help.
-        accepts: the types that the API takes, where they are more than the value's own.
-        of_keyword: makes the whole value of what the API is given, where `read` cannot.
+        accepts: the types that the API accepts, if they are more than the value's own.
+        of_keyword: reads the whole value that the API is given, if `read` cannot.
         choices: the only values there are, if they are few.
-        offers: what a shell completes it with: a function of `cli/completion.py`.
-        follows: where the value may be left out, tells it from PROGRAM; None: as `read` does.
+        offers: how a shell completes it: the name of a function in `cli/completion.py`.
+        follows: if the value may be left out: tells it from PROGRAM; None: by `read`.
 
     """
 
@@ -259,7 +262,7 @@ class Kind(Value):
 
 
 def number(least: int, most: int, metavar: str = "N") -> Kind:
-    """A whole number within bounds."""
+    """Return the kind of a whole number within bounds."""
 
     def read(value: Any) -> int:
         try:
@@ -271,7 +274,7 @@ def number(least: int, most: int, metavar: str = "N") -> Kind:
 
 
 def one_of(*choices: str) -> Kind:
-    """One of these words."""
+    """Return the kind of a word out of these."""
 
     def read(value: Any) -> Any:
         if value not in choices:

@@ -1,4 +1,4 @@
-"""What is declared of an option; its click option, its keyword and its checks come from that."""
+"""The declaration of an option, from which its click option, keyword and checks are made."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from mcjax_launch.options.kinds import Kind
 
 
 class Option(Value, kw_only=True):
-    """An option.
+    """An option's declaration.
 
     Args:
-        name: of its field, from which its long name and its variable come.
+        name: of its field; its long name and its variable are derived from it.
         type: of its value, as annotated.
         group: its heading in --help and in docs/reference.md.
-        kind: of values that it takes; None for a flag.
-        default: its value where it is not given.
-        help: what --help says of it.
-        shown: its default in words, where the value does not say it.
+        kind: of its values; None for a flag.
+        default: its value if it is not given.
+        help: its text in --help.
+        shown: its default in words, if the value does not say it.
         metavar: stands for its value in --help.
         short: its other names.
         repeats: it may be given several times; its value is a tuple.
-        once: with two values, one of them would be lost without a word: refused. Of other options
-            the last value counts, so that an alias of the shell may set one.
+        once: giving it twice is refused, because one of the values would be lost. Of other options
+            the last value counts, so that an alias of the shell may set a default.
         separator: of several values in its variable; None for blanks.
-        variable: is read beside its own.
-        keyword: its name in the API, where that is another.
-        only_command: why the API does not have it; "" where it does.
+        variable: another variable that is read too.
+        keyword: its name in the API, if that differs.
+        only_command: why the API does not have it; "" if it has.
         excludes: options that it cannot be combined with, each as `--name` or `--name: why`.
-        needs: the option without which it says nothing, as the user would write it.
+        needs: the option without which it has no effect, as the user would write it.
 
     """
 
@@ -53,24 +53,24 @@ class Option(Value, kw_only=True):
 
     @property
     def long(self) -> str:
-        """Its long name."""
+        """Long name, as in `--num-processes`."""
         return f"--{self.name.replace('_', '-')}"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All its names, as the user writes them."""
+        """All names, as the user writes them."""
         return (*self.short, self.long)
 
     @property
     def accepts(self) -> str:
-        """The type of its keyword in the API."""
+        """Type of its keyword in the API."""
         own = self.type.removesuffix(" | None")
         accepted = (self.kind and self.kind.accepts) or own
         return f"{accepted} | None" if self.default in (None, ()) else accepted
 
 
 def option(kind: Kind, *, default: Any = None, **more: Any) -> Any:
-    """Declare an option with a value; see `Option` for what more there is to say."""
+    """Declare an option with a value; `more` are further fields of `Option`."""
     shown = "" if default in (None, ()) else str(default)
     more = {"metavar": kind.metavar, "shown": shown, **more}
     return Option(kind=kind, default=default, **more)
@@ -100,6 +100,7 @@ class OptionGroup(Value):
             if isinstance(made := cls.__dict__.get(name), Option)
         }
         cls._fields = tuple(dict.fromkeys([*inherited, *cls._fields]))
-        cls.declared = {name: one for base in bases for name, one in base.declared.items()} | own
-        for name, one in own.items():
-            setattr(cls, name, one.default)
+        above = [item for base in bases for item in base.declared.items()]
+        cls.declared = {**dict(above), **own}
+        for name, declared in own.items():
+            setattr(cls, name, declared.default)

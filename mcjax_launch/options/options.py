@@ -1,4 +1,4 @@
-"""Every option, declared once: from the fields here come the command's options and the API's."""
+"""Every option, declared once: the command's options and the API's keywords come from here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OF_EMIT = {"only_command": "is for --emit", "needs": "--emit KIND"}
 
 
 class JobOptions(OptionGroup, title="Job", kw_only=True):
-    """Which program runs, in how many ranks, and how."""
+    """Options on which program runs, in how many ranks, and how."""
 
     num_processes: int | None = option(
         kinds.ONE_OR_MORE,
@@ -51,7 +51,7 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
         kinds.SOME_RANKS,
         only_command="standard input is the calling program's",
         shown="none",
-        help="Hand the launcher's standard input to these ranks, each all of it.",
+        help="Give these ranks the launcher's standard input, all of it to each.",
     )
     wrap: tuple[str, ...] = option(
         kinds.WRAPPERS,
@@ -83,7 +83,7 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
 
 
 class DeviceOptions(OptionGroup, title="Devices", kw_only=True):
-    """What each rank has of its host."""
+    """Options on the part of its host that each rank gets."""
 
     cpu_devices: int | None = option(
         kinds.ONE_OR_MORE,
@@ -106,8 +106,8 @@ class DeviceOptions(OptionGroup, title="Devices", kw_only=True):
         kinds.SLICES,
         default="auto",
         excludes=("--no-hook",),
-        help="What JAX takes for slices: one, one per host, or K equal ones; auto: CPU "
-        "devices are one, others as JAX finds them.",
+        help="Slices that JAX sees: one, one per host, or K equal ones; auto: one for CPU "
+        "devices, otherwise as JAX finds them.",
     )
     cpu_transfers: bool = flag(
         "Allow jax.device_put between processes on CPU (experimental in JAX)."
@@ -126,7 +126,7 @@ class DeviceOptions(OptionGroup, title="Devices", kw_only=True):
 
 
 class HostOptions(OptionGroup, title="Hosts", kw_only=True):
-    """Where the ranks run, and how they are reached."""
+    """Options on where the ranks run, and how hosts are reached."""
 
     hosts: str | tuple[str, ...] | None = option(  # several: the lines of a hosts file
         kinds.HOSTS,
@@ -160,8 +160,8 @@ class HostOptions(OptionGroup, title="Hosts", kw_only=True):
     mtls: Literal["auto", "on", "off"] = option(
         kinds.one_of("auto", "on", "off"),
         default="auto",
-        help="Let only processes of this job reach the coordinator, by mutual TLS; auto: over "
-        "several hosts, where all have jax 0.12 or newer.",
+        help="Let only processes of this job reach the coordinator, by mutual TLS; auto: on "
+        "several hosts, if all have jax 0.12 or newer.",
     )
     num_hosts: int | None = option(
         kinds.ONE_OR_MORE,
@@ -172,12 +172,12 @@ class HostOptions(OptionGroup, title="Hosts", kw_only=True):
         kinds.HOST_RANK,
         variable="JOB_COMPLETION_INDEX",
         shown="$JOB_COMPLETION_INDEX",
-        help="Which of these launchers this one is, counted from 0.",
+        help="Number of this launcher among them, counted from 0.",
     )
 
 
 class OutputOptions(OptionGroup, title="Output", kw_only=True):
-    """What is shown, and how."""
+    """Options on what is shown, and how."""
 
     log_dir: str | None = option(
         kinds.FOLDER,
@@ -210,13 +210,12 @@ class OutputOptions(OptionGroup, title="Output", kw_only=True):
         kinds.one_of("line", "table"),
         metavar="[line|table]",
         only_command=_TERMINAL,
-        help="Show how the job comes along, in a row at the bottom of the terminal, or in one for "
-        "each rank.",
+        help="Show progress in the terminal's last row, or in one row per rank.",
     )
 
 
 class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
-    """When a job ends, and when it starts again. Durations are in seconds."""
+    """Options on when a job ends, and when it restarts. Durations are in seconds."""
 
     timeout: float | None = option(
         kinds.LIMIT, shown=_NO_LIMIT, help="Stop the job after D (exit status 124)."
@@ -241,7 +240,7 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
     on_rank_failure: Literal["stop", "continue", "restart"] | str = option(
         kinds.ON_RANK_FAILURE,
         default="stop",
-        excludes=("--verify-spmd: a rank's next life runs other programs",),
+        excludes=("--verify-spmd: a restarted rank runs other programs",),
         help="After a rank's failure stop the job, let the others continue, or restart that rank, "
         "at most N times (3).",
     )
@@ -250,7 +249,7 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
         default=(),
         repeats=True,
         shown="off",
-        only_command="its launcher stays",
+        only_command="the command keeps running",
         excludes=(
             "--emit",
             "--dry-run",
@@ -265,7 +264,7 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
         default=(),
         repeats=True,
         help="D after all ranks have joined, kill or stop a rank, TERM the job or lose a host, and "
-        "say what came of it. Repeatable.",
+        "report what happened. Repeatable.",
     )
     max_restarts: int = option(
         kinds.COUNT,
@@ -282,7 +281,7 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
     preempted_status: int | None = option(
         kinds.STATUS,
         shown="as a signal's",
-        help="Exit status of a job that was told to end and whose ranks all left with 0.",
+        help="Exit status of a job that was told to end and whose ranks all exited with 0.",
     )
     min_hosts: int | None = option(
         kinds.ONE_OR_MORE,
@@ -293,7 +292,7 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
 
 
 class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
-    """What helps to find out what a job does, or why it fails."""
+    """Options that help to find out what a job does, or why it fails."""
 
     pdb: frozenset[int] | Literal["all"] | None = option(
         kinds.SOME_RANKS,
@@ -320,7 +319,7 @@ class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
     black_box: str | None = option(
         kinds.FOLDER,
         once=True,
-        help="When the job fails or hangs, put what each host can see of it into DIR.",
+        help="When the job fails or hangs, write what each host knows about it to DIR.",
     )
     report: str | None = option(
         kinds.FILE,
@@ -335,7 +334,7 @@ class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
         help="Write what happens, as it happens, to FILE, a FIFO or a descriptor: JSON lines.",
     )
     check: bool = flag(
-        "Run no PROGRAM: say whether a job would work on these hosts.",
+        "Run no PROGRAM; report whether a job would work on these hosts.",
         only_command="prints a list",
     )
     dry_run: bool = flag(
@@ -345,7 +344,7 @@ class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
 
 
 class BatchOptions(OptionGroup, title="Batch scripts and manifests", kw_only=True):
-    """What a scheduler is given instead of a run."""
+    """Options for a scheduler's script or manifest, which is printed instead of a run."""
 
     emit: str | None = option(
         kinds.one_of(*KINDS),
@@ -397,6 +396,6 @@ class Options(
     BatchOptions,
     kw_only=True,
 ):
-    """What was asked for; None where an option was not given."""
+    """All options of a request; None if an option was not given."""
 
     program: tuple[str, ...] = ()  # and its arguments

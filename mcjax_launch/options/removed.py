@@ -1,4 +1,4 @@
-"""Options that existed once, and what replaces each."""
+"""Options that no longer exist, and what replaces each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 _REPLACED_BY = {
     "coordinator=ssh": "open a port of rank 0's host, or forward one with ssh -R, and give "
     "HOST:PORT",
-    "github": "annotations appear by themselves where GITHUB_ACTIONS=true",
+    "github": "annotations appear by themselves if GITHUB_ACTIONS=true",
     "profile_after": "use --profile DIR@30s",
 }
 
@@ -25,7 +25,7 @@ def replacement(name: str) -> str:
 
 
 def removed_variables(environ: Mapping[str, str]) -> list[str]:
-    """Return a line on each variable that is set for an option which does not exist any more."""
+    """Return a line on each variable that is set for an option that no longer exists."""
     variables = {f"MCJAX_{name.upper()}": name for name in _REPLACED_BY}
     return [
         f"{variable}: --{name.replace('_', '-')} {replacement(name)}"

@@ -13,7 +13,7 @@ class Wrapper(Value):
 
     Args:
         ranks: that run under it; None for all.
-        words: it and its own arguments, with placeholders.
+        words: the command and its own arguments, with placeholders.
 
     """
 
@@ -22,10 +22,10 @@ class Wrapper(Value):
 
 
 def parse(text: str) -> Wrapper:
-    """The wrapper that `[RANKS:]COMMAND` stands for.
+    """Return the wrapper that `[RANKS:]COMMAND` describes.
 
     Raises:
-        ValueError: it does not stand for one; says why.
+        ValueError: the text does not describe one; the message says why.
 
     """
     import shlex
@@ -48,12 +48,14 @@ def parse(text: str) -> Wrapper:
 
 
 def around(wrappers: Sequence[Wrapper], rank: int) -> list[str]:
-    """What stands before the command of a rank: of several wrappers the first one outermost."""
-    mine = (one for one in wrappers if one.ranks is None or rank in one.ranks)
-    return [word for one in mine for word in one.words]
+    """Return the words before the command of a rank, those of its first wrapper outermost."""
+    mine = (wrapper for wrapper in wrappers if wrapper.ranks is None or rank in wrapper.ranks)
+    return [word for wrapper in mine for word in wrapper.words]
 
 
 def commands(wrappers: Sequence[Wrapper], ranks: Collection[int]) -> tuple[str, ...]:
-    """The commands to look for on a host with these ranks; without those that a rank completes."""
-    used = (one for one in wrappers if one.ranks is None or not one.ranks.isdisjoint(ranks))
-    return tuple(dict.fromkeys(one.words[0] for one in used if "{" not in one.words[0]))
+    """Return the commands to find on a host with these ranks, except those with placeholders."""
+    wanted = set(ranks)
+    used = (wrapper for wrapper in wrappers if wrapper.ranks is None or wrapper.ranks & wanted)
+    names = (wrapper.words[0] for wrapper in used)
+    return tuple(dict.fromkeys(name for name in names if "{" not in name))

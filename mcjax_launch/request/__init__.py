@@ -1,1 +1,1 @@
-"""What a user asks for: checked, completed from this machine, made a job, and run."""
+"""From the user's request to a checked job that is ready to run, and its run."""

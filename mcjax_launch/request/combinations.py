@@ -1,4 +1,4 @@
-"""Options that contradict one another, say nothing without another, or name the same path."""
+"""Refuse options that contradict each other, need another, or name the same path."""
 
 from __future__ import annotations
 
@@ -18,13 +18,21 @@ from mcjax_launch.options.options import BatchOptions, Options
 
 # --- paths that clash ---
 
-# What is written into the folders of options.
+# Names of files that are written into the folders of options.
 _LOG_FILES = r"\d+\.(out|err)"
 _TRACES = r"(\d+|plugins)(/.*)?|trace(-\d+)?\.json\.gz(\.part)?"
 
 
 class _Named(NamedTuple):
-    """A path that an option names."""
+    """A path that an option names.
+
+    Args:
+        option: its long name, or PROGRAM.
+        given: the path as the user wrote it.
+        path: real and absolute.
+        written: the job writes there.
+
+    """
 
     option: str
     given: str
@@ -40,23 +48,23 @@ class _Named(NamedTuple):
 
 
 def check_clashes(options: Options) -> None:
-    """Refuse two options of which one would overwrite the other's file, or be in its way.
+    """Refuse two options if one of them would overwrite the other's file, or block its path.
 
     Raises:
-        LaunchError: there are such.
+        LaunchError: there are two such options.
 
     """
     try:
         named = list(_named(options))
-    except OSError:  # the working directory is gone, which others say better
+    except OSError:  # the working directory is gone; a later check has a better error
         return
-    for one, other in permutations(named, 2):
-        if one.written:
-            _check_pair(one, other)
+    for first, second in permutations(named, 2):
+        if first.written:
+            _check_pair(first, second)
 
 
 def _named(options: Options) -> Iterator[_Named]:
-    """The paths that are written, and the files that are read."""
+    """Yield the paths that are written, and the files that are read."""
     known = {"host": os.uname().nodename}
     if options.num_processes is not None:
         known["num_processes"] = str(options.num_processes)
@@ -75,32 +83,32 @@ def _named(options: Options) -> Iterator[_Named]:
         yield _Named("PROGRAM", options.program[0], os.path.realpath(path), False)
 
 
-def _check_pair(one: _Named, other: _Named) -> None:
-    """Refuse `one` if it is the same as the other, in it where it is a file, or part of it."""
-    below = _below(one.path, _for_rank(other.path, one.path))
+def _check_pair(written: _Named, other: _Named) -> None:
+    """Refuse a written path that equals the other, is below it as a file, or is part of it."""
+    below = _below(written.path, _for_rank(other.path, written.path))
     if below is None:
         return
     if not below:
-        raise LaunchError(f"{one} and {other} name one path: give one of them another")
+        raise LaunchError(f"{written} and {other} name the same path: change one of them")
     if not other.is_folder:
-        raise LaunchError(f"{one}: {other} is a file, not a directory; give another path")
+        raise LaunchError(f"{written}: {other} is a file, not a directory; give another path")
     what = ""
     if other.option == "--log-dir" and re.fullmatch(_LOG_FILES, below):
         what = "a rank's output"
     elif other.option == "--profile" and re.fullmatch(_TRACES, below, re.DOTALL):
         what = "ranks' traces"
     if what:
-        raise LaunchError(f"{one}: {other} writes {what} there; give another path")
+        raise LaunchError(f"{written}: {other} writes {what} there; give another path")
 
 
 def _for_rank(folder: str, path: str) -> str:
-    """A folder of log files as it is for the rank whose log file has the path's name."""
+    """Return a folder of log files for the rank whose log file has the path's name."""
     rank = os.path.basename(path).partition(".")[0]
     return placeholders.fill(folder, {"process_id": rank, "local_process_id": rank})
 
 
 def _below(path: str, folder: str) -> str | None:
-    """The path as seen from a folder that holds it; "" if it is the folder; None if it is not."""
+    """Return the path relative to a folder that contains it; "" if equal; None if outside."""
     wanted, below = _identity(folder), ""
     while _identity(path) != wanted:
         path, name = os.path.split(path)
@@ -111,7 +119,7 @@ def _below(path: str, folder: str) -> str | None:
 
 
 def _identity(path: str) -> tuple[int, int, str]:
-    """Equal for two paths of one file: links and mounts give it more than one."""
+    """Return a value that is equal for two paths of one file, despite links and mounts."""
     there = path
     while True:
         try:
@@ -124,7 +132,7 @@ def _identity(path: str) -> tuple[int, int, str]:
 
 # --- options that contradict one another, or need another ---
 
-#: What makes a difference to a check.
+#: Options that have an effect on --check.
 FOR_CHECK = frozenset(
     {"check", "num_processes", "python", "chdir", "env", "no_hook", "cpu_devices"}
     | {"tpu_chips_per_process", "report"}
@@ -135,22 +143,23 @@ FOR_CHECK = frozenset(
 
 
 def check(options: Options, given: Set[str], environ: Mapping[str, str]) -> None:
-    """Refuse options that do not go together, whatever the hosts, and a missing PROGRAM.
+    """Refuse options that cannot be combined, on whatever hosts, and a missing PROGRAM.
 
     Args:
         options: all of them.
-        given: the names of those that are for this job alone: a variable may be set for many.
+        given: the names of the options given for this job alone, not by a variable set for many
+            jobs.
         environ: of this process.
 
     Raises:
-        LaunchError: there are such.
+        LaunchError: there are such options.
 
     """
     if not options.program and options.emit is None and not options.check:
         raise LaunchError("no PROGRAM: try mcjax-launch -n 4 train.py, or --help")
     if options.program and not options.program[0].strip():
         what = "blank" if options.program[0] else "empty"
-        raise LaunchError(f"PROGRAM is {what}: is a variable of your shell not set?")
+        raise LaunchError(f"PROGRAM is {what}: is a variable of your shell unset?")
     if options.module and options.program:
         _check_module(options.program[0])
     if options.check:
@@ -159,12 +168,12 @@ def check(options: Options, given: Set[str], environ: Mapping[str, str]) -> None
     _check_declared(options, given)
     if options.emit is None:
         _check_lone(options, given, environ)
-    if options.report or options.profile or options.black_box:  # a run without need not import it
+    if options.report or options.profile or options.black_box:
         check_clashes(options)
 
 
 def _check_check(options: Options, given: Set[str]) -> None:
-    """Refuse what would make no difference to a check."""
+    """Refuse options that have no effect on --check."""
     if options.program:
         raise LaunchError(
             f"--check runs a program of its own: leave out {options.program[0]}, or --check"
@@ -178,7 +187,7 @@ def _check_check(options: Options, given: Set[str]) -> None:
 
 
 def _check_module(name: str) -> None:
-    """Refuse the name of a file where a module's is wanted: Python would say so in every rank."""
+    """Refuse a file's name after -m: Python would report it in every rank."""
     if name.endswith(".py") or "/" in name:
         module = name.removesuffix(".py").removeprefix("./").replace("/", ".")
         file = "leave out -m, or " if name.endswith(".py") else ""
@@ -189,7 +198,7 @@ def _check_contradictions(options: Options) -> None:
     if options.min_hosts and isinstance(options.slices, int):
         raise LaunchError(
             f"--slices {options.slices} cannot be combined with --min-hosts: fewer ranks may not "
-            "be so many equal slices; try --slices host"
+            f"split into {options.slices} equal slices; try --slices host"
         )
     if options.collapse == "always" and options.no_prefix:
         raise LaunchError("--collapse always cannot be combined with --no-prefix")
@@ -202,7 +211,7 @@ def _check_contradictions(options: Options) -> None:
 
 
 def _check_mtls(options: Options) -> None:
-    """Refuse what leaves no way to give the ranks of a job one certificate, or no use for it."""
+    """Refuse options with which ranks cannot get one certificate, or have no use for it."""
     if options.no_hook:
         raise LaunchError(
             "--mtls on cannot be combined with --no-hook: the hook gives ranks their certificate"
@@ -224,7 +233,7 @@ def _check_debugpy(options: Options, port: int) -> None:
 
 
 def _check_declared(options: Options, given: Set[str]) -> None:
-    """Refuse what the declarations exclude, and what lacks what they need."""
+    """Refuse options that the declarations exclude, and those without an option they need."""
     by_name = {name: option for option in Options.declared.values() for name in option.names}
 
     def is_set(option: Option) -> bool:
@@ -250,7 +259,7 @@ def _check_lone(options: Options, given: Set[str], environ: Mapping[str, str]) -
 
 
 def _check_without_hosts(options: Options, given: Set[str]) -> None:
-    """Refuse what is for other hosts where there are none."""
+    """Refuse options for other hosts if there are none."""
     if "via" in given:
         if scheduler := schedulers.CLIENTS.get(options.via or ""):
             raise LaunchError(
@@ -263,5 +272,5 @@ def _check_without_hosts(options: Options, given: Set[str]) -> None:
     if alone and whole is not None and each is not None and whole > each:
         raise LaunchError(
             f"--procs-per-host {each}: this machine alone cannot take -n {whole}; add --hosts, or "
-            "leave it out"
+            "leave out --procs-per-host"
         )

@@ -1,4 +1,4 @@
-"""The hosts that the options name: a file, a list, a scheduler's allocation or this machine."""
+"""Find the hosts that the options name: a file, a list, an allocation or this machine."""
 
 import codecs
 import errno
@@ -15,15 +15,15 @@ from mcjax_launch.options.options import Options
 from mcjax_launch.ranks import counted
 
 _MOST_BYTES = 16 << 20  # of a hosts file
-# How long a named pipe may be without a writer.
+# A named pipe may be without a writer for this long.
 _WRITER_S = 5
 
 
 def find_hosts(options: Options, environ: Mapping[str, str]) -> tuple[Host, ...]:
-    """The hosts to run on; this machine if the options and `environ` name none.
+    """Return the hosts to run on; this machine if the options and `environ` name none.
 
     Raises:
-        LaunchError: a hosts file or list cannot be read, or options contradict one another.
+        LaunchError: a hosts file or list cannot be read, or options contradict each other.
 
     """
     slots = options.procs_per_host or 1
@@ -56,7 +56,7 @@ def _of_allocation(
 def about_allocation(
     options: Options, environ: Mapping[str, str], hosts: Sequence[Host], via: str
 ) -> Iterator[str]:
-    """Where the hosts come from, in lines for --verbose, and what a job seems to lack."""
+    """Yield lines on the allocation: where hosts come from (--verbose), and what it lacks."""
     scheduler, why = schedulers.inner(environ)
     if scheduler is None or options.hosts is not None or options.num_hosts:
         return
@@ -74,7 +74,7 @@ def about_allocation(
 
 
 def default_via(options: Options, environ: Mapping[str, str]) -> str:
-    """The way to the hosts where --via does not say."""
+    """Return the way to reach the hosts if --via is not given."""
     scheduler = schedulers.around(environ)
     return scheduler.client if scheduler and options.hosts is None else "ssh"
 
@@ -93,10 +93,10 @@ def _read(given: str | tuple[str, ...], slots: int) -> tuple[Host, ...]:
 
 
 def processes_here(options: Options, num_hosts: int) -> int:
-    """How many ranks this launcher starts, as one of `num_hosts`.
+    """Return how many ranks this launcher starts, as one of `num_hosts` launchers.
 
     Raises:
-        LaunchError: the options do not say which launcher this is, or contradict one another.
+        LaunchError: the options do not say which launcher this is, or contradict each other.
 
     """
     whole = options.num_processes
@@ -121,14 +121,14 @@ def processes_here(options: Options, num_hosts: int) -> int:
 
 
 def read_file(path: str) -> str:
-    """The text of a file, or of a pipe such as a shell's `<(command)`.
+    """Return the text of a file, or of a pipe such as a shell's `<(command)`.
 
     Raises:
         LaunchError: it cannot be read, or is not text.
 
     """
     try:
-        # Without a writer, a named pipe would hold up a plain open.
+        # Without O_NONBLOCK, opening a named pipe would wait for a writer.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError as error:
         raise LaunchError(f"--hosts {path}: {error.strerror}") from None
@@ -139,7 +139,7 @@ def read_file(path: str) -> str:
 
 
 def read_text(fd: int, origin: str) -> str:
-    """The text that a descriptor leads to; bytes that are no UTF-8 are kept as surrogates.
+    """Return the text of a descriptor; bytes that are not UTF-8 are kept as surrogates.
 
     Raises:
         LaunchError: it cannot be read, or is not text; the message begins with `origin`.
@@ -159,14 +159,14 @@ def read_text(fd: int, origin: str) -> str:
 
 
 def _next_bytes(fd: int, first: bool) -> bytes:
-    """The next bytes; none at the end.
+    """Return the next bytes; none at the end.
 
     Args:
         fd: to read from.
-        first: nothing has come before.
+        first: no bytes have been read before.
 
     Raises:
-        TimeoutError: it is a named pipe that nobody opens for writing.
+        TimeoutError: it is a named pipe that no process opens for writing.
 
     """
     poll = select.poll()
@@ -179,7 +179,7 @@ def _next_bytes(fd: int, first: bool) -> bytes:
             continue
         # No bytes at first mean the end, or a named pipe without a writer: poll knows which.
         if not data and first and not poll.poll(_WRITER_S * 1000):
-            raise TimeoutError(errno.ETIMEDOUT, "nobody writes to this pipe")
+            raise TimeoutError(errno.ETIMEDOUT, "no process writes to this pipe")
         if data or not first:
             return data
         first = False

@@ -1,4 +1,4 @@
-"""From the options to a Job; pure."""
+"""Make a Job from the options; pure."""
 
 import os.path
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from mcjax_launch.request.this_machine import ThisMachine
 
 
 def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
-    """The Job that the options ask for.
+    """Return the Job that the options ask for.
 
     Args:
         options: checked.
@@ -52,19 +52,19 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
 
 
 def _compile_cache(options: Options) -> tuple[str, int] | None:
-    """Return the folder of --compile-cache and how many bytes it holds."""
+    """Return the folder of --compile-cache and its limit in bytes; None without it."""
     if not options.compile_cache:
         return None
     if options.compile_once == "off":
         raise LaunchError(
-            "--compile-cache has no use with --compile-once off: leave out one of them"
+            "--compile-cache has no effect with --compile-once off: leave out one of them"
         )
     folder, size = cache_of(options.compile_cache)
     return os.path.abspath(os.path.expanduser(folder)), size
 
 
 def _program(options: Options, python: str) -> tuple[str, ...]:
-    """Return PROGRAM, with the Python of --python in the place of a bare `python`."""
+    """Return PROGRAM, with --python in place of a bare `python`."""
     names_python = not options.module and options.program[:1] in (("python",), ("python3",))
     given = options.python is not None and names_python
     return (python, *options.program[1:]) if given else options.program
@@ -80,7 +80,7 @@ def _num_processes(options: Options, hosts: Sequence[Host], num_hosts: int) -> i
 
 
 def _all_slots(hosts: Sequence[Host], num_hosts: int) -> int:
-    """A rank for each slot, of `num_hosts` launchers alike."""
+    """Return the number of slots of `num_hosts` equal launchers."""
     slots = sum(host.slots for host in hosts) * num_hosts
     if slots > MOST_RANKS:
         raise LaunchError(f"{slots} ranks: a job has {MOST_RANKS} at most; set -n")
@@ -90,7 +90,7 @@ def _all_slots(hosts: Sequence[Host], num_hosts: int) -> int:
 def _some_ranks(
     option: str, ranks: frozenset[int] | Literal["all"] | None, num_processes: int
 ) -> frozenset[int]:
-    """The ranks that an option is for."""
+    """Return the ranks that an option is for."""
     if ranks == "all":
         return frozenset(range(num_processes))
     _check_ranks(option, ranks or frozenset(), num_processes)
@@ -98,7 +98,7 @@ def _some_ranks(
 
 
 def _wrappers(options: Options, num_processes: int) -> tuple[Wrapper, ...]:
-    """The commands that ranks run under."""
+    """Return the commands that ranks run under."""
     wrappers = tuple(parse(text) for text in options.wrap)
     for wrapper in wrappers:
         _check_ranks("--wrap", wrapper.ranks or frozenset(), num_processes)

@@ -1,4 +1,4 @@
-"""Whether this machine and the options allow TLS between the ranks and their coordinator."""
+"""Check whether this machine and the options allow TLS between ranks and their coordinator."""
 
 import os
 from collections.abc import Mapping
@@ -10,27 +10,27 @@ from mcjax_launch.request.ranks_python import is_here
 
 
 def why_impossible(job: Job, environ: Mapping[str, str]) -> str:
-    """Return why a job cannot have TLS; "" if it can, as far as is known before hosts are reached.
+    """Return why a job cannot have TLS; "" if it can, as far as is known before the start.
 
     Args:
         job: on several hosts, or with --mtls on.
         environ: of this process.
 
     Raises:
-        LaunchError: it is to have TLS, and cannot.
+        LaunchError: TLS is required, and is not possible.
 
     """
     if not job.hook:
-        return "--no-hook keeps out what gives ranks their certificate"
+        return "with --no-hook ranks get no certificate"
     if not executable("openssl", "", environ.get("PATH", os.defpath)) and not is_here(
         "cryptography"
     ):
-        why = "neither openssl nor the Python package cryptography is here to make a certificate"
+        why = "to make a certificate, openssl or the Python package cryptography is needed here"
         if job.mtls == "on":
             raise LaunchError(f"--mtls on: {why}: install one of them")
         return why
     if job.expects_hooks:
         return ""
     if job.mtls == "on" and os.path.basename(job.program[0]).startswith("python"):
-        raise LaunchError("--mtls on: python -I, -E and -S keep out what gives ranks TLS")
+        raise LaunchError("--mtls on: python -I, -E and -S keep out the hook, which sets up TLS")
     return "" if job.mtls == "on" else "the ranks' Python is not known"

@@ -1,4 +1,4 @@
-"""PROGRAM on this machine, a file or a module, looked for before anything is started."""
+"""Find PROGRAM on this machine, a file or a module, before anything is started."""
 
 import functools
 import os
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # --- modules ---
 
 _MOST_S = 8.0
-# The package that ranks have of us, which is nowhere until they start.
+# Our package in ranks, which exists nowhere until they start.
 _OF_RANKS = "_mcjax_launch"
 _FINDS = (
     "import importlib.util as u, sys; s = u.find_spec(sys.argv[1]); s or sys.exit(1); "
@@ -30,9 +30,9 @@ _FINDS = (
 
 
 def check_module(name: str, python: str, cwd: str, environ: Mapping[str, str]) -> None:
-    """Look for a module, without importing anything of the user's.
+    """Look for a module without importing any code of the user's.
 
-    Python is asked only where the module is not below the working directory or PYTHONPATH.
+    Python is asked only if the module is not below the working directory or PYTHONPATH.
 
     Args:
         name: of the module.
@@ -41,7 +41,7 @@ def check_module(name: str, python: str, cwd: str, environ: Mapping[str, str]) -
         environ: of the ranks.
 
     Raises:
-        Unusable: Python would not find it, or cannot run it.
+        Unusable: Python would not find the module, or cannot run it.
 
     """
     top, *parts = name.split(".")
@@ -51,7 +51,7 @@ def check_module(name: str, python: str, cwd: str, environ: Mapping[str, str]) -
     spec = PathFinder.find_spec(top, own)
     if spec is not None and spec.loader is not None:
         places = _places(spec)
-    else:  # a folder without __init__.py gives way to a package elsewhere
+    else:  # Python prefers a package elsewhere to a folder without __init__.py
         found = _asked(top, python, cwd, environ)
         if found is None:
             return
@@ -83,7 +83,7 @@ def _places(spec: ModuleSpec) -> list[str]:
 def _asked(
     name: str, python: str, cwd: str, environ: Mapping[str, str]
 ) -> "list[str] | int | None":
-    """Where Python looks for what is in this package; 1: there is none; None: unknown."""
+    """Return the folders of a package by asking Python; 1 if there is none; None if unknown."""
     import subprocess
 
     try:
@@ -103,7 +103,7 @@ def _asked(
 
 
 def _extends_itself(places: Iterable[str]) -> bool:
-    """Whether a package may find its modules in places of its own."""
+    """Return whether a package may find its modules in other folders too."""
     for place in places:
         try:
             with open(os.path.join(place, "__init__.py"), "rb") as file:
@@ -116,14 +116,14 @@ def _extends_itself(places: Iterable[str]) -> bool:
 
 
 def _near(name: str, places: Sequence[str], parent: str = "") -> str:
-    """A module of nearly this name in these folders, as a question."""
+    """Return a question that suggests a module of nearly this name in these folders; or ""."""
     import difflib
 
     known = []
     for place in places:
         if os.path.isdir(place):
             known += [entry.removesuffix(".py") for entry in os.listdir(place)]
-    near = difflib.get_close_matches(name, [one for one in known if one.isidentifier()], 1, 0.75)
+    near = difflib.get_close_matches(name, filter(str.isidentifier, known), 1, 0.75)
     return f"; did you mean -m {parent}{near[0]}?" if near else ""
 
 
@@ -133,7 +133,7 @@ T = TypeVar("T")
 
 
 def check_program(job: Job, hosts: Sequence[Host]) -> None:
-    """Look for PROGRAM, and what it runs under, where a rank on this machine would.
+    """Look for PROGRAM, and the commands it runs under, as a rank on this machine would.
 
     Args:
         job: of which some ranks run here.
@@ -154,14 +154,12 @@ def check_program(job: Job, hosts: Sequence[Host]) -> None:
     elif not job.module:
         checked(lambda: check_python_file(name, job.chdir))
     else:
-        # as only -m needs
-
         environ = {**os.environ, **dict(job.env)}
         checked(lambda: check_module(name, job.python, job.chdir, environ))
 
 
 def hint_where_missing(program: Sequence[str], module: bool, sync: Sequence[str]) -> str:
-    """What helps where a host has no PROGRAM, if it is a file; "" if only a look there can tell.
+    """Return advice for a host that lacks PROGRAM's file; "" if that is unknown here.
 
     Args:
         program: PROGRAM and its arguments.
@@ -182,7 +180,7 @@ def hint_where_missing(program: Sequence[str], module: bool, sync: Sequence[str]
 
 # --- its arguments ---
 
-# Words of a program that hands arguments on to `jax.distributed.initialize()`.
+# Words in programs that pass arguments on to `jax.distributed.initialize()`.
 _HANDS_ON = re.compile(rb"argv|argparse|click|absl")
 _MOST_BYTES = 1 << 22
 
@@ -212,7 +210,7 @@ def _hands_on(source: bytes) -> bool:
 
 
 def _names(job: Job) -> int:
-    """Return how many words of PROGRAM name it: 2 of `python train.py`, 0 if it is no Python."""
+    """Return how many words of PROGRAM name it: 2 of `python train.py`, 0 if it is not Python."""
     if job.is_python:
         return 1
     name, *rest = job.program
@@ -221,7 +219,7 @@ def _names(job: Job) -> int:
 
 
 def _source(job: Job) -> bytes:
-    """Return PROGRAM's text; none if it is no Python, or is not on this machine."""
+    """Return PROGRAM's text; empty if it is not Python, or is not on this machine."""
     if not (names := _names(job)):
         return b""
     path = os.path.join(job.chdir, job.program[names - 1])
@@ -237,7 +235,7 @@ def _source(job: Job) -> bytes:
 
 
 def read_source(path: str) -> bytes:
-    """Return the text of a program's file; none if it cannot be read."""
+    """Return the text of a program's file, at most 4 MiB; empty if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read(_MOST_BYTES)
@@ -246,10 +244,10 @@ def read_source(path: str) -> bytes:
 
 
 def checked(check: Callable[[], T]) -> T:
-    """What a check returns.
+    """Return the result of a check.
 
     Raises:
-        LaunchError: it finds that something cannot be run.
+        LaunchError: the check raised Unusable.
 
     """
     try:

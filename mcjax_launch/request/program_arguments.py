@@ -1,9 +1,9 @@
-"""The arguments that a program hands to `jax.distributed.initialize()`, found in its source; pure.
+"""Find the arguments that a program passes to `jax.distributed.initialize()`, by its source; pure.
 
-The program is not run. Its statements are followed in their order, and functions of the file where
-they are called, with values that know only which word of the command line they come from. What
-cannot be followed so far is no such value, and an argument that the program can do without, or
-takes apart in another way, makes the answer "unknown": nothing is guessed.
+The program is not run. Its statements are followed in their order, and the file's functions where
+they are called. Known values only say which word of the command line they come from; all others are
+unknown. If the program can do without an argument, or parses it in another way, the answer is
+"unknown": nothing is guessed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from mcjax_launch.kernel.wire.value import Value
 
-# What initialize() is given, in its order, and what stands for each on a command line.
+# The parameters of initialize(), in its order, and the placeholder for each on a command line.
 _PARAMETERS = {
     "coordinator_address": "{coordinator}",
     "num_processes": "{num_processes}",
@@ -25,8 +25,8 @@ _CONVERSIONS = frozenset({"int", "str", "float"})
 _HARMLESS = frozenset({"len", "print"})
 _EXITS = frozenset({"sys.exit", "exit", "quit", "os._exit", "SystemExit"})
 _DEEPEST = 20
-_MOST_STATEMENTS = 50_000  # that are followed: a function is followed at each call
-# Exceptions of a command line that is too short.
+_MOST_STATEMENTS = 50_000  # to follow; those of a function count at each call
+# Exceptions that a command line which is too short may raise.
 _TOO_SHORT = frozenset({"IndexError", "LookupError", "ValueError", "Exception", "BaseException"})
 
 
@@ -34,7 +34,8 @@ class Arguments(Value):
     """The arguments that a program needs.
 
     Args:
-        words: in order; each an option, a placeholder, or for what is no coordinate a NAME.
+        words: in order; each is an option, a placeholder, or a NAME for a value that is not a
+            coordinate.
 
     """
 
@@ -46,14 +47,14 @@ class Arguments(Value):
         return all(word.startswith(("-", "{")) for word in self.words)
 
     def completed(self, given: Sequence[str]) -> tuple[str, ...] | None:
-        """Return the given arguments with those that are missing after them.
+        """Return the given arguments, followed by the missing ones.
 
         Returns:
-            None if none is missing, or which ones are is unknown.
+            None if none is missing, or if it is unknown which ones are.
 
         """
         if any("{" in word or (word[:1] == "-" != word[1:2]) for word in given):
-            return None  # a short option may stand for one of these
+            return None  # a short option may be the same as a long one
         options = [word for word in self.words if word.startswith("-")]
         if not options and not any(word.startswith("-") for word in given):
             more = self.words[len(given) :]
@@ -73,7 +74,7 @@ def find_arguments(source: bytes) -> Arguments | None:
         source: the program's text.
 
     Returns:
-        None if it needs none, or which ones is unknown.
+        None if it needs no coordinates, or if its arguments are unknown.
 
     """
     try:
@@ -86,40 +87,40 @@ def find_arguments(source: bytes) -> Arguments | None:
 
 
 class _Unknown(Exception):
-    """The program uses its command line in a way that is not followed here."""
+    """Raised for a program that uses its command line in a way that is not followed here."""
 
 
 # --- values ---
 
 
 class _Dotted(Value):
-    """Something of a module, by its path, or a builtin."""
+    """A module, an object in a module by its path, or a builtin."""
 
     path: str
 
 
 class _Nothing(Value):
-    """None: of a parser that is to read its own arguments."""
+    """Python's None, given to a parser that is to read its own arguments."""
 
 
 class _Count(Value):
-    """The number of words."""
+    """The number of words on the command line."""
 
 
 class _Words(Value):
-    """Words of the command line from one on: `sys.argv[start:]`."""
+    """The words of the command line from one on: `sys.argv[start:]`."""
 
     start: int
 
 
 class _Word(Value):
-    """One word of the command line: its number, or the option or positional that it belongs to."""
+    """A word of the command line: its number, or the option or positional that it belongs to."""
 
     key: int | str
 
 
 class _Join(Value):
-    """Two words with a colon between; each may be a text that the program has."""
+    """Two words with a colon between; each may be a constant text."""
 
     host: object
     port: object
@@ -150,7 +151,7 @@ class _Parser:
 
     Attributes:
         required: option as the user writes it ("" for a positional), by the name of its value.
-        values: names of all the values that are words as they are.
+        values: names of all values that are words of the command line, unchanged.
 
     """
 
@@ -159,7 +160,7 @@ class _Parser:
         self.values: set[str] = set()
 
     def add(self, option: str, name: str, *, required: bool, is_plain: bool) -> None:
-        """Add an argument; a plain one is one word that only int() or the like has changed."""
+        """Add an argument; a plain one is a single word, converted at most by int() or the like."""
         if required:
             self.required[name] = option
         if required and is_plain:
@@ -177,12 +178,12 @@ _Scope: TypeAlias = "dict[str, object]"
 
 
 class _Reader:
-    """Follows the statements of a program.
+    """An interpreter that follows the statements of a program.
 
     Attributes:
-        uses: for each word of the command line, what initialize() takes it for.
-        optional: how many parts around the present statement may do without words.
-        conditions: how many depend on something else than the command line.
+        uses: for each word of the command line, the arguments of initialize() that it is passed as.
+        optional: how many enclosing parts of the program can do without words.
+        conditions: how many enclosing parts depend on something other than the command line.
 
     """
 
@@ -199,7 +200,7 @@ class _Reader:
         self.uses: dict[int | str, set[str]] = {}
 
     def arguments(self) -> Arguments | None:
-        """Return what the program needs, after a run."""
+        """Return the arguments that the program needs, after a run; None if unknown."""
         if self._last and self._parses:
             return None
         keys: Iterable[int | str] = range(1, self._last + 1)
@@ -260,7 +261,7 @@ class _Reader:
                 yield from self._follow_others(node, scope)
 
     def _follow_others(self, node: ast.stmt, scope: _Scope) -> Iterator[object]:
-        """Follow what is evaluated in a statement, and the statements in it, once."""
+        """Evaluate the expressions in a statement, and follow its statements once."""
         for child in ast.iter_child_nodes(node):
             match child:
                 case ast.expr():
@@ -303,7 +304,7 @@ class _Reader:
         yield from self.run([*node.orelse, *node.finalbody], scope)
 
     def _asks_for_words(self, test: ast.expr, scope: _Scope) -> bool:
-        """Return whether a condition depends on how many words there are, or which."""
+        """Return whether a condition depends on the number of words, or on sys.argv."""
         parts = [part for part in ast.walk(test) if isinstance(part, (ast.Name, ast.Attribute))]
         return any(isinstance(self._eval(part, scope), (_Words, _Count)) for part in parts)
 
@@ -313,7 +314,7 @@ class _Reader:
         return any(isinstance(self._eval(part, scope), _Word) for part in parts)
 
     def _define(self, node: ast.FunctionDef, scope: _Scope) -> None:
-        """Take note of a function, and of the parameters of a click command."""
+        """Record a function, and the parameters of a click command."""
         made = _Function(node, scope)
         scope[node.name] = made
         decorators = [self._decorator(call, scope) for call in node.decorator_list]
@@ -343,8 +344,8 @@ class _Reader:
                 for number, part in enumerate(targets, start):
                     self._assign(part, self._word(number), scope)
             case ((ast.Tuple(targets) | ast.List(targets)), tuple()) if len(targets) == len(value):
-                for part, one in zip(targets, value, strict=True):
-                    self._assign(part, one, scope)
+                for part, item in zip(targets, value, strict=True):
+                    self._assign(part, item, scope)
             case ast.Attribute(owner, name), _ if isinstance(
                 found := self._eval(owner, scope), _Namespace
             ):
@@ -365,7 +366,7 @@ class _Reader:
                 raise _Unknown("words that are changed")
 
     def _word(self, number: int) -> _Word | None:
-        """Take note that a word of sys.argv is needed; return it."""
+        """Record that a word of sys.argv is needed; return it."""
         if number == 0:  # the program's own name
             return None
         if self.optional:
@@ -448,7 +449,7 @@ class _Reader:
         return None
 
     def _joined(self, node: ast.JoinedStr | ast.BinOp, scope: _Scope) -> object:
-        """Return a host and a port, if that is what the expression joins."""
+        """Return a host and a port, if the expression joins the two."""
         parts: list[object] = []
         for part in _parts_of_text(node):
             found = self._eval(part, scope)
@@ -462,7 +463,7 @@ class _Reader:
         return None
 
     def _each(self, element: ast.expr, loop: ast.comprehension, scope: _Scope) -> object:
-        """Return words of which each is converted alike."""
+        """Return words that are all converted in the same way."""
         words = self._eval(loop.iter, scope)
         if not isinstance(words, _Words):
             self._eval_parts(element, scope)
@@ -509,7 +510,7 @@ class _Reader:
     def _arguments(
         self, function: object, given: Sequence[ast.expr], scope: _Scope
     ) -> list[object]:
-        """Return the values of a call's arguments; of `*sys.argv[1:]` one for each parameter."""
+        """Return the values of a call's arguments; `*sys.argv[1:]` fills all parameters."""
         values: list[object] = []
         for argument in given:
             if not isinstance(argument, ast.Starred):
@@ -584,7 +585,8 @@ class _Within:
     """A part of a program that only runs in some cases; counted while it is followed.
 
     Args:
-        applies: whether that is so.
+        reader: follows the program.
+        applies: whether the part is such a part.
 
     """
 
@@ -605,13 +607,13 @@ class _Within:
 
 
 class _Optional(_Within):
-    """A part in which no word can be known to be needed."""
+    """A part in which no word is known to be needed."""
 
     counter = "optional"
 
 
 class _Conditional(_Within):
-    """A part for which something else decides than the command line."""
+    """A part that runs depending on something other than the command line."""
 
     counter = "conditions"
 
@@ -627,14 +629,14 @@ def _import(node: ast.Import | ast.ImportFrom, scope: _Scope) -> None:
 
 
 def _forget(target: ast.expr | None, scope: _Scope) -> None:
-    """Take note that names have values which are not known."""
+    """Mark the names that a target assigns as unknown."""
     for part in ast.walk(target) if target is not None else ():
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
             scope[part.id] = None
 
 
 def _catches_short_lines(handler: ast.ExceptHandler) -> bool:
-    """Return whether a handler is for what a missing argument raises."""
+    """Return whether a handler catches the exception that a missing argument raises."""
     if handler.type is None:
         return True
     return any(
@@ -643,7 +645,7 @@ def _catches_short_lines(handler: ast.ExceptHandler) -> bool:
 
 
 def _ends_well(body: Sequence[ast.stmt]) -> bool:
-    """Return whether statements may end a function or the program as if all were well."""
+    """Return whether statements may end a function or the program without an error."""
     for part in (part for statement in body for part in ast.walk(statement)):
         match part:
             case ast.Return(value) if value is None or not _is_error(value):
@@ -658,14 +660,14 @@ def _ends_well(body: Sequence[ast.stmt]) -> bool:
 
 
 def _is_error(value: ast.expr) -> bool:
-    """Return whether an exit with this value is one of a program that has failed."""
+    """Return whether an exit with this value means failure."""
     if isinstance(value, ast.Constant):
         return value.value not in (0, None)
     return isinstance(value, (ast.Name, ast.JoinedStr))  # USAGE, __doc__
 
 
 def _parts_of_text(node: ast.expr) -> Iterator[ast.expr]:
-    """Yield what an f-string or a sum of texts consists of."""
+    """Yield the parts of an f-string or of a sum of texts."""
     match node:
         case ast.JoinedStr(parts):
             for part in parts:
@@ -683,7 +685,7 @@ def _parts_of_text(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def _settings(call: ast.Call) -> dict[str, Any]:
-    """Return the keywords of a call; those that are no constants or plain names as None."""
+    """Return the keywords of a call; those that are not constants or plain names as None."""
     found = {}
     for word in call.keywords:
         value = word.value
@@ -697,7 +699,7 @@ def _texts(call: ast.Call) -> list[str]:
     """Return the names that an argument is declared with.
 
     Raises:
-        _Unknown: they are no constants.
+        _Unknown: they are not constants.
 
     """
     texts = [getattr(argument, "value", None) for argument in call.args]
@@ -732,7 +734,7 @@ def _add_of_click(parser: _Parser, path: str, call: ast.Call) -> None:
 
 
 def _add_of_absl(parser: _Parser, function: str, call: ast.Call) -> object:
-    """Add a flag, or the word that one is required; return the flag's holder."""
+    """Add a flag, or mark one as required; return the flag's holder."""
     if function == "mark_flag_as_required":
         (name,) = _texts(call)
         parser.add(f"--{name}", name, required=True, is_plain=True)

@@ -1,4 +1,4 @@
-"""The ranks' Python on this machine: the user's choice, or the one that a shell here would use."""
+"""Choose the ranks' Python on this machine: the user's choice, or that of a shell here."""
 
 import os
 import sys
@@ -14,7 +14,10 @@ from mcjax_launch.request.program import checked
 
 
 class RanksPython(NamedTuple):
-    """The Python of the ranks, as fields of a Job; where other hosts look for it too, its name."""
+    """The Python of the ranks, as fields of a Job.
+
+    If other hosts look for it too, `python` is its name instead of its path.
+    """
 
     python: str
     python_origin: str = ""
@@ -24,7 +27,7 @@ class RanksPython(NamedTuple):
 def find(
     options: Options, hosts: Sequence[Host], environ: Mapping[str, str], here: bool
 ) -> RanksPython:
-    """The Python that the options name, or the one to use where they name none.
+    """Return the Python that the options name, or the one to use if they name none.
 
     Args:
         options: of the command line.
@@ -33,13 +36,13 @@ def find(
         here: ranks run on this machine.
 
     Raises:
-        LaunchError: there is none of this name.
+        LaunchError: there is no Python of this name.
 
     """
     if options.python is None:
         if is_python(options.program, options.module):
             return _default(environ)
-        return RanksPython(sys.executable)  # for the agents of other hosts alone
+        return RanksPython(sys.executable)  # only for the agents of other hosts
     if not here:
         return RanksPython(options.python)
     elsewhere = not all(host.is_local for host in hosts)
@@ -47,15 +50,15 @@ def find(
 
 
 def described(job: Job, hosts: Sequence[Host]) -> str:
-    """The ranks' Python and why it is this one, for -v."""
+    """Return in words, for -v, the ranks' Python and why it was chosen."""
     origin = f" ({job.python_origin})" if job.python_origin else ""
     text = f"the ranks' Python: {job.python}{origin}"
     elsewhere = not job.python_given and not all(host.is_local for host in hosts)
-    return f"{text}; on other hosts python3 where that is not there" if elsewhere else text
+    return f"{text}; python3 on hosts that do not have it" if elsewhere else text
 
 
 def _named(given: str, environ: Mapping[str, str], *, elsewhere: bool) -> RanksPython:
-    """The Python that --python names, a path or a command in PATH."""
+    """Return the Python that --python names, a path or a command in PATH."""
     name = os.path.expanduser(given)
     path = os.pathsep.join(_users_path(environ))
     found = checked(lambda: find_command(name, os.getcwd(), path, "--python "))
@@ -64,7 +67,7 @@ def _named(given: str, environ: Mapping[str, str], *, elsewhere: bool) -> RanksP
 
 
 def _default(environ: Mapping[str, str]) -> RanksPython:
-    """The Python of the active environment, else one that has jax."""
+    """Return the Python of the active environment, else one that has jax."""
     active = _of_virtual_env(environ)
     own, has_jax = sys.executable, is_here("jax")
     if active is not None and interpreter.environment(active) != interpreter.environment(own):
@@ -84,13 +87,13 @@ def _default(environ: Mapping[str, str]) -> RanksPython:
 
 
 def _of_virtual_env(environ: Mapping[str, str]) -> str | None:
-    """The Python of the active environment; None if there is none, or it is gone."""
+    """Return the Python of the active environment; None if there is none, or it is gone."""
     folder = environ.get("VIRTUAL_ENV")
     return executable("python", "", os.path.join(folder, "bin")) if folder else None
 
 
 def _users_path(environ: Mapping[str, str]) -> list[str]:
-    """The folders of PATH, the launcher's own last if it has no jax: uvx puts that first."""
+    """Return the folders of PATH; the launcher's own last if it has no jax: uvx puts it first."""
     folders = environ.get("PATH", os.defpath).split(os.pathsep)
     if is_here("jax"):
         return folders
@@ -106,8 +109,8 @@ def _has_jax(python: str, environ: Mapping[str, str]) -> bool:
 
 
 def is_here(name: str) -> bool:
-    """Whether this process could import a package, which importlib.util would be slower to say."""
+    """Return whether this process could import a package; faster than importlib.util."""
     finders = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
     specs = (finder.find_spec(name, None) for finder in finders)
-    # A folder of this name without __init__.py, which is no package of anybody's, has no origin.
+    # A folder of this name without __init__.py is not a package; it has no origin.
     return any(spec.origin for spec in specs if spec is not None)

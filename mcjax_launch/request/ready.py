@@ -1,6 +1,6 @@
-"""From options to a job that is ready to run, and its run: the command line's way, and the API's.
+"""Turn options into a job that is ready to run, and run it, for the command line and the API.
 
-Every run waits for the imports here; what only some runs need is imported where they need it.
+Every run waits for the imports of this module; modules that only some runs need are imported later.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], object]
 
-_EACH_HOST = "each host has a launcher of its own, and they share no certificate"
+_EACH_HOST = "each host has its own launcher, and launchers share no certificate"
 
 
 def prepare(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job, tuple[Host, ...]]:
-    """Complete what was asked for from this machine, and check it here; the hosts get ranks.
+    """Complete the request with this machine's facts, and check it; return job and used hosts.
 
     Args:
-        options: what was asked for; they go together, see `combinations`.
+        options: the request; the combination has been checked, see `combinations`.
         environ: of this process.
-        say: is called with what takes long, and with what only --verbose tells.
+        say: is called with lines on what takes long, and with those for --verbose.
 
     Raises:
-        LaunchError: it cannot be run.
+        LaunchError: the job cannot be run.
 
     """
     job, hosts = find(options, environ, say)
@@ -88,7 +88,7 @@ def _with_arguments(job: Job, say: Say) -> Job:
 
 
 def _without_needless_preload(job: Job, hosts: Sequence[Host], say: Say | None) -> Job:
-    """The job as it is, or with nothing to preload."""
+    """Return the job, without modules to preload if preloading cannot help."""
     from mcjax_launch.features.preload.choice import unsuited
 
     why = unsuited(job, hosts)
@@ -98,16 +98,16 @@ def _without_needless_preload(job: Job, hosts: Sequence[Host], say: Say | None) 
 
 
 def with_mtls(job: Job, hosts: Sequence[Host], environ: Mapping[str, str], say: Say | None) -> Job:
-    """Return the job as it is, or with --mtls off if TLS is not possible or not needed.
+    """Return the job, with --mtls off if TLS is not possible or not needed.
 
     Args:
         job: with --mtls auto or on.
         hosts: those that get ranks.
         environ: of this process.
-        say: is called with the reason, if that is wanted.
+        say: is called with the reason; None if it is not wanted.
 
     Raises:
-        LaunchError: it is to have TLS, and cannot.
+        LaunchError: TLS is required, and is not possible.
 
     """
     if job.mtls == "auto" and len(hosts) == 1:
@@ -148,19 +148,19 @@ def run(
     front: Front | None = None,
     recorders: Sequence[Recorder] = (),
 ) -> JobOutcome:
-    """Run a job, and write its report and its profile if they are wanted; how it ended.
+    """Run a job, write its report and its profile if requested, and return how it ended.
 
     Args:
         job: see `prepare`.
-        hosts: as there.
-        words: makes the command line that stands for it, for the report.
+        hosts: see `prepare`.
+        words: returns the command line for the report.
         say: prints a line of the launcher's own.
         events: get what happens.
-        front: what the launcher has of this process; None if it is all the launcher's.
+        front: the parts of this process that the launcher may use; None for all.
         recorders: write down what happens, before those for files.
 
     Raises:
-        LaunchError: it could not be started.
+        LaunchError: the job could not be started.
 
     """
     if job.profile is not None:

@@ -1,4 +1,4 @@
-"""What only this machine can add to the options: directory, Python, variables, addresses."""
+"""Facts that only this machine can add to the options: directory, Python, variables, addresses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PAUSE_S = 0.5
 
 
 def resolve_coordinator(text: str, wait_s: float, say: Callable[[str], object]) -> str:
-    """The coordinator's `host:port` with a numeric host; port 0 where the user gives none.
+    """Return the coordinator's `host:port` with a numeric host; port 0 if none is given.
 
     Args:
         text: as the user wrote it.
@@ -60,9 +60,9 @@ def resolve_coordinator(text: str, wait_s: float, say: Callable[[str], object]) 
 
 
 def lasting_name(text: str, address: str) -> str:
-    """The name of the coordinator's host, for JAX to resolve; "" where its address will do.
+    """Return the coordinator's host name, for JAX to resolve; "" if its address will do.
 
-    A pod that is started again has another address, and its old one is answered for a while.
+    A pod that is restarted has another address, and its old one is answered for a while.
 
     Args:
         text: as the user wrote it.
@@ -85,12 +85,12 @@ def _split(text: str) -> tuple[str, int]:
 
 # --- what this machine adds ---
 
-# How long a coordinator's name may take to appear, without --start-timeout.
+# A coordinator's name may take this long to appear, without --start-timeout.
 _NAME_S = 1800.0
 
 
 class ThisMachine(NamedTuple):
-    """What this machine adds to the options, as fields of a Job."""
+    """Facts that this machine adds to the options, as fields of a Job."""
 
     chdir: str
     python: RanksPython
@@ -103,7 +103,7 @@ class ThisMachine(NamedTuple):
 
 
 def runs_here(hosts: Sequence[Host]) -> bool:
-    """Whether ranks run on this machine, in a folder that the options name."""
+    """Return whether ranks run on this machine, in the folder that the options name."""
     return any(host.is_local and not host.chdir for host in hosts)
 
 
@@ -116,7 +116,7 @@ def check_terminal() -> None:
     """Refuse --pdb without a terminal.
 
     Raises:
-        LaunchError: there is none.
+        LaunchError: there is no terminal.
 
     """
     from mcjax_launch.kernel.launcher.front import why_no_terminal
@@ -190,9 +190,9 @@ def _folder(options: Options, environ: Mapping[str, str], here: bool) -> str:
 
 
 def _submitted_from(options: Options, environ: Mapping[str, str]) -> str:
-    """Where a job was submitted, if its scheduler has begun its script in the user's home instead.
+    """Return where a job was submitted, if its script began in the user's home instead.
 
-    It has to be there, and PROGRAM must not be in the home alone.
+    "" if that folder is not here, or if PROGRAM exists only in the home.
     """
     scheduler = schedulers.around(environ)
     folder = environ.get(scheduler.folder, "") if scheduler else ""
@@ -211,7 +211,7 @@ def _is_home(environ: Mapping[str, str]) -> bool:
 
 
 def variable(text: str, environ: Mapping[str, str]) -> tuple[str, str]:
-    """The name and the value of a -x.
+    """Return the name and the value of a -x.
 
     Raises:
         LaunchError: it is not a name, or has no value here.
@@ -236,7 +236,7 @@ def _coordinator(options: Options, say: Callable[[str], object]) -> tuple[str | 
 
 
 def _wait_s(options: Options) -> float:
-    """Seconds that the coordinator's name may take to appear."""
+    """Return how many seconds the coordinator's name may take to appear."""
     if not options.num_hosts or options.dry_run:
         return 0.0
     return _NAME_S if options.start_timeout is None else options.start_timeout

@@ -1,4 +1,4 @@
-"""What --watch watches: PROGRAM, its Python files, and what the user names."""
+"""The files that --watch watches: PROGRAM, its Python files, and paths that the user names."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire.exit_status import USAGE
 from mcjax_launch.saves.folders import Watched
 
-#: The value of --watch where it has none.
+#: The value of --watch without a path.
 PROGRAMS_OWN = "all"
 
 
@@ -17,20 +17,20 @@ def watched(job: Job) -> list[Watched]:
     """Return what is to be watched on this machine.
 
     Raises:
-        LaunchError: a path does not exist, or nothing is known to watch.
+        LaunchError: a path does not exist, or it is unknown what to watch.
 
     """
     named = [path for path in job.watch if path != PROGRAMS_OWN]
     found = [*_of_program(job), *_of_sync(job), *map(_of_path, named)]
     if not found:
         raise LaunchError(
-            f"--watch: which file is {job.program[0]} about? Name it: --watch=PATH", USAGE
+            f"--watch: {job.program[0]} names no file here; name one: --watch=PATH", USAGE
         )
     return list(dict.fromkeys(found))
 
 
 def written(job: Job) -> list[str]:
-    """Return the paths that the job writes to, which count for nothing."""
+    """Return the paths that the job writes to, whose changes do not count."""
     cache, _ = job.compile_cache or (None, 0)
     jax_cache = {**os.environ, **dict(job.env)}.get("JAX_COMPILATION_CACHE_DIR")
     paths = (job.log_dir, job.profile, job.black_box, job.report, cache, jax_cache)
@@ -38,7 +38,7 @@ def written(job: Job) -> list[str]:
 
 
 def _before_placeholders(path: str) -> str:
-    """Return the folder in which a path with placeholders is, or the path."""
+    """Return the folder that contains the first placeholder of a path, or the path."""
     before, brace, _ = path.partition("{")
     return os.path.dirname(before) if brace and os.path.dirname(before) else path
 
@@ -48,7 +48,7 @@ def _of_program(job: Job) -> Iterator[Watched]:
     if path is None:
         return
     real = os.path.realpath(path)
-    for name in dict.fromkeys((path, real)):  # a link may be replaced, or what it leads to
+    for name in dict.fromkeys((path, real)):  # a link may be replaced, or its target
         yield Watched(os.path.dirname(name), os.path.basename(name))
     yield Watched(_package(os.path.dirname(real)) if job.module else os.path.dirname(real))
 
@@ -79,7 +79,7 @@ def _program(job: Job) -> str | None:
 
 
 def _script(job: Job) -> str | None:
-    """Return the first file that a command names, as `bash run.sh` does; or itself."""
+    """Return the first existing file that a command names, as in `bash run.sh`, else its own."""
     name, *arguments = job.program
     for word in (*arguments, *([name] if os.sep in name else [])):
         path = os.path.abspath(os.path.join(job.chdir, word))
@@ -89,7 +89,7 @@ def _script(job: Job) -> str | None:
 
 
 def _of_sync(job: Job) -> Iterator[Watched]:
-    """Yield the Python files of --sync, and a file that it names."""
+    """Yield the folders and files of --sync."""
     for path in map(os.path.abspath, job.sync):
         if os.path.isdir(path):
             yield Watched(path)

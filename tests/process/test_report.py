@@ -191,7 +191,7 @@ def test_a_host_that_is_lost(jobs: Jobs, tmp_path: Path) -> None:
 
 
 def test_one_file_for_two_from_python(launch: Launch, tmp_path: Path) -> None:
-    with pytest.raises(LaunchError, match=r"r\.json name one path: "):
+    with pytest.raises(LaunchError, match=r"r\.json name the same path: "):
         launch("true", report=tmp_path / "r.json", log_dir=tmp_path / "r.json")
 
 

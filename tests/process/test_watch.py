@@ -436,7 +436,7 @@ def test_other_hosts_get_the_saved_files(jobs: Jobs, folder: Path) -> None:
         (["--emit", "slurm", "train.py"], "--watch cannot be combined with --emit"),
         (["--stdin", "all", "train.py"], "--watch cannot be combined with --stdin: it can be read"),
         (["--check"], "--check cannot be combined with --watch"),
-        (["true"], "--watch: which file is true about? Name it: --watch=PATH"),
+        (["true"], "--watch: true names no file here; name one: --watch=PATH"),
         (["--watch=no/such", "train.py"], "--watch no/such: no such file or directory"),
     ],
 )

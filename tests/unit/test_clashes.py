@@ -38,7 +38,7 @@ SAME = [
 
 @pytest.mark.parametrize("given", SAME, ids=str)
 def test_one_path(given: dict[str, object]) -> None:
-    with pytest.raises(LaunchError, match=r"^\S+ \S+ and \S+ \S+ name one path: ") as raised:
+    with pytest.raises(LaunchError, match=r"^\S+ \S+ and \S+ \S+ name the same path: ") as raised:
         check_clashes(Options(**given))  # type: ignore[arg-type]
     assert raised.value.status == 2
 

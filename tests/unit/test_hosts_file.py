@@ -42,7 +42,7 @@ def test_a_pipe_whose_writer_comes_late_and_is_slow(fifo: str) -> None:
 
 def test_a_pipe_that_nobody_writes_to(fifo: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hosts, "_WRITER_S", 0.05)
-    with pytest.raises(LaunchError, match=f"^--hosts {fifo}: nobody writes to this pipe$"):
+    with pytest.raises(LaunchError, match=f"^--hosts {fifo}: no process writes to this pipe$"):
         hosts.read_file(fifo)
 
 

@@ -102,7 +102,7 @@ WRONG = {
     "--profile-after 3s a.py": "--profile-after was removed: use --profile DIR@30s",
     "--coordinator ssh a.py": "--coordinator: 'ssh' was removed: open a port of rank 0's host, or "
     "forward one with ssh -R, and give HOST:PORT",
-    "--github=never a.py": "--github was removed: annotations appear by themselves where "
+    "--github=never a.py": "--github was removed: annotations appear by themselves if "
     "GITHUB_ACTIONS=true",
     "--wrap gdb a.py": "--wrap: 'gdb': gdb takes a program with its arguments after --args",
     "-x A-B=1 true": "-x A-B=1: 'A-B' is not a valid variable name",
@@ -118,7 +118,7 @@ WRONG = {
     "--name x true": "--name needs --emit KIND",
     "--via ssh true": "--via ssh: no hosts to reach; name them with --hosts",
     "-n 4 --procs-per-host 2 true": "--procs-per-host 2: this machine alone cannot take -n 4; add "
-    "--hosts, or leave it out",
+    "--hosts, or leave out --procs-per-host",
     "-m train.py": "-m train.py: not the name of a module; leave out -m, or write -m train",
     "-m ./pkg/train": "-m ./pkg/train: not the name of a module; write -m pkg.train",
     "--log-dir logs/{proces_id} true": "--log-dir logs/{proces_id}: {proces_id} is not a "

@@ -12,7 +12,7 @@ PLACE = "--num-hosts 2 --host-rank 0"
 REFUSED: dict[str, str | tuple[str, int]] = {
     "": "no PROGRAM",
     "-n 2 ''": "PROGRAM is empty",
-    "-n 2 ' '": "PROGRAM is blank: is a variable of your shell not set?",
+    "-n 2 ' '": "PROGRAM is blank: is a variable of your shell unset?",
     "-n 2 -m '\t' x": "PROGRAM is blank",
     "--emit slurm '\n'": "PROGRAM is blank",
     # programs

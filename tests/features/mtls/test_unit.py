@@ -122,7 +122,7 @@ def test_versions_of_jax(why: str) -> None:
 
 JOB = Job(program=("train.py",), python="/py", chdir="/w")
 ENVIRON = {"PATH": "/nowhere"}
-NEITHER = "neither openssl nor the Python package cryptography is here to make a certificate"
+NEITHER = "to make a certificate, openssl or the Python package cryptography is needed here"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ NEITHER = "neither openssl nor the Python package cryptography is here to make a
         ({"program": ("python3", "-u", "train.py")}, ""),
         ({"program": ("bash", "run.sh")}, "the ranks' Python is not known"),
         ({"program": ("bash", "run.sh"), "mtls": "on"}, ""),  # the hook will see
-        ({"hook": False}, "--no-hook keeps out what gives ranks their certificate"),
+        ({"hook": False}, "with --no-hook ranks get no certificate"),
     ],
 )
 @needs_openssl
