@@ -12,7 +12,7 @@ from pages import PAGES, ROOT, blocks, files
 
 # Blocks that are not run here, and what they want or which test shows the same.
 WANTS = {
-    "mcjax-launch --hosts gpu[01-02] train.py": "a terminal",
+    "mcjax-launch --hosts hosts.txt train.py": "a terminal",
     "mcjax-launch -n 4 --pdb train.py": "a terminal",
     "mcjax-launch -n 2 --debugpy 5678 train.py": "an IDE",
 }

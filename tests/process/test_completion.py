@@ -24,7 +24,7 @@ def setup(shell: str) -> str:
     (line,) = re.findall(
         rf"^    (.*_MCJAX_LAUNCH_COMPLETE={shell}_source.*)$", PAGE.read_text(), re.M
     )
-    return re.sub(r" +# .*", "", str(line))
+    return str(line)
 
 
 @pytest.fixture

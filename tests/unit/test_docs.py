@@ -24,7 +24,7 @@ OPTIONS = ROOT / "docs" / "reference.md"
 FOREIGN = set(
     """
     --args --command --container-image --container-mounts --cores-per-slot --cpu --cpu-bind
-    --exclusive --gpus --gpus-per-node --gpus-per-slot --gres --host --hostfile --input --install
+    --exclusive --gpus --gpus-per-node --gpus-per-slot --gres --halt --host --hostfile --input --install
     --ipc --job-name --junitxml --kill-on-bad-exit --lf --line-buffer --local --max-log-requests
     --mcjax-compile-cache --mpi --nnodes --no-kill --nodes --nproc-per-node --nslots
     --ntasks-per-node --open-mode --overlap --partition --prefix --queue --requeue --rm
