@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from mcjax_launch import features
+from mcjax_launch.events.events import NO_EVENTS
 from mcjax_launch.events.sink import Target
 from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.job.job import Job
@@ -49,6 +50,7 @@ class Agent:
             loop=self._loop,
             signals=None,
             listener=None,
+            events=NO_EVENTS,
             verbose_option="-v",
             shows_stacks="",
             outputs=lambda on_room: (Target(), Target()),

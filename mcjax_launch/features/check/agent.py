@@ -24,9 +24,9 @@ from .messages import (
     NetworkInterface,
     Probe,
     Probed,
+    ReadClock,
     Survey,
     Surveyed,
-    ReadClock,
     Time,
 )
 

@@ -9,7 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
 from mcjax_launch.features.check.messages import NetworkInterface, Surveyed
-from mcjax_launch.features.check.probe_output import DeviceCount, DevicesCounted, PythonFacts, ProbeOutput
+from mcjax_launch.features.check.probe_output import (
+    DeviceCount,
+    DevicesCounted,
+    ProbeOutput,
+    PythonFacts,
+)
 from mcjax_launch.job.devices import GpuShares, slice_part_note
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.mutual_tls import why_plain
@@ -267,7 +272,9 @@ def _network(hosts: Hosts) -> Findings:
 def _ports(found: Found) -> Findings:
     """Judge the connections between hosts that collectives use; name hosts that cannot connect."""
     if found.ways and not found.gaps:
-        yield Judgement("ports", f"all hosts reach one another ({counted(found.ways, 'connection')})")
+        yield Judgement(
+            "ports", f"all hosts reach one another ({counted(found.ways, 'connection')})"
+        )
     for gap in found.gaps:
         text = f"cannot reach {gap.peer}{gap.where}"
         yield Judgement("ports", text, (gap.host,), "error", remedy(found.uses))

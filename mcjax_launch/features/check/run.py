@@ -29,9 +29,9 @@ from mcjax_launch.features.check.judgement import (
 from mcjax_launch.features.check.messages import (
     Probe,
     Probed,
+    ReadClock,
     Survey,
     Surveyed,
-    ReadClock,
     Time,
 )
 from mcjax_launch.features.check.probe_output import (
@@ -39,8 +39,8 @@ from mcjax_launch.features.check.probe_output import (
     PythonFacts,
     devices_of,
     devices_of_ranks,
-    python_of,
     parse_output,
+    python_of,
 )
 from mcjax_launch.job.devices import GpuShares, share_out
 from mcjax_launch.job.hosts import Host
@@ -198,7 +198,7 @@ class HostSurvey:
         )
         self._links: dict[Host, AgentConnection] = {}
         self._failures: dict[Host, str] = {}
-        self._unanswered: dict[Host, float] = {}  # hosts that have not answered, and when they were asked
+        self._unanswered: dict[Host, float] = {}  # when each such host was asked
         self._answers: dict[Host, Message] = {}  # to the latest question
         # From each clock's quickest answer: its possible error, and the seconds it is ahead.
         self._clocks: dict[Host, tuple[float, float]] = {}

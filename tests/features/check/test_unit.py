@@ -29,16 +29,16 @@ from mcjax_launch.features.check.messages import (
     Surveyed,
     Time,
 )
-from mcjax_launch.features.check.run import job_of_check
 from mcjax_launch.features.check.probe_output import (
     DeviceCount,
     DevicesCounted,
     PythonFacts,
     devices_of,
     devices_of_ranks,
-    python_of,
     parse_output,
+    python_of,
 )
+from mcjax_launch.features.check.run import job_of_check
 from mcjax_launch.job.devices import GpuShares
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
