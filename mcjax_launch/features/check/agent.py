@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from ...kernel.wire.loop import Loop
 
 # --- GPUs: their models, driver and free memory ---
-# Models and driver are in the kernel's files. Only `nvidia-smi` knows NVIDIA's free memory: it takes
-# seconds without persistence mode, and fails altogether if a GPU is lost.
+# Models and driver are in files of the kernel. Only `nvidia-smi` knows NVIDIA's free memory, but
+# it takes seconds without persistence mode, and fails altogether if a GPU is lost.
 
 _QUERY = "index,uuid,name,driver_version,memory.free,memory.total"
 _FIELDS = len(_QUERY.split(","))
