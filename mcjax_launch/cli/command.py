@@ -86,7 +86,12 @@ def command(context: click.Context, /, **values: Any) -> int:
         if options.check:
             return _check(options, context)
         events = _events(options, client)
-        return _run(options, context, events)
+        if client is None:
+            return _run(options, context, events)
+        from mcjax_launch.cli import serving
+
+        names = given(context, ParameterSource.COMMANDLINE)
+        return serving.run(client, options, names, events, _say)
     except LaunchError as error:
         from mcjax_launch.cli.usage_errors import with_variable
 
@@ -165,15 +170,18 @@ def _approve(options: Options, context: click.Context, *, warn: bool = True) -> 
 
 
 def _run(options: Options, context: click.Context, events: Events) -> int:
-    say = _ignore if options.quiet else _say
+
+    def say(line: str) -> None:
+        events.note(line, "note")
+        if not options.quiet:
+            _say(line)
+
     _approve(options, context)
     if options.watch:
         from mcjax_launch.cli.watching import run_again
 
         return run_again(options, lambda *run: _run_job(options, context, events, *run), _say)
     job, hosts = ready.prepare(options, os.environ, say)
-    if context.obj is not None:
-        job = job.replaced(call=context.obj.read_call(), on_github=False)
     if options.dry_run:
         from mcjax_launch.job.describe import on_this_machine
 
@@ -198,7 +206,7 @@ def _run_job(
         events.note(line, "say")
         _say(line)
 
-    recorders = [] if context.obj is not None else list(_recorders())
+    recorders = list(_recorders())
     if events.is_read:
         from mcjax_launch.report.ending import RunEnding
 
@@ -309,7 +317,3 @@ def _say(message: str) -> None:
 def _write(lines: str) -> None:
     with contextlib.suppress(OSError):
         os.write(2, lines.encode("utf-8", "replace"))
-
-
-def _ignore(message: str) -> None:
-    """What is said with --quiet."""

@@ -6,11 +6,13 @@ import json
 import mmap
 import os
 import signal
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 
 from mcjax_launch.events.sink import Sink
 from mcjax_launch.events.stream import EventStream
+from mcjax_launch.kernel.wire import frames
 from mcjax_launch.kernel.wire.loop import READ, Loop, SignalPipe
+from mcjax_launch.kernel.wire.messages import Started
 from mcjax_launch.kernel.wire.value import Value
 
 #: The variable in which the client names its descriptors, as JSON; the command looks for it.
@@ -18,18 +20,24 @@ CLIENT = "_MCJAX_LAUNCH_CLIENT"
 
 
 class Client(Value):
-    """Descriptors that a client has given to the launcher.
+    """What a client shares with the launcher, and wants of it.
 
     Args:
         life: is readable once the client has ended; the job ends then.
         values: takes the frames of what a called function returns; None if none is called.
         call: a file with the call of a function (`features/function/messages.py`); None likewise.
+        echoes: it wants the lines that the launcher prints.
+        hears_output: it wants what ranks print as events.
+        hosts: the lines of a hosts file that is in no file.
 
     """
 
     life: int
     values: int | None = None
     call: int | None = None
+    echoes: bool = True
+    hears_output: bool = True
+    hosts: Sequence[str] = ()
 
     def read_call(self) -> tuple[memoryview, ...]:
         """Return the content of the call's file, if there is one: its memory is shared."""
@@ -59,6 +67,8 @@ class ClientStream(EventStream):
 
     """
 
+    has_client = True
+
     def __init__(self, fd: int, client: Client) -> None:
         super().__init__(fd)
         self._client = client
@@ -75,6 +85,15 @@ class ClientStream(EventStream):
         loop.forget(self._client.life)
         for _ in range(2):
             signals.put(signal.SIGTERM)
+
+    def started(self, rank: int, host: str, pid: int) -> None:
+        super().started(rank, host, pid)
+        # What an earlier process of the rank has returned is void.
+        self.values.write((frames.encoded(Started(rank, pid)),))
+
+    def output(self, rank: int, stream: int, data: bytes) -> None:
+        if self._client.hears_output:
+            super().output(rank, stream, data)
 
     @property
     def is_empty(self) -> bool:  # type: ignore[override]

@@ -17,6 +17,7 @@ class Events:
 
     Attributes:
         is_read: there is a reader, and the last output of ranks is kept for its summary.
+        has_client: the reader is the program that has started this launcher.
         has_room: the reader keeps up.
         is_empty: all events have been written.
         values: takes the frames of what a called function returns.
@@ -25,6 +26,7 @@ class Events:
     """
 
     is_read = False
+    has_client = False
     has_room = True
     is_empty = True
     rewrite: Callable[[bytes], bytes] | None = None

@@ -41,6 +41,7 @@ class EventStream(Events):
         self._fd = fd
         self._front: tuple[Loop, SignalPipe] | None = None
         self._target: Target = Target()
+        self._early: list[bytes] | None = []  # what is said before the event `job`
         self._decoders: dict[tuple[int, int], codecs.IncrementalDecoder] = {}
         self._unfinished: dict[tuple[int, int], bytes] = {}  # lines, while lines are rewritten
 
@@ -65,9 +66,17 @@ class EventStream(Events):
         return not self._target.queued
 
     def _write(self, kind: str, **fields: object) -> None:
-        if not self._target.gone:
-            event = {"event": kind, "time": round(time.time(), 6), **fields}
-            self._target.write((f"{json.dumps(event)}\n".encode(),))
+        if self._target.gone:
+            return
+        event = {"event": kind, "time": round(time.time(), 6), **fields}
+        line = f"{json.dumps(event)}\n".encode()
+        if self._early is None:
+            self._target.write((line,))
+        elif kind == "job":
+            self._target.write((line, *self._early))
+            self._early = None
+        else:
+            self._early.append(line)
 
     # --- what happens ---
 
@@ -154,6 +163,8 @@ class EventStream(Events):
     def summary(self, fields: Mapping[str, object]) -> None:
         if self._front is None:  # the run could not begin
             self.begin(Loop(), SignalPipe())
+        self._target.write(self._early or ())
+        self._early = None
         self._write("summary", **fields)
 
     def finish(self) -> None:

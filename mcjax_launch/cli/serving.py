@@ -1,0 +1,59 @@
+"""The command on behalf of a program, which has started it: see `events/client.py`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+
+from mcjax_launch.events.client import Client
+from mcjax_launch.events.events import Events
+from mcjax_launch.job.describe import command_line
+from mcjax_launch.options.options import Options
+from mcjax_launch.report.ending import RunEnding
+from mcjax_launch.request import combinations, ready
+
+
+def run(
+    client: Client,
+    options: Options,
+    given: Collection[str],
+    events: Events,
+    show: Callable[[str], object],
+) -> int:
+    """Run a job for a program; return the exit status, which a summary has reported.
+
+    Args:
+        client: the program.
+        options: from the command line.
+        given: the names of those that are on it.
+        events: for the program.
+        show: prints a line of the launcher.
+
+    Raises:
+        LaunchError: the job could not be started.
+
+    """
+    names = [name for name in given if name != "events"]  # which is of no use in a record
+    named = {name: getattr(options, name) for name in names}
+    if client.hosts:
+        named["hosts"] = tuple(client.hosts)
+    options = Options(program=options.program, **named)
+    # VIRTUAL_ENV is the shell's: the Python of the ranks is this one, if it has jax.
+    environ = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
+    combinations.check(options, frozenset(names), environ)
+
+    def say(line: str) -> None:
+        events.note(line, "say")
+        if not options.quiet:
+            show(line)
+
+    job, hosts = ready.prepare(options, environ, say)
+    # A log of GitHub Actions is the program's, as its streams are.
+    job = job.replaced(call=client.read_call(), on_github=False)
+    if not client.echoes:
+        job = job.replaced(show=frozenset())
+    words = command_line(options, names)
+    ending = RunEnding()
+    outcome = ready.run(job, hosts, lambda: words, say, events=events, recorders=[ending])
+    events.summary(ending.fields(outcome))
+    return outcome.status
