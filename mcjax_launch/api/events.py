@@ -1,16 +1,13 @@
-"""What a running job tells its caller: lines of the ranks, and events; values."""
+"""What a running job tells its caller: lines of the ranks, and events."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, TypeVar
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from mcjax_launch.console.listener import Listener
-from mcjax_launch.kernel.wire import frames, hook_messages, messages
-from mcjax_launch.kernel.wire.codec import Message
-from mcjax_launch.kernel.wire.exit_status import of_wait
 from mcjax_launch.kernel.wire.value import Value
+from mcjax_launch.wording import visible
 
 # Bytes of a line without an end that are kept: what comes then is another line.
 _LONGEST = 1 << 20
@@ -20,6 +17,9 @@ _LOOK_S = 1.0
 
 if TYPE_CHECKING:
     import asyncio
+
+
+Stream = Literal["stdout", "stderr"]
 
 
 class Line(Value):
@@ -35,7 +35,7 @@ class Line(Value):
 
     rank: int
     host: str
-    stream: Literal["stdout", "stderr"]
+    stream: Stream
     text: str
 
 
@@ -65,7 +65,6 @@ class Event(Value):
 V = TypeVar("V")
 OnLine = Callable[[Line], object]
 OnEvent = Callable[[Event], object]
-OnFrame = Callable[[Message | frames.Raw], object]
 #: Calls a function, where and when the caller wants it.
 Deliver = Callable[[Callable[[], object]], object]
 
@@ -106,17 +105,17 @@ class InLoop:
             self._room.notify()
 
 
-class Reporter(Listener):
-    """Makes lines and events of what a launcher tells.
+class Reporter:
+    """Makes lines and events of what a launcher reports.
 
     Args:
         on_line: is given each line, if the caller wants them.
         on_event: is given each event, if the caller wants them.
         deliver: calls these.
-        on_frame: is given each message and content of an agent's, at once.
+        levels: of the launcher's lines that are events too, see `events/kinds.py`.
 
     Attributes:
-        failed: what a call has raised: nobody is called any more.
+        failed: what a call has raised: there are no calls after that.
         on_failed: called when that happens.
 
     """
@@ -126,22 +125,45 @@ class Reporter(Listener):
         on_line: OnLine | None,
         on_event: OnEvent | None,
         deliver: Deliver = at_once,
-        on_frame: OnFrame | None = None,
+        levels: Collection[str] = (),
     ) -> None:
         self.failed: BaseException | None = None
         self.on_failed: Callable[[], object] = lambda: None
         self._on_line = on_line
         self._on_event = on_event
         self._deliver = deliver
-        self._on_frame = on_frame
+        self._levels = levels
         self._hosts: dict[int, str] = {}
-        self._unfinished: dict[tuple[int, int], bytearray] = {}
+        self._unfinished: dict[tuple[int, Stream], bytearray] = {}
+
+    @property
+    def hears_output(self) -> bool:
+        """True if the caller wants lines."""
+        return self._on_line is not None
+
+    def report(self, event: dict[str, Any]) -> None:
+        """Report an event of the launcher's; many say nothing to the caller."""
+        match event:
+            case {"event": "output", "rank": rank, "stream": stream, "text": text}:
+                self._add_output(rank, stream, text.encode("utf-8", "surrogateescape"))
+            case {"event": "started", "rank": rank, "host": host, "pid": pid}:
+                self._hosts[rank] = host
+                self._tell(Event("started", rank, host, f"pid {pid}", pid=pid))
+            case {"event": "ended", "rank": rank, "host": host, "exit_status": status}:
+                self._tell(Event("ended", rank, host, f"exit status {status}", status=status))
+            case {"event": "joining" | "joined" as kind, "rank": rank, "host": host}:
+                self._tell(Event(kind, rank, host))
+            case {"event": "failed", "rank": rank, "host": host, "message": message}:
+                self._tell(Event("failed", rank, host, message))
+            case {"event": "note", "text": text, "level": level} if level in self._levels:
+                for line in text.split("\n"):
+                    self._tell(Event("said", message=visible(line)))
+            case {"event": "restart", "rank": None} | {"event": "summary"}:
+                self._end_lines()
 
     # --- lines ---
 
-    def output(self, rank: int, stream: int, data: bytes) -> None:
-        if self._on_line is None:
-            return
+    def _add_output(self, rank: int, stream: Stream, data: bytes) -> None:
         held = self._unfinished.setdefault((rank, stream), bytearray())
         *whole, rest = (bytes(held) + data).split(b"\n")
         held[:] = rest
@@ -151,46 +173,19 @@ class Reporter(Listener):
             self._tell_line(rank, stream, bytes(held[:_LONGEST]))
             del held[:_LONGEST]
 
-    def output_ends(self) -> None:
+    def _end_lines(self) -> None:
+        """Report what an attempt has printed without a newline at its end."""
         for (rank, stream), rest in self._unfinished.items():
             if rest:
                 self._tell_line(rank, stream, bytes(rest))
         self._unfinished.clear()
 
-    def _tell_line(self, rank: int, stream: int, line: bytes) -> None:
+    def _tell_line(self, rank: int, stream: Stream, line: bytes) -> None:
         if self._on_line is not None:
-            shown = line if self.rewrite is None else self.rewrite(line)
-            text = shown.decode("utf-8", "replace")
-            name: Literal["stdout", "stderr"] = "stdout" if stream == frames.STDOUT else "stderr"
-            self._call(self._on_line, Line(rank, self._hosts.get(rank, ""), name, text))
+            text = line.decode("utf-8", "replace")
+            self._call(self._on_line, Line(rank, self._hosts.get(rank, ""), stream, text))
 
-    def raw(self, frame: frames.Raw) -> None:
-        if self._on_frame is not None:
-            self._on_frame(frame)
-
-    # --- events ---
-
-    def said(self, line: str) -> None:
-        self._tell(Event("said", message=line))
-
-    def message(self, host: str, message: Message) -> None:
-        if self._on_frame is not None:
-            self._on_frame(message)
-        match message:
-            case messages.Started(rank, pid):
-                self._hosts[rank] = host
-                self._tell(Event("started", rank, host, f"pid {pid}", pid=pid))
-            case messages.Exited(rank, status):
-                ended = of_wait(status)
-                self._tell(Event("ended", rank, host, f"exit status {ended}", status=ended))
-            case messages.FromHook(rank, hook_messages.Joining()):
-                self._tell(Event("joining", rank, host))
-            case messages.FromHook(rank, hook_messages.Joined()):
-                self._tell(Event("joined", rank, host))
-            case messages.FromHook(rank, hook_messages.Failed() as failure):
-                from mcjax_launch.diagnosis.summary import words
-
-                self._tell(Event("failed", rank, host, words(failure)))
+    # --- calls ---
 
     def _tell(self, event: Event) -> None:
         if self._on_event is not None:

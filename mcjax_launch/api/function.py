@@ -7,12 +7,12 @@ import linecache
 import os
 import pickle
 import sys
-from collections import ChainMap, deque
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import decode_source
 from io import BytesIO
 from types import CodeType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Unpack
 
 from mcjax_launch.api.events import Deliver, InLoop, at_once
 from mcjax_launch.api.job import RunningJob
@@ -20,21 +20,10 @@ from mcjax_launch.api.keywords import with_keywords
 from mcjax_launch.api.launching import made
 from mcjax_launch.api.result import JobFailed, Result
 from mcjax_launch.api.signature import Keywords
+from mcjax_launch.api.values import RankValues
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.features.function.messages import (
-    MAIN,
-    Call,
-    MainFile,
-    Returned,
-    call_file,
-    in_parts,
-    sizes_of,
-    unpickled,
-)
-from mcjax_launch.kernel.wire import messages
-from mcjax_launch.kernel.wire.codec import Message
+from mcjax_launch.features.function.messages import Call, MainFile, call_file, in_parts, sizes_of
 from mcjax_launch.kernel.wire.exit_status import FAILED
-from mcjax_launch.kernel.wire.frames import Raw
 from mcjax_launch.ranks import these_ranks
 
 if TYPE_CHECKING:
@@ -202,62 +191,6 @@ class RankTraceback(Exception):
         return f"\n{self.args[0]}"
 
 
-class ReturnedValues:
-    """Collects what comes of a call: each part of a pickle goes where it is going to stay."""
-
-    def __init__(self) -> None:
-        self._of_ranks: dict[int, _Parts] = {}
-
-    def take(self, frame: Message | Raw) -> None:
-        """Take a frame of an agent's, whatever it is."""
-        match frame:
-            case messages.Started(rank):
-                self._of_ranks.pop(rank, None)  # that of an earlier attempt
-            case messages.FromHook(rank, Returned(kind, sizes)):
-                self._of_ranks[rank] = _Parts(kind, sizes)
-            case Raw(feature="function", number=rank, payload=data) if rank in self._of_ranks:
-                self._of_ranks[rank].fill(data)
-
-    def has(self, kind: Literal["value", "raised"], rank: int) -> bool:
-        """Whether a rank has returned a value, or raised an exception that can be raised here."""
-        returned = self._of_ranks.get(rank)
-        return returned is not None and returned.kind == kind and returned.complete
-
-    def pop(self, rank: int) -> Any:
-        """What a rank has returned or raised.
-
-        Raises:
-            Exception: whatever it takes to be unpickled is not to be had here.
-
-        """
-        sys.modules.setdefault(MAIN, sys.modules["__main__"])  # as multiprocessing does
-        return unpickled(self._of_ranks.pop(rank).parts)
-
-
-class _Parts:
-    """The parts of a pickle, each in memory of its own."""
-
-    def __init__(self, kind: str, sizes: tuple[int, ...]) -> None:
-        self.kind = kind
-        self.parts = [bytearray(size) for size in sizes]
-        self._empty = deque(memoryview(part) for part in self.parts if part)
-
-    @property
-    def complete(self) -> bool:
-        return not self._empty
-
-    def fill(self, data: bytes) -> None:
-        """Put in what comes next."""
-        rest = memoryview(data)
-        while rest and self._empty:
-            room = self._empty.popleft()
-            count = min(len(room), len(rest))
-            room[:count] = rest[:count]
-            rest = rest[count:]
-            if count < len(room):
-                self._empty.appendleft(room[count:])
-
-
 class _Call:
     """A call, packed for the ranks, and what it leads to.
 
@@ -276,7 +209,7 @@ class _Call:
     ) -> None:
         self._packed = packed(function, args, kwargs or {}, initialize)
         self._name = name_of(function)
-        self._returns = ReturnedValues()
+        self._returns = RankValues()
 
     def job(self, keywords: Mapping[str, Any], deliver: Deliver = at_once) -> RunningJob:
         """The job that makes the call, not started yet.
@@ -290,7 +223,7 @@ class _Call:
             if keywords.get(keyword):
                 raise TypeError(f"{keyword!r} is for programs; use launch")
         keywords = {"echo": True, "processes": _PROCESSES, **keywords, "module": True}
-        return made(_PROGRAM, (), keywords, deliver, self._returns.take, self._packed)
+        return made(_PROGRAM, (), keywords, deliver, self._packed, self._returns)
 
     def outcome(self, result: Result) -> list[Any]:
         """What the ranks returned, in order.

@@ -1,183 +1,32 @@
-"""A job under way in a program: a thread of its own runs the launcher, and what that is lent."""
+"""A job under way: the launcher that runs it, and the thread that reads what it reports."""
 
 from __future__ import annotations
 
 import atexit
-import codecs
 import contextlib
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
-# What each job's thread needs: a fork of the program would keep for ever what is half imported.
-import mcjax_launch.kernel.launcher.restarts
-import mcjax_launch.report.recording  # noqa: F401
 from mcjax_launch.api.events import Reporter
-from mcjax_launch.api.result import Result, made
-from mcjax_launch.diagnosis.attempt import Attempt
+from mcjax_launch.api.process import LauncherProcess, Request, hold_signals
+from mcjax_launch.api.result import Result, result_of
+from mcjax_launch.api.streams import Echo, EventLines, LastWords, Taker, read_all
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.events.sink import Target
-from mcjax_launch.job.hosts import Host
-from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.launcher.front import Front
-from mcjax_launch.kernel.wire import system
-from mcjax_launch.kernel.wire.exit_status import HOST_LOST
-from mcjax_launch.kernel.wire.loop import Loop, SignalPipe
-from mcjax_launch.request.ready import run
+from mcjax_launch.kernel.wire.exit_status import INTERNAL_ERROR
 
 if TYPE_CHECKING:
-    from mcjax_launch.kernel.transport.pipes import Pipes
-
-# --- what a launcher has of a process that is not its own ---
-
-# Where nothing waits for a child without reaping it: how often the launcher looks.
-_LOOK_S = 0.1
-
-
-class Text(Target):
-    """A text stream of the caller's, such as sys.stdout, which may be a notebook's.
-
-    Args:
-        stream: is written and flushed at once.
-
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__()
-        self._stream = stream
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._on_gone: Callable[[OSError | None], None] = lambda error: None
-
-    def watch(self, on_gone: Callable[[OSError | None], None]) -> None:
-        self._on_gone = on_gone
-
-    def write(self, pieces: Sequence[bytes | memoryview]) -> None:
-        text = self._decoder.decode(b"".join(pieces))
-        if self.gone or not text:
-            return
-        self.taken += len(text)
-        try:
-            self._stream.write(text)
-            self._stream.flush()
-        except OSError as error:
-            self.gone = True
-            self._on_gone(error)
-        except ValueError:  # it has been closed
-            self.gone = True
-            self._on_gone(None)
-
-
-class Embedded(Front):
-    """A process of somebody else's: no handlers of signals, no descriptors, no terminal.
-
-    A signal to the job is what the caller puts into `signals`. For each of our children, and nobody
-    else's, a thread waits.
-
-    Args:
-        streams: where the console's lines go; None for nowhere.
-
-    """
-
-    verbose_option = "verbose=True"
-
-    def __init__(self, streams: tuple[TextIO, TextIO] | None) -> None:
-        super().__init__(Loop(), SignalPipe())
-        self._streams = streams
-        self._pipes: dict[int, tuple[int, int]] = {}  # what each descriptor led to
-        self._lock = threading.Lock()  # the caller's thread may still write into `signals`
-        self._closed = False
-
-    def outputs(self, on_room: Callable[[], None]) -> tuple[Target, Target]:  # noqa: ARG002
-        if self._streams is None:
-            return Target(), Target()
-        return Text(self._streams[0]), Text(self._streams[1])
-
-    def child_started(self, pipes: Pipes) -> None:
-        for fd in (pipes.to_agent, pipes.from_agent, pipes.errors):
-            self._pipes[fd] = _identity(fd)
-        try:
-            threading.Thread(target=self._tell_of_end, args=(pipes.pid,), daemon=True).start()
-        except RuntimeError as error:  # there are too many
-            os.kill(pipes.pid, signal.SIGKILL)
-            message = f"{error}: raise `ulimit -u`, or use fewer hosts"
-            raise LaunchError(message, HOST_LOST) from None
-
-    def _tell_of_end(self, pid: int) -> None:
-        """Have the launcher, which reaps it, look when a child has ended."""
-        while not self._closed:
-            has_ended = system.wait_for_end(pid)
-            self.put(signal.SIGCHLD)
-            if has_ended:
-                return
-            time.sleep(_LOOK_S)
-
-    def put(self, signum: int) -> None:
-        """Take this for a signal to the launcher, unless its work is over; from any thread."""
-        with self._lock:
-            if not self._closed:
-                self.signals.put(signum)
-
-    def why_no_terminal(self) -> str:
-        return "the job was started by a program"
-
-    @property
-    def shows_stacks(self) -> str:
-        return ""
-
-    def close(self) -> None:
-        """The launcher's work is over."""
-        with self._lock:
-            self._closed = True
-            self.loop.forget(self.signals.fd)
-            self.signals.close()
-            self.loop.close()
-
-    def abandon(self) -> None:
-        """Let go of the job, of which this process is not the launcher: it is a fork of that.
-
-        A signal would reach the launcher through the pipe that both have.
-        """
-        self._lock = threading.Lock()  # a thread that is not here may have held it
-        if not self._closed:
-            self._closed = True
-            self.signals.close()
-            self.loop.close()  # unwatched one by one they would be unwatched in the launcher too
-        for fd, identity in self._pipes.items():
-            try:
-                if _identity(fd) == identity:
-                    os.close(fd)
-            except OSError:  # it has been closed
-                pass
-
-
-def _identity(fd: int) -> tuple[int, int]:
-    found = os.fstat(fd)
-    return found.st_dev, found.st_ino
-
-
-# --- the job ---
+    from mcjax_launch.api.values import RankValues
 
 # Of the time that a program's end takes at most, for each job that still runs then.
 _LAST_S = 15.0
-
-
-class _Attempts:
-    """The last attempt of a run, and how often it was restarted: what a Result is made of."""
-
-    def __init__(self) -> None:
-        self.last: Attempt | None = None
-        self.restarts = -1
-
-    def ended(self, attempt: Attempt) -> None:
-        self.last = attempt
-        self.restarts += 1
-
-    def over(self, status: int, end: str) -> None:
-        """The result says it."""
+# In the place of a signal: end the job at once.
+_NOW = 0
 
 
 class RunningJob:
@@ -190,31 +39,30 @@ class RunningJob:
 
     def __init__(
         self,
-        job: Job,
-        hosts: Sequence[Host],
-        words: Sequence[str],
+        name: str,
+        request: Request,
         streams: tuple[TextIO, TextIO] | None,
         reporter: Reporter,
+        returned: RankValues | None = None,
     ) -> None:
-        shown = job.show if streams is not None else frozenset()
-        # A log of GitHub Actions is the calling program's, as its streams are.
-        self._job, self._hosts = job.replaced(show=shown, on_github=False), hosts
-        self._words = words
+        self._name = name
+        self._request = request
         self._streams = streams
         self._reporter = reporter
         reporter.on_failed = lambda: self.send_signal(signal.SIGINT)
-        self._began_at = time.monotonic()
-        self._attempts = _Attempts()
+        self._returned = returned
+        self._ranks = 0
         self._result: Result | None = None
         self._error: BaseException | None = None
-        # Made, used and closed by the job's thread, which no Ctrl-C interrupts.
-        self._front: Embedded | None = None
-        self._early: list[int] = []  # signals that came before
-        self._decided: dict[str, bool] = {}
+        # The job's thread, which no Ctrl-C interrupts, starts the launcher and reads from it.
+        self._process: LauncherProcess | None = None
+        self._signals: deque[int] = deque()  # that have not been sent
         self._is_over = False
         self._when_over: list[Callable[[], object]] = []
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="mcjax-launch", daemon=True)
+        self._working = threading.Lock()  # held until the job is over
+        self._begun = threading.Lock()  # held until something is known of it
+        self._begun.acquire()
 
     # --- for the caller ---
 
@@ -234,8 +82,10 @@ class RunningJob:
             LaunchError: it could not be started.
 
         """
-        if not self._wait(timeout):
-            raise TimeoutError(f"the job still runs after {timeout:g} s")
+        if not self.done:
+            if not self._working.acquire(timeout=-1 if timeout is None else max(0, timeout)):
+                raise TimeoutError(f"the job still runs after {timeout:g} s")
+            self._working.release()
         return self._outcome()
 
     def stop(self, *, now: bool = False) -> None:
@@ -247,9 +97,7 @@ class RunningJob:
             now: kill them at once.
 
         """
-        self.send_signal(signal.SIGTERM)
-        if now:
-            self.send_signal(signal.SIGTERM)
+        self.send_signal(_NOW if now else signal.SIGTERM)
 
     def send_signal(self, signum: int) -> None:
         """Do as the command does with this signal; nothing happens if the job is over.
@@ -260,11 +108,9 @@ class RunningJob:
                 the kind "said", and on sys.stderr with `echo`.
 
         """
-        with self._lock:
-            if self._front is None:
-                self._early.append(signum)
-            else:
-                self._front.put(signum)
+        if not self.done:
+            self._signals.append(signum)
+            self._send_signals()
 
     def __enter__(self) -> Self:
         return self
@@ -282,18 +128,33 @@ class RunningJob:
         return self._awaited().__await__()
 
     def __repr__(self) -> str:
-        name = os.path.basename(self._job.program[0])
         state = "over" if self.done else "running"
-        return f"<RunningJob: {name} on {self._job.num_processes} ranks, {state}>"
+        return f"<RunningJob: {self._name} on {self._ranks} ranks, {state}>"
 
     # --- for the other modules here ---
 
     def begin(self) -> Self:
-        """Start it; what interrupts that ends it."""
+        """Start it, without waiting for anything; what interrupts that ends it."""
         _running.add(self)
         try:
-            self._thread.start()
-            self._begins(True)
+            threading.Thread(target=self._run, name="mcjax-launch", daemon=True).start()
+        except BaseException:
+            self.end(signal.SIGINT)
+            raise
+        return self
+
+    def start(self) -> Self:
+        """Start it; what interrupts that ends it.
+
+        Raises:
+            LaunchError: it cannot be started, as far as is known at once.
+
+        """
+        self.begin()
+        try:
+            self._begun.acquire()
+            if self._error is not None:
+                raise self._error
         except BaseException:
             self.end(signal.SIGINT)
             raise
@@ -302,7 +163,7 @@ class RunningJob:
     def run(self) -> Result:
         """Start it, and wait for its end; whatever interrupts that ends the job."""
         try:
-            return self.begin().wait()
+            return self.start().wait()
         except BaseException:
             self.end(signal.SIGINT)
             raise
@@ -314,60 +175,17 @@ class RunningJob:
         """
         while not self.done:
             with contextlib.suppress(KeyboardInterrupt):
-                if not self._begins(False):
+                self.send_signal(signum)
+                with self._working:  # the job is over, or has not begun
                     self._close()
-                else:
-                    self.send_signal(signum)
-                    self._wait(None)
 
-    def let_go(self) -> None:
+    def disown(self) -> None:
         """Forget the job: this process is a fork of the one that has started it."""
+        if self._process is not None:
+            self._process.close()
         self._lock = threading.Lock()  # a thread that is not here may have held it
-        if self._front is not None:
-            self._front.abandon()
         self._error = LaunchError("the job belongs to the process that this one is a fork of")
         self._is_over = True
-
-    # --- its end ---
-
-    def _begins(self, wanted: bool) -> bool:
-        """Whether the job's thread does its work: who asks first decides that.
-
-        A KeyboardInterrupt in `Thread.start` leaves open whether there will be a thread.
-        """
-        return self._decided.setdefault("begins", wanted)
-
-    def _wait(self, timeout: float | None) -> bool:
-        """Wait for the end; whether it has come.
-
-        Without a threading.Event: a KeyboardInterrupt in a method of that can leave its lock
-        taken, and then nobody could set it.
-        """
-        over = threading.Lock()
-        over.acquire()
-        self._call_when_over(over.release)
-        try:
-            return over.acquire(timeout=-1 if timeout is None else max(0, timeout))
-        finally:
-            with self._lock, contextlib.suppress(ValueError):
-                self._when_over.remove(over.release)
-
-    def _call_when_over(self, call: Callable[[], object]) -> None:
-        with self._lock:
-            if not self._is_over:
-                self._when_over.append(call)
-                return
-        call()
-
-    def _close(self) -> None:
-        if self._front is not None:
-            self._front.close()
-        _running.discard(self)
-        with self._lock:
-            self._is_over = True
-            calls, self._when_over = self._when_over, []
-        for call in calls:
-            call()
 
     # --- asyncio ---
 
@@ -391,38 +209,81 @@ class RunningJob:
             raise
         return self._outcome()
 
+    def _call_when_over(self, call: Callable[[], object]) -> None:
+        with self._lock:
+            if not self._is_over:
+                self._when_over.append(call)
+                return
+        call()
+
     # --- the job's own thread ---
 
     def _run(self) -> None:
-        if not self._begins(True):
-            return
-        try:
-            front = self._open()
-            outcome = run(
-                self._job,
-                self._hosts,
-                lambda: self._words,
-                self._reporter.said,
-                front=front,
-                recorders=[self._attempts],
-            )
-            seconds = time.monotonic() - self._began_at
-            last = self._attempts.last
-            assert last is not None
-            self._result = made(outcome, last, self._attempts.restarts, seconds)
-        except BaseException as error:
-            self._error = error
-        finally:
-            self._close()
+        with self._working:
+            if self._is_over:  # it was ended before it began
+                return
+            try:
+                self._work()
+            except BaseException as error:
+                self._error = error
+            finally:
+                self._close()
 
-    def _open(self) -> Embedded:
-        front = Embedded(self._streams)
-        front.listener = self._reporter
+    def _work(self) -> None:
+        hold_signals()
+        process = self._process = LauncherProcess(self._request)
+        self._send_signals()
+        last_words = LastWords()
+        readers: dict[int, Taker] = {}
+        if process.stdout is not None and self._streams is not None:
+            readers[process.stdout] = Echo(self._streams[0])
+        readers[process.stderr] = Echo(self._streams[1]) if self._streams else last_words
+        if process.values is not None and self._returned is not None:
+            readers[process.values] = self._returned
+        readers[process.events] = EventLines(self._take)
+        try:
+            read_all(readers, process.forget)
+        finally:
+            process.close()
+            status = process.wait()
+        if self._result is None and self._error is None:
+            why = last_words.line.removeprefix("mcjax-launch: ") or f"exit status {status}"
+            self._error = LaunchError(f"mcjax-launch has ended: {why}", status or INTERNAL_ERROR)
+
+    def _take(self, event: dict[str, Any]) -> None:
+        """Take what the launcher reports."""
+        match event:
+            case {"event": "job", "ranks": ranks}:
+                self._ranks = ranks
+                self._note_begun()
+            case {"event": "summary", "ranks": _}:
+                self._result = result_of(event)
+            case {"event": "summary", "message": message, "exit_status": status}:
+                self._error = LaunchError(message, status)
+        self._reporter.report(event)
+
+    def _note_begun(self) -> None:
+        with contextlib.suppress(RuntimeError):  # it is known
+            self._begun.release()
+
+    def _send_signals(self) -> None:
+        process = self._process
+        while process is not None and self._signals:
+            with contextlib.suppress(IndexError):  # another thread has sent it
+                signum = self._signals.popleft()
+                if signum == _NOW:
+                    process.abandon()
+                else:
+                    process.send_signal(signum)
+
+    def _close(self) -> None:
+        _running.discard(self)
         with self._lock:
-            self._front = front
-            for signum in self._early:
-                front.put(signum)
-        return front
+            self._is_over = True
+            calls, self._when_over = self._when_over, []
+        self._note_begun()
+        for call in calls:
+            call()
 
     def _outcome(self) -> Result:
         error = self._reporter.failed or self._error
@@ -446,13 +307,13 @@ def _end_all() -> None:
             job.wait(max(0.0, deadline - time.monotonic()))
 
 
-def _forget_all() -> None:
-    """Let go of the jobs of the process that this one is a fork of."""
+def _disown_all() -> None:
+    """Forget the jobs of the process that this one is a fork of."""
     for job in list(_running):
-        job.let_go()
+        job.disown()
     _running.clear()
 
 
 atexit.register(_end_all)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_all)
+    os.register_at_fork(after_in_child=_disown_all)

@@ -8,16 +8,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from mcjax_launch.api import keywords as kw
-from mcjax_launch.api.events import Deliver, InLoop, OnFrame, Reporter, at_once
+from mcjax_launch.api.events import Deliver, InLoop, Reporter, at_once
 from mcjax_launch.api.job import RunningJob
 from mcjax_launch.api.keywords import with_keywords
+from mcjax_launch.api.process import Request
 from mcjax_launch.api.result import Result
 from mcjax_launch.api.signature import Keywords, Path
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.request import combinations, ready
-from mcjax_launch.wording import one_line
+from mcjax_launch.job.describe import command_line
 
 if TYPE_CHECKING:
+    from mcjax_launch.api.values import RankValues
     from mcjax_launch.features.function.messages import Buffer
 
 ProgramWords = Path | Sequence[Path]
@@ -55,7 +56,7 @@ def start(program: ProgramWords, *args: object, **keywords: Unpack[Keywords]) ->
         LaunchError: it cannot be started, as far as is known at once.
 
     """
-    return made(program, args, keywords).begin()
+    return made(program, args, keywords).start()
 
 
 async def launch_async(
@@ -77,8 +78,8 @@ def made(
     args: Sequence[object],
     keywords: Mapping[str, Any],
     deliver: Deliver = at_once,
-    on_frame: OnFrame | None = None,
     call: tuple[Buffer, ...] = (),
+    returned: RankValues | None = None,
 ) -> RunningJob:
     """The job, not started yet.
 
@@ -87,11 +88,12 @@ def made(
         args: as there.
         keywords: as there.
         deliver: calls back, where and when the caller wants it.
-        on_frame: is given each message and content of an agent's, in the job's thread.
         call: what the ranks get, of a function.
+        returned: is given what they return.
 
     Raises:
-        LaunchError: it cannot be started, as far as is known at once.
+        LaunchError: a value is not what its option takes.
+        TypeError: there is no such keyword.
 
     """
     _refuse_while_importing()
@@ -100,24 +102,20 @@ def made(
     of_options = {name: value for name, value in keywords.items() if name not in kw.NO_OPTIONS}
     options = kw.options_of(command, of_options)
     given = kw.names_of(of_options)
-    # VIRTUAL_ENV is the shell's: the Python of the ranks is this one, if it has jax.
-    environ = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
     streams = (sys.stdout, sys.stderr) if keywords.get("echo") else None
-    combinations.check(options, set(given), environ)
-    reporter = Reporter(keywords.get("on_line"), keywords.get("on_event"), deliver, on_frame)
-
-    def say(line: str) -> None:
-        if streams is not None and not options.quiet:
-            streams[1].write(f"mcjax-launch: {one_line(line)}\n")
-        reporter.said(line)
-
-    job, hosts = ready.prepare(options, environ, say)
-    if reporter.failed is not None:
-        raise reporter.failed
-    from mcjax_launch.job.describe import command_line
-
-    words = command_line(options, given)  # for the record
-    return RunningJob(job.replaced(call=call), hosts, words, streams, reporter)
+    on_line, on_event = keywords.get("on_line"), keywords.get("on_event")
+    request = Request(
+        words=tuple(command_line(options, given)),
+        hosts=options.hosts if isinstance(options.hosts, tuple) else (),
+        call=call,
+        echoes=streams is not None,
+        hears_output=on_line is not None,
+    )
+    levels = {"say", "summary", "alarm"}
+    levels |= set() if options.quiet else {"note"}
+    levels |= {"detail"} if options.verbose else set()
+    reporter = Reporter(on_line, on_event, deliver, levels)
+    return RunningJob(os.path.basename(command[0]), request, streams, reporter, returned)
 
 
 def _refuse_while_importing() -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
-from mcjax_launch.diagnosis.attempt import Attempt, JobOutcome
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.report import record
-from mcjax_launch.runs.rank_run import RankRun
 
 
 class RankResult(Value):
@@ -153,58 +150,43 @@ class JobFailed(LaunchError):
         return JobFailed, (self.result,)
 
 
-def made(outcome: JobOutcome, attempt: Attempt, restarts: int, seconds: float) -> Result:
-    """The result of a job.
-
-    Args:
-        outcome: of all.
-        attempt: the last one.
-        restarts: how many there were before.
-        seconds: how long all took.
-
-    """
-    state = attempt.state
-    told = record.attempt(attempt, state.began_at)
-    ranks = [_rank(state.ranks[one["rank"]], one) for one in told["ranks"]]
+def result_of(summary: Mapping[str, Any]) -> Result:
+    """Return the result of a job that the event `summary` tells of."""
+    ranks = tuple(map(_rank, summary["ranks"]))
+    cause = summary["root_cause"]
+    own = ("traceback", "stdout", "stderr")
+    told = [{name: rank[name] for name in rank.keys() - own} for rank in summary["ranks"]]
     return Result(
-        exit_status=outcome.status,
-        message=outcome.message,
-        root_cause=_cause(outcome, told, ranks) if outcome.status else None,
-        ranks=tuple(ranks),
-        seconds=seconds,
-        restarts=restarts,
-        hosts=attempt.hosts,
-        job_id=state.job_id,
-        log_dir=state.log_dir,
-        record=told,
+        exit_status=summary["exit_status"],
+        message=summary["message"],
+        root_cause=None if cause is None else _cause(cause, summary["lines"], ranks),
+        ranks=ranks,
+        seconds=summary["seconds"],
+        restarts=summary["restarts"],
+        hosts=tuple(summary["hosts"]),
+        job_id=summary["job_id"],
+        log_dir=summary["log_dir"],
+        record={**summary["record"], "ranks": told},
     )
 
 
-def _rank(run: RankRun, told: record.Json) -> RankResult:
-    failure = run.failure
-    raised = failure is not None and not failure.exited
-    same = ("rank", "host", "exit_status", "outcome", "pid", "started_s", "joined_s", "ended_s")
-    return RankResult(
-        **{name: told[name] for name in (*same, "cpu_s", "peak_kib")},
-        message=told["words"],
-        exception=told["exception"]["headline"] if raised else None,
-        traceback=failure.traceback if failure is not None and raised else None,
-        stdout=run.stdout,
-        stderr=run.stderr,
-    )
+def _rank(told: Mapping[str, Any]) -> RankResult:
+    renamed = {"message": told["words"], "exception": None}
+    if told["traceback"] is not None:
+        renamed["exception"] = told["exception"]["headline"]
+    names = (name for name in RankResult._fields if name not in renamed)
+    return RankResult(**{name: told[name] for name in names}, **renamed)
 
 
-def _cause(outcome: JobOutcome, told: record.Json, ranks: Sequence[RankResult]) -> RootCause:
-    cause = told["cause"]
-    culprit = next((one for one in ranks if one.rank == cause["rank"]), None)
-    its: record.Json = next((one for one in told["ranks"] if one["rank"] == cause["rank"]), {})
+def _cause(told: Mapping[str, Any], lines: Sequence[str], ranks: Sequence[RankResult]) -> RootCause:
+    culprit = next((rank for rank in ranks if rank.rank == told["rank"]), None)
     return RootCause(
-        message=outcome.message,
-        rank=cause["rank"],
-        ranks=tuple(cause["alike"]),
-        host=cause["host"],
+        message=told["message"],
+        rank=told["rank"],
+        ranks=tuple(told["ranks"]),
+        host=told["host"],
         exception=culprit.exception if culprit is not None else None,
-        where=(its.get("exception") or {}).get("where"),
-        traceback=culprit.traceback if culprit is not None else None,
-        lines=tuple(cause["report"]),
+        where=told["where"],
+        traceback=told["traceback"],
+        lines=tuple(lines),
     )

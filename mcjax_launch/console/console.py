@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from mcjax_launch.console.aside import Aside
     from mcjax_launch.console.bottom import StatusLine
     from mcjax_launch.console.collapse import Collapse, LineGroup
-    from mcjax_launch.console.listener import Listener
     from mcjax_launch.kernel.wire.loop import Timer
 
 # With more unwritten bytes than this the ranks are slowed down.
@@ -195,7 +194,6 @@ class Console:
         targets: where stdout and stderr go; the same one if that is one file.
         on_reader_gone: called when the reader of the launcher's stdout is gone.
         on_room: called when output may flow again.
-        listener: is told of all output and of the launcher's own lines, if there is one.
         rewrite: what is shown in place of whole lines of a rank's; log files get the lines.
         events: get all output, and every line of the launcher's own with its level.
         verbose_option: what the user gives to see what is hidden.
@@ -212,19 +210,15 @@ class Console:
         targets: tuple[Target, Target],
         on_reader_gone: Callable[[OSError | None], None],
         on_room: Callable[[], None],
-        listener: "Listener | None" = None,
         rewrite: Callable[[bytes], bytes] | None = None,
         verbose_option: str = "-v",
         events: Events = NO_EVENTS,
     ) -> None:
         self._style = style
         self.is_stalled: Callable[[], bool] = lambda: False
-        self._listener = listener
         self._events = events
         events.rewrite = rewrite
         self._rewrite = rewrite
-        if listener is not None:
-            listener.rewrite = rewrite
         out, err = targets
         outputs = {sink: _Output(sink, style) for sink in (out, err)}
         self._outputs = {frames.STDOUT: outputs[out], frames.STDERR: outputs[err]}
@@ -291,8 +285,6 @@ class Console:
         """Take more bytes of a rank's stream."""
         self._logs.feed(rank, stream, data)
         self._events.output(rank, stream, data)
-        if self._listener is not None:
-            self._listener.output(rank, stream, data)
         shown = self._streams.get((rank, stream))
         if shown is not None:
             now = time.monotonic()
@@ -344,8 +336,6 @@ class Console:
             if mentions:
                 self._mention(hidden.take())
         self._events.output_ended()
-        if self._listener is not None:
-            self._listener.output_ends()
         self._logs.close()
 
     def next_life(self, rank: int) -> None:
@@ -380,9 +370,6 @@ class Console:
     def _own(self, lines: Sequence[str], *, headline: bool = False, alarm: bool = False) -> None:
         output = self._outputs[frames.STDERR]
         first, *others = map(visible, lines)
-        if self._listener is not None:
-            for line in (first, *others):
-                self._listener.said(line)
         shown = output.prefixes.own(first, headline=headline, alarm=alarm)
         output.own(shown + "".join(map(output.prefixes.own, others)))
 

@@ -1,4 +1,4 @@
-"""Turn options into a job that is ready to run, and run it, for the command line and the API.
+"""Turn options into a job that is ready to run, and run it.
 
 Every run waits for the imports of this module; modules that only some runs need are imported later.
 """
@@ -156,7 +156,7 @@ def run(
         words: returns the command line for the report.
         say: prints a line of the launcher's own.
         events: get what happens.
-        front: the parts of this process that the launcher may use; None for all.
+        front: what the launcher has of its process, if an earlier run has made that.
         recorders: write down what happens, before those for files.
 
     Raises:

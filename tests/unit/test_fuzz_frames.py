@@ -49,7 +49,6 @@ class Agent:
             resting=None,
             loop=self._loop,
             signals=None,
-            listener=None,
             events=NO_EVENTS,
             verbose_option="-v",
             shows_stacks="",

@@ -1,4 +1,4 @@
-"""A job, from its hosts to its exit status: the way in for the command line and the API."""
+"""A job, from its hosts to its exit status: the way in for the command line."""
 
 import gc
 import os
@@ -35,7 +35,7 @@ def run(
         hosts: where; all of them get ranks.
         ended: called after each attempt.
         events: get what happens.
-        front: what the launcher has of this process; None if it is all the launcher's.
+        front: what the launcher has of its process, if an earlier run has made that.
 
     Raises:
         LaunchError: it could not be started.
@@ -74,9 +74,6 @@ def _transport(job: Job, hosts: Sequence[Host], front: "Front | None") -> Transp
     if front is not None and front.transport is not None:
         return front.transport
     transport = Transport(job, features.on_hosts(job))
-    if front is not None and front.saves is None:
-        transport.started = front.child_started
-        return transport
     transport.start_local(hosts)
     transport.allow_many_files()
     if front is not None and front.resting is not None:

@@ -1,4 +1,4 @@
-"""What a launcher has of the process that it runs in: signals, streams, a terminal, a listener."""
+"""What a launcher has of its process: signals, streams, perhaps a terminal or a client."""
 
 from __future__ import annotations
 
@@ -15,17 +15,9 @@ from mcjax_launch.kernel.wire.schedulers import around
 from mcjax_launch.kernel.wire.signals import ENDING, FORWARDED, PROFILE
 
 if TYPE_CHECKING:
-    from mcjax_launch.console.listener import Listener
     from mcjax_launch.kernel.transport.client import Transport
-    from mcjax_launch.kernel.transport.connection import AgentConnection
-    from mcjax_launch.kernel.transport.pipes import Pipes
     from mcjax_launch.kernel.transport.resting import RestingAgents
-    from mcjax_launch.kernel.wire.codec import Message
-    from mcjax_launch.kernel.wire.frames import Data, Raw
     from mcjax_launch.saves.saves import Saves
-
-    Frame = Message | Data | Raw
-    OnFrame = Callable[[AgentConnection, Frame], None]
 
 
 def why_no_terminal() -> str:
@@ -34,7 +26,7 @@ def why_no_terminal() -> str:
 
 
 class Front:
-    """A process that is the launcher's own: it has its signals, descriptors 1 and 2, its terminal.
+    """The launcher's process: its signals, descriptors 1 and 2, and its terminal.
 
     Args:
         loop: to wait in.
@@ -42,23 +34,18 @@ class Front:
         warnings: signals by which a scheduler says that it will end the job: as a SIGTERM.
 
     Attributes:
-        listener: is told what happens; None if nobody wants to know.
         events: of the runs, for a reader.
         saves: with --watch, of the files that are watched.
         transport: with --watch, starts the agents of every run.
         resting: the agents between two runs (--watch, --max-restarts); None where none stay.
-        verbose_option: what the user gives to see all output.
 
     """
-
-    verbose_option = "-v"
 
     def __init__(
         self, loop: Loop, signals: SignalPipe, warnings: Collection[int] = frozenset()
     ) -> None:
         self.loop = loop
         self.signals = signals
-        self.listener: Listener | None = None
         self.events = NO_EVENTS
         self.saves: Saves | None = None
         self.transport: Transport | None = None
@@ -79,16 +66,20 @@ class Front:
             sink.on_room = on_room
         return self._outputs
 
-    def child_started(self, pipes: Pipes) -> None:
-        """An agent, or a client that leads to one, runs: its end is to be a SIGCHLD."""
+    @property
+    def verbose_option(self) -> str:
+        """What the user gives to see all output."""
+        return "verbose=True" if self.events.has_client else "-v"
 
     def why_no_terminal(self) -> str:
-        """Why there is no terminal for a debugger; empty if there is one."""
-        return why_no_terminal()
+        """Return why there is no terminal for a debugger; "" if there is one."""
+        return "the job was started by a program" if self.events.has_client else why_no_terminal()
 
     @property
     def shows_stacks(self) -> str:
-        """What shows the stacks of all ranks, in words; empty if nothing does."""
+        """What shows the stacks of all ranks, in words; "" if nothing does."""
+        if self.events.has_client:
+            return ""
         on_terminal = sys.stdin is not None and sys.stdin.isatty()
         return "Ctrl-\\" if on_terminal else f"kill -QUIT {os.getpid()}"
 
@@ -104,20 +95,3 @@ def of_own_process() -> Front:
     scheduler = around(os.environ)
     names = scheduler.warnings if scheduler else ()
     return Front(Loop(), Signals(wanted), [signal.Signals[name] for name in names])
-
-
-def told(on_frame: OnFrame, listener: Listener | None) -> OnFrame:
-    """What acts on an agent's frames, and tells the listener of all that is no output of a rank."""
-    if listener is None:
-        return on_frame
-    from mcjax_launch.kernel.wire.codec import Message
-    from mcjax_launch.kernel.wire.frames import Raw
-
-    def act_and_tell(link: AgentConnection, frame: Frame) -> None:
-        on_frame(link, frame)
-        if isinstance(frame, Message):
-            listener.message(link.host.name, frame)
-        elif isinstance(frame, Raw):
-            listener.raw(frame)
-
-    return act_and_tell

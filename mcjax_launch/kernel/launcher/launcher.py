@@ -32,7 +32,7 @@ from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.kernel.launcher.agent_orders import start_order
-from mcjax_launch.kernel.launcher.front import Front, told
+from mcjax_launch.kernel.launcher.front import Front
 from mcjax_launch.kernel.launcher.part import Acting, Once
 from mcjax_launch.kernel.launcher.stack_requests import StackRequests
 from mcjax_launch.kernel.launcher.startup import Startup
@@ -129,18 +129,16 @@ class Launcher:
         paths = _staged_paths(job) if job.sync else None
         rewrite = None if paths is None else paths.in_bytes
         self.events = self._attended(front.events)
-        keeps_output = job.keeps_output or front.listener is not None or self.events.is_read
-        state.tails = Tails(keeps_output, rewrite)
+        state.tails = Tails(job.keeps_output or self.events.is_read, rewrite)
         self.console = self._make_console(rewrite)
         self.console.is_stalled = lambda: any(link.is_stalled for link in self.links)
-        on_frame = told(self._received, front.listener)
         trace = self.console.say if "frames" in os.environ.get(_DEBUG, "") else None
         self.pool = AgentPool(
             hosts,
             transport,
             front.loop,
             min(_MOST_WINDOW, _WINDOW_OF_ALL // len(hosts)),
-            on_frame if paths is None else paths.translated(on_frame),
+            self._received if paths is None else paths.translated(self._received),
             self._lose,
             self._unreachable,
             trace,
@@ -185,7 +183,6 @@ class Launcher:
             targets,
             self._reader_gone,
             self._give_credit,
-            self.front.listener,
             rewrite,
             self.front.verbose_option,
             self.events,

@@ -287,7 +287,6 @@ class Transport:
         features: the features that hosts need.
 
     Attributes:
-        started: called with the pipes of each agent or client that is started from now on.
         resting: returns the pipes of a host's agent that is left from an earlier run, or None.
 
     """
@@ -295,7 +294,6 @@ class Transport:
     def __init__(self, job: Job, features: Collection[str]) -> None:
         self._job = job
         self.features = frozenset(features)
-        self.started: Callable[[Pipes], object] = lambda pipes: None
         self.resting: Callable[[Host], Pipes | None] = lambda host: None
         self._local: Pipes | None = None
         self._files_limit: system.Limit | None = None
@@ -331,9 +329,6 @@ class Transport:
             argv = remote_argv(host, self._job, self.features)
             via = self._job.via
             client = via if via in CLIENTS else os.path.basename(argv[0])
-            pipes = start(argv, self._files_limit, client)
-        else:
-            early, self._local = self._local, None
-            pipes = early or start(local_argv(), self._files_limit, extra=_devices(host))
-        self.started(pipes)
-        return pipes
+            return start(argv, self._files_limit, client)
+        early, self._local = self._local, None
+        return early or start(local_argv(), self._files_limit, extra=_devices(host))

@@ -1,6 +1,5 @@
 """The launcher's connection to one agent: frames in, checked against what may come; frames out."""
 
-import _thread  # without what `threading` imports
 import math
 import os
 import signal
@@ -128,8 +127,8 @@ _STREAMED = b"<mcjax-launch>/"
 _INSTALLED = (b"/mcjax_launch/kernel/", b"/mcjax_launch/features/")
 
 
-class _Buffer(_thread._local):
-    """What all connections of a thread read into: what is in it is used up before the next read.
+class _Buffer:
+    """What all connections read into: what is in it is used up before the next read.
 
     Attributes:
         view: of its memory: little, until a read has filled it.
@@ -417,7 +416,7 @@ class AgentConnection:
         if self.status is None:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
-            except ChildProcessError:  # somebody else in this process waits for all its children
+            except ChildProcessError:  # it has been reaped
                 pid, status = self.pid, 0
             if pid:
                 self.status = os.waitstatus_to_exitcode(status)

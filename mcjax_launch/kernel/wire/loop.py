@@ -132,7 +132,7 @@ class SignalPipe:
             return []
 
     def put(self, signum: int) -> None:
-        """Add a signal as if it had been received; callable from any thread."""
+        """Add a signal as if it had been received."""
         try:
             os.write(self._write, bytes([signum]))
         except BlockingIOError:  # thousands are unread already

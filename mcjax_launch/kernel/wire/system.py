@@ -157,22 +157,6 @@ class Arrivals:
         self._waiting.close()
 
 
-def wait_for_end(pid: int) -> bool:
-    """Wait until a child process has ended, without reaping it.
-
-    Returns:
-        True; False, at once, on macOS before Python 3.13, which cannot wait in this way.
-
-    """
-    try:
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    except AttributeError:
-        return False
-    except ChildProcessError:  # it is reaped already
-        pass
-    return True
-
-
 # --- `ulimit`: limits on open files, which is raised, and on processes ---
 
 # Files that a launcher or an agent has open besides, generously.

@@ -3,13 +3,13 @@
 import os
 import pickle
 from collections.abc import Generator, Iterator
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
 
 import parts
 import pytest
 
-from mcjax_launch.api.function import ReturnedValues
+from mcjax_launch.api.values import RankValues
 from mcjax_launch.features.function import agent as agent
 from mcjax_launch.features.function.messages import Returned, in_parts, returned_path, sizes_of
 from mcjax_launch.kernel.wire import frames
@@ -20,7 +20,7 @@ LARGE = 1 << 18
 
 
 class Way:
-    """In place of an uplink: what it was given, as the launcher gets it."""
+    """In place of an uplink: what it was given, as the launcher and its client get it."""
 
     def __init__(self) -> None:
         self.deferred: list[Generator[bytes, None, None]] = []
@@ -28,11 +28,8 @@ class Way:
     def send_later(self, pieces: Generator[bytes, None, None]) -> None:
         self.deferred.append(pieces)
 
-    def frames(self, most: int = 1000) -> Iterator[Any]:
-        decoder = frames.Decoder()
-        for pieces in self.deferred:
-            for _, piece in zip(range(most), pieces, strict=False):
-                yield from decoder.feed(piece)
+    def taken(self, most: int = 1000) -> bytes:
+        return b"".join(chain.from_iterable(islice(pieces, most) for pieces in self.deferred))
 
 
 class Host:
@@ -66,9 +63,8 @@ def test_values_of_several_ranks(host: Host) -> None:
     host.add(0, {"small": 1, "large": buffer(1), "other": buffer(2)})
     host.add(3, buffer(3))
     assert os.listdir(host.folder) == []  # nobody has to remove anything
-    returns = ReturnedValues()
-    for frame in host.way.frames():
-        returns.take(frame)
+    returns = RankValues()
+    returns.feed(memoryview(host.way.taken()))
     assert [returns.has("value", rank) for rank in (0, 1, 3)] == [True, False, True]
     found = returns.pop(0)
     assert found["small"] == 1
@@ -79,20 +75,18 @@ def test_values_of_several_ranks(host: Host) -> None:
 
 def test_a_part_of_a_value_is_none(host: Host) -> None:
     host.add(0, buffer(1))
-    returns = ReturnedValues()
-    for frame in host.way.frames(most=3):
-        returns.take(frame)
+    returns = RankValues()
+    returns.feed(memoryview(host.way.taken(most=3)))
     assert not returns.has("value", 0)
 
 
 def test_that_of_an_earlier_attempt_is_forgotten(host: Host) -> None:
     host.add(0, 7)
-    returns = ReturnedValues()
-    for frame in host.way.frames():
-        returns.take(frame)
-    returns.take(Started(1, 100))
+    returns = RankValues()
+    returns.feed(memoryview(host.way.taken()))
+    returns.feed(memoryview(frames.encoded(Started(1, 100))))
     assert returns.has("value", 0)
-    returns.take(Started(0, 101))
+    returns.feed(memoryview(frames.encoded(Started(0, 101))))
     assert not returns.has("value", 0)
 
 
@@ -100,7 +94,8 @@ def test_of_a_job_that_is_to_end_only_exceptions_are_sent(host: Host) -> None:
     host.add(0, buffer(1))
     host.add(1, KeyError("no such thing"), "raised")
     host.returns.stops()
-    contents = [frame.number for frame in host.way.frames() if isinstance(frame, frames.Raw)]
+    sent = frames.Decoder().feed(host.way.taken())
+    contents = [frame.number for frame in sent if isinstance(frame, frames.Raw)]
     assert contents == [1]
 
 

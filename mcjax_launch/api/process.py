@@ -1,0 +1,174 @@
+"""The launcher as a child of this program: it ends when this program does."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.events.client import CLIENT
+from mcjax_launch.kernel.wire import exit_status
+from mcjax_launch.kernel.wire.signals import ENDING, FORWARDED
+from mcjax_launch.kernel.wire.system import widen
+from mcjax_launch.kernel.wire.value import Value
+
+if TYPE_CHECKING:
+    from mcjax_launch.features.function.messages import Buffer
+
+# The package comes from the folder that this program has it from, wherever that is.
+_MAIN = (
+    "import sys; folder = sys.argv.pop(1); folder in sys.path or sys.path.insert(0, folder); "
+    "from mcjax_launch.__main__ import run; run()"
+)
+_FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+class Request(Value):
+    """What a launcher is to run, and what its client wants to hear of it.
+
+    Args:
+        words: its command line.
+        hosts: the lines of a hosts file that is in no file; none if there are none.
+        call: of a function that the ranks are to call, in pieces; none for a program.
+        echoes: the lines that the launcher would print are wanted.
+        hears_output: what ranks print is wanted as events.
+
+    """
+
+    words: tuple[str, ...]
+    hosts: tuple[str, ...]
+    call: tuple[Buffer, ...]
+    echoes: bool
+    hears_output: bool
+
+
+class LauncherProcess:
+    """A launcher that this program has started, in a session of its own.
+
+    Args:
+        request: what it is to do.
+
+    Attributes:
+        events: to read its events from.
+        values: to read from what the ranks have returned; None without a call.
+        stdout, stderr: to read from what it prints; stdout is None if nobody wants that.
+
+    Raises:
+        LaunchError: it cannot be started.
+
+    """
+
+    def __init__(self, request: Request) -> None:
+        self.values: int | None = None
+        self.stdout: int | None = None
+        self._ours: set[int] = set()
+        with contextlib.ExitStack() as theirs:
+            self._life, life = self._pipe(theirs, reads=False)
+            self.events, events = self._pipe(theirs)
+            self.stderr, stderr = self._pipe(theirs)
+            shared = {"life": life}
+            if request.echoes:
+                self.stdout, stdout = self._pipe(theirs)
+            if request.call:
+                self.values, shared["values"] = self._pipe(theirs)
+                shared["call"] = _file_of(request.call, theirs)
+            wanted = {
+                "echoes": request.echoes,
+                "hears_output": request.hears_output,
+                "hosts": request.hosts,
+            }
+            try:
+                self._process = subprocess.Popen(
+                    [*_command(), "--events", f"fd:{events}", *request.words],
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout if request.echoes else subprocess.DEVNULL,
+                    stderr=stderr,
+                    env={**os.environ, CLIENT: json.dumps({**shared, **wanted})},
+                    pass_fds=(events, *shared.values()),
+                    start_new_session=True,
+                )
+            except (OSError, ValueError) as error:  # too long, or with a null byte in it
+                self.close()
+                why = f"{error}: it could not be started"
+                raise LaunchError(f"mcjax-launch: {why}", exit_status.INTERNAL_ERROR) from None
+
+    def _pipe(self, theirs: contextlib.ExitStack, *, reads: bool = True) -> tuple[int, int]:
+        """Return this program's end of a new pipe, and the launcher's."""
+        try:
+            read, write = os.pipe()
+        except OSError as error:
+            self.close()
+            raise LaunchError(f"mcjax-launch: {error}; raise `ulimit -n`") from None
+        widen(write)
+        ours, other = (read, write) if reads else (write, read)
+        self._ours.add(ours)
+        theirs.callback(os.close, other)
+        return ours, other
+
+    def send_signal(self, signum: int) -> None:
+        """Send a signal to the launcher, unless it has ended."""
+        self._process.send_signal(signum)
+
+    def abandon(self) -> None:
+        """End the job now: the launcher sees that it has no client any more."""
+        self.forget(self._life)
+
+    def forget(self, fd: int) -> None:
+        """Close one of the descriptors that lead to the launcher, if that is still open."""
+        try:
+            self._ours.remove(fd)
+        except KeyError:
+            return
+        os.close(fd)
+
+    def close(self) -> None:
+        """Close all descriptors that lead to the launcher."""
+        for fd in list(self._ours):
+            self.forget(fd)
+
+    def wait(self) -> int:
+        """Wait for the launcher's end; its exit status, 0 if another waiter took it."""
+        return exit_status.of_wait(self._process.wait())
+
+
+def hold_signals() -> None:
+    """Let signals for a launcher wait until it can act on them; in the thread that starts it."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [*ENDING, *FORWARDED, signal.SIGQUIT])
+
+
+def _command() -> Sequence[str]:
+    """Return what runs this Python's launcher.
+
+    Raises:
+        LaunchError: this process has no Python to run.
+
+    """
+    if not sys.executable:
+        raise LaunchError("sys.executable is empty: there is no Python to run mcjax-launch with")
+    return (sys.executable, "-P", "-c", _MAIN, _FOLDER)
+
+
+def _file_of(pieces: Sequence[Buffer], theirs: contextlib.ExitStack) -> int:
+    """Write a call to a file without a name.
+
+    Raises:
+        LaunchError: there is no room for it.
+
+    """
+    try:
+        file = theirs.enter_context(tempfile.TemporaryFile(buffering=0))  # noqa: SIM115
+        for piece in pieces:
+            rest = memoryview(piece)
+            while rest:
+                rest = rest[file.write(rest) :]
+    except OSError as error:
+        why = f"{error.strerror} in {tempfile.gettempdir()}; set TMPDIR to another directory"
+        raise LaunchError(f"run: no room for the function's arguments: {why}") from None
+    return file.fileno()

@@ -1,0 +1,102 @@
+"""What a launcher sends to the program that has started it, read until its end."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import select
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TextIO
+
+_MOST_AT_ONCE = 1 << 20
+_LAST_BYTES = 4096
+
+
+class Taker(Protocol):
+    """Takes what comes from a descriptor."""
+
+    def feed(self, data: memoryview) -> bool:
+        """Take some bytes, which are used again after that; return whether more are wanted."""
+
+
+def read_all(readers: Mapping[int, Taker], close: Callable[[int], object]) -> None:
+    """Read from several descriptors until their writers have closed all of them.
+
+    Args:
+        readers: what takes the bytes of each descriptor; what has come at the same time is taken
+            in this order.
+        close: closes a descriptor that has ended, or whose reader wants no more.
+
+    """
+    buffer = memoryview(bytearray(_MOST_AT_ONCE))
+    poll = select.poll()
+    for fd in readers:
+        poll.register(fd, select.POLLIN)
+    left = set(readers)
+    while left:
+        for fd, _ in poll.poll():
+            count = os.readv(fd, [buffer])
+            if not count or not readers[fd].feed(buffer[:count]):
+                poll.unregister(fd)
+                left.remove(fd)
+                close(fd)
+
+
+class EventLines:
+    """Events, each a line of JSON.
+
+    Args:
+        on_event: is called with each.
+
+    """
+
+    def __init__(self, on_event: Callable[[dict[str, Any]], object]) -> None:
+        self._on_event = on_event
+        self._begun = bytearray()  # of a line that is not complete
+
+    def feed(self, data: memoryview) -> bool:
+        *lines, rest = bytes(data).split(b"\n")
+        for line in lines:
+            self._begun += line
+            self._on_event(json.loads(self._begun))
+            self._begun.clear()
+        self._begun += rest
+        return True
+
+
+class Echo:
+    """A text stream of the caller's, such as sys.stdout, which may be a notebook's.
+
+    Args:
+        stream: is written and flushed at once.
+
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, data: memoryview) -> bool:
+        try:
+            self._stream.write(self._decoder.decode(data))
+            self._stream.flush()
+        except (OSError, ValueError):  # its reader is gone, or it has been closed
+            return False
+        return True
+
+
+class LastWords:
+    """The last of what a launcher prints to stderr: why it has ended without a summary."""
+
+    def __init__(self) -> None:
+        self._last = b""
+
+    def feed(self, data: memoryview) -> bool:
+        self._last = (self._last + data)[-_LAST_BYTES:]
+        return True
+
+    @property
+    def line(self) -> str:
+        """The last line; "" if there is none."""
+        return (self._last.decode("utf-8", "replace").strip().splitlines() or [""])[-1]
