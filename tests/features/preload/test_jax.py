@@ -1,16 +1,12 @@
 """--preload with JAX: a forked rank is what any other rank is, only sooner."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jobs import PROGRAMS, Jobs
-
-from mcjax_launch.features.preload.hook.jax_flags import USED_BY_JAX
 
 pytestmark = pytest.mark.afresh  # a test says itself which ranks are forked
 
@@ -70,59 +66,32 @@ def test_a_forked_rank_sees_what_a_fresh_one_sees(jobs: Jobs, options: list[str]
 
 # --- what a program sets before its import of jax ---
 
-SETS = "import json, os; os.environ.update(json.load(open(os.environ['SETTINGS'])))\n"
-SHOWS = "import jax, json; print(json.dumps({k: repr(v) for k, v in jax.config.values.items()}))\n"
-PLACES = {
-    "the program": {"program.py": SETS + SHOWS},
-    "a module": {"settings.py": SETS, "program.py": "import settings\n" + SHOWS},
-    "sitecustomize": {"sitecustomize.py": SETS, "program.py": SHOWS},
-}
-MOST_FLAGS = 80  # of some 100 in the oldest jax
+SHOWS = """
+import jax
+print(jax.config.values, jax.numpy.arange(2.0).dtype)
+"""
+SETTINGS = {
+    "flags that are set again": "JAX_PLATFORMS='cpu', JAX_PLATFORM_NAME='cpu', JAX_COMPILATION_CACHE_DIR='cache', JAX_ENABLE_X64='true', JAX_DEBUG_NANS='1', JAX_DISABLE_JIT='1'",
+    "another flag": "JAX_ENABLE_X64='1', JAX_NUMPY_RANK_PROMOTION='warn'",
+    "a value that jax refuses": "JAX_ENABLE_X64='maybe'",
+}  # fmt: skip
 
 
-def flags(jobs: Jobs, folder: Path, *options: object) -> dict[str, str]:
-    """All that a rank's jax.config holds."""
-    env = {"SETTINGS": str(folder / "settings.json"), "PYTHONPATH": str(folder)}
-    ended = jobs.run("-n", 1, "--no-prefix", *options, "program.py", cwd=folder, env=env)
-    assert ended.status == 0, ended.stderr
-    found: dict[str, str] = json.loads(ended.stdout.splitlines()[-1])
-    return found
-
-
-@pytest.mark.long
 @pytest.mark.every_jax
-@pytest.mark.parametrize("place", PLACES)
-def test_flags_are_those_of_a_fresh_rank(jobs: Jobs, tmp_path: Path, place: str) -> None:
-    """Each of jax's flags, set in the program, in a module of its own, in a sitecustomize."""
-    for name, text in PLACES[place].items():
-        (tmp_path / name).write_text(text)
-    command = [sys.executable, str(PROGRAMS / "flags.py")]
-    said = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
-    (tmp_path / "settings.json").write_text(json.dumps(said["settings"]))
-    fresh = flags(jobs, tmp_path)
-    assert sum(fresh[name] != value for name, value in said["values"].items()) > MOST_FLAGS
-    assert flags(jobs, tmp_path, "--preload", "jax") == fresh
-
-
-def test_a_value_that_jax_refuses(jobs: Jobs, tmp_path: Path) -> None:
-    """The program may catch that, and import jax with another one."""
-    program = tmp_path / "program.py"
-    program.write_text(
-        "import os, sys\n"
-        "os.environ['JAX_ENABLE_X64'] = 'maybe'\n"
-        "try: import jax\n"
-        "except ValueError as error: print(error, 'jax' in sys.modules)\n"
-        "os.environ['JAX_ENABLE_X64'] = 'on'\n"
-        "import jax; print(jax.config.jax_enable_x64)\n"
-        "os.environ['JAX_DEBUG_NANS'] = 'maybe'\n"
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_flags_are_those_of_a_fresh_rank(jobs: Jobs, tmp_path: Path, settings: str) -> None:
+    text = f"import os; os.environ.update({SETTINGS[settings]}){SHOWS}"
+    (tmp_path / "program.py").write_text(text)
+    env = {"JAX_PLATFORMS": ""}
+    ways: tuple[list[str], ...] = ([], ["--preload", "jax"])
+    fresh, forked = (
+        jobs.run("-v", "-n", 1, *words, "program.py", cwd=tmp_path, env=env) for words in ways
     )
-    ended = jobs.run("-n", 1, "--no-prefix", "--preload", "jax", program)
-    refused = "invalid truth value 'maybe' for environment 'JAX_ENABLE_X64'"
-    assert ended.stdout.splitlines() == [f"{refused} False", "True"], ended.stderr
-    program.write_text("import os; os.environ['JAX_ENABLE_X64'] = 'maybe'\nimport jax\n")
-    fresh, forked = (jobs.run("-n", 1, *words, program) for words in ([], ["--preload", "jax"]))
-    assert f"rank 0 failed: ValueError: {refused}" in forked.report
-    assert forked.report.splitlines()[:-1] == fresh.report.splitlines()[:-1]
+    said = (lines[-1:] for lines in (fresh.stdout.splitlines(), forked.stdout.splitlines()))
+    assert forked.status == fresh.status and len({*map(tuple, said)}) == 1, forked.stderr
+    error = "ValueError: invalid truth value 'maybe' for environment 'JAX_ENABLE_X64'"
+    assert (error in fresh.stderr) is (error in forked.stderr) is ("refuses" in settings)
+    assert ("is started afresh" in forked.report) is ("again" not in settings)
 
 
 MINE = "import jax, numpy, jax.numpy as jnp; X64 = jax.config.jax_enable_x64"
@@ -152,17 +121,16 @@ def test_the_first_import_of_jax_counts(jobs: Jobs, tmp_path: Path) -> None:
 
 
 MISSED = {
-    f"{X64}; import mine": ("mine", "JAX_ENABLE_X64"),
-    "import jax; jax.config.update('jax_enable_x64', True); import mine": ("mine", "JAX_ENABLE_X64"),
-    "os.environ['JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS'] = '1'; import jax": ("jax", "JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS"),
+    "os.environ['JAX_NUMPY_RANK_PROMOTION'] = 'warn'; import mine": ("jax", "JAX_NUMPY_RANK_PROMOTION"),
+    "import jax; jax.config.update('jax_enable_x64', True); import mine": ("mine", "jax.config"),
     f"{X64}; os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'; import jax; assert jax.config.jax_enable_x64": ("jax", "TF_CPP_MIN_LOG_LEVEL"),
-    "os.environ.update(OMP_NUM_THREADS='2', MKL_NUM_THREADS='2'); import numpy": ("numpy", "MKL_NUM_THREADS, OMP_NUM_THREADS"),
+    "os.environ.update(OMP_NUM_THREADS='2', MKL_NUM_THREADS='2'); import numpy": ("jax", "MKL_NUM_THREADS, OMP_NUM_THREADS"),
     "os.environ.update(XLA_FLAGS='', PYTHONHASHSEED='0', LD_LIBRARY_PATH='/'); import mine": None,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("program", MISSED)
-def test_what_cannot_be_made_up_for_is_told(jobs: Jobs, tmp_path: Path, program: str) -> None:
+def test_what_an_import_has_missed_is_told(jobs: Jobs, tmp_path: Path, program: str) -> None:
     """Where the rank has printed something; otherwise it is started afresh."""
     (tmp_path / "mine.py").write_text(MINE)
     (tmp_path / "program.py").write_text("import os; print('seen'); " + program)
@@ -171,44 +139,3 @@ def test_what_cannot_be_made_up_for_is_told(jobs: Jobs, tmp_path: Path, program:
     missed = MISSED[program]
     said = [line for line in ended.report.splitlines() if line != NOT_JOINED]
     assert said == ([NOT_SEEN.format(*missed)] if missed else [])
-
-
-# Prints the flags that jax's own import uses, but for those that it only hands to a hook, which is
-# called with another value as well.
-USES = """
-import importlib.util, sys
-names = set()
-
-class Finder:
-    def find_spec(self, name, *_):
-        if name == "jax._src.config":
-            sys.meta_path.remove(self)
-            spec = importlib.util.find_spec(name)
-            self.load, spec.loader.exec_module = spec.loader.exec_module, self.loaded
-            return spec
-
-    def loaded(self, module):
-        self.load(module)
-        real = module.State.value
-
-        def value(state):
-            frame = sys._getframe(1)
-            while frame and frame.f_code.co_name != "_add_hooks":
-                frame = frame.f_back
-            if not frame:
-                names.add(state._name.upper())
-            return real.__get__(state)
-
-        module.State.value = property(value)
-
-sys.meta_path.insert(0, Finder())
-import jax
-print(*names)
-"""
-
-
-@pytest.mark.every_jax
-def test_flags_that_jax_itself_uses_when_it_is_imported() -> None:
-    done = subprocess.run([sys.executable, "-c", USES], capture_output=True, check=True, text=True)
-    used = set(done.stdout.split())
-    assert used and used <= USED_BY_JAX

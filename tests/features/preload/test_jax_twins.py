@@ -21,7 +21,7 @@ def seen():
         "variables": {n: v for n, v in os.environ.items() if n not in own and "MCJAX_HOOK" not in n},
         "filters": [repr(one) for one in warnings.filters],
         "loggers": sorted((n, str(l), getattr(l, "disabled", 0), len(getattr(l, "handlers", ()))) for n, l in loggers.items()),
-        "handlers": [repr(one()) for one in logging._handlerList],
+        "handlers": sorted(repr(one()) for one in logging._handlerList),
         "exits": atexit._ncallbacks(),
         "limits": [sys.getrecursionlimit(), sys.getswitchinterval(), resource.getrlimit(resource.RLIMIT_NOFILE)],
         "gc": [gc.isenabled(), gc.get_threshold(), [str(one).split(" at ")[0] for one in gc.callbacks]],
@@ -43,9 +43,9 @@ def show(what, shown):
         print(what, name, json.dumps(value, default=str))
 """
 BEFORE = """
-SEEDED = False
+SEEDED, LEFT = False, ("loggers", "handlers", "exits", "gc")
 {before}
-show("before", first := seen()) if {shows} else None
+show("before", {{n: v for n, v in seen().items() if n not in LEFT}}) if {shows} else None
 """
 AFTER = """
 import jax, multiprocessing
@@ -67,7 +67,7 @@ OF_A_RANK = {
     "a locale": "locale.setlocale(locale.LC_ALL, 'C.UTF-8')",
     "gc": "gc.disable(); gc.set_threshold(5, 6, 7)",
     "signals": "signal.signal(signal.SIGUSR1, print); signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])",
-    "a folder": "os.mkdir(f'own{os.getpid()}'); os.chdir('/'); os.umask(0o77)",
+    "a folder": "os.chdir('/'); os.umask(0o77)",
     "random": "random.seed(1); SEEDED = True",
     "standard error": "sys.stderr = sys.stdout",
     "an exit": "atexit.register(print, 'registered first')",
@@ -89,12 +89,10 @@ OF_A_PROGRAM = {
     "variables gone": "del os.environ['JAX_PLATFORMS'], os.environ['PYTHONUNBUFFERED']",
     "all variables gone": "os.environ.clear()",
     "logging's class": "logging.setLoggerClass(type('Mine', (logging.Logger,), {}))",
-    "a shadow": "sys.path.insert(0, os.path.abspath('other')); import difflib; print(difflib.MINE)",
 }  # fmt: skip
 FILES = {
     "settings.py": "import os; os.environ['MKL_NUM_THREADS'] = os.environ['OMP_NUM_THREADS'] = '1'",
     "other/jax.py": "from types import SimpleNamespace as N; config = N(values={}); numpy = __import__('numpy')",
-    "other/difflib.py": "MINE = 'of the program'",
 }
 
 
@@ -112,7 +110,7 @@ def twins(jobs: Jobs, folder: Path, *words: object) -> list[list[str]]:
             line for line in ended.report.splitlines() if "--preload" in line or "fork" in line
         ]
         assert way == "none" or report, ended.stderr
-        found.append(sorted(re.sub(r"0x\w+|own\d+", "X", line) for line in lines if line[0] == "["))
+        found.append(sorted(re.sub(r"0x\w+", "X", line) for line in lines if line[0] == "["))
         found[-1].append(f"status {ended.status}")
     return [*found, report]
 

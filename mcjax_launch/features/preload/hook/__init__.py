@@ -19,6 +19,8 @@ from ....kernel.wire.codec import to_json
 from ....kernel.wire.line import receive
 from .. import messages as fork_messages
 from . import forked_rank
+from .comparison import Comparison
+from .first_imports import FirstImports
 from .forked_rank import System
 from .forking import (
     OwnModules,
@@ -30,14 +32,14 @@ from .forking import (
     fork,
 )
 from .fresh_start import FreshStart
-from .import_graph import package_of
+from .layers import Layers
 from .sources import Sources
-from .unseen_modules import FirstImports, Recording, UnseenModules
+from .unseen_modules import UnseenModules, package_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
     from typing import NoReturn
 
     from ....kernel.hook.agent_link import AgentLink
@@ -65,10 +67,8 @@ class ForkServer:
         self._agent = os.getppid()
         self._system = System()
         lines = (line.partition("=") for line in guesses.splitlines())
-        guessed = {name: value for name, _, value in lines}
-        self._recording = Recording(guessed, self._system.environment)
+        self._layers = Layers({name: value for name, _, value in lines})
         self._cores = len(os.sched_getaffinity(0))
-        self._packages: Collection[str] = ()  # to be hidden
         self._path: list[str] = []  # as it is where the program begins
         self._seconds = 0.0
         self._dump_signals = (0, 0)
@@ -86,7 +86,7 @@ class ForkServer:
             self._dump_signals = self._link.dump_stacks_on_signal(connection.fileno())
             try:
                 check_options()
-                with self._recording.reads:
+                with self._layers:
                     _customize(step_aside)
                     self._import(connection)
                 check_devices()
@@ -121,15 +121,8 @@ class ForkServer:
         if first is not None:
             sys.path.insert(0, first)
         _import_usercustomize()
-        only_jax = True
-        with self._recording, OwnModules(first if self._is_auto else None):
-            for name in self._modules:
-                _send(connection, fork_messages.ImportBegins(name, *self._dump_signals))
-                _import_module(name)
-                only_jax = only_jax and package_of(name) == "jax"
-                if only_jax:
-                    _freeze()
-        self._packages = self._recording.packages(self._modules)
+        with OwnModules(first if self._is_auto else None):
+            self._layers.load(self._modules, lambda name: self._load(connection, name))
         self._path = list(sys.path)
         if first is not None and (not sys.path or sys.path.pop(0) != first):
             raise Unfit("an import has put another folder in front of sys.path")
@@ -141,6 +134,13 @@ class ForkServer:
         if gc_was_enabled:
             gc.enable()
         self._seconds = time.monotonic() - began
+
+    def _load(self, connection: socket.socket, name: str) -> None:
+        _send(connection, fork_messages.ImportBegins(name, *self._dump_signals))
+        _import_module(name)
+        loaded = self._modules[: self._modules.index(name) + 1]
+        if all(package_of(module) == "jax" for module in loaded):
+            _freeze()
 
     # --- forking ---
 
@@ -192,7 +192,7 @@ class ForkServer:
         cores = order.settings.cores
         if cores and len(cores) != self._cores:
             return "it has another number of cores"
-        name = self._recording.reads.used_of(order.changes)
+        name = self._layers.difference(order.changes)
         if name:
             return f"{name} differs between ranks, and an import may have read it"
         try:
@@ -203,8 +203,7 @@ class ForkServer:
 
     def _become(self, order: fork_messages.Fork) -> None:
         """Be this rank: what Python has done so far is done again where ranks differ."""
-        self._recording.reads.begin(order.changes, self._packages)
-        self._recording.effects.undo(self._packages)
+        self._layers.undo(order.changes)
         for name, value in order.changes.items():
             if value is None:
                 self._environ.pop(name, None)
@@ -227,11 +226,11 @@ class ForkServer:
 
     def _hide(self, fresh_start: FreshStart) -> None:
         """Have the program find nothing of what is imported, until it imports it."""
-        if "jax" not in self._packages:  # the program finds it imported, or imports it itself
-            self._link.send_held()
-        recording = self._recording
-        first_imports = FirstImports(recording, self._link, self._environ, fresh_start)
-        UnseenModules(self._packages, self._path, recording.graph, first_imports.take)
+        layers, link = self._layers, self._link
+        in_c = self._system.environment
+        comparison = Comparison(layers, self._path, fresh_start, in_c)
+        first_imports = FirstImports(layers, comparison, fresh_start, link, self._environ)
+        UnseenModules(layers, first_imports.compare, first_imports.finish)
 
 
 def _first_of_path() -> str | None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-from .environment_reads import file_of
-
 
 class Sources:
     """The files of all modules as they are now."""
@@ -29,3 +27,13 @@ def _state(path: str) -> tuple[int, ...]:
     except OSError:
         return ()
     return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def file_of(module: object) -> str:
+    """Return the file that a module was loaded from; "" if there is none."""
+    try:
+        # Not by way of a module's own lookup, which may import what has been put off.
+        path = object.__getattribute__(module, "__dict__").get("__file__")
+    except AttributeError:
+        return ""
+    return path if isinstance(path, str) else ""

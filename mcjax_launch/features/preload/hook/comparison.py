@@ -1,0 +1,125 @@
+"""Whether a program's imports would do what they did when they were preloaded."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from .fresh_start import working_folder
+from .variable_reads import read_in_c, read_of
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from typing import Any
+
+    from .fresh_start import FreshStart
+    from .layers import Layer, Layers
+
+# What programs set before they import JAX, which does no more with them than to set a flag.
+_TEXTS = ("JAX_PLATFORMS", "JAX_PLATFORM_NAME", "JAX_COMPILATION_CACHE_DIR")
+_TRUTHS = ("JAX_ENABLE_X64", "JAX_DEBUG_NANS", "JAX_DISABLE_JIT")
+_TRUTH = {"1": True, "true": True, "0": False, "false": False}
+
+
+class Comparison:
+    """What a forked rank begins with, to be compared with what its program makes of it.
+
+    Args:
+        layers: that were imported.
+        path: sys.path, as it is where the program begins.
+        fresh_start: of the rank.
+        in_c: gives the environment as C has it.
+
+    """
+
+    def __init__(
+        self,
+        layers: Layers,
+        path: Sequence[str],
+        fresh_start: FreshStart,
+        in_c: Callable[[], Mapping[str, str]],
+    ) -> None:
+        self._variables = {**os.environ, **layers.guesses}
+        self._path = path
+        self._folder = working_folder()
+        self._fresh_start = fresh_start
+        self._in_c = in_c
+        self._streams = sys.stdout, sys.stderr
+        self._logger_class = _logger_class()
+        self._config = layers.jax_config  # None for a module of that name alone
+        self._flags: dict[str, object] = {}
+
+    def begin_jax(self) -> None:
+        """The program has JAX from now on, and its flags: those of later imports are these."""
+        if self._config is not None:
+            self._flags = dict(self._config.values)
+
+    def set_flags(self) -> None:
+        """Have JAX, before the program has it, read those variables again that are only flags."""
+        for name in self._changed(os.environ) if self._config is not None else ():
+            text = os.environ.get(name, "")
+            value = text if name in _TEXTS else _TRUTH.get(text.lower())
+            if text and value is not None and name in (*_TEXTS, *_TRUTHS):
+                self._config.update(name.lower(), value)
+                self._variables[name] = text
+
+    def differences(self, layer: Layer) -> Iterator[str]:
+        """Yield what the import of a layer would find other than it did; variables by their names.
+
+        Args:
+            layer: of which something is about to be shown.
+
+        """
+        yield from sorted(self._variables_set_since(layer))
+        if self._path_differs() and self._finds_others(layer.origins):
+            yield "sys.path"
+        if layer.has_libraries and self._fresh_start.cores_are_others():
+            yield "its cores"
+        if layer.loggers and (_logger_class() is not self._logger_class or _are_off(layer.loggers)):
+            yield "its loggers"
+        if self._streams != (sys.stdout, sys.stderr):  # where handlers of loggers write
+            yield "its streams"
+        if self._flags and self._flags != self._config.values:
+            yield "jax.config"
+
+    def _variables_set_since(self, layer: Layer) -> set[str]:
+        changed = read_of(self._changed(os.environ), layer.reads)
+        if layer.has_libraries:
+            changed |= read_in_c(self._changed(self._in_c() or os.environ))
+        return changed
+
+    def _changed(self, now: Mapping[str, str]) -> set[str]:
+        was = self._variables
+        return {name for name in {*was, *now} if was.get(name) != now.get(name)}
+
+    def _path_differs(self) -> bool:
+        is_longer = sys.path[: len(self._path)] == self._path
+        return not is_longer or working_folder() != self._folder
+
+    def _finds_others(self, origins: Mapping[str, str | None]) -> bool:
+        """Return whether some module would be found elsewhere now."""
+        return any(not _is_found(name, origin) for name, origin in origins.items())
+
+
+def _is_found(name: str, origin: str | None) -> bool:
+    """Return whether a module is found where it was."""
+    import importlib.machinery
+
+    found = importlib.machinery.PathFinder.find_spec(name)
+    # A finder of some build's own may have found it, which PathFinder does not.
+    if found is None or origin is None or found.origin == origin:
+        return True
+    return os.path.realpath(str(found.origin)) == os.path.realpath(origin)
+
+
+def _logger_class() -> Any:
+    logging: Any = sys.modules.get("logging")
+    return logging and logging.getLoggerClass()
+
+
+def _are_off(names: Collection[str]) -> bool:
+    """Return whether the program has disabled some of the loggers, with those that it found."""
+    loggers: Any = sys.modules["logging"].root.manager.loggerDict
+    return any(name not in loggers or getattr(loggers[name], "disabled", False) for name in names)

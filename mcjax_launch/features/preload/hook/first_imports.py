@@ -1,0 +1,86 @@
+"""What is done when a forked rank's program first imports what was preloaded."""
+
+from __future__ import annotations
+
+from ....kernel.hook import devices
+from ..messages import SetTooLate
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from ....kernel.hook.agent_link import AgentLink
+    from .comparison import Comparison
+    from .fresh_start import FreshStart
+    from .layers import Layer
+
+
+class FirstImports:
+    """Starts the rank afresh if an import would not do now what it did; else lets it have effect.
+
+    Args:
+        layers: that were loaded.
+        comparison: of the rank as it began with the rank as it is.
+        fresh_start: of the rank.
+        link: to the agent.
+        environ: as the rank was given it.
+
+    """
+
+    def __init__(
+        self,
+        layers: Iterable[Layer],
+        comparison: Comparison,
+        fresh_start: FreshStart,
+        link: AgentLink,
+        environ: Mapping[str, str],
+    ) -> None:
+        self._layers = list(layers)
+        self._comparison = comparison
+        self._fresh_start = fresh_start
+        self._link = link
+        self._environ = environ
+        self._filtering: set[Layer] = set()  # whose filters of warnings are in effect
+        self._imported: set[Layer] = set()
+        if all("jax" not in layer.packages for layer in self._layers):
+            link.send_held()  # the program finds JAX imported, or imports it itself
+
+    def compare(self, packages: Collection[str]) -> None:
+        """Start the rank afresh, or say what an import has missed, if that is too late.
+
+        Args:
+            packages: that the program is about to have.
+
+        """
+        for layer in self._of(packages):
+            if "jax" in layer.packages and layer not in self._imported:
+                self._comparison.set_flags()
+            missed = () if layer in self._imported else tuple(self._comparison.differences(layer))
+            if missed:
+                afresh = self._fresh_start.is_possible()
+                self._link.send(SetTooLate(layer.name, missed, afresh))
+                if afresh:
+                    self._fresh_start.go()
+
+    def finish(self, packages: Collection[str]) -> None:
+        """Do what the imports have done beside loading modules.
+
+        Args:
+            packages: that the program has from now on.
+
+        """
+        for layer in self._of(packages):
+            if layer not in self._filtering:
+                self._filtering.add(layer)
+                layer.add_filters()
+            if layer.name in packages:
+                self._imported.add(layer)
+                layer.set_variables()
+        if "jax" in packages:
+            self._link.send_held()
+            devices.assign_gpus(self._environ)
+            self._comparison.begin_jax()
+
+    def _of(self, packages: Collection[str]) -> list[Layer]:
+        return [layer for layer in self._layers if not layer.packages.isdisjoint(packages)]

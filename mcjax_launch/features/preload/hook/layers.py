@@ -1,0 +1,204 @@
+"""What imports before the program leave behind, in layers: one for each module of --preload."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from .forking import Unfit
+from .sources import file_of
+from .unseen_modules import UnseenModules, package_of
+from .variable_reads import VariableReads, first_read
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+    from typing import Any
+
+
+class Layer:
+    """What the import of one package has loaded, read and left.
+
+    Attributes:
+        name: of the package.
+        packages: that were loaded for it, without the standard library's.
+        origins: where these were found, and those of the standard library.
+        has_libraries: some module of its packages is a library in C.
+        uses: packages of earlier layers that it has imported.
+        reads: variables that were read meanwhile; see `VariableReads`.
+        settings: variables that were set meanwhile; None for unset.
+        filters: of warnings, that were added.
+        loggers: that were made.
+
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.packages: set[str] = set()
+        self.origins: dict[str, str | None] = {}
+        self.has_libraries = False
+        self.uses: set[str] = set()
+        self.reads: set[str] = set()
+        self.settings: dict[str, str | None] = {}
+        self.filters: list[Any] = []
+        self.loggers: list[str] = []
+
+    def set_variables(self) -> None:
+        """Set the variables that the import has set."""
+        _assign(self.settings)
+
+    def add_filters(self) -> None:
+        """Put the filters of warnings on top of those that the program has set."""
+        if self.filters:
+            _set_filters([*self.filters, *_filters()])
+
+
+class Layers:
+    """The imports before the program: a `with`, in which variables are set as it will set them.
+
+    Args:
+        guesses: variables that the program is likely to set before its imports, with their values.
+
+    Attributes:
+        jax_config: JAX's own; None if it was not loaded.
+
+    """
+
+    def __init__(self, guesses: Mapping[str, str]) -> None:
+        self.guesses = guesses
+        self.jax_config: Any = None
+        self._reads = VariableReads()
+        self._read_before: set[str] = set()  # by what runs before the imports
+        self._given: dict[str, str] = {}
+        self._settings: dict[str, str | None] = {}  # of what runs before the imports
+        self._layers: list[Layer] = []
+
+    def __enter__(self) -> Layers:
+        self._given = dict(os.environ)
+        self._reads.__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._reads.__exit__(*exception)
+
+    def __iter__(self) -> Iterator[Layer]:
+        return iter(self._layers)
+
+    def load(self, modules: Collection[str], load: Callable[[str], object]) -> None:
+        """Load modules.
+
+        Args:
+            modules: their names.
+            load: imports one of them.
+
+        Raises:
+            Unfit: one of them changes what another has left.
+
+        """
+        self._read_before = self._reads.names
+        self._settings = _changes(self._given, dict(os.environ))
+        os.environ.update(self.guesses)
+        for module in modules:
+            name = package_of(module)
+            layer = next((layer for layer in self._layers if layer.name == name), None)
+            if layer is None:
+                layer = Layer(name)
+            self._load(layer, lambda module=module: load(module))  # type: ignore[misc]
+            if layer not in self._layers:
+                self._layers.append(layer)
+        self._reads.names = set()  # for what is read here afterwards
+
+    def _load(self, layer: Layer, load: Callable[[], object]) -> None:
+        """Load a layer, or more of it, while those before are hidden: their use is seen so."""
+        known = {package_of(name) for name in sys.modules}
+        variables, filters, loggers = dict(os.environ), [*_filters()], {*_loggers()}
+        flags = dict(self.jax_config.values) if self.jax_config is not None else None
+        self._reads.names = layer.reads
+        unseen = UnseenModules(self._layers, layer.uses.update)
+        try:
+            load()
+        finally:
+            unseen.show_all()
+        if flags is not None and flags != self.jax_config.values:
+            raise Unfit(f"importing {layer.name} changes flags of JAX")
+        self.jax_config = getattr(sys.modules.get("jax._src.config"), "config", None)
+        loaded = {name for name in sys.modules if "." not in name and name not in known}
+        loaded = {name for name in loaded if _can_be_hidden(name)}
+        layer.origins |= {name: _origin(name) for name in loaded}
+        layer.packages |= loaded - sys.stdlib_module_names
+        layer.has_libraries = any(
+            package_of(name) in layer.packages and file_of(module).endswith(".so")
+            for name, module in [*sys.modules.items()]
+        )
+        layer.settings |= _changes(variables, dict(os.environ))
+        layer.filters += [one for one in _filters() if one not in filters]
+        layer.loggers += [name for name in _loggers() if name not in loggers]
+
+    def difference(self, changes: Mapping[str, str | None]) -> str:
+        """Return a variable among these that may have been read already; "" if none was.
+
+        Args:
+            changes: the variables of a rank that are not what the imports have seen.
+
+        """
+        read = set().union(self._read_before, *(layer.reads for layer in self._layers))
+        return first_read(changes, read)
+
+    def undo(self, changes: Mapping[str, str | None]) -> None:
+        """Begin a rank without what the imports have set.
+
+        Args:
+            changes: the variables of the rank that are not what this process was given.
+
+        """
+        _assign({**dict.fromkeys(os.environ), **self._given, **changes, **self._settings})
+        added = [one for layer in self._layers for one in layer.filters]
+        _set_filters([one for one in _filters() if one not in added])
+
+
+def _can_be_hidden(name: str) -> bool:
+    """Return whether a loaded module can be handed to a later import.
+
+    The loader has to be an object: that of another module cannot load this one as it is.
+    """
+    spec: Any = getattr(sys.modules[name], "__spec__", None)
+    return spec is not None and not isinstance(spec.loader, (type, type(None)))
+
+
+def _origin(name: str) -> str | None:
+    """Return the file that a top-level module is from; None if it is built in or frozen."""
+    spec: Any = sys.modules[name].__spec__
+    return str(spec.origin) if spec.has_location else None
+
+
+def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str | None]:
+    names = {**before, **after}  # in the order in which they were set
+    return {name: after.get(name) for name in names if before.get(name) != after.get(name)}
+
+
+def _assign(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        elif os.environ.get(name) != value:
+            os.environ[name] = value
+
+
+def _filters() -> list[Any]:
+    import _warnings  # which has the list of `warnings`
+
+    return _warnings.filters
+
+
+def _set_filters(filters: list[Any]) -> None:
+    import warnings
+
+    _filters()[:] = filters
+    with warnings.catch_warnings():  # which has what Python has cached of them forgotten
+        pass
+
+
+def _loggers() -> Collection[str]:
+    logging: Any = sys.modules.get("logging")
+    return logging.root.manager.loggerDict if logging is not None else ()
