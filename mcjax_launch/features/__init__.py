@@ -18,14 +18,8 @@ SIGNALS = {"SIGPROF": "profile"}
 #: Which one asks whether ranks on accelerators move.
 ON_ACCELERATORS = "looks"
 
-#: Those that a rank has been asked for if such a variable is set (`kernel.wire.hook_environ`).
-ASKED_BY = {
-    "MCJAX_HOOK_COMPILE_ONCE": "compile_once",
-    "MCJAX_HOOK_LOOKS": "looks",
-    "MCJAX_HOOK_PDB": "debugging",
-    "MCJAX_HOOK_PROFILE": "profile",
-    "MCJAX_HOOK_VERIFY_SPMD": "verify_spmd",
-}
+#: Those whose variable is not for processes that a rank starts.
+OF_RANKS_ALONE = ("debugging",)
 #: Whose part patches which modules, once the program has imported them.
 PATCHES = {
     "pdb": "debugging",
@@ -46,10 +40,11 @@ def used(job: "Job") -> "list[str]":
     uses = {
         "black_box": job.black_box is not None,
         "compile_once": job.compiles_once,
-        "debugging": job.debugpy is not None,
+        "debugging": job.debugpy is not None or bool(job.pdb),
         "mtls": job.mtls != "off",
-        "looks": job.hook and job.is_looked_at,
+        "looks": job.answers_looks,
         "preload": bool(job.preload),
+        "profile": job.profile is not None,
         "rehearse": bool(job.rehearse),
         "stdin": bool(job.stdin),
         "verify_spmd": job.verify_spmd,
@@ -62,8 +57,6 @@ def on_hosts(job: "Job") -> "set[str]":
     uses = {
         "check": job.check,
         "function": bool(job.call),
-        "looks": job.answers_looks,
         "preload": bool(job.watch),  # PROGRAM as it is saved later may need it
-        "profile": job.profile is not None,
     }
     return {*ANY_TIME, *used(job), *(name for name, is_used in uses.items() if is_used)}

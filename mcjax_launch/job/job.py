@@ -14,9 +14,6 @@ from mcjax_launch.options.wrappers import Wrapper
 GRACE_S = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0, "save": 0.5}
 
 
-#: Seconds that a profile of --profile takes.
-PROFILE_S = 5.0
-
 #: The end of an error about a Python chosen by the user that has no jax.
 WITHOUT_JAX = "has no jax: install it there, or choose another with --python"
 

@@ -16,10 +16,8 @@ from mcjax_launch.job.rank_variables import (
     defaults,
     of_torch,
     own_settings,
-    profile_setting,
     slices_setting,
 )
-from mcjax_launch.kernel.wire import hook_environ
 from mcjax_launch.kernel.wire.address import LOOPBACK, join_address, split_text
 from mcjax_launch.kernel.wire.messages import HostFacts
 from mcjax_launch.kernel.wire.rank_process import RankSettings
@@ -266,14 +264,10 @@ def _rank(
         **gpus.settings(local, hook=job.hook),
         **own_settings(job, host, local, ranks_here, facts),
     }
-    if process_id in job.pdb:
-        env[hook_environ.PDB] = "1"
     if job.env_style == "torch":
         env |= of_torch(values, ranks_here, job.host_rank + host_number)
     env |= {name: placeholders.fill(value, values) for name, value in job.env}
     wrapper = wrappers.around(job.wrappers, process_id)
-    if job.profile is not None:
-        env[hook_environ.PROFILE] = profile_setting(job, job.profile, process_id)
     words = [*wrapper, *command(job, facts.python or job.python, process_id)]
     return Rank(
         process_id=process_id,

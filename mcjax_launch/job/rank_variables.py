@@ -1,13 +1,12 @@
 """The variables that ranks get, common ones and their own; pure."""
 
-import os.path
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.devices import tpu_settings
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.job.job import PROFILE_S, Job
+from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire import hook_environ
 from mcjax_launch.kernel.wire.address import LOOPBACK, join_address
 from mcjax_launch.kernel.wire.exit_status import HOST_LOST
@@ -35,10 +34,6 @@ def common_settings(
         settings[hook_environ.JOIN_TIMEOUT] = str(job.start_timeout)
     if job.hook and job.on_rank_failure != "stop":
         settings[hook_environ.SURVIVES] = "1"
-    if job.hook and job.verify_spmd:
-        settings[hook_environ.VERIFY_SPMD] = "1"
-    if job.answers_looks:
-        settings[hook_environ.LOOKS] = "1"
     return settings
 
 
@@ -116,8 +111,3 @@ def own_settings(job: Job, host: Host, local: int, ranks: int, facts: HostFacts)
             HOST_LOST,
         )
     return settings | {hook_environ.ADDRESS: facts.address}
-
-
-def profile_setting(job: Job, folder: str, process_id: int) -> str:
-    """Return the variable that tells a rank when and where to write its profile."""
-    return f"{job.profile_after:g} {PROFILE_S:g} {os.path.join(folder, str(process_id))}"

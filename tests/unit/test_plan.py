@@ -245,7 +245,6 @@ def test_what_ranks_share_is_said_once() -> None:
         "export JAX_COORDINATOR_ADDRESS=127.0.0.1:5000",
         "export JAX_NUM_PROCESSES=3",
         "export MCJAX_HOOK_BIND=127.0.0.1:5000",
-        "export MCJAX_HOOK_LOOKS=1",
         "export MCJAX_JOB_ID=0badcafe",
         "export MCJAX_LOCAL_NUM_PROCESSES=3",
         "export MCJAX_RESTART=0",

@@ -37,8 +37,7 @@ def test_the_server_of_preload_is_left_to_who_knows_it(monkeypatch: pytest.Monke
     part = AgentPart(mine)
     part.look, part.owns = look, lambda pid: pid == SERVER  # type: ignore[method-assign]
     mine._parts = {"preload": part}
-    mine._lives = None
-    mine.supervisor = SimpleNamespace(child_gone=list)  # type: ignore[assignment]
+    mine.supervisor = SimpleNamespace(child_gone=list, stopping=True)  # type: ignore[assignment]
     mine.reap()
     assert (reaped, zombies) == ([ORPHAN], [])
 

@@ -6,7 +6,7 @@ import json
 import os
 
 from ...kernel.agent.part import AgentPart
-from ...kernel.wire import hook_environ, own_paths
+from ...kernel.wire import own_paths
 from .messages import NoCache, ShareCompiled
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ...kernel.agent.hook_server import HookConnection
     from ...kernel.wire.codec import Message
     from ...kernel.wire.frames import Raw
-    from ...kernel.wire.messages import FromHook, Start
+    from ...kernel.wire.messages import FromHook
 
 
 class CompiledFolders(AgentPart):
@@ -25,7 +25,6 @@ class CompiledFolders(AgentPart):
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
-        self._setting = ""
 
     def received(self, message: Message | Raw) -> None:
         """Make the folders; without that of --compile-cache the job goes on."""
@@ -38,16 +37,11 @@ class CompiledFolders(AgentPart):
         if folder and (reason := own_paths.why_untrusted(folder)):
             self.agent.link.send(NoCache(reason))
             folder = ""
-        self._setting = json.dumps([message.mode, private, folder, message.size])
+        self.asks = json.dumps([message.mode, private, folder, message.size])
 
     def hook_said(self, hook: HookConnection, said: FromHook) -> None:
         """A rank has obtained a program, or waits for one."""
         self.agent.link.send(said)
-
-    def starts(self, order: Start, environ: dict[str, str]) -> None:
-        """Tell the ranks where the folders are."""
-        if self._setting:
-            environ[hook_environ.COMPILE_ONCE] = self._setting
 
 
 PART = CompiledFolders

@@ -29,7 +29,7 @@ from mcjax_launch.features.debugging.queue import (
     TakeBack,
 )
 from mcjax_launch.features.debugging.user_terminal import UserTerminal, in_background
-from mcjax_launch.job.plan import Plan
+from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.kernel.launcher.launcher import Launcher
 from mcjax_launch.kernel.launcher.part import LauncherPart
 from mcjax_launch.kernel.transport.connection import AgentConnection
@@ -81,6 +81,10 @@ class Debugging(LauncherPart):
         self._links: dict[int, AgentConnection] = {}  # by rank, of those that have stopped
         self._cut: dict[int, bool] = {}  # whether more of what they have printed is to come
         self._unwritten: dict[AgentConnection, int] = {}  # bytes of debuggers' output
+
+    def asks(self, rank: Rank) -> str:
+        """Open a debugger at an uncaught exception (--pdb)."""
+        return "debugger" if rank.process_id in self.launcher.job.pdb else ""
 
     def begins(self, plan: Plan, now: float) -> None:
         """With --debugpy the ranks wait."""

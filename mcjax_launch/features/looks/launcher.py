@@ -3,21 +3,19 @@
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mcjax_launch.diagnosis.sightings import Sighting, Stack
-from mcjax_launch.diagnosis.view import Fact
 from mcjax_launch.features.looks.messages import AskPlaces, PlacesAsked, StandsAt
 from mcjax_launch.kernel.launcher.part import LauncherPart
 from mcjax_launch.kernel.wire.messages import FromHook
 from mcjax_launch.kernel.wire.timers import scaled
-from mcjax_launch.runs.looks import Doing, Looks, Spot
 from mcjax_launch.runs.rank_run import RankRun, Stage
 
 if TYPE_CHECKING:
-    from mcjax_launch.job.plan import Plan
+    from mcjax_launch.job.plan import Plan, Rank
     from mcjax_launch.kernel.launcher.launcher import Launcher
     from mcjax_launch.kernel.transport.connection import AgentConnection
     from mcjax_launch.kernel.wire.frames import Raw
     from mcjax_launch.kernel.wire.messages import ToLauncher
+    from mcjax_launch.runs.looks import Looks, Spot
 
 #: Seconds between two looks.
 EVERY_S = scaled(3.0)
@@ -36,10 +34,16 @@ class Looking(LauncherPart):
         self._every_s = EVERY_S if stall_s is None else min(EVERY_S, stall_s / _WITHIN_STALL)
         self._next_at = 0.0
 
+    def asks(self, rank: "Rank") -> str:
+        """Have the main thread say where it is when it is asked."""
+        return "answers"
+
     def begins(self, plan: "Plan", now: float) -> None:
         """Look from the first calls of initialize() on, if anybody does."""
         line = self.launcher.console.status_line
         if self.launcher.job.record or (line is not None and line.is_live):
+            from mcjax_launch.runs.looks import Looks  # as few jobs need
+
             self._looks = self._state.looks = Looks(len(plan.ranks))
 
     @property
@@ -70,12 +74,14 @@ class Looking(LauncherPart):
         if begins or self._has_accelerators:
             self.launcher.pool.send_all(AskPlaces())
 
-    def _begin(self, looks: Looks, now: float) -> bool:
+    def _begin(self, looks: "Looks", now: float) -> bool:
         """Begin a look if two ranks can be compared."""
         inside = {rank: run for rank, run in self._state.ranks.items() if self._is_inside(rank)}
         if len(inside) > 1:
+            from mcjax_launch.diagnosis.view import Fact
+
             looks.begin(now, [rank for rank in inside if inside[rank].compilations.under_way])
-            self.launcher.explanations.announcer.learned(Fact.POSITIONS, now)
+            self.launcher.learned(Fact.POSITIONS, now)
         return len(inside) > 1
 
     def _is_inside(self, rank: int) -> bool:
@@ -99,7 +105,7 @@ class Looking(LauncherPart):
                     self._looks.answered(rank, partial(spot_of, run, said.calls, said.beside))
 
 
-def spot_of(run: RankRun, calls: str, beside: bool, blocked: str) -> Spot:
+def spot_of(run: RankRun, calls: str, beside: bool, blocked: str) -> "Spot":
     """Return what a rank's main thread did.
 
     Args:
@@ -109,6 +115,9 @@ def spot_of(run: RankRun, calls: str, beside: bool, blocked: str) -> Spot:
         blocked: where in the kernel the thread waited, "" where it ran.
 
     """
+    from mcjax_launch.diagnosis.sightings import Sighting, Stack
+    from mcjax_launch.runs.looks import Doing, Spot
+
     seen = Sighting(run, Stack(run.process_id, run.host, 0, calls, blocked=blocked))
     if not seen.frames or seen.waits_for_somebody or seen.may_serve:
         return Spot(Doing.UNKNOWN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ...kernel.agent.part import AgentPart
-from ...kernel.wire import exit_status, hook_environ, messages
+from ...kernel.wire import exit_status, messages
 from ...kernel.wire.system import NEW_FILE
 from .messages import Certificate
 
@@ -24,7 +24,6 @@ class CertificateFiles(AgentPart):
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
         self._folder = os.path.join(agent.folder, "mtls")
-        self._setting = ""
 
     def received(self, message: Message | Raw) -> None:
         """Write the files."""
@@ -40,12 +39,7 @@ class CertificateFiles(AgentPart):
             refused = messages.Refused(f"{why}{error.strerror}", exit_status.HOST_LOST)
             self.agent.link.send(refused)
             return
-        self._setting = f"{'on' if message.required else 'auto'}:{self._folder}"
-
-    def starts(self, order: messages.Start, environ: dict[str, str]) -> None:
-        """Tell the ranks where the files are."""
-        if self._setting:
-            environ[hook_environ.MTLS] = self._setting
+        self.asks = f"{'on' if message.required else 'auto'}:{self._folder}"
 
 
 PART = CertificateFiles

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 
 from ...kernel.hook.part import RankPart
-from ...kernel.wire import hook_environ, own_paths
+from ...kernel.wire import own_paths
 from ...kernel.wire.signals import PROFILE
 
 TYPE_CHECKING = False
@@ -35,7 +35,7 @@ class Profiling(RankPart):
         import atexit
 
         # The seconds from now on to wait, those to trace, and the folder.
-        after, length, folder = self.environ[hook_environ.PROFILE].split(" ", 2)
+        after, length, folder = self.asked.split(" ", 2)
         profile = _Profile(float(after), float(length), folder)
         atexit.register(profile.finish)  # after JAX's own, so it runs before
         heeds = profile.heed_signal()

@@ -1,12 +1,26 @@
-"""Begins a profile when the user sends SIGPROF."""
+"""Has ranks write profiles: some time after initialize(), and when the user sends SIGPROF."""
 
+import os
+
+from mcjax_launch.job.plan import Rank
 from mcjax_launch.kernel.launcher.part import LauncherPart
 from mcjax_launch.kernel.wire.messages import Forward
 from mcjax_launch.kernel.wire.signals import PROFILE
 
+# Of a profile, in seconds.
+_LENGTH_S = 5.0
+
 
 class ProfileRequests(LauncherPart):
     """Passes the wish on."""
+
+    def asks(self, rank: Rank) -> str:
+        """Say when and where a rank writes profiles: seconds after initialize(), length, folder."""
+        job = self.launcher.job
+        if job.profile is None:
+            return ""
+        folder = os.path.join(job.profile, str(rank.process_id))
+        return f"{job.profile_after:g} {_LENGTH_S:g} {folder}"
 
     def signalled(self, signum: int) -> None:
         """The user wants one."""

@@ -14,7 +14,7 @@ from mcjax_launch.features.verify_spmd.watch import (
     SpmdWatch,
 )
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.job.plan import Plan
+from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.kernel.launcher.launcher import Launcher
 from mcjax_launch.kernel.launcher.part import LauncherPart
 from mcjax_launch.kernel.launcher.stack_requests import of_ranks
@@ -33,6 +33,10 @@ class Verifying(LauncherPart):
         self._watch = SpmdWatch(launcher.state)
         self._host_of: dict[int, Host] = {}
         self._pool = launcher.pool
+
+    def asks(self, rank: Rank) -> str:
+        """Have programs wait until they are compared."""
+        return "hold"
 
     def begins(self, plan: Plan, now: float) -> None:
         """Compare the programs of ranks from now on."""

@@ -21,6 +21,7 @@ from . import launcher_link, network, private_folder, supervisor
 from .hook_server import HookServer, WrappedPrograms
 from .launcher_link import LauncherLink
 from .limits import ProcessLimits
+from .lives import Lives
 from .stacks import StackDump
 from .startup import Prepared
 from .system import system
@@ -34,9 +35,7 @@ if TYPE_CHECKING:
 
     from ..wire.system import Limit
     from .hook_server import HookConnection
-    from .lives import Lives
     from .part import AgentPart, Wanted
-    from .private_folder import Staging
     from .system.out_of_memory import OutOfMemory
     from .system.unix import EndedChild
 
@@ -102,13 +101,14 @@ class Agent:
         self.supervisor = supervisor.Supervisor(0)
         self.pids: dict[int, int] = {}
         self.prepared: Prepared | None = None
-        self._staging: Staging | None = None
+        self._staging = private_folder.Staging(folder)
         path = os.path.join(folder, "hook")
         self.hooks = HookServer(path, loop, self._is_main, self._hooked, self._hook_gone)
         self._stacks = StackDump(self._send_stacks)
         self._memory: OutOfMemory | None = None
         self._usage = UsageSampler(self._at_work, lambda: self.hooks.joined, self.link.send)
-        self._lives: Lives | None = None  # where ranks survive the failure of another
+        self._lives = Lives(self.pids, self._begin_life, self._stuck)
+        self._wanted: Callable[[messages.RankOrder], Wanted]  # known at the start
         self._stragglers = 0
         self._leaving: supervisor.Leave | None = None
         self.stays = False
@@ -137,9 +137,8 @@ class Agent:
         self.loop.watch(signals.fd, READ, lambda ready: self._read_signals(signals.read()))
         self.link.open()
         while not self._finished():
-            lives = (self._lives,) if self._lives is not None else ()
             parts = self._parts.values()
-            self.loop.run_once((self, self._stacks, *parts, self._usage, *lives, self.link))
+            self.loop.run_once((self, self._stacks, *parts, self._usage, self._lives, self.link))
         if self.stays:
             signals.close()
         return self.stays
@@ -250,7 +249,7 @@ class Agent:
                 raise Childless
         except Childless:
             self._perform(self.supervisor.childless())
-        if self._lives is not None and not self.supervisor.stopping:
+        if not self.supervisor.stopping:
             self._lives.look()
 
     def _kept_pids(self) -> set[int]:
@@ -282,8 +281,7 @@ class Agent:
         now = time.monotonic()
         self._perform(self.supervisor.exited(rank, ended.status, now, alone=alone))
         del self.pids[ended.pid]
-        if self._lives is not None:
-            self._lives.ended(rank, ended.pid)
+        self._lives.ended(rank, ended.pid)
         self.streams.drain(rank)  # what it printed last shows what its end was
         limits = ProcessLimits(ended.pid, ended.status)
         used = system.reap(ended.pid)
@@ -329,11 +327,9 @@ class Agent:
 
     def _prepare(self, wanted: messages.Prepare) -> None:
         """Find out and hold what the launcher wants to know and have held on this host."""
-        if self._staging is not None:
-            self._staging.finish()
+        self._staging.finish()
         try:
-            stage = self._staging.folder if self._staging else ""
-            self.prepared = Prepared(wanted, stage, self.loop)
+            self.prepared = Prepared(wanted, self._staging.folder, self.loop)
         except Unusable as refused:
             self.link.send(messages.Refused(str(refused), refused.status))
             return
@@ -341,10 +337,6 @@ class Agent:
 
     def _stage(self, part: messages.StageEntry | frames.Raw) -> None:
         """Take a file, or a piece of one, for the staging folder."""
-        if self._staging is None:
-            from .private_folder import Staging
-
-            self._staging = Staging(self.folder)
         try:
             if isinstance(part, frames.Raw):
                 self._staging.write(part.payload)
@@ -386,42 +378,37 @@ class Agent:
         inherited = rank_environ.inherited(os.environ, order.env, own, hook=order.hook)
         if order.hook:
             self._serve_hooks(order, inherited)
-        if order.on_failure != "stop":
-            self._survive(order, inherited)
-        for part in self._parts.values():
+        for feature, part in self._parts.items():
             part.starts(order, inherited)
+            if part.asks:
+                inherited[hook_environ.of_feature(feature)] = part.asks
         self._usage.begin(order.sample_every_s)
-        if order.again and self._lives is not None:
+        self._wanted = lambda rank: (rank, self._environ(rank, order, inherited))
+        if order.again:
+            self._lives.job_id = order.env["MCJAX_JOB_ID"]
             for rank in order.ranks:
                 self._lives.begin(rank)
             return
-        self._begin([(rank, self._environ(rank, order, inherited)) for rank in order.ranks])
+        self._begin(list(map(self._wanted, order.ranks)))
 
     def _begin(self, ranks: Sequence[Wanted]) -> None:
         if not any(part.starts_ranks(ranks) for part in self._parts.values()):
             self.start_ranks(ranks)
 
-    def _survive(self, order: messages.Start, inherited: dict[str, str]) -> None:
-        """Be ready for ranks that are started again, and for what those have left that failed."""
-        from .lives import Lives
-
-        def begin(rank: messages.RankOrder) -> None:
-            if self.supervisor.stopping:
-                return
-            self.hooks.forget(rank.process_id)
-            self._begin([(rank, self._environ(rank, order, inherited))])
-
-        def stuck(rank: int, pids: list[int]) -> None:
-            left = "; ".join(_described(pids))
-            why = f"rank {rank} cannot be started again, as this could not be killed: {left}"
-            self.link.send(messages.Refused(why, exit_status.HOST_LOST))
-
-        job_id = order.env["MCJAX_JOB_ID"] if order.again else ""
-        self._lives = Lives(self.pids, begin, stuck, job_id)
-
     def _start_again(self, order: messages.StartAgain) -> None:
-        if self._lives is not None and not self.supervisor.stopping:
+        if not self.supervisor.stopping:
             self._lives.begin(order.rank)
+
+    def _begin_life(self, rank: messages.RankOrder) -> None:
+        """Start a rank again of which nothing is left."""
+        if not self.supervisor.stopping:
+            self.hooks.forget(rank.process_id)
+            self._begin([self._wanted(rank)])
+
+    def _stuck(self, rank: int, pids: list[int]) -> None:
+        left = "; ".join(_described(pids))
+        why = f"rank {rank} cannot be started again, as this could not be killed: {left}"
+        self.link.send(messages.Refused(why, exit_status.HOST_LOST))
 
     def _serve_hooks(self, order: messages.Start, environ: dict[str, str]) -> None:
         self.hooks.ranks = {rank.process_id for rank in order.ranks}
@@ -570,8 +557,7 @@ class Agent:
                 part.ranks_end()
         for effect in effects:
             if isinstance(effect, supervisor.KillRank):
-                if self._lives is not None:
-                    self._stragglers += self._lives.kill(effect.rank)
+                self._stragglers += self._lives.kill(effect.rank)
             elif isinstance(effect, supervisor.Leave):
                 self._leaving = effect
                 self.link.send(messages.NothingLeft())

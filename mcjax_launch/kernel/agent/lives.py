@@ -29,6 +29,8 @@ class Lives:
         pids: of the ranks that live, and the number of each; changes.
         begin: starts a rank.
         stuck: called with a rank and the processes of its last life that cannot be killed.
+
+    Attributes:
         job_id: of the job, if an earlier agent on this host has begun lives of its ranks; or "".
 
     """
@@ -38,12 +40,11 @@ class Lives:
         pids: Mapping[int, int],
         begin: Callable[[RankOrder], object],
         stuck: Callable[[int, list[int]], object],
-        job_id: str = "",
     ) -> None:
         self._pids = pids
         self._begin = begin
         self._stuck = stuck
-        self._job_id = job_id
+        self.job_id = ""
         self._ended: dict[int, int] = {}  # rank -> the pid that it had last
         self._look_at = 0.0
         self._next: dict[int, tuple[RankOrder, float]] = {}  # and how long that may wait
@@ -80,7 +81,7 @@ class Lives:
     @property
     def _is_told(self) -> bool:
         """Whether the end of everything that is waited for is told."""
-        return system.adopts_orphans and not self._job_id
+        return system.adopts_orphans and not self.job_id
 
     def expire(self, now: float) -> None:
         """Give up on it, if it is time; look again where nobody tells of the ends of orphans."""
@@ -98,14 +99,14 @@ class Lives:
         leaders = {self._ended.get(rank, -1): rank, **self._pids}
         ours = system.descendants()
         left = [pid for pid in ours if _is_led(pid, found, rank, leaders)]
-        if self._job_id:
+        if self.job_id:
             left += [pid for pid in found.keys() - ours if self._was(pid, rank)]
         return left
 
     def _was(self, pid: int, rank: int) -> bool:
         """Whether a process is of a rank that an earlier agent has started."""
         environ = system.environ(pid)
-        is_of_job = environ.get("MCJAX_JOB_ID") == self._job_id
+        is_of_job = environ.get("MCJAX_JOB_ID") == self.job_id
         return is_of_job and _is_of(rank, environ)
 
 

@@ -29,6 +29,8 @@ class AgentPart:
     """
 
     deadline: float | None = None
+    #: What the feature's part in the ranks is asked for; "" for nothing.
+    asks = ""
     #: When the ranks have ended, nothing of the part is open: the agent can serve another run.
     is_reusable = False
 

@@ -25,13 +25,13 @@ from .wrapping import wrap_like
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
     from .agent_link import AgentLink
     from .compilation import Compilation
     from .exits import Exits
-    from .part import Parts
+    from .part import Parts, RankPart
 
 # --- barriers and keys, named in stacks ---
 # A wait at a barrier of the coordination service, or for a key, is in C++, and ranks that wait at
@@ -158,7 +158,7 @@ class Initialization:
     def _initialize(self, real: Callable[..., Any]) -> Callable[..., Any]:
         def initialize(*args: Any, **kwargs: Any) -> Any:
             try:
-                filled = fill_in(real, args, kwargs, self._environ)
+                filled = fill_in(real, args, kwargs, self._environ, self._parts.asked())
             except TypeError:
                 filled = None
             if filled is None:  # a wrong call, which JAX reports
@@ -296,11 +296,13 @@ def fill_in(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     environ: Mapping[str, str],
+    parts: Iterable[RankPart] = (),
 ) -> dict[str, Any]:
     """Return keyword arguments for `real`: the caller's, and the launcher's for what was left out.
 
     Raises:
         TypeError: `real` does not accept such arguments.
+        RuntimeError: see `RankPart.arguments`.
 
     """
     import inspect
@@ -324,7 +326,8 @@ def fill_in(
     if environ.get(JOIN_TIMEOUT):
         fill("initialization_timeout", max(1, int(float(environ[JOIN_TIMEOUT]))))
     fill("shutdown_timeout_seconds", _SHUTDOWN_TIMEOUT_S)
-    given.update(mutual_tls.of_job(given, known, environ))
+    for part in parts:
+        given.update(part.arguments(given, known))
     if environ.get(SURVIVES):
         fill("heartbeat_timeout_seconds", _HEARTBEAT_TIMEOUT_S)
     return {**given, **devices.default_partition(given, known, environ)}

@@ -97,7 +97,8 @@ class Hook:
 
     def install(self) -> None:
         """Watch every way out of the program, and the imports of modules to patch."""
-        os.environ.pop(hook_environ.PDB, None)  # child processes must not open a debugger
+        for feature in features.OF_RANKS_ALONE:  # not for child processes
+            os.environ.pop(hook_environ.of_feature(feature), None)
         self._exits.install()
         patches: dict[str, Patch] = {
             "jax.distributed": self._patch_distributed,

@@ -1,54 +1,20 @@
-"""Mutual TLS of JAX's coordination service: with this job's certificate, or the program's own."""
+"""Mutual TLS of JAX's coordination service, with this job's certificate or the program's own."""
 
 from __future__ import annotations
 
-import os
 import sys
 
-from ..wire.hook_environ import MTLS
 from .coordinator import split
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
-_CERTIFICATE = "mtls_cert_file"
+#: The arguments of initialize().
+CERTIFICATE = "mtls_cert_file"
 _PREFIX = "mtls_peer_uri_prefix"
-_ARGUMENTS = (_CERTIFICATE, "mtls_key_file", "mtls_ca_file", _PREFIX)
-
-
-def of_job(
-    given: Mapping[str, Any], known: Container[str], environ: Mapping[str, str]
-) -> dict[str, str]:
-    """Return the arguments of initialize() for this job's certificate; {} if it is not to be used.
-
-    Args:
-        given: the arguments so far.
-        known: the names of the arguments that initialize() accepts.
-        environ: the hook's variables.
-
-    Raises:
-        RuntimeError: this jax has no mutual TLS, and --mtls on was given.
-
-    """
-    required, _, folder = environ.get(MTLS, "").partition(":")
-    if not folder or in_use(given) or (required != "on" and _has_outsiders(given, environ)):
-        return {}
-    if _CERTIFICATE not in known:
-        if required == "on":
-            raise RuntimeError("--mtls on: this jax has no mutual TLS; upgrade jax to 0.12")
-        return {}
-    certificate = os.path.join(folder, "certificate.pem")
-    prefix = f"spiffe://mcjax/{environ['MCJAX_JOB_ID']}/"
-    values = (certificate, os.path.join(folder, "key.pem"), certificate, prefix)
-    return dict(zip(_ARGUMENTS, values))
-
-
-def _has_outsiders(given: Mapping[str, Any], environ: Mapping[str, str]) -> bool:
-    """Return whether a program expects more processes than this job has."""
-    count = given.get("num_processes")
-    return isinstance(count, int) and count > int(environ["JAX_NUM_PROCESSES"])
+ARGUMENTS = (CERTIFICATE, "mtls_key_file", "mtls_ca_file", _PREFIX)
 
 
 def in_use(filled: Mapping[str, Any]) -> dict[str, str]:
@@ -59,7 +25,7 @@ def in_use(filled: Mapping[str, Any]) -> dict[str, str]:
 
     """
     config = getattr(sys.modules.get("jax"), "config", None)
-    found = {name: filled.get(name) or getattr(config, f"jax_{name}", None) for name in _ARGUMENTS}
+    found = {name: filled.get(name) or getattr(config, f"jax_{name}", None) for name in ARGUMENTS}
     return {name: str(value) for name, value in found.items() if value}
 
 
@@ -76,15 +42,15 @@ def check_name(filled: Mapping[str, Any]) -> None:
 
     """
     ours = in_use(filled)
-    if filled.get("process_id") != 0 or _CERTIFICATE not in ours or _PREFIX in ours:
+    if filled.get("process_id") != 0 or CERTIFICATE not in ours or _PREFIX in ours:
         return
     host = split(str(filled["coordinator_address"]))[0]
-    names = _names(ours[_CERTIFICATE])
+    names = _names(ours[CERTIFICATE])
     if names is None or "/" in host or any(_matches(host, name) for name in names):
         return
     kind = "DNS" if _as_ip(host) is None else "IP"
     raise RuntimeError(
-        f"{_CERTIFICATE}={ours[_CERTIFICATE]}: the certificate names "
+        f"{CERTIFICATE}={ours[CERTIFICATE]}: the certificate names "
         f"{', '.join(names) or 'nothing'}, not the coordinator's address: add {kind}:{host} to its "
         f"subjectAltName, or set {_PREFIX} and name a URI"
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ... import features
+from ..wire import hook_environ
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Container, Iterable, Mapping
     from types import TracebackType
     from typing import Any
 
@@ -29,11 +30,30 @@ class RankPart:
         self.link = link
         self.environ = environ
 
+    @property
+    def asked(self) -> str:
+        """What the part is asked for, by the feature's variable; "" if nothing."""
+        _, _, below = type(self).__module__.partition(".features.")
+        return self.environ.get(hook_environ.of_feature(below.partition(".")[0]), "")
+
     def patch(self, module: Any) -> None:
         """Patch a module that `features.PATCHES` names; called when the program has imported it."""
 
     def failed(self, error: BaseException, traceback: TracebackType) -> None:
         """Handle an exception that has ended the program, before it is reported."""
+
+    def arguments(self, given: Mapping[str, Any], known: Container[str]) -> Mapping[str, Any]:
+        """Return what is to be added to a call of initialize().
+
+        Args:
+            given: its arguments so far.
+            known: the names of all that it takes.
+
+        Raises:
+            RuntimeError: the job cannot do without what this jax does not have.
+
+        """
+        return {}
 
     def joined(self) -> bool:
         """Act when initialize() has returned; return whether PROFILE is handled from now on."""
@@ -98,8 +118,7 @@ class Parts:
 
     def asked(self) -> list[RankPart]:
         """Return the parts of the features that are switched on in this job."""
-        asked_by = features.ASKED_BY.items()
-        return [self.part(feature) for name, feature in asked_by if self._environ.get(name)]
+        return [self.part(feature) for feature in hook_environ.asked_features(self._environ)]
 
 
 def module_of(feature: str) -> Any:

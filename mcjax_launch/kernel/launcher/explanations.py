@@ -1,11 +1,12 @@
 """Says why ranks wait, or are kept apart, while the job runs; ends one that can never go on."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.diagnosis.announcer import Announcer
-from mcjax_launch.diagnosis.view import Finding, Occasion, View
+from mcjax_launch.diagnosis.root_cause import RankFailed
+from mcjax_launch.diagnosis.view import Fact, Finding, Occasion, View
 from mcjax_launch.kernel.launcher.part import LauncherPart
 from mcjax_launch.kernel.launcher.stack_requests import of_ranks
 from mcjax_launch.kernel.wire import messages
@@ -14,14 +15,16 @@ from mcjax_launch.watchdog.hang import Ask, HangWatch
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.sightings import Stack
+    from mcjax_launch.diagnosis.summary import Summary
     from mcjax_launch.kernel.launcher.launcher import Launcher
 
 
 class Explanations(LauncherPart):
     """Asks the rules of `diagnosis/` when something has become known, or ranks stand still."""
 
-    def __init__(self, launcher: "Launcher", now: float) -> None:
+    def __init__(self, launcher: "Launcher") -> None:
         super().__init__(launcher)
+        now = time.monotonic()
         job, shows_stacks = launcher.job, launcher.front.shows_stacks
         self.announcer = Announcer(launcher.state)
         limit_s = job.stall_timeout
@@ -38,6 +41,10 @@ class Explanations(LauncherPart):
         self.announcer.heard(message, now)
         self._say(self.announcer.expire(now) or ())
 
+    def learned(self, fact: Fact, now: float) -> None:
+        """Have the rules asked that depend on a fact."""
+        self.announcer.learned(fact, now)
+
     def expire(self, now: float) -> None:
         """Ask the rules, and the hosts, if it is time."""
         self._say(self.announcer.expire(now) or ())
@@ -46,6 +53,12 @@ class Explanations(LauncherPart):
             self.launcher.stacks.request(self.launcher.links, self._explain_hang)
         elif ask is Ask.USAGE:
             self.launcher.pool.send_all(messages.RequestUsage())
+
+    def explains(self, view: View) -> Sequence[str]:
+        """Say what may help ranks that seem to wait for each other."""
+        from mcjax_launch.diagnosis.rules import advice
+
+        return advice(view) if self.hang.suspects(view.now) else ()
 
     def _say(self, found: Iterable[Finding]) -> None:
         for finding in found:
@@ -81,12 +94,17 @@ class Explanations(LauncherPart):
             self.launcher.console.note("\n".join([*lines_of(found), self.hang.advice]))
             self.launcher.tell_of_hang()
 
-    def last_words(self, now: float) -> None:
+    def concludes(self, now: float) -> None:
         """Say what was not due before the end of the job."""
         self._say(self.announcer.last_words(now))
 
-    def is_over(self, now: float) -> None:
-        """Say what is worth saying of the whole run, after the summary."""
+    def concluded(self, summary: "Summary", *, last: bool) -> None:
+        """Say what is worth saying of the whole run, unless a rank has failed."""
         from mcjax_launch.diagnosis.rules import findings
 
-        self._say(findings(View(self.launcher.state, now), Occasion.OVER))
+        if not isinstance(summary.ending, RankFailed):
+            view = View(self.launcher.state, time.monotonic())
+            self._say(findings(view, Occasion.OVER))
+
+
+PART = Explanations

@@ -48,7 +48,7 @@ from mcjax_launch.kernel.launcher.stop_policy import (
 from mcjax_launch.kernel.transport.client import Transport
 from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.transport.pool import AgentPool, Failure
-from mcjax_launch.kernel.wire import exit_status, hook_messages, messages
+from mcjax_launch.kernel.wire import exit_status, hook_environ, hook_messages, messages
 from mcjax_launch.kernel.wire.codec import Message
 from mcjax_launch.kernel.wire.frames import Data, Raw
 from mcjax_launch.kernel.wire.loop import READ
@@ -73,14 +73,16 @@ FREED_S = 60.0
 # A job that begins within so many seconds needs no status line.
 _BEGINS_S = 1.0
 _DEBUG = "MCJAX_DEBUG"
+# Parts that belong to no feature.
+_EXPLANATIONS = "explanations"
+_OWN_PARTS = {name: f"mcjax_launch.kernel.launcher.{name}" for name in (_EXPLANATIONS, "survivors")}
 
 
 if TYPE_CHECKING:
     from mcjax_launch.console.bottom import StatusLine
     from mcjax_launch.diagnosis.sightings import Stack
-    from mcjax_launch.kernel.launcher.explanations import Explanations
+    from mcjax_launch.diagnosis.view import Fact
     from mcjax_launch.kernel.launcher.part import LauncherPart
-    from mcjax_launch.kernel.launcher.survivors import Survivors
     from mcjax_launch.kernel.transport.staged_paths import StagedPaths
     from mcjax_launch.kernel.wire.loop import Timer
 
@@ -143,7 +145,7 @@ class Launcher:
             self._unreachable,
             trace,
         )
-        self._startup = Startup(
+        self.startup = Startup(
             job,
             hosts,
             self._start,
@@ -153,14 +155,12 @@ class Launcher:
             self.console.note,
         )
         self.stacks = StackRequests()
-        self._explanations: Explanations | None = None  # once a hook has reported something
-        self._survivors: Survivors | None = None  # where a rank's failure need not end the job
         acting = Acting(self.policy, self.perform)
-        self._timers: list[Timer] = [self.console, self.pool, self._startup, self.stacks, acting]
+        self._timers: list[Timer] = [self.console, self.pool, self.startup, self.stacks, acting]
         if front.saves is not None:
             front.saves.use_console(self.console.say, self.console.note)
             self._timers.append(Acting(front.saves, self.stop))
-        self._parts: dict[str, LauncherPart] = {}  # by the names of their features
+        self._parts: dict[str, LauncherPart] = {}  # by their names
 
     def _attended(self, events: Events) -> Events:
         events.attend(self._give_credit, self._events_gone)
@@ -168,7 +168,7 @@ class Launcher:
 
     def report_beginning(self, hosts: Sequence[Host], attempt: int) -> None:
         """Report that this attempt begins, the first one (0) as the beginning of the run."""
-        job_id, names = self._startup.job_id, [host.name for host in hosts]
+        job_id, names = self.startup.job_id, [host.name for host in hosts]
         if attempt == 0:
             self.events.began(job_id, self.job.program, self.job.num_processes, names)
         else:
@@ -253,9 +253,7 @@ class Launcher:
         limits = Limits(self.job, self.state, time.monotonic())
         self._timers.append(Acting(limits, self._limit_reached))
         self.policy.ranks_starting()
-        if self.job.on_rank_failure != "stop":
-            self._survive(plan)
-        parts = [self._part(feature) for feature in features.used(self.job)]
+        parts = [self._part(name) for name in (*_used(self.job), *features.used(self.job))]
         on_host = plan.by_host()
         for link in self.links:
             self._start_on(link, on_host[link.host])
@@ -265,7 +263,7 @@ class Launcher:
             f"job {plan.job_id}: {counted(len(plan.ranks), 'rank')}, coordinator {plan.coordinator}"
         )
         self._tell_of_devices(plan)
-        for host in self._startup.portable:
+        for host in self.startup.portable:
             self.console.detail(f"{host.name}: portable, without what only Linux has")
 
     def _start_on(
@@ -277,21 +275,23 @@ class Launcher:
         parts = [self._part(feature) for feature in features.used(self.job)]
         for order in [order for part in parts for order in part.orders(ranks, self._plan)]:
             link.send(order)
-        link.send(start_order(self._plan, ranks, self.job, every_s, again=again))
+        link.send(start_order(self._plan, map(self.asked, ranks), self.job, every_s, again=again))
         link.open_window()
+
+    def asked(self, rank: Rank) -> Rank:
+        """Return a rank with the variables of features, besides its own."""
+        variables = {
+            hook_environ.of_feature(feature): what
+            for feature, part in self._parts.items()
+            if (what := part.asks(rank))
+        }
+        return rank.replaced(env={**rank.env, **variables})
 
     def start_again(self, plan: Plan, link: AgentConnection, ranks: Sequence[Rank]) -> None:
         """Start ranks again whose host was lost, and has come back."""
         self._plan = plan
         self.lost.discard(link.host)
         self._start_on(link, ranks, again=True)
-
-    def _survive(self, plan: Plan) -> None:
-        from mcjax_launch.kernel.launcher.survivors import Survivors
-
-        self.state.survives = True
-        self._survivors = Survivors(self, plan, self._startup)
-        self._timers.append(self._survivors)
 
     def _tell_of_devices(self, plan: Plan) -> None:
         """Say what devices the ranks get, and remember it."""
@@ -354,7 +354,7 @@ class Launcher:
                     self.console.detail(f"{link.host.name}: ended {stragglers} stray {processes}")
                 self._says_no_more(link)
             case _:
-                self._startup.received(link, frame)
+                self.startup.received(link, frame)
 
     def _received_of_ranks(self, link: AgentConnection, message: Message) -> None:
         match message:
@@ -365,13 +365,10 @@ class Launcher:
             case messages.Exited(rank):
                 if self.state.exited(message, time.monotonic()):
                     self._rank_ended(rank)
-                if self._survivors is not None:
-                    self._survivors.ended(rank)
+                self._heard(message)
                 run = self.state.ranks[rank]
                 self.events.ended(rank, run.host, run.exit_status, fate(run))
                 self.console.detail(f"rank {rank}: {fate(run)}")
-                if self._explanations is not None:
-                    self._explanations.heard(message, time.monotonic())
                 self._note_waiting()
             case messages.Usage():
                 self.state.used(message, time.monotonic())
@@ -393,10 +390,18 @@ class Launcher:
             self._rank_ended(rank)
         if self.state.ranks[rank].compilations.on_accelerator and not self.state.ending:
             self._part(features.ON_ACCELERATORS)
-        if isinstance(said, hook_messages.Joining) and self._survivors is not None:
-            self._survivors.called()
-        self.explanations.heard(message, time.monotonic())
+        self._part(_EXPLANATIONS)  # imported only now: each start would wait for that
+        self._heard(message)
         self._note_waiting()
+
+    def learned(self, fact: "Fact", now: float) -> None:
+        """Let the parts act on what a part has found out."""
+        for part in self._parts.values():
+            part.learned(fact, now)
+
+    def _heard(self, message: messages.FromHook | messages.Exited) -> None:
+        for part in list(self._parts.values()):
+            part.heard(message, time.monotonic())
 
     def _report_of_hook(self, rank: int, said: hook_messages.HookMessage) -> None:
         host = self.state.ranks[rank].host
@@ -408,16 +413,6 @@ class Launcher:
             case hook_messages.Failed():
                 self.events.failed(rank, host, words(said))
 
-    @property
-    def explanations(self) -> "Explanations":
-        """The part that says why ranks wait."""
-        if self._explanations is None:  # imported only now: each start would wait for that
-            from mcjax_launch.kernel.launcher.explanations import Explanations
-
-            self._explanations = Explanations(self, time.monotonic())
-            self._timers.append(self._explanations)
-        return self._explanations
-
     def _received_of_feature(
         self, feature: str, link: AgentConnection, frame: messages.ToLauncher | Raw
     ) -> None:
@@ -426,10 +421,12 @@ class Launcher:
             self._part(feature).received(link, frame, time.monotonic())
 
     def _part(self, feature: str) -> "LauncherPart":
-        """That of a feature, which is loaded and made when it is first needed."""
+        """That of a feature or of the kernel, which is loaded and made when it is first needed."""
         part = self._parts.get(feature)
         if part is None:
-            module = import_module(f"mcjax_launch.features.{feature}.launcher")
+            module = import_module(
+                _OWN_PARTS.get(feature, f"mcjax_launch.features.{feature}.launcher")
+            )
             part = self._parts[feature] = module.PART(self)
             self._timers.append(part)
             if self.policy.stopping:
@@ -447,7 +444,7 @@ class Launcher:
         self.state.keep_output(rank)
         verdict = verdict_of(run)
         self.console.judged(run)
-        if self._survivors is not None and self._survivors.outlive(run):
+        if any(part.outlives(run) for part in self._parts.values()):
             return
         failure = None
         if run.failed and not run.after_signal:
@@ -477,7 +474,7 @@ class Launcher:
                 self.stop(stop_reasons.internal_error(_bug_in(link.host, error, traceback)))
 
     def _unreachable(self, failure: Failure) -> None:
-        if self._startup.turned_away(failure.host, failure.reason):
+        if self.startup.turned_away(failure.host, failure.reason):
             return
         self.lost.add(failure.host)
         if failure.traceback:
@@ -488,25 +485,25 @@ class Launcher:
             stop = stop_reasons.agent_stopped(failure.host.name, failure.reason)
             self.perform(self.policy.may_be_stopped(stop, time.monotonic()))
         else:
-            self._startup.failed(failure)
+            self.startup.failed(failure)
 
     def _lose(self, link: AgentConnection, why: str) -> None:
         """An agent is gone, and with it, as far as we can know, its ranks."""
         self.lost.add(link.host)
         self._says_no_more(link)
-        if self.policy.error is not None or self._startup.turned_away(link.host, why):
+        if self.policy.error is not None or self.startup.turned_away(link.host, why):
             return
         there = [
             rank for rank in (self._plan.ranks if self._plan else ()) if rank.host is link.host
         ]
         lost = [self.state.ranks[rank.process_id] for rank in there]
-        lost = [run for run in lost if self._survivors is None or not run.is_gone]
+        lost = [run for run in lost if not (self.state.survives and run.is_gone)]
         for run in lost:
             run.process.lost = True
         if any(run.process.rehearsed and run.status is None for run in lost):
             why = f"{why} ({stop_reasons.REHEARSED})"
         stop = stop_reasons.host_lost(link.host.name, why)
-        if self._survivors is None or not self._survivors.outlive_host(stop, link.host, lost):
+        if not any(part.outlives_host(stop, link.host, lost) for part in self._parts.values()):
             self.stop(stop)
 
     def _says_no_more(self, link: AgentConnection) -> None:
@@ -524,7 +521,7 @@ class Launcher:
                 case SetReason(stop):
                     self.state.stopped(stop, time.monotonic())
                 case StopRanks(signum, grace_s, by_user, settles):
-                    self._startup.stop()
+                    self.startup.stop()
                     for part in self._parts.values():
                         part.stops(time.monotonic())
                     self.console.fold_victims(own_term=not by_user)
@@ -599,7 +596,7 @@ class Launcher:
         self.stacks.request(self.links, self._show_stacks)
 
     def _show_stacks(self, stacks: list["Stack"]) -> None:
-        from mcjax_launch.diagnosis.rules import advice, limit_lines
+        from mcjax_launch.diagnosis.rules import limit_lines
         from mcjax_launch.diagnosis.sightings import stack_lines
         from mcjax_launch.diagnosis.view import View
 
@@ -609,8 +606,8 @@ class Launcher:
             now = time.monotonic()
             view = View(self.state, now)
             lines += limit_lines(view)
-            if self._explanations is not None and self._explanations.hang.suspects(now):
-                lines += advice(view)
+            for part in self._parts.values():
+                lines += part.explains(view)
         elif self.state.waits is not None:
             from mcjax_launch.diagnosis.findings.waits import last_wait
 
@@ -632,7 +629,7 @@ class Launcher:
             Progress,  # as only a start that takes long needs
         )
 
-        self._timers.append(Progress(line, self._startup, self.state))
+        self._timers.append(Progress(line, self.startup, self.state))
 
     def _turn(self) -> None:
         self.front.loop.run_once(self._timers, self.state.resumed)
@@ -651,7 +648,7 @@ class Launcher:
                 link.give_credit()
 
     def _over(self) -> bool:
-        awaits = self._survivors is not None and self._survivors.awaits_host
+        awaits = any(part.awaits_host for part in self._parts.values())
         return self.policy.gives_up(time.monotonic()) or (self.pool.over and not awaits)
 
     def _account_for_all(self) -> None:
@@ -667,8 +664,8 @@ class Launcher:
         """Print what is left, and the summary."""
         is_brief = self.state.stop is not None and self.state.stop.saved
         self.console.finish_ranks(mentions=not is_brief)
-        if self._explanations is not None:
-            self._explanations.last_words(time.monotonic())
+        for part in self._parts.values():
+            part.concludes(time.monotonic())
         seconds = time.monotonic() - self.state.began_at
         summary = summarize(self.state, final=self.policy.final, seconds=seconds)
         if lost_output:
@@ -693,8 +690,6 @@ class Launcher:
             folder = os.path.join(self.state.log_dir, "")
             for line in files.save_programs(self.state.programs, folder):
                 self.console.say(line)
-        if self._explanations is not None and not isinstance(summary.ending, RankFailed):
-            self._explanations.is_over(time.monotonic())
         for part in self._parts.values():
             part.concluded(summary, last=self._last or summary.final)
         self._write_all()
@@ -714,6 +709,11 @@ class Launcher:
         said = self.job.on_github or any(self.console.in_sight(run.process_id) for run in alike)
         said = said or (self.state.survives and not self.state.ended_all)
         return summary.without_quote if said else summary.lines
+
+
+def _used(job: Job) -> Sequence[str]:
+    """Return the kernel's own parts that are there before the ranks are."""
+    return () if job.on_rank_failure == "stop" else ("survivors",)
 
 
 def _staged_paths(job: Job) -> "StagedPaths":

@@ -9,11 +9,15 @@ from mcjax_launch.kernel.wire.timers import scaled
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.summary import Summary
+    from mcjax_launch.diagnosis.view import Fact, View
+    from mcjax_launch.job.hosts import Host
     from mcjax_launch.job.plan import Plan, Rank
     from mcjax_launch.kernel.launcher.launcher import Launcher
     from mcjax_launch.kernel.transport.connection import AgentConnection
     from mcjax_launch.kernel.wire.frames import Raw
-    from mcjax_launch.kernel.wire.messages import ToAgent, ToLauncher
+    from mcjax_launch.kernel.wire.messages import Exited, FromHook, ToAgent, ToLauncher
+    from mcjax_launch.runs.rank_run import RankRun
+    from mcjax_launch.runs.stop_reasons import StopReason
 
 # --- parts that have a timer ---
 
@@ -85,7 +89,7 @@ class Once:
             self._act()
 
 
-# --- a feature's part: one object for each feature that a job uses ---
+# --- a part: one object for each feature that a job uses, and for some of the kernel's own ---
 
 
 class LauncherPart:
@@ -115,8 +119,35 @@ class LauncherPart:
         """What the agent of a host is to know before it starts these ranks."""
         return ()
 
+    def asks(self, rank: Rank) -> str:
+        """Return what the feature's part in a rank is asked for; "" for nothing."""
+        return ""
+
     def begins(self, plan: Plan, now: float) -> None:
         """All agents have been told to start their ranks."""
+
+    def heard(self, message: FromHook | Exited, now: float) -> None:
+        """A hook has reported something of the kernel's, or a rank's process has ended."""
+
+    def learned(self, fact: Fact, now: float) -> None:
+        """Another part has found something out."""
+
+    def outlives(self, run: RankRun) -> bool:
+        """A rank has failed: return whether the job goes on, which has been said then."""
+        return False
+
+    def outlives_host(self, stop: StopReason, host: Host, lost: Sequence[RankRun]) -> bool:
+        """A host is lost with these ranks, which have not ended: return whether the job goes on."""
+        return False
+
+    @property
+    def awaits_host(self) -> bool:
+        """Whether the job is not over although no agent is left."""
+        return False
+
+    def explains(self, view: View) -> Sequence[str]:
+        """Return what to say below stacks that the user has asked for."""
+        return ()
 
     def received(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
         """An agent has sent a message of the feature, or raw bytes, or passed on a hook's."""
@@ -139,6 +170,9 @@ class LauncherPart:
 
     def expire(self, now: float) -> None:
         """Do what is due."""
+
+    def concludes(self, now: float) -> None:
+        """All ranks have ended, and the summary comes next."""
 
     def concluded(self, summary: Summary, *, last: bool) -> None:
         """The attempt's summary has been printed; there is no other if it is the `last`."""

@@ -12,7 +12,7 @@ from mcjax_launch.diagnosis.verdict import verdict_of
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.kernel.launcher.agent_orders import in_life, start_again
-from mcjax_launch.kernel.launcher.part import pause_s
+from mcjax_launch.kernel.launcher.part import LauncherPart, pause_s
 from mcjax_launch.kernel.launcher.stop_policy import RankFailure
 from mcjax_launch.kernel.launcher.survival import (
     BeginAgain,
@@ -24,13 +24,14 @@ from mcjax_launch.kernel.launcher.survival import (
 )
 from mcjax_launch.kernel.wire import messages
 from mcjax_launch.kernel.wire.exit_status import HOST_LOST
+from mcjax_launch.kernel.wire.hook_messages import Joining
 from mcjax_launch.ranks import these_ranks
 from mcjax_launch.runs import stop_reasons
 from mcjax_launch.runs.rank_run import RankRun, Stage, Verdict
 from mcjax_launch.runs.stop_reasons import StopReason
 
 if TYPE_CHECKING:
-    from mcjax_launch.job.plan import Plan
+    from mcjax_launch.job.plan import Plan, Rank
     from mcjax_launch.kernel.launcher.launcher import Launcher
     from mcjax_launch.kernel.launcher.startup import Startup
     from mcjax_launch.kernel.transport.connection import AgentConnection
@@ -43,40 +44,45 @@ if TYPE_CHECKING:
 _LAST_WORDS_S = 0.3
 
 
-class Survivors:
-    """The ranks that outlive others, for --on-rank-failure: a timer of the launcher's loop.
+class Survivors(LauncherPart):
+    """The ranks that outlive others, for --on-rank-failure."""
 
-    Args:
-        launcher: of the job.
-        plan: which ranks run where.
-        startup: prepares hosts.
-
-    """
-
-    def __init__(self, launcher: Launcher, plan: Plan, startup: Startup) -> None:
-        self._launcher = launcher
-        self._startup = startup
+    def __init__(self, launcher: Launcher) -> None:
+        super().__init__(launcher)
+        self._startup = launcher.startup
         self._state = launcher.state
-        self._ranks = {rank.process_id: rank for rank in plan.ranks}
+        self._state.survives = True
+        self._ranks: dict[int, Rank] = {}
         self._policy = SurvivalPolicy(launcher.job.on_rank_failure)
         self._absent: list[int] = []  # the ranks that failed before they called initialize()
         self._rejoining: list[Rejoining] = []
         # What follows the failures that have not been told, and when they are at the latest.
         self._untold: dict[int, tuple[str, float]] = {}
 
-    def outlive(self, run: RankRun) -> bool:
-        """A rank has failed: whether the job goes on; it has been reported then."""
-        if self._launcher.policy.ending or not run.failed or run.after_signal:
+    def begins(self, plan: Plan, now: float) -> None:
+        """Remember which ranks run where."""
+        self._ranks = {rank.process_id: rank for rank in plan.ranks}
+
+    def heard(self, message: messages.FromHook | messages.Exited, now: float) -> None:
+        """Act on the end of a rank, and on calls of initialize()."""
+        if isinstance(message, messages.Exited):
+            self._ended(message.rank)
+        elif isinstance(message.message, Joining):
+            self._called()
+
+    def outlives(self, run: RankRun) -> bool:
+        """Decide what follows a rank's failure."""
+        if self.launcher.policy.ending or not run.failed or run.after_signal:
             return False
         self._perform(self._policy.failed(self._loss(run)))
         if run.status is not None:  # before, it may have its last words to print
             self._report(run)
         return self._policy.goes_on(run.process_id)
 
-    def outlive_host(self, stop: StopReason, host: Host, lost: Sequence[RankRun]) -> bool:
-        """A host is lost with these ranks, which have not ended: whether the job goes on."""
+    def outlives_host(self, stop: StopReason, host: Host, lost: Sequence[RankRun]) -> bool:
+        """Decide what follows the loss of a host."""
         state = self._state
-        if self._launcher.policy.ending:
+        if self.launcher.policy.ending:
             return False
         effects = [self._policy.failed(self._loss(run)) for run in lost]
         ends = [effect for effect in effects if isinstance(effect, EndAll)]
@@ -95,7 +101,7 @@ class Survivors:
             what_follows = self._rejoin(stop, host, sorted(ranks), effects)
         else:
             state.host_lost = state.host_lost or stop
-        self._launcher.console.summary([stop.message, what_follows], alarm=True)
+        self.launcher.console.summary([stop.message, what_follows], alarm=True)
         return True
 
     def _rejoin(
@@ -105,7 +111,7 @@ class Survivors:
 
         def give_up(why: str) -> None:
             self._state.ended_all = why
-            self._launcher.stop(stop)
+            self.launcher.stop(stop)
 
         pauses = [effect.pause_s for effect in effects if isinstance(effect, BeginAgain)]
         pause_s = max(pauses, default=0.0)
@@ -114,8 +120,8 @@ class Survivors:
             ranks,
             time.monotonic() + pause_s,
             startup=self._startup,
-            pool=self._launcher.pool,
-            say=self._launcher.console.note,
+            pool=self.launcher.pool,
+            say=self.launcher.console.note,
             begin=self._begin_on,
             give_up=give_up,
         )
@@ -132,43 +138,43 @@ class Survivors:
                 self._ranks[number] = rank
                 self._next_life(number, time.monotonic())
                 again.append(in_life(rank, self._policy.begins(number)))
-        self._launcher.start_again(plan, link, again)
+        self.launcher.start_again(plan, link, again)
 
     @property
     def awaits_host(self) -> bool:
         """Return whether a lost host is about to be tried again."""
-        return bool(self._rejoining) and not self._launcher.policy.ending
+        return bool(self._rejoining) and not self.launcher.policy.ending
 
-    def ended(self, rank: int) -> None:
+    def _ended(self, rank: int) -> None:
         """The process of a rank has ended."""
         self._report(self._state.ranks[rank])
         self._policy.ended(rank, time.monotonic())
         self._look_for_vain_calls()
 
-    def called(self) -> None:
+    def _called(self) -> None:
         """A rank calls initialize()."""
-        ending = self._launcher.policy.ending
+        ending = self.launcher.policy.ending
         if not ending and (why := self._policy.called(self._absent)):
             self._perform(EndAll(why))
-            stop = self._launcher.policy.rank_ended(RankFailure(self._absent[0]))
-            self._launcher.perform(stop)
+            stop = self.launcher.policy.rank_ended(RankFailure(self._absent[0]))
+            self.launcher.perform(stop)
         self._look_for_vain_calls()
 
     def _look_for_vain_calls(self) -> None:
         """End the job where a rank that was started again waits for a process 0 that is gone."""
-        if self._launcher.policy.ending or not self._unserved:
+        if self.launcher.policy.ending or not self._unserved:
             return
         for run in self._state.ranks.values():
             if run.past and run.stage is Stage.JOINING:
                 last = run.past[-1]
                 status = HOST_LOST if last.status is None else last.exit_status
-                self._launcher.stop(stop_reasons.unserved(run.process_id, status))
+                self.launcher.stop(stop_reasons.unserved(run.process_id, status))
                 return
 
     @property
-    def deadline(self) -> float | None:
+    def deadline(self) -> float | None:  # type: ignore[override]
         """When a rank is to be started again, or a failure to be told."""
-        if self._launcher.policy.ending:
+        if self.launcher.policy.ending:
             return None
         tell_at = (at for _, at in self._untold.values())
         connect_at = (rejoining.due for rejoining in self._rejoining)
@@ -177,7 +183,7 @@ class Survivors:
 
     def expire(self, now: float) -> None:
         """Start it, if it is time."""
-        if self._launcher.policy.ending:
+        if self.launcher.policy.ending:
             return
         for rank in [rank for rank, (_, at) in self._untold.items() if now >= at]:
             self._report(self._state.ranks[rank])
@@ -225,7 +231,7 @@ class Survivors:
 
     def _report(self, run: RankRun) -> None:
         """Say why a rank has failed, if that has not been said."""
-        console, rank = self._launcher.console, run.process_id
+        console, rank = self.launcher.console, run.process_id
         what_follows, _ = self._untold.pop(rank, ("", 0.0))
         if not what_follows:
             return
@@ -239,17 +245,19 @@ class Survivors:
 
     def _start(self, rank: int, number: int, now: float) -> None:
         self._next_life(rank, now)
-        order = self._ranks[rank]
-        for link in self._launcher.links:
+        order = self.launcher.asked(self._ranks[rank])
+        for link in self.launcher.links:
             if link.host is order.host and not link.ended:
                 link.send(start_again(in_life(order, number)))
 
     def _next_life(self, rank: int, now: float) -> None:
-        self._launcher.console.next_life(rank)
+        self.launcher.console.next_life(rank)
         run = self._state.next_life(rank, now)
-        self._launcher.events.restarted(rank, len(run.past), self._state.job_id, [run.host])
-        self._launcher.console.judged(run)
+        self.launcher.events.restarted(rank, len(run.past), self._state.job_id, [run.host])
+        self.launcher.console.judged(run)
 
+
+PART = Survivors
 
 # --- a lost host's ranks, started again there ---
 

@@ -40,7 +40,7 @@ def run(jobs: Jobs, path: Path, *options: object, on: tuple[object, ...] = OVER_
 LOOK = f"""
 import stat
 {BARE}
-folder = os.environ["MCJAX_HOOK_MTLS"].partition(":")[2]
+folder = os.environ["MCJAX_HOOK_FOR_MTLS"].partition(":")[2]
 key = open(os.path.join(folder, "key.pem")).read()
 modes = [os.stat(place).st_mode for place in (folder, *os.scandir(folder))]
 print(sorted(os.listdir(folder)), *(oct(stat.S_IMODE(mode)) for mode in modes))
@@ -96,7 +96,7 @@ def test_another_jax(jobs: Jobs, tmp_path: Path, version: str) -> None:
 
 @pytest.mark.parametrize("options", [["--mtls", "off"], ["--no-hook"]])
 def test_without(jobs: Jobs, tmp_path: Path, options: list[str]) -> None:
-    call = "print('tls', 'MCJAX_HOOK_MTLS' in os.environ)"
+    call = "print('tls', 'MCJAX_HOOK_FOR_MTLS' in os.environ)"
     ended = run(jobs, program(tmp_path, "0.12.0", call), *options)
     assert ended.stdout.count("tls False\n") == 2, ended.stderr
 

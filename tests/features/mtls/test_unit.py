@@ -9,10 +9,12 @@ from certificates import needs_openssl
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.mtls import certificate
+from mcjax_launch.features.mtls.hook import PART
 from mcjax_launch.features.mtls.messages import Certificate
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.mutual_tls import check_versions, why_plain
-from mcjax_launch.kernel.hook.mutual_tls import of_job
+from mcjax_launch.kernel.hook.agent_link import AgentLink
+from mcjax_launch.kernel.wire.hook_environ import asked_features
 from mcjax_launch.request.mutual_tls import why_impossible
 
 # --- the certificate ---
@@ -153,12 +155,20 @@ def test_nothing_to_make_it_with(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # --- in a rank ---
 
-RANK = {"MCJAX_HOOK_MTLS": "auto:/f/mtls", "MCJAX_JOB_ID": "0badcafe", "JAX_NUM_PROCESSES": "2"}
+ASKED = "MCJAX_HOOK_FOR_MTLS"
+RANK = {ASKED: "auto:/f/mtls", "MCJAX_JOB_ID": "0badcafe", "JAX_NUM_PROCESSES": "2"}
 KNOWN = ("mtls_cert_file", "mtls_key_file", "mtls_ca_file", "mtls_peer_uri_prefix")
 
 
+def arguments(
+    given: dict[str, object], known: tuple[str, ...], environ: dict[str, str]
+) -> dict[str, str]:
+    return PART(AgentLink(), environ).arguments(given, known)
+
+
 def test_arguments_of_initialize() -> None:
-    assert of_job({"num_processes": 2}, KNOWN, RANK) == {
+    assert asked_features(RANK) == ["mtls"]
+    assert arguments({"num_processes": 2}, KNOWN, RANK) == {
         "mtls_cert_file": "/f/mtls/certificate.pem",
         "mtls_key_file": "/f/mtls/key.pem",
         "mtls_ca_file": "/f/mtls/certificate.pem",
@@ -169,7 +179,6 @@ def test_arguments_of_initialize() -> None:
 @pytest.mark.parametrize(
     ("given", "known", "environ"),
     [
-        ({}, KNOWN, {}),
         ({}, (), RANK),  # a jax that takes no such arguments
         ({"mtls_ca_file": "mine.pem"}, KNOWN, RANK),
         ({"num_processes": 3}, KNOWN, RANK),  # one of whom is not of this job
@@ -178,9 +187,9 @@ def test_arguments_of_initialize() -> None:
 def test_calls_that_are_left_alone(
     given: dict[str, object], known: tuple[str, ...], environ: dict[str, str]
 ) -> None:
-    assert of_job(given, known, environ) == {}
+    assert arguments(given, known, environ) == {}
 
 
 def test_a_jax_without_it_where_it_has_to_be() -> None:
     with pytest.raises(RuntimeError, match="--mtls on: this jax has no mutual TLS"):
-        of_job({}, (), {**RANK, "MCJAX_HOOK_MTLS": "on:/f/mtls"})
+        arguments({}, (), {**RANK, ASKED: "on:/f/mtls"})

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.afresh  # a test says itself which ranks are forked
 
 # Of each job its own.
 OF_A_JOB = {"JAX_COORDINATOR_ADDRESS", "MCJAX_JOB_ID"}
-OF_A_JOB |= {f"MCJAX_HOOK_{name}" for name in ("SOCKET", "BIND", "COORDINATOR", "COMPILE_ONCE")}
+OF_A_JOB |= {f"MCJAX_HOOK_{name}" for name in ("SOCKET", "BIND", "COORDINATOR", "FOR_COMPILE_ONCE")}
 # What an import of jax leaves, which a forked rank sees before its own import. (Of the signals it
 # is one that the C library keeps for itself from the first thread on.)
 LEFT_BY_THE_IMPORT = {

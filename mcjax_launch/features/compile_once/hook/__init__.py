@@ -12,7 +12,7 @@ import sys
 import time
 
 from ....kernel.hook.part import RankPart
-from ....kernel.wire import hook_environ, own_paths
+from ....kernel.wire import own_paths
 from ..messages import Awaits, Obtained
 from .key import UnknownJax, is_local, program_key
 from .locks import Lock, Locks
@@ -43,7 +43,7 @@ class CompileOnce(RankPart):
         super().__init__(link, environ)
         import json
 
-        mode, private, folder, size = json.loads(environ[hook_environ.COMPILE_ONCE])
+        mode, private, folder, size = json.loads(self.asked)
         self._is_for_all = mode == "on"
         self._locks = Locks(private, environ.get("JAX_PROCESS_ID", ""))
         self._kept = Store(folder, size) if folder else None

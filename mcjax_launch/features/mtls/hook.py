@@ -1,0 +1,44 @@
+"""The job's certificate in a call of initialize()."""
+
+from __future__ import annotations
+
+import os
+
+from ...kernel.hook.mutual_tls import ARGUMENTS, CERTIFICATE, in_use
+from ...kernel.hook.part import RankPart
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Container, Mapping
+    from typing import Any
+
+
+class CertificateArguments(RankPart):
+    """Asked by `on:FOLDER` or `auto:FOLDER`, which has the certificate."""
+
+    def arguments(self, given: Mapping[str, Any], known: Container[str]) -> dict[str, str]:
+        """Return those for the certificate, unless the program has its own or expects others.
+
+        Raises:
+            RuntimeError: this jax has no mutual TLS, and --mtls on was given.
+
+        """
+        required, _, folder = self.asked.partition(":")
+        if in_use(given) or (required != "on" and self._has_outsiders(given)):
+            return {}
+        if CERTIFICATE not in known:
+            if required == "on":
+                raise RuntimeError("--mtls on: this jax has no mutual TLS; upgrade jax to 0.12")
+            return {}
+        certificate = os.path.join(folder, "certificate.pem")
+        prefix = f"spiffe://mcjax/{self.environ['MCJAX_JOB_ID']}/"
+        values = (certificate, os.path.join(folder, "key.pem"), certificate, prefix)
+        return dict(zip(ARGUMENTS, values))
+
+    def _has_outsiders(self, given: Mapping[str, Any]) -> bool:
+        """Return whether a program expects more processes than this job has."""
+        count = given.get("num_processes")
+        return isinstance(count, int) and count > int(self.environ["JAX_NUM_PROCESSES"])
+
+
+PART = CertificateArguments
