@@ -8,7 +8,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "mcjax_launch"
 # Where it may be: the two seams, --preload and --watch, which are for Linux.
 PLACES = {
-    "features/black_box/agent/sights.py",
+    "features/black_box/agent/observations.py",
     "features/check/agent.py",
     "kernel/agent/startup.py",
     "kernel/wire/gpus.py",

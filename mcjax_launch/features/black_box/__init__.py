@@ -1,1 +1,1 @@
-"""--black-box: what each host can see of a job that fails or hangs, brought home."""
+"""--black-box: collects what each host can see of a job that fails or hangs."""

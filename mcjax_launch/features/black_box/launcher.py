@@ -1,4 +1,4 @@
-"""Has hosts collect what they can see, and writes what comes."""
+"""Requests to hosts to collect what they can see, and the folder with the results (--black-box)."""
 
 import html
 import os
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mcjax_launch.kernel.wire.messages import ToAgent, ToLauncher
 
 _WHAT = {
-    "processes.txt": "the ranks, what they have started, and where their threads are in the kernel",
+    "processes.txt": "the ranks, their child processes, and where each thread is in the kernel",
     "stacks.txt": "Python stacks",
     "dmesg.txt": "the kernel's log: out of memory, GPUs",
     "nvidia-smi.txt": "the GPUs",
@@ -27,7 +27,7 @@ _WHAT = {
 
 
 class BlackBox(LauncherPart):
-    """Asks once when the job is noticed to hang, and once when it ends otherwise than it should."""
+    """Part that requests a collection once when the job seems to hang, and once when it fails."""
 
     ending_s = 30.0
 
@@ -40,38 +40,38 @@ class BlackBox(LauncherPart):
         self._is_asked = self._is_over = False
 
     def orders(self, ranks: Sequence["Rank"], plan: "Plan") -> Iterable["ToAgent"]:
-        """A host may be the first to know of a failure."""
+        """Have hosts collect by themselves: a host may be the first to know of a failure."""
         return (Attend(),)
 
     def hangs(self) -> None:
-        """Ask, the first time."""
+        """Request a collection, the first time."""
         if not self._is_asked:
             self._is_asked = True
             self.launcher.pool.send_all(Collect(goes_on=True))
 
     def stops(self, now: float) -> None:
-        """Ask, unless the user has ended the job."""
+        """Request a collection, unless the user has ended the job."""
         if not self._is_over and not self.launcher.policy.interrupts:
             self.launcher.pool.send_all(Collect(goes_on=False))
         self._is_over = True
 
     def received(self, link: "AgentConnection", message: "ToLauncher | Raw", now: float) -> None:
-        """A host has seen something."""
+        """Write a file that a host has sent."""
         assert isinstance(message, Evidence)
-        name = os.path.basename(message.name)  # of this folder, whatever the agent says
+        name = os.path.basename(message.name)  # never outside this folder
         what = _WHAT.get(name, "native stacks")
         self._write(os.path.join(link.host.name.replace(os.sep, "_"), name), message.text, what)
 
     def concluded(self, summary: "Summary", *, last: bool) -> None:
-        """Write what is known here, and a page that lists it all."""
+        """Write what is known here, and a page that lists all files."""
         if not self._files:
             return
         for rank, run in self.launcher.state.ranks.items():
             for name, text in (("out", run.stdout), ("err", run.stderr)):
                 if text:
-                    what = f"the last that rank {rank} has written"
+                    what = f"the last output of rank {rank}"
                     self._write(os.path.join("output", f"{rank}.{name}"), text, what)
-        lines = summary.lines or ("the job has ended well",)
+        lines = summary.lines or ("the job has succeeded",)
         self._write("index.html", _page(lines, self._files), "")
         path = os.path.join(self._folder, "index.html")
         self.launcher.console.note(f"black box: {path}")
@@ -88,7 +88,7 @@ class BlackBox(LauncherPart):
 
 
 def _page(lines: Iterable[str], files: dict[str, str]) -> str:
-    """HTML that says how the job ended, and lists what there is."""
+    """Return an HTML page that shows how the job ended, and lists the files."""
     said = "\n".join(html.escape(line) for line in lines)
     rows = "\n".join(
         f'<tr><td><a href="{html.escape(name)}">{html.escape(name)}</a><td>{html.escape(what)}'

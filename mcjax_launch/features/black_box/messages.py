@@ -1,4 +1,4 @@
-"""How what a host has seen of a job that fails or hangs comes to the launcher."""
+"""Messages that bring a host's observations of a failing or hanging job to the launcher."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ NAME = "black_box"
 
 
 class Attend(ToAgent):
-    """Before the start: collect when ranks are ended, whoever is the first to know why."""
+    """Order, before the start, to collect when ranks are ended, even before the launcher asks."""
 
 
 class Collect(ToAgent):
-    """Collect now: answered by Evidence. `goes_on`: the job hangs, and is not ended."""
+    """Request to collect now: answered by Evidence. `goes_on`: the job hangs, and is not ended."""
 
     goes_on: bool
 
 
 class Evidence(ToLauncher):
-    """A file, by its name, of this host; a later one of that name takes its place."""
+    """File from this host, by name; a later file with the same name replaces it."""
 
     name: str
     text: str

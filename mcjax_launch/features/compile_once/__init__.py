@@ -1,1 +1,1 @@
-"""--compile-once and --compile-cache: the ranks of a host compile each program once."""
+"""--compile-once and --compile-cache: the ranks of a host compile each program only once."""

@@ -1,4 +1,4 @@
-"""The folders in which the ranks of a host find each other's compiled programs."""
+"""Folders in which the ranks of a host find each other's compiled programs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class CompiledFolders(AgentPart):
-    """Makes a private folder, which is removed at the end, and that of --compile-cache."""
+    """Part that makes a private folder, removed at the end, and the folder of --compile-cache."""
 
     is_reusable = True
 
@@ -32,7 +32,7 @@ class CompiledFolders(AgentPart):
         private, folder = os.path.join(self.agent.folder, "compiled"), message.folder
         try:
             os.makedirs(private, 0o700, exist_ok=True)  # an earlier run has left its programs there
-        except OSError:  # a full disk: every rank compiles for itself
+        except OSError:  # the disk is full: every rank compiles for itself
             return
         if folder and (reason := own_paths.why_untrusted(folder)):
             self.agent.link.send(NoCache(reason))
@@ -40,7 +40,7 @@ class CompiledFolders(AgentPart):
         self.asks = json.dumps([message.mode, private, folder, message.size])
 
     def hook_said(self, hook: HookConnection, said: FromHook) -> None:
-        """A rank has obtained a program, or waits for one."""
+        """Pass on that a rank has obtained a program, or waits for one."""
         self.agent.link.send(said)
 
 

@@ -1,4 +1,4 @@
-"""Tells hosts to share compiled programs, and counts what ranks compile and load."""
+"""Orders to hosts to share compiled programs, and counts of what ranks compile and load."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from mcjax_launch.kernel.wire.messages import ToAgent, ToLauncher
 
 
-class Counting(LauncherPart):
-    """Keeps with each rank how many programs it has compiled and loaded."""
+class CompilationCounter(LauncherPart):
+    """Part that counts for each rank how many programs it has compiled and loaded."""
 
     def orders(self, ranks: Sequence["Rank"], plan: "Plan") -> Iterable["ToAgent"]:
-        """Have the ranks of a host share, unless there is nobody to share with."""
+        """Let the ranks of a host share, unless there is nothing to share with."""
         job = self.launcher.job
         if len(ranks) < 2 and not job.compile_cache and not job.runs_again:
             return ()
@@ -29,14 +29,14 @@ class Counting(LauncherPart):
         return (ShareCompiled(job.compile_once, folder, size),)
 
     def received(self, link: "AgentConnection", message: "ToLauncher | Raw", now: float) -> None:
-        """Count what ranks have obtained; say where a cache cannot be used."""
+        """Count what ranks have obtained; report a cache that cannot be used."""
         match message:
             case NoCache(reason):
                 folder, _ = self.launcher.job.compile_cache or ("", 0)
                 where = f"host {link.host.name}: " if len(self.launcher.pool.links) > 1 else ""
                 self.launcher.console.say(
                     f"{where}--compile-cache {folder} is not used: {reason}; compiled programs are "
-                    "kept for this job alone"
+                    "kept only for this job"
                 )
             case FromHook(rank=rank, message=Obtained(is_loaded, seconds)):
                 self.launcher.state.ranks[rank].compilations.obtained(is_loaded, seconds)
@@ -44,7 +44,7 @@ class Counting(LauncherPart):
                 self.launcher.state.ranks[rank].compilations.awaits = other
 
     def concluded(self, summary: "Summary", *, last: bool) -> None:
-        """With -v say what was compiled and loaded, and what that saved."""
+        """With -v report what was compiled and loaded, and the time saved."""
         ranks = [run.compilations for run in self.launcher.state.ranks.values()]
         compiled, loaded = sum(rank.compiled for rank in ranks), sum(rank.loaded for rank in ranks)
         if compiled or loaded:
@@ -53,10 +53,10 @@ class Counting(LauncherPart):
             seen = f"{counted(compiled, 'program')} compiled" + (f" in {spent}" if compiled else "")
             seen += f", {loaded} loaded" + (f", which saved {saved} of compiling" if loaded else "")
         elif any(rank.ended_at for rank in ranks):
-            seen = "each rank has compiled for itself"
+            seen = "each rank has compiled its own programs"
         else:
             return
         self.launcher.console.detail(f"--compile-once: {seen}")
 
 
-PART = Counting
+PART = CompilationCounter

@@ -1,4 +1,4 @@
-"""What a host is told about the folders of compiled programs, and what ranks report of them."""
+"""Messages about the folders of compiled programs, and about what ranks obtain from them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ NAME = "compile_once"
 
 
 class ShareCompiled(ToAgent):
-    """Before the start: let the ranks of this host share what they compile.
+    """Order, before the start, to let the ranks of this host share what they compile.
 
     Args:
-        mode: "auto" for programs on CPU devices alone, "on" for all.
+        mode: "auto" for programs on CPU devices only, "on" for all.
         folder: of --compile-cache, absolute; "" if there is none.
         size: the most bytes that are kept in it.
 
@@ -24,17 +24,17 @@ class ShareCompiled(ToAgent):
 
 
 class NoCache(ToLauncher):
-    """The folder of --compile-cache cannot be used on this host, and why."""
+    """Notice that the folder of --compile-cache cannot be used on this host, and why."""
 
     reason: str
 
 
 class Obtained(HookMessage):
-    """A rank has compiled a program, or loaded what had been compiled.
+    """Notice that a rank has compiled a program, or loaded a compiled program.
 
     Args:
         is_loaded: it was loaded.
-        seconds: that compiling took; of a loaded program, less those that loading took.
+        seconds: that compiling took; for a loaded program, minus the seconds that loading took.
 
     """
 
@@ -43,10 +43,10 @@ class Obtained(HookMessage):
 
 
 class Awaits(HookMessage):
-    """A rank waits while another one compiles the program that it needs; or the wait is over.
+    """Notice that a rank waits while another rank compiles its program, or that the wait is over.
 
     Args:
-        rank: the one that compiles; -1 if the wait is over, or that is unknown.
+        rank: the rank that compiles; -1 if the wait is over, or the rank is unknown.
 
     """
 

@@ -1,1 +1,1 @@
-"""--verify-spmd: programs that differ between ranks."""
+"""--verify-spmd: holds programs until all ranks run the same; ends jobs whose programs differ."""

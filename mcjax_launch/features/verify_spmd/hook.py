@@ -1,4 +1,4 @@
-"""The gate before the first run of a program that spans processes: the launcher opens it."""
+"""Gate before the first run of a program that spans processes: the launcher opens it."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 # --- checksums of arguments ---
 
-# At 3 GB/s that is 20 ms for a program, at its first run alone.
+# Bytes of a program's arguments: at 3 GB/s they take 20 ms, only at its first run.
 _MOST_BYTES = 1 << 26
-# Of a longer one its beginning and its end; on accelerators it would have to be copied: nothing.
+# Of a longer argument only both ends count; on accelerators, which would have to copy it, nothing.
 _MOST_OF_ONE = 1 << 22
 _MOST_ARGUMENTS = 1024
 
 
 def checksums_of_arguments(given: Iterable[tuple[Any, Any]]) -> tuple[str, ...]:
-    """Of each argument its checksum; "" where processes may differ, and where it is too long.
+    """Return a checksum for each argument; "" if processes may differ in it, or it is too long.
 
     Args:
-        given: the arguments, each with the sharding that it has in the program.
+        given: the arguments, each with its sharding in the program.
 
     """
     left, found = _MOST_BYTES, []
@@ -43,15 +43,15 @@ def checksums_of_arguments(given: Iterable[tuple[Any, Any]]) -> tuple[str, ...]:
             try:
                 text, used = _checksum(value, sharding)
                 left -= used
-            except Exception:  # of a kind that we do not know: it is not compared
+            except Exception:  # an unknown type is not compared
                 text = ""
         found.append(text)
     return tuple(found) if any(found) else ()
 
 
 def _checksum(value: Any, sharding: Any) -> tuple[str, int]:
-    """Of an argument, and of how many bytes it is."""
-    value = getattr(value, "_base_array", value)  # a key's numbers
+    """Return an argument's checksum and the number of bytes it covers."""
+    value = getattr(value, "_base_array", value)  # a PRNG key's numbers
     own = getattr(value, "sharding", None)
     if own is not None and len({device.process_index for device in own.device_set}) > 1:
         sharding = own
@@ -70,7 +70,7 @@ def _checksum(value: Any, sharding: Any) -> tuple[str, int]:
 
 
 def _is_same(sharding: Any, shape: tuple[int, ...]) -> bool:
-    """Whether each process has the same parts of an array as any other."""
+    """Return whether every process has the same parts of an array."""
     if sharding.is_fully_replicated:
         return True
     parts: dict[int, set[str]] = {}
@@ -84,7 +84,7 @@ def _is_far(sharding: Any) -> bool:
 
 
 def _pieces(data: Any) -> Iterator[memoryview]:
-    """The bytes of an array, of a long one its beginning and its end."""
+    """Yield the bytes of an array; of a long array its beginning and its end."""
     if not hasattr(data, "__array__"):  # a number of Python's
         yield memoryview(repr(data).encode())
         return
@@ -97,16 +97,16 @@ def _pieces(data: Any) -> Iterator[memoryview]:
 
 
 # --- the gate ---
-# Each thread that comes to it has a connection of its own to the agent, so that it can wait for its
-# answer by itself: no other thread, and no lock, stands between them.
+# Each thread that reaches it has its own connection to the agent, and waits there for its answer
+# without any other thread or lock.
 
-# The launcher answers much sooner; if it cannot, the program goes on.
+# The launcher answers much sooner; if it cannot, the program goes on after this time.
 _LONGEST_S = 150
 _CONNECT_S = 1
 
 
 class Gate(RankPart):
-    """Holds threads of this process, and not of its forks, until their programs may run."""
+    """Part that holds this process's threads, but not its forks', until their programs may run."""
 
     def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:
         super().__init__(link, environ)
@@ -114,7 +114,7 @@ class Gate(RankPart):
         self._listener: _Listener | None = None
 
     def compiles(self, program: Program, keep: Callable[[], ShownText]) -> None:
-        """Announce what this thread compiles, in which it may wait for others."""
+        """Announce what this thread compiles, because the compilation may wait for other ranks."""
         if not self.link.is_of_this_process:
             return
         if self._listener is None:
@@ -125,7 +125,7 @@ class Gate(RankPart):
         self._listener.compiles(program, keep())
 
     def compiled(self, program: Program) -> None:
-        """Its text will not be wanted any more."""
+        """Forget the program's text, which is no longer needed."""
         if self._listener is not None:
             self._listener.compiled(program)
 
@@ -134,16 +134,16 @@ class Gate(RankPart):
     ) -> bool:
         """Announce a program, and wait until it may run.
 
-        An exception of the program's own (a signal's handler may raise one) ends the wait; the next
-        call for this program waits on.
+        An exception of the program's own, such as from a signal handler, ends the wait; the next
+        call for this program continues it.
 
         Args:
-            program: which.
-            show: gives its text, if that is wanted.
-            given: gives its arguments, each with the sharding that it has in the program.
+            program: the program.
+            show: yields its text, if that is wanted.
+            given: returns its arguments, each with its sharding in the program.
 
         Returns:
-            Whether it has been announced: there may be no agent any more.
+            whether it has been announced: the agent may be gone.
 
         """
         if not self.link.is_of_this_process:
@@ -171,7 +171,7 @@ class Gate(RankPart):
         return True
 
     def _line(self) -> _GateLine:
-        """The connection of this thread."""
+        """Return the connection of this thread."""
         line: _GateLine | None = getattr(self._of_thread, "line", None)
         if line is None:
             line = self._of_thread.line = self._connected()
@@ -183,7 +183,7 @@ class Gate(RankPart):
 
 
 def _copies(given: Callable[[], Iterable[tuple[Any, Any]]]) -> tuple[str, ...]:
-    """The checksums of arguments; none with another JAX than we know: the program comes first."""
+    """Return the checksums of arguments; () with an unknown version of JAX."""
     try:
         return checksums_of_arguments(given())
     except Exception:
@@ -191,7 +191,7 @@ def _copies(given: Callable[[], Iterable[tuple[Any, Any]]]) -> tuple[str, ...]:
 
 
 class _GateLine(AgentLine):
-    """A thread's connection to the agent, and what has come over it."""
+    """Connection of a thread to the agent, with the programs that were announced and released."""
 
     def __init__(self, path: str, process_id: str) -> None:
         super().__init__(path, process_id, _CONNECT_S)
@@ -200,10 +200,10 @@ class _GateLine(AgentLine):
 
 
 class _Listener:
-    """Shows the code of what is being compiled: the thread that does so may be stuck in that.
+    """Thread that sends the code of programs being compiled: the compiling thread may be stuck.
 
     Args:
-        line: to the agent; nobody else's.
+        line: a connection to the agent for this thread only.
 
     """
 

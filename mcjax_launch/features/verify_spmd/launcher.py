@@ -1,4 +1,4 @@
-"""Does what the comparison of programs decides (--verify-spmd): ranks are told, or the job ends."""
+"""Execution of what the comparison of programs decides (--verify-spmd): answers, or an end."""
 
 import time
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mcjax_launch.features.verify_spmd.watch import (
     Decision,
     Diverged,
-    LookAtRanks,
+    PollRanks,
     Release,
     Say,
     ShowCode,
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from mcjax_launch.diagnosis.sightings import Stack
 
 
-class Verifying(LauncherPart):
-    """Acts on what a watch over programs decides, with time and with what hosts answer."""
+class Verifier(LauncherPart):
+    """Part that carries out the decisions of a watch over programs."""
 
     def __init__(self, launcher: Launcher) -> None:
         super().__init__(launcher)
@@ -44,25 +44,25 @@ class Verifying(LauncherPart):
         if self.launcher.job.num_hosts > 1 and not self.launcher.restart:
             mine = these_ranks(self.launcher.state.ranks)
             self.launcher.console.note(
-                f"--verify-spmd compares {mine} only: other launchers start the others"
+                f"--verify-spmd compares only {mine}: other launchers start the other ranks"
             )
 
     @property
     def deadline(self) -> float | None:  # type: ignore[override]
-        """When the watch has something to decide."""
+        """Time at which the watch has something to decide."""
         return self._watch.deadline
 
     def expire(self, now: float) -> None:
-        """Let it decide, and act on the decisions."""
+        """Let the watch decide, and carry out its decisions."""
         self._act(self._watch.expire(now) or ())
 
     def _act(self, decisions: Iterable[Decision]) -> None:
-        """Do what has been decided."""
+        """Carry out decisions."""
         for decision in decisions:
             match decision:
                 case Say(text):
                     self.launcher.console.note(text)
-                case LookAtRanks():
+                case PollRanks():
                     self._pool.send_all(messages.RequestUsage())
                     self.launcher.stacks.request(self._pool.links, self._stacks_came)
                 case Release(fingerprint, ranks):
@@ -85,4 +85,4 @@ class Verifying(LauncherPart):
         self._act(self._watch.stacks_came(of_ranks(stacks), time.monotonic()))
 
 
-PART = Verifying
+PART = Verifier

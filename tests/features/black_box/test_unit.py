@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mcjax_launch.features.black_box.agent import Collecting, sights
+from mcjax_launch.features.black_box.agent import EvidenceCollector, observations
 from mcjax_launch.features.black_box.messages import Collect, Evidence
 
 
@@ -16,11 +16,14 @@ def test_stacks_that_come_too_late_do_not_replace_earlier_ones(
     link = SimpleNamespace(is_remote=False, send=sent.append)
     hooks = SimpleNamespace(request_stacks=lambda all_threads: ())
     agent: Any = SimpleNamespace(hooks=hooks, pids={}, link=link)
-    part = Collecting(agent)
+    part = EvidenceCollector(agent)
     looks = iter(
-        [[("native.7.txt", "Thread 1")], [(f"native.{n}.txt", sights.NOTHING) for n in (7, 8)]]
+        [
+            [("native.7.txt", "Thread 1")],
+            [(f"native.{n}.txt", observations.NOTHING) for n in (7, 8)],
+        ]
     )
-    monkeypatch.setattr(sights, "collected", lambda *_: next(looks))
+    monkeypatch.setattr(observations, "collected", lambda *_: next(looks))
     part.received(Collect(goes_on=True))
     part.received(Collect(goes_on=False))
     assert [one.name for one in sent] == ["native.7.txt", "native.8.txt"]

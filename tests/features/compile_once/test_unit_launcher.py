@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mcjax_launch.features.compile_once.launcher import Counting
+from mcjax_launch.features.compile_once.launcher import CompilationCounter
 from mcjax_launch.kernel.wire.hook_messages import Compiling
 from mcjax_launch.runs.rank_run import Compilations
 
@@ -19,7 +19,7 @@ def said(*ranks: Compilations) -> list[str]:
         ranks={n: SimpleNamespace(compilations=had) for n, had in enumerate(ranks)}
     )
     launcher: Any = SimpleNamespace(state=state, console=SimpleNamespace(detail=lines.append))
-    Counting(launcher).concluded(None, last=True)  # type: ignore[arg-type]
+    CompilationCounter(launcher).concluded(None, last=True)  # type: ignore[arg-type]
     return [line.removeprefix("--compile-once: ") for line in lines]
 
 

@@ -10,7 +10,7 @@ from mcjax_launch.diagnosis.spmd import divergence_lines
 from mcjax_launch.features.verify_spmd.watch import (
     Decision,
     Diverged,
-    LookAtRanks,
+    PollRanks,
     Release,
     Say,
     ShowCode,
@@ -60,7 +60,7 @@ class Job:
         while self.now < until:
             self.now += 0.25
             for decision in self.watch.expire(self.now):
-                if isinstance(decision, LookAtRanks):
+                if isinstance(decision, PollRanks):
                     used = (RankUsage(rank, cpu_s, 1, 0.0) for rank, cpu_s in self.cpu_s.items())
                     self.state.used(Usage(tuple(used)), self.now)
                     self.now += 0.1

@@ -1,4 +1,4 @@
-"""Collects what this host can see of its ranks: when they are ended, or the launcher asks."""
+"""Collection of what this host can see of its ranks: when they are ended, or on request."""
 
 from __future__ import annotations
 
@@ -19,70 +19,70 @@ if TYPE_CHECKING:
     from ....kernel.wire.codec import Message
     from ....kernel.wire.frames import Raw
 
-# What ranks get to write their stacks before they are sent a signal that ends them.
+# Seconds for ranks to write their stacks before a signal ends them.
 _STACKS_S = 0.5
-# What debuggers get, for which ranks wait: gdb takes 7 s of a core to know where a JAX process is.
-# This agent would take a launcher for lost that it does not hear for 12 s over a network.
+# Seconds for debuggers, during which ranks are stopped: gdb needs 7 s of a core for a JAX process.
+# Over a network fewer, because the agent reads nothing meanwhile and 12 s of silence mean a loss.
 _MOST_S, _MOST_FAR_S = 12.0, 8.0
-# What comes of them later is read until then.
+# Seconds to wait for stacks that arrive later.
 _REST_S = 0.5
 
 
-class Collecting(AgentPart):
-    """Collects while nothing else is done on this host: it is the ranks' last moment."""
+class EvidenceCollector(AgentPart):
+    """Part that collects while the agent does nothing else: it is the ranks' last moment."""
 
     is_reusable = True
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
-        self._asked: Sequence[HookConnection] = ()  # for their stacks
-        self._is_told = False  # by the launcher how the job ends
-        self._sent: set[str] = set()  # the files that hold something
+        self._asked: Sequence[HookConnection] = ()  # hooks that were asked for stacks
+        self._is_told = False  # the launcher has said how the job ends
+        self._sent: set[str] = set()  # names of sent files with content
 
     def received(self, message: Message | Raw) -> None:
-        """The launcher wants to know."""
+        """Collect, because the launcher asks."""
         if isinstance(message, Collect) and not self._is_told:
             self._is_told = not message.goes_on
             self._collect(goes_on=message.goes_on)
 
     def stops(self) -> None:
-        """Leave it at that: the launcher has asked, unless its user has ended the job."""
+        """Collect nothing more: the launcher has asked, unless the user has ended the job."""
         self._is_told = True
 
     def launcher_lost(self) -> None:
-        """Nobody is there to want it."""
+        """Collect nothing more, because the launcher is gone."""
         self._is_told = True
 
     def ranks_end(self) -> None:
-        """Collect if a rank has failed here, which this host is the first to know."""
+        """Collect if a rank has failed here, because this host knows it first."""
         if not self._is_told and self.agent.supervisor.stopping and self.agent.pids:
             self._is_told = True
             self._collect(goes_on=False)
 
     def _collect(self, *, goes_on: bool) -> None:
-        from . import sights
+        from . import observations
 
-        # Those of running threads may crash a rank, which matters while it is to go on.
+        # Stacks of running threads may crash a rank, which matters only if it is to go on.
         self._asked = self.agent.hooks.request_stacks(all_threads=not goes_on)
-        _await_answers([hook.fd for hook in self._asked])  # a debugger would stop them
+        _await_answers([hook.fd for hook in self._asked])  # before a debugger stops them
         most_s = _MOST_FAR_S if self.agent.link.is_remote else _MOST_S
         link = self.agent.link
-        seen = sights.collected(self.agent.pids, most_s, lambda: link.send(Ping()))
+        seen = observations.collected(self.agent.pids, most_s, lambda: link.send(Ping()))
         for name, text in seen:
-            is_late = text.endswith(sights.NOTHING)
-            if not is_late or name not in self._sent:  # what was seen before is better
+            is_late = text.endswith(observations.NOTHING)
+            if not is_late or name not in self._sent:  # the earlier content is better
                 link.send(Evidence(name, text))
             if not is_late:
                 self._sent.add(name)
         self.deadline = time.monotonic() + _REST_S
 
     def expire(self, now: float) -> None:
-        """The stacks have come."""
+        """Send the stacks, which have arrived by now."""
         if self.deadline is not None and now >= self.deadline:
             self._send_stacks()
 
     def drain(self) -> bool:
-        """Send what has come, if all has ended before."""
+        """Send what has arrived, if all ranks have ended earlier."""
         self._send_stacks()
         return True
 
@@ -98,7 +98,7 @@ class Collecting(AgentPart):
 
 
 def _await_answers(files: Sequence[int]) -> None:
-    """Wait until all have written something, which the agent's loop reads later."""
+    """Wait until each descriptor has something to read, which the agent's loop reads later."""
     waiting, until = set(files), time.monotonic() + _STACKS_S
     poll = select.poll()
     for fd in waiting:
@@ -109,4 +109,4 @@ def _await_answers(files: Sequence[int]) -> None:
             waiting.discard(fd)
 
 
-PART = Collecting
+PART = EvidenceCollector

@@ -1,7 +1,7 @@
-"""The ranks of a host share what they compile: the first compiles and writes, the others load.
+"""Sharing of compiled programs between the ranks of a host: one compiles and writes, the rest load.
 
-No rank waits for one that does not compile: a lock by program is held only around its compilation,
-and the kernel frees it with the process. So programs that differ cannot hang.
+No rank waits for a rank that does not compile: a program's lock is held only during its
+compilation, and the kernel frees it with the process. So programs that differ cannot cause a hang.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from ....kernel.hook.agent_link import AgentLink
     from ....kernel.wire.hook_messages import HookMessage
 
-# Of the job's private folder.
+# Most bytes in the job's private folder.
 _PRIVATE_SIZE = 2 << 30
-# In the folder of JAX's own cache, where only rank 0 finds what JAX has written.
+# Folder for all ranks inside the folder of JAX's own cache, which only rank 0 uses.
 _BESIDE_JAX = "mcjax-launch"
 _TUNE_ALONE = ("xla_gpu_shard_autotuning", False)
-# After so many programs that could not be loaded this process compiles all others.
+# Failures to load, one after another, after which this process compiles all programs.
 _MOST_FAILURES = 3
 
 
 class CompileOnce(RankPart):
-    """Obtains programs for this process: loads them, or compiles them for the other ranks too."""
+    """Part that obtains programs for this process: loads them, or compiles them for all ranks."""
 
     def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:
         super().__init__(link, environ)
@@ -60,11 +60,11 @@ class CompileOnce(RankPart):
         """Return the executable of a program, loaded if another rank has compiled it.
 
         Args:
-            compile_: compiles the program, which it takes as its arguments.
+            compile_: compiles the program that is passed to it.
             program: JAX's backend, the module, the devices, JAX's options, the host's callbacks.
 
         Raises:
-            Exception: what the compiler raises.
+            Exception: whatever the compiler raises.
 
         """
         key = self._key(*program)
@@ -77,17 +77,17 @@ class CompileOnce(RankPart):
         with self._locks.hold(key, lambda rank: self._report(Awaits(rank))) as lock:
             if not any(store.has(key) for store in stores):
                 return self._compile(compile_, stores, key, program, lock)
-        executable = self._load(stores, key, program)  # while others load it as well
+        executable = self._load(stores, key, program)  # without the lock: ranks load in parallel
         return compile_(*program) if executable is None else executable
 
     def _key(
         self, backend: Any, module: Any, devices: Any, options: Any, callbacks: Any = (), *more: Any
     ) -> str | None:
-        """Return a program's key; None if this process compiles it for itself alone."""
+        """Return a program's key; None if this process compiles it only for itself."""
         if backend.platform != "cpu" and not self._is_for_all:
             return None
         if backend.platform in ("cuda", "gpu", "rocm"):
-            # Else ranks tune their programs together, and would wait for those that load.
+            # Otherwise ranks tune a program together, and would wait for ranks that load it.
             options.env_option_overrides = [*options.env_option_overrides, _TUNE_ALONE]
         if callbacks or more or self._failures >= _MOST_FAILURES:
             return None
@@ -97,7 +97,7 @@ class CompileOnce(RankPart):
             return None
 
     def _stores(self) -> list[Store]:
-        """Return where programs are looked for, and written to the first that takes them."""
+        """Return the stores to search, in order; the first that can also keeps new programs."""
         return [store for store in (self._kept, self._store_of_jax(), self._private) if store]
 
     def _load(self, stores: list[Store], key: str, program: tuple[Any, ...]) -> Any:
@@ -111,7 +111,7 @@ class CompileOnce(RankPart):
             try:
                 executable = backend.deserialize_executable(compiled.data, devices, options)
                 self._origins.record(executable, store, key, is_local=is_local(backend, devices))
-            except Exception:  # as a JAX that we do not know may do each time
+            except Exception:  # an unknown version of JAX may fail each time
                 self._failures += 1
                 store.remove(key)
                 continue
@@ -128,7 +128,7 @@ class CompileOnce(RankPart):
         program: tuple[Any, ...],
         lock: Lock,
     ) -> Any:
-        """Compile a program, and write it for the others."""
+        """Compile a program, and write it for the other ranks."""
         began = time.monotonic()
         executable = compile_(*program)
         seconds = time.monotonic() - began
@@ -141,10 +141,10 @@ class CompileOnce(RankPart):
     def _write(
         self, stores: list[Store], key: str, backend: Any, executable: Any, seconds: float
     ) -> bool:
-        """Write an executable to the first store that takes it; return whether one does."""
+        """Write an executable to the first store that accepts it; return whether one does."""
         try:
             data = backend.serialize_executable(executable)
-        except Exception:  # of a kind that cannot be serialised, as XLA says
+        except Exception:  # XLA cannot serialise this kind of executable
             return False
         for store in stores:
             with contextlib.suppress(OSError):
@@ -153,11 +153,11 @@ class CompileOnce(RankPart):
         return False
 
     def _report(self, message: HookMessage) -> None:
-        if not self.link.is_below:  # what a process below a rank does is not the rank's
+        if not self.link.is_below:  # a rank's child process is not the rank
             self.link.send(message)
 
     def _store_of_jax(self) -> Store | None:
-        """Return a folder in that of JAX's own cache, if the program has set one up."""
+        """Return a store inside the folder of JAX's own cache; None if that is not set up."""
         config = sys.modules["jax._src.config"]
         try:
             folder = config.compilation_cache_dir.value
@@ -173,7 +173,7 @@ class CompileOnce(RankPart):
 
 
 def _made_beside(folder: str, size: int, least_s: float) -> Store | None:
-    """Return a store in the folder of JAX's own cache; None if that cannot be trusted."""
+    """Return a store in the folder of JAX's own cache; None if the folder cannot be trusted."""
     path = os.path.join(os.path.abspath(os.path.expanduser(folder)), _BESIDE_JAX)
     if own_paths.why_untrusted(path):
         return None

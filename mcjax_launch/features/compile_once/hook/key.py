@@ -1,7 +1,7 @@
-"""What a compiled program depends on, as a key: equal keys mean that one can stand for the other.
+"""Keys of compiled programs: programs with equal keys can replace each other.
 
-JAX's own key differs between the processes of a CPU job: it contains their topology, with the
-number of the process. Here stand the properties of the processor instead.
+JAX's own key differs between the processes of a CPU job, because it contains their topology with
+the process's number. These keys contain the processor's properties instead.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-# What a program's code names if it calls back into the process that has compiled it, by a pointer.
-# It is one string of MLIR's bytecode; a function of the user's of such a name is not shared either.
+# Names in the code of a program that calls back by a pointer into the process that has compiled it.
+# They are found anywhere in MLIR's bytecode, so a user's function of such a name is not shared.
 _BOUND = (b"callback", b"CustomSPMDPartitioning", b"InspectSharding", b"custom_partition")
-# Variables that decide how XLA compiles, or how many threads it compiles for.
+# Variables that affect how XLA compiles, or for how many threads.
 _VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "NPROC", "PJRT_NPROC")
-# Who reads what this module writes is not told on which devices a program is to run.
+# Executables that this module writes are read without being told the devices to run on.
 _SERIALIZING = "jax.experimental.serialize_executable"
 
 
 class UnknownJax(Exception):
-    """A JAX that lacks what is needed to tell programs apart."""
+    """Version of JAX that lacks what keys need."""
 
 
 def program_key(backend: Any, module: Any, devices: Sequence[Any], options: Any) -> str | None:
-    """Return the key of a program; None if it is bound to this process.
+    """Return the key of a program; None if it can only run in this process.
 
     Args:
-        backend: that compiles it.
+        backend: the backend that compiles it.
         module: its code, in MLIR.
-        devices: on which it runs.
-        options: JAX's for its compilation.
+        devices: the devices on which it runs.
+        options: JAX's options for its compilation.
 
     Raises:
         UnknownJax: a key cannot be made.
 
     """
-    if "xla_dump" in os.environ.get("XLA_FLAGS", ""):  # the user wants what each rank compiles
+    if "xla_dump" in os.environ.get("XLA_FLAGS", ""):  # the user wants each rank's own dump
         return None
     try:
         from jax._src import cache_key
@@ -75,13 +75,13 @@ def program_key(backend: Any, module: Any, devices: Sequence[Any], options: Any)
 
 
 def is_local(backend: Any, devices: Sequence[Any]) -> bool:
-    """Return whether a program runs on devices of this process alone."""
+    """Return whether a program runs only on devices of this process."""
     own = backend.process_index()
     return all(device.process_index == own for device in devices)
 
 
 def may_serialize() -> bool:
-    """Return whether the program may serialise executables by `_SERIALIZING`."""
+    """Return whether the program may serialise executables with `_SERIALIZING`."""
     return _SERIALIZING in sys.modules
 
 
@@ -91,7 +91,7 @@ def _processor() -> tuple[str, ...]:
 
 
 class _Recorder:
-    """Takes what JAX adds to a hash."""
+    """Hash-like object that keeps what JAX adds to it."""
 
     text = b""
 

@@ -1,4 +1,4 @@
-"""One lock for each program, so that one rank of a host compiles it while the others wait."""
+"""Locks, one for each program, so that one rank of a host compiles it while other ranks wait."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# The mode of a lock for which nobody is to wait: its program cannot be shared.
+# File mode of a lock for which no rank waits: its program cannot be shared.
 _UNSHARED = 0o200
 _LONGEST_RANK = 16
 
 
 class Lock:
-    """The lock of a program that this thread holds, or that nobody needs.
+    """Lock of a program: held by this thread, or not needed.
 
     Attributes:
         is_shared: the program can be shared; if not, every rank compiles it at once.
@@ -28,18 +28,18 @@ class Lock:
         self._fd = fd
 
     def give_up_sharing(self) -> None:
-        """Let all ranks compile this program for themselves, now and later."""
+        """Mark the program as not shared: all ranks compile it for themselves, now and later."""
         self.is_shared = False
         with contextlib.suppress(OSError):
-            os.fchmod(self._fd, _UNSHARED)  # which works on a full disk
+            os.fchmod(self._fd, _UNSHARED)  # works even if the disk is full
 
 
 class Locks:
-    """Locks in a folder on a disk of this host, where the kernel frees those of killed processes.
+    """Locks in a folder on a local disk, where the kernel frees the locks of killed processes.
 
     Args:
         folder: private to the job.
-        rank: this process's, as text.
+        rank: this process's rank, as text.
 
     """
 
@@ -72,7 +72,7 @@ class Locks:
             yield lock
         finally:
             with contextlib.suppress(OSError):
-                fcntl.flock(fd, fcntl.LOCK_UN)  # a process forked meanwhile has it too
+                fcntl.flock(fd, fcntl.LOCK_UN)  # a process forked meanwhile holds it too
             os.close(fd)
 
     def _acquire(self, lock: Lock, fd: int, waits: Callable[[int], object]) -> None:
@@ -89,13 +89,13 @@ class Locks:
                 waits(-1)
         if _is_unshared(fd):
             lock.is_shared = False
-            fcntl.flock(fd, fcntl.LOCK_UN)  # those that wait behind this rank need not either
+            fcntl.flock(fd, fcntl.LOCK_UN)  # ranks that wait behind this rank need not wait either
             return
         with contextlib.suppress(OSError):
             os.pwrite(fd, self._rank.encode().ljust(_LONGEST_RANK), 0)
 
     def _holder(self, fd: int) -> int:
-        """Return the other rank that has written itself into a lock; -1 if none has."""
+        """Return the other rank that has written its number into a lock; -1 if none has."""
         text = os.pread(fd, _LONGEST_RANK, 0).decode("ascii", "replace").strip()
         return int(text) if text.isdecimal() and text != self._rank else -1
 

@@ -1,7 +1,8 @@
-"""Serialises executables that were loaded, whose code XLA leaves out.
+"""Serialising of executables that were loaded: XLA itself would leave out their code.
 
-JAX's own cache (by LoadedExecutable.serialize) and `jax.experimental.serialize_executable` (by
-Client.serialize_executable) would else write what cannot be run.
+Otherwise JAX's own cache (by LoadedExecutable.serialize) and
+`jax.experimental.serialize_executable` (by Client.serialize_executable) would write executables
+that cannot run.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class _Origin(Value):
-    """Where an executable came from.
+    """Origin of an executable.
 
     Attributes:
-        fingerprint: of the executable, which tells whether another one has got its id.
+        fingerprint: the executable's, to notice when another executable reuses its id.
         store, key: where its file is.
-        is_elsewhere: the file may name other devices than those that it was loaded for.
+        is_elsewhere: the file may name other devices than those for which it was loaded.
 
     """
 
@@ -33,7 +34,7 @@ class _Origin(Value):
 
 
 class Origins:
-    """The files from which executables of this process were loaded."""
+    """Files from which executables of this process were loaded."""
 
     def __init__(self) -> None:
         self._by_id: dict[int, _Origin] = {}
@@ -43,11 +44,13 @@ class Origins:
         """Record that an executable was loaded from a store.
 
         Raises:
-            Exception: this JAX does not let us serialise it.
+            Exception: this version of JAX cannot be patched.
 
         """
         self._patch(type(executable.client), "serialize_executable", check_devices=True)
-        if hasattr(executable, "serialize"):  # JAX's cache, which tells where a program is to run
+        if hasattr(
+            executable, "serialize"
+        ):  # used by JAX's cache, which is told the devices on reading
             self._patch(type(executable), "serialize", check_devices=False)
         is_elsewhere = is_local and not may_serialize()
         origin = _Origin(executable.fingerprint, store, key, is_elsewhere)
@@ -58,7 +61,7 @@ class Origins:
         self._by_id.pop(id(executable), None)
 
     def _read(self, executable: Any, check_devices: bool) -> bytes | None:
-        """Return what an executable was loaded from; None if it was compiled here.
+        """Return the bytes from which an executable was loaded; None if it was compiled here.
 
         Raises:
             ValueError: the file is gone, or would run on other devices.
@@ -73,13 +76,13 @@ class Origins:
         if compiled is None:
             raise ValueError(
                 "another rank has compiled this program: import "
-                "jax.experimental.serialize_executable before it is compiled, or give mcjax-launch "
+                "jax.experimental.serialize_executable before it is compiled, or run with "
                 "--compile-once off"
             )
         return compiled.data
 
     def _patch(self, owner: type, name: str, *, check_devices: bool) -> None:
-        """Let a method of JAX's, whose last argument is an executable, serialise loaded ones."""
+        """Wrap a method of JAX's whose last argument is an executable, to serialise loaded ones."""
         if owner in self._patched:
             return
         real = getattr(owner, name)

@@ -1,4 +1,4 @@
-"""Compiled programs as files in a folder, of which the least recently used are removed."""
+"""Store of compiled programs as files in a folder; the least recently used files are removed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import NamedTuple
 
     class Executable(NamedTuple):
-        """A serialised executable, and how many seconds it took to compile."""
+        """Serialised executable, and how many seconds its compilation took."""
 
         data: bytes
         seconds: float
@@ -23,26 +23,26 @@ else:
     Executable = namedtuple("Executable", "data seconds")
 
 _SUFFIX, _UNFINISHED = ".xla", ".part"
-# What a file begins with: a mark with the format's version, a checksum, the seconds.
+# Header of a file: a mark with the format's version, a checksum, the seconds.
 _HEADER = struct.Struct("<8sLd")
 _MARK = b"mcjax-1\n"
-# A file under way that is older belongs to a job that was killed.
+# An unfinished file that is older belongs to a job that was killed.
 _LONGEST_WRITE_S = 3600.0
-# When the folder is full it is emptied to this share of its size, so that it is rarely searched.
+# A full folder is emptied to this share of its size, so that it is rarely searched.
 _KEPT = 0.9
-# A process searches the folder again when it has written so much of its size.
+# A process searches the folder again when it has written this share of its size.
 _UNSEEN = 0.01
 
 
 class Store:
-    """Compiled programs in a folder that several processes, jobs and hosts may use at once.
+    """Folder of compiled programs that several processes, jobs and hosts may use at once.
 
-    A file gets its name when it is complete, and holds a checksum: whoever reads it gets all of it.
+    A file gets its name when it is complete, and holds a checksum, so readers never use part of it.
 
     Args:
-        folder: exists, and nobody but trusted users can write to it.
+        folder: exists, and only trusted users can write to it.
         size: the most bytes of all programs together.
-        least_s: seconds that compiling a program must have taken for it to be kept.
+        least_s: seconds that a compilation must have taken for the program to be kept.
 
     """
 
@@ -53,7 +53,7 @@ class Store:
         self._unseen = size  # bytes written since the folder was last searched
 
     def read(self, key: str) -> Executable | None:
-        """Return a program, or None if it is not there."""
+        """Return a program; None if it is missing."""
         path = self._path(key)
         try:
             with open(path, "rb") as file:
@@ -66,7 +66,7 @@ class Store:
         return found
 
     def write(self, key: str, compiled: Executable) -> bool:
-        """Keep a program, unless it is too large or not worth it; return whether it is kept.
+        """Keep a program unless it is too large or compiled quickly; return whether it is kept.
 
         Raises:
             OSError: the folder is full or read-only.
@@ -94,7 +94,7 @@ class Store:
         return True
 
     def has(self, key: str) -> bool:
-        """Return whether a program is there."""
+        """Return whether a program is in the folder."""
         return os.path.exists(self._path(key))
 
     def remove(self, key: str) -> None:
@@ -131,7 +131,7 @@ def _packed(compiled: Executable) -> bytes:
 
 
 def _unpacked(content: bytes) -> Executable | None:
-    """Return what a file holds; None if it is of another format, or damaged."""
+    """Return the program in a file; None if the file has another format, or is damaged."""
     if len(content) < _HEADER.size:
         return None
     mark, checksum, seconds = _HEADER.unpack_from(content)

@@ -1,4 +1,4 @@
-"""What can be seen of processes on this host: by the kernel, and by tools where they are."""
+"""Observations of this host's processes: from the kernel, and from installed tools."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import IO
 
-#: In place of stacks, where a tool has not come to them in its time.
-NOTHING = "nothing in time: gdb takes 7 s of a core for each JAX process, py-spy less"
+#: Text in place of stacks if a tool has not reached them in time.
+NOTHING = "no stacks in time: gdb needs 7 s of a core for each JAX process, py-spy less"
 _MOST_TEXT = 1 << 20
 _TOUCH_S = 2.0
 _MOST_THREADS = 512
 _MOST_NATIVE = 64
-# Of the kernel's log.
+# Lines of the kernel's log to keep.
 _TELLING = re.compile(r"out of memory|\boom\b|oom[-_]|killed process|\bxid\b|nvrm", re.I)
 _MOST_LINES = 200
 _SHOWN = ("State", "Threads", "VmPeak", "VmRSS", "VmSwap", "SigPnd", "SigBlk", "SigCgt")
@@ -32,12 +32,12 @@ _SHOWN = ("State", "Threads", "VmPeak", "VmRSS", "VmSwap", "SigPnd", "SigBlk", "
 def collected(
     ranks: Mapping[int, int], most_s: float, keep_in_touch: Callable[[], None]
 ) -> Iterator[tuple[str, str]]:
-    """Files by name, with what they hold: none where there is nothing to be seen.
+    """Yield files, each by its name and text; empty files are left out.
 
     Args:
-        ranks: by the pid of each one's process.
-        most_s: what all tools together get.
-        keep_in_touch: is called again and again while they work.
+        ranks: the rank of each process, by pid.
+        most_s: seconds for all tools together.
+        keep_in_touch: called repeatedly while the tools work.
 
     """
     until = time.monotonic() + most_s
@@ -51,7 +51,7 @@ def collected(
             _wait(process, min(_TOUCH_S, until - time.monotonic()))
         in_time = process.poll() is not None
         text = _said(process, out)
-        if name.startswith("native."):  # gdb begins with what it loads
+        if name.startswith("native."):  # gdb first prints what it loads
             begin = text.find("\nThread ")
             if begin >= 0:
                 text = text[begin:]
@@ -67,14 +67,14 @@ def collected(
 def _begun(
     named: Mapping[int, str],
 ) -> Iterator[tuple[str, str, subprocess.Popen[bytes], IO[bytes]]]:
-    """The tools that this host has, all at once."""
+    """Start the tools that this host has, all at once; yield name, heading, process and output."""
     if spy := shutil.which("py-spy"):
         natively = [spy, "dump", "--native", "--pid"]
     elif gdb := shutil.which("gdb"):
         natively = [gdb, "-batch", "-nx", "-ex", "thread apply all backtrace", "-p"]
     else:
         natively = []
-    alive = [pid for pid in named if _file(f"/proc/{pid}/cmdline")]  # zombies have none
+    alive = [pid for pid in named if _file(f"/proc/{pid}/cmdline")]  # a zombie has no command line
     commands = [
         (f"native.{pid}.txt", f"{named[pid]}pid {pid}\n", [*natively, str(pid)])
         for pid in (alive[:_MOST_NATIVE] if natively else ())
@@ -90,7 +90,7 @@ def _begun(
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
             )
-        except OSError:  # it is not there
+        except OSError:  # the tool is not installed
             out.close()
             continue
         yield name, heading, process, out
@@ -102,17 +102,17 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
 
 
 def _said(process: subprocess.Popen[bytes], out: IO[bytes]) -> str:
-    """What a tool has written, which gets no more time."""
+    """Return what a tool has written; kill it if it still runs."""
     if process.poll() is None:
-        process.kill()  # one that waits for a driver does not even die: nobody waits for it
+        process.kill()  # not waited for: a tool that waits for a driver does not even die
     with out:
         out.seek(0)
         return out.read(_MOST_TEXT).decode("utf-8", "replace")
 
 
 def _processes(ranks: Mapping[int, int], below: Iterable[int]) -> Iterator[str]:
-    """The ranks, and what they have started, each with its threads."""
-    for pid, rank in sorted(ranks.items(), key=lambda one: one[1]):
+    """Describe the ranks and their child processes, each with its threads."""
+    for pid, rank in sorted(ranks.items(), key=lambda known: known[1]):
         yield from _process(pid, f"rank {rank}, pid {pid}")
     for pid in below:
         yield from _process(pid, f"pid {pid}")
