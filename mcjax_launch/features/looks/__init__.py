@@ -1,1 +1,1 @@
-"""Where main threads of ranks are, sampled: who is slow, and who moves on an accelerator."""
+"""Sampling of main threads' positions: shows which ranks are slow, or move on an accelerator."""

@@ -1,12 +1,12 @@
-"""Asks the processes of this host where their main threads are, and passes the answers on."""
+"""Polling of this host's processes for their main threads' positions, for the launcher."""
 
 from __future__ import annotations
 
 from ...kernel.agent.part import AgentPart
 from ...kernel.agent.stacks import with_source
 from ...kernel.agent.system import system
-from ...kernel.wire.system import place_signal
-from .messages import AskPlaces, PlacesAsked, StandsAt
+from ...kernel.wire.system import position_signal
+from .messages import PollPositions, RanksPolled, ThreadPosition
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -17,42 +17,42 @@ if TYPE_CHECKING:
     from ...kernel.wire.messages import FromHook
 
 
-class Asking(AgentPart):
-    """Asks by a signal on which Python acts when its main thread next runs Python.
+class PositionPoller(AgentPart):
+    """Part that polls processes by a signal, which Python handles when the main thread runs it.
 
-    One that waits as it did when it was asked is not signalled again: that only wakes it, and who
-    looks for ranks that hang would not take it to stand still.
+    A process that still waits where it waited at the last poll gets no other signal. A signal would
+    only wake it, and the watch for hangs would not see it stand still.
     """
 
     is_reusable = True
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
-        self._asked: dict[int, str] = {}  # by pid: where it waited, if it has not answered
+        self._asked: dict[int, str] = {}  # by pid: where it waited when polled, until it answers
 
     def received(self, message: Message | Raw) -> None:
-        """The launcher wants to know."""
-        assert isinstance(message, AskPlaces)
+        """Poll all processes, because the launcher asks."""
+        assert isinstance(message, PollPositions)
         blocked: dict[int, str] = {}
-        signum = place_signal()
+        signum = position_signal()
         for hook in self.agent.hooks.in_job:
             where = system.blocked_in(hook.pid)
             if where and self._asked.get(hook.pid) == where:
                 blocked[hook.rank] = where
             elif system.handles(hook.pid, signum) and system.signal_aside(hook.pid, signum):
                 blocked[hook.rank] = self._asked[hook.pid] = where
-        self.agent.link.send(PlacesAsked(tuple(blocked), tuple(blocked.values())))
+        self.agent.link.send(RanksPolled(tuple(blocked), tuple(blocked.values())))
 
     def hook_said(self, hook: HookConnection, said: FromHook) -> None:
-        """A process has answered."""
-        if isinstance(said.message, StandsAt):
+        """Pass on a process's answer, with source lines."""
+        if isinstance(said.message, ThreadPosition):
             self._asked.pop(hook.pid, None)
             calls = "\n".join(with_source(said.message.calls.splitlines()))
             self.agent.link.send(said.replaced(message=said.message.replaced(calls=calls)))
 
     def hook_gone(self, hook: HookConnection) -> None:
-        """A process is gone."""
+        """Forget a process that is gone."""
         self._asked.pop(hook.pid, None)
 
 
-PART = Asking
+PART = PositionPoller

@@ -1,4 +1,4 @@
-"""Says where the main thread is, when the agent asks by a signal."""
+"""Answers of the main thread about its position, when the agent asks by a signal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from ...kernel.hook.part import RankPart
 from ...kernel.hook.questions import heed
 from ...kernel.wire import source_lines, system
-from .messages import StandsAt
+from .messages import ThreadPosition
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 _MOST_FRAMES = 100
 
 
-class Answering(RankPart):
-    """Answers from initialize() on."""
+class PositionReporter(RankPart):
+    """Part that answers from initialize() on."""
 
     def joined(self) -> bool:
-        """Begin; no profile follows from that."""
-        heed(system.place_signal(), self._answer)
+        """Begin to answer; return False, because this does not handle PROFILE."""
+        heed(system.position_signal(), self._answer)
         return False
 
     def _answer(self, _signum: int, frame: FrameType | None) -> None:
         try:
-            self.link.send(StandsAt("\n".join(_dumped(frame)), _is_jax_beside(frame)))
+            self.link.send(ThreadPosition("\n".join(_dumped(frame)), _is_jax_beside(frame)))
         except Exception:
             pass
 
 
 def _dumped(frame: FrameType | None) -> Iterator[str]:
-    """As faulthandler writes it."""
+    """Yield a frame's stack in faulthandler's format."""
     yield "Stack (most recent call first):"
     for _ in range(_MOST_FRAMES):
         if frame is None:
@@ -44,11 +44,11 @@ def _dumped(frame: FrameType | None) -> Iterator[str]:
 
 
 def _is_jax_beside(frame: FrameType | None) -> bool:
-    """Whether another thread is in JAX, for which the main one may wait in Python's own library."""
+    """Return whether the main thread may wait in Python's library for a thread that is in JAX."""
     if frame is None or source_lines.owner(frame.f_code.co_filename) != source_lines.PYTHON:
         return False
     others = sys._current_frames().values()
-    return any(source_lines.is_jax(one.f_code.co_filename) for one in others)
+    return any(source_lines.is_jax(other.f_code.co_filename) for other in others)
 
 
-PART = Answering
+PART = PositionReporter

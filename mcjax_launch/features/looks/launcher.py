@@ -1,9 +1,9 @@
-"""Asks ranks every few seconds where they are while somebody looks, and records that."""
+"""Polling of ranks' positions every few seconds, while the positions are of use."""
 
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mcjax_launch.features.looks.messages import AskPlaces, PlacesAsked, StandsAt
+from mcjax_launch.features.looks.messages import PollPositions, RanksPolled, ThreadPosition
 from mcjax_launch.kernel.launcher.part import LauncherPart
 from mcjax_launch.kernel.wire.messages import FromHook
 from mcjax_launch.kernel.wire.timers import scaled
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from mcjax_launch.kernel.wire.messages import ToLauncher
     from mcjax_launch.runs.looks import Looks, Spot
 
-#: Seconds between two looks.
+#: Seconds between two polls.
 EVERY_S = scaled(3.0)
-# So many there are within --stall-timeout.
+# Number of polls within --stall-timeout.
 _WITHIN_STALL = 4
 
 
-class Looking(LauncherPart):
-    """Asks agents, and keeps what comes."""
+class PositionSampling(LauncherPart):
+    """Part that polls agents for positions, and keeps the answers."""
 
     def __init__(self, launcher: "Launcher") -> None:
         super().__init__(launcher)
         self._state = launcher.state
-        self._looks: Looks | None = None  # none while nobody looks
+        self._looks: Looks | None = None  # None if samples are neither shown nor recorded
         stall_s = launcher.job.stall_timeout
         self._every_s = EVERY_S if stall_s is None else min(EVERY_S, stall_s / _WITHIN_STALL)
         self._next_at = 0.0
@@ -39,7 +39,7 @@ class Looking(LauncherPart):
         return "answers"
 
     def begins(self, plan: "Plan", now: float) -> None:
-        """Look from the first calls of initialize() on, if anybody does."""
+        """Keep samples from the first calls of initialize() on, if they are shown or recorded."""
         line = self.launcher.console.status_line
         if self.launcher.job.record or (line is not None and line.is_live):
             from mcjax_launch.runs.looks import Looks  # as few jobs need
@@ -48,7 +48,7 @@ class Looking(LauncherPart):
 
     @property
     def deadline(self) -> float | None:  # type: ignore[override]
-        """When to look next; None while that tells nothing."""
+        """Time of the next poll; None while it would be of no use."""
         state = self._state
         if state.ending or state.pause.is_on:
             return None
@@ -56,26 +56,26 @@ class Looking(LauncherPart):
 
     @property
     def _compares(self) -> bool:
-        """True if somebody looks, and two ranks can wait for each other."""
+        """True if samples are kept, and two ranks can wait for each other."""
         return self._looks is not None and self._state.initialize_calls > 1
 
     @property
     def _has_accelerators(self) -> bool:
-        """True if the answers of ranks on accelerators show whether these move."""
+        """True if a rank uses an accelerator: its answers show whether it moves."""
         return any(run.compilations.on_accelerator for run in self._state.running)
 
     def expire(self, now: float) -> None:
-        """Look, if it is time."""
+        """Poll, if the deadline has come."""
         deadline = self.deadline
         if deadline is None or now < deadline:
             return
         self._next_at = now + self._every_s
         begins = self._looks is not None and self._compares and self._begin(self._looks, now)
         if begins or self._has_accelerators:
-            self.launcher.pool.send_all(AskPlaces())
+            self.launcher.pool.send_all(PollPositions())
 
     def _begin(self, looks: "Looks", now: float) -> bool:
-        """Begin a look if two ranks can be compared."""
+        """Begin a sample if two ranks can be compared; return whether they can."""
         inside = {rank: run for rank, run in self._state.ranks.items() if self._is_inside(rank)}
         if len(inside) > 1:
             from mcjax_launch.diagnosis.view import Fact
@@ -88,17 +88,17 @@ class Looking(LauncherPart):
         return self._state.ranks[rank].place.stage is Stage.INSIDE
 
     def received(self, link: "AgentConnection", message: "ToLauncher | Raw", now: float) -> None:
-        """Ranks have been asked, or one has answered."""
+        """Record that ranks were polled, or a rank's answer."""
         if self._state.ending:
             return
         match message:
-            case PlacesAsked(ranks, blocked):
+            case RanksPolled(ranks, blocked):
                 self._state.asked(ranks, now)
                 if self._looks is not None:
                     asked = zip(ranks, blocked, strict=False)
-                    # One that waits in JAX's exit barrier answers no more.
+                    # A rank in JAX's exit barrier no longer answers.
                     self._looks.asked({rank: at for rank, at in asked if self._is_inside(rank)})
-            case FromHook(rank=rank, message=StandsAt() as said):
+            case FromHook(rank=rank, message=ThreadPosition() as said):
                 run = self._state.ranks[rank]
                 run.main_thread.silent_since = None
                 if self._looks is not None:
@@ -106,13 +106,13 @@ class Looking(LauncherPart):
 
 
 def spot_of(run: RankRun, calls: str, beside: bool, blocked: str) -> "Spot":
-    """Return what a rank's main thread did.
+    """Return what a rank's main thread did, and where.
 
     Args:
-        run: the rank's.
-        calls: of the thread, as a dump of stacks has them.
-        beside: another thread of it is in JAX.
-        blocked: where in the kernel the thread waited, "" where it ran.
+        run: the rank's run.
+        calls: the thread's stack, in the format of a dump of stacks.
+        beside: another thread of the rank is in JAX.
+        blocked: where in the kernel the thread waited, "" if it ran.
 
     """
     from mcjax_launch.diagnosis.sightings import Sighting, Stack
@@ -128,4 +128,4 @@ def spot_of(run: RankRun, calls: str, beside: bool, blocked: str) -> "Spot":
     return Spot(Doing.ELSEWHERE, seen.standing)
 
 
-PART = Looking
+PART = PositionSampling

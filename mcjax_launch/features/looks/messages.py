@@ -1,4 +1,4 @@
-"""How the launcher learns where the main threads of ranks are."""
+"""Messages with which the launcher polls the positions of ranks' main threads."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ if TYPE_CHECKING:
 NAME = "looks"
 
 
-class AskPlaces(ToAgent):
-    """Ask each process that has joined where its main thread is: answered by PlacesAsked."""
+class PollPositions(ToAgent):
+    """Request to poll each process that has joined: answered by RanksPolled."""
 
 
-class PlacesAsked(ToLauncher):
-    """These ranks have been asked; `blocked`: where in the kernel each one's main thread waited."""
+class RanksPolled(ToLauncher):
+    """Notice of the ranks that were polled, and where in the kernel each main thread waited."""
 
     ranks: tuple[int, ...]
     blocked: tuple[str, ...]
 
     @property
     def about(self) -> Iterable[int]:
-        """The ranks of which it says something."""
+        """Ranks that the message is about."""
         return self.ranks
 
 
-class StandsAt(HookMessage):
-    """Where the main thread is, as a dump of stacks has it.
+class ThreadPosition(HookMessage):
+    """Position of a main thread, as a dump of its stack.
 
-    It comes as soon as that runs Python: so the thread has been there since it was asked first.
+    It is sent as soon as the thread runs Python, so the thread has been there since the first poll.
     `beside`: another thread is in JAX.
     """
 

@@ -1,1 +1,1 @@
-"""--mtls: JAX's coordinator takes only processes of this job."""
+"""--mtls: lets only processes of this job join at JAX's coordinator."""

@@ -1,4 +1,4 @@
-"""The job's certificate on a host, in files that only the user can read."""
+"""Files of the job's certificate on a host, which only the user can read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class CertificateFiles(AgentPart):
-    """Two files in the job's private folder, which is removed at the end."""
+    """Part that keeps two files in the job's private folder, which is removed at the end."""
 
     is_reusable = True
 

@@ -1,7 +1,7 @@
-"""A certificate for one job, which is its own CA and names a URI alone; its key is in no file.
+"""Making of a certificate for one job: its own CA, named by a URI only; no file holds its key.
 
-openssl makes it, or else the package cryptography. It is valid from long ago, as the clock of a
-host may be behind: of openssl's commands only `ca` can do that before version 3.4.
+openssl makes it, or else the package cryptography. It is valid from a date long ago, because the
+clock of a host may be slow; before version 3.4, only openssl's command `ca` can do that.
 """
 
 import datetime
@@ -12,7 +12,7 @@ import tempfile
 
 _FROM = datetime.datetime(2020, 1, 1)
 _UNTIL = datetime.datetime(2099, 12, 31, 23, 59, 59)
-_MOST_S = 5.0  # meanwhile agents hear nothing of the launcher
+_MOST_S = 5.0  # meanwhile the launcher sends nothing to its agents
 _PEM = re.compile(r"-----BEGIN ([A-Z ]+)-----\n[^-]+-----END \1-----\n")
 _OWN = ("-config", "config")
 _CONFIG = """\
@@ -38,7 +38,7 @@ CN = mcjax
 
 
 class NoCertificate(Exception):
-    """An error: no certificate can be made; the text says why."""
+    """Error: no certificate can be made; the text says why."""
 
 
 def make(job_id: str) -> tuple[str, str]:
@@ -55,7 +55,7 @@ def make(job_id: str) -> tuple[str, str]:
         why = f"openssl cannot make a certificate: {error}"
     try:
         return _by_cryptography(uri)
-    except Exception:  # it is not there, or does not work
+    except Exception:  # the package is missing or broken
         raise NoCertificate(why) from None
 
 
@@ -84,7 +84,7 @@ def _by_openssl(uri: str) -> tuple[str, str]:
 
 
 def _run(folder: str, *words: str, fd: int = -1, text: str = "") -> str:
-    """Return what openssl prints, in this folder: its configuration takes not every path."""
+    """Return what openssl prints; it runs in `folder`, as its configuration accepts few paths."""
     fds = (fd,) if fd >= 0 else ()
     done = subprocess.run(
         ["openssl", *words],

@@ -1,4 +1,4 @@
-"""Makes the certificate of a job, and sends it to the hosts."""
+"""Part of the launcher that makes the job's certificate, and sends it to the hosts."""
 
 from collections.abc import Iterable, Sequence
 
@@ -13,7 +13,7 @@ from mcjax_launch.kernel.wire.messages import ToAgent
 
 
 class JobCertificate(LauncherPart):
-    """One certificate for all hosts of an attempt: JAX tells them apart by nothing in it."""
+    """Part that sends all hosts of an attempt the same certificate."""
 
     def __init__(self, launcher: Launcher) -> None:
         super().__init__(launcher)
@@ -21,10 +21,10 @@ class JobCertificate(LauncherPart):
         self._orders: list[ToAgent] | None = None
 
     def orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
-        """Send the certificate, the same to a host that takes the place of a lost one.
+        """Send the certificate; a host that replaces a lost host gets the same.
 
         Raises:
-            LaunchError: it cannot be made, and has to be.
+            LaunchError: it cannot be made, and --mtls on requires it.
 
         """
         if self._orders is None:

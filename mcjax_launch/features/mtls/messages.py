@@ -1,4 +1,4 @@
-"""The message that brings a host the job's certificate."""
+"""Message that brings a host the job's certificate."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ NAME = "mtls"
 
 
 class Certificate(ToAgent):
-    """Before the start: the certificate for the ranks of this host, and its key, as PEM.
+    """Certificate, sent before the start, for the ranks of this host, with its key, as PEM.
 
     Args:
-        text: of the certificate.
-        key: is shown nowhere.
-        required: a rank whose jax has no mutual TLS is to fail.
+        text: the certificate.
+        key: its key, which is never printed.
+        required: a rank fails if its jax has no mutual TLS.
 
     """
 

@@ -1,1 +1,1 @@
-"""--profile: a trace of each rank."""
+"""--profile: records a trace of each rank."""

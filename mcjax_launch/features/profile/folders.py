@@ -1,4 +1,4 @@
-"""--profile: the traces of all ranks as one, which Perfetto shows with a track for each rank."""
+"""--profile: merges the traces of all ranks into one, shown by Perfetto with a track per rank."""
 
 import contextlib
 import gzip
@@ -13,27 +13,27 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.kernel.wire import own_paths
 from mcjax_launch.ranks import grouped, these_ranks
 
-# Written by each rank next to its trace, as the last.
+# File that each rank writes next to its trace, after it.
 _BEGAN = "began.json"
 _MERGED = "trace.json.gz"
-# Of the second time and so on.
+# Merged traces of the second profile and so on.
 _LATER = re.compile(r"trace-\d+\.json\.gz")
-# Of a rank's own numbers for its tracks (701 is the host, 1 and more are devices).
+# Most track numbers within a rank's trace (701 is the host, 1 and more are devices).
 _MOST_PIDS = 1000
 _XPLANE = ".xplane.pb"
-# XLA's names of them on CPU, and those of NCCL's kernels. An asynchronous one is between its two.
+# Collectives: XLA's names on CPU, and NCCL's kernels. Asynchronous ones have a start and a done.
 _COLLECTIVE = re.compile(
     r"(all-reduce|all-gather|all-to-all|ragged-all-to-all|reduce-scatter|collective-permute"
     r"|collective-broadcast)(-start|-done)?(\.\d+)*$|nccl\w*Kernel"
 )
-# So many are told one by one; a smaller difference means nothing.
+# Most shares to list, and the smallest difference of shares that means something.
 _MOST_SHARES, _APART = 8, 0.05
 
 Event = dict[str, Any]
 
 
 def prepare(folder: str) -> None:
-    """Make the folder, and forget what an earlier job has left there.
+    """Make the folder, and remove what an earlier job has left in it.
 
     Raises:
         LaunchError: it cannot be written.
@@ -55,7 +55,7 @@ def prepare(folder: str) -> None:
 
 
 class _Trace(NamedTuple):
-    """What a rank says of a trace: when it began and how long it took, in seconds; the file."""
+    """Trace of a rank: when it began, its file, and its length; times in seconds."""
 
     began: float
     path: str
@@ -63,12 +63,12 @@ class _Trace(NamedTuple):
 
 
 def merge(folder: str, ranks: Sequence[int], here: bool) -> Iterator[str]:
-    """Write the traces of these ranks as one; what to say of it.
+    """Merge the traces of these ranks; yield lines that report the result.
 
     Args:
-        folder: that of --profile, with a folder for each rank.
-        ranks: of this launcher.
-        here: all of them were on this machine.
+        folder: the folder of --profile, with a folder for each rank.
+        ranks: the ranks of this launcher.
+        here: all of them ran on this machine.
 
     """
     times: list[dict[int, _Trace]] = []
@@ -105,7 +105,7 @@ def merge(folder: str, ranks: Sequence[int], here: bool) -> Iterator[str]:
 
 
 def _write(path: str, traces: Mapping[int, _Trace]) -> dict[int, float]:
-    """One rank after the other: a trace may be large; the share of each in collectives."""
+    """Write the merged trace; return the share of time that each rank spent in collectives."""
     first = min(trace.began for trace in traces.values())
     shares: dict[int, float] = {}
     part = os.fdopen(own_paths.open_file(f"{path}.part", os.O_TRUNC), "wb")
@@ -125,7 +125,7 @@ def _write(path: str, traces: Mapping[int, _Trace]) -> dict[int, float]:
 
 
 def _gather(folder: str, traces: Mapping[int, _Trace]) -> None:
-    """Put what XProf reads of all ranks into one folder, as it expects it of the hosts of a job."""
+    """Move the files that XProf reads into one folder, as XProf expects of a job's hosts."""
     when = os.path.basename(os.path.dirname(traces[min(traces)].path))
     run = os.path.join(folder, "plugins", "profile", when)
     for rank, trace in traces.items():
@@ -137,7 +137,7 @@ def _gather(folder: str, traces: Mapping[int, _Trace]) -> None:
 
 
 def _busy_us(events: Iterable[Event]) -> float:
-    """For how many microseconds at least one collective was under way."""
+    """Return for how many microseconds at least one collective was under way."""
     spans = sorted(
         (event["ts"], event["ts"] + event["dur"])
         for event in events
@@ -151,13 +151,13 @@ def _busy_us(events: Iterable[Event]) -> float:
 
 
 def in_collectives(shares: Mapping[int, float]) -> str:
-    """The share of time that each rank spends in collectives, and who waits least.
+    """Return a line with each rank's share of time in collectives, and the rank that waits least.
 
     Args:
-        shares: by rank, of 1.
+        shares: by rank, from 0 to 1.
 
     Returns:
-        "" where there are none, or no others to compare with.
+        "" if there are no collectives, or only one rank.
 
     """
     if len(shares) < 2 or not any(shares.values()):
@@ -174,16 +174,16 @@ def in_collectives(shares: Mapping[int, float]) -> str:
 
 
 def of_rank(rank: int, events: Iterable[Event], later_us: float) -> Iterator[Event]:
-    """The events of a rank among those of others.
+    """Yield the events of a rank, changed so that they fit among those of other ranks.
 
     Args:
-        rank: gets process ids of its own, in order of rank, and its number in their names.
-        events: as the rank has written them; times are microseconds since it began.
-        later_us: so much later than the first of all it began.
+        rank: its process ids become unique, ordered by rank, and their names contain the rank.
+        events: as the rank has written them; times are microseconds since its trace began.
+        later_us: microseconds from the start of the first rank's trace to this rank's.
 
     """
     for event in events:
-        if "pid" not in event:  # the empty one at the end
+        if "pid" not in event:  # the empty event at the end
             continue
         pid = rank * _MOST_PIDS + int(event["pid"]) % _MOST_PIDS
         moved = {**event, "pid": pid}

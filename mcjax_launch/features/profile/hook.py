@@ -1,7 +1,7 @@
-"""--profile: JAX's profiler, on for the same few seconds in every rank.
+"""--profile: runs JAX's profiler in every rank for the same few seconds.
 
-Nothing is printed: `folders.merge` tells at the end what there is, once for all ranks. JAX records
-one trace at a time, so ours ends where the program begins its own.
+It prints nothing: `folders.merge` reports the result once for all ranks. JAX records one trace at a
+time, so our trace ends if the program begins its own.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 _OWN_TRACE = "the program began a trace of its own; --profile DIR@D sets when ours begins"
 
 
-class Profiling(RankPart):
-    """Has a trace written while the program goes on."""
+class Profiler(RankPart):
+    """Part that records a trace while the program runs."""
 
     def joined(self) -> bool:
-        """Begin; whether the launcher's signal begins another."""
+        """Begin to profile; return whether signal PROFILE begins further traces."""
         import atexit
 
-        # The seconds from now on to wait, those to trace, and the folder.
+        # Seconds to wait, seconds to trace, and the folder.
         after, length, folder = self.asked.split(" ", 2)
         profile = _Profile(float(after), float(length), folder)
         atexit.register(profile.finish)  # after JAX's own, so it runs before
@@ -49,16 +49,16 @@ class _Profile:
         self._length_s = length_s
         self._folder = folder
         self._program_is_over = False
-        # Ends the trace under way; each has its own.
+        # Ends the current trace; each trace has its own event.
         self._end = threading.Event()
-        # A trace is wanted now, or none any more. A queue that a signal's handler may use.
+        # True: begin a trace now; False: end. A signal handler may use this kind of queue.
         self._asked: SimpleQueue[bool] = SimpleQueue()
         self._traces: list[tuple[float, str, float]] = []
         self._pid = os.getpid()
         self.thread = threading.Thread(target=self._run, name="mcjax-profile", daemon=True)
 
     def finish(self) -> None:
-        """The program is over: write what there is."""
+        """Write what has been recorded, because the program is over."""
         if os.getpid() == self._pid:
             self._program_is_over = True
             self._end.set()
@@ -66,10 +66,10 @@ class _Profile:
             self.thread.join()
 
     def heed_signal(self) -> bool:
-        """Begin a trace whenever the launcher's signal comes, unless it is the program's own.
+        """Begin a trace at each signal PROFILE, unless the program handles that signal.
 
         Returns:
-            whether that is so.
+            whether the signal is handled here.
 
         """
         try:
@@ -96,13 +96,13 @@ class _Profile:
                 why = self._trace()
             except Exception as error:
                 why = _OWN_TRACE if "already been started" in str(error) else repr(error)
-            while not self._asked.empty() and wanted:  # they came during that trace
+            while not self._asked.empty() and wanted:  # requests during that trace
                 wanted = self._asked.get()
-            self._note(why)  # who sees that may ask for another
+            self._note(why)  # before waiting: a reader of the file may then request another trace
             wanted = wanted and self._asked.get()
 
     def _trace(self) -> str:
-        """Record and write one trace; return why it is not whole, "" if it is."""
+        """Record and write one trace; return why it is incomplete, "" if it is complete."""
         import jax
 
         own_paths.make_folder(self._folder)
@@ -110,7 +110,7 @@ class _Profile:
         self._end = threading.Event()
         if self._program_is_over:
             self._end.set()
-        with _giving_way(self._end):
+        with _ending_on_conflict(self._end):
             began = time.time()
             jax.profiler.start_trace(self._folder, **_without_python(jax))
             gives_way = self._end.wait(self._length_s) and not self._program_is_over
@@ -120,7 +120,7 @@ class _Profile:
         return _OWN_TRACE if gives_way else ""
 
     def _note(self, why: str) -> None:
-        """Write down what there is, and why there is not more."""
+        """Write the file that lists the traces, and why there are not more."""
         with suppress(OSError):
             began = os.path.join(self._folder, "began.json")
             with open(own_paths.open_file(began, os.O_TRUNC), "w") as file:
@@ -128,26 +128,26 @@ class _Profile:
 
 
 @contextmanager
-def _giving_way(end: threading.Event) -> Iterator[None]:
-    """Set `end` when another thread begins a trace, or ends one, and hold that thread until then.
+def _ending_on_conflict(end: threading.Event) -> Iterator[None]:
+    """Set `end` when another thread uses the profiler, and hold that thread until our trace ends.
 
-    All functions of JAX's profiler take one lock first, however the program got hold of them.
+    All functions of JAX's profiler first acquire one lock, however the program calls them.
     """
     state: Any = getattr(sys.modules.get("jax._src.profiler"), "_profile_state", None)
     lock = getattr(state, "lock", None)
-    if lock is None:  # another JAX than we know
+    if lock is None:  # an unknown version of JAX
         yield
         return
-    state.lock = stand_in = _Lock(lock, end)
+    state.lock = proxy = _LockProxy(lock, end)
     try:
         yield
     finally:
         state.lock = lock
-        stand_in.over.set()
+        proxy.over.set()
 
 
-class _Lock:
-    """Stands in for the lock of JAX's profiler while the thread that makes it records a trace.
+class _LockProxy:
+    """Proxy of the lock of JAX's profiler, while the thread that makes it records a trace.
 
     Attributes:
         over: set once that trace is written.
@@ -171,7 +171,7 @@ class _Lock:
 
 
 def _without_python(jax: Any) -> dict[str, Any]:
-    """Options without a tracer that records each call of a Python function."""
+    """Return options that keep the profiler from recording each call of a Python function."""
     if not hasattr(jax.profiler, "ProfileOptions"):
         return {}
     options = jax.profiler.ProfileOptions()
@@ -180,7 +180,7 @@ def _without_python(jax: Any) -> dict[str, Any]:
 
 
 def _newest_trace(folder: str) -> str:
-    """From `folder`; the profiler names what it writes by the second."""
+    """Return the newest trace below `folder`; the profiler names files by the second."""
     found = [
         os.path.join(place, name)
         for place, _, names in os.walk(folder)
@@ -190,4 +190,4 @@ def _newest_trace(folder: str) -> str:
     return os.path.relpath(max(found, key=os.path.getmtime), folder)
 
 
-PART = Profiling
+PART = Profiler

@@ -1,4 +1,4 @@
-"""Has ranks write profiles: some time after initialize(), and when the user sends SIGPROF."""
+"""Profiles: some time after initialize(), and when the user sends SIGPROF."""
 
 import os
 
@@ -12,7 +12,7 @@ _LENGTH_S = 5.0
 
 
 class ProfileRequests(LauncherPart):
-    """Passes the wish on."""
+    """Part that passes the user's SIGPROF on to the ranks."""
 
     def asks(self, rank: Rank) -> str:
         """Say when and where a rank writes profiles: seconds after initialize(), length, folder."""
@@ -23,7 +23,7 @@ class ProfileRequests(LauncherPart):
         return f"{job.profile_after:g} {_LENGTH_S:g} {folder}"
 
     def signalled(self, signum: int) -> None:
-        """The user wants one."""
+        """Begin a profile in all ranks if the signal asks for it."""
         if signum != PROFILE:
             return
         if self.launcher.job.profile is None:

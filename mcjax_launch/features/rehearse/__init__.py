@@ -1,1 +1,1 @@
-"""--rehearse: faults that are made on purpose, to see what comes of them."""
+"""--rehearse: causes faults on purpose, to show what follows from them."""

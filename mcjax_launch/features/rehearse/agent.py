@@ -1,4 +1,4 @@
-"""Does to a rank, or to its own process, what is rehearsed."""
+"""Faults of --rehearse on this host: signals to a rank, or the end of the agent."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from ...kernel.wire.frames import Raw
 
 
-class Disturbing(AgentPart):
-    """Nothing of it is known to the agent: what follows is as in earnest."""
+class FaultInjector(AgentPart):
+    """Part that causes faults; the agent does not know of it, so the outcome is real."""
 
     def received(self, message: Message | Raw) -> None:
-        """The launcher says that it is time."""
+        """Cause a fault, because the launcher says that it is due."""
         if isinstance(message, LoseHost):
-            os.kill(os.getpid(), signal.SIGKILL)  # the guardian sees to what is left
+            os.kill(os.getpid(), signal.SIGKILL)  # the guardian ends the ranks
         elif isinstance(message, SignalRank):
             self.agent.signal_rank(message.rank, message.signum)
 
 
-PART = Disturbing
+PART = FaultInjector

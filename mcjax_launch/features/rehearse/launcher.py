@@ -1,4 +1,4 @@
-"""Makes the faults of --rehearse when it is time, and says at the end what came of each."""
+"""Faults of --rehearse: caused when they are due, and their outcomes reported at the end."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import REHEARSED
 
-# --- what is rehearsed, and what came of it, in words ---
+# --- faults and their outcomes, in words ---
 
 
 class Rehearsal(Value):
-    """A fault that is made on purpose.
+    """Fault to cause on purpose.
 
     Args:
         kind: "kill", "stop", "term" or "lose".
@@ -38,7 +38,7 @@ class Rehearsal(Value):
 
     @property
     def rank(self) -> int | None:
-        """The rank that it is done to, if it is one."""
+        """Rank that the fault hits, if it hits a single rank."""
         return int(self.target) if self.kind in ("kill", "stop") else None
 
     def __str__(self) -> str:
@@ -47,14 +47,14 @@ class Rehearsal(Value):
 
 
 def parse(text: str) -> Rehearsal:
-    """What `options.kinds.rehearsal` has made of the user's words."""
+    """Parse the user's words, which `options.kinds.rehearsal` has checked."""
     what, _, after = text.rpartition("@")
     kind, _, target = what.partition(":")
     return Rehearsal(kind, target, float(after))
 
 
 def joined_at(state: RunState) -> float | None:
-    """When all ranks had joined the job; None before. In a job without JAX: when all had begun."""
+    """Return when all ranks had joined, or without JAX had started; None before that."""
     runs = state.ranks.values()
     if state.expects_hooks and state.num_processes > 1:
         times = [run.membership.joined_at for run in runs]
@@ -64,15 +64,17 @@ def joined_at(state: RunState) -> float | None:
     return max(known) if known and len(known) == len(times) else None
 
 
-def came_of(done: Rehearsal, at: float, state: RunState, summary: Summary, now: float) -> str:
-    """What came of it, in a line.
+def describe_outcome(
+    done: Rehearsal, at: float, state: RunState, summary: Summary, now: float
+) -> str:
+    """Return a line that describes what followed from a fault.
 
     Args:
-        done: what was done.
-        at: when.
-        state: of the run, which is over.
-        summary: of it.
-        now: when it was over; times are in time.monotonic's seconds.
+        done: the fault.
+        at: when it was caused.
+        state: of the attempt, which is over.
+        summary: of the attempt.
+        now: when the attempt was over; all times are in time.monotonic's seconds.
 
     """
     if done.kind == "term":
@@ -91,7 +93,7 @@ def _is_hit(run: RankRun, done: Rehearsal) -> bool:
 
 
 def _came_back(hit: list[RankRun], at: float) -> str:
-    """How soon a rank that was hit has joined again in its next life; "" if it did not."""
+    """Return how soon a rank that was hit had joined again after its restart; "" if it did not."""
     for run in hit:
         again = run.membership.joined_at or (run.past and run.process.started_at)
         if run.past and again and again > at:
@@ -107,7 +109,7 @@ def _went_on(state: RunState, hit: list[RankRun]) -> str:
 
 
 def _leaving(state: RunState, at: float) -> str:
-    """How the ranks have left that were told to."""
+    """Describe how the ranks ended after they were asked to."""
     runs = list(state.ranks.values())
     groups = grouped((_left(run), run.process_id) for run in runs)
     well = groups.pop("", [])
@@ -120,7 +122,7 @@ def _leaving(state: RunState, at: float) -> str:
 
 
 def _left(run: RankRun) -> str:
-    """How a rank left that should have done so by itself; "" where it did."""
+    """Describe how a rank ended that should have ended by itself; "" if it did with status 0."""
     if run.status == 0:
         return ""
     if run.status == -signal.SIGKILL and signal.SIGKILL in run.process.signals:
@@ -128,79 +130,81 @@ def _left(run: RankRun) -> str:
     return fate(run)
 
 
-# --- at its time ---
+# --- causing faults when they are due ---
 
 
-class Rehearsing(LauncherPart):
-    """Each fault is made once, in the first attempt that gets so far."""
+class FaultRehearsal(LauncherPart):
+    """Part that causes each fault once, in the first attempt that lasts long enough."""
 
     def __init__(self, launcher: Launcher) -> None:
         super().__init__(launcher)
         wanted = launcher.kept.setdefault(NAME, [parse(text) for text in launcher.job.rehearse])
         assert isinstance(wanted, list)
-        self._wanted: list[Rehearsal] = wanted  # and not done in this attempt or another
+        self._wanted: list[Rehearsal] = wanted  # not yet caused in any attempt
         self._done: list[tuple[Rehearsal, float]] = []
         self._host_of: dict[str, str] = {}
         self._joined_at: float | None = None
 
     def orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
-        """See that each has its target, before any rank is started."""
+        """Check that each fault's target exists, before any rank is started."""
         begun = bool(self._host_of)
         self._host_of = {str(rank.process_id): rank.host.name for rank in plan.ranks}
-        for one in self._wanted if not begun else ():
-            if one.rank is not None and one.target not in self._host_of:
-                raise LaunchError(f"--rehearse {one.kind}:{one.target}: there is no such rank here")
-            if one.kind == "lose" and one.target not in self._host_of.values():
+        for fault in self._wanted if not begun else ():
+            if fault.rank is not None and fault.target not in self._host_of:
+                name = f"{fault.kind}:{fault.target}"
+                raise LaunchError(f"--rehearse {name}: there is no such rank here")
+            if fault.kind == "lose" and fault.target not in self._host_of.values():
                 names = ", ".join(dict.fromkeys(self._host_of.values()))
                 raise LaunchError(
-                    f"--rehearse lose:{one.target}: there is no such host here; there are {names}"
+                    f"--rehearse lose:{fault.target}: there is no such host here; there are {names}"
                 )
         return ()
 
     @property
     def deadline(self) -> float | None:  # type: ignore[override]
-        """When the next one is due."""
+        """Time at which the next fault is due."""
         if not self._wanted or self.launcher.policy.ending:
             return None
         if self._joined_at is None:
             self._joined_at = joined_at(self.launcher.state)
         if self._joined_at is None:
             return None
-        return self._joined_at + min(one.after_s for one in self._wanted)
+        return self._joined_at + min(fault.after_s for fault in self._wanted)
 
     def expire(self, now: float) -> None:
-        """Make those faults that are due."""
+        """Cause the faults that are due."""
         deadline = self.deadline
         if deadline is None or now < deadline or self._joined_at is None:
             return
-        for one in [one for one in self._wanted if now >= self._joined_at + one.after_s]:
-            self._wanted.remove(one)
-            self._done.append((one, now))
-            self.launcher.console.note(f"rehearsing {one}")
-            self._make(one)
+        due_after_s = now - self._joined_at
+        for fault in [fault for fault in self._wanted if due_after_s >= fault.after_s]:
+            self._wanted.remove(fault)
+            self._done.append((fault, now))
+            self.launcher.console.note(f"rehearsing {fault}")
+            self._make(fault)
 
-    def _make(self, one: Rehearsal) -> None:
-        if one.kind == "term":
+    def _make(self, fault: Rehearsal) -> None:
+        if fault.kind == "term":
             self.launcher.interrupt(signal.SIGTERM, REHEARSED)
             return
-        host = one.target if one.kind == "lose" else self._host_of[one.target]
-        signum = signal.SIGKILL if one.kind == "kill" else signal.SIGSTOP
-        order = LoseHost() if one.rank is None else SignalRank(one.rank, signum)
+        host = fault.target if fault.kind == "lose" else self._host_of[fault.target]
+        signum = signal.SIGKILL if fault.kind == "kill" else signal.SIGSTOP
+        order = LoseHost() if fault.rank is None else SignalRank(fault.rank, signum)
         for run in self.launcher.state.ranks.values():
-            if _is_hit(run, one) and one.kind != "stop":
+            if _is_hit(run, fault) and fault.kind != "stop":
                 run.process.rehearsed = True
         for link in self.launcher.links:
             if link.host.name == host:
                 link.send(order)
 
     def concluded(self, summary: Summary, *, last: bool) -> None:
-        """Say what came of each."""
+        """Report the outcome of each fault."""
         state, now = self.launcher.state, time.monotonic()
-        for one, at in self._done:
-            self.launcher.say(f"rehearsed {came_of(one, at, state, summary, now)}")
-        for one in self._wanted if last else ():
+        for fault, at in self._done:
+            self.launcher.say(f"rehearsed {describe_outcome(fault, at, state, summary, now)}")
+        for fault in self._wanted if last else ():
             why = "the job had ended" if self._joined_at else "not all ranks had joined"
-            self.launcher.say(f"not rehearsed: {one}: {why}")
+            self.launcher.say(f"not rehearsed: {fault}: {why}")
 
 
-PART = Rehearsing
+PART = FaultRehearsal

@@ -1,4 +1,4 @@
-"""What the launcher tells an agent to do to its own ranks, or to itself."""
+"""Orders to an agent to cause a fault in its ranks, or in itself."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ NAME = "rehearse"
 
 
 class SignalRank(ToAgent):
-    """Send a rank this signal, as anybody may; its helpers too if it is to stop."""
+    """Order to send a rank this signal; its child processes get it too if it is SIGSTOP."""
 
     rank: int
     signum: int
 
 
 class LoseHost(ToAgent):
-    """End as the host would: at once, and with all that runs there."""
+    """Order to end at once, as if the host were lost with all that runs there."""

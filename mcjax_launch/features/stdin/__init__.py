@@ -1,1 +1,1 @@
-"""--stdin: the launcher's standard input for ranks."""
+"""--stdin: passes the launcher's standard input on to ranks."""

@@ -1,4 +1,4 @@
-"""Writes the launcher's standard input to those ranks of this host that take it."""
+"""Writing of the launcher's standard input to the ranks of this host that read it."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from ...kernel.agent.part import AgentPart
 from ...kernel.wire.frames import Raw
 from ...kernel.wire.loop import GONE, HANG_UP, WRITE
 from ...kernel.wire.messages import Credit
-from .messages import INPUT_WINDOW, NAME, InputEnds, TakenBy
+from .messages import INPUT_WINDOW, NAME, InputEnds, InputRanks
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from ...kernel.agent.agent import Agent
     from ...kernel.wire.codec import Message
 
-# What ranks have taken is told in portions: each is a message.
+# Bytes that ranks must have read before a message reports them.
 _PORTION = INPUT_WINDOW // 4
 
 
 class _Pipe:
-    """The way to one rank: what it has not taken yet. The pieces are shared by all pipes."""
+    """Pipe to a rank, with the pieces that it has not read yet; all pipes share the pieces."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self.pieces: deque[bytes] = deque()
-        self.begun = 0  # of the first piece: so much has been written
+        self.begun = 0  # bytes of the first piece that are written
         self.left = 0
 
     def add(self, piece: bytes) -> None:
@@ -37,7 +37,7 @@ class _Pipe:
         """Write as much as there is room for.
 
         Raises:
-            OSError: nobody reads any more.
+            OSError: the rank no longer reads.
 
         """
         try:
@@ -54,9 +54,9 @@ class _Pipe:
 
 
 class Inputs(AgentPart):
-    """Writes what comes to each rank's pipe, and says how much all of them have taken.
+    """Part that writes input to each rank's pipe, and reports how much all of them have read.
 
-    What is held is bounded by the launcher, which sends no more than INPUT_WINDOW ahead.
+    The launcher bounds the data held here: it sends at most INPUT_WINDOW bytes ahead.
     """
 
     def __init__(self, agent: Agent) -> None:
@@ -65,23 +65,23 @@ class Inputs(AgentPart):
         self._send = agent.link.send
         self._ranks: tuple[int, ...] = ()
         self._pipes: dict[int, _Pipe] = {}
-        self._untold = 0  # bytes that came, and were not told to be taken yet
+        self._unreported = 0  # bytes received, and not yet reported as read
         self._ended = False
 
     def received(self, message: Message | Raw) -> None:
-        """Take what the launcher sends."""
+        """Pass input on, or record which ranks read it."""
         if isinstance(message, Raw):
             self._feed(message.payload)
-        elif isinstance(message, TakenBy):
+        elif isinstance(message, InputRanks):
             self._ranks = message.ranks
         elif isinstance(message, InputEnds):
             self._end()
 
     def standard_input(self, rank: int) -> int | None:
-        """Make the pipe of one more rank.
+        """Make a rank's pipe; return the rank's end, None if the rank reads no input.
 
         Raises:
-            OSError: there are too many open files.
+            OSError: too many files are open.
 
         """
         if rank not in self._ranks:
@@ -93,15 +93,15 @@ class Inputs(AgentPart):
         return theirs
 
     def _feed(self, piece: bytes) -> None:
-        """More has come."""
-        self._untold += len(piece)
+        """Write a piece of input to all pipes."""
+        self._unreported += len(piece)
         for pipe in list(self._pipes.values()):
             pipe.add(piece)
             self._write(pipe)
-        self._tell()
+        self._report_taken()
 
     def _end(self) -> None:
-        """Nothing more comes: a rank that has taken all sees the end."""
+        """Close pipes that are empty, so that the ranks notice the end of input."""
         self._ended = True
         for pipe in list(self._pipes.values()):
             if not pipe.left:
@@ -113,12 +113,12 @@ class Inputs(AgentPart):
             self._close(pipe)
         else:
             self._write(pipe)
-        self._tell()
+        self._report_taken()
 
     def _write(self, pipe: _Pipe) -> None:
         try:
             pipe.write()
-        except OSError:  # it has closed its end, or has ended
+        except OSError:  # the rank has closed its end, or has ended
             self._close(pipe)
             return
         if self._ended and not pipe.left:
@@ -132,16 +132,16 @@ class Inputs(AgentPart):
         os.close(pipe.fd)
         del self._pipes[pipe.fd]
 
-    def _tell(self) -> None:
-        """Say what all ranks have taken, or that none takes any more."""
+    def _report_taken(self) -> None:
+        """Report what all ranks have read, or that no rank reads any more."""
         if not self._pipes:
             if not self._ended:
                 self._send(InputEnds())
                 self._ended = True
             return
-        taken = self._untold - max(pipe.left for pipe in self._pipes.values())
+        taken = self._unreported - max(pipe.left for pipe in self._pipes.values())
         if taken >= _PORTION:
-            self._untold -= taken
+            self._unreported -= taken
             self._send(Credit(taken, NAME))
 
 

@@ -1,4 +1,4 @@
-"""Reads the launcher's standard input, and sends it to ranks as fast as the slowest takes it."""
+"""Reading of the launcher's standard input, and sending it as fast as the slowest rank reads."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ from mcjax_launch.features.stdin.messages import (
     INPUT_WINDOW,
     NAME,
     InputEnds,
-    TakenBy,
+    InputRanks,
 )
 from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.kernel.launcher.launcher import Launcher
@@ -28,11 +28,11 @@ _PIECE = 1 << 16
 
 
 class _Source:
-    """A descriptor that can be read without ever waiting.
+    """Descriptor that can be read without ever waiting.
 
-    A pipe and a terminal are opened once more: to make that of others non-blocking would change it
-    for them too, and without that a read waits where somebody else has been quicker.
-
+    A pipe or terminal is opened once more. Other processes share the original, so it must not
+    become non-blocking; and in blocking mode a read would wait if another process had just read the
+    data.
     """
 
     def __init__(self, fd: int) -> None:
@@ -41,30 +41,30 @@ class _Source:
         self._waits = True
         self._fd = -1
         if self._is_terminal or self._is_pipe:
-            with contextlib.suppress(OSError):  # no such thing here, or it is another user's
+            with contextlib.suppress(OSError):  # impossible here, or another user's
                 self._fd = opened_again(fd, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
                 self._waits = False
         if self._fd < 0:
             self._fd = os.dup(fd)
         self._arrivals: Arrivals | None = None
         if self._is_terminal:
-            # What is typed for the shell, while the launcher is in the background, stays there to
-            # be read: only its arrival may wake us.
+            # Keys typed for the shell, while the launcher is in the background, stay unread: only
+            # their arrival may wake the loop, not their presence.
             with contextlib.suppress(OSError):
                 self._arrivals = Arrivals(self._fd)
 
     @property
     def watched(self) -> int:
-        """A descriptor that becomes ready when there may be something to read."""
+        """Descriptor that becomes ready when there may be something to read."""
         return self._fd if self._arrivals is None else self._arrivals.fileno()
 
     @property
     def wakes(self) -> bool:
-        """Whether to wait for more to read; what is not for this process would wake it again."""
+        """True if the loop may watch it: input for another process would wake it endlessly."""
         return self._arrivals is not None or not self._is_terminal or not self._is_in_background()
 
     def read(self, count: int) -> bytes | None:
-        """The next bytes; none at the end; None if there are none now.
+        """Return the next bytes; b"" at the end; None if there are none now.
 
         Raises:
             OSError: it cannot be read.
@@ -93,7 +93,7 @@ class _Source:
             return False
 
     def hang_up(self) -> None:
-        """Let the writer of a pipe know that nobody reads any more."""
+        """Close the reading end of a pipe, so that its writer notices."""
         if self._is_pipe:
             null = os.open(os.devnull, os.O_RDWR)
             os.dup2(null, 0)
@@ -106,37 +106,39 @@ class _Source:
 
 
 class StandardInput(LauncherPart):
-    """Reads the launcher's standard input, as long as every rank that takes it has room."""
+    """Part that reads the launcher's standard input, while every rank that reads it has room."""
 
     def __init__(self, launcher: Launcher) -> None:
         super().__init__(launcher)
         self._loop = launcher.front.loop
         self._source: _Source | None = None
-        self._ahead: dict[AgentConnection, int] = {}  # bytes on their way to each host
+        self._ahead: dict[
+            AgentConnection, int
+        ] = {}  # bytes sent to each host, and not yet read there
 
     def orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
-        """Which ranks take it."""
+        """Tell the agent which ranks read the input."""
         taking = tuple(r.process_id for r in ranks if r.process_id in self.launcher.job.stdin)
-        return [TakenBy(taking)] if taking else []
+        return [InputRanks(taking)] if taking else []
 
     def begins(self, plan: Plan, now: float) -> None:
-        """Ranks have been started: read from now on."""
+        """Begin to read, because the ranks have been started."""
         taking = {rank.host for rank in plan.ranks if rank.process_id in self.launcher.job.stdin}
         links = [link for link in self.launcher.links if link.host in taking]
         self._ahead = dict.fromkeys(links, 0)
         if not self._ahead:
             return
-        with contextlib.suppress(OSError):  # not a file: then there is one attempt only
-            # Each attempt reads it anew.
+        with contextlib.suppress(OSError):  # not a file, so there is only one attempt
+            # Each attempt reads the file from the same position.
             begins_at = self.launcher.kept.setdefault(NAME, os.lseek(0, 0, os.SEEK_CUR))
             os.lseek(0, cast("int", begins_at), os.SEEK_SET)
-        # In the background, reading a terminal is an error then, and stops nobody.
+        # Then reading a terminal in the background is an error, and does not stop the launcher.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTIN])
         self._source = _Source(0)
         self._read()
 
     def received(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
-        """The ranks of a host have taken some of it, or take no more."""
+        """Record that the ranks of a host have read some input, or read no more; read on."""
         if isinstance(message, InputEnds):
             self._ahead.pop(link, None)
         elif isinstance(message, Credit) and link in self._ahead:
@@ -144,12 +146,12 @@ class StandardInput(LauncherPart):
         self._read()
 
     def signalled(self, signum: int) -> None:
-        """Look again: this process may have come to the foreground."""
+        """Read again after SIGCONT, because this process may be in the foreground now."""
         if signum == signal.SIGCONT:
             self._read()
 
     def close(self, now: float) -> None:
-        """Stop reading: the attempt is over, or nobody takes any more."""
+        """Stop reading: the attempt is over, or no rank reads any more."""
         self._ahead.clear()
         if self._source is not None:
             self._loop.forget(self._source.watched)
@@ -157,7 +159,7 @@ class StandardInput(LauncherPart):
             self._source = None
 
     def _read(self) -> None:
-        """Read and send all that there is, and that there is room for."""
+        """Read and send all that is available and that there is room for."""
         source = self._source
         if source is None:
             return

@@ -1,19 +1,19 @@
-"""How the launcher's standard input reaches the ranks that read it."""
+"""Messages that bring the launcher's standard input to ranks."""
 
 from __future__ import annotations
 
 from ...kernel.wire.messages import ToAgent, ToLauncher
 
 NAME = "stdin"
-#: So many bytes of it may be on their way to a host.
+#: Most bytes of input that may be on their way to a host.
 INPUT_WINDOW = 1 << 18
 
 
-class TakenBy(ToAgent):
-    """Before the start: these ranks of the host get the launcher's standard input."""
+class InputRanks(ToAgent):
+    """Notice, before the start, of the ranks of the host that get the launcher's standard input."""
 
     ranks: tuple[int, ...]
 
 
 class InputEnds(ToAgent, ToLauncher):
-    """The launcher's standard input has ended; or, to it, no rank of the host takes any more."""
+    """Notice that the input has ended or, to the launcher, that no rank here reads it any more."""

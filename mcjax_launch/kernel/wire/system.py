@@ -82,7 +82,7 @@ def dump_signals() -> tuple[int, int]:
     return _signal.SIGURG, getattr(_signal, "SIGINFO", _signal.SIGWINCH)
 
 
-def place_signal() -> int:
+def position_signal() -> int:
     """Return the signal that asks for the main thread's position; 0 if there is none."""
     import _signal
 

@@ -14,12 +14,12 @@ from jobs import Jobs, eventually
 from stand_in_jax import make_stand_in
 
 from mcjax_launch.kernel.agent.system import system
-from mcjax_launch.kernel.wire.system import place_signal
+from mcjax_launch.kernel.wire.system import position_signal
 
 # Its own link to an agent is what it gets as standard output.
 PROGRAM = """
 import ctypes, os, signal, sys, threading
-from mcjax_launch.features.looks.hook import Answering
+from mcjax_launch.features.looks.hook import PositionReporter
 from mcjax_launch.kernel.wire.codec import to_json
 
 class Link:
@@ -37,7 +37,7 @@ if "deaf" in sys.argv:
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     threading.Thread(target=held.acquire, daemon=True).start()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
-answering = Answering(Link(), {})
+answering = PositionReporter(Link(), {})
 answering.joined()
 
 def wait():
@@ -79,15 +79,15 @@ def asleep(process: "subprocess.Popen[str]") -> None:
 # Asks itself after Python has given back its signal handlers.
 ENDING = """
 import signal
-from mcjax_launch.features.looks.hook import Answering
-from mcjax_launch.kernel.wire.system import place_signal
+from mcjax_launch.features.looks.hook import PositionReporter
+from mcjax_launch.kernel.wire.system import position_signal
 
 class Last:
-    def __del__(self, ask=signal.raise_signal, signum=place_signal()):
+    def __del__(self, ask=signal.raise_signal, signum=position_signal()):
         ask(signum)
 
 last = Last()
-Answering(None, {}).joined()
+PositionReporter(None, {}).joined()
 """
 
 
@@ -104,20 +104,20 @@ def test_what_waits_is_not_cut_short(words: tuple[str, ...], asked: bool) -> Non
     with mine, its, started(str(its.fileno()), *words, fds=(its.fileno(),)) as process:
         asleep(process)
         if asked:  # once the other thread waits too
-            eventually(lambda: system.signal_aside(process.pid, place_signal()))
+            eventually(lambda: system.signal_aside(process.pid, position_signal()))
         else:
-            assert not system.signal_aside(process.pid, place_signal())
+            assert not system.signal_aside(process.pid, position_signal())
         mine.send(b"x")
         rest = process.communicate()[0].splitlines()
     assert rest[-1] == "1"  # and not -1
-    assert [json.loads(line)[0] for line in rest[:-1]] == ["looks.StandsAt"] * asked
+    assert [json.loads(line)[0] for line in rest[:-1]] == ["looks.ThreadPosition"] * asked
 
 
 @pytest.mark.only_linux("looks at ranks")
 def test_what_works_answers_at_once(tmp_path: Path) -> None:
     with started(str(tmp_path / "end")) as process:
         assert process.stdout is not None
-        assert system.signal_aside(process.pid, place_signal())
+        assert system.signal_aside(process.pid, position_signal())
         _, (calls, beside) = json.loads(process.stdout.readline())
     assert " in work\n" in calls and calls.startswith("Stack (most recent call first):\n")
     assert beside is False

@@ -12,8 +12,8 @@ from told import Told
 from mcjax_launch.diagnosis.rules import findings
 from mcjax_launch.diagnosis.view import Fact, Occasion, View
 from mcjax_launch.features.looks import agent as asking
-from mcjax_launch.features.looks.launcher import Looking, spot_of
-from mcjax_launch.features.looks.messages import AskPlaces, PlacesAsked, StandsAt
+from mcjax_launch.features.looks.launcher import PositionSampling, spot_of
+from mcjax_launch.features.looks.messages import PollPositions, RanksPolled, ThreadPosition
 from mcjax_launch.kernel.wire.hook_messages import Compiled, Compiling
 from mcjax_launch.kernel.wire.messages import FromHook
 from mcjax_launch.runs.looks import RECENT, Doing, Looks, Spot
@@ -177,9 +177,9 @@ def test_one_that_waits_as_before_is_not_woken(monkeypatch: pytest.MonkeyPatch) 
     part = asking.PART(agent)
     for answers, waits[7] in ((0, "futex"), (0, "futex"), (1, "futex"), (0, ""), (0, "")):
         if answers:
-            part.hook_said(one, FromHook(0, StandsAt("x")))
-        part.received(AskPlaces())
-        assert sent[-1] == PlacesAsked((0,), (waits[7],))
+            part.hook_said(one, FromHook(0, ThreadPosition("x")))
+        part.received(PollPositions())
+        assert sent[-1] == RanksPolled((0,), (waits[7],))
         times.append(len(signalled))
     assert times == [1, 1, 2, 3, 4]
 
@@ -205,13 +205,13 @@ def test_ranks_on_accelerators_are_asked_without_an_onlooker(
         job=SimpleNamespace(stall_timeout=stall_timeout),
         pool=SimpleNamespace(send_all=lambda message: sent.append(now)),
     )
-    part, link = Looking(launcher), None
+    part, link = PositionSampling(launcher), None
     while (deadline := part.deadline) is not None and deadline <= 10.0:
         now = deadline
         part.expire(now)
-        part.received(link, PlacesAsked((0, 1), ("", "")), now)  # type: ignore[arg-type]
+        part.received(link, RanksPolled((0, 1), ("", "")), now)  # type: ignore[arg-type]
         if now < 5.0:
-            part.received(link, FromHook(1, StandsAt("x")), now)  # type: ignore[arg-type]
+            part.received(link, FromHook(1, ThreadPosition("x")), now)  # type: ignore[arg-type]
     assert sent == asked
     if asked:
         answered = max(at for at in asked if at < 5.0)

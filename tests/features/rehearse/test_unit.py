@@ -4,7 +4,7 @@ import pytest
 from records import run_of
 
 from mcjax_launch.diagnosis.summary import summarize
-from mcjax_launch.features.rehearse.launcher import Rehearsal, came_of, joined_at, parse
+from mcjax_launch.features.rehearse.launcher import Rehearsal, describe_outcome, joined_at, parse
 from mcjax_launch.kernel.wire.hook_messages import Joined, Joining
 from mcjax_launch.kernel.wire.messages import Exited, FromHook
 from mcjax_launch.options.kinds import rehearsal
@@ -75,7 +75,7 @@ def test_what_comes_of_a_term(ends: dict[int, tuple[int, tuple[int, ...]]], said
     state.stopped(stop_reasons.interrupted(15), 10.0)
     for rank, (status, sent) in ends.items():
         state.exited(Exited(rank, status, sent, None, 0.0, 0), 11.0 + rank)
-    assert came_of(TERM, 10.0, state, summarize(state), 20.0) == f"term at 2 s: {said}"
+    assert describe_outcome(TERM, 10.0, state, summarize(state), 20.0) == f"term at 2 s: {said}"
 
 
 def test_what_comes_of_a_kill() -> None:
@@ -84,7 +84,7 @@ def test_what_comes_of_a_kill() -> None:
     state.exited(Exited(1, -9, (), "", 0.0, 0), 10.0)
     state.exited(Exited(0, -15, (15,), "", 0.0, 0), 11.0)
     ended = "kill:1 at 2 s: the job ended after 1 s, with status 137: rank 1 failed: killed by "
-    assert came_of(kill, 10.0, state, summarize(state), 11.0).startswith(ended)
+    assert describe_outcome(kill, 10.0, state, summarize(state), 11.0).startswith(ended)
 
 
 def test_what_comes_of_a_kill_that_others_outlive() -> None:
@@ -94,9 +94,9 @@ def test_what_comes_of_a_kill_that_others_outlive() -> None:
     state.exited(Exited(1, -9, (), "", 0.0, 0), 10.0)
     state.exited(Exited(0, 0, (), "", 0.0, 0), 14.0)
     alone = "kill:1 at 2 s: the other rank ended with 0; the job ended after 4 s, with status 137"
-    assert came_of(kill, 10.0, state, summarize(state), 14.0) == alone
+    assert describe_outcome(kill, 10.0, state, summarize(state), 14.0) == alone
     state.next_life(1, 11.0)
     state.started(1, 8, 12.0)
     state.exited(Exited(1, 0, (), "", 0.0, 0), 15.0)
     back = "kill:1 at 2 s: rank 1 was back after 2 s; the job ended after 5 s, with status 0"
-    assert came_of(kill, 10.0, state, summarize(state), 15.0) == back
+    assert describe_outcome(kill, 10.0, state, summarize(state), 15.0) == back
