@@ -2,7 +2,7 @@
 
     tee -> unfinished lines -> noise filter -> collapse -> renderer -> sink
 
-`console.py` wires the stages. Each holds back only what is its own, knows when that is due
-(`deadline`, in seconds of time.monotonic), and hands it on in `expire(now)`. All but the two ends,
-which do the writing, are pure.
+`console.py` connects the stages. Each stage holds back only output that it cannot decide about yet,
+says when that is due (`deadline`, in time.monotonic's seconds), and passes it on in `expire(now)`.
+All stages are pure, except for the two ends, which write.
 """

@@ -1,14 +1,14 @@
-"""Keeps output while a debugger has the screen, until its next prompt or its end; pure."""
+"""Keep output while a debugger has the screen, until its next prompt or its end; pure."""
 
 from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream
 from mcjax_launch.console.renderers import Plain
 
 
 class Aside:
-    """Pieces of ranks' streams, and lines of the launcher's own, in the order in which they came.
+    """Pieces of ranks' streams, and lines of the launcher's own, in the order of their arrival.
 
     Attributes:
-        size: their bytes.
+        size: of all entries, in bytes.
 
     """
 
@@ -17,12 +17,12 @@ class Aside:
         self._entries: list[tuple[bytes, Piece | bytes]] = []
 
     def add(self, entry: Piece | bytes, stamp: bytes) -> None:
-        """Keep a piece, or whole lines of the launcher's own, and the time of day when it came."""
+        """Keep a piece, or whole lines of the launcher's own, with its time of day."""
         self._entries.append((stamp, entry))
         self.size += _size(entry)
 
     def take(self, rank: int) -> bytes:
-        """Take the whole lines of a rank, with prefixes."""
+        """Remove the whole lines of a rank, and return them with prefixes."""
         left: list[tuple[bytes, Piece | bytes]] = []
         out: list[bytes | memoryview] = []
         begun: dict[Stream, list[tuple[bytes, Fragment]]] = {}
@@ -47,7 +47,7 @@ class Aside:
         return b"".join(out)
 
     def take_all(self) -> list[tuple[bytes, Piece | bytes]]:
-        """Take all the rest, each entry with the time of day when it came."""
+        """Remove and return all entries, each with its time of day."""
         entries, self._entries, self.size = self._entries, [], 0
         return entries
 

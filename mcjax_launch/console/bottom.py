@@ -4,21 +4,21 @@ import math
 from collections.abc import Callable, Sequence
 
 # --- when they are shown ---
-# With --status it is always there, at the end of the screen; see `bottom.Pinned`.
+# With --status the rows are always there, at the end of the screen; see `Pinned`.
 
-#: When ranks have printed it comes back after so many seconds without a line.
+#: The row returns when ranks have printed nothing for this many seconds.
 SILENCE_S = 1.0
 
 
 class StatusLine:
-    """A line that makes way when a rank prints, and comes back when it is silent; or stays.
+    """A line that disappears when a rank prints, and returns when the ranks are silent; or stays.
 
     Times are in time.monotonic's seconds.
 
     Args:
-        draw: draws it as it is from now on, "" for none.
-        is_live: it stays, and is wanted all the time, not only while ranks are awaited.
-        table_rows: says how many rows the terminal has, where a table of ranks is wanted too.
+        draw: draws a text in place of the previous one; "" removes it.
+        is_live: the line stays, and is shown all the time, not only while ranks are awaited.
+        table_rows: returns how many rows the terminal has, if a table of ranks is wanted too.
 
     """
 
@@ -41,7 +41,7 @@ class StatusLine:
             self._show(text)
 
     def make_way(self, now: float) -> None:
-        """Remove the row before output of a rank is shown, unless it stays below that."""
+        """Hide the row before output of a rank is shown, unless it stays below the output."""
         if not self.is_live:
             self._hide_until(now + SILENCE_S)
 
@@ -51,16 +51,16 @@ class StatusLine:
             self._show("")
 
     def hold(self) -> None:
-        """Remove the row until `release` is called: a debugger has the screen."""
+        """Hide the row until `release` is called: a debugger has the screen."""
         self._hide_until(math.inf)
 
     def release(self, now: float) -> None:
-        """Show the row again when ranks are silent."""
+        """Allow the row again, as soon as ranks are silent."""
         self._silent_until = now + (0.0 if self.is_live else SILENCE_S)
 
     @property
     def deadline(self) -> float | None:
-        """When to show the row again."""
+        """When to show the row again, in time.monotonic's seconds; None if it is not hidden."""
         waits = self._text and not self._drawn and self._silent_until < math.inf
         return self._silent_until if waits else None
 
@@ -70,7 +70,7 @@ class StatusLine:
             self._show(self._text)
 
     def redraw(self) -> None:
-        """The terminal has another size."""
+        """Draw the row again: the size of the terminal has changed."""
         if self._drawn:
             self._draw(self._drawn)
 
@@ -82,26 +82,26 @@ class StatusLine:
 
 # --- rows in, bytes to write out ---
 
-#: What is to be written, in pieces: a big chunk is copied once, by the prefixing itself.
+#: Bytes to write, in pieces: a big chunk is copied only once, when prefixes are added.
 Written = list[bytes | memoryview]
 
-# A terminal that knows these shows nothing of what is between them before it has it all.
+# A terminal that knows these shows the text between them only when it has all of it.
 _HOLD, _SHOW = b"\x1b[?2026h", b"\x1b[?2026l"
 # Without automatic wrapping a long row stays one row.
 _NO_WRAP, _WRAP = b"\x1b[?7l", b"\x1b[?7h"
 _SAVE, _RESTORE = b"\x1b7", b"\x1b8"
 _PLAIN, _ERASE_BELOW, _ERASE_ROW = b"\x1b[0m", b"\x1b[J", b"\x1b[2K"
-# To set which rows scroll moves the cursor.
+# The cursor is saved, because setting the rows that scroll moves it.
 _UNSPLIT = _SAVE + b"\x1b[r" + _RESTORE + _ERASE_BELOW
 _LEAST_ABOVE = 2  # rows that can scroll by themselves
 
 
 class Redrawn:
-    """Rows right below the output, which are erased before more of it, and drawn anew behind it.
+    """Rows right below the output, erased before more of it, and drawn again below that.
 
     Args:
-        in_foreground: whether the terminal is ours. While it is not, the shell's own lines and the
-            user's typing are where the rows would be.
+        in_foreground: returns whether the terminal is ours. While it is not, the shell's own lines
+            and the user's typing are where the rows would be.
 
     """
 
@@ -112,46 +112,46 @@ class Redrawn:
     def write(
         self, text: Sequence[bytes | memoryview], streams: Sequence[bytes], status: Sequence[bytes]
     ) -> Written:
-        """What to write for whole lines, or none, and these rows below them.
+        """Return what to write for whole lines, which may be none, and these rows below them.
 
         Args:
             text: the lines.
-            streams: unfinished lines, the cursor stays behind the last one.
+            streams: unfinished lines; the cursor stays at the end of the last.
             status: rows of our own below these.
 
         """
         erase, rows, draw = self.clear(), [*streams, *status], b""
         if rows and self._in_foreground():
             self._drawn = len(rows)
-            # A terminal that gets narrower wraps rows, and the cursor stays at the start of this.
+            # A terminal that gets narrower wraps rows; the cursor stays at the start of this one.
             back = b"\r" if status else b""
             draw = _NO_WRAP + (_PLAIN + b"\n").join(rows) + _PLAIN + _WRAP + back
-        if erase and draw:  # without it a flood would show no rows most of the time
+        if erase and draw:  # else no rows would be seen most of the time in a flood of output
             erase, draw = _HOLD + erase, draw + _SHOW
         return [erase, *text, draw]
 
     def clear(self) -> bytes:
-        """What removes the rows."""
+        """Return what to write to remove the rows."""
         drawn, self._drawn = self._drawn, 0
         if not drawn or not self._in_foreground():
             return b""
-        # Row by row: tmux keeps a whole screen that is erased at once for its scrollback.
+        # Row by row: tmux copies a whole screen that is erased at once to its scrollback.
         return b"\r" + _ERASE_ROW + (b"\x1b[1A" + _ERASE_ROW) * (drawn - 1) + _ERASE_BELOW
 
     def forget(self) -> None:
-        """Others have had the terminal: the cursor has left the rows."""
+        """Forget what was drawn: another process has used the terminal."""
         self._drawn = 0
 
 
 class Pinned:
-    """Rows at the end of the screen, above which the terminal scrolls the output by itself.
+    """Rows at the end of the screen, above which the terminal itself scrolls the output.
 
     They are never erased, however much is written, and cost nothing while they stay the same. The
-    cursor stays where the output goes on, and all that is below it is ours.
+    cursor stays where the output continues, and all rows below it are ours.
 
     Args:
         in_foreground: see `Redrawn`.
-        height: how many rows the terminal has.
+        height: returns how many rows the terminal has.
 
     """
 
@@ -164,7 +164,7 @@ class Pinned:
     def write(
         self, text: Sequence[bytes | memoryview], streams: Sequence[bytes], status: Sequence[bytes]
     ) -> Written:
-        """What to write for whole lines, or none, and these rows; see `Redrawn.write`."""
+        """Return what to write for whole lines, and these rows; see `Redrawn.write`."""
         rows = [*streams, *status]
         above = self._height() - len(rows)
         if not rows or above < _LEAST_ABOVE or not self._in_foreground():
@@ -178,16 +178,16 @@ class Pinned:
         return [*text, split + draw]
 
     def _split(self, rows: int, above: int) -> bytes:
-        """What makes room for so many rows at the end, and has the others scroll by themselves."""
+        """Return what to write to reserve rows at the end, and let only the others scroll."""
         room = b"\n" * rows + b"\x1b[%dA" % rows
         return _UNSPLIT + room + _SAVE + b"\x1b[1;%dr" % above + _RESTORE
 
     def clear(self) -> bytes:
-        """What removes the rows, and has the whole screen scroll again."""
+        """Return what to write to remove the rows, and let the whole screen scroll again."""
         was_split = self._rows_above
         self.forget()
         return _UNSPLIT if was_split and self._in_foreground() else b""
 
     def forget(self) -> None:
-        """Others have had the terminal."""
+        """Forget what was drawn: another process has used the terminal."""
         self._drawn, self._rows_above = [], 0

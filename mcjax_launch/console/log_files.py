@@ -12,16 +12,16 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.kernel.wire import frames, own_paths
 
 _NO_FILE = "a FIFO or socket, not a file"
-#: How the names of a rank's log files end.
+#: Endings of the names of a rank's log files.
 ENDS = {frames.STDOUT: "out", frames.STDERR: "err"}
 
 
 class LogFiles:
-    """Each rank's stdout and stderr in files of their own, byte for byte.
+    """The log files of each rank's stdout and stderr, byte for byte.
 
     Args:
-        say: called with what to tell the user: a file cannot be written any more, or another job
-            writes the same files.
+        say: prints a line for the user: a file cannot be written any more, or another job writes
+            the same files.
 
     """
 
@@ -30,7 +30,7 @@ class LogFiles:
         self._files: dict[tuple[int, int], int] = {}
 
     def open(self, labels: Sequence[RankLabel], *, append: bool) -> None:
-        """Open the files of the ranks that have a folder, anew or to append to them.
+        """Open the files of the ranks that have a folder, emptied or to append.
 
         Raises:
             LaunchError: a file cannot be opened.
@@ -47,10 +47,10 @@ class LogFiles:
                     if not append and stat.S_ISREG(os.fstat(file).st_mode):
                         os.ftruncate(file, 0)
         if shared:
-            gone = "" if append else "what it has written there is gone, and "
+            gone = "" if append else "what it has written there is lost, and "
             self._say(
-                f"--log-dir: another running job writes {shared} too: {gone}both mix from here; "
-                "give each job its own folder, as with {job_id}"
+                f"--log-dir: another running job writes {shared} too: {gone}from now on the output "
+                "of both is mixed; give each job its own folder, as with {job_id}"
             )
 
     def feed(self, rank: int, stream: int, data: bytes) -> None:
@@ -69,21 +69,21 @@ class LogFiles:
             )
 
     def close(self) -> None:
-        """All streams have ended."""
+        """Close all files: all streams have ended."""
         for file in self._files.values():
             os.close(file)
         self._files.clear()
 
 
 def check_folder(log_dir: str, option: str = "--log-dir") -> None:
-    """Check that a folder to write to is there or can be made, as far as can be known now.
+    """Check that a folder to write to exists or can be created, as far as can be known now.
 
     Args:
         log_dir: as the user gave it; may hold placeholders.
-        option: by which.
+        option: that it was given with.
 
     Raises:
-        LaunchError: it is something else, or it cannot be made.
+        LaunchError: it is something else, or it cannot be created.
 
     """
     folder = whole = os.path.abspath(log_dir)
@@ -105,24 +105,24 @@ def refuse_foreign(folder: str, option: str) -> None:
         option: begins the message.
 
     Raises:
-        LaunchError: naming what leads there, and whose it is.
+        LaunchError: names the link or folder, and its owner.
 
     """
     try:
         own_paths.check(folder)
     except PermissionError as error:
         raise LaunchError(f"{option}: {error.strerror}") from None
-    except OSError:  # what else is wrong with it is said elsewhere
+    except OSError:  # other errors are reported when the folder is used
         return
 
 
 def remove_leftovers(labels: Iterable[RankLabel], num_processes: int) -> None:
     """Remove the log files that an earlier job of more ranks has left in the folders.
 
-    Others use such names too, such as a batch system for its tasks. So only pairs of files are
-    removed whose numbers follow this job's last rank without a gap, in a folder that already has
-    the files of one of its ranks and is not the working directory. To be called before the files of
-    this job are opened.
+    Other programs use such names too, such as a batch system for its tasks. So only pairs of files
+    are removed whose numbers follow this job's last rank without a gap, in a folder that already
+    has the files of one of its ranks and is not the working directory. To be called before the
+    files of this job are opened.
 
     Args:
         labels: of the ranks, with their folders.
@@ -163,7 +163,7 @@ def _is_left(path: str) -> bool:
 
 
 def _lock(file: int) -> bool:
-    """Lock a log file as long as it is open; return whether no other job has done so."""
+    """Lock a log file as long as it is open; return False if another job has locked it."""
     if stat.S_ISREG(os.fstat(file).st_mode):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -175,8 +175,8 @@ def _lock(file: int) -> bool:
 
 
 def _open(path: str) -> int:
-    """Open a log file to write behind what it holds."""
-    # Never wait for somebody to read a FIFO or a terminal.
+    """Open a log file to append to it."""
+    # Never wait for a reader of a FIFO, or for a terminal.
     how = os.O_NONBLOCK | os.O_NOCTTY | os.O_APPEND
     try:
         file = own_paths.open_file(path, how)

@@ -1,13 +1,14 @@
-"""What flows from stage to stage: pieces of a rank's stream; values.
+"""Pieces of a rank's stream, which the stages pass on; values.
 
-Not of `Value`, which takes longer to make: there is one for every chunk and every line.
+They are not subclasses of `Value`, which takes longer to make: there is one piece for every chunk
+and every line.
 """
 
 from collections.abc import Callable
 
 
 class _Piece:
-    """Equal to another one with the same content."""
+    """A piece that equals any other with the same content."""
 
     __slots__: tuple[str, ...] = ()
 
@@ -27,7 +28,7 @@ class Stream:
     """One stream of one rank.
 
     Args:
-        rank: whose it is.
+        rank: its number.
         number: frames.STDOUT or frames.STDERR.
         prefix: of its lines on the console.
 
@@ -45,9 +46,9 @@ class Stream:
 
 
 class Lines(_Piece):
-    """Whole lines: `head`, then `data` up to `end`, which is just behind a newline.
+    """Whole lines: `head`, then `data` up to `end`, which is just after a newline.
 
-    In this shape a big chunk gets through the pipeline without being copied.
+    In this form a big chunk passes through the pipeline without being copied.
     """
 
     __slots__ = ("stream", "head", "data", "end")  # noqa: RUF023  as the arguments
@@ -60,7 +61,7 @@ class Lines(_Piece):
 
     @property
     def text(self) -> bytes:
-        """All of it, with the last newline."""
+        """All bytes, with the last newline."""
         whole = self.data if self.end == len(self.data) else self.data[: self.end]
         return self.head + whole if self.head else whole
 
@@ -68,7 +69,7 @@ class Lines(_Piece):
 class Fragment(_Piece):
     """Part of a line that could not wait for its end; the last one has the newline.
 
-    Once a line has begun so, all of it has to be shown.
+    Once a line has begun like this, all of it has to be shown.
     """
 
     __slots__ = ("stream", "text")
@@ -79,7 +80,7 @@ class Fragment(_Piece):
 
     @property
     def ends(self) -> bool:
-        """Whether the line is complete with it."""
+        """True if it completes the line."""
         return self.text.endswith(b"\n")
 
 
@@ -94,5 +95,5 @@ def rewritten(piece: Piece, rewrite: Callable[[bytes], bytes]) -> Piece:
 
 
 def whole_lines(stream: Stream, text: bytes) -> Lines:
-    """Whole lines from bytes that end with a newline."""
+    """Return whole lines from bytes that end with a newline."""
     return Lines(stream, b"", text, len(text))

@@ -1,4 +1,4 @@
-"""How lines begin on the console, in which colour, and where a rank's log files are; pure."""
+"""Prefixes and colours of lines on the console, and the paths of log files; pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import ranges
 
 _SEVERAL = b"1"  # bold: no rank's colour
-# The launcher's own lines. No colour but for what went wrong: any other is a rank's.
+# The launcher's own lines. Only failures are coloured: all other colours are those of ranks.
 _NAME = "mcjax-launch:"
 _FAINT, _BOLD, _ALARM, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[1;31m", "\x1b[0m"
 _HINT = "hint:"
@@ -20,12 +20,12 @@ _COLOURS = (b"36", b"33", b"35", b"32", b"34", b"96", b"93", b"95", b"92", b"94"
 
 
 class RankLabel(Value):
-    """What the console has to know of a rank.
+    """Facts about a rank that the console needs.
 
     Args:
         process_id: its number.
         host: its host's name, if the job has several hosts.
-        folder: the folder of its log files, if it has any.
+        folder: the folder of its log files; None if it has none.
 
     """
 
@@ -34,13 +34,13 @@ class RankLabel(Value):
     folder: str | None = None
 
     def log(self, end: str) -> str:
-        """The path of a log file: `end` is "out" or "err"."""
+        """Return the path of a log file; `end` is "out" or "err"."""
         assert self.folder is not None
         return os.path.join(self.folder, f"{self.process_id}.{end}")
 
 
 class Prefixes(Value):
-    """Makes what stands before the lines of one output.
+    """The style of prefixes of one output.
 
     Args:
         shown: whether there are prefixes at all.
@@ -52,21 +52,21 @@ class Prefixes(Value):
     colour: bool
 
     def of_rank(self, label: RankLabel, width: int) -> bytes:
-        """The prefix of one rank, whose number takes `width` columns."""
+        """Return the prefix of a rank, whose number takes `width` columns."""
         name = f"{label.process_id:>{width}}{' ' + label.host if label.host else ''}"
         return self._make(name, _COLOURS[label.process_id % len(_COLOURS)])
 
     def of_ranks(self, ranks: Sequence[int]) -> bytes:
-        """The prefix of a line that several ranks have printed."""
+        """Return the prefix of a line that several ranks have printed."""
         return self._make(ranges(ranks), _SEVERAL)
 
     def own(self, line: str, *, headline: bool = False, alarm: bool = False) -> str:
-        """A line of the launcher's own.
+        """Return a line of the launcher's own, with its prefix and a newline.
 
         Args:
             line: without its newline.
-            headline: it says in short how the job ended,
-            alarm: and that is bad news.
+            headline: it says in short how the job ended.
+            alarm: it is a headline about a failure.
 
         """
         if not self.colour:
@@ -78,7 +78,7 @@ class Prefixes(Value):
         return f"{_FAINT}{_NAME}{_PLAIN} {line}\n"
 
     def status(self, text: str, columns: int) -> str:
-        """A status line, cut so that it is one row of a terminal with so many columns."""
+        """Return a status line, cut to one row of a terminal with so many columns."""
         line = f"{_NAME} {text}"[: max(0, columns - 1)]
         return f"{_FAINT}{line}{_PLAIN}" if self.colour else line
 
@@ -93,13 +93,13 @@ class Prefixes(Value):
 def wants_colour(
     choice: str, is_terminal: bool, environ: Mapping[str, str], *, in_log: bool = False
 ) -> bool:
-    """Whether to colour.
+    """Return whether to colour the output.
 
     Args:
         choice: the user's: "auto", "always" or "never".
         is_terminal: whether the output goes to a terminal.
-        in_log: whether it goes to a log that shows colours.
         environ: may hold NO_COLOR, FORCE_COLOR and TERM.
+        in_log: whether it goes to a log that shows colours.
 
     """
     if choice != "auto":
@@ -112,13 +112,13 @@ def wants_colour(
 
 
 def time_of_day(seconds: float) -> bytes:
-    """A time, in seconds since the epoch, as `12:34:56.789 `."""
+    """Return a time, given in seconds since the epoch, as `12:34:56.789 `."""
     clock = time.strftime("%H:%M:%S", time.localtime(seconds))
     return f"{clock}.{int(seconds * 1000) % 1000:03} ".encode()
 
 
 def labels(plan: Plan, log_dir: str | None) -> list[RankLabel]:
-    """The label of each rank.
+    """Return the label of each rank.
 
     Args:
         plan: has the ranks.
@@ -137,6 +137,6 @@ def labels(plan: Plan, log_dir: str | None) -> list[RankLabel]:
 
 
 def common_folder(named: list[RankLabel]) -> str | None:
-    """The folder that holds all log files, for the summary."""
+    """Return the folder that contains all log files, for the summary; None if there is none."""
     folders = [label.folder for label in named if label.folder is not None]
     return os.path.commonpath(folders) if folders else None

@@ -1,9 +1,9 @@
-"""Prefixed lines out of the pieces of many streams; pure: pieces in, bytes to write out.
+"""Turn pieces of many streams into prefixed lines; pure: pieces in, bytes to write out.
 
 `Plain` is for files, pipes and logs: every byte of a rank appears, in lines that nothing else
-interrupts; where a line returns to its start, its prefix is written again. `Live` is for a
-terminal: unfinished lines (a prompt, a progress bar) stay at the bottom, one row a stream in order
-of rank, and the job's status below them.
+interrupts; if a line returns to its start, its prefix is written again. `Live` is for a terminal:
+unfinished lines (a prompt, a progress bar) stay at the bottom, one row per stream in order of rank,
+with the job's status below them.
 """
 
 import re
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from mcjax_launch.console.collapse import LineGroup
 
 GOES_ON = b" [mcjax-launch: line continues]\n"
-#: What is added to an unfinished line is shown after so many seconds,
+#: Seconds after which text added to an unfinished line is shown in a file,
 GROWS_S = 0.25
-#: on a terminal after so many,
+#: on a terminal,
 REDRAW_S = 0.1
-#: and after so many in a file where lines of others came in between.
+#: and in a file in which other streams' lines came in between.
 AGAIN_S = 2.0
 
 
 class _StreamRow:
     """The unfinished line of a stream.
 
-    Args:
+    Attributes:
         text: the line so far.
-        due: when to show what has been added.
-        interrupted: whether it has been shown, and others' lines came after that.
-        shown: how much of it has been shown where it can still be continued.
-        shown_from_start: whether that is its beginning.
+        due: when to show what has been added; None if nothing has.
+        interrupted: it has been shown, and lines of other streams came after it.
+        shown: how many bytes of it have been shown where it can still be continued.
+        shown_from_start: those bytes are its beginning.
         stamp: the time of day when it was shown last.
 
     """
@@ -52,11 +52,11 @@ class _StreamRow:
 
 
 class _Renderer:
-    """What both renderers share: the rows, and their times.
+    """The base of both renderers: the rows, and when they are due.
 
     Args:
-        shared_prefix: the prefix of a line that several ranks have printed.
-        stamp: what comes before each prefix, such as the time of day.
+        shared_prefix: returns the prefix of a line that several ranks have printed.
+        stamp: returns what comes before each prefix, such as the time of day.
 
     """
 
@@ -72,11 +72,11 @@ class _Renderer:
         self._rows: dict[Stream, _StreamRow] = {}
 
     def lines(self, lines: Lines) -> Written:
-        """What to write for whole lines of a stream."""
+        """Return what to write for whole lines of a stream."""
         raise NotImplementedError
 
     def fragment(self, fragment: Fragment, now: float) -> Written:
-        """What to write for part of a line: its beginning is shown at once, more of it later."""
+        """Return what to write for part of a line: its beginning at once, more of it later."""
         row = self._rows.get(fragment.stream)
         begins = row is None
         if row is None:
@@ -94,7 +94,7 @@ class _Renderer:
         return []
 
     def _cut(self, row: _StreamRow, now: float) -> Written:
-        """What to write for a line that is too long; what is left of it is a line of its own."""
+        """Return what to write for a line that is too long; the rest becomes a new line."""
         out: Written = []
         while len(row.text) > LONGEST:
             rest = row.text[LONGEST:]
@@ -105,7 +105,7 @@ class _Renderer:
         return out
 
     def groups(self, groups: "Sequence[LineGroup]") -> Written:
-        """What to write for lines that have waited for other ranks."""
+        """Return what to write for lines that have waited for other ranks."""
         text = bytearray()
         for group in groups:
             alone = len(group.streams) == 1
@@ -114,16 +114,16 @@ class _Renderer:
         return self.own(bytes(text)) if text else []
 
     def own(self, text: bytes) -> Written:
-        """What to write for whole lines that have their prefixes, such as the launcher's own."""
+        """Return what to write for whole lines that have prefixes, such as the launcher's own."""
         raise NotImplementedError
 
     @property
     def deadline(self) -> float | None:
-        """When the next row wants to be shown."""
+        """When the next row is due, in time.monotonic's seconds; None if none is."""
         return min((row.due for row in self._rows.values() if row.due is not None), default=None)
 
     def expire(self, now: float) -> Written:
-        """What to write for the rows that are due."""
+        """Return what to write for the rows that are due."""
         due = [row for row in self._rows.values() if row.due is not None and row.due <= now]
         return [text for row in due for text in self._show(row)]
 
@@ -131,33 +131,33 @@ class _Renderer:
         raise NotImplementedError
 
     def _complete(self, row: _StreamRow) -> Written:
-        """What to write for a row that ends with a newline now."""
+        """Return what to write for a row that ends with a newline now."""
         raise NotImplementedError
 
     def resumed(self) -> Written:
-        """What to write now that the launcher runs again, after it was stopped."""
+        """Return what to write now that the launcher runs again, after it was stopped."""
         return []
 
-    def status(self, row: bytes) -> Written:  # noqa: ARG002  nothing but a terminal has one
-        """What to write for a new last row; empty for none."""
+    def status(self, row: bytes) -> Written:  # noqa: ARG002  only a terminal has a status row
+        """Return what to write for a new last row; empty for none."""
         return []
 
     def make_room(self) -> Written:
-        """What to write before somebody else writes on the same screen."""
+        """Return what to write before another process writes on the same screen."""
         return []
 
     def take_rows(self) -> list[Fragment]:
-        """The unfinished lines, which are forgotten."""
+        """Remove and return the unfinished lines."""
         rows, self._rows = self._rows, {}
         return [Fragment(row.stream, bytes(row.text)) for row in rows.values()]
 
     def _whole(self, line: bytes, prefix: bytes) -> bytes:
-        """A whole line as it is shown, with its prefix and newline."""
+        """Return a whole line as it is shown, with its prefix and newline."""
         raise NotImplementedError
 
 
 class Plain(_Renderer):
-    """Lines for files and pipes; see `_Renderer` for the arguments."""
+    """The renderer for files and pipes; see `_Renderer` for the arguments."""
 
     _open: _StreamRow | None = None  # the row that ends the output so far
 
@@ -175,7 +175,7 @@ class Plain(_Renderer):
         return self._close()
 
     def _close(self) -> Written:
-        """End the line that is open, so that another can begin."""
+        """Return what to write to end the open line, so that another can begin."""
         if self._open is None:
             return []
         self._open.interrupted = True
@@ -186,10 +186,10 @@ class Plain(_Renderer):
     def _show(self, row: _StreamRow) -> Written:
         row.due = None
         prefix = self._stamp() + row.stream.prefix
-        end = len(row.text.rstrip(b"\r"))  # where it returns to depends on what comes next
+        end = len(row.text.rstrip(b"\r"))  # the effect of a return depends on what comes next
         if self._open is row:
             out: Written = [_after_returns(row.text[row.shown : end], prefix)]
-        else:  # after an interruption the place where it stands will do until it is complete
+        else:  # after an interruption its last state is enough until the line is complete
             start = row.text.rfind(b"\r", 0, end) + 1 if row.interrupted else 0
             row.shown_from_start = start == 0
             text = _after_returns(row.text[start:end], prefix)
@@ -210,12 +210,12 @@ class Plain(_Renderer):
 
 
 class Live(_Renderer):
-    """Lines for a terminal.
+    """The renderer for a terminal.
 
     Args:
-        height: how many rows the terminal has, asked at each redraw.
+        height: returns how many rows the terminal has; called at each redraw.
         shared_prefix, stamp: see `_Renderer`.
-        in_foreground: whether the terminal is ours, see `Redrawn`.
+        in_foreground: returns whether the terminal is ours, see `Redrawn`.
 
     """
 
@@ -249,7 +249,7 @@ class Live(_Renderer):
         return self._above(text)
 
     def _above(self, *text: bytes | memoryview) -> Written:
-        """What to write for whole lines, or none, above the rows as they are now."""
+        """Return what to write for whole lines, which may be none, above the present rows."""
         in_order = sorted(self._rows.values(), key=_place)
         shown = [
             row.stamp + row.stream.prefix + last
@@ -293,7 +293,7 @@ class Live(_Renderer):
 _MOVES = rb"\x1b\[[0-9;?]*[@-ln-~]|\x1b[^\[]|[\x00-\x08\x0b\x0c\x0e-\x1a]"
 
 
-# Where the cursor returns to the start of a line that goes on.
+# Carriage returns in a line that goes on.
 _RETURNS = rb"\r(?=[^\r\n])"
 
 
@@ -302,17 +302,17 @@ def _place(row: _StreamRow) -> tuple[int, int]:
 
 
 def _after_returns(text: "bytes | bytearray", prefix: bytes) -> bytes:
-    """Text with `prefix` also where a line returns to its start, or it would be overwritten."""
+    """Return text with `prefix` also after each carriage return, which would overwrite it."""
     return re.sub(_RETURNS, lambda match: b"\r" + prefix, text) if prefix else bytes(text)
 
 
 def _last_drawn(line: "bytes | bytearray") -> bytes:
-    """What a terminal would show of a line that returns to its start, as a progress bar does."""
+    """Return what a terminal shows of a line with carriage returns, such as a progress bar."""
     return bytes(line.rstrip(b"\r").rpartition(b"\r")[2]).rstrip()
 
 
 def _prefixed(data: bytes, end: int, prefix: bytes) -> bytes | memoryview:
-    """`data` up to `end`, which is behind a newline, with `prefix` after all newlines but the last.
+    """Return `data` up to `end`, just after a newline, with `prefix` after all newlines but that.
 
     All of `data` is searched and copied at once, and the end is cut off without another copy.
     """

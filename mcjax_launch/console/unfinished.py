@@ -1,10 +1,10 @@
-"""Unfinished lines wait here for their ends; pure.
+"""Hold unfinished lines until their ends come; pure.
 
 The noise filter and collapse need whole lines, but a prompt has no newline and has to be seen. So
 the last bytes of a chunk wait a moment for the rest of their line. If it does not come, they are
-handed on as a fragment, and so is the rest of the line, as soon as it comes.
+passed on as a fragment, and so is the rest of the line, as soon as it comes.
 
-A moment in which the ranks' output is not read, as its reader is slow, does not count: the rest of
+Time in which the ranks' output is not read, because its reader is slow, does not count: the rest of
 the line may have been written long ago.
 """
 
@@ -16,7 +16,7 @@ from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream
 MOMENT_S = 0.25
 #: or when it has more bytes than this.
 LONGEST = 1 << 20
-# After so many pauses a line has not been continued although the others were read in between.
+# After this many pauses a line does not wait longer: others were read in between.
 _MOST_PAUSES = 20
 
 
@@ -31,22 +31,22 @@ class _Waiting:
 
 
 class UnfinishedLines:
-    """Makes whole lines out of chunks, and fragments out of lines that take too long.
+    """Whole lines made of chunks, and fragments of lines that take too long.
 
     Args:
-        patience_s: how many seconds more a line that begins with these bytes may wait.
+        patience_s: returns how many seconds more a line that begins with these bytes may wait.
 
     """
 
     def __init__(self, patience_s: Callable[[bytes], float] = lambda begun: 0.0) -> None:
         self._patience_s = patience_s
         self._waiting: dict[Stream, _Waiting] = {}
-        self._begun: set[Stream] = set()  # those whose line has been handed on in part
-        self._ended: set[Stream] = set()  # those whose line has been ended before its newline
+        self._begun: set[Stream] = set()  # streams whose line has been passed on in part
+        self._ended: set[Stream] = set()  # streams whose line was ended before its newline came
         self._is_paused = False
 
     def feed(self, stream: Stream, data: bytes, now: float) -> list[Piece]:
-        """What can be handed on when more bytes of a stream come."""
+        """Return what can be passed on when more bytes of a stream come."""
         out: list[Piece] = []
         if self._ended and stream in self._ended:
             self._ended.discard(stream)
@@ -81,7 +81,7 @@ class UnfinishedLines:
         self._is_paused = True
 
     def resume(self, now: float) -> None:
-        """Start the clock again: lines that wait get a whole moment for their ends."""
+        """Start the clock again: waiting lines get a whole moment for their ends."""
         if not self._is_paused:
             return
         self._is_paused = False
@@ -92,20 +92,23 @@ class UnfinishedLines:
 
     @property
     def deadline(self) -> float | None:
-        """When the next line has waited long enough."""
+        """When the next line has waited long enough; None if no line waits."""
         if self._is_paused:
             return None
         return min((waiting.due for waiting in self._waiting.values()), default=None)
 
     def expire(self, now: float) -> list[Piece]:
-        """The lines that have waited long enough, each as a part."""
+        """Return the lines that have waited long enough, each as a fragment."""
         if self._is_paused:
             return []
         due = [stream for stream, waiting in self._waiting.items() if waiting.due <= now]
         return [self._begin(stream) for stream in due]
 
     def end(self, rank: int) -> list[Piece]:
-        """A debugger shows a rank's output: end its lines here; what follows begins new ones."""
+        """End a rank's lines, as a debugger shows its output; return their last pieces.
+
+        Later output begins new lines.
+        """
         out = self._end(
             {stream for stream in (*self._waiting, *self._begun) if stream.rank == rank}
         )
@@ -113,9 +116,9 @@ class UnfinishedLines:
         return out
 
     def finish(self, rank: int | None = None) -> list[Piece]:
-        """A rank's streams have ended, or all: the lines that have no newline get one."""
+        """End the lines of a rank, or of all, whose streams have ended, with a newline."""
         streams = {*self._waiting, *self._begun}
-        return self._end({one for one in streams if rank in (None, one.rank)})
+        return self._end({stream for stream in streams if rank in (None, stream.rank)})
 
     def _end(self, streams: set[Stream]) -> list[Piece]:
         out: list[Piece] = [
