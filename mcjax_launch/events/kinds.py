@@ -1,4 +1,4 @@
-"""Every kind of event, declared once: docs/reference.md is made of this."""
+"""Every kind of event, declared once: docs/events.json and a table of the docs are made of this."""
 
 from __future__ import annotations
 
@@ -99,14 +99,14 @@ KINDS = {
             "lines": "the summary as it is shown; none if all went well",
             "root_cause": "why the job failed, or null: `message`, `rank` (to blame, or null), "
             "`ranks` (that failed alike), `host`, `exception`, `where`, `traceback`",
-            "ranks": "each [rank](#a-rank) of the last attempt, with its `traceback` and the last "
+            "ranks": "each rank of the last attempt, with its `traceback` and the last "
             "of its `stdout` and `stderr`, as text",
             "hosts": "the names of the hosts of the last attempt",
             "seconds": "how long the run took, with all attempts",
             "restarts": "how often the whole job was started again",
             "job_id": "of the last attempt",
             "log_dir": "the folder with the log files, or null",
-            "record": "the last attempt in [the record](#an-attempt)'s form, without its ranks",
+            "record": "the last attempt in the form of the record (record.json), without its ranks",
         },
     ),
 }

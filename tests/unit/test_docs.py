@@ -12,6 +12,7 @@ import generated
 import pytest
 import yaml
 from pages import files
+from records import record_of
 
 from mcjax_launch.cli.command import command
 from mcjax_launch.options.options import Options
@@ -19,6 +20,8 @@ from scripts import ROOT, script
 
 README = ROOT / "README.md"
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
+#: What a page can lead to: pages, and files to be downloaded.
+FILES = [*PAGES, *(ROOT / "docs").glob("*.json")]
 OPTIONS = ROOT / "docs" / "reference.md"
 # Of the programs and schedulers that the documentation shows beside ours, and of our pytest plugin.
 FOREIGN = set(
@@ -99,6 +102,14 @@ def test_options_that_are_mentioned_exist(page: Path) -> None:
     assert mentioned <= known
 
 
+def test_each_field_of_the_record_is_described() -> None:
+    described = json.loads((ROOT / "docs" / "record.json").read_text())
+    record = record_of(4)
+    attempt = record["attempts"][0]
+    objects = [record, attempt, attempt["cause"], attempt["waits"][0], attempt["ranks"][0]]
+    assert [set(item) for item in described.values()] == [set(item) for item in objects]
+
+
 # --- links ---
 
 
@@ -123,7 +134,7 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not re.match(r"\w+:|/", link), f"{link}: not relative"
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
-        assert target in PAGES, link  # the site has no other files
+        assert target in FILES, link  # the site has no other files
         if anchor:
             assert anchor in anchors(target), link
 
