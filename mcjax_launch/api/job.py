@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 # Of the time that a program's end takes at most, for each job that still runs then.
 _LAST_S = 15.0
-# In the place of a signal: end the job at once.
-_NOW = 0
 
 
 class RunningJob:
@@ -56,7 +54,8 @@ class RunningJob:
         self._error: BaseException | None = None
         # The job's thread, which no Ctrl-C interrupts, starts the launcher and reads from it.
         self._process: LauncherProcess | None = None
-        self._signals: deque[int] = deque()  # that have not been sent
+        # What has not been sent: signals; None stands for an end at once.
+        self._signals: deque[int | None] = deque()
         self._is_over = False
         self._when_over: list[Callable[[], object]] = []
         self._lock = threading.Lock()
@@ -97,7 +96,7 @@ class RunningJob:
             now: kill them at once.
 
         """
-        self.send_signal(_NOW if now else signal.SIGTERM)
+        self._send(None if now else signal.SIGTERM)
 
     def send_signal(self, signum: int) -> None:
         """Do as the command does with this signal; nothing happens if the job is over.
@@ -108,9 +107,7 @@ class RunningJob:
                 the kind "said", and on sys.stderr with `echo`.
 
         """
-        if not self.done:
-            self._signals.append(signum)
-            self._send_signals()
+        self._send(signum)
 
     def __enter__(self) -> Self:
         return self
@@ -266,12 +263,17 @@ class RunningJob:
         with contextlib.suppress(RuntimeError):  # it is known
             self._begun.release()
 
+    def _send(self, signum: int | None) -> None:
+        if not self.done:
+            self._signals.append(signum)
+            self._send_signals()
+
     def _send_signals(self) -> None:
         process = self._process
         while process is not None and self._signals:
             with contextlib.suppress(IndexError):  # another thread has sent it
                 signum = self._signals.popleft()
-                if signum == _NOW:
+                if signum is None:
                     process.abandon()
                 else:
                     process.send_signal(signum)

@@ -16,7 +16,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.events.client import CLIENT
 from mcjax_launch.kernel.wire import exit_status
 from mcjax_launch.kernel.wire.signals import ENDING, FORWARDED
-from mcjax_launch.kernel.wire.system import widen
+from mcjax_launch.kernel.wire.system import limit_reason
 from mcjax_launch.kernel.wire.value import Value
 
 if TYPE_CHECKING:
@@ -69,48 +69,49 @@ class LauncherProcess:
         self.values: int | None = None
         self.stdout: int | None = None
         self._ours: set[int] = set()
-        with contextlib.ExitStack() as theirs:
-            self._life, life = self._pipe(theirs, reads=False)
-            self.events, events = self._pipe(theirs)
-            self.stderr, stderr = self._pipe(theirs)
-            shared = {"life": life}
-            if request.echoes:
-                self.stdout, stdout = self._pipe(theirs)
-            if request.call:
-                self.values, shared["values"] = self._pipe(theirs)
-                shared["call"] = _file_of(request.call, theirs)
-            wanted = {
-                "echoes": request.echoes,
-                "hears_output": request.hears_output,
-                "hosts": request.hosts,
-            }
-            try:
-                self._process = subprocess.Popen(
-                    [*_command(), "--events", f"fd:{events}", *request.words],
-                    stdin=subprocess.DEVNULL,
-                    stdout=stdout if request.echoes else subprocess.DEVNULL,
-                    stderr=stderr,
-                    env={**os.environ, CLIENT: json.dumps({**shared, **wanted})},
-                    pass_fds=(events, *shared.values()),
-                    start_new_session=True,
-                )
-            except (OSError, ValueError) as error:  # too long, or with a null byte in it
-                self.close()
-                why = f"{error}: it could not be started"
-                raise LaunchError(f"mcjax-launch: {why}", exit_status.INTERNAL_ERROR) from None
-
-    def _pipe(self, theirs: contextlib.ExitStack, *, reads: bool = True) -> tuple[int, int]:
-        """Return this program's end of a new pipe, and the launcher's."""
         try:
-            read, write = os.pipe()
-        except OSError as error:
+            with contextlib.ExitStack() as theirs:
+                self._process = self._start(request, theirs)
+        except (OSError, ValueError) as error:  # ValueError: a null byte in a word
             self.close()
-            raise LaunchError(f"mcjax-launch: {error}; raise `ulimit -n`") from None
-        widen(write)
-        ours, other = (read, write) if reads else (write, read)
-        self._ours.add(ours)
-        theirs.callback(os.close, other)
-        return ours, other
+            why = limit_reason(error) if isinstance(error, OSError) else str(error)
+            raise LaunchError(f"mcjax-launch cannot be started: {why}") from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, request: Request, theirs: contextlib.ExitStack) -> subprocess.Popen[bytes]:
+        """Start the launcher; `theirs` closes the descriptors that are only its own."""
+        self._life, life = self._pipe(theirs, ours=1)
+        self.events, events = self._pipe(theirs)
+        self.stderr, stderr = self._pipe(theirs)
+        shared, stdout = {"life": life}, subprocess.DEVNULL
+        if request.echoes:
+            self.stdout, stdout = self._pipe(theirs)
+        if request.call:
+            self.values, shared["values"] = self._pipe(theirs)
+            shared["call"] = _file_of(request.call, theirs)
+        wanted = {
+            "echoes": request.echoes,
+            "hears_output": request.hears_output,
+            "hosts": request.hosts,
+        }
+        return subprocess.Popen(
+            [*_command(), "--events", f"fd:{events}", *request.words],
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            env={**os.environ, CLIENT: json.dumps({**shared, **wanted})},
+            pass_fds=(events, *shared.values()),
+            start_new_session=True,
+        )
+
+    def _pipe(self, theirs: contextlib.ExitStack, *, ours: int = 0) -> tuple[int, int]:
+        """Return both ends of a new pipe, this program's own first; `ours` says which that is."""
+        ends = os.pipe()
+        self._ours.add(ends[ours])
+        theirs.callback(os.close, ends[1 - ours])
+        return ends[ours], ends[1 - ours]
 
     def send_signal(self, signum: int) -> None:
         """Send a signal to the launcher, unless it has ended."""
