@@ -1,7 +1,8 @@
-"""Gives debuggers in this host's ranks pseudo-terminals, and connects one to the user's.
+"""Pseudo-terminals for debuggers in this host's ranks, and their link to the user's terminal.
 
-Each process that debugs has a pseudo-terminal of its own, so that all it can do at a terminal works
-(line editing, a full screen). One of all the job's has the user's terminal.
+Each process that debugs has its own pseudo-terminal, so that everything works that a program can do
+at a terminal (line editing, a full screen). In the whole job, one at a time is connected to the
+user's terminal.
 """
 
 from __future__ import annotations
@@ -37,31 +38,31 @@ if TYPE_CHECKING:
     from ...kernel.wire.messages import FromHook
     from .messages import DebuggerReply
 
-# How much of debuggers' output may be on its way to the user, in bytes.
+# Bytes of debuggers' output that may be on their way to the user.
 _WINDOW = 1 << 16
 _PIECE = 1 << 13
 
 
 class _Terminal:
-    """The pseudo-terminal of a process.
+    """Pseudo-terminal of a process.
 
     Attributes:
         ours: the end that stands for keyboard and screen.
-        theirs: the process's.
+        theirs: the process's end.
 
     """
 
     def __init__(self, hook: HookConnection, loop: Loop) -> None:
         self.hook = hook
         self.ours, self.theirs = os.openpty()
-        self._writing = os.dup(self.ours)  # a loop watches a descriptor for one thing
+        self._writing = os.dup(self.ours)  # a loop keeps one watch for each descriptor
         os.set_blocking(self.ours, False)
         self._loop = loop
         self._input = Uplink(self._writing, loop)
         self._settings = termios.tcgetattr(self.theirs)
 
     def reset(self) -> None:
-        """Have its settings as at first, whatever a program has left."""
+        """Restore the initial settings, because a program may have changed them."""
         termios.tcsetattr(self.theirs, termios.TCSANOW, self._settings)
 
     def resize(self, rows: int, columns: int) -> None:
@@ -69,11 +70,11 @@ class _Terminal:
         fcntl.ioctl(self.theirs, termios.TIOCSWINSZ, size)
 
     def write(self, data: bytes) -> None:
-        """Take what the user types.
+        """Pass on keys that the user has typed.
 
-        The terminal controls no session, since a process below a rank cannot make it do so: what a
-        key would signal is signalled here. The key itself stays here: for it the kernel would also
-        discard what the process writes, some time after it was signalled.
+        The terminal controls no session, because a rank's child process cannot make it do so. So
+        the signal of a key is sent from here, and the key itself is dropped: for it the kernel
+        would also discard output that the process writes after the signal.
         """
         settings = termios.tcgetattr(self.theirs)
         interrupt = settings[6][termios.VINTR] if settings[3] & termios.ISIG else b""
@@ -84,13 +85,13 @@ class _Terminal:
         self._input.send(data)
 
     def signal(self, signum: int) -> None:
-        """Signal the process, and what it may have started in its group."""
+        """Send a signal to the process's group, unless that is the agent's."""
         group = system.group_of(self.hook.pid)
         if group not in (0, os.getpgrp()):
             system.signal_group(group, signum)
 
     def read(self, most: int) -> bytes:
-        """What the process has written; nothing where there is no more."""
+        """Return what the process has written; b"" if there is no more."""
         try:
             return os.read(self.ours, most)
         except OSError:
@@ -104,14 +105,14 @@ class _Terminal:
 
 
 class Terminals(AgentPart):
-    """The pseudo-terminals of this host's debuggers."""
+    """Part that keeps the pseudo-terminals of this host's debuggers."""
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
         self._loop = agent.loop
         self._link = agent.link
         self._terminals: dict[int, _Terminal] = {}  # by pid
-        self._active: _Terminal | None = None  # the one that the user types for
+        self._active: _Terminal | None = None  # receives what the user types
         self._size = (24, 80)
         self._credit = _WINDOW
 
@@ -123,11 +124,11 @@ class Terminals(AgentPart):
         if terminal is None:
             terminal = self._terminals[hook.pid] = _Terminal(hook, self._loop)
         self._tell(terminal, message)
-        if isinstance(message, DebuggerSwitches):  # what others print there can wait
+        if isinstance(message, DebuggerSwitches):  # its further output can wait
             self._loop.forget(terminal.ours)
 
     def hook_gone(self, hook: HookConnection) -> None:
-        """The process of a debugger is gone."""
+        """Report that the process of a debugger is gone."""
         terminal = self._terminals.get(hook.pid)
         if terminal is not None:
             self._tell(terminal, DebuggerResumed())
@@ -138,13 +139,13 @@ class Terminals(AgentPart):
 
     def _tell(self, terminal: _Terminal, message: DebuggerMessage) -> None:
         hook = terminal.hook
-        whole = self.agent.streams.drain(hook.rank)  # what it has printed comes before,
-        while self._read(terminal):  # and what it has written
+        whole = self.agent.streams.drain(hook.rank)  # first what the rank has printed
+        while self._read(terminal):  # and what its debugger has written
             pass
         self._link.send(FromDebugger(hook.rank, hook.pid, message, cut=not whole))
 
     def received(self, message: Message | frames.Raw) -> None:
-        """Take what the launcher sends."""
+        """Handle the launcher's keys, replies, sizes and credit."""
         if isinstance(message, frames.Raw):
             if self._active is not None:
                 self._active.write(message.payload)
@@ -158,7 +159,7 @@ class Terminals(AgentPart):
                 self._watch(self._active)
 
     def _reply(self, pid: int, reply: DebuggerReply) -> None:
-        """Answer a debugger that waits for that."""
+        """Send a debugger the reply for which it waits."""
         terminal = self._terminals.get(pid)
         if terminal is None:
             return
@@ -172,7 +173,7 @@ class Terminals(AgentPart):
             terminal.hook.send(reply)
 
     def _resize(self, rows: int, columns: int) -> None:
-        """The user's terminal has this size."""
+        """Record the size of the user's terminal; tell the active debugger if it has changed."""
         same, self._size = self._size == (rows, columns), (rows, columns)
         if self._active is not None and not same:
             self._active.resize(rows, columns)
@@ -182,8 +183,8 @@ class Terminals(AgentPart):
         self._loop.watch(terminal.ours, READ, lambda ready: self._read(terminal))
 
     def _read(self, terminal: _Terminal) -> bool:
-        """Send some of what is there; whether there may be more."""
-        if self._credit <= 0:  # the user's terminal is slow: so is the process, from now on
+        """Send some of a terminal's output; return whether there may be more."""
+        if self._credit <= 0:  # the user's terminal is slow, so the process must wait
             self._loop.forget(terminal.ours)
             return False
         data = terminal.read(min(_PIECE, self._credit))

@@ -1,4 +1,4 @@
-"""Lends the user's terminal to debuggers in ranks."""
+"""Lending of the user's terminal to debuggers in ranks."""
 
 import os
 from collections.abc import Sequence
@@ -23,10 +23,10 @@ from mcjax_launch.features.debugging.queue import (
     Effects,
     Grant,
     HasToWait,
+    Reclaim,
     Refuse,
     StillSteps,
     StoppedDebugger,
-    TakeBack,
 )
 from mcjax_launch.features.debugging.user_terminal import UserTerminal, in_background
 from mcjax_launch.job.plan import Plan, Rank
@@ -42,18 +42,18 @@ from mcjax_launch.runs.stop_reasons import quit_debugger
 _WHAT_HELPS = (
     "run it at a terminal, or with --debugpy PORT (-x PYTHONBREAKPOINT=0 ignores breakpoints)"
 )
-# Of ranks that wait for an IDE.
+# Most ranks to list that wait for an IDE.
 _MOST_PORTS = 8
-# What the terminal itself would have made a signal of: the stacks of all ranks are wanted.
+# Keys that the terminal would turn into signals: print all stacks (SIGQUIT), suspend (SIGTSTP).
 _STACKS_KEY, _SUSPEND_KEY = b"\x1c", b"\x1a"
 
 
 def waiting_for_ide(plan: Plan, port: int) -> str:
-    """Where the ranks wait for debuggers of IDEs, in lines.
+    """Return a line that says where the ranks wait for debuggers of IDEs.
 
     Args:
-        plan: has the ranks.
-        port: of rank 0.
+        plan: the job's plan, with the ranks.
+        port: the port of rank 0; rank N has port + N.
 
     """
     elsewhere = len(plan.hosts) > 1 or not plan.hosts[0].is_local
@@ -67,9 +67,9 @@ def waiting_for_ide(plan: Plan, port: int) -> str:
 
 
 class Debugging(LauncherPart):
-    """Lends the user's terminal to the debuggers of ranks, one at a time."""
+    """Part that lends the user's terminal to the debuggers of ranks, one at a time."""
 
-    # In this process: the user knows by the next attempt, and by the next job of a test session.
+    # Once per process, not again in later attempts or in later jobs of a test session.
     _has_said_limits = False
 
     def __init__(self, launcher: Launcher) -> None:
@@ -78,8 +78,8 @@ class Debugging(LauncherPart):
         self._state = launcher.state
         self._queue = DebugQueue()
         self._terminal: UserTerminal | None = None
-        self._links: dict[int, AgentConnection] = {}  # by rank, of those that have stopped
-        self._cut: dict[int, bool] = {}  # whether more of what they have printed is to come
+        self._links: dict[int, AgentConnection] = {}  # by rank that has stopped
+        self._cut: dict[int, bool] = {}  # by rank: whether more of its output is to come
         self._unwritten: dict[AgentConnection, int] = {}  # bytes of debuggers' output
 
     def asks(self, rank: Rank) -> str:
@@ -87,16 +87,16 @@ class Debugging(LauncherPart):
         return "debugger" if rank.process_id in self.launcher.job.pdb else ""
 
     def begins(self, plan: Plan, now: float) -> None:
-        """With --debugpy the ranks wait."""
+        """Pause the job's timers with --debugpy, because the ranks wait."""
         port = self.launcher.job.debugpy
         if port is not None:
             self._state.pause.begin(now)
             self._console.note(waiting_for_ide(plan, port))
 
-    # --- what debuggers say ---
+    # --- messages and output of debuggers ---
 
     def received(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
-        """A debugger in a rank says or writes something."""
+        """Handle a debugger's message or output."""
         if isinstance(message, Raw):
             self._output(link, message.payload)
         elif isinstance(message, FromDebugger):
@@ -125,22 +125,22 @@ class Debugging(LauncherPart):
         if self._terminal is not None:
             return ""
         if self.launcher.job.stdin:
-            return "--stdin takes what is typed"
+            return "--stdin reads what you type"
         return self.launcher.front.why_no_terminal()
 
     def _output(self, link: AgentConnection, data: bytes) -> None:
-        """A debugger has written something."""
+        """Show what a debugger has written."""
         if self._terminal is not None and not self._queue.ended:
             self._unwritten[link] = self._unwritten.get(link, 0) + len(data)
             self._terminal.write(data)
 
     def lost(self, link: AgentConnection, now: float) -> None:
-        """An agent is gone, with its ranks."""
+        """Remove the debuggers of an agent that is gone, with its ranks."""
         for rank, its_link in self._links.items():
             if its_link is link:
                 self._perform(self._queue.gone(rank), now)
 
-    # --- what the user does ---
+    # --- the user's keys ---
 
     def _typed(self, keys: bytes) -> None:
         if _STACKS_KEY in keys:
@@ -153,7 +153,7 @@ class Debugging(LauncherPart):
             self._links[active.rank].send_bytes(NAME, active.rank, keys)
 
     def signalled(self, signum: int) -> None:
-        """The terminal has another size, or the launcher was stopped and runs again."""
+        """Handle a new size of the terminal, or that the launcher runs again after a suspension."""
         if signum == SIGWINCH:
             self._resized()
         elif signum == SIGCONT and self._terminal is not None:
@@ -165,7 +165,7 @@ class Debugging(LauncherPart):
             self._links[active.rank].send(TerminalSize(*self._terminal.size))
 
     def shows(self, lines: Sequence[str]) -> bool:
-        """Show lines to a user who debugs; whether there is one."""
+        """Show lines to a user who debugs; return False if no debugger has the terminal."""
         if self._terminal is None or self._queue.active is None:
             return False
         said = "".join(map(self._console.marked, lines))
@@ -182,12 +182,12 @@ class Debugging(LauncherPart):
                 case Refuse(stopped, reason):
                     self._reply(stopped, TerminalRefused(reason))
                 case HasToWait(stopped):
-                    self._say(f"{self._place(stopped)} too: `rank {stopped.rank}` goes there")
+                    self._say(f"{self._place(stopped)} too: type `rank {stopped.rank}` to go there")
                 case StillSteps(stopped):
                     name = self._name(stopped.rank)
-                    self._say(f"{name} is still in its step, for which it may need the others")
-                case TakeBack():
-                    self._take_back(now)
+                    self._say(f"{name} is still stepping, and may need the other ranks for that")
+                case Reclaim():
+                    self._reclaim(now)
 
     def _grant(
         self, stopped: StoppedDebugger, others: Sequence[int], again: bool, now: float
@@ -205,13 +205,14 @@ class Debugging(LauncherPart):
             self._say(self._place(stopped))
             if others:
                 waits = "wait" if len(others) > 1 else "waits"
-                self._say(f"{these_ranks(others)} {waits} too: `rank {others[0]}` goes there")
+                go = f"type `rank {others[0]}` to go there"
+                self._say(f"{these_ranks(others)} {waits} too: {go}")
             self._say_limits()
         self._resized()
         self._reply(stopped, TerminalGranted(os.environ.get("TERM", "dumb")))
 
     def _say_limits(self) -> None:
-        """Say once what others do not wait for, where they may wait for this rank."""
+        """Say once which of JAX's limits still count, if other ranks may wait for this rank."""
         platforms = {run.compilations.platform for run in self._state.ranks.values()}
         if self._has_said_limits or self._state.initialize_calls < 2:
             return
@@ -222,9 +223,9 @@ class Debugging(LauncherPart):
             f"{first}300 s in a barrier"
         )
 
-    def _take_back(self, now: float) -> None:
+    def _reclaim(self, now: float) -> None:
         if self._terminal is not None:
-            self._terminal.take_back()
+            self._terminal.reclaim()
         self._console.release()
         self._state.pause.end(now)
         self._state.activity.active_at = self._state.activity.heard_at = now
@@ -253,19 +254,19 @@ class Debugging(LauncherPart):
 
     @property
     def deadline(self) -> float | None:  # type: ignore[override]
-        """When a debugger that steps has had its time."""
+        """Time until which a debugger that steps keeps the terminal."""
         return self._queue.deadline
 
     def expire(self, now: float) -> None:
-        """Let others have the terminal, if it is time."""
+        """Let other debuggers have the terminal, if the deadline has come."""
         self._perform(self._queue.expire(now), now)
 
     def stops(self, now: float) -> None:
-        """The ranks are ended: nobody debugs any more."""
+        """End all debugging, because the ranks are ended."""
         self._perform(self._queue.end(), now)
 
     def close(self, now: float) -> None:
-        """Leave the terminal for good."""
+        """Restore the terminal for good."""
         self.stops(now)
         if self._terminal is not None:
             self._terminal.close()

@@ -1,4 +1,4 @@
-"""What debuggers in ranks, the agent of their host and the launcher say to one another."""
+"""Messages between debuggers in ranks, the agent of their host and the launcher."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ NAME = "debugging"
 
 
 class DebuggerMessage(HookMessage):
-    """A message from a debugger in the program, over a connection of its process's own."""
+    """Message from a debugger in the program, over an extra connection of its process."""
 
 
 class DebuggerStopped(DebuggerMessage):
-    """A debugger wants the user's terminal: answered by a DebuggerReply, on the same connection.
+    """Request for the user's terminal: answered by a DebuggerReply, on the same connection.
 
-    `reason` is why it has stopped there, "" for a breakpoint.
+    `reason` is why the debugger has stopped there, "" for a breakpoint.
     """
 
     where: str
@@ -24,48 +24,48 @@ class DebuggerStopped(DebuggerMessage):
 
 
 class DebuggerResumed(DebuggerMessage):
-    """It gives the terminal back. `steps`: it will soon want it again, as far as it knows."""
+    """Notice that a debugger gives the terminal up. `steps`: it will probably need it soon."""
 
     steps: bool = False
 
 
 class DebuggerSwitches(DebuggerMessage):
-    """It gives the terminal to that of another rank, and waits for it: answered as a stop is."""
+    """Request to give the terminal to another rank's debugger until the user comes back."""
 
     rank: int
 
 
 class DebuggerQuits(DebuggerMessage):
-    """The user has left the debugger, and the job with it."""
+    """Notice that the user has left the debugger, and so ends the job."""
 
     where: str
 
 
 class DebuggerReply(Message):
-    """An answer to a debugger that wants the terminal."""
+    """Answer to a debugger that wants the terminal."""
 
 
 class TerminalGranted(DebuggerReply):
-    """It has the terminal, until it gives it back: a descriptor comes along. `term` is its TERM."""
+    """Permission to use the terminal; its descriptor comes along, and `term` is its TERM."""
 
     term: str
 
 
-#: Why a debugger is refused at the end of a job: if it waited, it would until it is killed.
+#: Reason for refusing a debugger at the end of a job: it would otherwise wait until it is killed.
 JOB_ENDS = "no terminal for a debugger: the job is ending"
 
 
 class TerminalRefused(DebuggerReply):
-    """It cannot have it; or, after a DebuggerSwitches, that one cannot, and it keeps it."""
+    """Refusal of the terminal; or, after a DebuggerSwitches, of the switch."""
 
     reason: str
 
 
 class FromDebugger(ToLauncher):
-    """A message from a debugger in a process of a rank; a DebuggerResumed is its last.
+    """Message from a debugger in a process of a rank; a DebuggerResumed is its last.
 
-    `cut`: the launcher's credit did not suffice for all that the rank has printed up to now, so the
-    last line that it has sent may go on.
+    `cut`: the launcher's credit did not suffice for all that the rank has printed so far, so its
+    last line may be incomplete.
     """
 
     rank: int
@@ -75,14 +75,14 @@ class FromDebugger(ToLauncher):
 
 
 class ReplyToDebugger(ToAgent):
-    """An answer to the debugger in this process; with it the user's input is for that one."""
+    """Answer to the debugger in this process, which then receives the user's input."""
 
     pid: int
     reply: DebuggerReply
 
 
 class TerminalSize(ToAgent):
-    """The size of the user's terminal."""
+    """Notice of the size of the user's terminal."""
 
     rows: int
     columns: int

@@ -1,8 +1,9 @@
-"""Which debugger has the user's terminal: (event, now) -> effects, and nothing else.
+"""Queue of debuggers for the user's terminal: maps (event, now) to effects, without side effects.
 
-Ranks stop in any order, and often all of them at the same line. The first one that has stopped gets
-the terminal. One that only steps keeps it for a moment, so that a next line does not lead to
-another rank; if it does not come back by then, as it may need the others, they are next.
+Ranks stop in any order, and often all of them at the same line. The first that stops gets the
+terminal. A debugger that only steps keeps it for a moment, so that stepping does not switch to
+another rank. If it has not stopped again by then, perhaps because it needs the other ranks, the
+next debugger gets the terminal.
 """
 
 from __future__ import annotations
@@ -10,17 +11,17 @@ from __future__ import annotations
 from mcjax_launch.features.debugging.messages import JOB_ENDS
 from mcjax_launch.kernel.wire.value import Value
 
-#: A debugger that steps keeps the terminal for so many seconds.
+#: Seconds for which a debugger that steps keeps the terminal.
 STEP_S = 1.0
 
 
 class StoppedDebugger(Value):
-    """A process of a rank that has stopped in its debugger.
+    """Process of a rank that has stopped in its debugger.
 
     Args:
-        rank: whose process it is.
+        rank: the rank.
         pid: its process id on its host.
-        where: it has stopped.
+        where: the line at which it has stopped.
         reason: why, "" for a breakpoint.
 
     """
@@ -32,11 +33,11 @@ class StoppedDebugger(Value):
 
 
 class TerminalEffect(Value):
-    """Something for the launcher to do."""
+    """Action for the launcher."""
 
 
 class Grant(TerminalEffect):
-    """The terminal is this one's. `others` wait; `again`: it has just had it, and only stepped."""
+    """Grant of the terminal. `others` wait; `again`: it has just had it, and only stepped."""
 
     stopped: StoppedDebugger
     others: tuple[int, ...] = ()
@@ -44,40 +45,40 @@ class Grant(TerminalEffect):
 
 
 class Refuse(TerminalEffect):
-    """What this one wants, it cannot have."""
+    """Refusal of what a debugger wants."""
 
     stopped: StoppedDebugger
     reason: str
 
 
 class HasToWait(TerminalEffect):
-    """Another has the terminal: this one has to wait."""
+    """Notice that a debugger has to wait, because another debugger has the terminal."""
 
     stopped: StoppedDebugger
 
 
 class StillSteps(TerminalEffect):
-    """Another one gets the terminal, since the step of this one takes long."""
+    """Notice that another debugger gets the terminal, because this one's step takes long."""
 
     stopped: StoppedDebugger
 
 
-class TakeBack(TerminalEffect):
-    """No debugger needs the terminal any more."""
+class Reclaim(TerminalEffect):
+    """End of lending: no debugger needs the terminal any more."""
 
 
 Effects = list[TerminalEffect]
 
 
 class DebugQueue:
-    """The debuggers that want the terminal, in the order in which they came.
+    """Queue of the debuggers that want the terminal, in order of arrival.
 
-    Times (`now`, `deadline`) are seconds of any steady clock. Methods return what is to be done.
+    Times (`now`, `deadline`) are seconds of any steady clock. Methods return effects.
 
     Attributes:
         deadline: when to call `expire` next.
-        ended: the job ends, and nobody gets the terminal any more.
-        active: the one that has the terminal; while there is a deadline, it steps.
+        ended: the job ends, and no debugger gets the terminal any more.
+        active: the debugger that has the terminal; it steps while there is a deadline.
 
     """
 
@@ -85,11 +86,11 @@ class DebugQueue:
         self.deadline: float | None = None
         self.ended = False
         self.active: StoppedDebugger | None = None
-        self._has_left = False  # it is gone, in a step
+        self._has_left = False  # the active debugger's process has gone during a step
         self._waiting: list[StoppedDebugger] = []
 
     def stopped(self, stopped: StoppedDebugger) -> Effects:
-        """A debugger wants the terminal."""
+        """Handle a debugger that wants the terminal."""
         if self.ended:
             return [Refuse(stopped, JOB_ENDS)]
         active = self.active
@@ -103,9 +104,9 @@ class DebugQueue:
         return [HasToWait(stopped)]
 
     def resumed(self, rank: int, pid: int, now: float, *, steps: bool) -> Effects:
-        """One gives it back, or is gone."""
+        """Handle a debugger that gives the terminal up, or is gone."""
         if self.active is None or (self.active.rank, self.active.pid) != (rank, pid):
-            self._waiting = [one for one in self._waiting if (one.rank, one.pid) != (rank, pid)]
+            self._waiting = [each for each in self._waiting if (each.rank, each.pid) != (rank, pid)]
             return []
         if steps:
             self.deadline = now + STEP_S
@@ -116,16 +117,16 @@ class DebugQueue:
         return self._next()
 
     def gone(self, rank: int) -> Effects:
-        """All processes of a rank are gone."""
-        self._waiting = [one for one in self._waiting if one.rank != rank]
+        """Handle the end of all processes of a rank."""
+        self._waiting = [waiting for waiting in self._waiting if waiting.rank != rank]
         return self._next() if self.active is not None and self.active.rank == rank else []
 
     def switches(self, rank: int) -> Effects:
-        """The user wants another rank's debugger."""
+        """Handle the user's wish for another rank's debugger."""
         active = self.active
         if active is None:
             return []
-        found = next((one for one in self._waiting if one.rank == rank), None)
+        found = next((waiting for waiting in self._waiting if waiting.rank == rank), None)
         if found is None:
             return [Refuse(active, self._why_not(active, rank))]
         self._waiting.remove(found)
@@ -133,7 +134,7 @@ class DebugQueue:
         return self._grant(found)
 
     def expire(self, now: float) -> Effects:
-        """Act, if it is time."""
+        """Let the next debugger have the terminal, if the deadline has come."""
         if self.deadline is None or now < self.deadline:
             return []
         if self.active is None or self._has_left or not self._waiting:
@@ -141,9 +142,9 @@ class DebugQueue:
         return [StillSteps(self.active), *self._next()]
 
     def end(self) -> Effects:
-        """The job ends."""
+        """Refuse all debuggers, because the job ends."""
         self.ended = True
-        refused: Effects = [Refuse(one, JOB_ENDS) for one in self._waiting]
+        refused: Effects = [Refuse(waiting, JOB_ENDS) for waiting in self._waiting]
         self._waiting = []
         return [*refused, *(self._next() if self.active is not None else [])]
 
@@ -151,7 +152,7 @@ class DebugQueue:
         self.active, self.deadline, self._has_left = None, None, False
         if self._waiting:
             return self._grant(self._waiting.pop(0))
-        return [TakeBack()]
+        return [Reclaim()]
 
     def _grant(self, stopped: StoppedDebugger) -> Effects:
         self.active, self.deadline, self._has_left = stopped, None, False
@@ -159,9 +160,9 @@ class DebugQueue:
 
     @property
     def _others(self) -> tuple[int, ...]:
-        return tuple(sorted(one.rank for one in self._waiting))
+        return tuple(sorted(waiting.rank for waiting in self._waiting))
 
     def _why_not(self, active: StoppedDebugger, rank: int) -> str:
         why = f"this is rank {rank}" if rank == active.rank else f"rank {rank} has not stopped"
-        others = ", ".join(f"{one.rank} at {one.where}" for one in self._waiting)
-        return f"{why}; others have: {others}" if others else f"{why}, nor has any other"
+        others = ", ".join(f"{waiting.rank} at {waiting.where}" for waiting in self._waiting)
+        return f"{why}; stopped ranks: {others}" if others else f"{why}, nor has any other rank"

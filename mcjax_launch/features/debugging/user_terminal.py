@@ -1,6 +1,6 @@
-"""The user's terminal, lent to a debugger in a rank: its keys go there as they are pressed.
+"""User's terminal, lent to a debugger in a rank, which gets each key as it is pressed.
 
-Its settings come back whatever ends the launcher: a process of its own waits for that.
+Its settings are restored however the launcher ends: a process of its own waits for that.
 """
 
 import contextlib
@@ -17,9 +17,9 @@ from mcjax_launch.kernel.wire.uplink import Uplink
 
 _INPUT = 0
 _MOST_KEYS = 4096
-# Where `ulimit -n` is unlimited, which macOS does not say in a number.
+# Used if `ulimit -n` is unlimited, for which macOS has no number.
 _MOST_FILES = 10_240
-# What may end a whole process group, or a session; the keeper outlives it.
+# Signals that may end a whole process group or session; the keeper ignores them.
 _OUTLIVED = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE),
     *(signal.SIGTSTP, signal.SIGTTOU, signal.SIGTTIN, signal.SIGUSR1, signal.SIGUSR2),
@@ -27,19 +27,19 @@ _OUTLIVED = (
 
 
 def in_background() -> bool:
-    """Whether the shell has the terminal: taking it stops the launcher until it is given it."""
+    """Return whether the launcher is in the background: using the terminal would stop it."""
     try:
         return os.tcgetpgrp(_INPUT) != os.getpgrp()
-    except OSError:  # not the terminal that controls our session
+    except OSError:  # not the controlling terminal
         return False
 
 
 class UserTerminal:
-    """The terminal at standard input.
+    """Terminal at standard input.
 
     Args:
-        loop: calls when a key is pressed.
-        on_keys: is given what the user types while it is lent.
+        loop: reports keys.
+        on_keys: called with what the user types while it is lent.
         on_written: called when all output has been written.
 
     """
@@ -49,13 +49,13 @@ class UserTerminal:
     ) -> None:
         self._loop = loop
         self._on_keys = on_keys
-        name = os.ttyname(_INPUT)  # opened anew: others share what we were given
+        name = os.ttyname(_INPUT)  # opened again: other processes share descriptor 0
         flags = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK
         self._keys, self._screen = os.open(name, flags), os.open(name, flags)
         self._output = Uplink(self._screen, loop, on_written)
         self._on_written = on_written
         self._row = _Row()
-        self._notes: list[bytes] = []  # that wait for the end of a row
+        self._notes: list[bytes] = []  # lines to show at the end of the current row
         self._settings = termios.tcgetattr(self._keys)
         self._keeper: _Keeper | None = None  # while it is lent
 
@@ -66,7 +66,7 @@ class UserTerminal:
         return size.lines or 24, size.columns or 80
 
     def lend(self) -> None:
-        """Let keys go to the debugger from now on."""
+        """Pass keys on to the debugger from now on."""
         if self._keeper is not None:
             return
         self._settings = termios.tcgetattr(self._keys)
@@ -75,35 +75,35 @@ class UserTerminal:
         self._loop.watch(self._keys, READ, self._read)
 
     def resume(self) -> None:
-        """Have it as it has to be while it is lent: others may have changed it."""
+        """Set raw mode again while it is lent, because another program may have changed it."""
         while self._keeper is not None:
             try:
                 termios.tcsetattr(self._keys, termios.TCSANOW, _raw(self._settings))
                 return
             except termios.error as error:
-                if error.args[0] != errno.EINTR:  # by the signal with which the shell gives it
+                if error.args[0] != errno.EINTR:  # the shell's SIGCONT interrupts it
                     return
 
     def suspend(self) -> None:
-        """Do what Ctrl-Z does: until the shell continues us."""
+        """Do what Ctrl-Z does, and lend the terminal again when the shell continues us."""
         row = self._row.text
-        self.take_back()
+        self.reclaim()
         os.kill(0, signal.SIGTSTP)
         self.lend()
         self.write(row)
 
-    def take_back(self) -> None:
-        """Have it as it was."""
+    def reclaim(self) -> None:
+        """End the lending, and restore the settings."""
         keeper, self._keeper = self._keeper, None
         if keeper is None:
             return
         self._loop.forget(self._keys)
         if self._row.shown:
             self.write(b"\r\n")
-        self._row.text = b""  # where others write from now on
+        self._row.text = b""  # other output follows from here
         self._show(b"".join(self._notes))
         self._notes = []
-        with contextlib.suppress(OSError, termios.error):  # it may have been closed
+        with contextlib.suppress(OSError, termios.error):  # the terminal may be closed
             termios.tcsetattr(self._keys, termios.TCSANOW, self._settings)
         keeper.end()
 
@@ -118,7 +118,7 @@ class UserTerminal:
         self._show(data)
 
     def say(self, lines: bytes) -> None:
-        """Show whole lines that no debugger has written, above the line that the user is at."""
+        """Show whole lines that are not a debugger's, above the user's current line."""
         note = lines.replace(b"\n", b"\r\n")
         if not note:
             return
@@ -142,18 +142,18 @@ class UserTerminal:
             data = b""
         if data:
             self._on_keys(data)
-        if not data or ready & GONE:  # it has been closed: a SIGHUP says so too
+        if not data or ready & GONE:  # closed; a SIGHUP follows
             self._loop.forget(self._keys)
 
     def close(self) -> None:
-        """Give it up for good."""
-        self.take_back()
+        """Restore and close the terminal."""
+        self.reclaim()
         self._output.drop()
         os.close(self._keys)
         os.close(self._screen)
 
 
-# What moves the cursor to other rows, and so makes a row one that cannot be written again.
+# Sequences that move the cursor to other rows: such a row cannot be drawn again.
 _VERTICAL = re.compile(rb"\x1b\[[0-9;]*[ABEFHJLMSTdfr]|\x1b[78cDM]")
 _SEQUENCE = re.compile(rb"\x1b\[[0-9;?]*[@-~]|\x1b[^\[]|[\x00-\x1f]")
 _FULL_SCREEN = re.compile(rb"\x1b\[\?(?:1049|1047|47)([hl])")
@@ -161,37 +161,37 @@ _LONGEST_ROW = 1024
 
 
 class _Row:
-    """What has been written to the row of a terminal in which the cursor is."""
+    """Text of the terminal's row in which the cursor is."""
 
     def __init__(self) -> None:
         self.text = b""
         self.is_full_screen = False
 
     def add(self, data: bytes) -> None:
-        """More has been written."""
+        """Add what has been written."""
         for mode in _FULL_SCREEN.findall(data):
             self.is_full_screen = mode == b"h"
         _, newline, after = data.rpartition(b"\n")
         self.text = (after if newline else self.text + after)[-_LONGEST_ROW:]
 
     def fits(self, columns: int) -> bool:
-        """Whether it can be written again, after something else."""
+        """Return whether the row can be drawn again, after other lines."""
         if self.is_full_screen or len(self.text) == _LONGEST_ROW or _VERTICAL.search(self.text):
             return False
         return len(self.shown) < columns
 
     @property
     def shown(self) -> bytes:
-        """What is to be seen of it."""
+        """Visible part of the text."""
         return _SEQUENCE.sub(b"", self.text)
 
 
 class _Keeper:
-    """A process that restores a terminal's settings if this one is killed.
+    """Process that restores a terminal's settings if the launcher is killed.
 
     Args:
-        terminal: a descriptor of it.
-        settings: to restore.
+        terminal: a descriptor of the terminal.
+        settings: the settings to restore.
 
     """
 
@@ -203,7 +203,7 @@ class _Keeper:
         os.close(reading)
 
     def end(self) -> None:
-        """They have been restored."""
+        """End the process, because the settings have been restored."""
         with contextlib.suppress(OSError):
             os.write(self._pipe, b".")
         os.close(self._pipe)
@@ -212,14 +212,14 @@ class _Keeper:
 
 
 def _keep(terminal: int, settings: list[Any], reading: int) -> None:
-    """The keeper's side: never returns."""
+    """Run the keeper's process; never return."""
     try:
         os.setsid()
         signal.set_wakeup_fd(-1)
         for signum in _OUTLIVED:
             signal.signal(signum, signal.SIG_IGN)
         low, high = sorted((terminal, reading))
-        os.closerange(0, low)  # the ends of others' pipes
+        os.closerange(0, low)  # inherited ends of other pipes
         os.closerange(low + 1, high)
         most = os.sysconf("SC_OPEN_MAX")
         os.closerange(high + 1, most if most > 0 else _MOST_FILES)
@@ -231,7 +231,7 @@ def _keep(terminal: int, settings: list[Any], reading: int) -> None:
 
 
 def _raw(settings: list[Any]) -> list[Any]:
-    """Settings with which each key comes through as it is, and each byte goes out as it is."""
+    """Return settings with which each key is read as it is, and each byte is written as it is."""
     iflag, oflag, cflag, lflag, *speeds, characters = settings
     iflag &= ~(termios.BRKINT | termios.ICRNL | termios.INLCR | termios.IGNCR | termios.INPCK)
     iflag &= ~(termios.ISTRIP | termios.IXON | termios.PARMRK | termios.IGNBRK)

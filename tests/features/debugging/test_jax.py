@@ -130,11 +130,11 @@ def test_jaxs_own_breakpoint(start: Start) -> None:
 
 def test_several_that_stop_at_jaxs_own_breakpoint(start: Start) -> None:
     terminal = start(IN_A_PROGRAM.replace("if jax.process_index() == 1", "if True"), "-n", 2)
-    terminal.until(" too: `rank ")
+    terminal.until(" too: type `rank ")
     first = re.findall(r"rank (\d) stopped", terminal.shown)[0]
     other = 1 - int(first)
     terminal.answer(JAX_PROMPT, "rank 7")
-    terminal.until("*** rank 7 has not stopped; others have: ")
+    terminal.until("*** rank 7 has not stopped; stopped ranks: ")
     terminal.answer(JAX_PROMPT, f"rank {other}")
     terminal.until(f"mcjax-launch: rank {other} stopped at ")
     terminal.answer(JAX_PROMPT, "c")

@@ -299,7 +299,7 @@ def test_several_that_stop(start: START) -> None:
     first = terminal.until(" stopped at ")[-1]
     others = [rank for rank in "012" if rank != first]
     for _ in others:
-        terminal.until(" too: `rank ")
+        terminal.until(" too: type `rank ")
     for rank in others:
         terminal.type(f"rank {rank}\r")
         terminal.until(f"mcjax-launch: rank {rank} stopped at ")
@@ -307,7 +307,7 @@ def test_several_that_stop(start: START) -> None:
         terminal.until(f"({rank}, {40 + int(rank)})")
         terminal.until(PROMPT)
     terminal.type("rank 9\r")
-    assert "rank 9 has not stopped; others have: " in terminal.until(PROMPT)
+    assert "rank 9 has not stopped; stopped ranks: " in terminal.until(PROMPT)
     terminal.type(f"rank {first}\r")
     terminal.until(f"mcjax-launch: rank {first} stopped at ")
     for _ in range(3):
@@ -339,7 +339,7 @@ print("met", rank)
     terminal.until("-> meet()")
     terminal.answer(PROMPT, "n")
     terminal.until(
-        "mcjax-launch: rank 0 is still in its step, for which it may need the others\r\n"
+        "mcjax-launch: rank 0 is still stepping, and may need the other ranks for that\r\n"
     )
     terminal.until("mcjax-launch: rank 1 stopped at ")
     terminal.answer(PROMPT, "c")
@@ -414,7 +414,7 @@ def test_an_exception_in_several_ranks(start: START) -> None:
     terminal = start("-n 3 --pdb", "raise ValueError('bad batch')\n")
     first = terminal.until(" failed at ")[-1]
     for _ in range(2):
-        terminal.until(" too: `rank ")
+        terminal.until(" too: type `rank ")
     other = (int(first) + 1) % 3
     terminal.answer(PROMPT, f"rank {other}")
     terminal.until(f"mcjax-launch: rank {other} failed at ")

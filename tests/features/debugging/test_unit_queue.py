@@ -12,10 +12,10 @@ from mcjax_launch.features.debugging.queue import (
     Effects,
     Grant,
     HasToWait,
+    Reclaim,
     Refuse,
     StillSteps,
     StoppedDebugger,
-    TakeBack,
 )
 from mcjax_launch.job.job import Job
 from mcjax_launch.runs.state import RunState
@@ -38,7 +38,7 @@ def test_one_after_another() -> None:
     assert queue.stopped(THIRD) == [HasToWait(THIRD)]
     assert resume(queue, FIRST, 1.0) == [Grant(SECOND, (2,))]
     assert resume(queue, SECOND, 2.0) == [Grant(THIRD)]
-    assert resume(queue, THIRD, 3.0) == [TakeBack()]
+    assert resume(queue, THIRD, 3.0) == [Reclaim()]
     assert queue.active is None
 
 
@@ -65,26 +65,26 @@ def test_one_that_is_gone_in_a_step_may_be_the_end_of_the_job() -> None:
     assert resume(queue, FIRST, 5.1) == []
     assert queue.expire(5.0 + STEP_S) == [Grant(SECOND)]
     resume(queue, SECOND, 7.0, steps=True)
-    assert resume(queue, SECOND, 7.1) == [TakeBack()]
+    assert resume(queue, SECOND, 7.1) == [Reclaim()]
 
 
 def test_a_step_of_the_only_one_gives_the_terminal_back() -> None:
     queue = DebugQueue()
     queue.stopped(FIRST)
     resume(queue, FIRST, 5.0, steps=True)
-    assert queue.expire(5.0 + STEP_S) == [TakeBack()]
+    assert queue.expire(5.0 + STEP_S) == [Reclaim()]
     assert queue.stopped(FIRST) == [Grant(FIRST)]
 
 
 def test_switching() -> None:
     queue = DebugQueue()
     queue.stopped(FIRST)
-    assert queue.switches(1) == [Refuse(FIRST, "rank 1 has not stopped, nor has any other")]
+    assert queue.switches(1) == [Refuse(FIRST, "rank 1 has not stopped, nor has any other rank")]
     queue.stopped(SECOND)
     queue.stopped(THIRD)
     assert queue.switches(2) == [Grant(THIRD, (0, 1))]
     [refused] = queue.switches(2)
-    assert refused == Refuse(THIRD, "this is rank 2; others have: 1 at a.py:1, 0 at a.py:1")
+    assert refused == Refuse(THIRD, "this is rank 2; stopped ranks: 1 at a.py:1, 0 at a.py:1")
     assert queue.switches(0) == [Grant(FIRST, (1, 2))]
 
 
@@ -95,7 +95,7 @@ def test_those_that_are_gone() -> None:
     queue.stopped(THIRD)
     assert resume(queue, SECOND, 1.0) == []  # its process has ended
     assert queue.gone(0) == [Grant(THIRD)]  # its host is lost
-    assert queue.gone(2) == [TakeBack()]
+    assert queue.gone(2) == [Reclaim()]
     assert queue.gone(2) == []
 
 
@@ -104,7 +104,7 @@ def test_the_end_of_the_job() -> None:
     queue = DebugQueue()
     queue.stopped(FIRST)
     queue.stopped(SECOND)
-    assert queue.end() == [Refuse(SECOND, JOB_ENDS), TakeBack()]
+    assert queue.end() == [Refuse(SECOND, JOB_ENDS), Reclaim()]
     assert queue.stopped(THIRD) == [Refuse(THIRD, JOB_ENDS)]
 
 

@@ -27,7 +27,7 @@ def test_what_others_have_written_meanwhile_is_not_erased(monkeypatch: pytest.Mo
     terminal = user_terminal.UserTerminal(loop, lambda keys: None, lambda: None)
     terminal.lend()
     terminal.write(b"(Pdb 0) c\r\n\x1b[?2004l")
-    terminal.take_back()
+    terminal.reclaim()
     os.write(theirs, b"[0] be")
     terminal.lend()
     terminal.say(b"gun\n")

@@ -1,7 +1,7 @@
-"""Debuggers in a rank get the user's terminal for as long as they need it.
+"""Patches of debuggers in a rank, so that they get the user's terminal for as long as they need it.
 
-They are patched where they begin to talk to the user: so `breakpoint()` and PYTHONBREAKPOINT mean
-what they mean without a launcher, and so does a line where the user has told pdb to stop.
+They are patched at the point where they begin to talk to the user. So `breakpoint()`,
+PYTHONBREAKPOINT and pdb's own break points mean the same as without a launcher.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ Go to the debugger of rank N, if that has stopped as well.
 
 
 class Debuggers(RankPart):
-    """Patches debuggers that the program imports, and opens one where --pdb asks for it."""
+    """Part that patches debuggers when they are imported, and opens one if --pdb asks for it."""
 
     def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:
         super().__init__(link, environ)
-        self._made: Terminal | None = None
-        self._waiting: list[Callable[[], None]] = []  # what debuggers say before they have it
+        self._known_terminal: Terminal | None = None
+        self._waiting: list[Callable[[], None]] = []  # messages to print once there is a terminal
 
     @property
     def _terminal(self) -> Terminal:
-        if self._made is None:  # imported only now: `import jax` brings a debugger along
+        if self._known_terminal is None:  # not imported earlier: `import jax` imports a debugger
             from .terminal import Terminal
 
-            self._made = Terminal(self.environ)
-        return self._made
+            self._known_terminal = Terminal(self.environ)
+        return self._known_terminal
 
     def patch(self, module: Any) -> None:
-        """The program has imported a debugger."""
+        """Patch a debugger that the program has imported."""
         patches = {
             "pdb": self._patch_pdb,
             "IPython.terminal.debugger": self._patch_ipython,
@@ -58,7 +58,7 @@ class Debuggers(RankPart):
         patches[module.__name__](module)
 
     def _patch_pdb(self, pdb: Any) -> None:
-        """Python's own, and all that are made of it, such as ipdb."""
+        """Patch Python's own debugger, and all that are based on it, such as ipdb."""
         cls = pdb.Pdb
         cls.set_trace = self._asking(cls.set_trace)
         cls.interaction = self._in_terminal(cls.interaction, _place_of_interaction)
@@ -68,35 +68,35 @@ class Debuggers(RankPart):
         )
 
     def _patch_ipython(self, debugger: Any) -> None:
-        """IPython's, which looks at its terminal when it is made."""
+        """Patch IPython's debugger, which examines its terminal when it is made."""
         cls = debugger.TerminalPdb
         real = cls.__init__
 
         @functools.wraps(real)
         def make(this: Any, *args: Any, **kwargs: Any) -> None:
-            if refused := self._terminal.take(user_lines.place()):
+            if refused := self._terminal.acquire(user_lines.place()):
                 raise RuntimeError(refused)
             try:
                 real(this, *args, **kwargs)
             finally:
-                self._terminal.give_back(steps=True)
+                self._terminal.release(steps=True)
 
         cls.__init__ = make
 
     def _patch_pudb(self, debugger: Any) -> None:
-        """PuDB, which fills the screen."""
+        """Patch PuDB, which fills the screen."""
         cls = debugger.Debugger
         cls.set_trace = self._asking(cls.set_trace)
         cls.interaction = self._in_terminal(cls.interaction, _place_of_interaction)
 
     def _patch_jax(self, debugger: Any) -> None:
-        """`jax.debug.breakpoint()`'s, which runs while a program does."""
+        """Patch the debugger of `jax.debug.breakpoint()`, which runs in the middle of a program."""
         cls = debugger.CliDebugger
         cls.run = self._in_terminal(cls.run, _place_of_jax)
         cls.do_rank = self._rank_command(lambda this: this.print_context())
 
     def failed(self, error: BaseException, traceback: TracebackType) -> None:
-        """Let the user look at what has ended the program."""
+        """Let the user examine the exception that has ended the program."""
         if isinstance(error, KeyboardInterrupt):
             return
         import pdb
@@ -104,7 +104,7 @@ class Debuggers(RankPart):
         from ..messages import JOB_ENDS
 
         kind = type(error).__name__
-        refused = self._terminal.take(_place_of(traceback), f"{kind}: {error}"[:_MOST_REASON])
+        refused = self._terminal.acquire(_place_of(traceback), f"{kind}: {error}"[:_MOST_REASON])
         if refused:
             if refused != JOB_ENDS:
                 sys.stderr.write(f"mcjax-launch: {refused}\n")
@@ -112,21 +112,21 @@ class Debuggers(RankPart):
         try:
             pdb.post_mortem(traceback)
         finally:
-            self._terminal.give_back(steps=True)  # the job ends now: nobody else is to get it
+            self._terminal.release(steps=True)  # the job ends now: no other debugger gets it
 
-    # --- what stands in place of a debugger's own ---
+    # --- replacements of a debugger's own methods ---
 
     def _asking(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        """`set_trace`: the terminal is asked for already where the user has written it."""
+        """Return a `set_trace` that acquires the terminal already at the user's line."""
 
         @functools.wraps(real)
         def set_trace(this: Any, frame: FrameType | None = None, *args: Any, **kwargs: Any) -> Any:
             frame = frame or sys._getframe(1)
             if _has_its_own_input(this):
                 return real(this, frame, *args, **kwargs)
-            if refused := self._terminal.take(_place(frame)):
+            if refused := self._terminal.acquire(_place(frame)):
                 raise RuntimeError(refused)
-            self._terminal.give_back(steps=True)
+            self._terminal.release(steps=True)
             return real(this, frame, *args, **kwargs)
 
         return set_trace
@@ -134,15 +134,15 @@ class Debuggers(RankPart):
     def _in_terminal(
         self, real: Callable[..., Any], place: Callable[..., str]
     ) -> Callable[..., Any]:
-        """What talks to the user, with the user's terminal; `place` says where it has stopped."""
+        """Wrap a method that talks to the user, so that it has the terminal; `place` says where."""
 
         @functools.wraps(real)
         def interaction(this: Any, *args: Any, **kwargs: Any) -> Any:
             if _has_its_own_input(this):
                 return real(this, *args, **kwargs)
             where = place(this, *args)
-            this.nosigint = True  # a Ctrl-C is the job's again when the program goes on
-            if refused := self._terminal.take(where):
+            this.nosigint = True  # when the program goes on, Ctrl-C ends the job again
+            if refused := self._terminal.acquire(where):
                 raise RuntimeError(refused)
             self._name_rank(this)
             waiting, self._waiting = self._waiting, []
@@ -157,22 +157,22 @@ class Debuggers(RankPart):
                 self._quit(where)
                 raise
             finally:
-                self._terminal.give_back(steps=_steps(this))
+                self._terminal.release(steps=_steps(this))
 
         return interaction
 
     def _name_rank(self, debugger: Any) -> None:
-        """Have the prompt say whose it is: (Pdb 1)."""
+        """Put the rank into the debugger's prompt: (Pdb 1)."""
         rank = self.environ.get("JAX_PROCESS_ID")
         if rank is not None and getattr(debugger, "prompt", None) in _PROMPTS:
             debugger.prompt = f"{debugger.prompt[:-2]} {rank}) "
 
     def _when_in_terminal(self, real: Callable[..., None]) -> Callable[..., None]:
-        """`message`: what pdb says of how it has stopped ("--Return--") comes before it asks."""
+        """Wrap `message`, so that pdb's messages wait until it has the terminal ("--Return--")."""
 
         @functools.wraps(real)
         def message(this: Any, *args: Any, **kwargs: Any) -> None:
-            if _has_its_own_input(this) or self._terminal.is_taken:
+            if _has_its_own_input(this) or self._terminal.is_acquired:
                 real(this, *args, **kwargs)
             else:
                 self._waiting.append(functools.partial(real, this, *args, **kwargs))
@@ -180,15 +180,15 @@ class Debuggers(RankPart):
         return message
 
     def _quit(self, where: str) -> None:
-        """The user has left a debugger: the job, unless another one had started it."""
+        """End the job, because the user has left a debugger, unless another debugger started it."""
         if self._terminal.is_outermost:
             self._terminal.quit(where)
 
     def _rank_command(self, show_place: Callable[[Any], None]) -> Callable[..., Any]:
-        """The command `rank N`; back from there, `show_place` says where this one is."""
+        """Return the command `rank N`; `show_place` prints the position when the user is back."""
 
         def do_rank(this: Any, arg: str) -> Any:
-            if not arg.isdecimal():  # the program's own name
+            if not arg.isdecimal():  # a name in the program
                 return this.default(this.lastcmd)
             if refused := self._terminal.switch(int(arg)):
                 print("***", refused, file=this.stdout)
@@ -201,12 +201,12 @@ class Debuggers(RankPart):
 
 
 def _has_its_own_input(debugger: Any) -> bool:
-    """Whether a program talks to a debugger itself."""
+    """Return whether a program, not the user, talks to a debugger."""
     return getattr(debugger, "stdin", None) not in (None, sys.stdin, sys.__stdin__)
 
 
 def _steps(debugger: Any) -> bool:
-    """Whether a debugger has been told to stop again soon: at the next line, or the like."""
+    """Return whether a debugger will stop again soon, such as at the next line."""
     return getattr(debugger, "stoplineno", -1) != -1
 
 
@@ -215,7 +215,7 @@ def _place(frame: FrameType) -> str:
 
 
 def _place_of_interaction(_: Any, frame: FrameType | None, error: Any = None, *__: Any) -> str:
-    """Where pdb has stopped: in a frame, or where an exception or its traceback comes from."""
+    """Return where pdb has stopped: a frame, or the origin of an exception or traceback."""
     if frame is not None:
         return _place(frame)
     if isinstance(error, tuple):
@@ -224,7 +224,7 @@ def _place_of_interaction(_: Any, frame: FrameType | None, error: Any = None, *_
 
 
 def _place_of(traceback: TracebackType | None) -> str:
-    """Where an exception comes from; empty where that is not known."""
+    """Return where an exception comes from; "" if unknown."""
     if traceback is None:
         return ""
     while traceback.tb_next is not None:

@@ -1,8 +1,8 @@
-"""The user's terminal, as long as a debugger in this process has it.
+"""User's terminal, while a debugger in this process has it.
 
-The launcher grants it to one debugger of the job at a time. Then a pseudo-terminal takes the place
-of the descriptors 0 to 2, so that whatever a debugger does at a terminal works; its other end is
-the agent's.
+The launcher grants it to one debugger of the job at a time. Then a pseudo-terminal, whose other end
+the agent holds, replaces the descriptors 0 to 2, so that everything works that a debugger does at a
+terminal.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _STANDARD = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
 class TerminalDenied(Exception):
-    """There is no terminal to be had, for this reason."""
+    """Error: the terminal cannot be acquired, for this reason."""
 
 
 class Terminal:
-    """Gives the user's terminal to debuggers of this process, one at a time.
+    """Access to the user's terminal for the debuggers of this process, one at a time.
 
     Args:
-        environ: of this process, as it was started; a forked rank's becomes its own.
+        environ: this process's variables, as it was started; in a forked rank the rank's own.
 
     """
 
@@ -52,15 +52,16 @@ class Terminal:
         self._pid = 0
         self._line: AgentLine | None = None
 
-    def take(self, where: str, reason: str = "") -> str:
-        """Wait until the terminal is this thread's, which may have it already.
+    def acquire(self, where: str, reason: str = "") -> str:
+        """Wait until this thread has the terminal; it may have it already.
 
         Args:
-            where: the debugger has stopped.
-            reason: it has.
+            where: the line at which the debugger has stopped.
+            reason: why it has stopped.
 
         Returns:
-            Why that cannot be; empty where it has it, and has to give it back.
+            why that is impossible; "" if the thread has the terminal, and must call `release`
+                later.
 
         """
         self._lock.acquire()
@@ -77,8 +78,8 @@ class Terminal:
         self._depth += 1
         return ""
 
-    def give_back(self, *, steps: bool) -> None:
-        """The debugger does not need the terminal now; `steps`: but it will soon."""
+    def release(self, *, steps: bool) -> None:
+        """Give the terminal up; `steps`: the debugger will soon need it again."""
         self._depth -= 1
         if self._depth == 0 and self._held is not None:
             self._restore()
@@ -86,20 +87,20 @@ class Terminal:
         self._lock.release()
 
     @property
-    def is_taken(self) -> bool:
-        """Whether a debugger of this process has it."""
+    def is_acquired(self) -> bool:
+        """True if a debugger of this process has the terminal."""
         return self._depth > 0
 
     @property
     def is_outermost(self) -> bool:
-        """Whether the debugger that has it was not started by another one, which has it too."""
+        """True if a single debugger has it, not also a debugger that the first one has started."""
         return self._depth == 1
 
     def switch(self, rank: int) -> str:
         """Let a debugger of another rank have the terminal, until the user comes back.
 
         Returns:
-            Why that cannot be; empty afterwards.
+            why that is impossible; "" when the user is back.
 
         """
         assert self._held is not None
@@ -108,11 +109,11 @@ class Terminal:
             terminal, _ = self._ask(DebuggerSwitches(rank))
         except TerminalDenied as refused:
             return str(refused)
-        os.close(terminal)  # it is the one that this process has
+        os.close(terminal)  # this process has it already
         return ""
 
     def quit(self, where: str) -> None:
-        """The user ends the job here: give the terminal back, and wait for the end."""
+        """End the job as the user wants: give the terminal up, and wait for the end."""
         if self._held is not None:
             self._restore()
         line = self._connected()
@@ -121,7 +122,7 @@ class Terminal:
             pass
 
     def _hold(self, stopped: DebuggerStopped) -> None:
-        _flush()  # what was printed before is shown before the prompt
+        _flush()  # so that earlier output precedes the prompt
         terminal, term = self._ask(stopped)
         try:
             self._held = _Standard(terminal, term)
@@ -129,7 +130,7 @@ class Terminal:
             os.close(terminal)
 
     def _ask(self, message: DebuggerStopped | DebuggerSwitches) -> tuple[int, str]:
-        """Wait for the terminal: its descriptor, to be closed, and its TERM.
+        """Wait for the terminal; return its descriptor, for the caller to close, and its TERM.
 
         Raises:
             TerminalDenied: it will not come.
@@ -150,7 +151,7 @@ class Terminal:
         held.restore()
 
     def _connected(self) -> AgentLine:
-        """The connection of this process, which may be a fork of the one that made another."""
+        """Return the connection of this process; a fork makes a connection of its own."""
         if self._line is None or self._pid != os.getpid():
             self._pid = os.getpid()
             process_id = self._environ.get("JAX_PROCESS_ID", "")
@@ -159,7 +160,7 @@ class Terminal:
 
 
 class _Standard:
-    """A terminal in place of the standard descriptors, and what was there."""
+    """Replacement of the standard descriptors by a terminal, with the originals."""
 
     def __init__(self, terminal: int, term: str) -> None:
         _flush()
@@ -172,14 +173,14 @@ class _Standard:
             os.dup2(terminal, target)
         self._files = {name: getattr(sys, name) for name, _ in _STANDARD}
         for target, (name, mode) in enumerate(_STANDARD):
-            if _descriptor(self._files[name]) != target:  # the program has put another there
+            if _descriptor(self._files[name]) != target:  # the program has replaced it
                 file = open(target, mode, buffering=1, closefd=False)  # noqa: SIM115
                 setattr(sys, name, file)
         self._term = os.environ.get("TERM")
         os.environ["TERM"] = term
 
     def restore(self) -> None:
-        """Put all back in its place."""
+        """Restore the original descriptors, files and TERM."""
         _flush()
         for name, file in self._files.items():
             setattr(sys, name, file)
@@ -196,7 +197,7 @@ class _Standard:
 
 
 def _flush() -> None:
-    """Have what was printed come out where it belongs."""
+    """Flush stdout and stderr, so that output goes where they lead now."""
     for name, mode in _STANDARD:
         if mode == "w":
             with contextlib.suppress(Exception):
