@@ -23,7 +23,7 @@ def run_of(count: int = 2, *hosts: str, joins: bool = False, **known: Any) -> Ru
     """The state of a run with so many ranks, in turn on each host; on request all have joined."""
     state = RunState(**{"num_processes": count, **known})
     names = hosts or ("h",)
-    state.planned("ab", "h:1", {rank: names[rank % len(names)] for rank in range(count)}, None)
+    state.record_plan("ab", "h:1", {rank: names[rank % len(names)] for rank in range(count)}, None)
     for rank in range(count) if joins else ():
         say(state, rank, Joining("h:1", state.num_processes, rank, "train.py:3"), 1.0)
         say(state, rank, Joined(rank), 2.0)
@@ -57,7 +57,7 @@ def end_of(
 
 def say(state: RunState, rank: int, message: HookMessage, at: float, **known: Any) -> bool:
     """Let a rank's hook say something."""
-    return hook_events.take(state, FromHook(rank, message, **known), at)
+    return hook_events.apply(state, FromHook(rank, message, **known), at)
 
 
 def rank_run(
@@ -75,22 +75,22 @@ def rank_run(
 def record_of(count: int, *, samples: int = 4, printed: str = "") -> dict[str, Any]:
     """The record of `count` ranks, 8 a host, of which the last one but one fails after 100 s."""
     state = RunState(hosts=-(-count // 8))
-    state.planned("0123abcd", "h0:1", {n: f"h{n // 8}" for n in range(count)}, None)
+    state.record_plan("0123abcd", "h0:1", {n: f"h{n // 8}" for n in range(count)}, None)
     culprit = count - 2
     for n, run in state.ranks.items():
-        state.started(n, 1000 + n, 0.5)
+        state.record_start(n, 1000 + n, 0.5)
         say(state, n, Joining("h0:1", count, n), 2 + n / count)
         say(state, n, Joined(n), 3.5)
-        state.printed(n, 4)
+        state.record_output(n, 4)
         run.stdout, run.stderr = f"{printed}\nrank {n} out\n", f"{printed}\nrank {n} err\n"
     for at in range(samples):
         usage = (RankUsage(n, at + n / count, (1 + n) << 10, 0.0) for n in range(count))
-        state.used(Usage(tuple(usage)), 1 + 98 * at / samples)
+        state.record_usage(Usage(tuple(usage)), 1 + 98 * at / samples)
     say(state, culprit, failure(), 100)
     for n in range(count):
         status, sent = (-KILL, (TERM, KILL)) if n == culprit else (-TERM, (TERM,))
         end = end_of(n, status, sent, float(samples), (1 + n) << 10)
-        state.exited(end, 101 + n / count)
+        state.record_exit(end, 101 + n / count)
     summary = summarize(state)
     hosts = tuple(f"h{n}" for n in range(state.hosts))
     attempt = attempt_of(state, summary, hosts=hosts, seconds=102)

@@ -91,15 +91,15 @@ class Told:
         """Let this happen, and say what follows within the pause."""
         match event:
             case FromHook():
-                hook_events.take(self.state, event, self.now)
-                self.announcer.heard(event, self.now)
+                hook_events.apply(self.state, event, self.now)
+                self.announcer.record_report(event, self.now)
             case Exited():
-                self.state.exited(event, self.now)
-                self.announcer.heard(event, self.now)
+                self.state.record_exit(event, self.now)
+                self.announcer.record_report(event, self.now)
             case (rank, printed):
                 self.state.ranks[rank].stderr = printed
                 if printed:
-                    self.state.printed(rank, self.now)
+                    self.state.record_output(rank, self.now)
             case seconds:
                 self._wait(seconds)
         self._wait(pause)

@@ -68,14 +68,14 @@ class Announcer:
         due = min(self._next_at, self._later_at)
         return due if due < math.inf and not self._state.ending else None
 
-    def heard(self, message: FromHook | Exited, now: float) -> None:
+    def record_report(self, message: FromHook | Exited, now: float) -> None:
         """Record a report of a hook, or the end of a rank's process."""
         if isinstance(message, Exited):
-            self.learned(Fact.END, now)
+            self.record_fact(Fact.END, now)
         else:
-            self.learned(_FACTS.get(type(message.message), Fact.NOTHING), now)
+            self.record_fact(_FACTS.get(type(message.message), Fact.NOTHING), now)
 
-    def learned(self, fact: Fact, now: float) -> None:
+    def record_fact(self, fact: Fact, now: float) -> None:
         """Record that a fact has become known, and schedule a pass over the rules."""
         if fact and not self._state.ending:
             self._facts |= fact
@@ -94,7 +94,7 @@ class Announcer:
         self._facts, self._next_at, self._passed_at = Fact.NOTHING, math.inf, now
         return self._ask(facts, now) or None
 
-    def last_words(self, now: float) -> list[Finding]:
+    def pending_findings(self, now: float) -> list[Finding]:
         """Return findings about processes below ranks that were not yet due.
 
         To be called when the job is over.
@@ -112,9 +112,9 @@ class Announcer:
         if later:
             self._later |= facts
             self._later_at = min(self._later_at, *(item.due for item in later))
-        return self.untold((item for item in found if item not in later), now)
+        return self.select_news((item for item in found if item not in later), now)
 
-    def untold(self, found: Iterable[Finding], now: float) -> list[Finding]:
+    def select_news(self, found: Iterable[Finding], now: float) -> list[Finding]:
         """Return the findings that are new, or have lasted twice as long; mark them printed."""
         return [finding for finding in found if self._is_news(finding, now)]
 

@@ -2,7 +2,7 @@
 
 import signal
 
-from mcjax_launch.diagnosis.findings.errors import is_told
+from mcjax_launch.diagnosis.findings.errors import mentions
 from mcjax_launch.jax_messages.known_errors import (
     KnownError,
     WrongDevices,
@@ -124,14 +124,14 @@ def _is_of_shared_callback(run: RankRun) -> bool:
     JAX calls a callback for all ranks on the first device of a program; inside shard_map each rank
     calls it itself.
     """
-    if run.failure is None or not run.lost:
+    if run.failure is None or not run.unhandled_errors:
         return False
 
     shared = [program.ranks for program in run.compilations.ran.values() if len(program.ranks) > 1]
     calls = any(min(ranks) == run.process_id for ranks in shared)
     said = run.failure.summary
-    errors = [lost.error for lost in run.lost if lost.error.callback]
-    return calls and any(is_told(error, said) for error in errors)
+    errors = [lost.error for lost in run.unhandled_errors if lost.error.callback]
+    return calls and any(mentions(error, said) for error in errors)
 
 
 def _of_devices(devices: WrongDevices, mine: int, ranks: int) -> str:

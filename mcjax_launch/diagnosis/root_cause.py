@@ -107,7 +107,7 @@ def _rank_failed(state: RunState, first: RankRun) -> RankFailed:
     is_victim = verdict_of(first) is Verdict.VICTIM
     found = None
     # A second process of a rank may fail in its own way before JAX ends both for it.
-    if is_victim or ran_apart(first) or first.membership.second_process is not None:
+    if is_victim or ran_other_collective(first) or first.membership.second_process is not None:
         from mcjax_launch.diagnosis.rules import findings  # as all that only a failure needs
 
         view = View(state, first.failed_at or 0.0, first=first)
@@ -128,11 +128,12 @@ def _rank_failed(state: RunState, first: RankRun) -> RankFailed:
 
 def _failed_before(runs: Iterable[RankRun]) -> RankRun | None:
     """Return the latest of the ranks' earlier processes that failed by itself."""
-    lives = (life for run in runs for life in run.past if verdict_of(life) is Verdict.FAILED)
-    return max(lives, key=lambda life: life.order, default=None)
+    earlier = (past for run in runs for past in run.past)
+    failed = (past for past in earlier if verdict_of(past) is Verdict.FAILED)
+    return max(failed, key=lambda past: past.order, default=None)
 
 
-def ran_apart(run: RankRun) -> bool:
+def ran_other_collective(run: RankRun) -> bool:
     """Return whether a rank failed because another rank ran a different collective."""
     failure = run.failure
     told = run.stderr if failure is None or failure.exited else failure.summary

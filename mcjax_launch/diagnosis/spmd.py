@@ -9,7 +9,7 @@ from itertools import islice, zip_longest
 from mcjax_launch.kernel.wire import source_lines
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import grouped, these_ranks
-from mcjax_launch.runs.spmd import Comparison, RanProgram, Side
+from mcjax_launch.runs.spmd import Comparison, DivergedGroup, RanProgram
 
 # --- the code of two programs ---
 
@@ -51,7 +51,7 @@ class Operation(Value):
 _NOTHING = Operation("nothing more", "")
 
 
-class ProgramCode(Value):
+class ParsedCode(Value):
     """The parsed code of a program."""
 
     devices: str
@@ -65,7 +65,7 @@ class ProgramCode(Value):
         return "".join(f"{line}\n" for line in (self.devices, *lines))
 
 
-def parsed_code(text: str) -> ProgramCode:
+def parse_code(text: str) -> ParsedCode:
     """Parse the text of a program, with source locations, as a rank has sent it."""
     lines = text.splitlines()
     aliases = {alias[1]: alias[2] for line in lines if (alias := _ALIAS.match(line))}
@@ -80,10 +80,10 @@ def parsed_code(text: str) -> ProgramCode:
         location = line.partition(" loc(")[2] if line.endswith(")") else ""
         where = _where(location.removesuffix(")"), aliases)
         operations.append(Operation(_without_locations(line), where))
-    return ProgramCode(devices, arguments, tuple(operations))
+    return ParsedCode(devices, arguments, tuple(operations))
 
 
-def code_difference(first: ProgramCode, second: ProgramCode) -> Iterator[tuple[str, str, str]]:
+def code_difference(first: ParsedCode, second: ParsedCode) -> Iterator[tuple[str, str, str]]:
     """Yield the differences of two programs: the subject, and the value in each.
 
     The subject is "" for operations and devices.
@@ -123,7 +123,7 @@ def _parting(
     return first
 
 
-def _names(code: ProgramCode) -> str:
+def _names(code: ParsedCode) -> str:
     return ", ".join(argument.name for argument in code.arguments) or "none"
 
 
@@ -251,7 +251,7 @@ _MOST_GROUPS = 8
 def divergence_lines(comparison: Comparison) -> list[str]:
     """Return lines on which ranks ran what at the divergence, which must exist."""
     assert comparison.divergence is not None
-    sides = comparison.sides()
+    sides = comparison.diverged_groups()
     shown = _differing([side.program for side in sides if side.program is not None])
     groups = grouped((_action(side, shown), side) for side in sides)
     parts = [
@@ -273,10 +273,10 @@ def divergence_lines(comparison: Comparison) -> list[str]:
 
 def unequal_lines(comparison: Comparison) -> list[str]:
     """Return lines on an argument that differs between ranks; it must have been found."""
-    unequal = comparison.copies.unequal
+    unequal = comparison.checksums.unequal
     assert unequal is not None
     program, code = unequal.program, comparison.codes.get(unequal.program.fingerprint)
-    arguments = parsed_code(code.text).arguments if code is not None and code.text else ()
+    arguments = parse_code(code.text).arguments if code is not None and code.text else ()
     name = f"argument {unequal.argument + 1}"
     if unequal.argument < len(arguments):
         argument = arguments[unequal.argument]
@@ -290,7 +290,7 @@ def unequal_lines(comparison: Comparison) -> list[str]:
     ]
 
 
-def _action(side: Side, shown: Collection[int]) -> str:
+def _action(side: DivergedGroup, shown: Collection[int]) -> str:
     program = side.program
     if program is None:
         return "finished without it" if side.over else "not there yet"
@@ -313,12 +313,12 @@ def _differing(programs: Iterable[RanProgram]) -> list[int]:
     return (differing or list(range(count)))[:_MOST_SHAPES]
 
 
-def different_programs(sides: Sequence[Side]) -> list[tuple[Side, RanProgram]]:
+def different_programs(sides: Sequence[DivergedGroup]) -> list[tuple[DivergedGroup, RanProgram]]:
     """Return each program that is new to the ranks, with a side that runs it.
 
     Programs of the largest sides come first.
     """
-    found: dict[str, tuple[Side, RanProgram]] = {}
+    found: dict[str, tuple[DivergedGroup, RanProgram]] = {}
     for side in sorted(sides, key=lambda side: -len(side.ranks)):
         if side.program is not None and not side.again:
             found.setdefault(side.program.fingerprint, (side, side.program))
@@ -327,12 +327,12 @@ def different_programs(sides: Sequence[Side]) -> list[tuple[Side, RanProgram]]:
 
 def other_order(
     comparison: Comparison,
-) -> tuple[tuple[Side, RanProgram], tuple[Side, RanProgram]] | None:
+) -> tuple[tuple[DivergedGroup, RanProgram], tuple[DivergedGroup, RanProgram]] | None:
     """Return two (side, program) pairs: the first side runs the second's program later.
 
     None if no side does. Each side comes with the program that it runs where they diverge.
     """
-    new = different_programs(comparison.sides())
+    new = different_programs(comparison.diverged_groups())
     for usual, theirs in new:
         for odd, own in new:
             if odd is not usual and comparison.also_runs(odd.ranks[0], theirs):
@@ -340,7 +340,7 @@ def other_order(
     return None
 
 
-def _other_order(comparison: Comparison, sides: Sequence[Side]) -> Iterator[str]:
+def _other_order(comparison: Comparison, sides: Sequence[DivergedGroup]) -> Iterator[str]:
     """Yield a line if one side is known to run another side's program as well, but later."""
     found = other_order(comparison)
     if found is not None:
@@ -355,7 +355,7 @@ def _other_order(comparison: Comparison, sides: Sequence[Side]) -> Iterator[str]
 
 def other_device_order(comparison: Comparison) -> str:
     """Return a line on ranks whose mesh orders the same devices differently; or ""."""
-    sides = comparison.sides()
+    sides = comparison.diverged_groups()
     known = [(side, side.program) for side in sides if side.program is not None and not side.again]
     if not known:
         return ""
@@ -381,17 +381,17 @@ def _ordered(program: RanProgram) -> str:
     return f"in the order {shown}{more}"
 
 
-def _run(side: Side) -> str:
+def _run(side: DivergedGroup) -> str:
     return "run" if len(side.ranks) > 1 else "runs"
 
 
-def _code(comparison: Comparison, sides: Sequence[Side]) -> list[str]:
+def _code(comparison: Comparison, sides: Sequence[DivergedGroup]) -> list[str]:
     """Return lines on how the programs of the sides differ, as far as their code has arrived."""
     known = []
     for side, program in different_programs(sides):
         code = comparison.codes.get(program.fingerprint)
         if code is not None and code.complete and code.text:
-            known.append((these_ranks(side.ranks), parsed_code(code.text)))
+            known.append((these_ranks(side.ranks), parse_code(code.text)))
     lines: dict[tuple[str, str], list[str]] = {}
     for ranks, other in known[1:_MOST_GROUPS]:
         for what, usual, theirs in code_difference(known[0][1], other):

@@ -39,7 +39,7 @@ _MOST_FATES = 4
 # JAX's exception that names the line of an operation which JAX has transformed.
 _OPERATION = "JaxStackTraceBeforeTransformation"
 _IN_A_CALLBACK = " (in a callback)"
-_MOST_LIVES = 8
+_MOST_RESTARTED = 8
 _ELSEWHERE = (
     "this is a consequence: a rank of another launcher failed, left or did not come; see the "
     "summary of that launcher"
@@ -111,7 +111,7 @@ def summarize(state: RunState, *, final: bool = False, seconds: float | None = N
             said = "\n".join(lines)
             lines += [*_others(runs, ending.alike), *_beside(state, ending, said)]
     if lines:
-        lines += lives(state)
+        lines += restart_lines(state)
     if isinstance(ending, RankFailed) and state.unhooked != [ending.culprit.process_id]:
         lines += _unhooked(state)
     if state.unkillable:
@@ -160,18 +160,17 @@ def first_report(state: RunState, run: RankRun, *, quoted: bool) -> Sequence[str
     return summary.lines if quoted else summary.without_quote
 
 
-def lives(state: RunState) -> list[str]:
+def restart_lines(state: RunState) -> list[str]:
     """Return a line for each rank that was restarted, with the end of each of its processes."""
     several = [run for run in state.ranks.values() if run.past]
-    lines = [
-        f"rank {run.process_id}, {len(run.lives)} starts: {', then '.join(map(_life, run.lives))}"
-        for run in several[:_MOST_LIVES]
-    ]
-    rest = [run.process_id for run in several[_MOST_LIVES:]]
+    ends = ((run.process_id, list(map(_end, run.all_runs))) for run in several[:_MOST_RESTARTED])
+    lines = [f"rank {rank}, {len(each)} starts: {', then '.join(each)}" for rank, each in ends]
+    rest = [run.process_id for run in several[_MOST_RESTARTED:]]
     return [*lines, f"also restarted: {these_ranks(rest)}"] if rest else lines
 
 
-def _life(run: RankRun) -> str:
+def _end(run: RankRun) -> str:
+    """Return in words how a process of a rank ended, and how long it ran."""
     process, end = run.process, fate(run)
     if process.started_at is None or process.ended_at is None:
         return end
@@ -290,7 +289,7 @@ def _crash(run: RankRun) -> list[str]:
     """Return a line with the user's line at which a rank crashed."""
     if not run.process.stack:
         return []
-    from mcjax_launch.diagnosis.sightings import crashed_at
+    from mcjax_launch.diagnosis.snapshots import crashed_at
 
     frame = crashed_at(run)
     return [f"at {frame}"] if frame is not None else []
@@ -395,10 +394,10 @@ def reason(run: RankRun) -> str:
     if failure is None:
         assert run.status is not None
         return status_text(run.status, run.process.killer)
-    return words(failure)
+    return failure_words(failure)
 
 
-def words(failure: Failed) -> str:
+def failure_words(failure: Failed) -> str:
     """Return why a program failed: its exception, or its exit and what it handled then."""
     if not failure.exited:
         return headline(failure)

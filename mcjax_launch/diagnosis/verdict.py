@@ -16,7 +16,7 @@ from mcjax_launch.runs.rank_run import RankRun, Verdict
 _LAST_LINES = 5
 
 
-def told_by(run: RankRun) -> str:
+def failure_text(run: RankRun) -> str:
     """Return a rank's last output, and the text of the exception that ended it, if any."""
     failure = run.failure
     if failure is None:

@@ -15,7 +15,7 @@ from mcjax_launch.runs.state import RunState
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.findings.waits import Wait
-    from mcjax_launch.diagnosis.sightings import Stack
+    from mcjax_launch.diagnosis.snapshots import Stack
 
 _MOST_HOSTS = 3
 
@@ -184,9 +184,9 @@ class View:
     @cached_property
     def wait(self) -> Wait | None:
         """The wait of some ranks for others; None if unknown, or if all may be well."""
-        from mcjax_launch.diagnosis.findings.waits import wait_of
+        from mcjax_launch.diagnosis.findings.waits import find_wait
 
-        return wait_of(self, self.positions) if self.positions is not None else None
+        return find_wait(self, self.positions) if self.positions is not None else None
 
     # --- after a failure ---
 
@@ -201,18 +201,18 @@ class View:
         return any(run.membership.joined_at is None for run in self.failed)
 
     @cached_property
-    def told(self) -> str:
+    def failed_text(self) -> str:
         """The last output of the failed ranks, with the texts of their exceptions."""
-        from mcjax_launch.diagnosis.verdict import told_by
+        from mcjax_launch.diagnosis.verdict import failure_text
 
-        return "\n".join(map(told_by, self.failed))
+        return "\n".join(map(failure_text, self.failed))
 
     @cached_property
     def gave_up(self) -> bool:
         """True if the rank that failed first did so because another did not come in time."""
-        from mcjax_launch.diagnosis.verdict import told_by, verdict_of
+        from mcjax_launch.diagnosis.verdict import failure_text, verdict_of
         from mcjax_launch.jax_messages.lost_peer import says_timed_out
 
         first = self.first
         is_victim = first is not None and verdict_of(first) is Verdict.VICTIM
-        return first is not None and is_victim and says_timed_out(told_by(first))
+        return first is not None and is_victim and says_timed_out(failure_text(first))

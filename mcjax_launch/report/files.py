@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.diagnosis.attempt import Attempt
-from mcjax_launch.diagnosis.spmd import different_programs, parsed_code
+from mcjax_launch.diagnosis.spmd import different_programs, parse_code
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.job import Job
@@ -108,14 +108,14 @@ def save_programs(programs: Comparison, begin: str) -> list[str]:
     """
     assert programs.divergence is not None
     number, paths = programs.divergence.count + 1, []
-    for side, program in different_programs(programs.sides()):
+    for side, program in different_programs(programs.diverged_groups()):
         code = programs.codes.get(program.fingerprint)
         if code is None or not code.complete or not code.text:
             continue
         path = f"{begin}program{number}.rank{side.ranks[0]}.mlir"
         try:
             with open(own_paths.open_file(path, os.O_TRUNC), "w", encoding="utf-8") as file:
-                file.write(parsed_code(code.text).text)
+                file.write(parse_code(code.text).text)
         except OSError as error:
             return [f"{path}: cannot be written: {error.strerror}"]
         paths.append(path)

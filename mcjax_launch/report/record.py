@@ -114,7 +114,7 @@ def attempt(ended: Attempt, began_at: float) -> Json:
         "exit_status": ended.summary.status,
         "cause": cause,
         "divergence": divergence_lines(state.programs) if state.diverged else [],
-        "divergence_sides": [list(side.ranks) for side in state.programs.sides()]
+        "divergence_sides": [list(side.ranks) for side in state.programs.diverged_groups()]
         if state.diverged
         else [],
         "stacks": list(state.stacks),
@@ -219,7 +219,7 @@ def _rank(run: RankRun, state: RunState, culprit: int | None) -> Json:
         "cores": run.share.cores or None,
         "compiled": _compiled(run),
         "compiled_last": _compiled_last(run),
-        "past_lives": [_past(life, began_at) for life in run.past],
+        "past_lives": [_past(earlier, began_at) for earlier in run.past],
         "cpu_s": round(cpu_s, 2) if used else None,
         "peak_kib": peak_kib if used else None,
         "samples": [[round(s.at - began_at, 3), round(s.cpu_s, 2), s.rss_kib] for s in samples],

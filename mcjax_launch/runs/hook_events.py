@@ -4,15 +4,15 @@ from functools import partial
 
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import FromHook
-from mcjax_launch.runs.rank_run import LostError, Membership, RankRun
+from mcjax_launch.runs.rank_run import ErrorReport, Membership, RankRun
 from mcjax_launch.runs.spmd import RanProgram
 from mcjax_launch.runs.state import RunState
 
 # Kept per rank; a hook reports fewer.
-_MOST_LOST = 256
+_MOST_ERRORS = 256
 
 
-def take(state: RunState, event: FromHook, at: float) -> bool:
+def apply(state: RunState, event: FromHook, at: float) -> bool:
     """Apply a hook's message to the run; return whether a program failed, and the job with it.
 
     Args:
@@ -26,82 +26,84 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
     state.activity.active_at = at
     state.activity.heard_at = at
     match event.message:
-        case hook.ImportedJax() | hook.Backend() | hook.NotJoined() | hook.CalledBelow() as said:
-            _of_jax(state, membership, said, at)
+        case hook.ImportedJax() | hook.Backend() | hook.NotJoined() | hook.CalledBelow() as report:
+            _record_jax(state, membership, report, at)
         case hook.Joining() as call:
-            _joining(state, run, event, call, at)
+            _record_call(state, run, event, call, at)
         case hook.Joined(process_id=process) if membership.joined_at is None:
             membership.joined_at = at
-            state.joined_as(event.rank, process)
+            state.record_process(event.rank, process)
         case hook.ProcessNumber(platform, process) if membership.joined_at is not None:
-            state.comparison_of(run).members.told(event.rank, platform, process)
-            state.settle()
+            state.comparison_of(run).members.record(event.rank, platform, process)
+            state.compare_pending()
         case hook.Leaving() if membership.leaving_at is None:
             membership.leaving_at = at
-            state.finished_programs(run, at)
+            state.record_last_program(run, at)
         case hook.Left():
             membership.left = True
         case (
             hook.Compiling()
             | hook.Compiled()
             | hook.Program(compiling=True)
-            | hook.ProgramCompiled() as said
+            | hook.ProgramCompiled() as report
         ):
-            _compiles(run, said, at)
+            _record_compilation(run, report, at)
             state.activity.uses_jax(at)
         case hook.Program() as program:
-            _program(state, run, program, at)
+            _record_program(state, run, program, at)
         case hook.ProgramText() as part:
             code = state.comparison_of(run).codes.get(part.fingerprint)
             if code is not None:
                 code.add(part)
         case hook.Crashed(stack=stack):
             run.process.stack = stack
-        case hook.UnhandledError() as error if len(run.lost) < _MOST_LOST:
-            run.lost.append(LostError(at, error))
+        case hook.UnhandledError() as error if len(run.unhandled_errors) < _MOST_ERRORS:
+            run.unhandled_errors.append(ErrorReport(at, error))
         case hook.Blind(reason=reason):
             run.incomparable = reason
         case hook.Failed() as failure:
-            return _failed(state, run, event, failure, at)
+            return _record_failure(state, run, event, failure, at)
     return False
 
 
-def _of_jax(
+def _record_jax(
     state: RunState,
     membership: Membership,
-    said: hook.ImportedJax | hook.Backend | hook.NotJoined | hook.CalledBelow,
+    report: hook.ImportedJax | hook.Backend | hook.NotJoined | hook.CalledBelow,
     at: float,
 ) -> None:
     """Record a rank's JAX version, its platform, a failure to join, or a call by a subprocess."""
-    if isinstance(said, hook.Backend):
-        membership.backend = said
-    elif isinstance(said, hook.CalledBelow):
-        membership.called_below.setdefault(said, at)
-    elif isinstance(said, hook.NotJoined):
-        membership.refused = said if membership.joined_at is None else None
+    if isinstance(report, hook.Backend):
+        membership.backend = report
+    elif isinstance(report, hook.CalledBelow):
+        membership.called_below.setdefault(report, at)
+    elif isinstance(report, hook.NotJoined):
+        membership.refused = report if membership.joined_at is None else None
         membership.refused_at = at
     else:
-        membership.imported = said
+        membership.imported = report
         state.activity.uses_jax(at)
 
 
-def _compiles(
+def _record_compilation(
     run: RankRun,
-    said: hook.Compiling | hook.Compiled | hook.Program | hook.ProgramCompiled,
+    report: hook.Compiling | hook.Compiled | hook.Program | hook.ProgramCompiled,
     at: float,
 ) -> None:
     """Record that a compilation, or that of a program which spans processes, begins or ends."""
-    if isinstance(said, hook.Compiling):
-        run.compilations.begin(said, at)
-    elif isinstance(said, hook.Compiled):
+    if isinstance(report, hook.Compiling):
+        run.compilations.begin(report, at)
+    elif isinstance(report, hook.Compiled):
         run.compilations.end(at)
-    elif isinstance(said, hook.Program):
-        run.compilations.program = said
+    elif isinstance(report, hook.Program):
+        run.compilations.program = report
     else:
-        run.compilations.over(said.fingerprint)
+        run.compilations.forget_program(report.fingerprint)
 
 
-def _joining(state: RunState, run: RankRun, event: FromHook, call: hook.Joining, at: float) -> None:
+def _record_call(
+    state: RunState, run: RankRun, event: FromHook, call: hook.Joining, at: float
+) -> None:
     """Record that a process of a rank calls initialize()."""
     state.initialize_calls += 1
     membership = run.membership
@@ -113,30 +115,30 @@ def _joining(state: RunState, run: RankRun, event: FromHook, call: hook.Joining,
             membership.backend = None
             membership.joined_at = membership.leaving_at = None
             membership.left = False
-            run.lost.clear()
+            run.unhandled_errors.clear()
         membership.joining_at, membership.call, membership.refused = at, call, None
 
 
-def _program(state: RunState, run: RankRun, program: hook.Program, at: float) -> None:
+def _record_program(state: RunState, run: RankRun, program: hook.Program, at: float) -> None:
     """Record that a rank is about to run a program which spans processes."""
     members = state.comparison_of(run).members
-    act = partial(_judge, state, run, program, at)
-    members.when_known(program.platform, program.processes or (), act, at)
-    state.settle()
+    act = partial(_compare, state, run, program, at)
+    members.defer(program.platform, program.processes or (), act, at)
+    state.compare_pending()
 
 
-def _judge(state: RunState, run: RankRun, program: hook.Program, at: float) -> None:
+def _compare(state: RunState, run: RankRun, program: hook.Program, at: float) -> None:
     """Compare a program, now that the ranks of its processes are known."""
     rank, comparison = run.process_id, state.comparison_of(run)
     if state.compares:
         ranks = state.members_of(run, program.platform, program.processes)
-        ran = comparison.known(RanProgram.from_hook(program, ranks))
+        ran = comparison.interned(RanProgram.from_hook(program, ranks))
         run.compilations.ran[ran.where] = ran
-        comparison.copies.came(rank, ran, program.copies)
-        comparison.ran(rank, ran, held=program.held)
+        comparison.checksums.compare(rank, ran, program.copies)
+        comparison.record_run(rank, ran, held=program.held)
         if state.waits is not None:
             state.waits.came(rank, ran, at)
-    elif state.has_lost:  # those that go on need not do the same
+    elif state.has_outlived_failure:  # the remaining ranks may run different programs
         ranks = state.members_of(run, program.platform, program.processes)
         ran = RanProgram.from_hook(program, ranks)
         run.compilations.ran[ran.where] = ran
@@ -144,19 +146,19 @@ def _judge(state: RunState, run: RankRun, program: hook.Program, at: float) -> N
         comparison.released.setdefault(program.fingerprint, set()).add(rank)
 
 
-def _failed(
+def _record_failure(
     state: RunState, run: RankRun, event: FromHook, failure: hook.Failed, at: float
 ) -> bool:
     """Record that a program has failed; return whether that ends the job now."""
     if run.hidden_failure is not None:
         return False
-    others = state.comparison_of(run).members.others(state.ranks)
-    if len(others) == len(failure.slices):  # of processes, and to be of ranks
+    others = state.comparison_of(run).members.renumbered(state.ranks)
+    if len(others) == len(failure.slices):  # by process; make it by rank
         by_rank = sorted((rank, failure.slices[process]) for process, rank in others.items())
         failure = failure.replaced(slices=tuple(slice_ for _, slice_ in by_rank))
     if failure.joined:
         run.failure = failure
-        state.fails(run, at)
+        state.record_failure(run, at)
         run.after_signal = bool(event.sent)
         run.order = state.next_order()
         return True

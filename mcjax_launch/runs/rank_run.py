@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mcjax_launch.runs.spmd import RanProgram
 
 # --- stages of a job ---
-# `diagnosis.sightings` adds a rank's stack to its stage.
+# `diagnosis.snapshots` adds a rank's stack to its stage.
 
 
 class Stage(Enum):
@@ -228,7 +228,7 @@ class Compilations(Changing):
         self.under_way -= 1
         self.ended_at = self.busy_at = at
 
-    def obtained(self, is_loaded: bool, seconds: float) -> None:
+    def count_obtained(self, is_loaded: bool, seconds: float) -> None:
         """Count a program compiled in so many seconds, or loaded, which saved them."""
         if is_loaded:
             self.loaded += 1
@@ -237,12 +237,12 @@ class Compilations(Changing):
             self.compiled += 1
             self.compiled_s += seconds
 
-    def over(self, fingerprint: str) -> None:
+    def forget_program(self, fingerprint: str) -> None:
         """Forget a program that is no longer being compiled."""
         if self.program is not None and self.program.fingerprint == fingerprint:
             self.program = None
 
-    def used(self, share: float, at: float) -> None:
+    def record_usage(self, share: float, at: float) -> None:
         """Record the share of a core that the rank has used until now."""
         self.seen_at = at
         if share > BUSY:
@@ -346,7 +346,7 @@ class RankShare(Changing):
     uneven_gpus: str = ""
 
 
-class LostError(Value):
+class ErrorReport(Value):
     """An exception that has ended a thread, or was raised in a callback; see `UnhandledError`."""
 
     at: float
@@ -371,10 +371,10 @@ class RankRun(Changing):
         after_signal: it ended, or failed, only after it had been sent a signal to end it.
         failure: the exception or exit that its hook reported, if any.
         failed_at: when that, or an end with a failure, became known.
-        lost: the unhandled exceptions of its threads and callbacks.
+        unhandled_errors: the exceptions of its threads and callbacks.
         incomparable: why its programs cannot be compared; "" as a rule.
-        stood: its position when another rank gave up waiting for it, in words; "" if none did.
-        before_call: its position while the others waited for it in initialize(), in words.
+        late_position: its position when another rank gave up waiting for it, in words; else "".
+        position_before_call: its position while the others waited for it in initialize(), in words.
         stdout, stderr: the last of its output; stdout only for a job's record.
         past: the rank's earlier processes in this attempt, see `--on-rank-failure`.
 
@@ -387,10 +387,10 @@ class RankRun(Changing):
     after_signal: bool = False
     failure: Failed | None = None
     failed_at: float | None = None
-    lost: list[LostError] = field(default_factory=list)
+    unhandled_errors: list[ErrorReport] = field(default_factory=list)
     incomparable: str = ""
-    stood: str = ""
-    before_call: str = ""
+    late_position: str = ""
+    position_before_call: str = ""
     stdout: str = ""
     stderr: str = ""
     share: RankShare = field(default_factory=RankShare)
@@ -401,12 +401,12 @@ class RankRun(Changing):
     main_thread: MainThread = field(default_factory=MainThread)
     past: tuple[RankRun, ...] = ()
 
-    def next_life(self) -> RankRun:
+    def make_successor(self) -> RankRun:
         """Return a new RankRun for the same rank, which is about to be restarted."""
         return RankRun(self.process_id, self.host, share=self.share, past=(*self.past, self))
 
     @property
-    def lives(self) -> tuple[RankRun, ...]:
+    def all_runs(self) -> tuple[RankRun, ...]:
         """All processes of the rank in this attempt, this one last."""
         return (*self.past, self)
 
@@ -450,7 +450,7 @@ class RankRun(Changing):
         return Place(stage, member.joined_at) if stage is Stage.INSIDE else Place(stage)
 
     @property
-    def never_came(self) -> bool:
+    def never_joined(self) -> bool:
         """True if the rank exited with 0 and never called initialize(), or its call failed."""
         return self.status == 0 and not self.membership.has_called
 

@@ -73,7 +73,7 @@ def titled(name: str) -> str:
     return f"jit({name[4:]})" if name.startswith("jit_") else name
 
 
-class Code:
+class ProgramCode:
     """The code of a program, sent in parts by a rank that is held at it.
 
     Attributes:
@@ -115,7 +115,7 @@ class Divergence(Value):
     theirs: RanProgram | None
 
 
-class Side(Value):
+class DivergedGroup(Value):
     """A group of ranks that do the same where ranks diverge.
 
     Args:
@@ -164,7 +164,7 @@ class _Reached:
         return other.order.get(rank, math.inf) > self.order[rank]
 
 
-class _Event(Value):
+class _Deferred(Value):
     """An action that waits until the ranks of some processes are known."""
 
     platform: str
@@ -181,9 +181,9 @@ class ProcessRanks:
 
     def __init__(self) -> None:
         self._ranks: dict[str, dict[int, int]] = {}  # by platform and process
-        self._waiting: deque[_Event] = deque()
+        self._deferred: deque[_Deferred] = deque()
 
-    def told(self, rank: int, platform: str, process: int) -> None:
+    def record(self, rank: int, platform: str, process: int) -> None:
         """Record which rank a process is, by the number of its backend for a platform."""
         ranks = self._ranks.setdefault(platform, {})
         for before in [number for number, known in ranks.items() if known == rank]:
@@ -195,11 +195,11 @@ class ProcessRanks:
         return self._ranks.get(platform, {})
 
     @property
-    def waits_since(self) -> float | None:
+    def deferred_since(self) -> float | None:
         """When the first waiting action was added; None if none waits."""
-        return self._waiting[0].at if self._waiting else None
+        return self._deferred[0].at if self._deferred else None
 
-    def when_known(
+    def defer(
         self, platform: str, processes: Collection[int], act: Callable[[], object], at: float
     ) -> None:
         """Run an action once these processes are known, after all earlier actions.
@@ -207,29 +207,29 @@ class ProcessRanks:
         Args:
             platform: whose backend has numbered the processes.
             processes: their numbers.
-            act: is called by `settle`.
+            act: is called by `run_known`.
             at: now, in time.monotonic's seconds.
 
         """
-        self._waiting.append(_Event(platform, tuple(processes), act, at))
+        self._deferred.append(_Deferred(platform, tuple(processes), act, at))
 
-    def settle(self, may_tell: Callable[[], Collection[int]]) -> None:
+    def run_known(self, may_report: Callable[[], Collection[int]]) -> None:
         """Run all actions that need not wait any longer.
 
         Args:
-            may_tell: returns the ranks that may still report which processes they are.
+            may_report: returns the ranks that may still report which processes they are.
 
         """
-        while self._waiting:
-            event = self._waiting[0]
-            known = self.ranks(event.platform)
-            are_known = known.keys() >= set(event.processes)
-            if not are_known and set(may_tell()).difference(known.values()):
+        while self._deferred:
+            deferred = self._deferred[0]
+            known = self.ranks(deferred.platform)
+            are_known = known.keys() >= set(deferred.processes)
+            if not are_known and set(may_report()).difference(known.values()):
                 return
-            self._waiting.popleft()
-            event.act()
+            self._deferred.popleft()
+            deferred.act()
 
-    def others(self, ranks: Collection[int]) -> Mapping[int, int]:
+    def renumbered(self, ranks: Collection[int]) -> Mapping[int, int]:
         """Return the rank of each process on a platform whose numbers are not the ranks.
 
         Empty if there is none, or if some of these ranks are not known on it.
@@ -255,7 +255,7 @@ class Unequal(Value):
     groups: tuple[tuple[int, ...], ...]
 
 
-class Copies:
+class ArgumentChecksums:
     """Checksums of the arguments that should be the same on all ranks of a program.
 
     Attributes:
@@ -267,7 +267,7 @@ class Copies:
         self.unequal: Unequal | None = None
         self._known: dict[str, dict[int, tuple[str, ...]]] = {}  # by fingerprint and rank
 
-    def came(self, rank: int, program: RanProgram, checksums: tuple[str, ...]) -> None:
+    def compare(self, rank: int, program: RanProgram, checksums: tuple[str, ...]) -> None:
         """Compare the checksums of a rank that is about to run a program."""
         if not any(checksums) or self.unequal not in (None, self._about(program)):
             return
@@ -290,7 +290,7 @@ class Copies:
         return found if found and found.program.fingerprint == program.fingerprint else None
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """True if all ranks of the program with unequal arguments have come."""
         assert self.unequal is not None
         come = self._known[self.unequal.program.fingerprint]
@@ -308,19 +308,19 @@ class Comparison:
         codes: the code of programs at which ranks diverge, by fingerprint. The caller that requests
             a code puts it here.
         members: the ranks of processes.
-        copies: checksums of arguments that all ranks should have alike.
+        checksums: checksums of arguments that all ranks should have alike.
         held_any: ranks have been held at programs (--verify-spmd).
 
     """
 
     def __init__(self) -> None:
-        self.copies = Copies()
+        self.checksums = ArgumentChecksums()
         self.members = ProcessRanks()
         self.divergence: Divergence | None = None
         self.count = 0
         self.held_any = False
         self.released: dict[str, set[int]] = {}
-        self.codes: dict[str, Code] = {}
+        self.codes: dict[str, ProgramCode] = {}
         self._instead: dict[int, RanProgram] = {}
         self._known: dict[RanProgram, RanProgram] = {}
         self._reached: dict[str, _Reached] = {}  # by fingerprint
@@ -328,13 +328,13 @@ class Comparison:
         self._over: set[int] = set()
         self._apart: set[int] = set()  # ranks that are too far behind to be compared
 
-    def known(self, program: RanProgram) -> RanProgram:
+    def interned(self, program: RanProgram) -> RanProgram:
         """Return one object for all ranks that run a program by the same line, to save memory."""
         if len(self._known) > 2 * _MOST_PROGRAMS:
             self._known.clear()
         return self._known.setdefault(program, program)
 
-    def ran(self, rank: int, program: RanProgram, *, held: bool = False) -> None:
+    def record_run(self, rank: int, program: RanProgram, *, held: bool = False) -> None:
         """Record that a rank runs a program for the first time, and compare.
 
         A rank that takes no part in the program need not wait for it.
@@ -353,7 +353,7 @@ class Comparison:
         reached = self._arrive(rank, program, held)
         if self.divergence is None:
             self._compare(rank, reached)
-        if self.divergence is not None or self.copies.unequal is not None:
+        if self.divergence is not None or self.checksums.unequal is not None:
             return  # from now on arrivals only show what each rank does
         if not reached.missing:
             self._run_by_all[program.ranks] += 1
@@ -387,7 +387,7 @@ class Comparison:
         late = (reached.missing for reached in self._reached.values() if reached.opened)
         return set().union(*late)
 
-    def over(self, rank: int) -> None:
+    def record_end(self, rank: int) -> None:
         """Record that a rank's program has ended, so that it will run no more."""
         self._over.add(rank)
         for reached in self._reached.values():
@@ -399,7 +399,7 @@ class Comparison:
         reached = self._reached.get(program.fingerprint)
         return reached is not None and bool(reached.held)
 
-    def waiting(self) -> list[tuple[RanProgram, set[int], set[int]]]:
+    def unfinished(self) -> list[tuple[RanProgram, set[int], set[int]]]:
         """Return the programs that some ranks have reached and some have not.
 
         Each with the ranks that have reached it and the ranks that have not.
@@ -412,7 +412,7 @@ class Comparison:
                 waiting.append((reached.program, set(reached.there), missing))
         return waiting
 
-    def held(self) -> list[tuple[RanProgram, set[int], set[int]]]:
+    def held_programs(self) -> list[tuple[RanProgram, set[int], set[int]]]:
         """Return the programs at which ranks are held, in the order of their first arrival.
 
         Each with the ranks that have reached it and the ranks that have not.
@@ -420,7 +420,7 @@ class Comparison:
         held = [reached for reached in self._reached.values() if reached.held]
         return [(reached.program, set(reached.there), reached.missing) for reached in held]
 
-    def number(self, program: RanProgram) -> int:
+    def ordinal(self, program: RanProgram) -> int:
         """Return the 1-based position of a program among those that its ranks have in common.
 
         If all its ranks have reached it, return the count of all programs of all ranks.
@@ -430,7 +430,7 @@ class Comparison:
             return self.count
         return self._shared_before(reached, min(reached.there), min(reached.missing)) + 1
 
-    def skipped(self, program: RanProgram, instead: Mapping[int, RanProgram]) -> None:
+    def record_skip(self, program: RanProgram, instead: Mapping[int, RanProgram]) -> None:
         """Record that ranks will not reach a program, as they run earlier ones again.
 
         Args:
@@ -494,7 +494,7 @@ class Comparison:
 
     # --- both sides of a divergence ---
 
-    def sides(self) -> list[Side]:
+    def diverged_groups(self) -> list[DivergedGroup]:
         """Return what each rank concerned does at the divergence, grouped, in order of rank."""
         divergence = self.divergence
         assert divergence is not None
@@ -502,15 +502,15 @@ class Comparison:
         both = divergence.program, divergence.theirs
         meshes = [program.ranks for program in both if program is not None]
         shared = frozenset.intersection(*meshes) if meshes else frozenset()
-        sides: dict[tuple[RanProgram | None, bool, bool], list[int]] = {}
+        groups: dict[tuple[RanProgram | None, bool, bool], list[int]] = {}
         for rank in sorted(shared | {first, second}):
             program = self._doing(rank, divergence)
             over = program is None and rank in self._over
             again = program is None and not over and rank in self._instead
             if again:
                 program = self._instead[rank]
-            sides.setdefault((program, over, again), []).append(rank)
-        return [Side(tuple(ranks), *what) for what, ranks in sides.items()]
+            groups.setdefault((program, over, again), []).append(rank)
+        return [DivergedGroup(tuple(ranks), *what) for what, ranks in groups.items()]
 
     def _doing(self, rank: int, divergence: Divergence) -> RanProgram | None:
         """Return the program that a rank runs where these two diverge; None if unknown.
@@ -533,23 +533,22 @@ class Comparison:
         return None if first is None else first.there[rank]
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """True if all ranks concerned have reached the point where they diverge."""
-        return all(side.program is not None or side.over for side in self.sides())
+        return all(group.program is not None or group.over for group in self.diverged_groups())
 
     @property
-    def shown(self) -> bool:
+    def has_code(self) -> bool:
         """True if the code of all programs has arrived at which diverged ranks are held."""
-        held = [
-            side.program for side in self.sides() if side.program and self.is_held(side.program)
-        ]
+        programs = [group.program for group in self.diverged_groups() if group.program is not None]
+        held = [program for program in programs if self.is_held(program)]
         codes = [self.codes.get(program.fingerprint) for program in held]
         return all(code is not None and code.complete for code in codes)
 
     def also_runs(self, rank: int, program: RanProgram) -> bool:
         """Return whether a rank runs this program too, though another where it diverges."""
         reached = self._reached.get(program.fingerprint)
-        own = next((side.program for side in self.sides() if rank in side.ranks), None)
+        own = next((group.program for group in self.diverged_groups() if rank in group.ranks), None)
         code = self.codes.get(own.fingerprint) if own is not None else None
         compiled = code is not None and program.fingerprint in code.compiled
         return compiled or (reached is not None and rank in reached.there)

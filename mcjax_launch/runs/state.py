@@ -37,13 +37,13 @@ class Activity:
         printed_at: a rank printed; None if none has.
         usage_at: an agent reported what ranks use.
         failed_at: a rank failed, and the job with it; None if none has.
-        life_at: a failed rank was restarted, or all ranks were started.
+        rank_started_at: a failed rank was restarted, or all ranks were started.
         jax_at: a rank first imported jax, or compiled; None if none has.
 
     """
 
     def __init__(self) -> None:  # making a dataclass of it would slow down every start
-        self.active_at = self.heard_at = self.usage_at = self.life_at = 0.0
+        self.active_at = self.heard_at = self.usage_at = self.rank_started_at = 0.0
         self.printed_at: float | None = None
         self.failed_at: float | None = None
         self.jax_at: float | None = None
@@ -143,7 +143,7 @@ class RunState(Changing):
 
     # --- what happens ---
 
-    def planned(
+    def record_plan(
         self, job_id: str, coordinator: str, places: Mapping[int, str], log_dir: str | None
     ) -> None:
         """Record the host of each rank, before the ranks are started."""
@@ -152,21 +152,21 @@ class RunState(Changing):
         self._rank_of = {rank: rank for rank in places}
         self.tails.expect(len(places))
 
-    def started(self, rank: int, pid: int, at: float) -> None:
+    def record_start(self, rank: int, pid: int, at: float) -> None:
         """Record that a rank's process runs."""
         process = self.ranks[rank].process
         process.pid, process.started_at, process.awaits = pid, at, None
         self.ranks[rank].usage.samples.clear()  # they are of the process it was forked from
         self.activity.active_at = at
 
-    def importing(self, host: str, module: str, at: float) -> None:
+    def record_import(self, host: str, module: str, at: float) -> None:
         """Record that a host imports a module for its ranks."""
         for run in self.ranks.values():
             if run.host == host:
                 run.process.awaits = Import(module, at)
         self.activity.active_at = at
 
-    def printed(self, rank: int, at: float) -> None:
+    def record_output(self, rank: int, at: float) -> None:
         """Record that a rank has written to stdout or stderr."""
         process = self.ranks[rank].process
         if process.first_output_at is None:
@@ -175,7 +175,7 @@ class RunState(Changing):
         activity = self.activity
         activity.active_at = activity.heard_at = activity.printed_at = at
 
-    def used(self, usage: Usage, at: float) -> None:
+    def record_usage(self, usage: Usage, at: float) -> None:
         """Record what the ranks of a host use, as their agent reports it."""
         self.activity.usage_at = at
         for used in usage.ranks:
@@ -183,11 +183,11 @@ class RunState(Changing):
             sample = Sample(at, used.cpu_s, used.rss_kib)
             since, spins = run.process.started_at or 0.0, run.compilations.on_accelerator
             moved = run.usage.add(sample, used.main_s, used.main_waits, since, spins)
-            run.compilations.used(run.usage.share, at)
+            run.compilations.record_usage(run.usage.share, at)
             if moved and not run.answers_for_progress:
                 self.activity.active_at = at
 
-    def asked(self, ranks: Iterable[int], at: float) -> None:
+    def record_question(self, ranks: Iterable[int], at: float) -> None:
         """Record that the main threads of these ranks have been asked where they are.
 
         A rank that has answered the question before may have moved until now.
@@ -197,7 +197,7 @@ class RunState(Changing):
             if run.main_thread.ask(at) and run.answers_for_progress:
                 self.activity.active_at = at
 
-    def exited(self, exited: Exited, at: float) -> bool:
+    def record_exit(self, exited: Exited, at: float) -> bool:
         """Record that a rank's process has ended; return whether its status is not 0."""
         run = self.ranks[exited.rank]
         process = run.process
@@ -214,23 +214,23 @@ class RunState(Changing):
         run.order = run.order or self.next_order()
         self.activity.active_at = at
         if run.failed and run.failed_at is None:
-            self.fails(run, at)
+            self.record_failure(run, at)
         if exited.status == 0 and run.membership.joined_at is not None:
-            self.finished_programs(run, at)
-        self.settle()
+            self.record_last_program(run, at)
+        self.compare_pending()
         return exited.status != 0
 
-    def fails(self, run: RankRun, at: float) -> None:
+    def record_failure(self, run: RankRun, at: float) -> None:
         """Record that a rank's failure has become known."""
         run.failed_at = at
         if not self.survives:
             self.activity.failed_at = at
 
-    def next_life(self, rank: int, at: float) -> RankRun:
+    def restart_rank(self, rank: int, at: float) -> RankRun:
         """Record that a failed rank is restarted; return its new RankRun."""
         self.keep_output(rank, last=True)
-        run = self.ranks[rank] = self.ranks[rank].next_life()
-        self.activity.active_at = self.activity.life_at = at
+        run = self.ranks[rank] = self.ranks[rank].make_successor()
+        self.activity.active_at = self.activity.rank_started_at = at
         return run
 
     @property
@@ -241,18 +241,18 @@ class RunState(Changing):
         return not joined and any(run.failed for run in runs)
 
     @property
-    def has_lost(self) -> bool:
+    def has_outlived_failure(self) -> bool:
         """True if the job goes on after a rank's failure, with or without that rank."""
         runs = self.ranks.values()
         return self.survives and any(run.past or run.failed or run.process.lost for run in runs)
 
-    def stopped(self, stop: StopReason, at: float) -> None:
+    def record_stop(self, stop: StopReason, at: float) -> None:
         """Record the reason to end the job, or more details of it."""
         if self.stop is None:
             self.stop_at, self.idle_since = at, self.activity.active_at
         self.stop = stop
 
-    def resumed(self, at: float) -> None:
+    def record_resume(self, at: float) -> None:
         """Record that the launcher goes on after it was stopped.
 
         It knows nothing of the time between, so what seemed to stand still need not have.
@@ -260,16 +260,16 @@ class RunState(Changing):
         self.pause.ended_at = self.pause.resumed_at = at
         self.activity.active_at = self.activity.heard_at = at
 
-    def joined_as(self, rank: int, process: int) -> None:
+    def record_process(self, rank: int, process: int) -> None:
         """Record the JAX process that a rank is, by the number given to initialize()."""
         self._rank_of[process] = rank
 
-    def finished_programs(self, run: RankRun, at: float) -> None:
+    def record_last_program(self, run: RankRun, at: float) -> None:
         """Record that a rank runs no more programs, unless it has failed."""
         if self.compares and run.failure is None:
             programs = self.comparison_of(run)
-            programs.members.when_known("", (), partial(programs.over, run.process_id), at)
-            self.settle()
+            programs.members.defer("", (), partial(programs.record_end, run.process_id), at)
+            self.compare_pending()
 
     def keep_output(self, rank: int, *, last: bool = False) -> None:
         """Copy a rank's last output to its RankRun; `last`: free the tail as well."""
@@ -362,19 +362,19 @@ class RunState(Changing):
         ranks = {**others, **known}
         return frozenset(ranks[number] for number in processes if number in ranks)
 
-    def settle(self, *, give_up: bool = False) -> None:
-        """Compare programs whose ranks are now known; `give_up`: with the ranks known so far."""
+    def compare_pending(self, *, force: bool = False) -> None:
+        """Compare programs whose ranks are now known; `force`: with the ranks known so far."""
         for turn, programs in list(self._comparisons.items()):
-            programs.members.settle(partial(self._may_tell, turn) if not give_up else tuple)
+            programs.members.run_known(partial(self._may_report, turn) if not force else tuple)
 
-    def _may_tell(self, turn: int) -> list[int]:
+    def _may_report(self, turn: int) -> list[int]:
         """Return the ranks that may still report which processes they are in a turn."""
         return [run.process_id for run in self.running if run.membership.turn <= turn]
 
     @property
     def unjudged_since(self) -> float | None:
         """Since when the first program has waited to be compared; None if none waits."""
-        since = [programs.members.waits_since for programs in self._comparisons.values()]
+        since = [programs.members.deferred_since for programs in self._comparisons.values()]
         return min((at for at in since if at is not None), default=None)
 
     @property
@@ -383,14 +383,14 @@ class RunState(Changing):
         latest = max(self._comparisons, default=0)
         return self._diverged or self._comparison(latest)
 
-    def take_released(self) -> dict[str, set[int]]:
+    def pop_released(self) -> dict[str, set[int]]:
         """Return, and forget, ranks by the fingerprint at which they were held.
 
         They may run that program now.
         """
         released: dict[str, set[int]] = {}
         if self._lets_all_run:
-            self.settle(give_up=True)
+            self.compare_pending(force=True)
         for programs in self._comparisons.values():
             if programs.released or self._lets_all_run:
                 if self._lets_all_run:
@@ -414,7 +414,7 @@ class RunState(Changing):
     def differs(self) -> bool:
         """True if the ranks have run different programs, or one with unequal arguments."""
         turns = self._comparisons.values()
-        return self.diverged or any(turn.copies.unequal is not None for turn in turns)
+        return self.diverged or any(turn.checksums.unequal is not None for turn in turns)
 
     @property
     def _diverged(self) -> Comparison | None:
@@ -438,4 +438,4 @@ class RunState(Changing):
 
         After a divergence that continues, to show which ranks are in which group.
         """
-        return self.differs or not (self.ending or self.has_lost)
+        return self.differs or not (self.ending or self.has_outlived_failure)

@@ -100,25 +100,25 @@ class Saves:
         self._broken = {path: None for path, error in errors.items() if error}
         for path in self._broken:
             end = f"; {self._goes_on}" if self._goes_on else ""
-            self._say(f"{shown(path)}:{errors[path]}{end}")
+            self._say(f"{display_path(path)}:{errors[path]}{end}")
         was_due, self.is_due = self.is_due, not self._broken
         if was_due or not self.is_due:
             return None
-        reason = saved(in_words(self._changed))
+        reason = saved(describe_changes(self._changed))
         self._note(reason.message)
         return reason
 
 
-def in_words(paths: Iterable[str]) -> str:
+def describe_changes(paths: Iterable[str]) -> str:
     """Return in words which files have changed."""
     first, *more = paths
     if not more:
-        return f"{shown(first)} has changed"
-    others = shown(more[0]) if len(more) == 1 else f"{len(more)} other files"
-    return f"{shown(first)} and {others} have changed"
+        return f"{display_path(first)} has changed"
+    others = display_path(more[0]) if len(more) == 1 else f"{len(more)} other files"
+    return f"{display_path(first)} and {others} have changed"
 
 
-def shown(path: str) -> str:
+def display_path(path: str) -> str:
     """Return a path as a user would write it: relative, if it is below the working directory."""
     try:
         relative = os.path.relpath(path)

@@ -26,7 +26,7 @@ from mcjax_launch.runs.state import IDLE_S, RunState
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.findings.waits import Wait
-    from mcjax_launch.diagnosis.sightings import Stack
+    from mcjax_launch.diagnosis.snapshots import Stack
 
 # As parts of AFTER_S: the silence after which hosts are polled, the pause between two polls, and
 # the time that hosts have for their answers.
@@ -111,7 +111,7 @@ class HangWatch:
         self._shows_stacks = shows_stacks
         self._interval_s = AFTER_S
         self._next_at = now + AFTER_S
-        self._looked_at = self._stacks_at = -math.inf
+        self._polled_at = self._stacks_at = -math.inf
         self._next_stacks_at = -math.inf
         self._asked_at: float | None = None  # for usage
         self._awaits_stacks = False
@@ -130,10 +130,10 @@ class HangWatch:
             return None
         if self._awaits_stacks or self._is_over:
             return None
-        if self._asked_at is not None or state.activity.heard_at <= self._looked_at:
+        if self._asked_at is not None or state.activity.heard_at <= self._polled_at:
             return self._next_at
         silent_at = state.activity.heard_at + AFTER_S * _SILENCE
-        return min(self._next_at, max(silent_at, self._looked_at + AFTER_S * _PAUSE))
+        return min(self._next_at, max(silent_at, self._polled_at + AFTER_S * _PAUSE))
 
     def expire(self, now: float) -> Ask | None:
         """Return what to ask the hosts now; None if nothing."""
@@ -163,18 +163,22 @@ class HangWatch:
     @property
     def _still(self) -> dict[int, float]:
         """Since when each rank has stood still whose main thread has not moved."""
-        return {rank: mark.since for rank, mark in self._baselines.items() if mark.since < mark.at}
+        return {
+            rank: baseline.since
+            for rank, baseline in self._baselines.items()
+            if baseline.since < baseline.at
+        }
 
     def _judge(self, asked_at: float, now: float) -> Ask | None:
         """Ask for stacks if a rank seems to wait, now that usage is known; else poll later."""
-        if self._state.activity.heard_at > self._looked_at:
+        if self._state.activity.heard_at > self._polled_at:
             self._interval_s = AFTER_S
-        self._asked_at, self._looked_at = None, now
-        self._mark(asked_at)
+        self._asked_at, self._polled_at = None, now
+        self._record_usage(asked_at)
         # Earlier, ranks may have waited for a debugger, or for a compiler.
         first = max(self._first_at(now), self._state.pause.ended_at, self._compiled_at())
         if first >= asked_at:  # no rank stands still
-            self._look_later(now)
+            self._poll_later(now)
         elif now < first + AFTER_S:
             self._next_at = first + AFTER_S
         elif now < self._next_stacks_at and first <= self._stacks_at:
@@ -195,16 +199,16 @@ class HangWatch:
             (each.ended_at for each in spent if each.ended_at - each.began_at > long), default=0
         )
 
-    def _mark(self, asked_at: float) -> None:
+    def _record_usage(self, asked_at: float) -> None:
         """Record the usage of the ranks that have joined."""
-        marks = {}
+        baselines = {}
         for run in self._state.running:
             samples, rank = run.usage.samples, run.process_id
             if run.place.is_through and samples and samples[-1].at >= asked_at:
-                marks[rank] = _CpuBaseline(run, self._baselines.get(rank))
-        self._baselines = marks
+                baselines[rank] = _CpuBaseline(run, self._baselines.get(rank))
+        self._baselines = baselines
 
-    def _look_later(self, now: float) -> None:
+    def _poll_later(self, now: float) -> None:
         self._next_at = now + self._interval_s
         self._interval_s = min(2 * self._interval_s, _SELDOM * AFTER_S)
 
@@ -220,14 +224,14 @@ class HangWatch:
 
         """
         self._awaits_stacks = False
-        self._looked_at = self._stacks_at = now
+        self._polled_at = self._stacks_at = now
         view = self._view(stacks, now)
         self._record_positions(view)
         wait, suspected = view.wait, self._deadlock
         self._deadlock = None
         if wait is None or view.positions is None:
             self._threads_at = ()
-            self._look_later(now)
+            self._poll_later(now)
             self._next_at = min(self._next_at, self._compiles_too_long_at(now))
             self._next_stacks_at = self._next_at
             return []
@@ -244,31 +248,31 @@ class HangWatch:
         """Return the view to judge; without positions while the ranks may be well."""
         if self._state.ending or now < self._compiled_at() + AFTER_S:
             return View(self._state, now)
-        computing = {rank for rank, mark in self._baselines.items() if mark.computes}
-        polling = {rank for rank, mark in self._baselines.items() if mark.polls}
+        computing = {rank for rank, baseline in self._baselines.items() if baseline.computes}
+        polling = {rank for rank, baseline in self._baselines.items() if baseline.polls}
         return View(self._state, now, Positions(stacks, self._still, computing, polling))
 
     def _record_positions(self, view: View) -> None:
         """Record positions of ranks that others wait for in initialize()."""
         if view.positions is None or not view.joining:
             return
-        from mcjax_launch.diagnosis.sightings import sightings
+        from mcjax_launch.diagnosis.snapshots import make_snapshots
 
-        for seen in sightings(self._state, view.positions.stacks).values():
+        for seen in make_snapshots(self._state, view.positions.stacks).values():
             if seen.place.stage is Stage.ABSENT:
-                seen.run.before_call = seen.standing
+                seen.run.position_before_call = seen.position_with_threads
 
     def _findings(self, view: View) -> list[Finding]:
         from mcjax_launch.diagnosis.rules import findings
 
         found = list(findings(view, Occasion.HANG))
         if not found:  # a rule has failed
-            self._look_later(view.now)
+            self._poll_later(view.now)
             return []
-        is_due = self._announcer.untold(found[:1], view.now)
+        is_due = self._announcer.select_news(found[:1], view.now)
         self._is_over = found[0].is_certain
         self._next_at = self._next_stacks_at = self._announcer.next_at(found[0])
-        return [*is_due, *self._announcer.untold(found[1:], view.now)] if is_due else []
+        return [*is_due, *self._announcer.select_news(found[1:], view.now)] if is_due else []
 
     def _seen_since(self, wait: "Wait", now: float) -> float:
         """Return since when, over several polls, the threads of a wait have not moved."""
@@ -279,7 +283,7 @@ class HangWatch:
 
     def _has_lasted(self, wait: "Wait", now: float) -> bool:
         """Return whether no rank has moved for AFTER_S, not even in C++ code."""
-        idle = [rank for rank, mark in self._baselines.items() if mark.idles]
+        idle = [rank for rank, baseline in self._baselines.items() if baseline.idles]
         everybody = (run.process_id for run in self._state.running)
         return now - wait.since >= AFTER_S and set(everybody) <= set(idle)
 

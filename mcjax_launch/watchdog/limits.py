@@ -42,7 +42,7 @@ class Limits:
         if state.pause.is_on:
             return None
         times = [] if self._job_s is None else [self._began + self._job_s]
-        if self._start_s is not None and state.activity.life_at > self._joined:
+        if self._start_s is not None and state.activity.rank_started_at > self._joined:
             times.append(self._start_began + self._start_s)
         if self._stall_s is not None and not self._compiling:
             times.append(self._stalled_at(self._stall_s))
@@ -61,7 +61,7 @@ class Limits:
         meanwhile.
         """
         state = self._state
-        return max(self._began, state.pause.resumed_at, state.activity.life_at)
+        return max(self._began, state.pause.resumed_at, state.activity.rank_started_at)
 
     def _stalled_at(self, seconds: float) -> float:
         """Return when the job will count as stalled; later if agents' reports are late."""
@@ -82,13 +82,13 @@ class Limits:
             seconds, self._job_s = self._job_s, None
             message = f"--timeout: still running after {seconds:g} s"
             return self._out_of_time(message, now, final=True)
-        life_at = self._state.activity.life_at
-        if self._start_s is not None and life_at > self._joined:
+        rank_started_at = self._state.activity.rank_started_at
+        if self._start_s is not None and rank_started_at > self._joined:
             seconds = self._start_s
             if all(run.place.is_through for run in self._state.ranks.values()):
-                self._joined = life_at
+                self._joined = rank_started_at
             elif now >= self._start_began + seconds:
-                self._joined = life_at
+                self._joined = rank_started_at
                 message = f"--start-timeout: not all ranks have joined after {seconds:g} s"
                 return self._out_of_time(message, now, final=False, jax=True)
         return self._stalled(now)

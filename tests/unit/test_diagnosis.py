@@ -38,7 +38,7 @@ def state_of(joined: str = "", joining: str = "", **coordinates: Any) -> RunStat
 def ended(
     state: RunState, rank: int, status: int, said: str = "", sent: tuple[int, ...] = ()
 ) -> None:
-    state.exited(end_of(rank, status, sent), 9.0)
+    state.record_exit(end_of(rank, status, sent), 9.0)
     state.ranks[rank].stderr = said
 
 
@@ -260,7 +260,7 @@ def test_the_start_limit_counts_for_a_ranks_next_life_too() -> None:
     assert (limits.expire(1.0), limits.deadline) == (None, None)
     ended(state, 2, -9)
     assert limits.deadline is None
-    state.next_life(2, 100.0)
+    state.restart_rank(2, 100.0)
     assert (limits.expire(109.0), limits.deadline) == (None, 110.0)
     stop = limits.expire(110.0)
     assert stop is not None
@@ -272,15 +272,15 @@ def test_stall_limit() -> None:
     state = state_of(joined="012")
     limits = Limits(job(stall_timeout=10.0), state, 0.0)
     assert (limits.deadline, limits.expire(19.0)) == (20.0, None)  # nobody has looked yet
-    state.used(Usage(()), 8.0)
+    state.record_usage(Usage(()), 8.0)
     assert (limits.deadline, limits.expire(9.0)) == (10.0, None)
-    state.printed(1, 9.0)
-    state.used(Usage(()), 15.0)
+    state.record_output(1, 9.0)
+    state.record_usage(Usage(()), 15.0)
     assert (limits.deadline, limits.expire(14.0)) == (19.0, None)
     compiled(state, 0, "jit_step", done=False)
     assert (limits.deadline, limits.expire(100.0)) == (None, None)  # as long as it compiles
     say(state, 0, hook.Compiled(), 101.0)
-    state.used(Usage(()), 108.0)
+    state.record_usage(Usage(()), 108.0)
     stop = limits.expire(112.0)
     assert stop is not None and (stop.status, stop.final, stop.needs_stacks) == (124, False, True)
     assert limits.expire(200.0) is None
@@ -290,8 +290,8 @@ def test_limits_count_from_the_start_of_the_ranks() -> None:
     state = state_of(joined="012")
     limits = Limits(job(stall_timeout=10.0, timeout=60.0), state, 1002.0)
     assert (state.activity.active_at, limits.deadline) == (1002.0, 1022.0)
-    state.printed(1, 1005.0)
-    state.used(Usage(()), 1012.0)
+    state.record_output(1, 1005.0)
+    state.record_usage(Usage(()), 1012.0)
     assert (limits.deadline, limits.expire(1014.0)) == (1015.0, None)
     stop = limits.expire(1015.0)
     assert stop is not None and stop.message.startswith("--stall-timeout: ")
@@ -314,7 +314,7 @@ def test_how_often_agents_report_usage() -> None:
 def test_a_job_that_is_only_long_gets_no_advice_on_hangs(heard_at: float, hangs: bool) -> None:
     state = state_of(joined="012")
     limits = Limits(job(timeout=60.0), state, 0.0)
-    state.printed(1, heard_at)
+    state.record_output(1, heard_at)
     stop = limits.expire(60.0)
     assert stop is not None
     assert any(line.startswith("hint: ") for line in stop.details) is hangs
@@ -335,16 +335,16 @@ def test_what_counts_as_progress(platform: str, cpu_s: float, main_s: float, bus
     state = state_of(joined="012")
     Limits(job(stall_timeout=10.0), state, 0.0)
     state.ranks[0].compilations.platform = platform
-    state.used(usage(100.0, 1.0), 1.0)
+    state.record_usage(usage(100.0, 1.0), 1.0)
     before = state.activity.active_at
-    state.used(usage(100.0 + cpu_s, 1.0 + main_s), 2.0)
+    state.record_usage(usage(100.0 + cpu_s, 1.0 + main_s), 2.0)
     assert (state.activity.active_at > before) == busy
 
 
 def test_samples_are_thinned_not_kept_without_end() -> None:
     state = state_of(joined="012")
     for second in range(5000):
-        state.used(usage(float(second), 1.0), float(second))
+        state.record_usage(usage(float(second), 1.0), float(second))
     samples = state.ranks[0].usage.samples
     assert len(samples) <= 512
     assert (samples[0].at, samples[-1].at) == (0.0, 4999.0)
@@ -363,7 +363,7 @@ def test_a_failure_that_follows_from_the_divergence_is_not_the_cause() -> None:
     ran(state, 1, "b")
     [reason] = SpmdWatch(state).expire(5.0)
     assert isinstance(reason, Diverged)
-    state.stopped(reason.stop, 5.0)
+    state.record_stop(reason.stop, 5.0)
     ended(state, 0, -signal.SIGABRT)
     assert summarize(state).status == 1
     assert first_line(state) == "--verify-spmd: the ranks run different programs"
@@ -398,7 +398,7 @@ def test_ranks_without_the_hook(name: str) -> None:
         state = state_of()
         state.expects_hooks = expected
         for rank, status in statuses.items():
-            state.exited(Exited(rank, status, (), "", 1.0, 1, rank in hooked), 9.0)
+            state.record_exit(Exited(rank, status, (), "", 1.0, 1, rank in hooked), 9.0)
         lines = "\n".join(summarize(state).lines)
         assert "rank 1 failed: exit status 3" in lines
         assert line in lines or not expected

@@ -187,29 +187,29 @@ ASKED: dict[str, tuple[Sequence[Event], list[str], str]] = {
 }  # fmt: skip
 
 
-def is_told(events: Sequence[Event], notes: list[str], end: str, **known: Any) -> None:
+def mentions(events: Sequence[Event], notes: list[str], end: str, **known: Any) -> None:
     told = Told(events, **known)
     assert (told.notes, told.end, told.state.failed_hints) == (notes, end, [])
 
 
 @pytest.mark.parametrize("name", WHILE_IT_RUNS)
 def test_while_it_runs(name: str) -> None:
-    is_told(*WHILE_IT_RUNS[name])
+    mentions(*WHILE_IT_RUNS[name])
 
 
 @pytest.mark.parametrize("name", ON_HOSTS)
 def test_on_several_hosts(name: str) -> None:
-    is_told(*ON_HOSTS[name], hosts=("a", "a", "b"))
+    mentions(*ON_HOSTS[name], hosts=("a", "a", "b"))
 
 
 @pytest.mark.parametrize("name", ASKED)
 def test_devices_that_were_asked_for(name: str) -> None:
-    is_told(*ASKED[name], asked=DevicesAsked("-d 4", 4, "CPU device"))
+    mentions(*ASKED[name], asked=DevicesAsked("-d 4", 4, "CPU device"))
 
 
 def test_nothing_is_said_once_the_job_ends() -> None:
     told = Told([])
-    told.state.stopped(StopReason("enough", 1), 0.5)
+    told.state.record_stop(StopReason("enough", 1), 0.5)
     for event in (*ends(1), call(0), call(2, of=0)):
         told.happens(event)
     assert (told.notes, told.end) == ([], "")
@@ -217,12 +217,12 @@ def test_nothing_is_said_once_the_job_ends() -> None:
 
 def test_what_was_not_due_is_said_at_the_end() -> None:
     told = Told(said(1, CalledBelow("t.py:9", True)))
-    words = [found.words for found in told.announcer.last_words(2.0)]
+    words = [found.words for found in told.announcer.pending_findings(2.0)]
     assert words == [
         "rank 1 started a process that called initialize() again at t.py:9; it is not a rank, so the "
         'call was skipped: put the call under `if __name__ == "__main__":`'
     ]
-    assert told.announcer.last_words(3.0) == []
+    assert told.announcer.pending_findings(3.0) == []
 
 
 # --- at a limit ---
@@ -275,7 +275,7 @@ def test_at_a_limit(name: str) -> None:
 
 def test_what_the_last_to_come_did_meanwhile() -> None:
     told = Told([call(0), call(1), 60.0])
-    told.state.ranks[2].before_call = "in load at data.py:7"
+    told.state.ranks[2].position_before_call = "in load at data.py:7"
     told.happens(call(2))
     late = "rank 2 called initialize() 60 s after all the others; it was in load at data.py:7"
     assert told.notes == [late]
@@ -283,7 +283,7 @@ def test_what_the_last_to_come_did_meanwhile() -> None:
 
 def test_a_rank_that_is_started_again_is_not_late() -> None:
     told = Told([*join(3), *ends(2, -9), 60.0], survives=True)
-    told.state.next_life(2, told.now)
+    told.state.restart_rank(2, told.now)
     told.happens(call(2))
     assert told.notes == []
 
@@ -372,10 +372,10 @@ def test_after_a_failure(name: str) -> None:
 
 def test_where_ranks_stood_that_are_ended_for_another() -> None:
     told = Told([*join(3), *fails(1, TIMED_OUT, where="/me/train.py:7 in save"), *ends(1, 1)])
-    told.state.ranks[0].stood = "in f at train.py:3"
+    told.state.ranks[0].late_position = "in f at train.py:3"
     assert told.summary()[0].endswith(" (nor did rank 2); it was in f at train.py:3")
     for rank in (0, 2):
-        told.state.ranks[rank].stood = "at the barrier 'save_4' at train.py:7"
+        told.state.ranks[rank].late_position = "at the barrier 'save_4' at train.py:7"
     assert told.summary()[0] == (
         "the ranks waited at different barriers: ranks 0,2 at the barrier 'save_4' at train.py:7, "
         "rank 1 at the barrier 'save_3' in save at train.py:7"
@@ -389,7 +389,7 @@ def test_different_collectives_are_nobodys_fault() -> None:
     closed = "ValueError: Gloo AllReduce failed: Connection closed by peer"
     crash = [*said(1, Crashed(stack)), *ends(1, ABRT, sizes)]
     told = Told([*join(3), *crash, *fails(0, closed, where="/me/t.py:9 in validate")])
-    told.state.ranks[2].stood = "in jit(evaluate) at t.py:9"
+    told.state.ranks[2].late_position = "in jit(evaluate) at t.py:9"
     first, *others = told.summary()
     assert first == (
         "the ranks ran different collectives: rank 0 in validate at t.py:9, rank 1 in train at "

@@ -32,8 +32,8 @@ def test_escapes() -> None:
 def failed(**more: Any) -> RunState:
     state = run_of(2)
     say(state, 0, failure(**more), 1.0)
-    state.exited(end_of(0, 1), 2.0)
-    state.exited(end_of(1, 0), 2.0)
+    state.record_exit(end_of(0, 1), 2.0)
+    state.record_exit(end_of(1, 0), 2.0)
     return state
 
 
@@ -91,7 +91,7 @@ def over(*attempts: Attempt) -> list[tuple[str, str]]:
 
 def test_the_failure_of_an_attempt_is_a_warning_if_there_is_another() -> None:
     stopped, well = RunState(), RunState()
-    stopped.stopped(StopReason("stopped by SIGINT", 130), 2.0)
+    stopped.record_stop(StopReason("stopped by SIGINT", 130), 2.0)
     first = ("warning", "rank 0 failed: ValueError: x")
     assert over(attempt_of(failed()), attempt_of(stopped)) == [
         first,

@@ -8,7 +8,7 @@ from records import run_of, say
 
 from mcjax_launch.diagnosis.announcer import Announcer
 from mcjax_launch.diagnosis.rules import lines_of
-from mcjax_launch.diagnosis.sightings import Stack
+from mcjax_launch.diagnosis.snapshots import Stack
 from mcjax_launch.diagnosis.view import Finding
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import Exited, RankUsage, Usage
@@ -68,7 +68,7 @@ class Watched:
                 RankUsage(rank, used + self.spent[rank], 1, used, waits)
                 for rank, used in self.used.items()
             )
-            self.state.used(Usage(tuple(ranks)), self.now)
+            self.state.record_usage(Usage(tuple(ranks)), self.now)
         else:
             stacks = [
                 Stack(rank, "h", 7, text, blocked=self.blocked[rank], others=self.others[rank])
@@ -129,7 +129,7 @@ def test_a_wait_that_may_be_no_deadlock_is_told(doubt: str) -> None:
 
 def test_a_job_that_does_not_use_jax_is_never_looked_at() -> None:
     watched = Watched(joins=False)
-    watched.state.printed(0, 1.0)
+    watched.state.record_output(0, 1.0)
     assert watched.watch.deadline is None
 
 
@@ -143,7 +143,7 @@ def test_one_that_prints_is_left_alone() -> None:
     """For half a minute: then it might be that one rank prints and the others wait for it."""
     watched = Watched()
     for at in range(1, 30):
-        watched.state.printed(1, at)
+        watched.state.record_output(1, at)
         assert watched.until(at + 0.99, moves=(0, 1)) == []
 
 
@@ -234,7 +234,7 @@ def test_the_flag_that_ends_a_collective_on_cpu_is_told_once(*, survives: bool) 
     watched.state.survives = survives
     say(watched.state, 0, hook.Compiling("jit_step", "train.py:9", "cpu"), 0.0)
     say(watched.state, 0, hook.Compiled(), 0.0)
-    watched.state.exited(Exited(1, -9, (), None, 0.0, 0), 1.0)
+    watched.state.record_exit(Exited(1, -9, (), None, 0.0, 0), 1.0)
     watched.until(200)
     hints = [line for line in watched.lines if "--xla_cpu_collective_timeout_seconds" in line]
     assert len(hints) == int(survives)
@@ -253,7 +253,7 @@ def test_told_after_twice_the_time_again() -> None:
 def test_one_that_prints_while_another_waits_for_it() -> None:
     watched = Watched()
     for at in range(1, 100):
-        watched.state.printed(1, at)
+        watched.state.record_output(1, at)
         watched.until(at + 0.99, moves=(1,))
     assert watched.lines[0].startswith("rank 0 has waited 3")
     assert len([line for line in watched.lines if "has waited" in line]) <= 2
@@ -292,12 +292,12 @@ def test_busy_processors(platform: str) -> None:
     for rank in (0, 1):
         say(watched.state, rank, hook.Compiling("jit_f", "train.py:9", platform), 0.0)
         say(watched.state, rank, hook.Compiled(), 0.0)
-    used = watched.state.used
+    used = watched.state.record_usage
 
     def spinning(usage: Usage, at: float) -> None:
         used(Usage(tuple(RankUsage(one.rank, at, 1, 0.0, 1) for one in usage.ranks)), at)
 
-    watched.state.used = spinning  # type: ignore[method-assign]
+    watched.state.record_usage = spinning  # type: ignore[method-assign]
     watched.until(60)
     assert bool(watched.lines) == (platform == "gpu")
 
@@ -321,7 +321,7 @@ class OnGpus(Watched):
     def _answer(self, ask: Ask) -> None:
         if ask is Ask.USAGE:
             self.used = dict.fromkeys(self.used, self.now)
-            self.state.asked((0, 1), self.now)
+            self.state.record_question((0, 1), self.now)
             if self.runs:
                 self.answer(0, 1)
         super()._answer(ask)
@@ -356,7 +356,7 @@ def test_on_accelerators_a_rank_that_answers_is_no_stall() -> None:
     """It may have moved until it is asked again."""
     watched, active_at = OnGpus(), []
     for at, answers in ((2.0, (1,)), (4.0, ()), (6.0, (0, 1)), (8.0, ()), (10.0, ())):
-        watched.state.asked((0, 1), at)
+        watched.state.record_question((0, 1), at)
         watched.answer(*answers)
         active_at.append(watched.state.activity.active_at)
     assert active_at == [2.0, 4.0, 4.0, 8.0, 8.0]
@@ -375,7 +375,7 @@ def test_in_initialize_to_the_second() -> None:
 
 def test_over_once_the_job_ends() -> None:
     watched = Watched()
-    watched.state.fails(watched.state.ranks[1], 1.0)
+    watched.state.record_failure(watched.state.ranks[1], 1.0)
     assert watched.until(100) == []
     assert watched.watch.deadline is None
 

@@ -6,7 +6,7 @@ import pytest
 from records import run_of, say
 from told import Event, Told, ends, fails, join, said
 
-from mcjax_launch.diagnosis.sightings import Sighting, Stack
+from mcjax_launch.diagnosis.snapshots import RankSnapshot, Stack
 from mcjax_launch.jax_messages.lost_peer import is_of_lost_peer, says_ended_by_jax, says_timed_out
 from mcjax_launch.kernel.wire import hook_messages as hook
 
@@ -121,7 +121,7 @@ def test_who_is_to_blame(name: str) -> None:
 
 def test_where_the_one_that_did_not_come_stood() -> None:
     told = Told([*join(3), *ran(0, 2), *gives_up(), *is_ended(1, 2)])
-    told.state.ranks[1].stood = "in load at data.py:4"
+    told.state.ranks[1].late_position = "in load at data.py:4"
     first, others, *_ = told.summary()
     assert first == f"rank 1 {MISSED}; it was in load at data.py:4"
     assert "as a consequence" in others
@@ -141,12 +141,12 @@ def test_the_one_that_did_not_come_may_wait_in_a_compilation(
 ) -> None:
     state = run_of(2, joins=True)
     say(state, 1, hook.Compiling("jit_step", "t.py:9", "cpu"), 3.0)
-    state.ranks[1].compilations.used(0.0, 3.0 + idle_s)
+    state.ranks[1].compilations.record_usage(0.0, 3.0 + idle_s)
     stack = Stack(1, "h", 7, f"Stack (most recent call first):\n  {frame}\n")
-    found = Sighting(state.ranks[1], stack).shared_compilation
+    found = RankSnapshot(state.ranks[1], stack).shared_compilation
     assert found == (words and f"waiting in the compilation of {words}")
     told = Told([*join(2), *ran(0), *gives_up(), *is_ended(1)], 2)
-    told.state.ranks[1].stood = found
+    told.state.ranks[1].late_position = found
     missed = "and so missed a collective in which others gave up waiting"
     assert (told.summary()[0] == f"rank 1 was {found}, {missed}") == bool(words)
 

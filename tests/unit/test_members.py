@@ -42,7 +42,7 @@ def test_nothing_is_judged_before_all_members_are_known(state: RunState) -> None
     number(state, 0, 3)
     for rank in (0, 3):
         reach(state, rank, program("step", (0, 1)))
-    assert state.take_released() == {"step": {0, 3}}
+    assert state.pop_released() == {"step": {0, 3}}
     reach(state, 2, program("odd", (2, 3)))
     reach(state, 0, program("all"))  # known, but it came later
     assert state.programs.count == 2
@@ -68,7 +68,7 @@ def test_a_rank_that_has_ended_tells_no_more(state: RunState) -> None:
     number(state, 0, 1, 2)
     reach(state, 2, program("step", (0, 3)))
     assert state.programs.count == 0
-    state.exited(end_of(3, 0), 5.0)
+    state.record_exit(end_of(3, 0), 5.0)
     assert state.programs.count == 1
 
 
@@ -85,9 +85,9 @@ def test_it_is_given_up_after_a_while(state: RunState) -> None:
 
 def test_nobody_is_held_at_the_end(state: RunState) -> None:
     reach(state, 2, program("step", (0, 3)))
-    assert state.take_released() == {}
-    state.stopped(interrupted(2), 5.0)
-    assert state.take_released() == {"step": {2}}
+    assert state.pop_released() == {}
+    state.record_stop(interrupted(2), 5.0)
+    assert state.pop_released() == {"step": {2}}
 
 
 def test_a_rank_that_runs_programs_in_turn_is_another_process_in_each(state: RunState) -> None:
@@ -100,7 +100,7 @@ def test_a_rank_that_runs_programs_in_turn_is_another_process_in_each(state: Run
     for rank in RANKS:
         say(state, rank, hook.ProcessNumber("tpu", 3 - rank), 7.0)
     reach(state, 3, program("step", (0, 1)))
-    assert state.take_released() == {"step": {2, 3}}
+    assert state.pop_released() == {"step": {2, 3}}
 
 
 def test_the_coordination_service_has_the_numbers_of_initialize(state: RunState) -> None:
@@ -112,6 +112,6 @@ def test_the_coordination_service_has_the_numbers_of_initialize(state: RunState)
 def test_the_slices_in_a_failure_are_those_of_the_ranks(state: RunState) -> None:
     number(state, *RANKS)
     failed = hook.Failed(1, joined=True, slices=(0, 0, 1, 1))
-    hook_events.take(state, FromHook(1, failed), 8.0)
+    hook_events.apply(state, FromHook(1, failed), 8.0)
     failure = state.ranks[1].failure
     assert failure is not None and failure.slices == (0, 1, 1, 0)

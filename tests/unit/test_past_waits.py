@@ -87,7 +87,7 @@ def test_the_waits_of_a_run() -> None:
         say(state, rank, Ran("jit_step", "f", None, (), "train.py:8"), at)
     for rank, at in enumerate((9.5, 12.0, 9.6)):
         say(state, rank, Leaving(), at)
-        state.exited(end_of(rank, 0), 12.1)
+        state.record_exit(end_of(rank, 0), 12.1)
     found = waits_of(state, 13.0)
     assert [wait.place for wait in found] == [INITIALIZE, "jit(step)", EXIT]
     assert [wait.late for wait in found] == [(2,), (0,), (1,)]
@@ -117,7 +117,7 @@ def test_a_rank_that_never_joins_is_waited_for_until_the_end() -> None:
 def test_ranks_without_jax_wait_for_nobody() -> None:
     state = run_of(3, waits=PastWaits())
     for rank in range(3):
-        state.exited(end_of(rank, 0), 10.0 * rank)
+        state.record_exit(end_of(rank, 0), 10.0 * rank)
     assert waits_of(state, 60.0) == []
 
 

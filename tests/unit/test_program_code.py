@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcjax_launch.diagnosis.spmd import Argument, code_difference, parsed_code
+from mcjax_launch.diagnosis.spmd import Argument, code_difference, parse_code
 
 TEXT = """\
 // on the devices 0, 1
@@ -30,11 +30,11 @@ def parts(*changes: tuple[str, str]) -> list[tuple[str, str, str]]:
     for before, after in changes:
         assert before in other
         other = other.replace(before, after)
-    return list(code_difference(parsed_code(TEXT), parsed_code(other)))
+    return list(code_difference(parse_code(TEXT), parse_code(other)))
 
 
 def test_arguments() -> None:
-    assert parsed_code(TEXT).arguments == (
+    assert parse_code(TEXT).arguments == (
         Argument("params['w']", "f32[8,4]", "P(None, ('data', 'model'))"),
         Argument("batch", "bool[]", ""),
         Argument("2", "bf16[4]", ""),
@@ -42,7 +42,7 @@ def test_arguments() -> None:
 
 
 def test_the_text_is_without_places() -> None:
-    text = parsed_code(TEXT).text
+    text = parse_code(TEXT).text
     assert "loc" not in text
     assert "    return %0 : tensor<f32>\n  }\n}\n" in text
     assert text.startswith("// on the devices 0, 1\nmodule @program")
@@ -98,7 +98,7 @@ def test_a_long_operation_is_cut_where_it_differs() -> None:
     long = " {" + ", ".join(f"a{number} = {number}" for number in range(60)) + "}"
     changes = (("dimensions = [0, 1]", "dimensions = [0, 1]" + long),)
     other = changes[0][0], changes[0][1].replace("a50 = 50", "a50 = 51")
-    texts = [parsed_code(TEXT.replace(*change)) for change in (changes[0], other)]
+    texts = [parse_code(TEXT.replace(*change)) for change in (changes[0], other)]
     [(_, first, second)] = code_difference(*texts)
     assert first.startswith("stablehlo.reduce ... ") and "a50 = 50," in first
     assert first.endswith(" ... at train.py:9") and len(first) < 170
@@ -109,7 +109,7 @@ def test_what_is_no_program() -> None:
     assert (
         list(
             code_difference(
-                parsed_code(""), parsed_code("garbage\n#loc1 = loc(#loc1)\n x loc(#loc1)")
+                parse_code(""), parse_code("garbage\n#loc1 = loc(#loc1)\n x loc(#loc1)")
             )
         )
         != []

@@ -69,18 +69,18 @@ def test_the_end_of_a_rank(name: str) -> None:
 
 def test_times_and_use_of_a_rank() -> None:
     state = RunState(began_at=105.0)
-    state.planned("ab12", "127.0.0.1:1", {0: "h"}, None)
+    state.record_plan("ab12", "127.0.0.1:1", {0: "h"}, None)
     state.ranks[0].share.log_folder = "/logs"
-    state.used(Usage((RankUsage(0, 9.5, 9999, 9.0),)), 105.05)  # what it is forked from
-    state.started(0, 77, 105.1)
+    state.record_usage(Usage((RankUsage(0, 9.5, 9999, 9.0),)), 105.05)  # what it is forked from
+    state.record_start(0, 77, 105.1)
     say(state, 0, ImportedJax("0.10.2", "0.10.1", "3.11.2"), 105.15)
     say(state, 0, Joining("127.0.0.1:1", 1, 0), 105.2)
     say(state, 0, Joined(0), 105.3)
-    state.printed(0, 105.4)
-    state.used(Usage((RankUsage(0, 1.5, 2048, 1.0),)), 106.0)
+    state.record_output(0, 105.4)
+    state.record_usage(Usage((RankUsage(0, 1.5, 2048, 1.0),)), 106.0)
     say(state, 0, failure(), 106.2345)
     say(state, 0, Compiling("jit_f", "", "cpu"), 105.5)
-    state.exited(end_of(0, -KILL, (TERM, KILL), 1.75, 1024), 108.0)
+    state.record_exit(end_of(0, -KILL, (TERM, KILL), 1.75, 1024), 108.0)
     lines = ("rank 0 failed: ValueError: x", "more")
     summary = Summary(summarize(state).ending, lines, final=False)
     found = record.attempt(attempt_of(state, summary, restart=2, seconds=3.1), 100.0)
@@ -176,9 +176,9 @@ def test_what_main_threads_did() -> None:
 
 def test_the_cause_is_what_came_first() -> None:
     state = run_of(1)
-    state.started(0, 1, 0.1)
-    state.stopped(StopReason("stopped by SIGINT", 130), 2.0)
-    state.exited(end_of(0, 5, (2,), 0.0, 0), 2.5)
+    state.record_start(0, 1, 0.1)
+    state.record_stop(StopReason("stopped by SIGINT", 130), 2.0)
+    state.record_exit(end_of(0, 5, (2,), 0.0, 0), 2.5)
     cause = record.attempt(attempt_of(state), 0)["cause"]
     assert (cause["kind"], cause["rank"], cause["at_s"]) == ("stop", None, 2.0)
 

@@ -75,12 +75,12 @@ def test_what_the_option_refuses(text: str) -> None:
 
 def ended(status: int, *hook: Failed | Joining, stderr: str = "") -> AttemptEnd:
     state = run_of(2, "a", "b")
-    state.started(1, 7, 1.0)
+    state.record_start(1, 7, 1.0)
     for said in hook:
-        hook_events.take(state, FromHook(1, said), 3.0)
+        hook_events.apply(state, FromHook(1, said), 3.0)
     state.ranks[1].stderr = stderr
-    state.exited(Exited(1, status, (), None, 0.0, 0), 3.0)
-    state.exited(Exited(0, -15, (15,), None, 0.0, 0), 4.0)
+    state.record_exit(Exited(1, status, (), None, 0.0, 0), 3.0)
+    state.record_exit(Exited(0, -15, (15,), None, 0.0, 0), 4.0)
     return end_of(attempt_of(state), ())
 
 
@@ -119,8 +119,8 @@ def test_how_else_an_attempt_has_ended() -> None:
     state, lost = RunState(), [Host(name="b", slots=1)]
     away = attempt_of(state, not_started("host b: timed out", 255))
     assert end_of(away, lost) == HOST
-    state.stopped(stop_reasons.host_lost("b", "gone"), 1.0)
+    state.record_stop(stop_reasons.host_lost("b", "gone"), 1.0)
     assert end_of(attempt_of(state), lost) == HOST
     state = RunState()
-    state.stopped(stop_reasons.out_of_time("--stall-timeout", [], final=False), 1.0)
+    state.record_stop(stop_reasons.out_of_time("--stall-timeout", [], final=False), 1.0)
     assert end_of(attempt_of(state), ()) == OTHER

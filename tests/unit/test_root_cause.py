@@ -31,7 +31,7 @@ def test_root_cause(name: str) -> None:
 def test_our_signal_may_meet_a_rank_that_has_been_killed(status: int, cause: int) -> None:
     """Its victim's exception was read first; no program ends itself by SIGKILL for a SIGTERM."""
     state = RunState({0: end(0, 1, -KILL, (KILL,), failure=failure(RESET)), 1: rank_run(1, None)})
-    state.exited(end_of(1, status, (TERM,)), 2.0)
+    state.record_exit(end_of(1, status, (TERM,)), 2.0)
     found = first_failure(state.ranks.values())
     assert found is not None and found.process_id == cause
 

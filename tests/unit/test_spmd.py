@@ -32,9 +32,9 @@ def compared(ranks: list[str], over: str = "", shuffle: int = 0) -> Comparison:
     order = random.Random(shuffle)
     while left := [rank for rank, programs in todo.items() if programs]:
         rank = order.choice(left) if shuffle else left[0]
-        found.ran(rank, program(todo[rank].pop(0)))
+        found.record_run(rank, program(todo[rank].pop(0)))
         if not todo[rank] and str(rank) in over:
-            found.over(rank)
+            found.record_end(rank)
     return found
 
 
@@ -42,7 +42,9 @@ def test_another_order_of_a_meshs_devices() -> None:
     found = Comparison()
     for rank in ALL:
         order = (1, 0) if rank == 2 else ()
-        found.ran(rank, RanProgram("jit_f", f"{order}", ALL, ("f32[8]",), "t.py:9", None, order))
+        found.record_run(
+            rank, RanProgram("jit_f", f"{order}", ALL, ("f32[8]",), "t.py:9", None, order)
+        )
     line = (
         "rank 2 runs jit(f) at t.py:9 on a mesh whose devices are in the order 1,0, those of ranks "
         "0-1,3 are in the order of their ids: all ranks need the same order"
@@ -103,7 +105,7 @@ def test_divergence(name: str, shuffle: int) -> None:
     assert found.divergence is not None
     first, *more = divergence_lines(found)
     assert first == line
-    assert found.settled == ("not there" not in line)
+    assert found.is_settled == ("not there" not in line)
     if name in ORDERS:
         odd, usual = ORDERS[name]
         assert more == [f"{odd} later: a different order"] or more == [
@@ -116,7 +118,9 @@ def test_divergence(name: str, shuffle: int) -> None:
 def test_equal_lines_with_other_code() -> None:
     found = Comparison()
     for rank in range(4):
-        found.ran(rank, RanProgram("jit_f", f"code {rank % 2}", ALL, ("f32[]",), "train.py:3"))
+        found.record_run(
+            rank, RanProgram("jit_f", f"code {rank % 2}", ALL, ("f32[]",), "train.py:3")
+        )
     line, why = divergence_lines(found)
     assert line == "program #1: ranks 0-3 train.py:3 jit(f) f32[]"
     assert why.startswith(
@@ -128,7 +132,7 @@ def test_of_many_arguments_those_that_differ_are_shown() -> None:
     found = Comparison()
     for rank in range(4):
         shapes = (*(f"f32[{n}]" for n in range(40)), f"f32[{64 if rank else 128}]")
-        found.ran(rank, RanProgram("jit_f", f"{rank > 0}", ALL, shapes, "train.py:3"))
+        found.record_run(rank, RanProgram("jit_f", f"{rank > 0}", ALL, shapes, "train.py:3"))
     assert divergence_lines(found) == [
         "program #1: rank 0 train.py:3 jit(f) f32[128] (and 40 more) · "
         "ranks 1-3 train.py:3 jit(f) f32[64] (and 40 more)"
@@ -137,18 +141,18 @@ def test_of_many_arguments_those_that_differ_are_shown() -> None:
 
 def test_waiting() -> None:
     found = compared(["a b", "a b", "a b", "a"])
-    [(waited_for, there, missing)] = found.waiting()
+    [(waited_for, there, missing)] = found.unfinished()
     assert (waited_for.title, there, missing) == ("jit(b)", {0, 1, 2}, {3})
 
 
 def test_a_rank_far_behind_is_forgotten_not_kept() -> None:
     found = Comparison()
     for number in range(5000):
-        found.ran(0, program(f"p{number}"))
+        found.record_run(0, program(f"p{number}"))
     for number in range(10):
-        found.ran(1, program(f"q{number}"))
+        found.record_run(1, program(f"q{number}"))
     assert found.divergence is None
-    assert len(found.waiting()) < 3000
+    assert len(found.unfinished()) < 3000
 
 
 def test_what_a_hook_reports() -> None:
@@ -165,16 +169,16 @@ def held(ranks: dict[int, str]) -> Comparison:
     found = Comparison()
     for rank, text in ranks.items():
         for word in text.split():
-            found.ran(rank, program(word), held=True)
+            found.record_run(rank, program(word), held=True)
     return found
 
 
 def test_ranks_are_released_when_all_are_there() -> None:
     found = held({0: "a", 1: "a", 3: "a"})
     assert found.released == {}
-    found.ran(2, program("a"), held=True)
+    found.record_run(2, program("a"), held=True)
     assert found.released == {"a": {0, 1, 2, 3}}
-    assert found.waiting() == []
+    assert found.unfinished() == []
 
 
 def test_those_of_a_sub_mesh_are_released_by_themselves() -> None:
@@ -189,7 +193,7 @@ def test_after_a_divergence_none_is_released() -> None:
     found = held({0: "a", 1: "a", 2: "b"})
     assert found.divergence is not None
     for rank in (2, 3):
-        found.ran(rank, program("a"), held=True)
+        found.record_run(rank, program("a"), held=True)
     assert found.released == {}
 
 
@@ -198,19 +202,19 @@ def test_ranks_that_are_let_go_early() -> None:
     found.release(program("a"))
     assert found.released.pop("a") == {0, 1}
     # Rank 2 comes later, and is compared all the same; rank 3 is not waited for meanwhile.
-    found.ran(2, program("a"), held=True)
+    found.record_run(2, program("a"), held=True)
     assert found.released.pop("a") == {2}
     for rank in (0, 1):
-        found.ran(rank, program("b"), held=True)
+        found.record_run(rank, program("b"), held=True)
     assert found.released == {}
-    found.ran(2, program("b"), held=True)
+    found.record_run(2, program("b"), held=True)
     assert found.released.pop("b") == {0, 1, 2}
     # It has caught up.
     for word in ("a", "b"):
-        found.ran(3, program(word), held=True)
+        found.record_run(3, program(word), held=True)
         assert found.released.pop(word) == {3}
     for rank in (0, 1, 2):
-        found.ran(rank, program("c"), held=True)
+        found.record_run(rank, program("c"), held=True)
     assert found.released == {}
     assert found.divergence is None
 
@@ -219,14 +223,14 @@ def test_one_that_comes_late_with_another_program() -> None:
     found = held({0: "a", 1: "a"})
     found.release(program("a"))
     found.released.clear()
-    found.ran(2, program("b"), held=True)
+    found.record_run(2, program("b"), held=True)
     assert found.divergence is not None
     assert found.released == {}
 
 
 def test_one_that_is_over_releases_none() -> None:
     found = held({0: "a", 1: "a", 2: "a"})
-    found.over(3)
+    found.record_end(3)
     assert divergence_lines(found) == [
         "program #1: ranks 0-2 train.py:97 jit(a) · rank 3 finished without it"
     ]

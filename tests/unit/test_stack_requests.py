@@ -3,7 +3,7 @@
 import pytest
 from fakes import Clock, Connection
 
-from mcjax_launch.diagnosis.sightings import Stack, stack_lines
+from mcjax_launch.diagnosis.snapshots import Stack, stack_lines
 from mcjax_launch.kernel.launcher import stack_requests
 from mcjax_launch.kernel.launcher.stack_requests import StackRequests
 from mcjax_launch.kernel.wire.messages import RequestStacks, Stacks, StacksComplete

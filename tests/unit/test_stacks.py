@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mcjax_launch.diagnosis.sightings import Stack, stack_lines, threads
+from mcjax_launch.diagnosis.snapshots import Stack, stack_lines, threads
 from mcjax_launch.kernel.agent.stacks import with_source
 
 SITE = "/opt/venv/lib/python3.11/site-packages"

@@ -123,7 +123,7 @@ def test_a_row_for_each_rank() -> None:
     state = joining(3, 2)
     used(state, 10.0, 1.0, 1.0, 1.0)
     used(state, 12.0, 2.0, 1.0, 1.0)
-    state.printed(2, 9.0)
+    state.record_output(2, 9.0)
     assert progress.rank_rows(state, 12.0, 20) == [
         "[0] waiting for rank 2   0.5 cores   512 MiB",
         "[1] waiting for rank 2   0.0 cores   512 MiB",
@@ -132,7 +132,7 @@ def test_a_row_for_each_rank() -> None:
     say(state, 2, hook.Compiling("jit_f", "a.py:1", "cpu"), 13.0)
     assert progress.rank_rows(state, 13.0, 20)[2].startswith("[2] compiling  ")
     many = joining(100)
-    many.printed(7, 1.0)
+    many.record_output(7, 1.0)
     many.ranks[9].process.status = 0
     found = progress.rank_rows(many, 2.0, 50)
     assert found[-1] == "the other 98 ranks: importing"
@@ -144,7 +144,7 @@ def test_a_row_for_each_rank() -> None:
 def test_whom_ranks_wait_for_in_a_program_that_they_know() -> None:
     state, words = joining(3), []
     for rank in range(3):
-        state.printed(rank, 0.0)
+        state.record_output(rank, 0.0)
     state.looks = Looks(3)
     for at in (1.0, 4.0, 7.0, 40.0):
         if at < 40:
@@ -216,7 +216,7 @@ class Hosts:
 def joining(ranks: int, called: int = 0, through: int = 0) -> RunState:
     state = run_of(ranks)
     for rank in range(ranks):
-        state.started(rank, 7, 0.5)
+        state.record_start(rank, 7, 0.5)
     for rank in range(called):
         say(state, rank, hook.Joining("h:1", ranks, rank), 1.0)
     for rank in range(through):
@@ -253,14 +253,14 @@ def test_ranks() -> None:
 
 def used(state: RunState, at: float, *cpu_s: float) -> None:
     ranks = (RankUsage(rank, of_it, 512 << 10, 0.0, 0) for rank, of_it in enumerate(cpu_s))
-    state.used(Usage(tuple(ranks)), at)
+    state.record_usage(Usage(tuple(ranks)), at)
 
 
 def test_use() -> None:
     state = joining(3, 3, 3)
     used(state, 10.0, 1.0, 1.0, 1.0)
     used(state, 11.0, 2.0, 1.5, 1.0)
-    state.printed(1, 5.0)
+    state.record_output(1, 5.0)
     assert progress.use(state, 20.0) == "ranks 0-1 busy, 1.5 cores | 1.5 GiB | last line 15 s ago"
     used(state, 12.0, 3.0, 2.5, 2.0)
     assert progress.use(state, 20.0).startswith("all 3 busy, 3.0 cores | ")
@@ -268,7 +268,7 @@ def test_use() -> None:
     assert progress.use(state, 20.0).startswith("idle | 1.5 GiB | ")
     state.ranks[0].process.status = 0
     assert progress.use(state, 20.0).startswith("2/3 ranks run | idle | 1.0 GiB | ")
-    state.stopped(StopReason("x", 1), 14.0)
+    state.record_stop(StopReason("x", 1), 14.0)
     assert progress.use(state, 3605.0) == (
         "ending, 2 ranks left | idle | 1.0 GiB | last line 1 h 0 min ago"
     )
@@ -313,10 +313,10 @@ def test_without_status_it_changes_with_events_alone() -> None:
 def test_a_rank_that_is_to_be_started_again() -> None:
     state = joining(2, 2, 2)
     state.survives = True
-    state.exited(Exited(1, -9, (), None, 0.0, 0), 3.0)
+    state.record_exit(Exited(1, -9, (), None, 0.0, 0), 3.0)
     state.ranks[1].process.restarts = True
     assert progress.use(state, 5.0) == "1/2 ranks run | rank 1 to be started again"
-    state.next_life(1, 6.0)
+    state.restart_rank(1, 6.0)
     assert progress.awaited(Hosts(), state) == "1/2 ranks started"  # type: ignore[arg-type]
 
 

@@ -22,7 +22,7 @@ def test_ranks_get_their_time_to_stall_and_to_join_again() -> None:
     state = run_of(2)
     watched = limits(state, stall_timeout=8.0, start_timeout=6.0)
     state.activity.usage_at = 4.5
-    state.resumed(1000.0)
+    state.record_resume(1000.0)
     assert watched.expire(1000.0) is None
     assert watched.expire(1005.9) is None
     stop = watched.expire(1006.0)
@@ -36,7 +36,7 @@ def test_ranks_get_their_time_to_stall_and_to_join_again() -> None:
 def test_the_time_of_the_whole_job_is_the_clocks() -> None:
     state = run_of(2)
     watched = limits(state, timeout=100.0)
-    state.resumed(1000.0)
+    state.record_resume(1000.0)
     stop = watched.expire(1000.0)
     assert stop is not None and stop.message.startswith("--timeout")
 
@@ -45,7 +45,7 @@ def test_no_rank_is_said_to_have_waited_meanwhile() -> None:
     state = run_of(2)
     say(state, 0, hook.Joining("h:1", 2, 0, "train.py:3"), 1.0)
     watch = HangWatch(state, Announcer(state), 0.0, None)
-    state.resumed(1000.0)
+    state.record_resume(1000.0)
     asked: list[tuple[float, Ask]] = []
     while not asked or asked[-1][1] is not Ask.STACKS:
         assert watch.deadline is not None

@@ -7,7 +7,7 @@ import pytest
 from told import Event, Told, ends, join, said
 
 from mcjax_launch.diagnosis.findings.waits import Wait, last_wait, may_act
-from mcjax_launch.diagnosis.sightings import Stack
+from mcjax_launch.diagnosis.snapshots import Stack
 from mcjax_launch.diagnosis.view import Positions, View
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.source_lines import is_one_call
@@ -238,7 +238,7 @@ def test_a_rank_that_others_outlive() -> None:
     assert line_of(wait_in(state, WAITING)) == f"{where} has failed"
     state.ranks[2].process.restarts = True
     assert line_of(wait_in(state, WAITING)) == f"{where} is being started again"
-    state.next_life(2, 5.0)
+    state.restart_rank(2, 5.0)
     assert line_of(wait_in(state, WAITING)) == f"{where} is being started again"
 
 
@@ -309,7 +309,7 @@ def test_a_compilation_that_uses_no_processor(
     for rank, seconds in idle.items():
         spent = state.ranks[rank].compilations
         spent.begin(hook.Compiling("jit_step", STEP, "gpu"), 100.0 - seconds)
-        spent.used(0.0, 100.0)
+        spent.record_usage(0.0, 100.0)
     stacks = [stack(rank, others) for rank in range(4) if rank not in idle]
     still = dict.fromkeys(range(4), 2.0)
     assert line_of(View(state, 100.0, Positions(stacks, still)).wait, 100.0) == line
@@ -325,7 +325,7 @@ def test_ranks_wait_for_the_one_that_compiles_for_them(idle_s: float, line: str)
     for rank in range(4):
         spent = state.ranks[rank].compilations
         spent.begin(hook.Compiling("jit_step", STEP, "cpu"), 100.0 - (idle_s if rank == 2 else 70))
-        spent.used(0.0, 100.0)
+        spent.record_usage(0.0, 100.0)
         spent.awaits = -1 if rank == 2 else 2
     found = View(state, 100.0, Positions([], dict.fromkeys(range(4), 2.0))).wait
     assert line_of(found, 100.0) == line
@@ -336,9 +336,9 @@ def test_a_compilation_that_computes_is_no_wait() -> None:
     spent = state.ranks[2].compilations
     spent.begin(hook.Compiling("jit_step", STEP, "gpu"), 30.0)
     for at in (110.0, 150.0):
-        spent.used(0.06, at)
+        spent.record_usage(0.06, at)
         assert not state.idle_compilations
-    spent.used(0.04, 211.0)
+    spent.record_usage(0.04, 211.0)
     assert state.idle_compilations == {2: 150.0}
     spent.end(212.0)
     assert not state.idle_compilations
@@ -436,7 +436,7 @@ def test_two_that_compile_together() -> None:
     state = job(*leave(2))
     for rank in (0, 1):
         state.ranks[rank].compilations.begin(hook.Compiling("jit_g", "train.py:50", "cpu"), 5.0)
-        state.ranks[rank].compilations.used(0.0, 100.0)
+        state.ranks[rank].compilations.record_usage(0.0, 100.0)
     wait = wait_in(state, DOES["has finished"][0])
     assert wait is not None and not wait.is_deadlock
 

@@ -25,7 +25,7 @@ from mcjax_launch.console.pieces import Lines, Piece, Stream, whole_lines
 from mcjax_launch.console.renderers import Live, Plain
 from mcjax_launch.console.unfinished import UnfinishedLines
 from mcjax_launch.diagnosis import spmd
-from mcjax_launch.diagnosis.sightings import Stack, stack_lines
+from mcjax_launch.diagnosis.snapshots import Stack, stack_lines
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.preload.agent.fork_server import Importer
 from mcjax_launch.jax_messages import known_errors, lost_peer, noise, tracebacks
@@ -40,7 +40,7 @@ from mcjax_launch.kernel.wire.source_lines import owner, shortened
 from mcjax_launch.pytest_plugin import controller
 from mcjax_launch.ranks import parse_ranges
 from mcjax_launch.runs.rank_run import Verdict
-from mcjax_launch.runs.spmd import Code
+from mcjax_launch.runs.spmd import ProgramCode
 from mcjax_launch.runs.tails import Tails
 from mcjax_launch.schedulers.slurm import parse_gpus
 from mcjax_launch.wording import one_line
@@ -310,12 +310,12 @@ def collapse(data: bytes) -> None:
 
 
 def compare_programs(text: str) -> None:
-    first, second = spmd.parsed_code(text), spmd.parsed_code(f"{text}x")
+    first, second = spmd.parse_code(text), spmd.parse_code(f"{text}x")
     list(spmd.code_difference(first, second))
 
 
 def show_code(text: str) -> None:
-    code = Code()
+    code = ProgramCode()
     for at in range(0, len(text), 100):
         code.add(ProgramText("f", text[at : at + 100], False))
     assert code.text == text

@@ -24,7 +24,7 @@ def ended_without(view: View) -> Iterator[Finding]:
 
     The finding is certain if all ranks that still run wait.
     """
-    gone = [run for run in view.runs if run.never_came]
+    gone = [run for run in view.runs if run.never_joined]
     if not gone or not view.waiting:
         return
     first, ranks = gone[0], tuple(run.process_id for run in gone)
@@ -66,6 +66,6 @@ def never_called(view: View) -> Iterator[Finding]:
         yield Finding("absent", words, (first.process_id,))
         return
     ranks = (first.process_id, *others)
-    how = "and exited with 0" if first.never_came else "while the others waited for it"
+    how = "and exited with 0" if first.never_joined else "while the others waited for it"
     words = f"{view.named_first(ranks, 'never called initialize()')}, {how}"
     yield Finding("absent", words, ranks)

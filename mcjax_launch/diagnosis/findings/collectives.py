@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from mcjax_launch.diagnosis.root_cause import ran_apart
-from mcjax_launch.diagnosis.sightings import BARRIER, IN_COMPILATION, crashed_at, in_function
-from mcjax_launch.diagnosis.verdict import is_aborted_by_jax, told_by
+from mcjax_launch.diagnosis.root_cause import ran_other_collective
+from mcjax_launch.diagnosis.snapshots import BARRIER, IN_COMPILATION, crashed_at, in_function
+from mcjax_launch.diagnosis.verdict import failure_text, is_aborted_by_jax
 from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.jax_messages import lost_peer
 from mcjax_launch.kernel.wire import source_lines
@@ -19,7 +19,7 @@ _MOST_GROUPS = 4
 def different_collectives(view: View) -> Iterator[Finding]:
     """Find that the ranks ran different collectives, with each rank's line if known."""
     first = view.first
-    if first is None or not ran_apart(first):
+    if first is None or not ran_other_collective(first):
         return
     # The rank that noticed is as much to blame as any other.
     runs = [first, *(run for run in view.runs if run is not first)]
@@ -52,11 +52,11 @@ def different_barriers(view: View) -> Iterator[Finding]:
 
 def _barrier(run: RankRun) -> tuple[str, str]:
     """Return the last barrier of a rank, as its name and in words with its line; "" for none."""
-    failed = lost_peer.failed_programs_barrier(told_by(run))
+    failed = lost_peer.failed_programs_barrier(failure_text(run))
     if failed is not None:
         return repr(failed.name), f"at the barrier {failed.name!r} {_place(run)}"
-    name = run.stood.removeprefix(BARRIER).partition(" at ")[0].partition(" in ")[0]
-    return (name, run.stood) if run.stood.startswith(BARRIER) else ("", "")
+    name = run.late_position.removeprefix(BARRIER).partition(" at ")[0].partition(" in ")[0]
+    return (name, run.late_position) if run.late_position.startswith(BARRIER) else ("", "")
 
 
 def _shown(places: Iterable[tuple[str, list[int]]]) -> list[tuple[str, list[int]]]:
@@ -73,17 +73,17 @@ def _place(run: RankRun) -> str:
         where, _, name = run.failure.where.rpartition(" in ")
         file, _, line = where.rpartition(":")
         return in_function(name, f"{source_lines.shortened(file).rpartition('/')[2]}:{line}")
-    return run.stood
+    return run.late_position
 
 
 def missed_barrier(view: View) -> Iterator[Finding]:
     """Find a rank that did not reach a barrier of the program's own in time."""
-    barrier = lost_peer.failed_programs_barrier(view.told)
+    barrier = lost_peer.failed_programs_barrier(view.failed_text)
     processes = barrier.late if barrier is not None else ()
     late = [run for process in processes if (run := view.state.rank_of(process))]
     if barrier is not None and late:
-        stood = f"; it was {late[0].stood}" if late[0].stood else ""
-        yield _missed(view, late, f"did not reach the barrier {barrier.name!r} in time", stood)
+        where = f"; it was {late[0].late_position}" if late[0].late_position else ""
+        yield _missed(view, late, f"did not reach the barrier {barrier.name!r} in time", where)
 
 
 def _missed(view: View, late: Sequence[RankRun], did: str, where: str = "") -> Finding:
@@ -97,15 +97,15 @@ def missed_collective(view: View) -> Iterator[Finding]:
     if not late:
         return
     first = late[0]
-    if first.stood.startswith(IN_COMPILATION):
+    if first.late_position.startswith(IN_COMPILATION):
         missed = "and so missed a collective in which others gave up waiting"
-        yield _missed(view, late, f"was {first.stood}, {missed}")
+        yield _missed(view, late, f"was {first.late_position}, {missed}")
         return
     how, places = "did not reach", []
     if first.membership.leaving_at is not None:
         how = "finished without reaching"
-    elif first.stood:
-        places.append(f"was {first.stood}")
+    elif first.late_position:
+        places.append(f"was {first.late_position}")
     if (latest := first.compilations.latest) is not None:
         places.append(f"last compiled at {latest.where}")
     where = f"; it {' and '.join(places)}" if places else ""
@@ -116,14 +116,14 @@ def _late(view: View) -> list[RankRun]:
     """Return the ranks that did not reach a collective that has timed out."""
     state = view.state
     late = [run for run in view.runs if _may_not_have_come(run)]
-    if not late or not lost_peer.says_timed_out(view.told):
+    if not late or not lost_peer.says_timed_out(view.failed_text):
         return []
     # Others may have been ended before they could fail in the collective: they have begun it.
-    awaited = {rank for _, _, missing in state.programs.waiting() for rank in missing}
+    awaited = {rank for _, _, missing in state.programs.unfinished() for rank in missing}
     # A late rank may also be another launcher's.
     known = [run for run in late if run.process_id in awaited]
     if not known:  # the rank has arrived meanwhile, too late
-        named = state.rank_of(lost_peer.late_for_gloo(view.told))
+        named = state.rank_of(lost_peer.late_for_gloo(view.failed_text))
         known = [run for run in late if run is named]
     return known if known or state.has_others else [run for run in late if not run.failed]
 
@@ -138,4 +138,4 @@ def _may_not_have_come(run: RankRun) -> bool:
 
 def gave_up_waiting(run: RankRun) -> bool:
     """Return whether a rank failed because another one did not come in time."""
-    return lost_peer.says_timed_out(told_by(run))
+    return lost_peer.says_timed_out(failure_text(run))

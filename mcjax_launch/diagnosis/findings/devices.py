@@ -100,7 +100,7 @@ def other_numbers(view: View) -> Iterator[Finding]:
     """Find that the processes' numbers are not those of their ranks, once all are known."""
     latest = max((run.membership.turn for run in view.runs), default=0)
     run = next((run for run in view.runs if run.membership.turn == latest), None)
-    known = view.state.comparison_of(run).members.others(view.state.ranks) if run else {}
+    known = view.state.comparison_of(run).members.renumbered(view.state.ranks) if run else {}
     if not known:
         return
     pairs = [f"{process} is rank {known[process]}" for process in sorted(known)]
@@ -111,20 +111,21 @@ def other_numbers(view: View) -> Iterator[Finding]:
 
 def without_devices(view: View) -> Iterator[Finding]:
     """Find a rank that gave the others no devices, or no part of a shared compilation."""
-    key = lost_peer.missing_key(view.told)
+    key = lost_peer.missing_key(view.failed_text)
     late = [run for process in key.late if (run := view.state.rank_of(process))] if key else []
     if key is None or not late:
         return
     first, ranks = late[0], tuple(run.process_id for run in late)
-    backend, stood = first.membership.backend, f"; it was {first.stood}" if first.stood else ""
+    backend = first.membership.backend
+    where = f"; it was {first.late_position}" if first.late_position else ""
     if not key.platform:
         did = "did not come to a compilation that the others shared with it"
-        words = view.named_first(ranks, did) + stood
+        words = view.named_first(ranks, did) + where
     elif backend is not None and backend.platform == _CPU:
         why = f" ({backend.why})" if backend.why else ""
         uses = f"uses the CPU{why}: the others waited for its {key.platform} devices"
         words = f"{view.named(ranks[:1])} {uses}"
     else:
         did = f"did not start a backend for {key.platform} in time"
-        words = view.named_first(ranks, did) + stood
+        words = view.named_first(ranks, did) + where
     yield Finding("without devices", words, ranks)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from mcjax_launch.diagnosis.summary import headline
 from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.kernel.wire.hook_messages import Raised, UnhandledError
-from mcjax_launch.runs.rank_run import LostError
+from mcjax_launch.runs.rank_run import ErrorReport
 from mcjax_launch.wording import lasting
 
 # At most this many are printed, the latest of each rank.
@@ -17,7 +17,7 @@ _MOST = 4
 def unhandled_errors(view: View) -> Iterator[Finding]:
     """Find unhandled exceptions: first the culprit's, then those of late ranks."""
     runs = view.runs
-    if not any(run.lost for run in runs):
+    if not any(run.unhandled_errors for run in runs):
         return
     late = view.wait.late if view.wait is not None else ()
     errors = (
@@ -25,15 +25,15 @@ def unhandled_errors(view: View) -> Iterator[Finding]:
         for run in sorted(
             runs, key=lambda run: (run is not view.culprit, run.process_id not in late)
         )
-        for lost in sorted(run.lost, key=lambda lost: -lost.at)[:_MOST]
+        for lost in sorted(run.unhandled_errors, key=lambda lost: -lost.at)[:_MOST]
     )
-    untold = [(run, lost) for run, lost in errors if not is_told(lost.error, view.said)]
+    untold = [(run, lost) for run, lost in errors if not mentions(lost.error, view.said)]
     for run, lost in untold[:_MOST]:
         words = f"rank {run.process_id}'s {_words(view, lost)}"
         yield Finding(("error", run.process_id, lost.at), words, (run.process_id,))
 
 
-def is_told(error: UnhandledError, said: str) -> bool:
+def mentions(error: UnhandledError, said: str) -> bool:
     """Return whether a text contains an exception, as a wait for its thread raises it again."""
     raised, line = error.raised, headline(error.raised)
     if not error.callback:
@@ -44,7 +44,7 @@ def is_told(error: UnhandledError, said: str) -> bool:
 def failed_callback(view: View) -> Iterator[Finding]:
     """Find a rank whose callback failed, so that others wait in vain, though it did not."""
     for run in view.runs:
-        failed = [lost.error for lost in run.lost if lost.error.callback]
+        failed = [lost.error for lost in run.unhandled_errors if lost.error.callback]
         if failed and not run.failed:
             name, error = view.named([run.process_id]), failed[-1]
             words = f"{name} raised in its {error.callback}: {_raised(error.raised)}"
@@ -52,7 +52,7 @@ def failed_callback(view: View) -> Iterator[Finding]:
             return
 
 
-def _words(view: View, lost: LostError) -> str:
+def _words(view: View, lost: ErrorReport) -> str:
     error = lost.error
     thread = error.callback or (f"thread {error.thread}" if error.thread else "a thread")
     did = "failed" if error.callback else "ended"

@@ -18,7 +18,7 @@ _SILENT = (
 
 def silent(view: View) -> Iterator[Finding]:
     """Find a rank that stopped sending heartbeats."""
-    run = view.state.rank_of(lost_peer.silent_process(view.told))
+    run = view.state.rank_of(lost_peer.silent_process(view.failed_text))
     if run is not None:
         yield _did(view, run, _LEFT if run.status == 0 else _SILENT)
 
@@ -34,7 +34,7 @@ def vanished(view: View) -> Iterator[Finding]:
 
 def failed_exit_barrier(view: View) -> Iterator[Finding]:
     """Find a rank that waited in the exit barrier for longer than its timeout allows."""
-    barrier = lost_peer.failed_exit_barrier(view.told)
+    barrier = lost_peer.failed_exit_barrier(view.failed_text)
     run = view.state.rank_of(barrier.first) if barrier is not None else None
     if barrier is None or run is None:
         return

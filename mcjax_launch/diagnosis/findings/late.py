@@ -23,7 +23,7 @@ def joined_late(view: View) -> Iterator[Finding]:
     (first, _), (before, _), (last, rank) = called[0], called[-2], called[-1]
     if last - before < max(AFTER_S, _MUCH * (before - first)):
         return
-    where = view.state.ranks[rank].before_call
+    where = view.state.ranks[rank].position_before_call
     doing = f"; it was {where}" if where else ""
     words = f"called initialize() {lasting(last - before)} after all the others{doing}"
     yield Finding("joined late", f"{view.named([rank])} {words}", (rank,))

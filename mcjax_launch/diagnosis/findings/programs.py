@@ -36,7 +36,7 @@ def behind(view: View) -> Iterator[Finding]:
     """Find programs that some ranks wait in and other members have not reached."""
     if view.state.diverged:
         return
-    for program, there, missing in view.state.programs.waiting():
+    for program, there, missing in view.state.programs.unfinished():
         what = f"{program.title} at {program.where}" if program.where else program.title
         late = f"{these_ranks(missing)} {have(missing)}"
         words = f"{these_ranks(there)}: waiting in {what}, which {late} not reached"

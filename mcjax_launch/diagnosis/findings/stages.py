@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mcjax_launch.diagnosis.findings.absent import ALL_OR_NONE, how_absent
-from mcjax_launch.diagnosis.findings.waits import OTHER_STEPS, waits_for_ever
+from mcjax_launch.diagnosis.findings.waits import OTHER_STEPS, lacks_collective_timeout
 from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.ranks import grouped
 from mcjax_launch.runs.rank_run import Stage
@@ -30,22 +30,22 @@ _OTHER_STACK = (
 )
 
 
-def stays(view: View) -> Iterator[Finding]:
+def early_stage(view: View) -> Iterator[Finding]:
     """Find the ranks that are not in the middle of their programs."""
     if not view.uses_jax:
         return
     over = [run for run in view.runs if run.status == 0]
-    ends = grouped((how_absent(run) if run.never_came else "", run.process_id) for run in over)
+    ends = grouped((how_absent(run) if run.never_joined else "", run.process_id) for run in over)
     for how, ranks in sorted(ends.items(), reverse=True):
         words = f"{view.named(ranks)}: {f'exited with 0 {how}'.rstrip()}"
         yield Finding(("ended", how), words, tuple(ranks), ALL_OR_NONE if how else "")
     by_stage = grouped((stage, rank) for rank, stage in view.stages.items())
-    never_came = any(run.never_came for run in over)
+    never_joined = any(run.never_joined for run in over)
     for stage, (words, cure) in _STAYS.items():
         if stage in by_stage:
             ranks = by_stage[stage]
-            is_behind = stage is Stage.LEAVING and bool(view.state.programs.waiting())
-            if is_behind or (stage is Stage.ABSENT and never_came):  # that says more
+            is_behind = stage is Stage.LEAVING and bool(view.state.programs.unfinished())
+            if is_behind or (stage is Stage.ABSENT and never_joined):  # that says more
                 cure = ""
             yield Finding(stage, f"{view.named(ranks)}: {words}", tuple(ranks), cure)
 
@@ -57,13 +57,13 @@ def other_stack(view: View) -> Iterator[Finding]:
     is_explained = (
         Stage.ABSENT in stages
         or through <= {Stage.LEFT, Stage.ALONE}
-        or any(run.never_came for run in view.runs)
-        or bool(state.idle_compilations or state.programs.waiting())
+        or any(run.never_joined for run in view.runs)
+        or bool(state.idle_compilations or state.programs.unfinished())
     )
     is_leaving = Stage.LEAVING in stages
     if is_explained or (view.moves and not is_leaving):
         return
     if not is_leaving:
         yield Finding("other stack", "", cure=_OTHER_STACK)
-    if waits_for_ever(state):
+    if lacks_collective_timeout(state):
         yield Finding("endless", "", cure=_TIMEOUT)

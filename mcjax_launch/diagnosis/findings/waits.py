@@ -12,7 +12,7 @@ from mcjax_launch.diagnosis.findings.alone import why_failed
 from mcjax_launch.diagnosis.findings.compiling import IdleCompilation, idle_compilations
 from mcjax_launch.diagnosis.findings.joining import wrong_address, wrong_call
 from mcjax_launch.diagnosis.findings.settings import other_version
-from mcjax_launch.diagnosis.sightings import Sighting, Stack, sightings
+from mcjax_launch.diagnosis.snapshots import RankSnapshot, Stack, make_snapshots
 from mcjax_launch.diagnosis.view import Finding, Positions, View
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import all_ranks, grouped, have, these_ranks
@@ -47,7 +47,7 @@ OTHER_STEPS = (
 # --- rules ---
 
 
-def who_waits(view: View) -> Iterator[Finding]:
+def ranks_wait(view: View) -> Iterator[Finding]:
     """Find which ranks wait for which; certain if all threads show a deadlock."""
     wait, positions = view.wait, view.positions
     if wait is None or positions is None:
@@ -63,7 +63,11 @@ def who_waits(view: View) -> Iterator[Finding]:
 
 def endless_collective(view: View) -> Iterator[Finding]:
     """Advise on collectives on CPU with a rank that has died."""
-    if view.wait is not None and view.state.has_lost and waits_for_ever(view.state):
+    if (
+        view.wait is not None
+        and view.state.has_outlived_failure
+        and lacks_collective_timeout(view.state)
+    ):
         yield Finding("CPU collectives", "", cure=_CPU_COLLECTIVES)
 
 
@@ -73,7 +77,7 @@ def waits_in_orbax(view: View) -> Iterator[Finding]:
         yield Finding("Orbax", "", cure=_ONE_FOLDER)
 
 
-def waits_for_ever(state: RunState) -> bool:
+def lacks_collective_timeout(state: RunState) -> bool:
     """Return whether ranks are on CPU without the flag that ends a collective."""
     if all(run.compilations.platform != "cpu" for run in state.running):
         return False
@@ -146,29 +150,29 @@ class Wait(Value):
         return f"{these_ranks(ranks)} {have(ranks)} waited {for_long} {where} for {self.absent}"
 
 
-class _WhoWaits:
-    """All ranks at one moment, and the search for the wait among them; see `wait_of`."""
+class _WaitSearch:
+    """All ranks at one moment, and the search for the wait among them; see `find_wait`."""
 
     def __init__(self, view: View, positions: Positions) -> None:
         self.view, self.state = view, view.state
         state, stacks, polling = view.state, positions.stacks, positions.polling
         still, computing = positions.still, positions.computing
-        self.ranks = {rank: Sighting(run) for rank, run in state.ranks.items()}
-        self.ranks |= sightings(state, stacks)
+        self.ranks = {rank: RankSnapshot(run) for rank, run in state.ranks.items()}
+        self.ranks |= make_snapshots(state, stacks)
         self.computing = computing
         self.still = still
         self.compiling: dict[int, float] = {}
         self.blocked: dict[int, float] = {}
         self.unsure: Collection[int] = ()
         self.spins = any(seen.run.compilations.on_accelerator for seen in self.ranks.values())
-        self.has_lost = any(run.lost for run in state.ranks.values())
+        self.has_unhandled_error = any(run.unhandled_errors for run in state.ranks.values())
         # The thread for which a main thread waits may be what waits for other ranks.
         self.ranks = {
             rank: seen.in_thread if seen.in_thread and seen.in_thread.awaits_ranks else seen
             for rank, seen in self.ranks.items()
         }
         self._find_blocked(polling)
-        if (self.has_lost or not self.blocked) and not self.spins:
+        if (self.has_unhandled_error or not self.blocked) and not self.spins:
             self.ranks = {rank: seen.in_thread or seen for rank, seen in self.ranks.items()}
             self._find_blocked(polling)
 
@@ -186,7 +190,7 @@ class _WhoWaits:
         self.unsure = self._unsure()
         self.blocked = {rank: at for rank, at in self.blocked.items() if rank not in self.unsure}
 
-    def _is_blocked(self, seen: Sighting, *, polls: bool) -> bool:
+    def _is_blocked(self, seen: RankSnapshot, *, polls: bool) -> bool:
         if seen.place.stage is not Stage.INSIDE or seen.run.compilations.under_way:
             return False
         return seen.is_blocked_by_jax or (polls and seen.sleeps)
@@ -249,7 +253,7 @@ class _WhoWaits:
         state = self.state
         calls = [seen.run.membership.call for seen in self.ranks.values()]
         may_go_on = state.survives or any(call is not None and call.recoverable for call in calls)
-        if may_go_on or state.has_others or self.spins or not waits_for_ever(state):
+        if may_go_on or state.has_others or self.spins or not lacks_collective_timeout(state):
             return False
         running = (rank for rank, seen in self.ranks.items() if not seen.run.is_gone)
         return (
@@ -270,7 +274,7 @@ class _WhoWaits:
 
         Any other rank may have sent its part before it finished, with only the network down.
         """
-        skipped = (missing for _, _, missing in self.state.programs.waiting())
+        skipped = (missing for _, _, missing in self.state.programs.unfinished())
         return self.ranks[rank].run.status == 0 or any(rank in missing for missing in skipped)
 
     def _is_stuck(self, rank: int, absent: Sequence[int]) -> bool:
@@ -283,9 +287,9 @@ class _WhoWaits:
         """Return a wait if all ranks stand still outside JAX and a thread has died; else None."""
         inside = [rank for rank, seen in self.ranks.items() if not seen.run.is_gone]
         well = (rank not in self.still or self._may_be_well(rank) for rank in inside)
-        if not self.has_lost or self.spins or any(well):
+        if not self.has_unhandled_error or self.spins or any(well):
             return None
-        places = _grouped((rank, self.ranks[rank].standing) for rank in inside)
+        places = _grouped((rank, self.ranks[rank].position_with_threads) for rank in inside)
         return Wait(places, min(self.still[rank] for rank in inside), "", (), in_jax=False)
 
     def _lingering(self) -> Wait | None:
@@ -362,7 +366,7 @@ class _WhoWaits:
         return "one another" if self.blocked and apart and not self.spins else ""
 
 
-def _doing(seen: Sighting) -> str:
+def _doing(seen: RankSnapshot) -> str:
     """Return what an absent rank does, where `{0}` stands for is/are and `{1}` for has/have."""
     if seen.run.status == 0:
         return "exited with 0"
@@ -372,7 +376,7 @@ def _doing(seen: Sighting) -> str:
         return _leaving(seen)
     if (refused := seen.run.membership.refused) is not None:
         return _literal(f"went on alone after initialize() failed {why_failed(refused)}")
-    standing = _literal(seen.standing)
+    standing = _literal(seen.position_with_threads)
     if seen.place.stage in (Stage.ABSENT, Stage.IMPORTING):
         doing = "{0} being started again" if seen.run.past else "{1} not called it"
         return doing + (f" and {{0}} {standing}" if standing else "")
@@ -384,17 +388,18 @@ def _doing(seen: Sighting) -> str:
     return "{0} " + standing + (f" ({_literal(last)})" if last else "")
 
 
-def _leaving(seen: Sighting) -> str:
+def _leaving(seen: RankSnapshot) -> str:
     """Return what a rank does that has finished, or calls shutdown(); see `_doing`."""
     place = str(seen.place)
     if seen.is_in_users_code and seen.is_in_exit_barrier:
         return f"{{0}} {place}, {_literal(seen.blocked_at)}"
-    return f"{{1}} finished and {{0}} {_literal(seen.standing if seen.is_in_users_code else place)}"
+    where = seen.position_with_threads if seen.is_in_users_code else place
+    return f"{{1}} finished and {{0}} {_literal(where)}"
 
 
-def wait_of(view: View, positions: Positions) -> Wait | None:
+def find_wait(view: View, positions: Positions) -> Wait | None:
     """Return the wait of some ranks for others; None if unknown, or if all may be well."""
-    return _WhoWaits(view, positions).wait()
+    return _WaitSearch(view, positions).wait()
 
 
 def may_act(state: RunState, stacks: Iterable[Stack]) -> bool:
@@ -405,7 +410,7 @@ def may_act(state: RunState, stacks: Iterable[Stack]) -> bool:
         stacks: of all threads of the ranks, now.
 
     """
-    seen = sightings(state, stacks)
+    seen = make_snapshots(state, stacks)
     return any(run.process_id not in seen or seen[run.process_id].may_act for run in state.running)
 
 
@@ -425,7 +430,7 @@ def last_wait(state: RunState, stacks: Iterable[Stack]) -> PastWait | None:
         if run.membership.joined_at is not None
     }
     positions = Positions(list(stacks), still)
-    wait = wait_of(View(state, state.stop_at), positions)
+    wait = find_wait(View(state, state.stop_at), positions)
     if wait is None or not wait.late or not wait.waiting:
         return None
     waiting = (rank for _, ranks in wait.waiting for rank in ranks)

@@ -39,7 +39,7 @@ class CompilationCounter(LauncherPart):
                     "kept only for this job"
                 )
             case FromHook(rank=rank, message=Obtained(is_loaded, seconds)):
-                self.launcher.state.ranks[rank].compilations.obtained(is_loaded, seconds)
+                self.launcher.state.ranks[rank].compilations.count_obtained(is_loaded, seconds)
             case FromHook(rank=rank, message=Awaits(other)):
                 self.launcher.state.ranks[rank].compilations.awaits = other
 

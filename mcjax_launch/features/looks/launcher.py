@@ -93,7 +93,7 @@ class PositionSampling(LauncherPart):
             return
         match message:
             case RanksPolled(ranks, blocked):
-                self._state.asked(ranks, now)
+                self._state.record_question(ranks, now)
                 if self._looks is not None:
                     asked = zip(ranks, blocked, strict=False)
                     # A rank in JAX's exit barrier no longer answers.
@@ -115,17 +115,17 @@ def spot_of(run: RankRun, calls: str, beside: bool, blocked: str) -> "Spot":
         blocked: where in the kernel the thread waited, "" if it ran.
 
     """
-    from mcjax_launch.diagnosis.sightings import Sighting, Stack
+    from mcjax_launch.diagnosis.snapshots import RankSnapshot, Stack
     from mcjax_launch.runs.looks import Doing, Spot
 
-    seen = Sighting(run, Stack(run.process_id, run.host, 0, calls, blocked=blocked))
+    seen = RankSnapshot(run, Stack(run.process_id, run.host, 0, calls, blocked=blocked))
     if not seen.frames or seen.waits_for_somebody or seen.may_serve:
         return Spot(Doing.UNKNOWN)
     if seen.compiles:
         return Spot(Doing.COMPILING)
     if seen.is_blocked_by_jax or (beside and seen.waits_for_a_thread):
         return Spot(Doing.JAX)
-    return Spot(Doing.ELSEWHERE, seen.standing)
+    return Spot(Doing.ELSEWHERE, seen.position_with_threads)
 
 
 PART = PositionSampling

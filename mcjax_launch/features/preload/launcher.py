@@ -50,7 +50,7 @@ class PreloadNotes(LauncherPart):
         """A module is being imported, ranks are forked or not, or have not seen a variable."""
         host = link.host.name
         if isinstance(message, Importing):
-            self._state.importing(host, message.module, now)
+            self._state.record_import(host, message.module, now)
             if self.deadline is None:
                 self._since, self.deadline = now, now + AFTER_S
         elif isinstance(message, Preloaded):
@@ -64,12 +64,12 @@ class PreloadNotes(LauncherPart):
         elif isinstance(message, StartedAfresh):
             where = host if self._state.hosts > 1 else ""
             words = started_afresh(message, where, len(self._state.ranks))
-            is_news = self._announcer.untold([Finding(message.reason, words)], now)
+            is_news = self._announcer.select_news([Finding(message.reason, words)], now)
             (self._note if is_news and not message.expected else self._detail)(words)
         elif isinstance(message, FromHook) and isinstance(message.message, SetTooLate):
             say = self._detail if message.message.afresh else self._note
             line = set_too_late(message.message)
-            for found in self._announcer.untold([Finding(line, line)], now):
+            for found in self._announcer.select_news([Finding(line, line)], now):
                 say(found.words)
 
     def expire(self, now: float) -> None:
@@ -78,7 +78,7 @@ class PreloadNotes(LauncherPart):
             return
         view = View(self._state, now)
         imports = [found.replaced(since=self._since) for found in under_way(view)]
-        for found in self._announcer.untold(imports, now):
+        for found in self._announcer.select_news(imports, now):
             self._note(f"--preload: still {found.words}; Ctrl-\\ shows where")
         self.deadline = min(map(self._announcer.next_at, imports), default=None)
 

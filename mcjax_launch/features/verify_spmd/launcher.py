@@ -22,7 +22,7 @@ from mcjax_launch.kernel.wire import hook_messages, messages
 from mcjax_launch.ranks import grouped, these_ranks
 
 if TYPE_CHECKING:
-    from mcjax_launch.diagnosis.sightings import Stack
+    from mcjax_launch.diagnosis.snapshots import Stack
 
 
 class Verifier(LauncherPart):

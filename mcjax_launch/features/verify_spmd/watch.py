@@ -16,12 +16,12 @@ from mcjax_launch.kernel.wire.timers import scaled
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import have, these_ranks
 from mcjax_launch.runs.rank_run import RankRun, Stage
-from mcjax_launch.runs.spmd import Code, RanProgram
+from mcjax_launch.runs.spmd import ProgramCode, RanProgram
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason, diverged, incomparable, unequal
 
 if TYPE_CHECKING:
-    from mcjax_launch.diagnosis.sightings import InProgram, Stack
+    from mcjax_launch.diagnosis.snapshots import InProgram, Stack
 
 #: Seconds for which a rank is held until all ranks are polled, and between later polls.
 POLL_AFTER_S, POLL_EVERY_S = scaled(3.0), scaled(7.0)
@@ -114,19 +114,19 @@ class SpmdWatch:
         decisions: list[Decision] = []
         if not self._state.ending and not self._state.differs:
             decisions += self._watch(now)
-        if self._state.programs.copies.unequal is None:
+        if self._state.programs.checksums.unequal is None:
             decisions += self._released()
         return decisions + self._judge(now)
 
     def _released(self) -> list[Decision]:
-        released = self._state.take_released()
+        released = self._state.pop_released()
         return [Release(program, frozenset(ranks)) for program, ranks in released.items()]
 
     # --- ranks that are held ---
 
     def _watch(self, now: float) -> list[Decision]:
         if (at := self._judges_at) is not None and now >= at:
-            self._state.settle(give_up=True)
+            self._state.compare_pending(force=True)
         programs = self._state.programs
         if self._seen != (programs, programs.count):
             self._seen = programs, programs.count
@@ -140,7 +140,7 @@ class SpmdWatch:
 
     def _update(self, now: float) -> None:
         """Record at which programs ranks are held by now."""
-        before, held = self._held_since, self._state.programs.held()
+        before, held = self._held_since, self._state.programs.held_programs()
         fingerprints = [program.fingerprint for program, _, _ in held]
         self._held_since = {known: before.get(known, now) for known in fingerprints}
         if not self._held_since and not any(self._compilers):
@@ -150,7 +150,7 @@ class SpmdWatch:
 
     def stacks_came(self, stacks: Collection[Stack], now: float) -> list[Decision]:
         """Return decisions after a poll: some held ranks may have to be released."""
-        from mcjax_launch.diagnosis.sightings import sightings
+        from mcjax_launch.diagnosis.snapshots import make_snapshots
 
         state, programs = self._state, self._state.programs
         if state.ending or state.differs:
@@ -158,7 +158,7 @@ class SpmdWatch:
         if now > self._asked_at + POLL_EVERY_S or self._polled_at < state.pause.ended_at:
             self._positions = {}
         before, since = self._positions, self._polled_at
-        seen = sightings(state, stacks)
+        seen = make_snapshots(state, stacks)
         # Ranks of a host whose answer is late keep their earlier positions.
         positions = {**before, **{rank: stack.in_program for rank, stack in seen.items()}}
         for run in self._compilers:
@@ -167,7 +167,7 @@ class SpmdWatch:
             positions[run.process_id] = None if reads else self._at_compiler(run)
         self._positions, self._polled_at = positions, now
         decisions: list[Decision] = []
-        for program, there, missing in programs.held():
+        for program, there, missing in programs.held_programs():
             waited = now - self._counted(self._held_since.get(program.fingerprint, now))
             # A stack dumped at the wrong moment may not show that its rank is in a program.
             were = {rank for rank in missing if positions.get(rank) or before.get(rank)}
@@ -190,7 +190,7 @@ class SpmdWatch:
             inside = {
                 rank: position.program for rank in stuck.ranks if (position := positions.get(rank))
             }
-            programs.skipped(stuck, {rank: p for rank, p in inside.items() if p is not None})
+            programs.record_skip(stuck, {rank: p for rank, p in inside.items() if p is not None})
         return decisions + self.expire(now)
 
     @property
@@ -200,13 +200,13 @@ class SpmdWatch:
 
     def _at_compiler(self, run: RankRun) -> InProgram | None:
         """Return the program that a rank compiles, as a position where it may wait for ranks."""
-        from mcjax_launch.diagnosis.sightings import InProgram
+        from mcjax_launch.diagnosis.snapshots import InProgram
 
         program, latest = run.compilations.program, run.compilations.latest
         if program is None or latest is None or latest.name != program.name:
             return None  # meanwhile it compiles a program that does not span processes
         ranks = self._state.members_of(run, program.platform, program.processes)
-        ran = self._state.programs.known(RanProgram.from_hook(program, ranks))
+        ran = self._state.programs.interned(RanProgram.from_hook(program, ranks))
         return InProgram(f"in the compilation of {ran.title} at {ran.where}", ran)
 
     def _wait_in_compilers(self, positions: Mapping[int, InProgram | None]) -> None:
@@ -215,7 +215,7 @@ class SpmdWatch:
         at: dict[int, set[RanProgram | None]] = {}
         for rank, position in positions.items():
             at[rank] = {position.program} if position is not None else set()
-        for held, there, _ in programs.held():
+        for held, there, _ in programs.held_programs():
             for rank in there:
                 at.setdefault(rank, set()).add(held)
 
@@ -228,7 +228,7 @@ class SpmdWatch:
             position = positions.get(run.process_id)
             program = None if position is None else position.program
             if program is not None and any(is_apart(rank, program) for rank in program.ranks):
-                programs.ran(run.process_id, program, held=True)
+                programs.record_run(run.process_id, program, held=True)
                 self._in_compilers.append(run.process_id)
 
     def _stuck(
@@ -240,7 +240,7 @@ class SpmdWatch:
         in the first run of a program that the other ranks have run too, will reach it, or JAX
         itself hangs.
         """
-        held = self._state.programs.held()
+        held = self._state.programs.held_programs()
 
         def is_in(rank: int, program: RanProgram) -> bool:
             if rank in late and self._state.programs.is_behind(rank, program):
@@ -282,7 +282,7 @@ class SpmdWatch:
         missing: Collection[int],
         waited: float,
     ) -> str:
-        name = f"#{self._state.programs.number(program)} {program.title}"
+        name = f"#{self._state.programs.ordinal(program)} {program.title}"
         at = f" at {program.where}" if program.where else ""
         run = "runs" if len(there) == 1 else "run"
         return (
@@ -329,28 +329,28 @@ class SpmdWatch:
     def _settled(self) -> bool:
         """True if all ranks concerned have shown which side they are on."""
         programs = self._state.programs
-        return programs.copies.settled if programs.divergence is None else programs.settled
+        return programs.checksums.is_settled if programs.divergence is None else programs.is_settled
 
     @property
     def _shown(self) -> bool:
         """True if all the code that was requested has arrived."""
         programs = self._state.programs
         if programs.divergence is not None:
-            return programs.shown
+            return programs.has_code
         return all(code.complete for code in programs.codes.values())
 
     def _code_to_show(self) -> list[ShowCode]:
         """Return requests for the code of each diverging program, by a rank held at it."""
         programs = self._state.programs
         if programs.divergence is not None:
-            concerned = [(side.program, side.ranks) for side in programs.sides()]
-        elif (unequal := programs.copies.unequal) is not None:
+            concerned = [(side.program, side.ranks) for side in programs.diverged_groups()]
+        elif (unequal := programs.checksums.unequal) is not None:
             concerned = [(unequal.program, unequal.groups[0])]
         wanted = []
         for program, ranks in concerned:
             if program is not None and programs.is_held(program):
                 fingerprint = program.fingerprint
                 if fingerprint not in programs.codes:
-                    programs.codes[fingerprint] = Code()
+                    programs.codes[fingerprint] = ProgramCode()
                     wanted.append(ShowCode(fingerprint, ranks[0]))
         return wanted

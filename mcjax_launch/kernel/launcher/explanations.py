@@ -14,7 +14,7 @@ from mcjax_launch.runs import stop_reasons
 from mcjax_launch.watchdog.hang import Ask, HangWatch
 
 if TYPE_CHECKING:
-    from mcjax_launch.diagnosis.sightings import Stack
+    from mcjax_launch.diagnosis.snapshots import Stack
     from mcjax_launch.diagnosis.summary import Summary
     from mcjax_launch.kernel.launcher.launcher import Launcher
 
@@ -38,12 +38,12 @@ class Explanations(LauncherPart):
 
     def heard(self, message: messages.FromHook | messages.Exited, now: float) -> None:
         """Record what has become known; say at once what it shows, unless there is much of it."""
-        self.announcer.heard(message, now)
+        self.announcer.record_report(message, now)
         self._say(self.announcer.expire(now) or ())
 
     def learned(self, fact: Fact, now: float) -> None:
         """Have the rules asked that depend on a fact."""
-        self.announcer.learned(fact, now)
+        self.announcer.record_fact(fact, now)
 
     def expire(self, now: float) -> None:
         """Ask the rules, and the hosts, if it is time."""
@@ -96,7 +96,7 @@ class Explanations(LauncherPart):
 
     def concludes(self, now: float) -> None:
         """Say what was not due before the end of the job."""
-        self._say(self.announcer.last_words(now))
+        self._say(self.announcer.pending_findings(now))
 
     def concluded(self, summary: "Summary", *, last: bool) -> None:
         """Say what is worth saying of the whole run, unless a rank has failed."""

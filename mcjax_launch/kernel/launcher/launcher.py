@@ -13,16 +13,16 @@ from mcjax_launch import features
 from mcjax_launch.console.console import Console
 from mcjax_launch.console.log_files import remove_leftovers
 from mcjax_launch.console.prefix import common_folder, labels
-from mcjax_launch.diagnosis.root_cause import JobStopped, RankFailed, ran_apart
+from mcjax_launch.diagnosis.root_cause import JobStopped, RankFailed, ran_other_collective
 from mcjax_launch.diagnosis.summary import (
     LONG_S,
     Summary,
     duration,
+    failure_words,
     fate,
-    lives,
+    restart_lines,
     summarize,
     warnings,
-    words,
 )
 from mcjax_launch.diagnosis.verdict import verdict_of
 from mcjax_launch.errors import LaunchError, save_traceback
@@ -80,7 +80,7 @@ _OWN_PARTS = {name: f"mcjax_launch.kernel.launcher.{name}" for name in (_EXPLANA
 
 if TYPE_CHECKING:
     from mcjax_launch.console.bottom import StatusLine
-    from mcjax_launch.diagnosis.sightings import Stack
+    from mcjax_launch.diagnosis.snapshots import Stack
     from mcjax_launch.diagnosis.view import Fact
     from mcjax_launch.kernel.launcher.part import LauncherPart
     from mcjax_launch.kernel.transport.staged_paths import StagedPaths
@@ -247,7 +247,7 @@ class Launcher:
             remove_leftovers(named, self.job.num_processes)
         self.console.add_ranks(named, append=again)
         places = {rank.process_id: rank.host.name for rank in plan.ranks}
-        self.state.planned(plan.job_id, plan.coordinator, places, common_folder(named))
+        self.state.record_plan(plan.job_id, plan.coordinator, places, common_folder(named))
         for label in named:
             self.state.ranks[label.process_id].share.log_folder = label.folder
         limits = Limits(self.job, self.state, time.monotonic())
@@ -325,7 +325,7 @@ class Launcher:
             case Raw(feature=feature):
                 self._received_of_feature(feature, link, frame)
             case Data(rank=rank, stream=stream, payload=payload):
-                self.state.printed(rank, time.monotonic())
+                self.state.record_output(rank, time.monotonic())
                 self.state.tails.feed(rank, stream, payload)
                 self.console.feed(rank, stream, payload)
                 if self.console.has_room:
@@ -359,11 +359,11 @@ class Launcher:
     def _received_of_ranks(self, link: AgentConnection, message: Message) -> None:
         match message:
             case messages.Started(rank, pid):
-                self.state.started(rank, pid, time.monotonic())
+                self.state.record_start(rank, pid, time.monotonic())
                 self.events.started(rank, link.host.name, pid)
                 self.console.detail(f"rank {rank} on {link.host.name}: pid {pid}")
             case messages.Exited(rank):
-                if self.state.exited(message, time.monotonic()):
+                if self.state.record_exit(message, time.monotonic()):
                     self._rank_ended(rank)
                 self._heard(message)
                 run = self.state.ranks[rank]
@@ -371,7 +371,7 @@ class Launcher:
                 self.console.detail(f"rank {rank}: {fate(run)}")
                 self._note_waiting()
             case messages.Usage():
-                self.state.used(message, time.monotonic())
+                self.state.record_usage(message, time.monotonic())
             case messages.NotYetGone(processes):
                 self.console.note(
                     f"{link.host.name}: waiting up to {FREED_S:g} s for what was killed, before "
@@ -384,7 +384,7 @@ class Launcher:
         rank, said = message.rank, message.message
         if isinstance(said, hook_messages.Failed) and message.main and not said.has_calls:
             self.console.fails(rank, said.summary)
-        has_failed = hook_events.take(self.state, message, time.monotonic())
+        has_failed = hook_events.apply(self.state, message, time.monotonic())
         self._report_of_hook(rank, said)
         if has_failed:
             self._rank_ended(rank)
@@ -411,7 +411,7 @@ class Launcher:
             case hook_messages.Joined():
                 self.events.joined(rank, host)
             case hook_messages.Failed():
-                self.events.failed(rank, host, words(said))
+                self.events.failed(rank, host, failure_words(said))
 
     def _received_of_feature(
         self, feature: str, link: AgentConnection, frame: messages.ToLauncher | Raw
@@ -450,18 +450,18 @@ class Launcher:
         if run.failed and not run.after_signal:
             is_victim = verdict is Verdict.VICTIM
             failure = RankFailure(rank, is_victim, _is_signalled(run), _is_early(run))
-            if ran_apart(run) or (failure.is_victim and _gave_up_waiting(run)):
+            if ran_other_collective(run) or (failure.is_victim and _gave_up_waiting(run)):
                 # They are ended now: ask where they are.
                 self.stacks.request(self.links, self._note_places)
         self.perform(self.policy.rank_ended(failure))
 
     def _note_places(self, stacks: list["Stack"]) -> None:
-        from mcjax_launch.diagnosis.sightings import sightings
+        from mcjax_launch.diagnosis.snapshots import make_snapshots
 
-        for seen in sightings(self.state, stacks).values():
+        for seen in make_snapshots(self.state, stacks).values():
             # Others do not wait for it any longer: it is ended.
-            stands = seen.blocked_at if seen.is_surely_in_jax else seen.standing
-            seen.run.stood = seen.shared_compilation or stands
+            stands = seen.blocked_at if seen.is_surely_in_jax else seen.position_with_threads
+            seen.run.late_position = seen.shared_compilation or stands
 
     def _agent_ends(self, link: AgentConnection, message: Message) -> None:
         """An agent ends early: somebody stopped it, or it has a bug."""
@@ -519,7 +519,7 @@ class Launcher:
         for effect in effects:
             match effect:
                 case SetReason(stop):
-                    self.state.stopped(stop, time.monotonic())
+                    self.state.record_stop(stop, time.monotonic())
                 case StopRanks(signum, grace_s, by_user, settles):
                     self.startup.stop()
                     for part in self._parts.values():
@@ -571,7 +571,7 @@ class Launcher:
         for part in self._parts.values():
             part.signalled(signum)
         if signum == signal.SIGCONT:
-            self.state.resumed(time.monotonic())
+            self.state.record_resume(time.monotonic())
             self.console.resumed()
         elif signum == signal.SIGWINCH:
             self.console.resized()
@@ -597,7 +597,7 @@ class Launcher:
 
     def _show_stacks(self, stacks: list["Stack"]) -> None:
         from mcjax_launch.diagnosis.rules import limit_lines
-        from mcjax_launch.diagnosis.sightings import stack_lines
+        from mcjax_launch.diagnosis.snapshots import stack_lines
         from mcjax_launch.diagnosis.view import View
 
         lines = stack_lines(stacks) if stacks else []
@@ -632,7 +632,7 @@ class Launcher:
         self._timers.append(Progress(line, self.startup, self.state))
 
     def _turn(self) -> None:
-        self.front.loop.run_once(self._timers, self.state.resumed)
+        self.front.loop.run_once(self._timers, self.state.record_resume)
         now = time.monotonic()
         if self.pool.nothing_left:
             self.policy.nothing_left(now)
@@ -678,7 +678,7 @@ class Launcher:
         else:
             say = self.console.note if seconds >= LONG_S else self.console.detail
             say(f"the job ran for {duration(seconds)}")
-            for line in lives(self.state):
+            for line in restart_lines(self.state):
                 self.console.say(line)
             if lines := warnings(self.state):
                 self.console.say("\n".join(lines))

@@ -73,7 +73,7 @@ def _doing(run: RankRun, awaits: str) -> str:
 def _awaited(state: RunState, now: float) -> Mapping[int, str]:
     """For whom each rank waits, where that is known."""
     found = _seen_waiting(state.looks, now) if state.looks is not None else {}
-    for _, there, missing in state.programs.waiting():
+    for _, there, missing in state.programs.unfinished():
         found.update(dict.fromkeys(there, these_ranks(missing)))
     for stage, late in (
         (Stage.JOINING, (Stage.ABSENT, Stage.IMPORTING, Stage.ALONE)),

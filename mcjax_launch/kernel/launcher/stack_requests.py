@@ -8,7 +8,7 @@ from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.wire import messages
 
 if TYPE_CHECKING:
-    from mcjax_launch.diagnosis.sightings import Stack
+    from mcjax_launch.diagnosis.snapshots import Stack
 
     OnComplete = Callable[[list[Stack]], None]
 
@@ -78,7 +78,7 @@ class StackRequests:
         if isinstance(stacks, messages.StacksComplete):
             self._asked.discard(link)
             return
-        from mcjax_launch.diagnosis.sightings import Stack
+        from mcjax_launch.diagnosis.snapshots import Stack
 
         self._stacks.append(
             Stack(

@@ -205,7 +205,7 @@ class Survivors(LauncherPart):
             serves=joined and call is not None and call.process_id == 0,
             recoverable=call is not None and call.recoverable,
             awaited=any(other.stage is Stage.JOINING for other in others),
-            unserved=self._unserved and any(life.membership.call for life in run.lives),
+            unserved=self._unserved and any(life.membership.call for life in run.all_runs),
         )
 
     @property
@@ -252,7 +252,7 @@ class Survivors(LauncherPart):
 
     def _next_life(self, rank: int, now: float) -> None:
         self.launcher.console.next_life(rank)
-        run = self._state.next_life(rank, now)
+        run = self._state.restart_rank(rank, now)
         self.launcher.events.restarted(rank, len(run.past), self._state.job_id, [run.host])
         self.launcher.console.judged(run)
 

@@ -105,7 +105,7 @@ def test_notes_on_slow_ranks() -> None:
     told.state.looks = looks = Looks(4)
     for word in 40 * ["lwww"] + 40 * ["wlww"] + 40 * ["wwlw"] + 40 * ["wwwl"]:
         look(looks, told.now, word)
-        told.announcer.learned(Fact.POSITIONS, told.now)
+        told.announcer.record_fact(Fact.POSITIONS, told.now)
         told.happens(3.0)
     assert told.notes == [slow(0, 100), slow(1, 62), slow(2, 62)]
 

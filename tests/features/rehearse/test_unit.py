@@ -37,7 +37,7 @@ def test_what_is_refused(text: str) -> None:
 def begun(ranks: int = 2, *, hooks: bool = True) -> RunState:
     state = run_of(ranks, "a", "b", expects_hooks=hooks)
     for rank in range(ranks):
-        state.started(rank, 7, 1.0 + rank)
+        state.record_start(rank, 7, 1.0 + rank)
     return state
 
 
@@ -45,8 +45,8 @@ def test_it_counts_from_the_last_join() -> None:
     state = begun()
     for rank in range(2):
         assert joined_at(state) is None
-        hook_events.take(state, FromHook(rank, Joining("", 2, rank)), 3.0)
-        hook_events.take(state, FromHook(rank, Joined(rank)), 5.0 + rank)
+        hook_events.apply(state, FromHook(rank, Joining("", 2, rank)), 3.0)
+        hook_events.apply(state, FromHook(rank, Joined(rank)), 5.0 + rank)
     assert joined_at(state) == 6.0
 
 
@@ -72,17 +72,17 @@ def test_or_from_the_start(state: RunState) -> None:
 )
 def test_what_comes_of_a_term(ends: dict[int, tuple[int, tuple[int, ...]]], said: str) -> None:
     state = begun()
-    state.stopped(stop_reasons.interrupted(15), 10.0)
+    state.record_stop(stop_reasons.interrupted(15), 10.0)
     for rank, (status, sent) in ends.items():
-        state.exited(Exited(rank, status, sent, None, 0.0, 0), 11.0 + rank)
+        state.record_exit(Exited(rank, status, sent, None, 0.0, 0), 11.0 + rank)
     assert describe_outcome(TERM, 10.0, state, summarize(state), 20.0) == f"term at 2 s: {said}"
 
 
 def test_what_comes_of_a_kill() -> None:
     kill = Rehearsal("kill", "1", 2.0)
     state = begun()
-    state.exited(Exited(1, -9, (), "", 0.0, 0), 10.0)
-    state.exited(Exited(0, -15, (15,), "", 0.0, 0), 11.0)
+    state.record_exit(Exited(1, -9, (), "", 0.0, 0), 10.0)
+    state.record_exit(Exited(0, -15, (15,), "", 0.0, 0), 11.0)
     ended = "kill:1 at 2 s: the job ended after 1 s, with status 137: rank 1 failed: killed by "
     assert describe_outcome(kill, 10.0, state, summarize(state), 11.0).startswith(ended)
 
@@ -91,12 +91,12 @@ def test_what_comes_of_a_kill_that_others_outlive() -> None:
     kill = Rehearsal("kill", "1", 2.0)
     state = begun()
     state.survives = True
-    state.exited(Exited(1, -9, (), "", 0.0, 0), 10.0)
-    state.exited(Exited(0, 0, (), "", 0.0, 0), 14.0)
+    state.record_exit(Exited(1, -9, (), "", 0.0, 0), 10.0)
+    state.record_exit(Exited(0, 0, (), "", 0.0, 0), 14.0)
     alone = "kill:1 at 2 s: the other rank ended with 0; the job ended after 4 s, with status 137"
     assert describe_outcome(kill, 10.0, state, summarize(state), 14.0) == alone
-    state.next_life(1, 11.0)
-    state.started(1, 8, 12.0)
-    state.exited(Exited(1, 0, (), "", 0.0, 0), 15.0)
+    state.restart_rank(1, 11.0)
+    state.record_start(1, 8, 12.0)
+    state.record_exit(Exited(1, 0, (), "", 0.0, 0), 15.0)
     back = "kill:1 at 2 s: rank 1 was back after 2 s; the job ended after 5 s, with status 0"
     assert describe_outcome(kill, 10.0, state, summarize(state), 15.0) == back

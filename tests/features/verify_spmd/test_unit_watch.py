@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from records import run_of
 
-from mcjax_launch.diagnosis.sightings import Stack, sightings
+from mcjax_launch.diagnosis.snapshots import Stack, make_snapshots
 from mcjax_launch.diagnosis.spmd import divergence_lines
 from mcjax_launch.features.verify_spmd.watch import (
     Decision,
@@ -18,7 +18,7 @@ from mcjax_launch.features.verify_spmd.watch import (
 )
 from mcjax_launch.kernel.wire import hook_messages
 from mcjax_launch.kernel.wire.messages import FromHook, RankUsage, Usage
-from mcjax_launch.runs.hook_events import take
+from mcjax_launch.runs.hook_events import apply
 from mcjax_launch.runs.spmd import Comparison, RanProgram
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import interrupted
@@ -45,13 +45,13 @@ class Job:
         self.programs = self.state.programs
         self.watch = SpmdWatch(self.state)
         for rank, run in self.state.ranks.items():
-            self.programs.ran(rank, METRIC)
+            self.programs.record_run(rank, METRIC)
             run.compilations.ran[METRIC.where] = METRIC
             run.membership.joining_at = run.membership.joined_at = 1
         self.now = 100.0
         self.cpu_s = dict.fromkeys(ALL, 0.0)
         self.places = {0: "held", 1: "result", 2: "result"}
-        self.programs.ran(0, HELD, held=True)
+        self.programs.record_run(0, HELD, held=True)
 
     def wait(self, seconds: float) -> list[Decision]:
         """Time passes, in which ranks stay where they are; what is decided."""
@@ -62,7 +62,7 @@ class Job:
             for decision in self.watch.expire(self.now):
                 if isinstance(decision, PollRanks):
                     used = (RankUsage(rank, cpu_s, 1, 0.0) for rank, cpu_s in self.cpu_s.items())
-                    self.state.used(Usage(tuple(used)), self.now)
+                    self.state.record_usage(Usage(tuple(used)), self.now)
                     self.now += 0.1
                     decided += self.watch.stacks_came(self.stacks(), self.now)
                 else:
@@ -98,7 +98,7 @@ LET_GO = [
 def test_nothing_is_done_while_no_rank_waits(job: Job) -> None:
     assert job.wait(2) == []
     for rank in (1, 2):
-        job.programs.ran(rank, HELD, held=True)
+        job.programs.record_run(rank, HELD, held=True)
     assert job.wait(1) == [Release("h", ALL)]
     assert job.watch.deadline is None
 
@@ -109,7 +109,7 @@ def test_ranks_that_wait_for_one_another_run_different_programs(job: Job) -> Non
     show, early = job.wait(0.5)
     assert show == ShowCode("h", 0)
     assert isinstance(early, Diverged) and not early.is_settled
-    take(job.state, FromHook(0, hook_messages.ProgramText("h", "module", last=True)), 2.0)
+    apply(job.state, FromHook(0, hook_messages.ProgramText("h", "module", last=True)), 2.0)
     [settled] = job.wait(0.5)
     assert isinstance(settled, Diverged) and settled.is_settled
     assert divergence_lines(job.programs) == [
@@ -120,7 +120,7 @@ def test_ranks_that_wait_for_one_another_run_different_programs(job: Job) -> Non
 
 def test_some_are_in_a_program_and_some_at_the_gate_of_another(job: Job) -> None:
     """None of them can go on, though none of these programs differs from another."""
-    job.programs.ran(
+    job.programs.record_run(
         1, RanProgram("jit_pair", "p", frozenset({1, 2}), (), "train.py:30"), held=True
     )
     job.places[1] = "held"
@@ -137,7 +137,7 @@ def test_a_first_run_that_does_not_end_is_no_other_program(job: Job) -> None:
 
 def test_a_first_run_of_what_others_have_not_run_is_another_program(job: Job) -> None:
     apart = RanProgram("jit_apart", "a", ALL, (), "train.py:12")
-    job.programs.ran(1, apart)
+    job.programs.record_run(1, apart)
     job.state.ranks[1].compilations.ran[apart.where] = apart
     job.places[1] = "first run"
     assert Diverged in map(type, job.wait(20))
@@ -170,7 +170,7 @@ def test_the_time_for_which_a_job_is_suspended_does_not_count(job: Job) -> None:
     """Its ranks have used nothing, and nobody has waited."""
     assert job.wait(4) == []
     job.now += 1000
-    job.state.resumed(job.now)
+    job.state.record_resume(job.now)
     assert job.wait(6) == []
     assert [type(one) for one in job.wait(2)] == [ShowCode, Diverged]
 
@@ -202,23 +202,23 @@ def test_whoever_moves_will_come(job: Job, name: str) -> None:
 
 
 def test_all_are_let_go_when_the_user_ends_the_job(job: Job) -> None:
-    job.state.stopped(interrupted(2), 1.0)
+    job.state.record_stop(interrupted(2), 1.0)
     assert job.wait(1) == [Release("h", frozenset({0}))]
     late = hook_messages.Program("jit_late", "l", None, (), "", held=True)
-    take(job.state, FromHook(1, late), 2.0)
+    apply(job.state, FromHook(1, late), 2.0)
     assert job.wait(1) == [Release("l", frozenset({1}))]
 
 
 def test_none_is_let_go_when_a_rank_has_failed(job: Job) -> None:
     """They would only lose their peer."""
-    take(job.state, FromHook(1, hook_messages.Failed(1, joined=True)), 2.0)
+    apply(job.state, FromHook(1, hook_messages.Failed(1, joined=True)), 2.0)
     late = hook_messages.Program("jit_late", "l", None, (), "", held=True)
-    take(job.state, FromHook(2, late), 2.0)
+    apply(job.state, FromHook(2, late), 2.0)
     assert job.wait(120) == []
 
 
 def ran(state: RunState, rank: int, fingerprint: str) -> None:
-    take(
+    apply(
         state, FromHook(rank, hook_messages.Program("jit_f", fingerprint, None, (), "t.py:1")), 5.0
     )
 
@@ -230,7 +230,7 @@ def test_after_a_divergence_the_others_get_a_moment_to_show_their_side() -> None
     ran(state, 1, "b")
     [early] = watch.expire(5.0)
     assert isinstance(early, Diverged) and not early.is_settled
-    state.stopped(early.stop, 5.0)
+    state.record_stop(early.stop, 5.0)
     assert watch.deadline == 6.0
     assert watch.expire(5.2) == []
     ran(state, 2, "a")
@@ -246,7 +246,7 @@ def test_after_a_divergence_the_others_get_a_moment_to_show_their_side() -> None
 
 
 def test_an_unsupported_jax_is_reported(job: Job) -> None:
-    take(job.state, FromHook(2, hook_messages.Blind("it has no compile_or_get_cached")), 3.0)
+    apply(job.state, FromHook(2, hook_messages.Blind("it has no compile_or_get_cached")), 3.0)
     [decided] = job.watch.expire(3.0)
     assert isinstance(decided, Diverged) and decided.is_settled
     words = decided.stop.message.rpartition(": ")[2]
@@ -267,7 +267,7 @@ def test_a_wait_in_the_users_own_line_is_none_in_a_program(job: Job, source: str
     """But where that line calls what may be one: JAX's C++ runs known programs without Python."""
     text = f'Stack (most recent call first):\n  File "/me/train.py", line 40 in f\n    {source}\n'
     stack = Stack(1, "h", 71, text, blocked="futex_do_wait")
-    seen = sightings(job.state, [stack])[1]
+    seen = make_snapshots(job.state, [stack])[1]
     assert (seen.in_program is not None) == LINES[source]
 
 
@@ -275,11 +275,11 @@ def test_ranks_in_programs_on_different_devices_may_have_threads(job: Job) -> No
     """Rank 0 is held at one, rank 1 at another: a second thread of each may come to the other's."""
     both = frozenset({0, 1})
     for rank in (1, 2):
-        job.programs.ran(rank, HELD, held=True)
+        job.programs.record_run(rank, HELD, held=True)
     assert job.wait(1) == [Release("h", ALL)]
     for rank in both:
         program = RanProgram(f"jit_{rank}", f"p{rank}", both, (), "", frozenset({rank, rank + 2}))
-        job.programs.ran(rank, program, held=True)
+        job.programs.record_run(rank, program, held=True)
         job.places[rank] = "held"
     assert job.wait(20) == []
 
@@ -288,13 +288,13 @@ def test_ranks_that_are_too_far_apart_are_not_compared() -> None:
     comparison, both = Comparison(), frozenset({0, 1})
     programs = [RanProgram("jit_f", f"f{number}", both) for number in range(2500)]
     for program in programs[:-1]:
-        comparison.ran(0, program, held=True)
+        comparison.record_run(0, program, held=True)
         comparison.release(program)
     for program in programs[:-1]:
-        comparison.ran(1, program, held=True)
-    comparison.ran(0, programs[-1], held=True)
-    assert comparison.number(programs[-1]) > 0
-    comparison.skipped(programs[-1], {})
+        comparison.record_run(1, program, held=True)
+    comparison.record_run(0, programs[-1], held=True)
+    assert comparison.ordinal(programs[-1]) > 0
+    comparison.record_skip(programs[-1], {})
     assert comparison.divergence is None
 
 
@@ -304,7 +304,7 @@ NEW = hook_messages.Program("jit_new", "n", None, (), "train.py:30", compiling=T
 def compile_(job: Job, *ranks: int, program: hook_messages.Program = NEW) -> None:
     for rank in ranks:
         for said in (hook_messages.Compiling(program.name, program.where, "gpu"), program):
-            take(job.state, FromHook(rank, said), job.now)
+            apply(job.state, FromHook(rank, said), job.now)
         job.places[rank] = "result"
 
 
@@ -321,7 +321,7 @@ def test_the_end_of_a_compilation_may_be_read_before_its_announcement(job: Job) 
         (begun, other),
         (hook_messages.ProgramCompiled("n"), other),
     ):
-        take(job.state, FromHook(1, said), job.now)
+        apply(job.state, FromHook(1, said), job.now)
         assert job.state.ranks[1].compilations.program == compiled
 
 
@@ -338,8 +338,8 @@ def test_a_rank_that_stands_still_in_a_compilation(
 ) -> None:
     """It will not come to where others are held, or stand still as well."""
     for rank in range(3):
-        take(job.state, FromHook(rank, hook_messages.Joined(rank)), 1.0)
-        job.state.joined_as(rank, rank)
+        apply(job.state, FromHook(rank, hook_messages.Joined(rank)), 1.0)
+        job.state.record_process(rank, rank)
     compile_(job, *ranks)
     decided = job.wait(4)
     for rank in computes:
@@ -352,9 +352,9 @@ def test_a_rank_that_stands_still_in_a_compilation(
 
 def test_arguments_that_differ_end_the_job_before_the_program_runs(job: Job) -> None:
     for rank, checksum in enumerate(["a", "b", "a"]):
-        job.programs.copies.came(rank, HELD, ("", "7", checksum))
+        job.programs.checksums.compare(rank, HELD, ("", "7", checksum))
         if rank:
-            job.programs.ran(rank, HELD, held=True)
+            job.programs.record_run(rank, HELD, held=True)
     show, early = job.wait(0.5)
     assert show == ShowCode("h", 0)
     assert isinstance(early, Diverged) and not early.is_settled
@@ -363,4 +363,4 @@ def test_arguments_that_differ_end_the_job_before_the_program_runs(job: Job) -> 
     )
     [settled] = job.wait(11)
     assert isinstance(settled, Diverged) and settled.is_settled
-    assert not job.state.take_released()
+    assert not job.state.pop_released()

@@ -200,7 +200,7 @@ class InProgram(Value):
     program: RanProgram | None
 
 
-class Sighting:
+class RankSnapshot:
     """A rank at one moment: the stage that it has reached, and its stack.
 
     Args:
@@ -215,7 +215,7 @@ class Sighting:
 
     """
 
-    main: Sighting | None = None
+    main: RankSnapshot | None = None
     switches = ""
 
     def __init__(self, run: RankRun, stack: Stack | None = None) -> None:
@@ -313,7 +313,7 @@ class Sighting:
         return source_lines.waits_for_a_thread(innermost.file, innermost.source)
 
     @cached_property
-    def in_thread(self) -> Sighting | None:
+    def in_thread(self) -> RankSnapshot | None:
         """The same rank by its thread in JAX, if its main thread waits for a thread.
 
         Among several such threads, one that surely waits for other ranks is preferred.
@@ -323,7 +323,7 @@ class Sighting:
         found = []
         for thread, switches in zip(self.threads, self._switches, strict=True):
             if thread[0].library in _JAX:
-                seen = Sighting(self.run)
+                seen = RankSnapshot(self.run)
                 seen.stack, seen.frames, seen.main = self.stack, thread, self
                 seen.switches = switches
                 found.append(seen)
@@ -478,7 +478,7 @@ class Sighting:
         return f"in {self.program.title} at {line}" if self.program is not None else f"at {line}"
 
     @property
-    def standing(self) -> str:
+    def position_with_threads(self) -> str:
         """Position of a rank that does not wait, with its other threads; "" if unknown."""
         return self.position + (self._other_threads if self.waits_for_a_thread else "")
 
@@ -541,10 +541,10 @@ def crashed_at(run: RankRun) -> Frame | None:
     return frames[at] if at is not None else None
 
 
-def sightings(state: RunState, stacks: Iterable[Stack]) -> dict[int, Sighting]:
-    """Return a Sighting of each rank that has sent stacks of the process in the job."""
+def make_snapshots(state: RunState, stacks: Iterable[Stack]) -> dict[int, RankSnapshot]:
+    """Return a RankSnapshot of each rank that has sent stacks of the process in the job."""
     found: dict[int, Stack] = {}
     for stack in stacks:
         if not stack.helper and (stack.rank not in found or not found[stack.rank].text):
             found[stack.rank] = stack
-    return {rank: Sighting(state.ranks[rank], stack) for rank, stack in found.items()}
+    return {rank: RankSnapshot(state.ranks[rank], stack) for rank, stack in found.items()}
