@@ -20,6 +20,7 @@ from jobs import PORTABLE, PROGRAMS, Jobs, described, eventually
 from stand_in_jax import make_stand_in
 
 if TYPE_CHECKING:
+    from detached import DetachedJobs
     from remote import Lab
     from terminal import Terminal
 
@@ -129,6 +130,16 @@ def jobs(
 
 
 @pytest.fixture
+def detached(jobs: Jobs) -> "Iterator[DetachedJobs]":
+    """Starts detached jobs; those that a test leaves running are killed after it."""
+    from detached import DetachedJobs
+
+    started = DetachedJobs(jobs)
+    yield started
+    started.kill()
+
+
+@pytest.fixture
 def at_terminal(jobs: Jobs) -> "Iterator[Callable[..., Terminal]]":
     """Starts launchers with these arguments, each in a terminal of its own."""
     from terminal import Terminal
@@ -185,7 +196,8 @@ def check_nothing_left(started: Jobs, scratch: Path) -> None:
     except AssertionError:
         pytest.fail(f"left behind:\n{described(started.left())}")
     assert not list(scratch.glob(_FOLDERS)), "private folders left behind"
-    assert not list(scratch.glob("state/*/*")), "keys left behind"
+    keys = [path for path in scratch.glob("state/*/*") if path.name != "jobs"]
+    assert not keys, "keys left behind"
 
 
 @pytest.fixture(autouse=True)

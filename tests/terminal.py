@@ -113,6 +113,11 @@ class Terminal(Keyboard):
             pass
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
+    def hang_up(self) -> None:
+        """Close the terminal, as its window is closed."""
+        os.close(self.fd)
+        self.fd = os.open(os.devnull, os.O_RDONLY)
+
     def close(self) -> None:
         os.close(self.fd)
         os.close(self._theirs)

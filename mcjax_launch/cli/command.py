@@ -19,6 +19,7 @@ from mcjax_launch.cli.warnings import misplaced, own_words, warnings
 from mcjax_launch.diagnosis.attempt import JobOutcome
 from mcjax_launch.errors import LaunchError, save_traceback
 from mcjax_launch.events.events import NO_EVENTS, Events
+from mcjax_launch.kernel.transport import early
 from mcjax_launch.kernel.wire import exit_status
 from mcjax_launch.options.options import Options
 from mcjax_launch.options.removed import removed_variables
@@ -32,6 +33,7 @@ from mcjax_launch.request.this_machine import on_github
 from mcjax_launch.wording import one_line
 
 if TYPE_CHECKING:
+    from mcjax_launch.detached.standby import Standby
     from mcjax_launch.events.client import Client
     from mcjax_launch.job.hosts import Host
     from mcjax_launch.job.job import Job
@@ -77,17 +79,23 @@ def command(context: click.Context, /, **values: Any) -> int:
     """
     options = Options(**values)
     client = context.obj
-    events = NO_EVENTS
+    events: Events = NO_EVENTS
+    standby: Standby | None = None
     try:
         for line in () if client else removed_variables(os.environ):
             raise LaunchError(line)
+        if options.attach is not None or options.jobs or options.stop is not None:
+            return _on_detached(options, context)
         if options.emit is not None:
             return _emit(options, context)
         if options.check:
             return _check(options, context)
-        events = _events(options, client)
+        job_id = os.environ.pop(early.DETACHED, "")
+        if options.detach and not options.dry_run and not job_id:
+            return _detach(options, context)
+        events, standby = _events(options, client, job_id)
         if client is None:
-            return _run(options, context, events)
+            return _run(options, context, events, standby)
         from mcjax_launch.cli import serving
 
         names = given(context, ParameterSource.COMMANDLINE)
@@ -108,20 +116,69 @@ def command(context: click.Context, /, **values: Any) -> int:
         raise
     finally:
         events.finish()
+        if standby is not None:
+            standby.close()
 
 
-def _events(options: Options, client: "Client | None") -> Events:
-    if options.events is None or options.dry_run:
-        return NO_EVENTS
-    from mcjax_launch.events.opening import open_events
-    from mcjax_launch.events.stream import EventStream
+def _events(
+    options: Options, client: "Client | None", job_id: str
+) -> "tuple[Events, Standby | None]":
+    """Return what gets the events, and a detached job's folder.
 
-    fd = open_events(options.events, _say)
+    Args:
+        options: of the command line.
+        client: that reads them, if there is one.
+        job_id: of a detached job; "" for any other.
+
+    """
+    fd = -1
+    if options.events is not None and not options.dry_run:
+        from mcjax_launch.events.opening import open_events
+
+        fd = open_events(options.events, _say)
+    if job_id:
+        from mcjax_launch.detached.standby import Standby
+
+        standby = Standby(job_id, fd)
+        return standby.journal, standby
+    if fd < 0:
+        return NO_EVENTS, None
     if client is None:
-        return EventStream(fd)
+        from mcjax_launch.events.stream import EventStream
+
+        return EventStream(fd), None
     from mcjax_launch.events.client import ClientStream
 
-    return ClientStream(fd, client)
+    return ClientStream(fd, client), None
+
+
+def _on_detached(options: Options, context: click.Context) -> int:
+    """Show, list or end detached jobs."""
+    from mcjax_launch.request import detached
+
+    check_once(context.meta[WORDS], context.command.params)
+    detached.check_action(options, frozenset(given(context, ParameterSource.COMMANDLINE)))
+    if options.jobs:
+        from mcjax_launch.cli.listing import list_jobs
+
+        return list_jobs(as_json=options.json)
+    if options.stop is not None:
+        from mcjax_launch.cli.stopping import stop
+
+        return stop(options.stop, _say)
+    from mcjax_launch.cli.attaching import attach
+
+    return attach(options)
+
+
+def _detach(options: Options, context: click.Context) -> int:
+    """Start the job without a terminal."""
+    from mcjax_launch.cli.detaching import detach
+    from mcjax_launch.request.detached import check_detach
+
+    check_detach(options, frozenset(given(context, ParameterSource.COMMANDLINE)))
+    _approve(options, context, warn=False)  # of that the launcher warns
+    return detach(options, context.meta[WORDS])
 
 
 def given(context: click.Context, *sources: ParameterSource) -> list[str]:
@@ -169,8 +226,9 @@ def _approve(options: Options, context: click.Context, *, warn: bool = True) -> 
         _say(warning)
 
 
-def _run(options: Options, context: click.Context, events: Events) -> int:
-
+def _run(
+    options: Options, context: click.Context, events: Events, standby: "Standby | None"
+) -> int:
     def say(line: str) -> None:
         events.note(line, "note")
         if not options.quiet:
@@ -187,7 +245,23 @@ def _run(options: Options, context: click.Context, events: Events) -> int:
 
         _print(on_this_machine(job, hosts))
         return 0
-    return _run_job(options, context, events, job, hosts).status
+    front = None
+    if standby is not None:
+        front = _without_terminal(standby, job, hosts)
+        job = job.replaced(show=frozenset(), job_id=standby.job_id)
+    return _run_job(options, context, events, job, hosts, front).status
+
+
+def _without_terminal(standby: "Standby", job: "Job", hosts: "Sequence[Host]") -> "Front":
+    """Return what a detached job's launcher has of its process."""
+    from mcjax_launch.kernel.launcher.entry import own_front
+
+    standby.describe(job.program, job.num_processes, [host.name for host in hosts])
+    front = own_front()
+    output = standby.open(front.loop, lambda: front.signals.put(signal.SIGINT))
+    assert standby.visitors is not None
+    front.detach(standby.job_id, output, standby.visitors)
+    return front
 
 
 def _run_job(
@@ -199,7 +273,7 @@ def _run_job(
     front: "Front | None" = None,
 ) -> JobOutcome:
     """Run a job that is ready; see `ready.run`."""
-    if options.pdb:
+    if options.pdb and (front is None or front.visitors is None):
         this_machine.check_terminal()
 
     def say(line: str) -> None:

@@ -9,6 +9,7 @@ import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
 from mcjax_launch.cli.options import with_values
+from mcjax_launch.errors import LaunchError
 
 Items = list[CompletionItem[str]]
 
@@ -68,6 +69,21 @@ def folders(value: str) -> Items:
 def ranks(value: str) -> Items:
     """The words for sets of ranks."""
     return [CompletionItem(word) for word in ("all", "none", "0") if word.startswith(value)]
+
+
+def jobs(value: str) -> Items:
+    """Return the ids of the detached jobs, each with its state and program."""
+    from mcjax_launch.detached.jobs import all_jobs
+
+    try:
+        found = all_jobs()
+    except LaunchError:
+        return []
+    return [
+        CompletionItem(job.id, help=f"{job.state}: {' '.join(job.description.program)}")
+        for job in reversed(found)
+        if job.id.startswith(value)
+    ]
 
 
 def hosts(value: str) -> Items:

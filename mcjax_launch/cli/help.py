@@ -33,6 +33,10 @@ EXAMPLES = {
         "A debugger where an exception ends a rank:",
         "mcjax-launch -n 4 --pdb train.py",
     ),
+    "Detached jobs": (
+        "A job that outlives the terminal; --attach shows it again, --jobs lists it:",
+        "mcjax-launch --detach -n 4 train.py",
+    ),
     "Batch scripts and manifests": (
         "A batch script for four Slurm nodes with one rank per node:",
         "mcjax-launch --emit slurm --num-hosts 4 --timeout 2h -m package.train",
@@ -44,7 +48,7 @@ _COMMON = frozenset(
     {
         *("num_processes", "module", "python", "chdir", "env", "cpu_devices", "gpus_per_process"),
         *("hosts", "procs_per_host", "sync", "log_dir", "status", "quiet", "verbose", "timeout"),
-        *("max_restarts", "pdb", "report", "check", "dry_run"),
+        *("max_restarts", "pdb", "report", "check", "dry_run", "detach"),
     }
 )
 

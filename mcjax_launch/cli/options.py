@@ -141,7 +141,9 @@ def fits(option: click.Option, word: str) -> bool:
 
 def _click_option(option: Option) -> ClickOption:
     if option.kind is None:
-        return ClickOption(*option.names, help=option.help, is_flag=True)
+        return ClickOption(
+            *option.names, help=option.help, is_flag=True, allow_from_autoenv=option.in_environ
+        )
     choices, own = option.kind.choices, f"MCJAX_{option.name.upper()}"
     return ClickOption(
         *option.names,
@@ -151,6 +153,7 @@ def _click_option(option: Option) -> ClickOption:
         metavar=option.metavar,
         multiple=option.repeats,
         envvar=[own, option.variable] if option.variable else None,
+        allow_from_autoenv=option.in_environ,
         default=None if option.repeats else option.default,
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.console.log_files import LogFiles
-from mcjax_launch.console.noise_filter import NoiseFilter, patience_s
+from mcjax_launch.console.noise_filter import Judged, NoiseFilter, patience_s
 from mcjax_launch.console.pieces import Lines, Piece, Stream, rewritten
 from mcjax_launch.console.prefix import Prefixes, RankLabel, time_of_day, wants_colour
 from mcjax_launch.console.renderers import Live, Plain
@@ -17,7 +17,6 @@ from mcjax_launch.events.sink import Target
 from mcjax_launch.kernel.wire import frames
 from mcjax_launch.kernel.wire.loop import earliest
 from mcjax_launch.options.options import OutputOptions
-from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.wording import visible
 
 if TYPE_CHECKING:
@@ -58,6 +57,10 @@ class _Output:
         if not self._stamps:
             return b""
         return self._came if self._came is not None else time_of_day(time.time())
+
+    def shows_past(self, at: float | None) -> None:
+        """See `Console.shows_past`."""
+        self._came = None if at is None else time_of_day(at)
 
     def collapse(self, ranks: int) -> None:
         """Show equal lines once, of so many ranks."""
@@ -265,6 +268,7 @@ class Console:
 
         """
         self._logs.open(labels, append=append)
+        self._events.screen("add_ranks", [[label.process_id, label.host] for label in labels])
         width = max(len(str(label.process_id)) for label in labels)
         show = self._style.show
         shown = [label for label in labels if show is None or label.process_id in show]
@@ -304,17 +308,20 @@ class Console:
                 self.status_line.make_way(now)
             output.show(piece, now)
 
-    def judged(self, run: RankRun) -> None:
+    def judged(self, run: Judged) -> None:
         """The verdict on a rank is known; see `NoiseFilter.judged`."""
+        self._events.screen("judged", run.process_id, run.verdict, run.failure)
         self._noise.judged(run)
 
     def fold_victims(self, *, own_term: bool) -> None:
         """The job ends: hide follow-on errors; see `NoiseFilter.fold_victims`."""
+        self._events.screen("fold_victims", own_term)
         now = time.monotonic()
         self._show(self._noise.fold_victims(own_term=own_term, now=now), now)
 
     def fails(self, rank: int, text: str) -> None:
         """Note that a rank fails and is about to print this text; another's equal one is hidden."""
+        self._events.screen("fails", rank, text)
         if (rank, frames.STDERR) in self._streams:
             self._noise.fails(rank, text)
 
@@ -336,14 +343,17 @@ class Console:
             if mentions:
                 self._mention(hidden.take())
         self._events.output_ended()
+        self._events.screen("finish_ranks", mentions)
         self._logs.close()
 
     def next_life(self, rank: int) -> None:
         """A rank is started again: end its lines."""
+        self._events.screen("next_life", rank)
         self._filter(self._unfinished.finish(rank), time.monotonic())
 
     def stop_holding(self, rank: int) -> None:
         """Show what is held back of a rank's, as more is about to be said of it."""
+        self._events.screen("stop_holding", rank)
         now = time.monotonic()
         self._show(self._noise.stop_holding(rank, now), now)
         self._outputs[frames.STDERR].finish()
@@ -394,6 +404,11 @@ class Console:
             self._events.note(text, "detail")
 
     # --- time and room ---
+
+    def shows_past(self, at: float | None) -> None:
+        """Stamp what is shown with this time, in seconds since the epoch, and not with today's."""
+        for output in set(self._outputs.values()):
+            output.shows_past(at)
 
     @property
     def deadline(self) -> float | None:

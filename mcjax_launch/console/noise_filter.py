@@ -18,6 +18,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import chain
+from typing import Protocol
 
 from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream, whole_lines
 from mcjax_launch.jax_messages.noise import (
@@ -42,7 +43,7 @@ from mcjax_launch.jax_messages.tracebacks import (
 from mcjax_launch.kernel.wire import frames
 from mcjax_launch.kernel.wire.hook_messages import Failed
 from mcjax_launch.ranks import counted, these_ranks
-from mcjax_launch.runs.rank_run import RankRun, Verdict
+from mcjax_launch.runs.rank_run import Verdict
 
 #: A traceback like another rank's waits so long for the job's end, or is shown.
 SAME_S = 2.0
@@ -67,6 +68,22 @@ _LONGEST_NOISE = 1 << 14
 def patience_s(begun: bytes) -> float:
     """How many seconds more than others an unfinished line may wait for its end."""
     return GLOO_S if begun.startswith(GLOO_START) else 0.0
+
+
+class Judged(Protocol):
+    """What the filter has to know of a rank's run on which there is a verdict."""
+
+    @property
+    def process_id(self) -> int:
+        """The rank."""
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict; None if its run begins again."""
+
+    @property
+    def failure(self) -> Failed | None:
+        """What it has reported as its failure."""
 
 
 class HiddenLines:
@@ -306,7 +323,7 @@ class NoiseFilter:
         if text and self._texts.setdefault(text, rank) != rank:
             self._hide_next(rank, text)
 
-    def judged(self, run: RankRun) -> None:
+    def judged(self, run: Judged) -> None:
         """The verdict on a rank is known, before the job ends because of it; none: it begins."""
         rank, failure = run.process_id, run.failure
         if run.verdict is None:

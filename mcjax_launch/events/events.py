@@ -78,6 +78,9 @@ class Events:
     def note(self, text: str, level: str) -> None:
         """Report lines of the launcher; `level` as in `events.kinds`."""
 
+    def screen(self, call: str, *values: object) -> None:
+        """Keep what the console has been told besides, for terminals that return (`detached`)."""
+
     def finding(self, finding: Finding) -> None:
         """Report what the launcher has found."""
 

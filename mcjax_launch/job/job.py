@@ -50,6 +50,7 @@ class Job(Options, kw_only=True):
     profile: str | None = None  # the folder for JAX's profiles, absolute
     profile_after: float = PROFILE_AFTER_S  # seconds from initialize() to the first
     on_github: bool = False  # the output goes to a log of GitHub Actions
+    job_id: str = ""  # of all attempts of a detached job; "": each gets its own
     hash_seed: int | None = None  # Python's, for all runs with the same agents; None: one per run
 
     def grace_s(self, reason: str) -> float:

@@ -70,6 +70,18 @@ def on_rank_failure(value: Any) -> str:
     raise ValueError(f"{value!r} is not one of stop, continue, restart, restart:N")
 
 
+def job(value: Any) -> str:
+    """The id of a detached job, or its first digits."""
+    if not re.fullmatch("[0-9a-f]{1,8}", str(value)):
+        raise ValueError(f"{value!r} is not the id of a detached job: --jobs lists them")
+    return str(value)
+
+
+def latest_job(value: Any) -> str:
+    """The same, or "" for `latest` or where the value is left out."""
+    return "" if value in ("all", "latest") else job(value)
+
+
 def rehearsal(value: Any) -> str:
     """Read `kill:R@D`, `stop:R@D`, `term@D` or `lose:HOST@D`; return it with D in seconds."""
     what, _, after = text(value).rpartition("@")
@@ -311,3 +323,5 @@ STATUS = number(0, 255, "STATUS")
 RESTART_ON = Kind(restart_on, "host,signal,any", "Words")
 PORT = number(1, HIGHEST_PORT, "PORT")
 NICE = number(0, 19)
+JOB = Kind(job, "ID", offers="jobs")
+LATEST_JOB = Kind(latest_job, "[ID]", offers="jobs", follows=lambda word: not word.startswith("-"))

@@ -26,6 +26,7 @@ class Option(Value, kw_only=True):
             the last value counts, so that an alias of the shell may set a default.
         separator: of several values in its variable; None for blanks.
         variable: another variable that is read too.
+        in_environ: it has a variable of its own.
         keyword: its name in the API, if that differs.
         only_command: why the API does not have it; "" if it has.
         excludes: options that it cannot be combined with, each as `--name` or `--name: why`.
@@ -46,6 +47,7 @@ class Option(Value, kw_only=True):
     once: bool = False
     separator: str | None = None
     variable: str = ""
+    in_environ: bool = True
     keyword: str = ""
     only_command: str = ""
     excludes: tuple[str, ...] = ()

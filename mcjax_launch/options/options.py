@@ -343,6 +343,38 @@ class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
     )
 
 
+class DetachedOptions(OptionGroup, title="Detached jobs", kw_only=True):
+    """How to leave a job, come back to it and end it."""
+
+    detach: bool = flag(
+        "Start the job without a terminal, print its id once all ranks run, and return.",
+        excludes=("--emit: a scheduler's job has no terminal to leave",),
+        only_command="`start` returns at once",
+    )
+    attach: str | None = option(
+        kinds.LATEST_JOB,
+        metavar="[ID]",
+        in_environ=False,
+        only_command=_TERMINAL,
+        help="Show the detached job ID, its last lines first; without ID the one that runs, or the "
+        "latest. Ctrl-C leaves it running.",
+    )
+    jobs: bool = flag("List the detached jobs.", in_environ=False, only_command="prints a list")
+    json: bool = flag(
+        "List them as JSON, one line a job.",
+        in_environ=False,
+        needs="--jobs",
+        only_command="prints a list",
+    )
+    stop: str | None = option(
+        kinds.JOB,
+        metavar="ID",
+        in_environ=False,
+        only_command="is for detached jobs",
+        help="End the detached job ID as Ctrl-C would, and wait for that; twice: kill its ranks.",
+    )
+
+
 class BatchOptions(OptionGroup, title="Batch scripts and manifests", kw_only=True):
     """Options for a scheduler's script or manifest, which is printed instead of a run."""
 
@@ -393,6 +425,7 @@ class Options(
     OutputOptions,
     LimitOptions,
     DebuggingOptions,
+    DetachedOptions,
     BatchOptions,
     kw_only=True,
 ):

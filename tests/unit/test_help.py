@@ -19,6 +19,7 @@ TITLES = (
     "Output",
     "Limits and restarts",
     "Debugging",
+    "Detached jobs",
     "Batch scripts and manifests",
     "Other",
 )
@@ -118,8 +119,8 @@ def test_examples_are_at_the_end(shown: str) -> None:
 def test_the_common_options() -> None:
     shown = command.get_help(context())
     listed = [names for section in sections(shown).values() for names in entries(section)]
-    assert len(listed) == 20 + 3  # and those of help
-    assert len(shown.splitlines()) <= 90
+    assert len(listed) == 21 + 3  # and those of help
+    assert len(shown.splitlines()) <= 94
     *_, last = shown.rstrip().split("\n\n")
     for title in EXAMPLES:
         assert group_key(title) in last

@@ -18,7 +18,7 @@ FLOORS = (
     ("kernel.transport", "diagnosis"),
     ("events",),
     ("console",),
-    ("report", "watchdog", "saves"),
+    ("report", "watchdog", "saves", "detached"),
     ("kernel.launcher",),
     ("request", "features.*"),
     ("api",),

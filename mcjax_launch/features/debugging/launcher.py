@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from signal import SIGCONT, SIGWINCH
 
+from mcjax_launch.features.debugging.borrowed_terminal import BorrowedTerminal
 from mcjax_launch.features.debugging.messages import (
     NAME,
     DebuggerMessage,
@@ -77,7 +78,9 @@ class Debugging(LauncherPart):
         self._console = launcher.console
         self._state = launcher.state
         self._queue = DebugQueue()
-        self._terminal: UserTerminal | None = None
+        self._own_terminal: UserTerminal | None = None
+        self._borrowed = self._make_borrowed()  # in a detached job; else None
+        self._granted: Grant | None = None  # that has not been answered, as no terminal is here
         self._links: dict[int, AgentConnection] = {}  # by rank that has stopped
         self._cut: dict[int, bool] = {}  # by rank: whether more of its output is to come
         self._unwritten: dict[AgentConnection, int] = {}  # bytes of debuggers' output
@@ -85,6 +88,18 @@ class Debugging(LauncherPart):
     def asks(self, rank: Rank) -> str:
         """Open a debugger at an uncaught exception (--pdb)."""
         return "debugger" if rank.process_id in self.launcher.job.pdb else ""
+
+    def _make_borrowed(self) -> BorrowedTerminal | None:
+        front = self.launcher.front
+        if front.visitors is None:
+            return None
+        return BorrowedTerminal(
+            front.visitors, front.loop, self._typed, self._written, self._lent, self._resized
+        )
+
+    @property
+    def _terminal(self) -> UserTerminal | None:
+        return self._own_terminal if self._borrowed is None else self._borrowed.terminal
 
     def begins(self, plan: Plan, now: float) -> None:
         """Pause the job's timers with --debugpy, because the ranks wait."""
@@ -122,7 +137,7 @@ class Debugging(LauncherPart):
         return []
 
     def _why_refused(self) -> str:
-        if self._terminal is not None:
+        if self._terminal is not None or self._borrowed is not None:
             return ""
         if self.launcher.job.stdin:
             return "--stdin reads what you type"
@@ -130,9 +145,13 @@ class Debugging(LauncherPart):
 
     def _output(self, link: AgentConnection, data: bytes) -> None:
         """Show what a debugger has written."""
-        if self._terminal is not None and not self._queue.ended:
-            self._unwritten[link] = self._unwritten.get(link, 0) + len(data)
+        if self._queue.ended:
+            return
+        self._unwritten[link] = self._unwritten.get(link, 0) + len(data)
+        if self._terminal is not None:
             self._terminal.write(data)
+        elif self._borrowed is not None:
+            self._borrowed.keep(data)
 
     def lost(self, link: AgentConnection, now: float) -> None:
         """Remove the debuggers of an agent that is gone, with its ranks."""
@@ -145,7 +164,9 @@ class Debugging(LauncherPart):
     def _typed(self, keys: bytes) -> None:
         if _STACKS_KEY in keys:
             self.launcher.request_stacks()
-        if _SUSPEND_KEY in keys and self._terminal is not None:
+        if _SUSPEND_KEY in keys and self._borrowed is not None:
+            self._borrowed.suspend()
+        elif _SUSPEND_KEY in keys and self._terminal is not None:
             self._terminal.suspend()
         keys = keys.replace(_STACKS_KEY, b"").replace(_SUSPEND_KEY, b"")
         active = self._queue.active
@@ -177,8 +198,8 @@ class Debugging(LauncherPart):
     def _perform(self, effects: Effects, now: float) -> None:
         for effect in effects:
             match effect:
-                case Grant(stopped, others, again):
-                    self._grant(stopped, others, again, now)
+                case Grant():
+                    self._grant(effect, now)
                 case Refuse(stopped, reason):
                     self._reply(stopped, TerminalRefused(reason))
                 case HasToWait(stopped):
@@ -189,19 +210,56 @@ class Debugging(LauncherPart):
                 case Reclaim():
                     self._reclaim(now)
 
-    def _grant(
-        self, stopped: StoppedDebugger, others: Sequence[int], again: bool, now: float
-    ) -> None:
-        if self._terminal is None:
-            self._terminal = UserTerminal(self.launcher.front.loop, self._typed, self._written)
+    def _grant(self, grant: Grant, now: float) -> None:
+        self._state.pause.begin(now)
+        self._granted = grant
+        if self._borrowed is None:
+            self._grant_own(grant.stopped)
+            return
+        place = self._place(grant.stopped)
+        is_asked = self._borrowed.want(place)
+        if self._terminal is not None:
+            self._answer(b"")
+        elif not is_asked:
+            way = f"mcjax-launch --attach {self._state.job_id}"
+            self._console.say(f"{place} and waits for a terminal: {way}")
+
+    def _grant_own(self, stopped: StoppedDebugger) -> None:
+        """Lend the terminal at standard input."""
+        if self._own_terminal is None:
+            loop = self.launcher.front.loop
+            self._own_terminal = UserTerminal(loop, self._typed, self._written)
         if in_background():
             self._console.say(f"{self._place(stopped)}: bring this job to the foreground (fg)")
-        self._state.pause.begin(now)
         begun = self._console.hold()
+        self._own_terminal.lend()
+        self._answer(begun)
+
+    def _lent(self) -> None:
+        """A terminal has been borrowed: for a new debugger, or one whose terminal has left."""
+        assert self._terminal is not None and self._borrowed is not None
         self._terminal.lend()
+        active = self._queue.active
+        if self._granted is not None:
+            self._answer(b"")
+        elif active is not None:
+            self._say(self._place(active))
+            self._terminal.write(self._borrowed.take_kept())
+            self._resized()
+
+    def _answer(self, begun: bytes) -> None:
+        """Tell a debugger that it has the terminal, and the user which debugger that is.
+
+        Args:
+            begun: the rest of a line whose beginning is on the screen.
+
+        """
+        grant, self._granted = self._granted, None
+        assert self._terminal is not None and grant is not None
+        stopped, others = grant.stopped, self._queue.others
         aside = self._console.take_aside(stopped.rank, cut=self._cut[stopped.rank])
         self._terminal.say(begun + aside)
-        if not again:
+        if not grant.again:
             self._say(self._place(stopped))
             if others:
                 waits = "wait" if len(others) > 1 else "waits"
@@ -209,7 +267,8 @@ class Debugging(LauncherPart):
                 self._say(f"{these_ranks(others)} {waits} too: {go}")
             self._say_limits()
         self._resized()
-        self._reply(stopped, TerminalGranted(os.environ.get("TERM", "dumb")))
+        term = os.environ.get("TERM", "dumb") if self._borrowed is None else self._borrowed.term
+        self._reply(stopped, TerminalGranted(term))
 
     def _say_limits(self) -> None:
         """Say once which of JAX's limits still count, if other ranks may wait for this rank."""
@@ -224,8 +283,11 @@ class Debugging(LauncherPart):
         )
 
     def _reclaim(self, now: float) -> None:
-        if self._terminal is not None:
-            self._terminal.reclaim()
+        self._granted = None
+        if self._borrowed is not None:
+            self._borrowed.give_back()
+        elif self._own_terminal is not None:
+            self._own_terminal.reclaim()
         self._console.release()
         self._state.pause.end(now)
         self._state.activity.active_at = self._state.activity.heard_at = now
@@ -268,9 +330,11 @@ class Debugging(LauncherPart):
     def close(self, now: float) -> None:
         """Restore the terminal for good."""
         self.stops(now)
-        if self._terminal is not None:
-            self._terminal.close()
-            self._terminal = None
+        if self._borrowed is not None:
+            self._borrowed.close()
+        elif self._own_terminal is not None:
+            self._own_terminal.close()
+            self._own_terminal = None
 
 
 PART = Debugging

@@ -97,7 +97,7 @@ class DebugQueue:
         if active is not None and active.pid == stopped.pid and active.rank == stopped.rank:
             self.deadline = None
             self.active = stopped
-            return [Grant(stopped, self._others, again=True)]
+            return [Grant(stopped, self.others, again=True)]
         if active is None:
             return self._grant(stopped)
         self._waiting.append(stopped)
@@ -156,10 +156,11 @@ class DebugQueue:
 
     def _grant(self, stopped: StoppedDebugger) -> Effects:
         self.active, self.deadline, self._has_left = stopped, None, False
-        return [Grant(stopped, self._others)]
+        return [Grant(stopped, self.others)]
 
     @property
-    def _others(self) -> tuple[int, ...]:
+    def others(self) -> tuple[int, ...]:
+        """Ranks that wait for the terminal."""
         return tuple(sorted(waiting.rank for waiting in self._waiting))
 
     def _why_not(self, active: StoppedDebugger, rank: int) -> str:

@@ -41,17 +41,26 @@ class UserTerminal:
         loop: reports keys.
         on_keys: called with what the user types while it is lent.
         on_written: called when all output has been written.
+        fd: of another terminal than that at standard input, for this object alone.
 
     """
 
     def __init__(
-        self, loop: Loop, on_keys: Callable[[bytes], object], on_written: Callable[[], None]
+        self,
+        loop: Loop,
+        on_keys: Callable[[bytes], object],
+        on_written: Callable[[], None],
+        fd: int | None = None,
     ) -> None:
         self._loop = loop
         self._on_keys = on_keys
-        name = os.ttyname(_INPUT)  # opened again: other processes share descriptor 0
-        flags = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK
-        self._keys, self._screen = os.open(name, flags), os.open(name, flags)
+        if fd is None:
+            name = os.ttyname(_INPUT)  # opened again: other processes share descriptor 0
+            flags = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK
+            self._keys, self._screen = os.open(name, flags), os.open(name, flags)
+        else:
+            os.set_blocking(fd, False)
+            self._keys, self._screen = fd, os.dup(fd)
         self._output = Uplink(self._screen, loop, on_written)
         self._on_written = on_written
         self._row = _Row()
@@ -64,6 +73,11 @@ class UserTerminal:
         """Rows and columns."""
         size = os.get_terminal_size(self._screen)
         return size.lines or 24, size.columns or 80
+
+    @property
+    def row(self) -> bytes:
+        """What is in the row of the cursor."""
+        return self._row.text
 
     def lend(self) -> None:
         """Pass keys on to the debugger from now on."""

@@ -9,12 +9,13 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from mcjax_launch.events.events import NO_EVENTS
-from mcjax_launch.events.sink import Sink, Target, standard
+from mcjax_launch.events.sink import Target, standard
 from mcjax_launch.kernel.wire.loop import Loop, SignalPipe, Signals
 from mcjax_launch.kernel.wire.schedulers import around
 from mcjax_launch.kernel.wire.signals import ENDING, FORWARDED, PROFILE
 
 if TYPE_CHECKING:
+    from mcjax_launch.detached.visitors import Visitors
     from mcjax_launch.kernel.transport.client import Transport
     from mcjax_launch.kernel.transport.resting import RestingAgents
     from mcjax_launch.saves.saves import Saves
@@ -38,8 +39,12 @@ class Front:
         saves: with --watch, of the files that are watched.
         transport: with --watch, starts the agents of every run.
         resting: the agents between two runs (--watch, --max-restarts); None where none stay.
+        visitors: the terminals that return to a detached job; None for a job that has a terminal.
+        again: says how the user interrupts the job a second time.
 
     """
+
+    again = "press again to kill now"
 
     def __init__(
         self, loop: Loop, signals: SignalPipe, warnings: Collection[int] = frozenset()
@@ -50,8 +55,9 @@ class Front:
         self.saves: Saves | None = None
         self.transport: Transport | None = None
         self.resting: RestingAgents | None = None
+        self.visitors: Visitors | None = None
         self._warnings = warnings
-        self._outputs: tuple[Sink, Sink] | None = None  # of all attempts
+        self._outputs: tuple[Target, Target] | None = None  # of all attempts
 
     def read_signals(self) -> list[int]:
         """The signals that have come, by what they mean."""
@@ -66,13 +72,20 @@ class Front:
             sink.on_room = on_room
         return self._outputs
 
+    def detach(self, job_id: str, output: Target, visitors: Visitors) -> None:
+        """Run without a terminal: write to this output, and lend the terminals that return."""
+        self._outputs, self.visitors = (output, output), visitors
+        self.again = f"mcjax-launch --stop {job_id} again to kill now"
+
     @property
     def verbose_option(self) -> str:
         """What the user gives to see all output."""
         return "verbose=True" if self.events.has_client else "-v"
 
     def why_no_terminal(self) -> str:
-        """Return why there is no terminal for a debugger; "" if there is one."""
+        """Return why there is no terminal for a debugger; "" if there is one, or may be later."""
+        if self.visitors is not None:
+            return ""
         return "the job was started by a program" if self.events.has_client else why_no_terminal()
 
     @property

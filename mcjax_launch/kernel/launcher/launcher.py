@@ -80,6 +80,7 @@ _OWN_PARTS = {name: f"mcjax_launch.kernel.launcher.{name}" for name in (_EXPLANA
 
 if TYPE_CHECKING:
     from mcjax_launch.console.bottom import StatusLine
+    from mcjax_launch.detached.visitors import Visitors
     from mcjax_launch.diagnosis.snapshots import Stack
     from mcjax_launch.diagnosis.view import Fact
     from mcjax_launch.kernel.launcher.part import LauncherPart
@@ -127,7 +128,7 @@ class Launcher:
         self.restart, self._last = restart, last
         self.state = state
         self._plan: Plan | None = None
-        self.policy = StopPolicy(job.grace_s, has_keys=bool(front.shows_stacks))
+        self.policy = StopPolicy(job.grace_s, has_keys=bool(front.shows_stacks), again=front.again)
         paths = _staged_paths(job) if job.sync else None
         rewrite = None if paths is None else paths.in_bytes
         self.events = self._attended(front.events)
@@ -199,6 +200,8 @@ class Launcher:
         if (line := self.console.status_line) is not None:
             due = time.monotonic() + _BEGINS_S
             self._timers.append(Once(due, partial(self._begin_status, line)))
+        if self.front.visitors is not None:
+            self._serve(self.front.visitors)
         try:
             self.pool.begin()
             while not self._over():
@@ -271,7 +274,8 @@ class Launcher:
     ) -> None:
         assert self._plan is not None
         line = self.console.status_line
-        every_s = usage_every_s(self.job, watched=line is not None and line.is_live)
+        watched = self.front.visitors is not None or (line is not None and line.is_live)
+        every_s = usage_every_s(self.job, watched=watched)
         parts = [self._part(feature) for feature in features.used(self.job)]
         for order in [order for part in parts for order in part.orders(ranks, self._plan)]:
             link.send(order)
@@ -624,6 +628,13 @@ class Launcher:
 
     # --- time ---
 
+    def _serve(self, visitors: "Visitors") -> None:
+        """Show terminals that return to a detached job how it comes along."""
+        from mcjax_launch.kernel.launcher.progress import Progress
+
+        visitors.serve(lambda line: Progress(line, self.startup, self.state), self.request_stacks)
+        self._timers.append(visitors)
+
     def _begin_status(self, line: "StatusLine") -> None:
         from mcjax_launch.kernel.launcher.progress import (
             Progress,  # as only a start that takes long needs
@@ -673,6 +684,9 @@ class Launcher:
         for line in self.state.failed_hints:
             self.console.detail(line)
         if summary.lines:
+            if isinstance(summary.ending, RankFailed):
+                alike = [run.process_id for run in summary.ending.alike]
+                self.events.screen("summarize", alike, list(summary.without_quote))
             if lines := self._unsaid(summary):
                 self.console.summary(lines, alarm=not self.policy.interrupts)
         else:

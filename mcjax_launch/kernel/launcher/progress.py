@@ -1,8 +1,8 @@
 """What the status line says: whom the job waits for, and with --status how it comes along."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
-from mcjax_launch.console.bottom import StatusLine
 from mcjax_launch.diagnosis.summary import duration, fate
 from mcjax_launch.kernel.launcher.startup import Startup
 from mcjax_launch.ranks import all_of, counted, ranges, these_ranks
@@ -121,17 +121,27 @@ _LEFT_FREE = 6
 _LONGEST_RANKS = 24
 
 
+class StatusView(Protocol):
+    """Shows a status; see `console.bottom.StatusLine`."""
+
+    is_live: bool
+    table_rows: Callable[[], int] | None
+
+    def say(self, text: str, now: float) -> None:
+        """Show this text from now on; "" for none."""
+
+
 class Progress:
     """Keeps the status line up to date: a timer of the loop, which is called at each of its turns.
 
     Args:
-        line: the status line.
+        line: the status line, or what stands for that of another terminal.
         startup: knows the hosts that are not ready.
         state: of the run.
 
     """
 
-    def __init__(self, line: StatusLine, startup: Startup, state: RunState) -> None:
+    def __init__(self, line: StatusView, startup: Startup, state: RunState) -> None:
         self._line = line
         self._startup = startup
         self._state = state

@@ -71,7 +71,7 @@ class Startup:
         note: Callable[[str], object] = lambda line: None,
     ) -> None:
         self._restart = restart
-        self.job_id = os.urandom(4).hex()
+        self.job_id = job.job_id or os.urandom(4).hex()
         self.deadline: float | None = None
         self.portable: list[Host] = []
         self.rejoining: dict[Host, Rejoining] = {}

@@ -90,6 +90,7 @@ class StopPolicy:
     Args:
         grace_s: the grace after a reason, a key of `job.GRACE_S`.
         has_keys: the terminal is the launcher's: a key there shows the stacks.
+        again: says how a second SIGINT comes, which kills the ranks.
 
     Attributes:
         error: why the job could not be started; nothing of it runs then.
@@ -100,13 +101,19 @@ class StopPolicy:
 
     """
 
-    def __init__(self, grace_s: Callable[[str], float], *, has_keys: bool = True) -> None:
+    def __init__(
+        self,
+        grace_s: Callable[[str], float],
+        *,
+        has_keys: bool = True,
+        again: str = "press again to kill now",
+    ) -> None:
         self.error: LaunchError | None = None
         self.final = False
         self.interrupts = 0
         self.stopping = False
         self._grace_s = grace_s
-        self._has_keys = has_keys
+        self._has_keys, self._again = has_keys, again
         self._running = False  # ranks may have been started
         self._was_stopped = False  # not only by the failure of a rank
         self._reason: StopReason | RankFailure | None = None
@@ -283,7 +290,7 @@ class StopPolicy:
     def _forwarded(self, name: str, grace_s: float, *, caught: bool) -> str:
         if name == "SIGINT":
             keys = "; Ctrl-\\ shows where they are" if self._has_keys else ""
-            again = f"press again to kill now{keys}"
+            again = f"{self._again}{keys}"
             return f"{name} forwarded to the ranks; {grace_s:g} s to exit, {again}"
         where = "the ranks, where JAX catches it" if caught and name == "SIGTERM" else "the ranks"
         again = "send it again to kill them now"

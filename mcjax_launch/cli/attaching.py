@@ -1,0 +1,72 @@
+"""--attach: shows a detached job on this terminal."""
+
+from __future__ import annotations
+
+from mcjax_launch.console.console import Console
+from mcjax_launch.detached.jobs import ENDED, LOST, RUNNING, DetachedJob, find, find_latest
+from mcjax_launch.detached.visit import DISK_FULL, LAUNCHER_GONE, NOBODY_READS, Connection, Visiting
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.kernel.wire import exit_status
+from mcjax_launch.options.options import Options
+
+
+def attach(options: Options) -> int:
+    """Show a job until it ends or the user leaves it; the exit status.
+
+    Raises:
+        LaunchError: there is no such job, or it runs on another machine.
+
+    """
+    assert options.attach is not None
+    job = find(options.attach) if options.attach else find_latest()
+    connection = _connection(job)
+    visiting = Visiting(options, job.folder, connection)
+    if not options.attach:
+        program = " ".join(job.description.program)
+        visiting.console.note(f"job {job.id}, {job.state}: {program}")
+    if job.recorded.full:
+        visiting.console.say(DISK_FULL)
+    end = visiting.run()
+    if end == LAUNCHER_GONE:
+        over = find(job.id)  # as it is now
+        visiting.finish(lambda console: _say_end(console, over))
+        status = over.exit_status
+        return exit_status.HOST_LOST if status is None else status
+    if end == NOBODY_READS:
+        return exit_status.READER_GONE
+    visiting.finish(lambda console: console.say(_way_back(job)))
+    return exit_status.of_signal(end)
+
+
+def _connection(job: DetachedJob) -> Connection | None:
+    """Return a connection to the launcher of a job; None if the job is over."""
+    if job.state != RUNNING:
+        return None
+    if not job.is_here:
+        raise LaunchError(
+            f"job {job.id} runs on {job.description.host}: attach to it there (ssh -t "
+            f"{job.description.host} mcjax-launch --attach {job.id})"
+        )
+    try:
+        return Connection(job.folder)
+    except OSError as error:
+        if DetachedJob(job.folder, job.description).state != RUNNING:  # it has just ended
+            return None
+        raise LaunchError(f"job {job.id}: its launcher does not answer: {error.strerror}") from None
+
+
+def _say_end(console: Console, job: DetachedJob) -> None:
+    """Say how a job ended, where its launcher could not."""
+    if job.state == LOST:
+        console.summary([f"job {job.id} is lost: {job.end}"], alarm=True)
+    elif job.state == ENDED and job.recorded.full:  # the summary may be missing
+        console.say(f"job {job.id} has ended with exit status {job.exit_status}: {job.end}")
+    elif job.state == ENDED:
+        console.note(f"job {job.id} has ended with exit status {job.exit_status}")
+
+
+def _way_back(job: DetachedJob) -> str:
+    return (
+        f"job {job.id} continues: mcjax-launch --attach {job.id} returns to it, "
+        f"mcjax-launch --stop {job.id} ends it"
+    )

@@ -1,0 +1,85 @@
+"""--detach: starts the launcher again without a terminal, and waits until its ranks run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from mcjax_launch.detached.folders import make_job_folder, remove_folder
+from mcjax_launch.detached.standby import STARTED
+from mcjax_launch.kernel.transport.early import DETACHED
+from mcjax_launch.kernel.wire import exit_status
+from mcjax_launch.options.options import Options
+
+_VARIABLE = "MCJAX_DETACH"
+_FD = "fd:"
+_MOST_READ = 4096
+
+
+def detach(options: Options, words: Sequence[str]) -> int:
+    """Start a job that needs no terminal, and print its id; the exit status.
+
+    Args:
+        options: checked.
+        words: of the command line.
+
+    Raises:
+        LaunchError: there can be no folder for it.
+
+    """
+    job_id = os.urandom(4).hex()
+    folder = make_job_folder(job_id)
+    reading, writing = os.pipe()
+    launcher = _start(job_id, options, words, writing)
+    os.close(writing)
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(signum) != signal.SIG_IGN:
+            signal.signal(signum, lambda signum, _: launcher.send_signal(signum))
+    if _has_started(reading):
+        _write(1, f"{job_id}\n".encode())
+        return 0
+    status = launcher.wait()
+    remove_folder(folder)  # it was killed
+    return exit_status.of_wait(status) or exit_status.FAILED
+
+
+def _start(
+    job_id: str, options: Options, words: Sequence[str], stderr: int
+) -> subprocess.Popen[bytes]:
+    """Start the launcher in a session of its own, as this one was started."""
+    environ = {name: value for name, value in os.environ.items() if name != _VARIABLE}
+    reads = options.stdin or options.hosts == "-"
+    given = options.events or ""
+    fds = (int(given.removeprefix(_FD)),) if given.startswith(_FD) else ()
+    own = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]
+    return subprocess.Popen(
+        [*own, *words],
+        executable=sys.executable,
+        stdin=None if reads else subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=stderr,
+        env={**environ, DETACHED: job_id},
+        start_new_session=True,
+        pass_fds=fds,
+    )
+
+
+def _has_started(reading: int) -> bool:
+    """Pass on what the launcher says until all ranks run; return whether they do."""
+    while data := os.read(reading, _MOST_READ):
+        text, started, _ = data.partition(STARTED)
+        _write(2, text)
+        if started:
+            return True
+    return False
+
+
+def _write(fd: int, data: bytes) -> None:
+    try:
+        while data:
+            data = data[os.write(fd, data) :]
+    except OSError:  # nobody reads that; the job runs all the same
+        return

@@ -1,0 +1,105 @@
+"""--jobs: lists the detached jobs, for people or as JSON."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+
+from mcjax_launch.detached.jobs import LOST, RUNNING, DetachedJob, all_jobs
+from mcjax_launch.wording import visible
+
+_COLUMNS = ("ID", "STATE", "RANKS", "HOSTS", "SINCE", "PROGRAM", "LAST LINE")
+_MOST_PROGRAM, _MOST_HOSTS, _MOST_STATE = 32, 24, 40
+# Of a file or a pipe the lines are not cut.
+_WIDE = 10_000
+
+
+def list_jobs(*, as_json: bool) -> int:
+    """Print the detached jobs; the exit status.
+
+    Raises:
+        LaunchError: their folder could be another user's.
+
+    """
+    jobs = all_jobs()
+    if as_json:
+        sys.stdout.write("".join(f"{json.dumps(fields(job))}\n" for job in jobs))
+        return 0
+    if not jobs:
+        sys.stderr.write("mcjax-launch: no detached jobs: --detach starts one\n")
+        return 0
+    width = shutil.get_terminal_size((_WIDE, 0)).columns if sys.stdout.isatty() else _WIDE
+    sys.stdout.write("".join(f"{line[:width]}\n" for line in table([_row(job) for job in jobs])))
+    return 0
+
+
+def fields(job: DetachedJob) -> dict[str, object]:
+    """Return what --json prints of a job."""
+    description, recorded = job.description, job.recorded
+    return {
+        "id": job.id,
+        "program": list(description.program),
+        "state": job.state,
+        "exit_status": job.exit_status,
+        "message": "" if job.state == RUNNING else job.end,
+        "ranks": description.ranks,
+        "hosts": list(description.hosts),
+        "since": description.since,
+        "last_line": job.last_line,
+        "waits": recorded.waits if job.state == RUNNING else "",
+        "launcher_host": description.host,
+        "launcher_pid": description.pid,
+        "disk_full": recorded.full,
+        "lost_bytes": recorded.lost,
+    }
+
+
+def _row(job: DetachedJob) -> list[str]:
+    description = job.description
+    return [
+        job.id,
+        _cut(_state(job), _MOST_STATE),
+        str(description.ranks),
+        _cut(",".join(description.hosts), _MOST_HOSTS),
+        _since(description.since),
+        _cut(shlex.join(description.program), _MOST_PROGRAM),
+        visible(job.last_line),
+    ]
+
+
+def _state(job: DetachedJob) -> str:
+    if job.state == LOST:
+        return "lost (killed)" if "killed" in job.end else "lost (restarted machine)"
+    if job.state != RUNNING:
+        return f"ended ({job.exit_status})"
+    parts = [] if job.is_here else [f"launcher on {job.description.host}"]
+    if job.recorded.waits:
+        parts.append(f"waits for --attach: {job.recorded.waits}")
+    if job.recorded.full:
+        parts.append("the disk is full")
+    return f"running{f' ({parts[0]})' if parts else ''}"
+
+
+def _since(at: float) -> str:
+    began = time.localtime(at)
+    today = time.localtime()[:3] == began[:3]
+    return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M", began)
+
+
+def _cut(text: str, most: int) -> str:
+    text = visible(text)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows in columns, under their heads."""
+    whole = [_COLUMNS, *rows]
+    widths = [max(len(row[i]) for row in whole) for i in range(len(_COLUMNS))]
+    return [
+        "  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip()
+        for row in whole
+    ]

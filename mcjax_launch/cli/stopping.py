@@ -1,0 +1,49 @@
+"""--stop: ends a detached job as Ctrl-C would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mcjax_launch.detached.jobs import RUNNING, DetachedJob, find
+from mcjax_launch.detached.messages import StopJob
+from mcjax_launch.detached.visit import Connection
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.kernel.wire import exit_status
+
+
+def stop(job_id: str, say: Callable[[str], object]) -> int:
+    """End a job, and wait until it has ended; the exit status.
+
+    Args:
+        job_id: of the job.
+        say: prints a line.
+
+    Raises:
+        LaunchError: there is no such job, or it cannot be ended from here.
+
+    """
+    job = find(job_id)
+    if job.state != RUNNING:
+        say(f"job {job.id} has ended already: {job.end}")
+        return 0
+    if not job.is_here:
+        host = job.description.host
+        raise LaunchError(
+            f"job {job.id} runs on {host}: stop it there (ssh {host} mcjax-launch --stop {job.id})"
+        )
+    try:
+        connection = Connection(job.folder)
+    except OSError as error:
+        if DetachedJob(job.folder, job.description).state != RUNNING:  # it has just ended
+            return 0
+        raise LaunchError(
+            f"job {job.id}: its launcher does not answer: {error.strerror}; kill -KILL "
+            f"{job.description.pid} ends it and its ranks",
+            exit_status.FAILED,
+        ) from None
+    connection.send(StopJob())
+    while connection.receive() is not None:
+        pass
+    over = find(job.id)
+    say(f"job {over.id}: {over.end}")
+    return 0

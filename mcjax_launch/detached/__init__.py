@@ -1,0 +1,1 @@
+"""Jobs without a terminal: their folders, what is written there, and terminals that return."""

@@ -1,0 +1,222 @@
+"""The events of a detached job in files of bounded size: the oldest are removed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+
+from mcjax_launch.detached.folders import open_private
+from mcjax_launch.events.sink import Target
+
+#: All files of a job hold no more than so many bytes,
+MOST_BYTES = 64 << 20
+# in so many files.
+_FILES = 8
+_PREFIX = "events."
+# A full disk is tried again when so many more bytes are to be written.
+_RETRY_BYTES = 1 << 16
+_MOST_READ = 1 << 18
+
+
+def numbers(folder: str) -> list[int]:
+    """Return the numbers of the files with events in a folder, the oldest first."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    return sorted(int(name.removeprefix(_PREFIX)) for name in names if _is_events(name))
+
+
+def _is_events(name: str) -> bool:
+    return name.startswith(_PREFIX) and name.removeprefix(_PREFIX).isdecimal()
+
+
+def path(folder: str, number: int) -> str:
+    """Return the path of a file with events."""
+    return os.path.join(folder, f"{_PREFIX}{number}")
+
+
+def open_to_read(folder: str, number: int) -> int:
+    """Open a file with events.
+
+    Raises:
+        OSError: it is not there.
+
+    """
+    return open_private(folder, f"{_PREFIX}{number}", os.O_RDONLY)
+
+
+class EventFiles(Target):
+    """Writes whole lines to files of which the oldest is removed when there is too much.
+
+    Each file begins with the lines that a reader needs who has not read the files before it.
+
+    Args:
+        folder: of the job.
+        on_full: called with True when the disk is full, and with False when it is not any more.
+        most_bytes: that all files may hold.
+
+    Attributes:
+        head: the lines with which each file begins.
+        lost: how many bytes have not been written because the disk was full.
+        on_written: called when something has been written.
+
+    """
+
+    def __init__(
+        self, folder: str, on_full: Callable[[bool], object], most_bytes: int = MOST_BYTES
+    ) -> None:
+        super().__init__()
+        self.head = b""
+        self.lost = 0
+        self.on_written: Callable[[], object] = lambda: None
+        self._folder, self._on_full = folder, on_full
+        self._most_bytes = most_bytes // _FILES
+        self._number, self._size, self._fd = 0, 0, -1
+        self._is_full = False
+        self._tried_at = 0  # so many bytes were lost at the last try on a full disk
+
+    def write(self, pieces: Sequence[bytes | memoryview]) -> None:
+        """Write whole lines, now; on a full disk they are lost."""
+        text = b"".join(pieces)
+        self.taken += len(text)
+        if self._is_full and self.lost - self._tried_at < _RETRY_BYTES and len(text) < _RETRY_BYTES:
+            self.lost += len(text)
+            return
+        # Lines that are longer than a file would never fit: a file of their own is as long.
+        if self._fd < 0 or (self._size > len(self.head) and self._over(len(text))):
+            self._next_file()
+        if self._append(text):
+            self._say_full(False)
+            self.on_written()
+        else:
+            self.lost += len(text)
+            self._tried_at = self.lost
+            self._say_full(True)
+
+    def _over(self, more: int) -> bool:
+        return self._size + more > self._most_bytes
+
+    def _say_full(self, is_full: bool) -> None:
+        if self._is_full != is_full:
+            self._is_full = is_full
+            self._on_full(is_full)
+
+    def _next_file(self) -> None:
+        """Begin another file, and remove those that are too many."""
+        try:
+            name = f"{_PREFIX}{self._number}"
+            fd = open_private(self._folder, name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        except OSError:
+            return  # the file that is open goes on to grow
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self._size = fd, 0
+        self._number += 1
+        self._remove_oldest(_FILES)
+        self._append(self.head)
+
+    def _remove_oldest(self, most: int) -> bool:
+        """Remove the oldest files beyond so many; return whether there were any."""
+        old = numbers(self._folder)[:-most]
+        for number in old:
+            with contextlib.suppress(OSError):  # the user has removed the folder
+                os.unlink(path(self._folder, number))
+        return bool(old)
+
+    def _append(self, text: bytes) -> bool:
+        """Append whole lines to the file, or nothing; old files make room on a full disk."""
+        if self._fd < 0:
+            return False
+        while True:
+            try:
+                written = os.write(self._fd, text)
+            except OSError:
+                written = 0
+            if written == len(text):
+                self._size += written
+                return True
+            if written:
+                os.ftruncate(self._fd, self._size)
+            if not self._remove_oldest(max(1, len(numbers(self._folder)) - 1)):
+                return False
+
+    def close(self) -> None:
+        """Write nothing more."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class EventReader:
+    """Reads the events of a job, from all files, as far as they have been written.
+
+    Args:
+        folder: of the job.
+
+    Attributes:
+        skipped: files have been removed before they were read.
+
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.skipped = False
+        self._folder = folder
+        self._number, self._fd = -1, -1
+        self._rest = b""
+
+    def skip_to_tail(self, least: int) -> None:
+        """Begin with the last file before whose end there are so many bytes, if there are."""
+        for number in reversed(numbers(self._folder)):
+            if not self._open(number) or least <= 0:
+                return
+            least -= os.fstat(self._fd).st_size
+
+    def read(self) -> Iterator[bytes]:
+        """Yield the lines that have been written since, without their newlines."""
+        while lines := self.read_some():
+            yield from lines
+
+    def read_some(self) -> list[bytes]:
+        """Return some lines that have been written since; none if there are no more."""
+        if self._fd < 0 and not self._open_next():
+            return []
+        while True:
+            data = os.read(self._fd, _MOST_READ)
+            if data:
+                *lines, self._rest = (self._rest + data).split(b"\n")
+                if lines:
+                    return lines
+            elif not self._open_next():
+                return []
+
+    def _open_next(self) -> bool:
+        """Go on to the next file, if there is one."""
+        later = [number for number in numbers(self._folder) if number > self._number]
+        if not later:
+            return False
+        if self._fd >= 0:
+            # What was written to this file after the last read, and before the next was begun.
+            if self._has_more():
+                return True
+            self.skipped |= later[0] > self._number + 1
+        return self._open(later[0])
+
+    def _has_more(self) -> bool:
+        return os.fstat(self._fd).st_size > os.lseek(self._fd, 0, os.SEEK_CUR)
+
+    def _open(self, number: int) -> bool:
+        try:
+            fd = open_to_read(self._folder, number)
+        except OSError:  # removed meanwhile
+            return False
+        self.close()
+        self._fd, self._number, self._rest = fd, number, b""
+        return True
+
+    def close(self) -> None:
+        """Close the file that is open."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

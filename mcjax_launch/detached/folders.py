@@ -1,0 +1,107 @@
+"""The folders of detached jobs, below the user's state folder: nobody else can look into them."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+
+from mcjax_launch.errors import LaunchError
+
+_ID = re.compile(r"[0-9a-f]{8}")
+_OTHER = "set XDG_STATE_HOME to another folder"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def state_folder() -> str:
+    """Return the path of the folder that holds a folder for each detached job.
+
+    Raises:
+        LaunchError: there is no home folder.
+
+    """
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    if not os.path.isabs(state):
+        raise LaunchError(f"detached jobs: no home folder is known: {_OTHER}")
+    return os.path.join(state, "mcjax-launch", "jobs")
+
+
+def make_job_folder(job_id: str) -> str:
+    """Make the folder of a job; return its path.
+
+    Raises:
+        LaunchError: that is not possible, or others could look into it.
+
+    """
+    parent = state_folder()
+    path = os.path.join(parent, job_id)
+    try:
+        os.makedirs(os.path.dirname(os.path.dirname(parent)), exist_ok=True)
+        for folder in (os.path.dirname(parent), parent, path):
+            os.makedirs(folder, 0o700, exist_ok=folder != path)
+            check_private(folder)
+    except OSError as error:
+        raise LaunchError(
+            f"--detach: {error.filename or path}: {error.strerror}: {_OTHER}"
+        ) from None
+    return path
+
+
+def check_private(folder: str) -> None:
+    """Refuse a folder that is a link, another user's, or open to others.
+
+    Raises:
+        LaunchError: it is.
+        OSError: it is not there.
+
+    """
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode):
+        raise LaunchError(f"{folder}: not a folder, but a link or a file: {_OTHER}")
+    if found.st_uid != os.geteuid():
+        raise LaunchError(f"{folder}: belongs to another user: {_OTHER}")
+    if found.st_mode & 0o077:
+        raise LaunchError(f"{folder}: open to other users: run chmod 700 on it")
+
+
+def job_folders() -> Iterator[str]:
+    """Yield the paths of the folders of all jobs.
+
+    Raises:
+        LaunchError: other users could have laid them.
+
+    """
+    parent = state_folder()
+    try:
+        for folder in (os.path.dirname(parent), parent):
+            check_private(folder)
+        names = sorted(os.listdir(parent))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise LaunchError(f"{parent}: {error.strerror}") from None
+    for name in names:
+        if _ID.fullmatch(name):
+            yield os.path.join(parent, name)
+
+
+def open_private(folder: str, name: str, flags: int) -> int:
+    """Open a file of a job's folder, never through a link; a new file is readable for us alone.
+
+    Raises:
+        OSError: it cannot be opened.
+
+    """
+    inside = os.open(folder, _FOLDER)
+    try:
+        return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=inside)
+    finally:
+        os.close(inside)
+
+
+def remove_folder(folder: str) -> None:
+    """Remove the folder of a job, as far as that is possible."""
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,204 @@
+"""The detached jobs of this user: how each is, which one is meant, and which are forgotten."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from functools import cached_property
+
+from mcjax_launch.detached import event_files
+from mcjax_launch.detached.folders import job_folders, remove_folder
+from mcjax_launch.detached.record import (
+    Description,
+    JobState,
+    here,
+    is_locked,
+    read_description,
+    read_state,
+)
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.kernel.wire import exit_status
+
+RUNNING, ENDED, LOST = "running", "ended", "lost"
+_KEPT_S, _MOST_KEPT = 7 * 86400.0, 20
+# A folder without a description belongs to a job that is just being started, or to none.
+_STARTING_S = 3600.0
+_TAIL_BYTES = 1 << 16
+
+
+class DetachedJob:
+    """A job in its folder.
+
+    Args:
+        folder: of the job.
+        description: what is known of it.
+
+    """
+
+    def __init__(self, folder: str, description: Description) -> None:
+        self.folder, self.description = folder, description
+        self.host, self._boot = here()
+
+    @property
+    def id(self) -> str:
+        """Its name."""
+        return self.description.id
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its launcher is, or was, on this machine."""
+        return self.description.host == self.host
+
+    @cached_property
+    def recorded(self) -> JobState:
+        """How it is, as its launcher has last written."""
+        return read_state(self.folder)
+
+    @cached_property
+    def state(self) -> str:
+        """How it is: RUNNING, ENDED, or LOST without a word."""
+        is_running = not self.is_here or is_locked(self.folder)
+        if self.recorded.exit_status is not None:  # read behind the lock
+            return ENDED
+        return RUNNING if is_running else LOST
+
+    @property
+    def exit_status(self) -> int | None:
+        """That of the job; None while it runs."""
+        if self.state == RUNNING:
+            return None
+        status = self.recorded.exit_status
+        return exit_status.HOST_LOST if status is None else status
+
+    @property
+    def ended_at(self) -> float:
+        """When it ended, or was lost, in seconds since the epoch, as far as that is known."""
+        if self.recorded.at:
+            return self.recorded.at
+        numbers = event_files.numbers(self.folder)
+        paths = [event_files.path(self.folder, number) for number in numbers[-1:]]
+        times = [os.stat(path).st_mtime for path in paths if os.path.exists(path)]
+        return max([self.description.since, *times])
+
+    @property
+    def end(self) -> str:
+        """How it ended, in words."""
+        if self.state == ENDED:
+            return self.recorded.message
+        if self._boot and self.description.boot != self._boot:
+            return "this machine was started again while the job ran: nothing of it is left"
+        return "its launcher was killed: nothing of it is left"
+
+    @cached_property
+    def last_line(self) -> str:
+        """The last line that a rank or the launcher has printed."""
+        for number in reversed(event_files.numbers(self.folder)):
+            if line := _last_line(self.folder, number):
+                return line
+        return ""
+
+
+def _last_line(folder: str, number: int) -> str:
+    try:
+        fd = event_files.open_to_read(folder, number)
+    except OSError:
+        return ""
+    with open(fd, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _TAIL_BYTES))
+        lines = file.read().split(b"\n")
+    texts: dict[object, str] = {}  # by rank and stream
+    for line in reversed(lines):
+        if (found := _output(line)) is not None:
+            stream, text = found
+            texts[stream] = text = text.replace("\r", "\n") + texts.get(stream, "")
+            _, newline, last = text.rstrip().rpartition("\n")
+            if newline and last.strip():
+                return _readable(last)
+    return _readable(next((text for text in texts.values() if text.strip()), ""))
+
+
+def _output(line: bytes) -> tuple[object, str] | None:
+    """Return the stream and the text of an event; None if it is no output."""
+    try:
+        event = json.loads(line)
+        return ((event["rank"], event["stream"]), str(event["text"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _readable(text: str) -> str:
+    return text.strip().encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def all_jobs() -> list[DetachedJob]:
+    """Return the jobs, the oldest first; those that have ended long ago are removed.
+
+    Raises:
+        LaunchError: other users could have laid them.
+
+    """
+    jobs = sorted(_found(), key=lambda job: job.description.since)
+    over = sorted(
+        (job for job in jobs if job.state != RUNNING), key=lambda job: job.ended_at, reverse=True
+    )
+    old = [
+        job
+        for place, job in enumerate(over)
+        if place >= _MOST_KEPT or job.ended_at < time.time() - _KEPT_S
+    ]
+    for job in old:
+        remove_folder(job.folder)
+    return [job for job in jobs if job not in old]
+
+
+def _found() -> Iterator[DetachedJob]:
+    for folder in job_folders():
+        description = read_description(folder)
+        if description is not None:
+            yield DetachedJob(folder, description)
+        elif _is_stale(folder):
+            remove_folder(folder)
+
+
+def _is_stale(folder: str) -> bool:
+    """Return whether no job has come of a folder, as its launcher was killed early."""
+    try:
+        age_s = time.time() - os.stat(folder).st_mtime
+    except OSError:
+        return False
+    return age_s > _STARTING_S and not is_locked(folder)
+
+
+def find(job_id: str) -> DetachedJob:
+    """Return the job whose id begins so.
+
+    Raises:
+        LaunchError: there is none, or there are several.
+
+    """
+    jobs = all_jobs()
+    found = [job for job in jobs if job.id.startswith(job_id)]
+    if len(found) == 1:
+        return found[0]
+    ids = ", ".join(job.id for job in (found or jobs)[-_MOST_KEPT:])
+    if found:
+        raise LaunchError(f"{job_id}: several jobs begin so: {ids}")
+    there_are = f"there are {ids}" if jobs else "there is none; --detach starts one"
+    raise LaunchError(f"{job_id}: no such detached job; {there_are}")
+
+
+def find_latest() -> DetachedJob:
+    """Return the only job that runs, else the one that was started last.
+
+    Raises:
+        LaunchError: there is none.
+
+    """
+    jobs = all_jobs()
+    if not jobs:
+        raise LaunchError("no detached job: mcjax-launch --detach PROGRAM starts one")
+    running = [job for job in jobs if job.state == RUNNING]
+    return running[0] if len(running) == 1 else (running or jobs)[-1]

@@ -1,0 +1,107 @@
+"""The events of a detached job, with all that a terminal needs that returns to it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from enum import Enum
+
+from mcjax_launch.detached.event_files import EventFiles
+from mcjax_launch.events.sink import Target
+from mcjax_launch.events.stream import EventStream
+from mcjax_launch.kernel.wire.codec import Message, to_json
+from mcjax_launch.kernel.wire.loop import Loop, SignalPipe
+
+#: The kind of the events that are for screens alone.
+SCREEN = "screen"
+_NOBODY = -1
+# What the events `output` have told already.
+_OUTPUT = ("stdout", "stderr")
+
+
+class Journal(EventStream):
+    """Writes a job's events to the files in its folder, and to a reader if the user names one.
+
+    Args:
+        files: of the job.
+        on_started: called when all ranks run for the first time.
+        on_ended: called with the exit status and how the job ended, in one line.
+        fd: where the user's reader gets the same, but for what is for screens; see `open_events`.
+
+    Attributes:
+        has_started: all ranks have run.
+
+    """
+
+    def __init__(
+        self,
+        files: EventFiles,
+        on_started: Callable[[], object],
+        on_ended: Callable[[int, str], object],
+        fd: int = _NOBODY,
+    ) -> None:
+        super().__init__(fd)
+        self._files = files
+        self._on_started, self._on_ended = on_started, on_ended
+        self._ranks: set[int] = set()
+        self._running: set[int] = set()
+        self.has_started = False
+        self._first = b""
+
+    def begin(self, loop: Loop, signals: SignalPipe) -> None:
+        if self._fd != _NOBODY:
+            super().begin(loop, signals)
+        else:
+            self._front, self._target = (loop, signals), Target()
+
+    def _write(self, kind: str, **fields: object) -> None:
+        line = _line(kind, fields)
+        self._files.write((line,))
+        if kind == "job":
+            self._first = line
+            self._files.head = line
+        if self._fd != _NOBODY and not self._target.gone:
+            self._target.write((line,))
+
+    def screen(self, call: str, *values: object) -> None:
+        line = _line(SCREEN, {"call": call, "values": list(map(_plain, values))})
+        self._files.write((line,))
+        if call == "add_ranks":
+            self._files.head = self._first + line
+            ranks = values[0]
+            assert isinstance(ranks, list)
+            self._ranks = {rank for rank, _ in ranks}
+
+    def started(self, rank: int, host: str, pid: int) -> None:
+        super().started(rank, host, pid)
+        self._running.add(rank)
+        if not self.has_started and self._running >= self._ranks:
+            self.has_started = True
+            self._on_started()
+
+    def summary(self, fields: Mapping[str, object]) -> None:
+        ranks = fields.get("ranks")
+        without = dict(fields)
+        if isinstance(ranks, list):
+            without["ranks"] = [
+                {name: value for name, value in rank.items() if name not in _OUTPUT}
+                for rank in ranks
+            ]
+        self._files.write((_line("summary", without),))
+        if self._fd != _NOBODY:
+            self._target.write((_line("summary", fields),))
+        status = fields.get("exit_status")
+        self._on_ended(status if isinstance(status, int) else 1, str(fields.get("message")))
+
+
+def _line(kind: str, fields: Mapping[str, object]) -> bytes:
+    event = {"event": kind, "time": round(time.time(), 6), **fields}
+    return f"{json.dumps(event)}\n".encode()
+
+
+def _plain(value: object) -> object:
+    """Return what stands for a value in JSON."""
+    if isinstance(value, Enum):
+        return value.name
+    return to_json(value) if isinstance(value, Message) else value

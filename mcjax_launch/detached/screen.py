@@ -1,0 +1,150 @@
+"""A console on a terminal that has returned to a job: shows what its events tell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from mcjax_launch.console.console import Console
+from mcjax_launch.console.prefix import RankLabel
+from mcjax_launch.detached.journal import SCREEN
+from mcjax_launch.kernel.wire.codec import Malformed
+from mcjax_launch.kernel.wire.frames import STDERR, STDOUT
+from mcjax_launch.kernel.wire.hook_messages import Failed
+from mcjax_launch.runs.rank_run import Verdict
+
+_STREAMS = {"stdout": STDOUT, "stderr": STDERR}
+# Of a line, or a progress bar, that has begun before the first event that is shown.
+_MOST_BEGUN = 4096
+_SUMMARIES = ("summary", "alarm")
+
+
+class _Judged(NamedTuple):
+    """See `noise_filter.Judged`."""
+
+    process_id: int
+    verdict: Verdict | None
+    failure: Failed | None
+
+
+class Screen:
+    """Shows events as the launcher would have shown them on this terminal.
+
+    Args:
+        make_console: makes a console of the terminal, for each attempt.
+
+    Attributes:
+        console: of the attempt that is shown.
+
+    """
+
+    def __init__(self, make_console: Callable[[], Console]) -> None:
+        self.console = make_console()
+        self._make_console = make_console
+        self._failed: list[int] = []  # ranks, whose last lines the next summary quotes,
+        self._without_quote: list[str] = []  # and that summary without them
+
+    def show_tail(self, written: Iterable[bytes], rows: int) -> None:
+        """Show the last of these events, about so many rows; of those before it only the rest."""
+        events = [event for line in written if (event := _event(line)) is not None]
+        first, left = len(events), rows
+        while first and left > 0:
+            first -= 1
+            left -= _rows(events[first])
+        begun: dict[tuple[object, object], str] = {}  # lines of which a part comes before
+        for event in events[:first]:
+            if event["event"] in (SCREEN, "restart"):
+                self._show(event)
+            elif event["event"] == "output":
+                stream = event.get("rank"), event.get("stream")
+                rest = (begun.get(stream, "") + event["text"]).rpartition("\n")[2]
+                begun[stream] = rest[-_MOST_BEGUN:]
+        for event in events[first:]:
+            if event["event"] == "output":
+                stream = event.get("rank"), event.get("stream")
+                lines = (begun.pop(stream, "") + event["text"]).split("\n")
+                event = {**event, "text": "\n".join(lines[max(0, -left) :])}
+                left = 0  # of the first event alone there may be too many
+            self.console.shows_past(event.get("time"))
+            self._show(event)
+        self.console.shows_past(None)
+
+    def show(self, lines: Iterable[bytes]) -> None:
+        """Show more events."""
+        for line in lines:
+            if (event := _event(line)) is not None:
+                self._show(event)
+
+    def _show(self, event: Mapping[str, Any]) -> None:
+        match event:
+            case {"event": "output", "rank": int(rank), "stream": stream, "text": str(text)}:
+                data = text.encode("utf-8", "surrogateescape")
+                self.console.feed(rank, _STREAMS.get(stream, STDOUT), data)
+            case {"event": "note", "text": str(text), "level": level}:
+                self._note(text, level)
+            case {"event": "restart", "rank": None}:
+                self.console = self._make_console()
+            case {"event": "screen"}:
+                self._call(event)
+
+    def _note(self, text: str, level: object) -> None:
+        if level in _SUMMARIES:
+            is_seen = any(map(self.console.in_sight, self._failed))
+            lines = self._without_quote if is_seen else text.split("\n")
+            self.console.summary(lines, alarm=level == "alarm")
+        elif level == "note":
+            self.console.note(text)
+        elif level == "detail":
+            self.console.detail(text)
+        else:
+            self.console.say(text)
+
+    def _call(self, event: Mapping[str, Any]) -> None:
+        """Tell the console what the launcher's has been told."""
+        console = self.console
+        match event.get("call"), event.get("values"):
+            case "add_ranks", [list(ranks)]:
+                console.add_ranks([RankLabel(rank, host) for rank, host in ranks], append=True)
+            case "judged", [rank, verdict, failure]:
+                console.judged(_Judged(rank, _verdict(verdict), _failure(failure)))
+            case "fold_victims", [bool(own_term)]:
+                console.fold_victims(own_term=own_term)
+            case "fails", [int(rank), str(text)]:
+                console.fails(rank, text)
+            case "next_life", [int(rank)]:
+                console.next_life(rank)
+            case "stop_holding", [int(rank)]:
+                console.stop_holding(rank)
+            case "summarize", [list(ranks), list(lines)]:
+                self._failed, self._without_quote = ranks, lines
+            case "finish_ranks", [bool(mentions)]:
+                console.finish_ranks(mentions=mentions)
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    """Return an event; None for a line that is none, as the first after a full disk may be."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and "event" in event else None
+
+
+def _rows(event: Mapping[str, Any]) -> int:
+    """Return how many rows an event takes, about."""
+    shown = event["event"] == "output" or (
+        event["event"] == "note" and event.get("level") != "detail"
+    )
+    return max(1, str(event.get("text", "")).count("\n")) if shown else 0
+
+
+def _verdict(name: object) -> Verdict | None:
+    return Verdict[name] if isinstance(name, str) else None
+
+
+def _failure(text: object) -> Failed | None:
+    try:
+        return Failed.of(text) if isinstance(text, str) else None
+    except Malformed:
+        return None

@@ -1,0 +1,164 @@
+"""The launcher's side of a detached job: its folder, its events, and what its starter hears."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+
+from mcjax_launch.detached.event_files import EventFiles
+from mcjax_launch.detached.folders import check_private, remove_folder, state_folder
+from mcjax_launch.detached.journal import Journal
+from mcjax_launch.detached.record import (
+    Description,
+    StateFile,
+    here,
+    short_hosts,
+    write_description,
+)
+from mcjax_launch.detached.visitors import Visitors
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.events.sink import Sink, Target
+from mcjax_launch.kernel.wire.loop import Loop
+
+#: Its starter gets the launcher's stderr up to this byte, which says that all ranks run.
+STARTED = b"\0"
+
+
+class StarterOutput(Target):
+    """The launcher's stderr, which its starter reads until the ranks run; then nobody does.
+
+    Args:
+        loop: of the launcher.
+
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__()
+        self._sink: Sink | None = Sink(2, loop)
+        self._loop = loop
+
+    @property
+    def queued(self) -> int:
+        """See Target."""
+        return 0 if self._sink is None else self._sink.queued
+
+    @queued.setter
+    def queued(self, count: int) -> None:
+        """Ignore what a target without a reader counts."""
+
+    def watch(self, on_gone: Callable[[OSError | None], None]) -> None:
+        if self._sink is not None:
+            self._sink.on_room = self.on_room
+            self._sink.watch(lambda error: on_gone(error) if self._sink is not None else None)
+
+    def write(self, pieces: Sequence[bytes | memoryview]) -> None:
+        if self._sink is not None:
+            self._sink.write(pieces)
+
+    def end(self) -> None:
+        """Tell the starter that all ranks run."""
+        sink, self._sink = self._sink, None
+        if sink is not None:
+            sink.write((STARTED,))
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, 2)
+            os.close(null)
+
+
+class Standby:
+    """A detached job, in its launcher.
+
+    Args:
+        job_id: of the job; its folder has been made.
+        events: a descriptor for a reader of the user's; -1 if there is none.
+
+    Attributes:
+        visitors: the terminals that return; None until the launcher has a loop.
+
+    Raises:
+        LaunchError: there is no such folder.
+
+    """
+
+    def __init__(self, job_id: str, events: int) -> None:
+        self.job_id = job_id
+        self.visitors: Visitors | None = None
+        self._folder = os.path.join(state_folder(), job_id)
+        try:
+            check_private(self._folder)
+            self._state = StateFile(self._folder)
+        except OSError as error:
+            raise LaunchError(f"--detach: {self._folder}: {error.strerror}") from None
+        self._files = EventFiles(self._folder, self._note_full)
+        self.journal = Journal(self._files, self._note_started, self._note_ended, events)
+        self._output: StarterOutput | None = None
+
+    def describe(self, program: Sequence[str], ranks: int, hosts: Sequence[str]) -> None:
+        """Write what is known of the job before it begins.
+
+        Raises:
+            LaunchError: that is not possible.
+
+        """
+        host, boot = here()
+        try:
+            write_description(
+                self._folder,
+                Description(
+                    self.job_id,
+                    tuple(program),
+                    host,
+                    boot,
+                    os.getpid(),
+                    ranks,
+                    short_hosts(hosts),
+                    round(time.time(), 3),
+                ),
+            )
+        except OSError as error:
+            raise LaunchError(f"--detach: {self._folder}: {error.strerror}") from None
+
+    def open(self, loop: Loop, stop: Callable[[], object]) -> Target:
+        """Let terminals return from now on; return where the launcher is to write its lines.
+
+        Raises:
+            LaunchError: that is not possible.
+
+        """
+        try:
+            self.visitors = Visitors(
+                self._folder, loop, stop, lambda text: self._state.change(waits=text)
+            )
+        except OSError as error:
+            raise LaunchError(
+                f"--detach: no socket can be made in {self._folder}: {error.strerror}: set "
+                "XDG_STATE_HOME to a folder of another file system"
+            ) from None
+        self._files.on_written = self.visitors.tell_of_events
+        self._output = StarterOutput(loop)
+        return self._output
+
+    def _note_started(self) -> None:
+        if self._output is not None:
+            self._output.end()
+
+    def _note_ended(self, exit_status: int, message: str) -> None:
+        self._state.change(lost=self._files.lost)
+        self._state.end(exit_status, message)
+
+    def _note_full(self, is_full: bool) -> None:
+        lost = self._files.lost
+        self._state.change(full=is_full, lost=lost)
+        if self.visitors is not None:
+            self.visitors.tell_of_disk(is_full=is_full)
+        if not is_full:
+            self.journal.note(f"the disk was full: {lost} bytes of events are not kept", "say")
+
+    def close(self) -> None:
+        """Let go of the terminals; of a job that never began nothing is left."""
+        if self.visitors is not None:
+            self.visitors.close()
+        self._files.close()
+        if not self.journal.has_started:
+            remove_folder(self._folder)

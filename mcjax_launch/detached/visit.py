@@ -1,0 +1,238 @@
+"""A terminal that returns to a detached job: shows its events as its launcher tells of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+
+from mcjax_launch.console.console import Console
+from mcjax_launch.detached import address
+from mcjax_launch.detached.event_files import EventReader
+from mcjax_launch.detached.messages import (
+    AskForStacks,
+    DiskFull,
+    HoldScreen,
+    MoreEvents,
+    ReleaseScreen,
+    Resized,
+    ScreenHeld,
+    StatusText,
+    Suspend,
+    ToDetached,
+    ToVisitor,
+    Visit,
+)
+from mcjax_launch.detached.screen import Screen
+from mcjax_launch.events.sink import standard
+from mcjax_launch.kernel.wire.codec import Malformed, to_json
+from mcjax_launch.kernel.wire.loop import READ, Loop, Signals
+from mcjax_launch.kernel.wire.signals import ENDING
+from mcjax_launch.options.options import OutputOptions
+
+# The last files with events are read from the one on before whose end there is so much.
+_TAIL_BYTES = 1 << 16
+_MOST_READ = 1 << 16
+#: What is said of a job whose events cannot be written.
+DISK_FULL = "the disk is full: what the job prints is not kept; the job continues"
+#: How a visit ends otherwise than by a signal: the launcher is gone, or nobody reads.
+LAUNCHER_GONE, NOBODY_READS = 0, -1
+
+
+class Connection:
+    """A connection to the launcher of a job.
+
+    Args:
+        folder: of the job.
+
+    Raises:
+        OSError: there is no launcher.
+
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._socket = address.connect(folder)
+        self._held = b""
+        self.fd = self._socket.fileno()
+
+    def send(self, message: ToDetached, descriptors: tuple[int, ...] = ()) -> None:
+        """Send a message; to a launcher that is gone, nowhere."""
+        text = to_json(message).encode() + b"\n"
+        try:
+            socket.send_fds(self._socket, [text], descriptors)
+        except OSError:
+            return
+
+    def receive(self) -> list[ToVisitor] | None:
+        """Wait for what the launcher says, and return it; None if it is gone."""
+        try:
+            data = self._socket.recv(_MOST_READ)
+        except OSError:
+            data = b""
+        if not data:
+            return None
+        *lines, self._held = (self._held + data).split(b"\n")
+        try:
+            return [ToVisitor.of(line.decode("utf-8", "replace")) for line in lines]
+        except Malformed:  # of another version
+            return []
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+
+class Visiting:
+    """Shows a job on this terminal until it has ended, or the user leaves.
+
+    Args:
+        style: how it looks.
+        folder: of the job.
+        connection: to its launcher; None if that is gone.
+
+    """
+
+    def __init__(self, style: OutputOptions, folder: str, connection: Connection | None) -> None:
+        self._loop = Loop()
+        self._signals = Signals(
+            [*ENDING, signal.SIGQUIT, signal.SIGCONT, signal.SIGWINCH, signal.SIGTSTP]
+        )
+        self._targets = standard(self._loop)
+        self._end: int | None = None
+        self._is_alone = connection is None
+        self._style = style
+        self._screen = Screen(self._make_console)
+        self._reader = EventReader(folder)
+        self._connection = connection
+
+    def _make_console(self) -> Console:
+        return Console(self._style, self._targets, self._reader_gone, self._read_events)
+
+    @property
+    def console(self) -> Console:
+        """The console of the attempt that is shown."""
+        return self._screen.console
+
+    def run(self) -> int:
+        """Show the job; return the signal that has ended the visit, or why there was none."""
+        self._loop.watch(self._signals.fd, READ, lambda ready: self._read_signals())
+        if self._connection is not None:
+            self._loop.watch(self._connection.fd, READ, lambda ready: self._read_launcher())
+            self._visit()
+        self._reader.skip_to_tail(_TAIL_BYTES)
+        self._screen.show_tail(self._reader.read(), self._targets[0].rows() - 1)
+        self._read_events()
+        while self._end is None:
+            self._loop.run_once((self.console,))
+        return self._end
+
+    def finish(self, say: Callable[[Console], None]) -> None:
+        """Show what is left, and what `say` has to say; leave the terminal as it was."""
+        self.console.finish_ranks(mentions=self._end == LAUNCHER_GONE)
+        say(self.console)
+        while not self.console.empty:
+            self._loop.run_once((self.console,))
+        self._reader.close()
+        if self._connection is not None:
+            self._connection.close()
+
+    def _visit(self) -> None:
+        """Tell the launcher what this terminal wants, and lend it to debuggers."""
+        assert self._connection is not None
+        line = self.console.status_line
+        status = "" if line is None else self._style.status or "awaited"
+        rows, term = self._targets[1].rows(), os.environ.get("TERM", "dumb")
+        fd = _own_terminal()
+        self._connection.send(Visit(status, rows, term), () if fd < 0 else (fd,))
+        if fd >= 0:
+            os.close(fd)
+
+    def _reader_gone(self, _: OSError | None) -> None:
+        self._end = NOBODY_READS
+
+    def _read_signals(self) -> None:
+        for signum in self._signals.read():
+            if signum in ENDING:
+                self._end = signum
+            elif signum == signal.SIGQUIT and self._connection is not None:
+                self._connection.send(AskForStacks())
+            elif signum == signal.SIGTSTP:
+                self._suspend()
+            elif signum == signal.SIGCONT:
+                self.console.resumed()
+            elif signum == signal.SIGWINCH:
+                self._resized()
+
+    def _suspend(self) -> None:
+        self.console.suspended()
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _resized(self) -> None:
+        self.console.resized()
+        if self._connection is not None:
+            self._connection.send(Resized(self._targets[1].rows()))
+
+    def _read_launcher(self) -> None:
+        assert self._connection is not None
+        said = self._connection.receive()
+        if said is None:
+            self._loop.forget(self._connection.fd)
+            self._launcher_gone()
+            return
+        for message in said:
+            self._act(message)
+
+    def _act(self, message: ToVisitor) -> None:
+        match message:
+            case MoreEvents():
+                self._read_events()
+            case DiskFull(True):
+                self._read_events()
+                self.console.say(DISK_FULL)
+            case StatusText(text) if self.console.status_line is not None:
+                self.console.status_line.say(text, time.monotonic())
+            case HoldScreen():
+                self._hold()
+            case ReleaseScreen():
+                self.console.release()
+            case Suspend():
+                self.console.release()
+                self._suspend()
+                self._visit()
+
+    def _hold(self) -> None:
+        """Show all that has happened before a debugger gets the terminal."""
+        self._read_events()
+        if begun := self.console.hold():
+            os.write(1 if self._targets[0].is_terminal else 2, begun)
+        assert self._connection is not None
+        self._connection.send(ScreenHeld())
+
+    def _launcher_gone(self) -> None:
+        self._is_alone = True
+        self.console.release()  # of a debugger whose launcher was killed
+        self._read_events()
+
+    def _read_events(self) -> None:
+        """Show what has happened since, as far as the terminal keeps up."""
+        while self.console.has_room:
+            if not (lines := self._reader.read_some()):
+                if self._is_alone and self._end is None:
+                    self._end = LAUNCHER_GONE
+                return
+            self._screen.show(lines)
+            if self._reader.skipped:
+                self._reader.skipped = False
+                self.console.say("some output is not shown: this terminal is slower than the job")
+
+
+def _own_terminal() -> int:
+    """Return a new descriptor of the terminal at standard input; -1 if it is not ours to lend."""
+    try:
+        if os.tcgetpgrp(0) != os.getpgrp():
+            return -1
+        return os.open(os.ttyname(0), os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return -1

@@ -1,0 +1,291 @@
+"""The launcher's side of the terminals that return to a detached job."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from mcjax_launch.detached import address
+from mcjax_launch.detached.messages import (
+    AskForStacks,
+    DiskFull,
+    HoldScreen,
+    MoreEvents,
+    ReleaseScreen,
+    Resized,
+    ScreenHeld,
+    StatusText,
+    StopJob,
+    Suspend,
+    ToDetached,
+    ToVisitor,
+    Visit,
+)
+from mcjax_launch.kernel.wire.codec import Malformed, to_json
+from mcjax_launch.kernel.wire.line import receive
+from mcjax_launch.kernel.wire.loop import GONE, READ, Loop, earliest
+from mcjax_launch.kernel.wire.uplink import Uplink
+
+if TYPE_CHECKING:
+    from mcjax_launch.kernel.wire.loop import Timer
+
+_MOST_READ = 4096
+
+
+class VisitorStatus:
+    """The status row of a visitor's terminal, as far as the launcher makes it.
+
+    Args:
+        send: is given its text when that changes.
+        visit: what the visitor wants.
+
+    Attributes:
+        is_live: it is wanted all the time, not only while ranks are awaited.
+        table_rows: says how many rows the terminal has, where a table of ranks is wanted too.
+
+    """
+
+    def __init__(self, send: Callable[[str], object], visit: Visit) -> None:
+        self.is_live = visit.status in ("line", "table")
+        self.rows = visit.rows
+        self.table_rows = (lambda: self.rows) if visit.status == "table" else None
+        self._send = send
+        self._text = ""
+
+    def say(self, text: str, now: float) -> None:  # noqa: ARG002, as StatusLine's
+        """Tell the visitor, if that is news."""
+        if text != self._text:
+            self._text = text
+            self._send(text)
+
+
+class Visitor:
+    """A terminal that has returned, or a command that stops the job.
+
+    Attributes:
+        terminal: a descriptor of it that a debugger can use; -1 if there is none.
+        term: its kind.
+
+    """
+
+    def __init__(self, connection: socket.socket, loop: Loop) -> None:
+        self.terminal = -1
+        self.term = "dumb"
+        self.status: VisitorStatus | None = None
+        self.progress: Timer | None = None
+        self.connection = connection
+        self._loop = loop
+        self._held = b""
+        self._out = os.dup(connection.fileno())  # a loop watches a descriptor for one thing
+        self._uplink = Uplink(self._out, loop)
+
+    def send(self, message: ToVisitor) -> None:
+        """Send a message, now or as soon as there is room."""
+        self._uplink.send(to_json(message).encode() + b"\n")
+
+    def tell_of_events(self) -> None:
+        """Say that there are more events, unless that is still on its way."""
+        if self._uplink.empty:
+            self.send(MoreEvents())
+
+    def hold(self) -> None:
+        """Ask for the screen."""
+        self.send(HoldScreen())
+
+    def release(self) -> None:
+        """Give the screen back."""
+        self.send(ReleaseScreen())
+
+    def suspend(self) -> None:
+        """Let the user's shell have the terminal."""
+        self.send(Suspend())
+
+    def read(self) -> list[ToDetached] | None:
+        """Return what it has said; None if it is gone, or talks nonsense."""
+        try:
+            data, descriptors = receive(self.connection, _MOST_READ)
+        except BlockingIOError:
+            return []
+        except OSError:
+            return None
+        for fd in descriptors:
+            os.set_inheritable(fd, False)
+            if self.terminal >= 0:
+                os.close(self.terminal)
+            self.terminal = fd
+        if not data:
+            return None
+        *lines, self._held = (self._held + data).split(b"\n")
+        try:
+            return [ToDetached.of(line.decode("utf-8", "replace")) for line in lines]
+        except Malformed:
+            return None
+
+    def close(self) -> None:
+        """Hang up."""
+        self._uplink.drop()
+        self._loop.forget(self.connection.fileno())
+        self.connection.close()
+        os.close(self._out)
+        if self.terminal >= 0:
+            os.close(self.terminal)
+            self.terminal = -1
+
+
+class TerminalUser(Protocol):
+    """What uses visitors' terminals: debuggers."""
+
+    def visitor_came(self, visitor: Visitor) -> None:
+        """A visitor has a terminal to lend."""
+
+    def visitor_holds(self, visitor: Visitor) -> None:
+        """A visitor's screen is held, as it was asked to."""
+
+    def visitor_resized(self, visitor: Visitor) -> None:
+        """The size of a visitor's terminal has changed."""
+
+    def visitor_left(self, visitor: Visitor) -> None:
+        """A visitor is gone, and its terminal with it."""
+
+
+class Visitors:
+    """Those that have come, and a timer for what they are told.
+
+    Args:
+        folder: of the job.
+        loop: calls when there is something to read.
+        stop: called when a visitor wants the job to end.
+        set_waits: is told what the job waits for a terminal for, or "".
+
+    Attributes:
+        terminal_user: is told of terminals that come and leave.
+
+    Raises:
+        OSError: there can be no socket in that folder.
+
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        loop: Loop,
+        stop: Callable[[], object],
+        set_waits: Callable[[str], object],
+    ) -> None:
+        self.terminal_user: TerminalUser | None = None
+        self.set_waits = set_waits
+        self._loop, self._stop = loop, stop
+        self._visitors: list[Visitor] = []
+        self._make_progress: Callable[[VisitorStatus], Timer] | None = None
+        self._show_stacks: Callable[[], object] = lambda: None
+        self._listener = address.listen(folder)
+        loop.watch(self._listener.fileno(), READ, self._accept)
+
+    def serve(
+        self, make_progress: Callable[[VisitorStatus], Timer], show_stacks: Callable[[], object]
+    ) -> None:
+        """Tell of an attempt from now on.
+
+        Args:
+            make_progress: makes what says how it comes along.
+            show_stacks: called when a visitor wants to see the stacks of its ranks.
+
+        """
+        self._make_progress, self._show_stacks = make_progress, show_stacks
+        for visitor in self._visitors:
+            self._begin_status(visitor)
+
+    def _accept(self, _: int) -> None:
+        try:
+            connection, _address = self._listener.accept()
+        except OSError:
+            return
+        if not address.is_own(connection):
+            connection.close()
+            return
+        connection.setblocking(False)
+        visitor = Visitor(connection, self._loop)
+        self._visitors.append(visitor)
+        self._loop.watch(connection.fileno(), READ, lambda ready: self._read(visitor, ready))
+
+    def _read(self, visitor: Visitor, ready: int) -> None:
+        said = visitor.read()
+        if said is None or (not said and ready & GONE):
+            self._leave(visitor)
+            return
+        for message in said:
+            self._act(visitor, message)
+
+    def _act(self, visitor: Visitor, message: ToDetached) -> None:
+        match message:
+            case Visit():
+                self._begin(visitor, message)
+            case Resized(rows):
+                if visitor.status is not None:
+                    visitor.status.rows = rows
+                if self.terminal_user is not None:
+                    self.terminal_user.visitor_resized(visitor)
+            case ScreenHeld():
+                if self.terminal_user is not None:
+                    self.terminal_user.visitor_holds(visitor)
+            case AskForStacks():
+                self._show_stacks()
+            case StopJob():
+                self._stop()
+
+    def _begin(self, visitor: Visitor, visit: Visit) -> None:
+        visitor.term = visit.term
+        if visit.status:
+            visitor.status = VisitorStatus(lambda text: visitor.send(StatusText(text)), visit)
+            self._begin_status(visitor)
+        if visitor.terminal >= 0 and self.terminal_user is not None:
+            self.terminal_user.visitor_came(visitor)
+
+    def _begin_status(self, visitor: Visitor) -> None:
+        if visitor.status is not None and self._make_progress is not None:
+            visitor.progress = self._make_progress(visitor.status)
+
+    def _leave(self, visitor: Visitor) -> None:
+        self._visitors.remove(visitor)
+        visitor.close()
+        if self.terminal_user is not None:
+            self.terminal_user.visitor_left(visitor)
+
+    @property
+    def with_terminals(self) -> Sequence[Visitor]:
+        """Those that have a terminal to lend, the last that came first."""
+        return [visitor for visitor in reversed(self._visitors) if visitor.terminal >= 0]
+
+    def tell_of_disk(self, *, is_full: bool) -> None:
+        """Say to all of them whether events can be written."""
+        for visitor in self._visitors:
+            visitor.send(DiskFull(is_full))
+
+    def tell_of_events(self) -> None:
+        """Say to all of them that there are more events."""
+        for visitor in self._visitors:
+            visitor.tell_of_events()
+
+    @property
+    def deadline(self) -> float | None:
+        """When a status is to be made anew."""
+        return earliest(self._progresses)
+
+    def expire(self, now: float) -> None:
+        """Make anew what is due."""
+        for progress in self._progresses:
+            progress.expire(now)
+
+    @property
+    def _progresses(self) -> list[Timer]:
+        return [one.progress for one in self._visitors if one.progress is not None]
+
+    def close(self) -> None:
+        """Hang up on all of them: the job is over."""
+        self._loop.forget(self._listener.fileno())
+        self._listener.close()
+        for visitor in self._visitors:
+            visitor.close()
+        self._visitors.clear()

@@ -1,0 +1,72 @@
+"""Options that detached jobs cannot have, or that say nothing to a job that runs already."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Set
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.options.options import Options
+
+# Of what is done with detached jobs: the options that make a difference.
+_ACTIONS = {
+    "attach": frozenset(
+        {"show", "collapse", "timestamps", "no_prefix", "color", "quiet", "verbose", "status"}
+    ),
+    "jobs": frozenset({"json"}),
+    "stop": frozenset(),
+}
+# What has no use, or no place, in a job without a terminal.
+_REFUSED = {
+    "watch": "it starts the job again while you edit",
+    "status": "give it to --attach",
+    "show": "give it to --attach",
+    "collapse": "give it to --attach",
+}
+
+
+def action(options: Options) -> str:
+    """Return what is to be done with detached jobs: a name of an option, or ""."""
+    chosen = {
+        "attach": options.attach is not None,
+        "jobs": options.jobs,
+        "stop": options.stop is not None,
+    }
+    return next((name for name, is_chosen in chosen.items() if is_chosen), "")
+
+
+def check_action(options: Options, given: Set[str]) -> None:
+    """Refuse what makes no difference to `action`.
+
+    Args:
+        options: all of them.
+        given: the names of those on the command line.
+
+    Raises:
+        LaunchError: there is such.
+
+    """
+    name = action(options)
+    if options.program:
+        raise LaunchError(f"--{name} runs no PROGRAM: leave out {options.program[0]}, or --{name}")
+    for other in sorted(given - _ACTIONS[name] - {name, "program"}):
+        raise LaunchError(f"--{name} cannot be combined with --{other.replace('_', '-')}")
+
+
+def check_detach(options: Options, given: Set[str]) -> None:
+    """Refuse what cannot be detached.
+
+    Args:
+        options: with --detach.
+        given: as in `check_action`.
+
+    Raises:
+        LaunchError: there is such.
+
+    """
+    for name, why in _REFUSED.items():
+        if name in given:
+            raise LaunchError(f"--detach cannot be combined with --{name.replace('_', '-')}: {why}")
+    if (options.stdin or options.hosts == "-") and os.isatty(0):
+        option = "--stdin" if options.stdin else "--hosts -"
+        raise LaunchError(f"--detach leaves the terminal, which {option} reads: use < FILE")

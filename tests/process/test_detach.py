@@ -1,0 +1,183 @@
+"""Jobs that are started without a terminal, listed, returned to and stopped."""
+
+import json
+import os
+import signal
+import stat
+from pathlib import Path
+
+import psutil
+import pytest
+from detached import DetachedJobs
+from jobs import Jobs, eventually
+
+
+def test_detach_prints_the_id_alone_once_all_ranks_run(
+    detached: DetachedJobs, tmp_path: Path
+) -> None:
+    job_id = detached.program(tmp_path)
+    job = detached.one(job_id)
+    assert job["state"] == "running" and job["ranks"] == 2 and job["program"] == ["program.py"]
+    assert job["hosts"] == ["localhost"] and job["exit_status"] is None
+    assert os.getsid(job["launcher_pid"]) == job["launcher_pid"]
+    assert psutil.Process(job["launcher_pid"]).terminal() is None
+    (tmp_path / "end").write_text("0")
+    assert detached.attach(job_id).status == 0
+
+
+def test_attach_shows_the_last_lines_then_the_rest_and_has_the_jobs_status(
+    detached: DetachedJobs, tmp_path: Path
+) -> None:
+    job_id = detached.program(tmp_path, 100, ranks=1)
+    detached.await_line(job_id, "rank 0 line 99")
+    visit = detached.jobs.start("--attach", job_id)
+    shown = visit.read_until("rank 0 line 99")
+    assert "line 10\n" not in shown and "line 90\n" in shown
+    (tmp_path / "end").write_text("7")
+    ended = visit.finish()
+    assert ended.status == 7
+    assert ended.stdout.count("ends") == 1
+    assert "rank 0 failed: exit status 7" in ended.report
+    again = detached.attach(job_id)
+    assert again.status == 7 and "rank 0 failed: exit status 7" in again.report
+
+
+def test_failure_to_start_is_the_commands_own_and_leaves_nothing(detached: DetachedJobs) -> None:
+    ended = detached.jobs.run("--detach", "nowhere.py")
+    assert ended.status == 127 and not ended.stdout
+    assert "nowhere.py: no such file" in ended.report
+    assert list(detached.folder.iterdir()) == []
+
+
+def test_ctrl_c_leaves_the_job_running_and_says_how_to_return(
+    detached: DetachedJobs, tmp_path: Path
+) -> None:
+    job_id = detached.program(tmp_path)
+    visits = [detached.jobs.start("--attach", job_id) for _ in range(2)]
+    for visit in visits:
+        visit.read_until("rank 1 line 0")
+    visits[0].signal(signal.SIGINT)
+    left = visits[0].finish()
+    assert left.status == 130
+    assert left.report == (
+        f"job {job_id} continues: mcjax-launch --attach {job_id} returns to it, "
+        f"mcjax-launch --stop {job_id} ends it"
+    )
+    (tmp_path / "end").write_text("0")
+    assert visits[1].finish().status == 0
+
+
+def test_stop_ends_a_job_as_ctrl_c_would(detached: DetachedJobs, tmp_path: Path) -> None:
+    job_id = detached.program(tmp_path)
+    visit = detached.jobs.start("--attach", job_id)
+    visit.read_until("rank 1 line 0")
+    stopped = detached.jobs.run("--stop", job_id)
+    assert (stopped.status, stopped.report) == (0, f"job {job_id}: stopped by SIGINT")
+    assert visit.finish().status == 130
+    assert detached.one(job_id)["state"] == "ended"
+    again = detached.jobs.run("--stop", job_id)
+    assert again.status == 0 and "has ended already: stopped by SIGINT" in again.report
+
+
+def test_a_second_stop_kills_the_ranks(detached: DetachedJobs, tmp_path: Path) -> None:
+    program = tmp_path / "stubborn.py"
+    program.write_text(
+        "import signal\nsignal.signal(signal.SIGINT, lambda *_: print('no', flush=True))\n"
+        "print('ready', flush=True)\nwhile True: signal.pause()\n"
+    )
+    job_id = detached.start("--grace", "1h", program)
+    detached.await_line(job_id, "ready")
+    first = detached.jobs.start("--stop", job_id)
+    detached.await_line(job_id, "no")
+    assert detached.jobs.run("--stop", job_id).status == 0
+    assert first.finish().status == 0
+    assert detached.one(job_id)["exit_status"] == 130
+
+
+def test_a_killed_launcher_leaves_a_lost_job_and_nothing_running(
+    detached: DetachedJobs, tmp_path: Path
+) -> None:
+    job_id = detached.program(tmp_path)
+    visit = detached.jobs.start("--attach", job_id)
+    visit.read_until("rank 1 line 0")
+    os.kill(detached.one(job_id)["launcher_pid"], signal.SIGKILL)
+    ended = visit.finish()
+    assert ended.status == 255
+    assert ended.report == f"job {job_id} is lost: its launcher was killed: nothing of it is left"
+    eventually(lambda: not detached.jobs.left())
+    assert detached.one(job_id)["state"] == "lost"
+    stopped = detached.jobs.run("--stop", job_id)
+    assert stopped.status == 0 and "its launcher was killed" in stopped.report
+
+
+def test_nobody_else_can_look_into_a_jobs_folder(detached: DetachedJobs, tmp_path: Path) -> None:
+    job_id = detached.program(tmp_path)
+    folder = detached.folder / job_id
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+    assert set(modes.values()) == {0o600}, modes
+    for path in (folder, folder.parent, folder.parent.parent):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("kind", ["open", "link"])
+def test_folders_that_others_may_have_laid_are_refused(
+    jobs: Jobs, tmp_path: Path, kind: str
+) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    other = tmp_path / "other"
+    other.mkdir(0o700)
+    if kind == "link":
+        (state / "mcjax-launch").symlink_to(other)
+    else:
+        (state / "mcjax-launch").mkdir(mode=0o755)
+    for args in (["--detach", "true"], ["--jobs"], ["--attach"]):
+        ended = jobs.run(*args, env={"XDG_STATE_HOME": str(state)})
+        assert ended.status == 2
+        assert ("a link" if kind == "link" else "chmod 700") in ended.report
+    assert not list(other.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--attach", "0123abcd"], "0123abcd: no such detached job; there is none"),
+        (["--attach"], "no detached job: mcjax-launch --detach PROGRAM starts one"),
+        (["--attach", "x"], "'x' is not the id of a detached job: --jobs lists them"),
+        (["--stop", "ff"], "ff: no such detached job"),
+        (["--jobs", "train.py"], "--jobs runs no PROGRAM: leave out train.py, or --jobs"),
+        (["--attach", "-n", "2"], "--attach cannot be combined with --num-processes"),
+        (["--json", "true"], "--json needs --jobs"),
+        (["--detach", "--watch", "--", "true"], "--detach cannot be combined with --watch"),
+        (["--detach", "--status=line", "true"], "--detach cannot be combined with --status"),
+    ],
+)
+def test_what_cannot_be_done_is_said(jobs: Jobs, args: list[str], words: str) -> None:
+    ended = jobs.run(*args)
+    assert ended.status == 2 and words in ended.report, ended.stderr
+
+
+def test_ids_may_be_shortened_and_left_out(detached: DetachedJobs, tmp_path: Path) -> None:
+    job_id = detached.program(tmp_path)
+    (tmp_path / "end").write_text("0")
+    short = detached.attach(job_id[:4], "--no-prefix", "--show", "1")
+    assert short.status == 0 and short.stdout in ("rank 1 line 0\nends\n", "ends\n")
+    latest = detached.attach()
+    assert latest.report.splitlines()[0] == f"job {job_id}, ended: program.py"
+
+
+def test_the_id_is_the_jobs_own_everywhere_and_programs_below_are_not_detached(
+    detached: DetachedJobs, tmp_path: Path
+) -> None:
+    report, events = tmp_path / "run.json", tmp_path / "events.jsonl"
+    script = "echo $MCJAX_JOB_ID '<'$MCJAX_DETACH$_MCJAX_LAUNCH_DETACHED'>'"
+    ended = detached.jobs.run(
+        *("--report", report, "--events", events, "sh", "-c", script), env={"MCJAX_DETACH": "1"}
+    )
+    job_id = ended.stdout.strip()
+    shown = detached.attach(job_id)
+    assert f"[0] {job_id} <>\n" in shown.stdout
+    assert json.loads(report.read_text())["attempts"][0]["job_id"] == job_id
+    lines = [json.loads(line) for line in events.read_text().splitlines()]
+    assert lines[0]["job_id"] == job_id and lines[-1]["event"] == "summary"
+    assert not [line for line in lines if line["event"] == "screen"]
