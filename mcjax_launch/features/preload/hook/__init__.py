@@ -19,7 +19,7 @@ from ....kernel.wire.codec import to_json
 from ....kernel.wire.line import receive
 from .. import messages as fork_messages
 from . import forked_rank
-from .comparison import Comparison
+from .comparison import StateComparison
 from .first_imports import FirstImports
 from .forked_rank import System
 from .forking import (
@@ -228,7 +228,7 @@ class ForkServer:
         """Have the program find nothing of what is imported, until it imports it."""
         layers, link = self._layers, self._link
         in_c = self._system.environment
-        comparison = Comparison(layers, self._path, fresh_start, in_c)
+        comparison = StateComparison(layers, self._path, fresh_start, in_c)
         first_imports = FirstImports(layers, comparison, fresh_start, link, self._environ)
         UnseenModules(layers, first_imports.compare, first_imports.finish)
 

@@ -23,7 +23,7 @@ _TRUTHS = ("JAX_ENABLE_X64", "JAX_DEBUG_NANS", "JAX_DISABLE_JIT")
 _TRUTH = {"1": True, "true": True, "0": False, "false": False}
 
 
-class Comparison:
+class StateComparison:
     """What a forked rank begins with, to be compared with what its program makes of it.
 
     Args:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from ....kernel.hook.agent_link import AgentLink
-    from .comparison import Comparison
+    from .comparison import StateComparison
     from .fresh_start import FreshStart
     from .layers import Layer
 
@@ -31,7 +31,7 @@ class FirstImports:
     def __init__(
         self,
         layers: Iterable[Layer],
-        comparison: Comparison,
+        comparison: StateComparison,
         fresh_start: FreshStart,
         link: AgentLink,
         environ: Mapping[str, str],
