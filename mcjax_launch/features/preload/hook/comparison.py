@@ -56,6 +56,10 @@ class StateComparison:
         if self._config is not None:
             self._flags = dict(self._config.values)
 
+    def add_variables(self, settings: Mapping[str, str | None]) -> None:
+        """Count what an import has set as found by later imports."""
+        self._variables |= {name: value for name, value in settings.items() if value is not None}
+
     def set_flags(self) -> None:
         """Have JAX, before the program has it, read those variables again that are only flags."""
         for name in self._changed(os.environ) if self._config is not None else ():

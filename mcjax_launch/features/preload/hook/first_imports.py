@@ -77,8 +77,9 @@ class FirstImports:
             if layer.name in packages:
                 self._imported.add(layer)
                 layer.set_variables()
+                self._comparison.add_variables(layer.settings)
         if "jax" in packages:
-            self._link.send_held()
+            self._fresh_start.discount(self._link.send_held)
             devices.assign_gpus(self._environ)
             self._comparison.begin_jax()
 

@@ -13,7 +13,7 @@ from ....kernel.wire.interpreter import executable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _MOST_SIGNAL = 64
 _CHILDREN_FAULTS = 8  # of what /proc/PID/stat says after the process's name
@@ -61,6 +61,14 @@ class FreshStart:
     def cores_are_others(self) -> bool:
         """Whether it may not run on as many as at first."""
         return len(os.sched_getaffinity(0)) != len(self._cores)
+
+    def discount(self, send: Callable[[], object]) -> None:
+        """Call a function that writes to the agent, which takes the same a second time."""
+        before = _written()
+        send()
+        pairs = zip(self._written, before, _written())
+        calls, length = (counted + now - then for counted, then, now in pairs)
+        self._written = calls, length
 
     def is_possible(self) -> bool:
         """Whether nobody can have seen anything."""

@@ -7,7 +7,7 @@ import sys
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any
@@ -38,11 +38,11 @@ class UnseenModules:
     ) -> None:
         self._on_import = on_import
         self._on_shown = on_shown
-        self._layer_of = {package: layer for layer in layers for package in layer.packages}
-        self._hidden: dict[str, dict[str, ModuleType]] = {name: {} for name in self._layer_of}
-        for name in [*sys.modules]:
-            if package_of(name) in self._hidden:
-                self._hidden[package_of(name)][name] = sys.modules.pop(name)
+        self._hidden = {package: layer for layer in layers for package in layer.packages}
+        # In the order in which they were loaded, which shows in sys.modules.
+        self._modules = self._of(self._hidden, sys.modules)
+        for name in self._modules:
+            del sys.modules[name]
         if self._hidden:
             sys.meta_path.insert(0, self)
 
@@ -50,7 +50,7 @@ class UnseenModules:
         """Return the spec of a package; Python imports that before any other module of it."""
         if name not in self._hidden:
             return None
-        layer = self._layer_of[name]
+        layer = self._hidden[name]
         packages = {name}
         if name == layer.name or self._uses_jax(name):
             packages = (layer.packages | layer.uses) & self._hidden.keys()
@@ -64,17 +64,20 @@ class UnseenModules:
         self._show([*self._hidden])
 
     def _show(self, packages: Collection[str]) -> None:
-        for package in packages:
-            sys.modules.update(self._hidden[package])
+        sys.modules.update(self._of(packages, self._modules))
         for package in packages:  # only now: another thread may import it meanwhile
             del self._hidden[package]
         if not self._hidden and self in sys.meta_path:
             sys.meta_path.remove(self)
 
+    @staticmethod
+    def _of(packages: Collection[str], modules: Mapping[str, ModuleType]) -> dict[str, ModuleType]:
+        return {name: modules[name] for name in [*modules] if package_of(name) in packages}
+
     def _uses_jax(self, package: str) -> bool:
         return any(
-            isinstance(value, type(sys)) and package_of(value.__name__) == "jax"
-            for module in self._hidden[package].values()
+            type(value) is type(sys) and package_of(value.__name__) == "jax"
+            for module in self._of({package}, self._modules).values()
             for value in [*object.__getattribute__(module, "__dict__").values()]
         )
 
