@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 
 import click
 
-from mcjax_launch import __version__
 from mcjax_launch.console.prefix import wants_colour
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.check import run
@@ -18,6 +17,7 @@ from mcjax_launch.features.check.judgement import Judgement, last_line, lines, t
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import used_hosts
 from mcjax_launch.kernel.wire import exit_status
+from mcjax_launch.kernel.wire.version import __version__
 from mcjax_launch.options.options import Options
 from mcjax_launch.ranks import counted
 from mcjax_launch.report import files

@@ -14,8 +14,9 @@ import click
 from click.core import ParameterSource
 
 from mcjax_launch.cli.help import WORDS, GroupedCommand
-from mcjax_launch.cli.options import GROUPS, PROGRAM, check_once
+from mcjax_launch.cli.options import GROUPS, PROGRAM
 from mcjax_launch.cli.warnings import misplaced, own_words, warnings
+from mcjax_launch.cli.words import check_once
 from mcjax_launch.diagnosis.attempt import JobOutcome
 from mcjax_launch.errors import LaunchError, save_traceback
 from mcjax_launch.events.events import NO_EVENTS, Events

@@ -8,7 +8,7 @@ import os
 import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
-from mcjax_launch.cli.options import with_values
+from mcjax_launch.cli.words import with_values
 from mcjax_launch.errors import LaunchError
 
 Items = list[CompletionItem[str]]

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from mcjax_launch.cli.options import ALL, COMMON, group_key, with_values
+from mcjax_launch.cli.words import ALL, COMMON, group_key, with_values
 
 #: For each group of options, what an example does, and its command line.
 EXAMPLES = {

@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from mcjax_launch.cli.help import WORDS
-from mcjax_launch.cli.options import divided
+from mcjax_launch.cli.words import divided
 from mcjax_launch.options.removed import replacement
 
 # --- options of other launchers ---

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import click
 
 from mcjax_launch.cli.help import WORDS
-from mcjax_launch.cli.options import fits, may_be_left_out
+from mcjax_launch.cli.words import fits, may_be_left_out
 from mcjax_launch.diagnosis.attempt import JobOutcome
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.job import is_python

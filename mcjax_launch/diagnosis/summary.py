@@ -6,6 +6,7 @@ import signal
 from collections import Counter
 from collections.abc import Sequence
 
+from mcjax_launch.diagnosis.headline import fitting, headline
 from mcjax_launch.diagnosis.root_cause import (
     Completed,
     Ending,
@@ -19,7 +20,7 @@ from mcjax_launch.diagnosis.view import Occasion, View
 from mcjax_launch.kernel.wire import exit_status, source_lines
 from mcjax_launch.kernel.wire.hook_messages import Failed, Raised
 from mcjax_launch.kernel.wire.signals import signal_name
-from mcjax_launch.kernel.wire.source_lines import embedded, with_words
+from mcjax_launch.kernel.wire.source_lines import with_words
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import all_ranks, counted, these_ranks
 from mcjax_launch.runs.rank_run import RankRun, Verdict
@@ -34,11 +35,9 @@ _FIRST_LINES, _LAST_LINES = 20, 20
 _LONGEST = 1000
 # Characters at the end of a rank's stderr that are its last words.
 _LATEST = 2000
-_LONGEST_HEADLINE = 400
 _MOST_FATES = 4
 # JAX's exception that names the line of an operation which JAX has transformed.
 _OPERATION = "JaxStackTraceBeforeTransformation"
-_IN_A_CALLBACK = " (in a callback)"
 _MOST_RESTARTED = 8
 _ELSEWHERE = (
     "this is a consequence: a rank of another launcher failed, left or did not come; see the "
@@ -408,7 +407,7 @@ def failure_words(failure: Failed) -> str:
         return f"{headline(handled)}, in {failure.test}{more}"
     while_ = f", while handling {headline(handled)}" if handled is not None else ""
     said = with_words(failure.summary.strip().splitlines())
-    return (_fitting(said) or status_text(failure.status)) + while_
+    return (fitting(said) or status_text(failure.status)) + while_
 
 
 def status_text(status: int, killer: str | None = None) -> str:
@@ -444,25 +443,6 @@ def duration(seconds: float) -> str:
 
 
 # --- text of any length ---
-
-
-def headline(failure: Failed | Raised) -> str:
-    """Return the line of an exception's text that says what happened, with its name.
-
-    As a rule that line begins with the exception's name; for a SyntaxError it is the last. If the
-    text quotes another exception with its stack, return that exception's line.
-    """
-    name, lines = failure.exception, failure.summary.splitlines()
-    quoted = embedded(failure.summary)
-    first = (at for at, line in enumerate(lines) if name in line.partition(":")[0])
-    line = with_words(lines[next(first, len(lines)) :]) or name
-    if quoted is not None:
-        line = quoted.line + (_IN_A_CALLBACK if "callback" in line else "")
-    return _fitting(line)
-
-
-def _fitting(line: str) -> str:
-    return line if len(line) <= _LONGEST_HEADLINE else line[:_LONGEST_HEADLINE] + " ..."
 
 
 def shortened(lines: list[str]) -> list[str]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Flag, auto
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mcjax_launch.kernel.wire.hook_messages import Joining
 from mcjax_launch.kernel.wire.value import Value
@@ -14,9 +14,9 @@ from mcjax_launch.runs.rank_run import RankRun, Stage, Verdict
 from mcjax_launch.runs.state import RunState
 
 if TYPE_CHECKING:
-    from mcjax_launch.diagnosis.findings.waits import Wait
     from mcjax_launch.diagnosis.snapshots import Stack
 
+T = TypeVar("T")
 _MOST_HOSTS = 3
 
 
@@ -133,6 +133,7 @@ class View:
         self.said = said
         self.moves = moves
         self._uses_jax = uses_jax
+        self._results: dict[Callable[[View], Any], Any] = {}
 
     @property
     def uses_jax(self) -> bool:
@@ -181,12 +182,16 @@ class View:
             run for run in self.joining if (c := run.membership.call) and c.num_processes == size
         ]
 
-    @cached_property
-    def wait(self) -> Wait | None:
-        """The wait of some ranks for others; None if unknown, or if all may be well."""
-        from mcjax_launch.diagnosis.findings.waits import find_wait
+    def once(self, compute: Callable[[View], T]) -> T:
+        """Return the result of a function for this view, which is called once."""
+        if compute not in self._results:
+            self.keep(compute, compute(self))
+        found: T = self._results[compute]
+        return found
 
-        return find_wait(self, self.positions) if self.positions is not None else None
+    def keep(self, compute: Callable[[View], T], result: T) -> None:
+        """Replace the result that `once` returns for a function."""
+        self._results[compute] = result
 
     # --- after a failure ---
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
@@ -12,9 +11,6 @@ from mcjax_launch.kernel.wire import hook_environ
 from mcjax_launch.kernel.wire.messages import HostFacts, Tpu, VisibleGpus
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import all_of, counted
-
-if TYPE_CHECKING:
-    from mcjax_launch.job.plan import Rank
 
 # --- GPUs ---
 # JAX gives each process all GPUs of its host, unless JAX_LOCAL_DEVICE_IDS says which are its own.
@@ -185,21 +181,6 @@ def cores_of_ranks(
         matters = known and any(cores != allowed for cores in near)
         return [tuple(sorted(cores)) if matters else () for cores in near]
     return _own_shares(facts.cores, near if known and _are_apart(near) else [allowed] * ranks)
-
-
-def described_cores(ranks: Iterable[Rank], how: str) -> str:
-    """Return in words how cores were shared; "" if no rank is bound.
-
-    Args:
-        ranks: of the job.
-        how: as in Job.
-
-    """
-    bound = next((rank for rank in ranks if rank.settings.cores), None)
-    if bound is None:
-        return ""
-    whose = "a share of its own" if how == "on" else "those next to its GPUs"
-    return f"cores: each rank has {whose} (rank {bound.process_id}: {bound.bound_to})"
 
 
 def _near(rank: int, facts: HostFacts, gpus: GpuShares) -> frozenset[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 from mcjax_launch.errors import LaunchError
@@ -91,6 +91,21 @@ class Plan(Value):
         for rank in self.ranks:
             found[rank.host].append(rank)
         return found
+
+
+def described_cores(ranks: Iterable[Rank], how: str) -> str:
+    """Return in words how cores were shared; "" if no rank is bound.
+
+    Args:
+        ranks: of the job.
+        how: as in Job.
+
+    """
+    bound = next((rank for rank in ranks if rank.settings.cores), None)
+    if bound is None:
+        return ""
+    whose = "a share of its own" if how == "on" else "those next to its GPUs"
+    return f"cores: each rank has {whose} (rank {bound.process_id}: {bound.bound_to})"
 
 
 def place(num_processes: int, hosts: Sequence[Host]) -> list[tuple[Host, int]]:

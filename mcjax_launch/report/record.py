@@ -9,17 +9,18 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from mcjax_launch import __version__
 from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.diagnosis.findings.slow import slow_words
+from mcjax_launch.diagnosis.headline import headline
 from mcjax_launch.diagnosis.root_cause import JobStopped, NotStarted, RankFailed
 from mcjax_launch.diagnosis.spmd import divergence_lines
-from mcjax_launch.diagnosis.summary import fate, headline, in_one_line, reason, shortened
+from mcjax_launch.diagnosis.summary import fate, in_one_line, reason, shortened
 from mcjax_launch.diagnosis.verdict import verdict_of
 from mcjax_launch.diagnosis.view import Finding
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire.hook_messages import ImportedJax
 from mcjax_launch.kernel.wire.signals import signal_name
+from mcjax_launch.kernel.wire.version import __version__
 from mcjax_launch.runs.looks import Doing, Moment, Spot, function_of, slow_ranks
 from mcjax_launch.runs.past_waits import waits_of
 from mcjax_launch.runs.rank_run import RankRun, Sample, Verdict
@@ -178,7 +179,7 @@ def _waits(ended: Attempt, ended_s: float | None) -> list[Json]:
             "late": list(wait.late),
             "until_s": _since(began_at, wait.until),
         }
-        for wait in waits_of(ended.state, end)
+        for wait in waits_of(ended.state.ranks, ended.state.waits, end)
     ]
 
 

@@ -13,7 +13,7 @@ from mcjax_launch.kernel.wire.value import Changing, Value, field
 from mcjax_launch.runs.spmd import RanProgram
 
 if TYPE_CHECKING:
-    from mcjax_launch.runs.state import RunState
+    from mcjax_launch.runs.rank_run import RankRun
 
 INITIALIZE = "initialize()"
 EXIT = "JAX's exit barrier"
@@ -128,37 +128,40 @@ class PastWaits:
         return _wait(program.title, program.where, waiting, missing, end)
 
 
-def waits_of(state: RunState, end: float) -> list[PastWait]:
+def waits_of(
+    ranks: Mapping[int, RankRun], reported: PastWaits | None, end: float
+) -> list[PastWait]:
     """Return the waits of a run, in order of time.
 
     Args:
-        state: of the run.
+        ranks: of the run, by number.
+        reported: who waited for whom, as far as hooks have reported it.
         end: when the reason to end the run became known, or when the run was over.
 
     """
-    ends = {rank: run.membership.leaving_at for rank, run in state.ranks.items()}
+    ends = {rank: run.membership.leaving_at for rank, run in ranks.items()}
     left = {rank for rank, at in ends.items() if at is not None and at <= end}
-    programs = [] if state.waits is None else state.waits.until(end, left)
-    told = [_joining(state, end), *programs, _leaving(state, end)]
+    programs = [] if reported is None else reported.until(end, left)
+    told = [_joining(ranks, end), *programs, _leaving(ranks, end)]
     found = [wait for wait in told if wait is not None]
     # Hooks report only the first run of a program; later runs are known by the stacks.
-    last = None if state.waits is None else state.waits.by_stacks
+    last = None if reported is None else reported.by_stacks
     if last is not None and all(wait.is_over for wait in found):
         found.append(last)
     return sorted(found, key=lambda wait: wait.arrived[0][1])
 
 
-def _joining(state: RunState, end: float) -> PastWait | None:
+def _joining(ranks: Mapping[int, RankRun], end: float) -> PastWait | None:
     """Return the wait in initialize() for the last rank to call it."""
-    calls = {rank: run.membership.joining_at for rank, run in state.ranks.items()}
-    lines = {run.membership.call.where for run in state.ranks.values() if run.membership.call}
+    calls = {rank: run.membership.joining_at for rank, run in ranks.items()}
+    lines = {run.membership.call.where for run in ranks.values() if run.membership.call}
     where = lines.pop() if len(lines) == 1 else ""
     return _arrivals(INITIALIZE, where, calls, end)
 
 
-def _leaving(state: RunState, end: float) -> PastWait | None:
+def _leaving(ranks: Mapping[int, RankRun], end: float) -> PastWait | None:
     """Return the wait in JAX's exit barrier for the last rank that has not failed."""
-    joined = [run for run in state.ranks.values() if run.membership.joined_at is not None]
+    joined = [run for run in ranks.values() if run.membership.joined_at is not None]
     done = {run.process_id: run.membership.leaving_at for run in joined if not run.failed}
     return _arrivals(EXIT, "", done, end)
 

@@ -225,9 +225,11 @@ class HangWatch:
         """
         self._awaits_stacks = False
         self._polled_at = self._stacks_at = now
+        from mcjax_launch.diagnosis.findings.waits import correct_wait, find_wait
+
         view = self._view(stacks, now)
         self._record_positions(view)
-        wait, suspected = view.wait, self._deadlock
+        wait, suspected = find_wait(view), self._deadlock
         self._deadlock = None
         if wait is None or view.positions is None:
             self._threads_at = ()
@@ -241,7 +243,8 @@ class HangWatch:
                 return Ask.ALL_STACKS
             view.positions = view.positions.replaced(is_whole=wait.key == suspected)
         if wait.threads:
-            view.wait = wait.replaced(since=max(wait.since, self._seen_since(wait, now)))
+            since = max(wait.since, self._seen_since(wait, now))
+            correct_wait(view, wait.replaced(since=since))
         return self._findings(view)
 
     def _view(self, stacks: "Sequence[Stack]", now: float) -> View:

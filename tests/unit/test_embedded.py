@@ -4,7 +4,7 @@ import pytest
 from histories import CALLBACK
 from records import failure
 
-from mcjax_launch.diagnosis.summary import headline
+from mcjax_launch.diagnosis.headline import headline
 from mcjax_launch.kernel.wire.source_lines import embedded
 
 EQUINOX = (

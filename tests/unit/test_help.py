@@ -9,7 +9,8 @@ import pytest
 
 from mcjax_launch.cli.command import command, main
 from mcjax_launch.cli.help import EXAMPLES, WHICH
-from mcjax_launch.cli.options import GROUPS, group_key
+from mcjax_launch.cli.options import GROUPS
+from mcjax_launch.cli.words import group_key
 
 # The same groups, in the same order, as docs/reference.md.
 TITLES = (

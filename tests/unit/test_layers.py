@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "mcjax_launch"
 # From the ground up. A room imports those of lower floors; on one floor none imports another.
 FLOORS = (
-    ("__init__", "kernel.wire", "jax_messages", "ranks", "wording"),
+    ("kernel.wire", "jax_messages", "ranks", "wording"),
     ("errors", "options"),
     ("job", "runs"),
     ("schedulers", "features"),  # the index of them all
@@ -22,6 +22,7 @@ FLOORS = (
     ("kernel.launcher",),
     ("request", "features.*"),
     ("api",),
+    ("__init__",),
     ("cli",),
     ("__main__",),
     ("pytest_plugin",),
@@ -36,11 +37,9 @@ STREAMED = {
     "agent": {"kernel.wire", "kernel.agent"},
     "hook": {"kernel.wire", "kernel.hook"},
 }
-# but for the first lines, which may become this machine's agent; and who imports the package itself
-# finds the API there, when it is used.
+# but for the first lines, which may become this machine's agent.
 BECOMES = {
     "__main__": {"kernel.agent"},
-    "__init__": {"api"},
     "request": {"features.preload", "features.profile"},
     "features": {"job"},
 }
@@ -227,32 +226,12 @@ def test_a_planted_import_is_seen(tmp_path: Path, name: str, where: str) -> None
 # --- circles ---
 
 
-def loaded_with(root: Path, module: str) -> set[str]:
-    """The files of ours that are imported while a module's body is executed."""
-    package = [OURS, *Path(module).parts[:-1]]
-    found = {
-        ours(root, name)
-        for node in _executed(ast.parse((root / module).read_text()))
-        for name in _names(node, package)
-    }
-    return {path for path in found if path is not None} - {module}
-
-
-def _executed(tree: ast.AST) -> Iterator[ast.AST]:
-    """The imports that are neither a function's nor for types alone."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield node
-        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            for other in node.orelse:
-                yield from _executed(ast.Module([other], []))
-        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            yield from _executed(node)
-
-
 def circle(root: Path) -> list[str]:
     """Modules of which each imports the next, and the last the first; empty if there are none."""
-    ahead = {module: loaded_with(root, module) for module in modules(root)}
+    ahead = {
+        module: {path for name in imported(root, module) if (path := ours(root, name))} - {module}
+        for module in modules(root)
+    }
     while ahead:
         leaves = {module for module, loaded in ahead.items() if not loaded & ahead.keys()}
         if not leaves:
@@ -269,29 +248,29 @@ def _around(ahead: dict[str, set[str]]) -> list[str]:
 
 
 def test_no_circle_of_imports() -> None:
+    """Not even of those that are made later, or for types alone."""
     assert circle(PACKAGE) == []
 
 
-# What the second of two modules says, of which the first imports it, and whether that is a circle.
+# What the second of two modules says, of which the first imports it.
 CIRCLES = {
-    "at the top": ("from .first import A", True),
-    "of the module": ("from . import first", True),
-    "by its whole name": ("import mcjax_launch.kernel.first", True),
-    "in a class": ("class B:\n    from . import first", True),
-    "tried": ("try:\n    from . import first\nexcept ImportError:\n    pass", True),
-    "in a function": ("def b() -> None:\n    from .first import A", False),
-    "for types alone": ("if TYPE_CHECKING:\n    from .first import A", False),
-    "beside those": ("if TYPE_CHECKING:\n    pass\nelse:\n    from .first import A", True),
+    "at the top": "from .first import A",
+    "of the module": "from . import first",
+    "by its whole name": "import mcjax_launch.kernel.first",
+    "in a class": "class B:\n    from . import first",
+    "tried": "try:\n    from . import first\nexcept ImportError:\n    pass",
+    "in a function": "def b() -> None:\n    from .first import A",
+    "for types alone": "if TYPE_CHECKING:\n    from .first import A",
 }
 
 
 @pytest.mark.parametrize("name", CIRCLES)
 def test_a_planted_circle_is_seen(tmp_path: Path, name: str) -> None:
-    statement, is_circle = CIRCLES[name]
     kernel = tmp_path / "kernel"
     kernel.mkdir()
     for module, text in (("third", "from . import first"), ("first", "from .second import B")):
         (kernel / f"{module}.py").write_text(text)
-    (kernel / "second.py").write_text(statement)
-    expected = {"kernel/first.py", "kernel/second.py"} if is_circle else set()
-    assert set(circle(tmp_path)) == expected
+    (kernel / "second.py").write_text("import first")  # of another package
+    assert circle(tmp_path) == []
+    (kernel / "second.py").write_text(CIRCLES[name])
+    assert set(circle(tmp_path)) == {"kernel/first.py", "kernel/second.py"}

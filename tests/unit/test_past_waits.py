@@ -88,7 +88,7 @@ def test_the_waits_of_a_run() -> None:
     for rank, at in enumerate((9.5, 12.0, 9.6)):
         say(state, rank, Leaving(), at)
         state.record_exit(end_of(rank, 0), 12.1)
-    found = waits_of(state, 13.0)
+    found = waits_of(state.ranks, state.waits, 13.0)
     assert [wait.place for wait in found] == [INITIALIZE, "jit(step)", EXIT]
     assert [wait.late for wait in found] == [(2,), (0,), (1,)]
     assert [wait.where for wait in found] == ["train.py:3", "train.py:8", ""]
@@ -101,16 +101,22 @@ def test_stacks_tell_of_a_wait_only_if_no_other_is_known() -> None:
     for rank in range(3):
         say(state, rank, Joining("h:1", 3, rank, "train.py:3"), 2.0 + rank)
     waits.by_stacks = PastWait("", "train.py:9", ((2, 9.0),), (0, 1), 60.0)
-    assert [wait.where for wait in waits_of(state, 60.0)] == ["train.py:3", "train.py:9"]
+    assert [wait.where for wait in waits_of(state.ranks, state.waits, 60.0)] == [
+        "train.py:3",
+        "train.py:9",
+    ]
     say(state, 2, Ran("jit_step", "f", None, (), "train.py:8"), 8.0)
-    assert [wait.where for wait in waits_of(state, 60.0)] == ["train.py:3", "train.py:8"]
+    assert [wait.where for wait in waits_of(state.ranks, state.waits, 60.0)] == [
+        "train.py:3",
+        "train.py:8",
+    ]
 
 
 def test_a_rank_that_never_joins_is_waited_for_until_the_end() -> None:
     state = run_of(3, waits=PastWaits())
     for rank in range(2):
         say(state, rank, Joining("h:1", 3, rank, "train.py:3"), 2.0)
-    (wait,) = waits_of(state, 60.0)
+    (wait,) = waits_of(state.ranks, state.waits, 60.0)
     assert (wait.late, wait.until) == ((2,), 60.0)
 
 
@@ -118,7 +124,7 @@ def test_ranks_without_jax_wait_for_nobody() -> None:
     state = run_of(3, waits=PastWaits())
     for rank in range(3):
         state.record_exit(end_of(rank, 0), 10.0 * rank)
-    assert waits_of(state, 60.0) == []
+    assert waits_of(state.ranks, state.waits, 60.0) == []
 
 
 def test_who_goes_on_does_not_wait() -> None:

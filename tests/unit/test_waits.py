@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from told import Event, Told, ends, join, said
 
-from mcjax_launch.diagnosis.findings.waits import Wait, last_wait, may_act
+from mcjax_launch.diagnosis.findings.waits import Wait, find_wait, last_wait, may_act
 from mcjax_launch.diagnosis.snapshots import Stack
 from mcjax_launch.diagnosis.view import Positions, View
 from mcjax_launch.kernel.wire import hook_messages as hook
@@ -64,7 +64,7 @@ def wait_in(
     state: RunState, stacks: Sequence[Stack], moves: Sequence[int] = (), busy: Sequence[int] = ()
 ) -> Wait | None:
     still = {run.process_id: 10.0 for run in state.running if run.process_id not in moves}
-    return View(state, 50.0, Positions(stacks, still, busy)).wait
+    return find_wait(View(state, 50.0, Positions(stacks, still, busy)))
 
 
 def line_of(wait: Wait | None, now: float = 50.0) -> str:
@@ -312,7 +312,7 @@ def test_a_compilation_that_uses_no_processor(
         spent.record_usage(0.0, 100.0)
     stacks = [stack(rank, others) for rank in range(4) if rank not in idle]
     still = dict.fromkeys(range(4), 2.0)
-    assert line_of(View(state, 100.0, Positions(stacks, still)).wait, 100.0) == line
+    assert line_of(find_wait(View(state, 100.0, Positions(stacks, still))), 100.0) == line
 
 
 @pytest.mark.parametrize(("idle_s", "line"), [
@@ -327,7 +327,7 @@ def test_ranks_wait_for_the_one_that_compiles_for_them(idle_s: float, line: str)
         spent.begin(hook.Compiling("jit_step", STEP, "cpu"), 100.0 - (idle_s if rank == 2 else 70))
         spent.record_usage(0.0, 100.0)
         spent.awaits = -1 if rank == 2 else 2
-    found = View(state, 100.0, Positions([], dict.fromkeys(range(4), 2.0))).wait
+    found = find_wait(View(state, 100.0, Positions([], dict.fromkeys(range(4), 2.0))))
     assert line_of(found, 100.0) == line
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mcjax_launch.diagnosis.summary import headline
+from mcjax_launch.diagnosis.findings.waits import find_wait
+from mcjax_launch.diagnosis.headline import headline
 from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.kernel.wire.hook_messages import Raised, UnhandledError
 from mcjax_launch.runs.rank_run import ErrorReport
@@ -19,7 +20,8 @@ def unhandled_errors(view: View) -> Iterator[Finding]:
     runs = view.runs
     if not any(run.unhandled_errors for run in runs):
         return
-    late = view.wait.late if view.wait is not None else ()
+    wait = find_wait(view)
+    late = wait.late if wait is not None else ()
     errors = (
         (run, lost)
         for run in sorted(

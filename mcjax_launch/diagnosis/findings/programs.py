@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mcjax_launch.diagnosis.findings.waits import find_wait
 from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.ranks import have, these_ranks
 
@@ -24,7 +25,7 @@ def other_mesh(view: View) -> Iterator[Finding]:
 
 def divergence(view: View) -> Iterator[Finding]:
     """Find where the ranks ran different programs."""
-    if view.state.diverged and (view.positions is None or view.wait is not None):
+    if view.state.diverged and (view.positions is None or find_wait(view) is not None):
         from mcjax_launch.diagnosis.spmd import divergence_lines
 
         yield Finding("diverged", "the ranks ran different programs:")

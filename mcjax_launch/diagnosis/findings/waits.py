@@ -49,7 +49,7 @@ OTHER_STEPS = (
 
 def ranks_wait(view: View) -> Iterator[Finding]:
     """Find which ranks wait for which; certain if all threads show a deadlock."""
-    wait, positions = view.wait, view.positions
+    wait, positions = find_wait(view), view.positions
     if wait is None or positions is None:
         return
     words, late = wait.line(view.now), tuple(sorted(wait.late))
@@ -64,7 +64,7 @@ def ranks_wait(view: View) -> Iterator[Finding]:
 def endless_collective(view: View) -> Iterator[Finding]:
     """Advise on collectives on CPU with a rank that has died."""
     if (
-        view.wait is not None
+        find_wait(view) is not None
         and view.state.has_outlived_failure
         and lacks_collective_timeout(view.state)
     ):
@@ -73,7 +73,8 @@ def endless_collective(view: View) -> Iterator[Finding]:
 
 def waits_in_orbax(view: View) -> Iterator[Finding]:
     """Advise on ranks that wait for one another in Orbax."""
-    if view.wait is not None and view.wait.with_orbax:
+    wait = find_wait(view)
+    if wait is not None and wait.with_orbax:
         yield Finding("Orbax", "", cure=_ONE_FOLDER)
 
 
@@ -397,9 +398,18 @@ def _leaving(seen: RankSnapshot) -> str:
     return f"{{1}} finished and {{0}} {_literal(where)}"
 
 
-def find_wait(view: View, positions: Positions) -> Wait | None:
+def find_wait(view: View) -> Wait | None:
     """Return the wait of some ranks for others; None if unknown, or if all may be well."""
-    return _WaitSearch(view, positions).wait()
+    return view.once(_find_wait)
+
+
+def correct_wait(view: View, wait: Wait | None) -> None:
+    """Have `find_wait` return another wait for this view from now on."""
+    view.keep(_find_wait, wait)
+
+
+def _find_wait(view: View) -> Wait | None:
+    return _WaitSearch(view, view.positions).wait() if view.positions is not None else None
 
 
 def may_act(state: RunState, stacks: Iterable[Stack]) -> bool:
@@ -430,7 +440,7 @@ def last_wait(state: RunState, stacks: Iterable[Stack]) -> PastWait | None:
         if run.membership.joined_at is not None
     }
     positions = Positions(list(stacks), still)
-    wait = find_wait(View(state, state.stop_at), positions)
+    wait = find_wait(View(state, state.stop_at, positions))
     if wait is None or not wait.late or not wait.waiting:
         return None
     waiting = (rank for _, ranks in wait.waiting for rank in ranks)

@@ -12,7 +12,7 @@ from mcjax_launch.kernel.wire import own_paths
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.summary import Summary
     from mcjax_launch.job.plan import Plan, Rank
-    from mcjax_launch.kernel.launcher.launcher import Launcher
+    from mcjax_launch.kernel.launcher.part import JobLauncher
     from mcjax_launch.kernel.transport.connection import AgentConnection
     from mcjax_launch.kernel.wire.frames import Raw
     from mcjax_launch.kernel.wire.messages import ToAgent, ToLauncher
@@ -31,7 +31,7 @@ class BlackBox(LauncherPart):
 
     ending_s = 30.0
 
-    def __init__(self, launcher: "Launcher") -> None:
+    def __init__(self, launcher: "JobLauncher") -> None:
         super().__init__(launcher)
         assert launcher.job.black_box is not None
         again = f"restart{launcher.restart}" if launcher.restart else ""

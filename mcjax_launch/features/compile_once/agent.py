@@ -11,8 +11,8 @@ from .messages import NoCache, ShareCompiled
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from ...kernel.agent.agent import Agent
     from ...kernel.agent.hook_server import HookConnection
+    from ...kernel.agent.part import HostAgent
     from ...kernel.wire.codec import Message
     from ...kernel.wire.frames import Raw
     from ...kernel.wire.messages import FromHook
@@ -23,7 +23,7 @@ class CompiledFolders(AgentPart):
 
     is_reusable = True
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: HostAgent) -> None:
         super().__init__(agent)
 
     def received(self, message: Message | Raw) -> None:

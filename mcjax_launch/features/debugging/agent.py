@@ -32,8 +32,8 @@ from .messages import (
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from ...kernel.agent.agent import Agent
     from ...kernel.agent.hook_server import HookConnection
+    from ...kernel.agent.part import HostAgent
     from ...kernel.wire.codec import Message
     from ...kernel.wire.messages import FromHook
     from .messages import DebuggerReply
@@ -107,7 +107,7 @@ class _Terminal:
 class Terminals(AgentPart):
     """Part that keeps the pseudo-terminals of this host's debuggers."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: HostAgent) -> None:
         super().__init__(agent)
         self._loop = agent.loop
         self._link = agent.link

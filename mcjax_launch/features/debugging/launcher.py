@@ -31,8 +31,7 @@ from mcjax_launch.features.debugging.queue import (
 )
 from mcjax_launch.features.debugging.user_terminal import UserTerminal, in_background
 from mcjax_launch.job.plan import Plan, Rank
-from mcjax_launch.kernel.launcher.launcher import Launcher
-from mcjax_launch.kernel.launcher.part import LauncherPart
+from mcjax_launch.kernel.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.wire.address import LOOPBACK, join_address
 from mcjax_launch.kernel.wire.frames import Raw
@@ -73,7 +72,7 @@ class Debugging(LauncherPart):
     # Once per process, not again in later attempts or in later jobs of a test session.
     _has_said_limits = False
 
-    def __init__(self, launcher: Launcher) -> None:
+    def __init__(self, launcher: JobLauncher) -> None:
         super().__init__(launcher)
         self._console = launcher.console
         self._state = launcher.state

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
-    from ...kernel.agent.agent import Agent
     from ...kernel.agent.hook_server import HookConnection
+    from ...kernel.agent.part import HostAgent
     from ...kernel.wire.messages import FromHook
 
 _PIECE = 1 << 16
@@ -28,7 +28,7 @@ _PIECE = 1 << 16
 class ReturnedFiles(AgentPart):
     """Sends one after the other."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: HostAgent) -> None:
         super().__init__(agent)
         self._folder = agent.folder
         self._uplink = agent.link.uplink

@@ -10,8 +10,8 @@ from .messages import PollPositions, RanksPolled, ThreadPosition
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from ...kernel.agent.agent import Agent
     from ...kernel.agent.hook_server import HookConnection
+    from ...kernel.agent.part import HostAgent
     from ...kernel.wire.codec import Message
     from ...kernel.wire.frames import Raw
     from ...kernel.wire.messages import FromHook
@@ -26,7 +26,7 @@ class PositionPoller(AgentPart):
 
     is_reusable = True
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: HostAgent) -> None:
         super().__init__(agent)
         self._asked: dict[int, str] = {}  # by pid: where it waited when polled, until it answers
 

@@ -11,7 +11,7 @@ from mcjax_launch.runs.rank_run import RankRun, Stage
 
 if TYPE_CHECKING:
     from mcjax_launch.job.plan import Plan, Rank
-    from mcjax_launch.kernel.launcher.launcher import Launcher
+    from mcjax_launch.kernel.launcher.part import JobLauncher
     from mcjax_launch.kernel.transport.connection import AgentConnection
     from mcjax_launch.kernel.wire.frames import Raw
     from mcjax_launch.kernel.wire.messages import ToLauncher
@@ -26,7 +26,7 @@ _WITHIN_STALL = 4
 class PositionSampling(LauncherPart):
     """Part that polls agents for positions, and keeps the answers."""
 
-    def __init__(self, launcher: "Launcher") -> None:
+    def __init__(self, launcher: "JobLauncher") -> None:
         super().__init__(launcher)
         self._state = launcher.state
         self._looks: Looks | None = None  # None if samples are neither shown nor recorded

@@ -11,7 +11,7 @@ from .messages import Certificate
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from ...kernel.agent.agent import Agent
+    from ...kernel.agent.part import HostAgent
     from ...kernel.wire.codec import Message
     from ...kernel.wire.frames import Raw
 
@@ -21,7 +21,7 @@ class CertificateFiles(AgentPart):
 
     is_reusable = True
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: HostAgent) -> None:
         super().__init__(agent)
         self._folder = os.path.join(agent.folder, "mtls")
 

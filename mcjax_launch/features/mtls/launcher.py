@@ -7,15 +7,14 @@ from mcjax_launch.features.mtls.certificate import NoCertificate, make
 from mcjax_launch.features.mtls.messages import Certificate
 from mcjax_launch.job.mutual_tls import why_plain
 from mcjax_launch.job.plan import Plan, Rank
-from mcjax_launch.kernel.launcher.launcher import Launcher
-from mcjax_launch.kernel.launcher.part import LauncherPart
+from mcjax_launch.kernel.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.kernel.wire.messages import ToAgent
 
 
 class JobCertificate(LauncherPart):
     """Part that sends all hosts of an attempt the same certificate."""
 
-    def __init__(self, launcher: Launcher) -> None:
+    def __init__(self, launcher: JobLauncher) -> None:
         super().__init__(launcher)
         self._required = launcher.job.mtls == "on"
         self._orders: list[ToAgent] | None = None

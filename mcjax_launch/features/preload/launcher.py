@@ -15,8 +15,7 @@ from mcjax_launch.features.preload.messages import (
     StartedAfresh,
 )
 from mcjax_launch.job.plan import Plan, Rank
-from mcjax_launch.kernel.launcher.launcher import Launcher
-from mcjax_launch.kernel.launcher.part import LauncherPart
+from mcjax_launch.kernel.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.wire.frames import Raw
 from mcjax_launch.kernel.wire.messages import FromHook, ToAgent, ToLauncher
@@ -26,7 +25,7 @@ from mcjax_launch.ranks import these_ranks
 class PreloadNotes(LauncherPart):
     """Says it; the same of many hosts once, and of imports that take long ever more seldom."""
 
-    def __init__(self, launcher: Launcher) -> None:
+    def __init__(self, launcher: JobLauncher) -> None:
         super().__init__(launcher)
         self._is_auto = launcher.job.preload == AUTO
         self._modules = MODULES if self._is_auto else launcher.job.preload

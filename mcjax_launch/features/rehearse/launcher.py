@@ -10,8 +10,7 @@ from mcjax_launch.diagnosis.summary import Summary, duration, fate
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.rehearse.messages import NAME, LoseHost, SignalRank
 from mcjax_launch.job.plan import Plan, Rank
-from mcjax_launch.kernel.launcher.launcher import Launcher
-from mcjax_launch.kernel.launcher.part import LauncherPart
+from mcjax_launch.kernel.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.kernel.wire.messages import ToAgent
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import all_ranks, grouped, these_ranks
@@ -136,7 +135,7 @@ def _left(run: RankRun) -> str:
 class FaultRehearsal(LauncherPart):
     """Part that causes each fault once, in the first attempt that lasts long enough."""
 
-    def __init__(self, launcher: Launcher) -> None:
+    def __init__(self, launcher: JobLauncher) -> None:
         super().__init__(launcher)
         wanted = launcher.kept.setdefault(NAME, [parse(text) for text in launcher.job.rehearse])
         assert isinstance(wanted, list)

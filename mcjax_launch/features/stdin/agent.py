@@ -13,7 +13,7 @@ from .messages import INPUT_WINDOW, NAME, InputEnds, InputRanks
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from ...kernel.agent.agent import Agent
+    from ...kernel.agent.part import HostAgent
     from ...kernel.wire.codec import Message
 
 # Bytes that ranks must have read before a message reports them.
@@ -59,7 +59,7 @@ class Inputs(AgentPart):
     The launcher bounds the data held here: it sends at most INPUT_WINDOW bytes ahead.
     """
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: HostAgent) -> None:
         super().__init__(agent)
         self._loop = agent.loop
         self._send = agent.link.send

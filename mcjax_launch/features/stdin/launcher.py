@@ -16,8 +16,7 @@ from mcjax_launch.features.stdin.messages import (
     InputRanks,
 )
 from mcjax_launch.job.plan import Plan, Rank
-from mcjax_launch.kernel.launcher.launcher import Launcher
-from mcjax_launch.kernel.launcher.part import LauncherPart
+from mcjax_launch.kernel.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.wire.frames import Raw
 from mcjax_launch.kernel.wire.loop import READ
@@ -108,7 +107,7 @@ class _Source:
 class StandardInput(LauncherPart):
     """Part that reads the launcher's standard input, while every rank that reads it has room."""
 
-    def __init__(self, launcher: Launcher) -> None:
+    def __init__(self, launcher: JobLauncher) -> None:
         super().__init__(launcher)
         self._loop = launcher.front.loop
         self._source: _Source | None = None

@@ -15,8 +15,7 @@ from mcjax_launch.features.verify_spmd.watch import (
 )
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.plan import Plan, Rank
-from mcjax_launch.kernel.launcher.launcher import Launcher
-from mcjax_launch.kernel.launcher.part import LauncherPart
+from mcjax_launch.kernel.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.kernel.launcher.stack_requests import of_ranks
 from mcjax_launch.kernel.wire import hook_messages, messages
 from mcjax_launch.ranks import grouped, these_ranks
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 class Verifier(LauncherPart):
     """Part that carries out the decisions of a watch over programs."""
 
-    def __init__(self, launcher: Launcher) -> None:
+    def __init__(self, launcher: JobLauncher) -> None:
         super().__init__(launcher)
         self._watch = SpmdWatch(launcher.state)
         self._host_of: dict[int, Host] = {}

@@ -107,8 +107,7 @@ class Agent:
         self._stacks = StackDump(self._send_stacks)
         self._memory: OutOfMemory | None = None
         self._usage = UsageSampler(self._at_work, lambda: self.hooks.joined, self.link.send)
-        self._lives = Lives(self.pids, self._begin_life, self._stuck)
-        self._wanted: Callable[[messages.RankOrder], Wanted]  # known at the start
+        self._lives = Lives(self.pids, self._stuck)
         self._stragglers = 0
         self._leaving: supervisor.Leave | None = None
         self.stays = False
@@ -383,13 +382,17 @@ class Agent:
             if part.asks:
                 inherited[hook_environ.of_feature(feature)] = part.asks
         self._usage.begin(order.sample_every_s)
-        self._wanted = lambda rank: (rank, self._environ(rank, order, inherited))
+
+        def wanted(rank: messages.RankOrder) -> Wanted:
+            return rank, self._environ(rank, order, inherited)
+
+        self._lives.start = lambda rank: self._begin_again(wanted(rank))
         if order.again:
             self._lives.job_id = order.env["MCJAX_JOB_ID"]
             for rank in order.ranks:
                 self._lives.begin(rank)
             return
-        self._begin(list(map(self._wanted, order.ranks)))
+        self._begin(list(map(wanted, order.ranks)))
 
     def _begin(self, ranks: Sequence[Wanted]) -> None:
         if not any(part.starts_ranks(ranks) for part in self._parts.values()):
@@ -399,11 +402,11 @@ class Agent:
         if not self.supervisor.stopping:
             self._lives.begin(order.rank)
 
-    def _begin_life(self, rank: messages.RankOrder) -> None:
+    def _begin_again(self, wanted: Wanted) -> None:
         """Start a rank again of which nothing is left."""
         if not self.supervisor.stopping:
-            self.hooks.forget(rank.process_id)
-            self._begin([self._wanted(rank)])
+            self.hooks.forget(wanted[0].process_id)
+            self._begin([wanted])
 
     def _stuck(self, rank: int, pids: list[int]) -> None:
         left = "; ".join(_described(pids))

@@ -27,10 +27,10 @@ class Lives:
 
     Args:
         pids: of the ranks that live, and the number of each; changes.
-        begin: starts a rank.
         stuck: called with a rank and the processes of its last life that cannot be killed.
 
     Attributes:
+        start: starts a rank.
         job_id: of the job, if an earlier agent on this host has begun lives of its ranks; or "".
 
     """
@@ -38,11 +38,10 @@ class Lives:
     def __init__(
         self,
         pids: Mapping[int, int],
-        begin: Callable[[RankOrder], object],
         stuck: Callable[[int, list[int]], object],
     ) -> None:
         self._pids = pids
-        self._begin = begin
+        self.start: Callable[[RankOrder], object] = _start_nothing
         self._stuck = stuck
         self.job_id = ""
         self._ended: dict[int, int] = {}  # rank -> the pid that it had last
@@ -63,7 +62,7 @@ class Lives:
         for rank, (order, _) in list(self._next.items()):
             if not self.kill(rank):
                 del self._next[rank]
-                self._begin(order)
+                self.start(order)
 
     def kill(self, rank: int) -> int:
         """Kill what is left of a rank; how many processes that was."""
@@ -108,6 +107,10 @@ class Lives:
         environ = system.environ(pid)
         is_of_job = environ.get("MCJAX_JOB_ID") == self.job_id
         return is_of_job and _is_of(rank, environ)
+
+
+def _start_nothing(order: RankOrder) -> None:
+    """Stand for what starts a rank, until that is known."""
 
 
 def _is_led(

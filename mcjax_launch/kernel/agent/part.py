@@ -5,16 +5,40 @@ from __future__ import annotations
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-    from typing import Any
+    from typing import Any, Protocol
 
     from ..wire.codec import Message
     from ..wire.frames import Raw
+    from ..wire.loop import Loop
     from ..wire.messages import FromHook, RankOrder, Start
-    from .agent import Agent
-    from .hook_server import HookConnection
+    from ..wire.system import Limit
+    from .hook_server import HookConnection, HookServer
+    from .launcher_link import LauncherLink, Streams
     from .stacks import Asked
+    from .startup import Prepared
+    from .supervisor import Supervisor
 
     Wanted = tuple[RankOrder, dict[str, str]]  # a rank, and its whole environment
+
+    class HostAgent(Protocol):
+        """The agent as far as parts use it; see `agent.Agent`."""
+
+        folder: str
+        files_limit: Limit | None
+        hooks: HookServer
+        link: LauncherLink
+        loop: Loop
+        pids: dict[int, int]
+        prepared: Prepared | None
+        stays: bool
+        streams: Streams
+        supervisor: Supervisor
+
+        def reap(self) -> None: ...
+        def signal_rank(self, number: int, signum: int) -> None: ...
+        def standard_streams(self, rank: RankOrder) -> tuple[int, int, int]: ...
+        def start_ranks(self, ranks: Sequence[Wanted]) -> None: ...
+        def started(self, number: int, pid: int) -> None: ...
 
 
 class AgentPart:
@@ -34,7 +58,7 @@ class AgentPart:
     #: When the ranks have ended, nothing of the part is open: the agent can serve another run.
     is_reusable = False
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: HostAgent) -> None:
         self.agent = agent
 
     def received(self, message: Message | Raw) -> None:

@@ -6,6 +6,8 @@ import _thread
 import os
 import sys
 
+from .callable_proxy import CallableProxy
+
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
@@ -22,46 +24,6 @@ if TYPE_CHECKING:
 # --- noticing what ends a program, without disturbing it ---
 # Python calls sys.excepthook with an uncaught exception. It announces no exit, but it reads the
 # SystemExit's attribute `code`.
-
-
-class CallableProxy:
-    """Proxy of a function of `sys` or the like, under its name, that runs `prepare` first.
-
-    Like a built-in function, and unlike a function of Python's, it does not become a method as a
-    class attribute, and it is pickled and copied by name.
-
-    Args:
-        original: the function.
-        prepare: called first with the same arguments; returns the arguments for `original`.
-        module: the name of the function's module.
-
-    """
-
-    def __init__(
-        self,
-        original: Callable[..., Any],
-        prepare: Callable[..., tuple[Any, ...]],
-        module: str = "sys",
-    ) -> None:
-        self.__module__ = module  # where pickle looks for it
-        self.__doc__ = original.__doc__
-        self.__wrapped__ = original
-        self._prepare = prepare
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        __tracebackhide__ = True  # a test's failure shows the call alone
-        if not kwargs:
-            args = self._prepare(*args)
-        return self.__wrapped__(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__wrapped__, name)
-
-    def __reduce__(self) -> str:
-        return str(self.__wrapped__.__name__)
-
-    def __repr__(self) -> str:
-        return repr(self.__wrapped__)
 
 
 def is_watched() -> bool:
@@ -299,7 +261,8 @@ class Exits:
             from . import failure
 
             self._reported = True
-            self._link.send(failure.explained(failed, self._tests))
+            tests = {} if self._tests is None else self._tests.as_cause()
+            self._link.send(failure.explained(failed, tests))
 
     @property
     def _in_job(self) -> bool:

@@ -92,6 +92,12 @@ class FailedTests:
         error = getattr(error, "cause", None) or error  # the cause of a conftest.py's failure
         self._add(lambda: node_id, error, error.__traceback__)
 
+    def as_cause(self) -> dict[str, Any]:
+        """Return the fields of a failure that the first failed test explains; none without one."""
+        if self.first is None:
+            return {}
+        return {"handled": self.first, "test": self.name, "failed_tests": self.count}
+
     def _add(self, name: Any, error: BaseException, traceback: TracebackType | None) -> None:
         self.count += id(error) != self._id
         if self.first is not None:

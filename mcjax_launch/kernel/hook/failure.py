@@ -10,17 +10,17 @@ from ..wire import source_lines
 from ..wire.exit_status import of_signal
 from ..wire.hook_messages import Failed, Raised, UnhandledError
 from ..wire.source_lines import embedded
-from . import devices, exits, first_backend, user_lines
+from . import devices, first_backend, user_lines
+from .callable_proxy import CallableProxy
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import FrameType, ModuleType, TracebackType
     from typing import Any, Optional
 
     from .agent_link import AgentLink
-    from .failed_tests import FailedTests
 
     #: Position of a line, as `train.py:8 in step`, and the line's text; None if unknown.
     Place = tuple[Optional[str], Optional[str]]
@@ -121,11 +121,17 @@ def _exited(code: Any, place: Place, handled: BaseException | None, *, joined: b
     )
 
 
-def explained(failed: Failed, tests: FailedTests | None) -> Failed:
-    """Return the failure with its explanation added: failed tests, or a backend's early start."""
+def explained(failed: Failed, tests: Mapping[str, Any]) -> Failed:
+    """Return the failure with its explanation added: failed tests, or a backend's early start.
+
+    Args:
+        failed: the failure itself.
+        tests: see `FailedTests.as_cause`.
+
+    """
     bare = failed.exited and not failed.summary and failed.handled is None
-    if bare and tests is not None and tests.first is not None:
-        failed = failed.replaced(handled=tests.first, test=tests.name, failed_tests=tests.count)
+    if bare and tests:
+        failed = failed.replaced(**tests)
     elif bare and any(folder in (failed.where or "") for folder in _RUNNERS):
         failed = failed.replaced(where=None, line=None)
     behind = (failed.handled, *failed.causes)
@@ -349,7 +355,7 @@ class UnhandledErrors:
                 self._report(thread, args[0].exc_value)
             return args
 
-        threading.excepthook = exits.CallableProxy(threading.excepthook, prepare, "threading")
+        threading.excepthook = CallableProxy(threading.excepthook, prepare, "threading")
 
     def watch_callbacks(self) -> None:
         """Report exceptions of JAX's callbacks, from now on: JAX logs them where they occur."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mcjax_launch.diagnosis.announcer import Announcer
 from mcjax_launch.diagnosis.root_cause import RankFailed
 from mcjax_launch.diagnosis.view import Fact, Finding, Occasion, View
-from mcjax_launch.kernel.launcher.part import LauncherPart
+from mcjax_launch.kernel.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.kernel.launcher.stack_requests import of_ranks
 from mcjax_launch.kernel.wire import messages
 from mcjax_launch.runs import stop_reasons
@@ -16,13 +16,12 @@ from mcjax_launch.watchdog.hang import Ask, HangWatch
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.snapshots import Stack
     from mcjax_launch.diagnosis.summary import Summary
-    from mcjax_launch.kernel.launcher.launcher import Launcher
 
 
 class Explanations(LauncherPart):
     """Asks the rules of `diagnosis/` when something has become known, or ranks stand still."""
 
-    def __init__(self, launcher: "Launcher") -> None:
+    def __init__(self, launcher: JobLauncher) -> None:
         super().__init__(launcher)
         now = time.monotonic()
         job, shows_stacks = launcher.job, launcher.front.shows_stacks

@@ -8,15 +8,23 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from mcjax_launch.kernel.wire.timers import scaled
 
 if TYPE_CHECKING:
+    from mcjax_launch.console.console import Console
     from mcjax_launch.diagnosis.summary import Summary
     from mcjax_launch.diagnosis.view import Fact, View
+    from mcjax_launch.events.events import Events
     from mcjax_launch.job.hosts import Host
+    from mcjax_launch.job.job import Job
     from mcjax_launch.job.plan import Plan, Rank
-    from mcjax_launch.kernel.launcher.launcher import Launcher
+    from mcjax_launch.kernel.launcher.front import Front
+    from mcjax_launch.kernel.launcher.stack_requests import StackRequests
+    from mcjax_launch.kernel.launcher.startup import Startup
+    from mcjax_launch.kernel.launcher.stop_policy import Effects, StopPolicy
     from mcjax_launch.kernel.transport.connection import AgentConnection
+    from mcjax_launch.kernel.transport.pool import AgentPool
     from mcjax_launch.kernel.wire.frames import Raw
     from mcjax_launch.kernel.wire.messages import Exited, FromHook, ToAgent, ToLauncher
     from mcjax_launch.runs.rank_run import RankRun
+    from mcjax_launch.runs.state import RunState
     from mcjax_launch.runs.stop_reasons import StopReason
 
 # --- parts that have a timer ---
@@ -92,6 +100,53 @@ class Once:
 # --- a part: one object for each feature that a job uses, and for some of the kernel's own ---
 
 
+class JobLauncher(Protocol):
+    """The launcher as far as parts use it; see `launcher.Launcher`."""
+
+    console: Console
+    events: Events
+    front: Front
+    job: Job
+    kept: dict[str, object]
+    policy: StopPolicy
+    pool: AgentPool
+    restart: int
+    stacks: StackRequests
+    startup: Startup
+    state: RunState
+
+    @property
+    def links(self) -> list[AgentConnection]:
+        """The connections to agents."""
+
+    def asked(self, rank: Rank) -> Rank:
+        """Return a rank with the variables of features."""
+
+    def interrupt(self, signum: int, by: str = "") -> None:
+        """End the job as a signal of the user's does."""
+
+    def learned(self, fact: Fact, now: float) -> None:
+        """Have the parts act on a fact."""
+
+    def perform(self, effects: Effects) -> None:
+        """Do what the stop policy has decided."""
+
+    def request_stacks(self) -> None:
+        """Show the stacks of all ranks."""
+
+    def say(self, text: str) -> None:
+        """Print lines after the end."""
+
+    def start_again(self, plan: Plan, link: AgentConnection, ranks: Sequence[Rank]) -> None:
+        """Start the ranks of a lost host again."""
+
+    def stop(self, stop: StopReason) -> None:
+        """End the job for this reason."""
+
+    def tell_of_hang(self) -> None:
+        """Have the parts act on a hang that has been explained."""
+
+
 class LauncherPart:
     """By default it does nothing.
 
@@ -112,7 +167,7 @@ class LauncherPart:
     deadline: float | None = None
     ending_s: float = 0.0
 
-    def __init__(self, launcher: Launcher) -> None:
+    def __init__(self, launcher: JobLauncher) -> None:
         self.launcher = launcher
 
     def orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:

@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
@@ -22,7 +22,6 @@ from mcjax_launch.kernel.wire.frames import Data, Raw
 from mcjax_launch.kernel.wire.messages import HostFacts
 
 if TYPE_CHECKING:
-    from mcjax_launch.kernel.launcher.survivors import Rejoining
     from mcjax_launch.kernel.transport.staging import Staged
 
 # Failures within so many seconds of the first are reported together with it.
@@ -38,6 +37,16 @@ _ALL_TRY_S = 2.0
 def _after_s(number: int) -> float:
     """How long the agent with this number waits before it tries an address."""
     return min(max(0, number - _TRY_AT_ONCE) * _EACH_TRIES_S, _ALL_TRY_S)
+
+
+class Returning(Protocol):
+    """A lost host that is about to start its ranks again."""
+
+    def received(self, link: AgentConnection, message: Message | Data | Raw) -> None:
+        """Act on a message of its agent."""
+
+    def failed(self, why: str) -> None:
+        """Act on its loss."""
 
 
 class Startup:
@@ -74,7 +83,7 @@ class Startup:
         self.job_id = job.job_id or os.urandom(4).hex()
         self.deadline: float | None = None
         self.portable: list[Host] = []
-        self.rejoining: dict[Host, Rejoining] = {}
+        self.rejoining: dict[Host, Returning] = {}
         self._job = job
         self._hosts = hosts
         self._on_plan = on_plan

@@ -12,7 +12,7 @@ from mcjax_launch.diagnosis.verdict import verdict_of
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.kernel.launcher.agent_orders import in_life, start_again
-from mcjax_launch.kernel.launcher.part import LauncherPart, pause_s
+from mcjax_launch.kernel.launcher.part import JobLauncher, LauncherPart, pause_s
 from mcjax_launch.kernel.launcher.stop_policy import RankFailure
 from mcjax_launch.kernel.launcher.survival import (
     BeginAgain,
@@ -32,7 +32,6 @@ from mcjax_launch.runs.stop_reasons import StopReason
 
 if TYPE_CHECKING:
     from mcjax_launch.job.plan import Plan, Rank
-    from mcjax_launch.kernel.launcher.launcher import Launcher
     from mcjax_launch.kernel.launcher.startup import Startup
     from mcjax_launch.kernel.transport.connection import AgentConnection
     from mcjax_launch.kernel.transport.pool import AgentPool
@@ -47,7 +46,7 @@ _LAST_WORDS_S = 0.3
 class Survivors(LauncherPart):
     """The ranks that outlive others, for --on-rank-failure."""
 
-    def __init__(self, launcher: Launcher) -> None:
+    def __init__(self, launcher: JobLauncher) -> None:
         super().__init__(launcher)
         self._startup = launcher.startup
         self._state = launcher.state

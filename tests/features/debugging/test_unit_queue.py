@@ -3,7 +3,7 @@
 from records import run_of
 
 from mcjax_launch.cli.command import command
-from mcjax_launch.cli.options import with_values
+from mcjax_launch.cli.words import with_values
 from mcjax_launch.diagnosis.announcer import Announcer
 from mcjax_launch.features.debugging.messages import JOB_ENDS
 from mcjax_launch.features.debugging.queue import (

@@ -14,8 +14,8 @@ TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ....kernel.agent.agent import Agent
     from ....kernel.agent.hook_server import HookConnection
+    from ....kernel.agent.part import HostAgent
     from ....kernel.wire.codec import Message
     from ....kernel.wire.frames import Raw
 
@@ -33,7 +33,7 @@ class EvidenceCollector(AgentPart):
 
     is_reusable = True
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: HostAgent) -> None:
         super().__init__(agent)
         self._asked: Sequence[HookConnection] = ()  # hooks that were asked for stacks
         self._is_told = False  # the launcher has said how the job ends

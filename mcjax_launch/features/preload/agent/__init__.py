@@ -29,9 +29,8 @@ TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from ....kernel.agent.agent import Agent
     from ....kernel.agent.hook_server import HookConnection
-    from ....kernel.agent.part import Wanted
+    from ....kernel.agent.part import HostAgent, Wanted
     from ....kernel.wire.codec import Message
     from ....kernel.wire.frames import Raw
     from ....kernel.wire.messages import FromHook, RankOrder, Start
@@ -45,7 +44,7 @@ class Preloading(AgentPart):
 
     is_reusable = True
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: HostAgent) -> None:
         super().__init__(agent)
         self._order: Preload | None = None
         self._forking: Forking | None = None  # under way

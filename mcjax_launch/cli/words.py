@@ -1,0 +1,123 @@
+"""The words of the launcher's command line: which belong to options, and which to PROGRAM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.options.options import Options
+
+
+class ClickOption(click.Option):
+    """An option with its help as it is written.
+
+    Args:
+        names: as the user writes it.
+        help: what --help says of it.
+        shown: what --help shows as its default; empty to show none.
+        follows: see Kind.
+        settings: see click.Option.
+
+    """
+
+    def __init__(
+        self,
+        *names: str,
+        help: str,  # noqa: A002
+        shown: str = "",
+        follows: Callable[[str], bool] | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(list(names), **settings)
+        self.follows = follows
+        self.help = help  # not by way of click, which would import `inspect` to clean it
+        self.shown = shown
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        record = super().get_help_record(ctx)
+        if record is None or not self.shown:
+            return record
+        return record[0], f"{self.help}  [default: {self.shown}]"
+
+
+#: What --help shows alone, and all of it.
+COMMON, ALL = "common", "all"
+_ONCE = frozenset(option.long for option in Options.declared.values() if option.once)
+
+
+def with_values(words: Sequence[str], params: Sequence[click.Parameter]) -> list[str]:
+    """The words of a command line, with `all` where a value that may be left out has been.
+
+    Click cannot tell PROGRAM from such a value.
+    """
+    own, rest = divided(words, params)
+    return own + rest
+
+
+def divided(words: Sequence[str], params: Sequence[click.Parameter]) -> tuple[list[str], list[str]]:
+    """The launcher's own words, as `with_values` has them, and the rest: from PROGRAM on."""
+    options = {name: param for param in params for name in param.opts if name.startswith("-")}
+    done: list[str] = []
+    ahead = list(words)
+    while ahead and ahead[0].startswith("-") and ahead[0] not in ("-", "--"):
+        word = ahead.pop(0)
+        option = options.get(word)
+        if isinstance(option, click.Option) and not option.is_flag:
+            if may_be_left_out(option) and not (ahead and fits(option, ahead[0])):
+                word = f"{word}={_left_out(option)}"
+            elif ahead:
+                done.append(word)
+                word = ahead.pop(0)
+        done.append(word)
+    return done, ahead
+
+
+def check_once(words: Sequence[str], params: Sequence[click.Parameter]) -> None:
+    """Refuse two values of an option that takes one, if one of them would be lost.
+
+    Args:
+        words: of the command line.
+        params: of the command.
+
+    Raises:
+        LaunchError: there are two.
+
+    """
+    own, _ = divided(words, params)
+    first: dict[str, str] = {}
+    for word, after in zip(own, [*own[1:], ""], strict=False):
+        name, equals, value = word.partition("=")
+        if name in _ONCE:
+            value = value if equals else after
+            if first.setdefault(name, value) != value:
+                raise LaunchError(f"{name} {first[name]} {name} {value}: give {name} only once")
+
+
+def may_be_left_out(option: click.Option) -> bool:
+    """Whether its value may be: where all of its metavar is in brackets."""
+    metavar = str(option.metavar)
+    return metavar.startswith("[") and metavar.endswith("]")
+
+
+def _left_out(option: click.Option) -> str:
+    """The value that stands for none."""
+    return str(option.type.choices[0]) if isinstance(option.type, click.Choice) else ALL
+
+
+def fits(option: click.Option, word: str) -> bool:
+    """Whether the option would take this value."""
+    if isinstance(option, ClickOption) and option.follows is not None:
+        return option.follows(word)
+    try:
+        option.type.convert(word, None, None)
+    except click.UsageError:
+        return False
+    return True
+
+
+def group_key(title: str) -> str:
+    """Return the word for a group of options in `--help GROUP`."""
+    return title.partition(" ")[0].lower()
