@@ -10,9 +10,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
     from importlib.machinery import ModuleSpec
     from types import ModuleType
-    from typing import Any
+    from typing import Any, Protocol
 
-    from .layers import Layer
+    class HiddenLayer(Protocol):
+        """What is hidden together; see `layers.Layer`."""
+
+        name: str
+        packages: set[str]
+        uses: set[str]
 
 
 class UnseenModules:
@@ -32,7 +37,7 @@ class UnseenModules:
 
     def __init__(
         self,
-        layers: Iterable[Layer],
+        layers: Iterable[HiddenLayer],
         on_import: Callable[[Collection[str]], object],
         on_shown: Callable[[Collection[str]], object] = len,
     ) -> None:
