@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from mcjax_launch.console.console import Console
-from mcjax_launch.detached.jobs import ENDED, LOST, RUNNING, DetachedJob, find, find_latest
+from mcjax_launch.detached.jobs import ENDED, LOST, RUNNING, DetachedJob, find, find_latest, settled
+from mcjax_launch.detached.record import read_errors
 from mcjax_launch.detached.visit import DISK_FULL, LAUNCHER_GONE, NOBODY_READS, Connection, Visiting
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.kernel.wire import exit_status
@@ -28,7 +29,7 @@ def attach(options: Options) -> int:
         visiting.console.say(DISK_FULL)
     end = visiting.run()
     if end == LAUNCHER_GONE:
-        over = find(job.id)  # as it is now
+        over = settled(job)
         visiting.finish(lambda console: _say_end(console, over))
         status = over.exit_status
         return exit_status.HOST_LOST if status is None else status
@@ -57,11 +58,17 @@ def _connection(job: DetachedJob) -> Connection | None:
 
 def _say_end(console: Console, job: DetachedJob) -> None:
     """Say how a job ended, where its launcher could not."""
-    if job.state == LOST:
+    if job.state == RUNNING:
+        console.say(f"job {job.id} runs, but its launcher has hung up: is it of another version?")
+    elif job.state == LOST:
         console.summary([f"job {job.id} is lost: {job.end}"], alarm=True)
     elif job.state == ENDED and job.recorded.full:  # the summary may be missing
         console.say(f"job {job.id} has ended with exit status {job.exit_status}: {job.end}")
     elif job.state == ENDED:
+        for line in (
+            read_errors(job.folder) if job.exit_status == exit_status.INTERNAL_ERROR else ()
+        ):
+            console.say(line.removeprefix("mcjax-launch: "))
         console.note(f"job {job.id} has ended with exit status {job.exit_status}")
 
 

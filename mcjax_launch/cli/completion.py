@@ -15,6 +15,7 @@ Items = list[CompletionItem[str]]
 
 _HOSTS_OF_SSH = ("~/.ssh/known_hosts", "~/.ssh/config")
 _MOST_READ = 1 << 20
+_ATTACH = "--attach"
 
 
 def complete(command: click.Command, name: str, variable: str) -> int:
@@ -40,7 +41,10 @@ def _up_to_program(kind: type[ShellComplete]) -> type[ShellComplete]:
 
     class UpToProgram(kind):  # type: ignore[valid-type, misc]
         def get_completions(self, args: list[str], incomplete: str) -> Items:
-            args = with_values(_without_equals(args), self.cli.params)
+            args = _without_equals(args)
+            if args[-1:] == [_ATTACH]:  # whose value may be left out, but stands before no PROGRAM
+                return jobs(incomplete)
+            args = with_values(args, self.cli.params)
             context = self.cli.make_context("", list(args), resilient_parsing=True)
             if context.params["program"] or "--" in args:
                 return files(incomplete)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from mcjax_launch.detached.folders import make_job_folder, remove_folder
+from mcjax_launch.detached.jobs import all_jobs
 from mcjax_launch.detached.standby import STARTED
 from mcjax_launch.kernel.transport.early import DETACHED
 from mcjax_launch.kernel.wire import exit_status
@@ -30,6 +31,7 @@ def detach(options: Options, words: Sequence[str]) -> int:
         LaunchError: there can be no folder for it.
 
     """
+    all_jobs()  # those that ended long ago make room
     job_id = os.urandom(4).hex()
     folder = make_job_folder(job_id)
     reading, writing = os.pipe()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mcjax_launch.detached.jobs import RUNNING, DetachedJob, find
+from mcjax_launch.detached.jobs import RUNNING, DetachedJob, find, settled
 from mcjax_launch.detached.messages import StopJob
 from mcjax_launch.detached.visit import Connection
 from mcjax_launch.errors import LaunchError
@@ -42,8 +42,8 @@ def stop(job_id: str, say: Callable[[str], object]) -> int:
             exit_status.FAILED,
         ) from None
     connection.send(StopJob())
+    say(f"job {job.id} is asked to end; --stop {job.id} again kills its ranks")
     while connection.receive() is not None:
         pass
-    over = find(job.id)
-    say(f"job {over.id}: {over.end}")
+    say(f"job {job.id}: {settled(job).end}")
     return 0

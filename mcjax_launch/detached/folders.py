@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from mcjax_launch.errors import LaunchError
 
 _ID = re.compile(r"[0-9a-f]{8}")
-_OTHER = "set XDG_STATE_HOME to another folder"
+#: What to do where the folder cannot be used.
+OTHER = "set XDG_STATE_HOME to another folder"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -23,7 +24,7 @@ def state_folder() -> str:
     """
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     if not os.path.isabs(state):
-        raise LaunchError(f"detached jobs: no home folder is known: {_OTHER}")
+        raise LaunchError(f"detached jobs: no home folder is known: {OTHER}")
     return os.path.join(state, "mcjax-launch", "jobs")
 
 
@@ -43,7 +44,7 @@ def make_job_folder(job_id: str) -> str:
             check_private(folder)
     except OSError as error:
         raise LaunchError(
-            f"--detach: {error.filename or path}: {error.strerror}: {_OTHER}"
+            f"--detach: {error.filename or path}: {error.strerror}: {OTHER}"
         ) from None
     return path
 
@@ -58,9 +59,9 @@ def check_private(folder: str) -> None:
     """
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode):
-        raise LaunchError(f"{folder}: not a folder, but a link or a file: {_OTHER}")
+        raise LaunchError(f"{folder}: not a folder, but a link or a file: {OTHER}")
     if found.st_uid != os.geteuid():
-        raise LaunchError(f"{folder}: belongs to another user: {_OTHER}")
+        raise LaunchError(f"{folder}: belongs to another user: {OTHER}")
     if found.st_mode & 0o077:
         raise LaunchError(f"{folder}: open to other users: run chmod 700 on it")
 

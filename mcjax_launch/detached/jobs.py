@@ -25,6 +25,8 @@ RUNNING, ENDED, LOST = "running", "ended", "lost"
 _KEPT_S, _MOST_KEPT = 7 * 86400.0, 20
 # A folder without a description belongs to a job that is just being started, or to none.
 _STARTING_S = 3600.0
+# What a killed launcher takes to give up its lock, when its connections are gone.
+_END_S, _LOOK_S = 5.0, 0.05
 _TAIL_BYTES = 1 << 16
 
 
@@ -170,6 +172,16 @@ def _is_stale(folder: str) -> bool:
     except OSError:
         return False
     return age_s > _STARTING_S and not is_locked(folder)
+
+
+def settled(job: DetachedJob) -> DetachedJob:
+    """Return a job as it is now that its launcher has hung up, as it does at its end."""
+    deadline = time.monotonic() + _END_S
+    while (job := DetachedJob(job.folder, job.description)).state == RUNNING:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(_LOOK_S)
+    return job
 
 
 def find(job_id: str) -> DetachedJob:

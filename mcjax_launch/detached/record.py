@@ -7,14 +7,14 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from mcjax_launch.detached.folders import open_private
 from mcjax_launch.kernel.wire.system import text_of
 from mcjax_launch.kernel.wire.value import Value
 
-_DESCRIPTION, _STATE = "job.json", "state"
+_DESCRIPTION, _STATE, _ERRORS = "job.json", "state", "errors"
 # The state has its room from the start: a disk that is full later is no obstacle.
 _STATE_BYTES = 4096
 _LONGEST_MESSAGE = 1024
@@ -168,11 +168,23 @@ class StateFile:
         )
 
 
+def open_errors(folder: str) -> int:
+    """Open the file for what a launcher says when its starter is gone: the traceback of a bug."""
+    try:
+        return open_private(folder, _ERRORS, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    except OSError:
+        return os.open(os.devnull, os.O_WRONLY)
+
+
+def read_errors(folder: str) -> list[str]:
+    """Return the lines of that file."""
+    try:
+        with open(open_private(folder, _ERRORS, os.O_RDONLY), errors="replace") as file:
+            return file.read(_MOST_READ).splitlines()
+    except OSError:
+        return []
+
+
 def short_hosts(names: Sequence[str]) -> tuple[str, ...]:
     """Return the hosts' names for the description."""
     return tuple(names[:_MOST_HOSTS]) + (("...",) if len(names) > _MOST_HOSTS else ())
-
-
-def as_json(fields: Mapping[str, object]) -> str:
-    """Return one line of JSON."""
-    return json.dumps(dict(fields))

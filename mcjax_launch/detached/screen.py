@@ -85,6 +85,8 @@ class Screen:
                 self._note(text, level)
             case {"event": "restart", "rank": None}:
                 self.console = self._make_console()
+            case {"event": "summary", "message": str(message)} if "ranks" not in event:
+                self.console.say(message)
             case {"event": "screen"}:
                 self._call(event)
 

@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 
 from mcjax_launch.detached.event_files import EventFiles
-from mcjax_launch.detached.folders import check_private, remove_folder, state_folder
+from mcjax_launch.detached.folders import OTHER, check_private, remove_folder, state_folder
 from mcjax_launch.detached.journal import Journal
 from mcjax_launch.detached.record import (
     Description,
     StateFile,
     here,
+    open_errors,
     short_hosts,
     write_description,
 )
@@ -56,14 +57,12 @@ class StarterOutput(Target):
         if self._sink is not None:
             self._sink.write(pieces)
 
-    def end(self) -> None:
-        """Tell the starter that all ranks run."""
+    def end(self, errors: int) -> None:
+        """Tell the starter that all ranks run; what goes to stderr goes to `errors` from now on."""
         sink, self._sink = self._sink, None
         if sink is not None:
             sink.write((STARTED,))
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, 2)
-            os.close(null)
+            os.dup2(errors, 2)
 
 
 class Standby:
@@ -89,7 +88,7 @@ class Standby:
             check_private(self._folder)
             self._state = StateFile(self._folder)
         except OSError as error:
-            raise LaunchError(f"--detach: {self._folder}: {error.strerror}") from None
+            raise LaunchError(f"--detach: {self._folder}: {error.strerror}: {OTHER}") from None
         self._files = EventFiles(self._folder, self._note_full)
         self.journal = Journal(self._files, self._note_started, self._note_ended, events)
         self._output: StarterOutput | None = None
@@ -141,7 +140,9 @@ class Standby:
 
     def _note_started(self) -> None:
         if self._output is not None:
-            self._output.end()
+            fd = open_errors(self._folder)
+            self._output.end(fd)
+            os.close(fd)
 
     def _note_ended(self, exit_status: int, message: str) -> None:
         self._state.change(lost=self._files.lost)

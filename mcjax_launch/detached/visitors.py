@@ -38,7 +38,7 @@ class VisitorStatus:
     """The status row of a visitor's terminal, as far as the launcher makes it.
 
     Args:
-        send: is given its text when that changes.
+        send: is given its text when that changes, and says whether the visitor keeps up.
         visit: what the visitor wants.
 
     Attributes:
@@ -47,7 +47,7 @@ class VisitorStatus:
 
     """
 
-    def __init__(self, send: Callable[[str], object], visit: Visit) -> None:
+    def __init__(self, send: Callable[[str], bool], visit: Visit) -> None:
         self.is_live = visit.status in ("line", "table")
         self.rows = visit.rows
         self.table_rows = (lambda: self.rows) if visit.status == "table" else None
@@ -56,9 +56,8 @@ class VisitorStatus:
 
     def say(self, text: str, now: float) -> None:  # noqa: ARG002, as StatusLine's
         """Tell the visitor, if that is news."""
-        if text != self._text:
+        if text != self._text and self._send(text):
             self._text = text
-            self._send(text)
 
 
 class Visitor:
@@ -84,6 +83,12 @@ class Visitor:
     def send(self, message: ToVisitor) -> None:
         """Send a message, now or as soon as there is room."""
         self._uplink.send(to_json(message).encode() + b"\n")
+
+    def tell_status(self, text: str) -> bool:
+        """Say how the job comes along; return False if the visitor reads nothing at present."""
+        if self._uplink.empty:
+            self.send(StatusText(text))
+        return self._uplink.empty
 
     def tell_of_events(self) -> None:
         """Say that there are more events, unless that is still on its way."""
@@ -238,7 +243,7 @@ class Visitors:
     def _begin(self, visitor: Visitor, visit: Visit) -> None:
         visitor.term = visit.term
         if visit.status:
-            visitor.status = VisitorStatus(lambda text: visitor.send(StatusText(text)), visit)
+            visitor.status = VisitorStatus(visitor.tell_status, visit)
             self._begin_status(visitor)
         if visitor.terminal >= 0 and self.terminal_user is not None:
             self.terminal_user.visitor_came(visitor)

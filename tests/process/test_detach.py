@@ -9,7 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 from detached import DetachedJobs
-from jobs import Jobs, eventually
+from jobs import Jobs, eventually, shell_script
+from remote import FAKE_SSH
 
 
 def test_detach_prints_the_id_alone_once_all_ranks_run(
@@ -49,6 +50,65 @@ def test_failure_to_start_is_the_commands_own_and_leaves_nothing(detached: Detac
     assert list(detached.folder.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["SIGINT", "SIGKILL"])
+def test_a_start_that_is_given_up_leaves_nothing(
+    detached: DetachedJobs, tmp_path: Path, name: str
+) -> None:
+    via = shell_script(tmp_path / "client", f"touch {tmp_path}/asked; exec sleep 600")
+    starting = detached.jobs.start("--detach", "--hosts", "a,b", "--via", f"{via} {{host}}", "true")
+    eventually((tmp_path / "asked").exists)
+    starting.signal(signal.Signals[name])
+    ended = starting.finish()
+    assert ended.status == (130 if name == "SIGINT" else -signal.SIGKILL) and not ended.stdout
+    eventually(lambda: not list(detached.folder.iterdir()))
+    eventually(lambda: not detached.jobs.left())
+
+
+def test_a_job_on_several_hosts_starts_again_without_its_terminal(
+    detached: DetachedJobs, tmp_path: Path
+) -> None:
+    (tmp_path / "program.py").write_text(
+        "import os, sys\nprint('attempt', os.environ['MCJAX_RESTART'], flush=True)\n"
+        "sys.exit(os.environ['MCJAX_RESTART'] == '0' and os.environ['JAX_PROCESS_ID'] == '1')\n"
+    )
+    how = ("--hosts", "a,b", "--via", FAKE_SSH, "--max-restarts", "1")
+    job_id = detached.start(*how, "program.py", cwd=tmp_path)
+    ended = detached.attach(job_id)
+    assert ended.status == 0
+    assert {"[0 a] attempt 1", "[1 b] attempt 1"} <= set(ended.stdout.splitlines())
+    assert "restarting in" in ended.report and "attempt 2 succeeded" in ended.report
+
+
+def test_jobs_are_listed_for_people_and_programs(detached: DetachedJobs, tmp_path: Path) -> None:
+    job_id = detached.program(tmp_path)
+    (tmp_path / "end").write_text("3")
+    assert detached.attach(job_id).status == 3
+    listed = detached.jobs.run("--jobs").stdout.splitlines()
+    assert listed[0].split() == [*"ID STATE RANKS HOSTS SINCE PROGRAM LAST LINE".split()]
+    assert listed[1].split()[:5] == [job_id, "ended", "(3)", "2", "localhost"]
+    assert listed[1].endswith("program.py  ends")
+    (line,) = detached.jobs.run("--jobs", "--json").stdout.splitlines()
+    job = json.loads(line)
+    assert job["id"] == job_id and job["state"] == "ended" and job["exit_status"] == 3
+    assert job["last_line"] == "ends" and job["hosts"] == ["localhost"]
+
+
+def test_stdin_from_a_file_is_handed_on(detached: DetachedJobs, tmp_path: Path) -> None:
+    (tmp_path / "input").write_text("typed\n")
+    with open(tmp_path / "input") as file:
+        job_id = detached.start("--stdin", "all", "cat", stdin=file.fileno())
+    assert "[0] typed\n" in detached.attach(job_id).stdout
+
+
+def test_shells_complete_ids(detached: DetachedJobs, tmp_path: Path) -> None:
+    job_id = detached.program(tmp_path)
+    env = {"_MCJAX_LAUNCH_COMPLETE": "bash_complete", "COMP_CWORD": "2"}
+    for option in ("--attach", "--stop"):
+        words = f"mcjax-launch {option} {job_id[:2]}"
+        assert detached.jobs.run(env={**env, "COMP_WORDS": words}).stdout == f"plain,{job_id}\n"
+    assert detached.jobs.run("--stop", job_id).status == 0
+
+
 def test_ctrl_c_leaves_the_job_running_and_says_how_to_return(
     detached: DetachedJobs, tmp_path: Path
 ) -> None:
@@ -72,7 +132,11 @@ def test_stop_ends_a_job_as_ctrl_c_would(detached: DetachedJobs, tmp_path: Path)
     visit = detached.jobs.start("--attach", job_id)
     visit.read_until("rank 1 line 0")
     stopped = detached.jobs.run("--stop", job_id)
-    assert (stopped.status, stopped.report) == (0, f"job {job_id}: stopped by SIGINT")
+    assert stopped.status == 0
+    assert stopped.report.splitlines() == [
+        f"job {job_id} is asked to end; --stop {job_id} again kills its ranks",
+        f"job {job_id}: stopped by SIGINT",
+    ]
     assert visit.finish().status == 130
     assert detached.one(job_id)["state"] == "ended"
     again = detached.jobs.run("--stop", job_id)
