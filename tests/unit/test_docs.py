@@ -21,7 +21,7 @@ from scripts import ROOT, script
 README = ROOT / "README.md"
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 #: What a page can lead to: pages, and files to be downloaded.
-FILES = [*PAGES, *(ROOT / "docs").glob("*.json")]
+FILES = [*PAGES, *(ROOT / "docs").glob("*.json"), *(ROOT / "docs").glob("pictures/*")]
 OPTIONS = ROOT / "docs" / "reference.md"
 # Of the programs and schedulers that the documentation shows beside ours, and of our pytest plugin.
 FOREIGN = set(
@@ -42,6 +42,8 @@ REFERENCE = re.compile(r"\[([^][]+)\](?:\[([^][]+)\])?(?![(:])")
 DEFINITION = re.compile(r"^\[([^]]+)\]: (\S+)$", re.MULTILINE)
 CODE = re.compile(r"^    .*$|`[^`]*`", re.MULTILINE)
 LONG_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+COMMAND = re.compile(r"^ {4,}(?:\$ )?((?:mcjax-launch|pip|pytest|python) .*)$", re.MULTILINE)
+QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
@@ -176,6 +178,13 @@ def statements(program: str) -> list[str]:
     return sorted(lines)
 
 
+@pytest.mark.parametrize("page", [README, *PAGES], ids=lambda page: page.name)
+def test_commands_can_be_pasted_into_zsh(page: Path) -> None:
+    """It expands brackets, and takes comments for arguments."""
+    for line in COMMAND.findall(page.read_text()):
+        assert not re.search(r"[][?*]| #", QUOTED.sub("", line)) or "[OPTIONS]" in line
+
+
 def test_the_settings_for_an_ide() -> None:
     """They are what VS Code takes, and attach to the ports that the page's command has."""
     page = (ROOT / "docs" / "failures.md").read_text()
@@ -228,3 +237,10 @@ def test_lines_are_short(page: Path) -> None:
     """Prose, that is: a table's row and what a program prints are as long as they are."""
     for line in DEFINITION.sub("", page.read_text()).splitlines():
         assert len(line) <= 110 or line.startswith(("|", "    ")), line
+
+
+@pytest.mark.parametrize("page", [README, *PAGES], ids=lambda page: page.name)
+def test_each_table_has_a_head(page: Path) -> None:
+    """A blank line inside a table would make its rest plain text."""
+    for table in re.findall(r"(?:^\|.*\n)+", page.read_text(), re.MULTILINE):
+        assert table.split("\n")[1].startswith("|---") or "| --- |" in table, table
