@@ -1,4 +1,4 @@
-"""The terminal of a visitor of a detached job, borrowed for debuggers in ranks."""
+"""Terminal of a visitor of a detached job, borrowed for debuggers in ranks."""
 
 import os
 from collections.abc import Callable
@@ -7,23 +7,23 @@ from mcjax_launch.detached.visitors import Visitor, Visitors
 from mcjax_launch.features.debugging.user_terminal import UserTerminal
 from mcjax_launch.kernel.wire.loop import Loop
 
-# So much of what a debugger writes is kept for the next terminal.
+# Bytes of a debugger's output to keep for the next terminal.
 _MOST_KEPT = 1 << 16
 
 
 class BorrowedTerminal:
-    """Borrows one terminal at a time, and waits while there is none.
+    """Terminal that is borrowed from a visitor, one at a time; waits while no visitor has one.
 
     Args:
-        visitors: that may have terminals.
-        loop: calls when a key is pressed.
-        on_keys: is given what the user types.
+        visitors: the visitors of the job, some with terminals.
+        loop: reports keys.
+        on_keys: called with what the user types.
         on_written: called when all output has been written.
         on_lent: called when a terminal has been borrowed.
         on_resized: called when it has another size.
 
     Attributes:
-        terminal: that has been borrowed; None while there is none.
+        terminal: the borrowed terminal; None while there is none.
         term: its kind, as in TERM.
 
     """
@@ -42,19 +42,19 @@ class BorrowedTerminal:
         self._visitors, self._loop = visitors, loop
         self._on_keys, self._on_written = on_keys, on_written
         self._on_lent, self._on_resized = on_lent, on_resized
-        self._wanted = ""  # for what: "" while none is wanted
-        self._visitor: Visitor | None = None  # whose terminal is borrowed, or has been asked for
-        self._kept = b""  # what a debugger has written since the last terminal left
+        self._wanted = ""  # the place that needs a terminal; "" while none is wanted
+        self._visitor: Visitor | None = None  # the visitor that lends, or was asked to lend
+        self._kept = b""  # a debugger's output since the last terminal left
         visitors.terminal_user = self
 
     def want(self, what: str) -> bool:
-        """Borrow a terminal, now or when one returns.
+        """Borrow a terminal, now or when a visitor with a terminal comes.
 
         Args:
-            what: for which place in a program, in words.
+            what: the place in a program that needs it, in words.
 
         Returns:
-            Whether there is one that can be asked.
+            whether a visitor could be asked for its terminal.
 
         """
         self._wanted = what
@@ -63,16 +63,16 @@ class BorrowedTerminal:
         return self._visitor is not None
 
     def keep(self, data: bytes) -> None:
-        """Keep what a debugger writes while there is no terminal."""
+        """Keep a debugger's output while there is no terminal."""
         self._kept = (self._kept + data)[-_MOST_KEPT:]
 
-    def take_kept(self) -> bytes:
-        """Return what has been kept, for the terminal that there is now."""
+    def pop_kept(self) -> bytes:
+        """Return and forget the kept output, because there is a terminal now."""
         kept, self._kept = self._kept, b""
         return kept
 
     def _ask(self) -> None:
-        """Ask the visitor that came last for its screen; remember that the job waits for one."""
+        """Ask the latest visitor for its screen; show that the job waits if there is none."""
         for visitor in self._visitors.with_terminals:
             self._visitor = visitor
             visitor.hold()
@@ -80,12 +80,12 @@ class BorrowedTerminal:
         self._visitors.set_waits(self._wanted)
 
     def visitor_came(self, _: Visitor) -> None:
-        """Ask for the screen of a visitor, if one is wanted."""
+        """Ask a new visitor for its screen, if a terminal is wanted."""
         if self._wanted and self._visitor is None:
             self._ask()
 
     def visitor_holds(self, visitor: Visitor) -> None:
-        """Borrow the terminal of a visitor that has left its screen."""
+        """Borrow the terminal of a visitor that has stopped using its screen."""
         if visitor is not self._visitor or self.terminal is not None or not self._wanted:
             return
         self._visitors.set_waits("")
@@ -95,27 +95,27 @@ class BorrowedTerminal:
         self._on_lent()
 
     def visitor_resized(self, visitor: Visitor) -> None:
-        """The size of a visitor's terminal has changed."""
+        """Report that the borrowed terminal has another size."""
         if visitor is self._visitor:
             self._on_resized()
 
     def visitor_left(self, visitor: Visitor) -> None:
-        """Do without the terminal of a visitor that is gone; another may have one."""
+        """Drop the terminal of a visitor that is gone; ask another visitor if one is needed."""
         if visitor is self._visitor:
             self._drop()
             if self._wanted:
                 self._ask()
 
     def suspend(self) -> None:
-        """Let the user's shell have the terminal; the visitor returns when it is continued."""
+        """Let the user's shell have the terminal, until the visitor is continued."""
         if self._visitor is not None:
             visitor = self._visitor
             self._drop()
             self._visitors.set_waits(self._wanted)
             visitor.suspend()
 
-    def give_back(self) -> None:
-        """Give the terminal back: no debugger needs one now."""
+    def restore(self) -> None:
+        """Return the terminal to its visitor, because no debugger needs it now."""
         self._wanted, self._kept = "", b""
         self._visitors.set_waits("")
         if self._visitor is not None:
@@ -130,6 +130,6 @@ class BorrowedTerminal:
             terminal.close()
 
     def close(self) -> None:
-        """Give it back for good."""
-        self.give_back()
+        """Return the terminal to its visitor for good."""
+        self.restore()
         self._visitors.terminal_user = None

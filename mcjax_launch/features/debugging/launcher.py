@@ -79,13 +79,13 @@ class Debugging(LauncherPart):
         self._queue = DebugQueue()
         self._own_terminal: UserTerminal | None = None
         self._borrowed = self._make_borrowed()  # in a detached job; else None
-        self._granted: Grant | None = None  # that has not been answered, as no terminal is here
+        self._granted: Grant | None = None  # not yet answered, because there is no terminal
         self._links: dict[int, AgentConnection] = {}  # by rank that has stopped
         self._cut: dict[int, bool] = {}  # by rank: whether more of its output is to come
         self._unwritten: dict[AgentConnection, int] = {}  # bytes of debuggers' output
 
     def asks(self, rank: Rank) -> str:
-        """Open a debugger at an uncaught exception (--pdb)."""
+        """Ask a rank's part to open a debugger at an uncaught exception (--pdb)."""
         return "debugger" if rank.process_id in self.launcher.job.pdb else ""
 
     def _make_borrowed(self) -> BorrowedTerminal | None:
@@ -235,7 +235,7 @@ class Debugging(LauncherPart):
         self._answer(begun)
 
     def _lent(self) -> None:
-        """A terminal has been borrowed: for a new debugger, or one whose terminal has left."""
+        """Use a terminal that was just borrowed: answer a waiting debugger, or show kept output."""
         assert self._terminal is not None and self._borrowed is not None
         self._terminal.lend()
         active = self._queue.active
@@ -243,7 +243,7 @@ class Debugging(LauncherPart):
             self._answer(b"")
         elif active is not None:
             self._say(self._place(active))
-            self._terminal.write(self._borrowed.take_kept())
+            self._terminal.write(self._borrowed.pop_kept())
             self._resized()
 
     def _answer(self, begun: bytes) -> None:
@@ -284,7 +284,7 @@ class Debugging(LauncherPart):
     def _reclaim(self, now: float) -> None:
         self._granted = None
         if self._borrowed is not None:
-            self._borrowed.give_back()
+            self._borrowed.restore()
         elif self._own_terminal is not None:
             self._own_terminal.reclaim()
         self._console.release()

@@ -76,7 +76,7 @@ class UserTerminal:
 
     @property
     def row(self) -> bytes:
-        """What is in the row of the cursor."""
+        """Text of the row in which the cursor is."""
         return self._row.text
 
     def lend(self) -> None:

@@ -32,7 +32,7 @@ class RankPart:
 
     @property
     def asked(self) -> str:
-        """What the part is asked for, by the feature's variable; "" if nothing."""
+        """Value of the feature's variable, which says what the part is asked for; "" if unset."""
         _, _, below = type(self).__module__.partition(".features.")
         return self.environ.get(hook_environ.of_feature(below.partition(".")[0]), "")
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def users(frames: Iterable[F], filename: Callable[[F], str]) -> F | None:
-    """Return the innermost frame of the user's, else a library's, else any; None if all are ours.
+    """Return the innermost frame of the user's code, else a library's, else any but ours; or None.
 
     Args:
         frames: innermost first.

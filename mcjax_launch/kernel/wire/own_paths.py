@@ -164,7 +164,7 @@ class _Walk:
         return entry
 
     def check(self, entry: os.stat_result, name: str) -> bool:
-        """Reject an entry that another user has placed; return whether a group may share it."""
+        """Reject an entry placed by another user; return True for one that a group may share."""
         folder = os.fstat(self.folder)
         is_open = bool(folder.st_mode & stat.S_IWOTH)
         trusted = {os.geteuid(), 0, *(() if self._is_foreign else (folder.st_uid,))}

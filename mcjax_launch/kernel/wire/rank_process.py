@@ -1,4 +1,4 @@
-"""What the process of a rank gets from the system, however it is started: one list."""
+"""Settings that the process of a rank gets from the system, however it is started, in one list."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _MOST_TRIES, _TRY_EVERY_S = 200, 0.02
 
 
 class RankSettings(Nested):
-    """The settings of a rank's process. A new one is a field, and a line in `apply`.
+    """Settings of a rank's process. To add one, add a field, and a line in `apply`.
 
     Every rank gets them with its order (`messages.RankOrder`), whether the agent spawns its process
     or the import server forks it.
 
     Args:
         cores: the cores that the rank may run on; empty for all.
-        nice: its nice value, unless the one that it inherits is higher.
+        nice: its nice value, unless the inherited value is higher.
 
     """
 
@@ -36,10 +36,10 @@ class RankSettings(Nested):
     nice: int = 0
 
     def apply(self, pid: int = 0) -> None:
-        """Give them to this process, or to one that has just been started.
+        """Apply the settings to this process, or to a process that has just been started.
 
         Raises:
-            OSError: the system refuses one.
+            OSError: the system refuses a setting.
 
         """
         if self.cores:
@@ -48,15 +48,15 @@ class RankSettings(Nested):
             lower_priority(pid, self.nice)
 
 
-#: For a process that is no rank.
+#: Settings of a process that is not a rank.
 PLAIN = RankSettings()
 
 
 def lower_priority(pid: int, nice: int) -> None:
     """Raise the nice value of a process, and that of its session.
 
-    Linux compares the values of processes within a session, and of sessions (see sched(7)): each
-    rank has its own.
+    Linux compares nice values within a session, and those of sessions with each other (see
+    sched(7)); each rank has its own session.
     """
     os.setpriority(os.PRIO_PROCESS, pid, max(os.getpriority(os.PRIO_PROCESS, pid), nice))
     for _ in range(_MOST_TRIES):
@@ -66,7 +66,7 @@ def lower_priority(pid: int, nice: int) -> None:
         except BlockingIOError:
             time.sleep(_TRY_EVERY_S)
             continue
-        except OSError:  # this system has no such groups
+        except OSError:  # this system has no autogroups
             pass
         return
 
