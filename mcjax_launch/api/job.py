@@ -18,7 +18,8 @@ from mcjax_launch.api.process import LauncherProcess, Request, hold_signals
 from mcjax_launch.api.result import Result, result_of
 from mcjax_launch.api.streams import Echo, EventLines, LastWords, Taker, read_all
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.kernel.wire.exit_status import INTERNAL_ERROR
+from mcjax_launch.kernel.wire.exit_status import INTERNAL_ERROR, of_wait
+from mcjax_launch.kernel.wire.signals import signal_name
 
 if TYPE_CHECKING:
     from mcjax_launch.api.values import RankValues
@@ -244,8 +245,7 @@ class RunningJob:
             process.close()
             status = process.wait()
         if self._result is None and self._error is None:
-            why = last_words.line.removeprefix("mcjax-launch: ") or f"exit status {status}"
-            self._error = LaunchError(f"mcjax-launch has ended: {why}", status or INTERNAL_ERROR)
+            self._error = _ended_early(status, last_words.line)
 
     def _take(self, event: dict[str, Any]) -> None:
         """Take what the launcher reports."""
@@ -293,6 +293,19 @@ class RunningJob:
             raise error
         assert self._result is not None
         return self._result
+
+
+def _ended_early(status: int, last_line: str) -> LaunchError:
+    """Return the error of a launcher that has reported no end of its job.
+
+    Args:
+        status: of the process; below 0 it is minus the signal that ended it.
+        last_line: that it printed to stderr.
+
+    """
+    how = f"killed by {signal_name(-status)}" if status < 0 else f"exit status {status}"
+    why = last_line.removeprefix("mcjax-launch: ") or how
+    return LaunchError(f"mcjax-launch has ended: {why}", of_wait(status) or INTERNAL_ERROR)
 
 
 _running: set[RunningJob] = set()

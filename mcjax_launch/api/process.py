@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.events.client import CLIENT
-from mcjax_launch.kernel.wire import exit_status
 from mcjax_launch.kernel.wire.signals import ENDING, FORWARDED
 from mcjax_launch.kernel.wire.system import limit_reason
 from mcjax_launch.kernel.wire.value import Value
@@ -135,8 +134,11 @@ class LauncherProcess:
             self.forget(fd)
 
     def wait(self) -> int:
-        """Wait for the launcher's end; its exit status, 0 if another waiter took it."""
-        return exit_status.of_wait(self._process.wait())
+        """Wait for the launcher's end; return its exit status as `Popen.wait` does.
+
+        It is 0 if this program has waited for all its children, or ignores them.
+        """
+        return self._process.wait()
 
 
 def hold_signals() -> None:

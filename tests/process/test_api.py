@@ -8,10 +8,10 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from jobs import PROGRAMS, Jobs, eventually
 
@@ -279,18 +279,12 @@ def test_what_is_the_callers_stays_as_it_is(capfd: pytest.CaptureFixture[str]) -
     assert capfd.readouterr() == ("", "")
 
 
-def test_who_waits_for_all_children_takes_ours_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_caller_without_children_to_wait_for() -> None:
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         assert mcjax_launch.launch("true", processes=2).ok
     finally:
         signal.signal(signal.SIGCHLD, before)
-
-
-def test_without_a_wait_that_does_not_reap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on macOS before Python 3.13."""
-    monkeypatch.delattr(os, "waitid")
-    assert mcjax_launch.launch("sh", "-c", "exit 3").exit_status == 3
 
 
 PROGRAM = """
@@ -322,39 +316,18 @@ def test_interrupts_at_random_moments(jobs: Jobs) -> None:
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("call", [mcjax_launch.launch, mcjax_launch.start])
-def test_an_interrupt_while_the_thread_starts(
-    monkeypatch: pytest.MonkeyPatch, moment: str, call: Callable[..., object]
-) -> None:
-    """Who has called does not know whether there is a thread, and whose the job is to end."""
+def test_an_interrupt_while_the_job_begins(monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    """The caller does not know whether there is a thread that reads."""
 
     class Interrupted(threading.Thread):
         def start(self) -> None:
-            if moment == "after" or self.name != "mcjax-launch":
+            if moment == "after":
                 super().start()
-            if self.name == "mcjax-launch":
-                raise KeyboardInterrupt
+            raise KeyboardInterrupt
 
     monkeypatch.setattr(threading, "Thread", Interrupted)
     with pytest.raises(KeyboardInterrupt):
-        call("sh", "-c", WAITS)
-
-
-def test_a_thread_that_comes_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    late: list[threading.Thread] = []
-
-    class Late(threading.Thread):
-        def start(self) -> None:
-            late.append(self)
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(threading, "Thread", Late)
-        with pytest.raises(KeyboardInterrupt):
-            mcjax_launch.launch("sh", "-c", WAITS)
-    threading.Thread.start(late[0])
-    late[0].join(60)
-    assert not late[0].is_alive()
+        mcjax_launch.launch("sh", "-c", WAITS)
 
 
 ENDS = {
@@ -404,7 +377,6 @@ os._exit(0)
 
 
 def test_a_fork_has_jobs_of_its_own_only(jobs: Jobs) -> None:
-    """It is forked while the job's thread begins."""
     code = """
 import os, mcjax_launch
 job = mcjax_launch.start("sleep", "0.5")
@@ -416,7 +388,7 @@ if child == 0:
     except mcjax_launch.LaunchError as error:
         print(error)
     print(mcjax_launch.launch("sh", "-c", "exit 3").message, flush=True)
-    os._exit(0)
+    raise SystemExit
 os.waitpid(child, 0)
 print(job.wait().message)
 """
@@ -428,6 +400,77 @@ print(job.wait().message)
         "rank 0 failed: exit status 3",
         "the rank exited with 0",
     ]
+
+
+# --- the launcher's process ---
+
+
+def test_a_launcher_that_is_killed() -> None:
+    ready = threading.Event()
+    with mcjax_launch.start("sh", "-c", WAITS, on_line=lambda line: ready.set()) as job:
+        assert ready.wait(60)
+        [launcher] = psutil.Process().children()
+        launcher.kill()
+        with pytest.raises(
+            LaunchError, match=r"^mcjax-launch has ended: killed by SIGKILL$"
+        ) as raised:
+            job.wait(60)
+    assert raised.value.status == 137
+
+
+def test_ranks_know_nothing_of_a_client(capfd: pytest.CaptureFixture[str]) -> None:
+    script = "env | grep -c _MCJAX_LAUNCH_CLIENT; ls /proc/$$/fd"
+    result = mcjax_launch.launch("sh", "-c", script, preload="none")
+    assert result.ranks[0].stdout.split() == ["0", "0", "1", "2"]
+
+
+def test_variables_of_options_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCJAX_NUM_PROCESSES", "3")
+    monkeypatch.setenv("MCJAX_TIMEOUT", "soon")
+    result = mcjax_launch.launch("sh", "-c", "echo $MCJAX_NUM_PROCESSES")
+    assert [rank.stdout for rank in result.ranks] == ["3\n"]
+
+
+def test_what_is_known_at_once_is_raised_by_start() -> None:
+    with pytest.raises(LaunchError, match="nosuch: not found") as raised:
+        mcjax_launch.start("nosuch")
+    assert raised.value.status == 127
+
+
+def test_lines_of_any_bytes() -> None:
+    lines: list[Line] = []
+    mcjax_launch.launch("printf", r"\303\244\377\n\303", on_line=lines.append)
+    assert [line.text for line in lines] == ["\xe4\ufffd", "\ufffd"]
+
+
+def test_a_slow_callback_slows_the_ranks(tmp_path: Path) -> None:
+    written = tmp_path / "written"
+    script = f"""
+import os
+for number in range(200):
+    os.write(1, b"x" * 65535 + b"\\n")
+    open({str(written)!r}, "w").write(str(number))
+"""
+    (tmp_path / "p.py").write_text(script)
+    hold, held = threading.Event(), threading.Event()
+
+    def on_line(line: Line) -> None:
+        held.set()
+        hold.wait(60)
+
+    with mcjax_launch.start(tmp_path / "p.py", on_line=on_line) as job:
+        assert held.wait(60)
+        eventually(lambda: is_still(written))
+        assert 0 < int(written.read_text()) < 150
+        hold.set()
+        assert job.wait(60).ok
+
+
+def is_still(path: Path) -> bool:
+    """Whether a file does not change for a moment."""
+    before = path.read_text()
+    time.sleep(0.5)
+    return bool(before) and path.read_text() == before
 
 
 def test_an_import_is_quick() -> None:
