@@ -64,6 +64,10 @@ class LauncherProcess:
 
     """
 
+    events: int
+    stderr: int
+    _life: int
+
     def __init__(self, request: Request) -> None:
         self.values: int | None = None
         self.stdout: int | None = None
