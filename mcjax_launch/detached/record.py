@@ -17,7 +17,8 @@ from mcjax_launch.kernel.wire.value import Value
 _DESCRIPTION, _STATE, _ERRORS = "job.json", "state", "errors"
 # The state has its room from the start: a disk that is full later is no obstacle.
 _STATE_BYTES = 4096
-_LONGEST_MESSAGE = 1024
+# Of a text in it; in JSON it may be six times as long.
+_LONGEST_TEXT = 500
 _MOST_HOSTS = 64
 _MOST_READ = 1 << 20
 _TRIES = 5
@@ -155,7 +156,11 @@ class StateFile:
 
     def change(self, **fields: object) -> None:
         """Write what has changed, in place."""
-        self.state = self.state.replaced(**fields)
+        short = {
+            name: value[:_LONGEST_TEXT] if isinstance(value, str) else value
+            for name, value in fields.items()
+        }
+        self.state = self.state.replaced(**short)
         known = {name: getattr(self.state, name) for name in self.state._fields}
         text = json.dumps(known).encode()
         with contextlib.suppress(OSError):  # the disk may be gone altogether
@@ -163,9 +168,11 @@ class StateFile:
 
     def end(self, exit_status: int, message: str) -> None:
         """Write how the job has ended."""
-        self.change(
-            exit_status=exit_status, message=message[:_LONGEST_MESSAGE], at=time.time(), waits=""
-        )
+        self.change(exit_status=exit_status, message=message, at=time.time(), waits="")
+
+    def close(self) -> None:
+        """Give up the lock."""
+        os.close(self._fd)
 
 
 def open_errors(folder: str) -> int:

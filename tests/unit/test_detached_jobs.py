@@ -1,0 +1,142 @@
+"""The folders of detached jobs: how each job is, which are kept, and which could be another user's."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from mcjax_launch.cli.listing import fields, table
+from mcjax_launch.detached.folders import make_job_folder
+from mcjax_launch.detached.jobs import all_jobs, find, find_latest
+from mcjax_launch.detached.record import Description, StateFile, here, write_description
+from mcjax_launch.errors import LaunchError
+
+DAY_S = 86400.0
+
+
+@pytest.fixture(autouse=True)
+def _state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+def made(number: int, *, age_s: float = 0.0, **changes: object) -> Path:
+    """A job's folder, of a launcher that is gone."""
+    folder = make_job_folder(f"{number:08x}")
+    host, boot = here()
+    since = time.time() - age_s
+    job = Description(f"{number:08x}", ("train.py",), host, boot, 1, 2, ("localhost",), since)
+    write_description(folder, job.replaced(**changes))
+    return Path(folder)
+
+
+def ended(folder: Path, status: int = 0, age_s: float = 0.0) -> None:
+    """Write how the job has ended, so long ago."""
+    file = StateFile(str(folder))
+    file.end(status, "both ranks exited with 0")
+    file.change(at=time.time() - age_s)
+    file.close()
+
+
+def states() -> dict[str, str]:
+    return {job.id[-2:]: job.state for job in all_jobs()}
+
+
+def test_how_a_job_is() -> None:
+    locked = StateFile(str(made(1)))
+    ended(made(2))
+    StateFile(str(made(3))).close()
+    made(4)
+    assert states() == {"01": "running", "02": "ended", "03": "lost", "04": "lost"}
+    assert [job.exit_status for job in all_jobs()] == [None, 0, 255, 255]
+    assert find("00000003").end == "its launcher was killed: nothing of it is left"
+    locked.close()
+
+
+def test_a_machine_that_was_started_again_has_lost_its_jobs() -> None:
+    made(1, boot="another")
+    (job,) = all_jobs()
+    assert job.state == "lost"
+    assert job.end == "this machine was started again while the job ran: nothing of it is left"
+
+
+def test_of_another_machine_what_its_launcher_has_written_counts() -> None:
+    made(1, host="elsewhere")
+    ended(made(2, host="elsewhere"), 3)
+    assert states() == {"01": "running", "02": "ended"}
+    assert fields(find("00000001"))["launcher_host"] == "elsewhere"
+
+
+def test_ended_jobs_are_kept_for_a_week_and_twenty_of_them() -> None:
+    running = StateFile(str(made(0, age_s=30 * DAY_S)))
+    ended(made(1, age_s=9 * DAY_S), age_s=8 * DAY_S)
+    ended(made(2, age_s=9 * DAY_S), age_s=6 * DAY_S)
+    assert states() == {"00": "running", "02": "ended"}
+    for number in range(3, 25):
+        ended(made(number, age_s=100 - number), age_s=100 - number)
+    kept = sorted(states())
+    assert kept[0] == "00" and kept[1:] == [f"{number:02x}" for number in range(5, 25)]
+    running.close()
+
+
+def test_a_folder_of_which_no_job_has_come_is_removed_later() -> None:
+    folder = make_job_folder("00000001")
+    assert states() == {} and os.path.isdir(folder)
+    os.utime(folder, (time.time() - 7200,) * 2)
+    assert states() == {} and not os.path.isdir(folder)
+
+
+def test_what_is_no_job_is_left_alone(tmp_path: Path) -> None:
+    folder = made(1).parent
+    (folder / "notes").mkdir()
+    (folder / "job.json").write_text("{}")
+    (folder / "00000002").symlink_to(tmp_path)
+    assert states() == {"01": "lost"}
+    assert (folder / "notes").exists()
+
+
+def test_a_long_message_leaves_a_state_that_can_be_read() -> None:
+    file = StateFile(str(made(1)))
+    file.end(1, "\u20ac" * 10_000)
+    file.change(waits="x")
+    file.close()
+    (job,) = all_jobs()
+    assert (job.state, job.exit_status, job.recorded.waits) == ("ended", 1, "x")
+    assert os.stat(f"{job.folder}/state").st_size == 4096
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"id": 1}', '{"state": {}}'])
+def test_a_broken_description_is_no_job(text: str) -> None:
+    folder = made(1)
+    (folder / "job.json").write_text(text)
+    assert states() == {}
+
+
+def test_which_job_is_meant() -> None:
+    with pytest.raises(LaunchError, match="no detached job: mcjax-launch --detach"):
+        find_latest()
+    ended(made(0xAA, age_s=50))
+    first = StateFile(str(made(0xAB, age_s=40)))
+    ended(made(0xB0, age_s=30))
+    assert find_latest().id == "000000ab"  # the only one that runs
+    second = StateFile(str(made(0xB1, age_s=20)))
+    assert find_latest().id == "000000b1"
+    assert find("000000b0").id == "000000b0"
+    with pytest.raises(LaunchError, match="0000: several jobs begin so: 000000aa, 000000ab"):
+        find("0000")
+    with pytest.raises(LaunchError, match="ff: no such detached job; there are 000000aa, "):
+        find("ff")
+    first.close()
+    second.close()
+
+
+def test_columns_are_in_line() -> None:
+    rows = [
+        ["1", "running", "2", "a", "12:00", "x.py", "line"],
+        ["2", "lost", "16", "b", "", "", ""],
+    ]
+    assert table(rows) == [
+        "ID  STATE    RANKS  HOSTS  SINCE  PROGRAM  LAST LINE",
+        "1   running  2      a      12:00  x.py     line",
+        "2   lost     16     b",
+    ]
