@@ -132,7 +132,8 @@ class Visiting:
         """Show what is left, and what `say` has to say; leave the terminal as it was."""
         self.console.finish_ranks(mentions=self._end == LAUNCHER_GONE)
         say(self.console)
-        while not self.console.empty:
+        self._end = None
+        while not self.console.empty and self._end is None:  # a second signal does not wait
             self._loop.run_once((self.console,))
         self._reader.close()
         if self._connection is not None:
