@@ -12,7 +12,7 @@ from mcjax_launch.options.options import Options
 
 
 def attach(options: Options) -> int:
-    """Show a job until it ends or the user leaves it; the exit status.
+    """Show a job until it ends or the user leaves it; return the exit status.
 
     Raises:
         LaunchError: there is no such job, or it runs on another machine.

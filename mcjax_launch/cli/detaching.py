@@ -21,7 +21,7 @@ _MOST_READ = 4096
 
 
 def detach(options: Options, words: Sequence[str]) -> int:
-    """Start a job that needs no terminal, and print its id; the exit status.
+    """Start a job that needs no terminal, and print its id; return the exit status.
 
     Args:
         options: checked.
@@ -51,7 +51,7 @@ def detach(options: Options, words: Sequence[str]) -> int:
 def _start(
     job_id: str, options: Options, words: Sequence[str], stderr: int
 ) -> subprocess.Popen[bytes]:
-    """Start the launcher in a session of its own, as this one was started."""
+    """Start the launcher in a session of its own, by the command that started this process."""
     environ = {name: value for name, value in os.environ.items() if name != _VARIABLE}
     reads = options.stdin or options.hosts == "-"
     given = options.events or ""
@@ -70,7 +70,7 @@ def _start(
 
 
 def _has_started(reading: int) -> bool:
-    """Pass on what the launcher says until all ranks run; return whether they do."""
+    """Print the launcher's lines until all ranks run; return whether they do."""
     while data := os.read(reading, _MOST_READ):
         text, started, _ = data.partition(STARTED)
         _write(2, text)

@@ -19,7 +19,7 @@ _WIDE = 10_000
 
 
 def list_jobs(*, as_json: bool) -> int:
-    """Print the detached jobs; the exit status.
+    """Print the detached jobs; return the exit status.
 
     Raises:
         LaunchError: their folder could be another user's.
@@ -38,7 +38,7 @@ def list_jobs(*, as_json: bool) -> int:
 
 
 def fields(job: DetachedJob) -> dict[str, object]:
-    """Return what --json prints of a job."""
+    """Return the fields of a job for --json."""
     description, recorded = job.description, job.recorded
     return {
         "id": job.id,

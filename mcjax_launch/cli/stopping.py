@@ -12,7 +12,7 @@ from mcjax_launch.kernel.wire import exit_status
 
 
 def stop(job_id: str, say: Callable[[str], object]) -> int:
-    """End a job, and wait until it has ended; the exit status.
+    """End a job, and wait until it has ended; return the exit status.
 
     Args:
         job_id: of the job.

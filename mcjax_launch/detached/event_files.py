@@ -48,7 +48,7 @@ def open_to_read(folder: str, number: int) -> int:
 
 
 class EventFiles(Target):
-    """Writes whole lines to files of which the oldest is removed when there is too much.
+    """Files for whole lines; the oldest file is removed when there is too much.
 
     Each file begins with the lines that a reader needs who has not read the files before it.
 
@@ -150,7 +150,7 @@ class EventFiles(Target):
 
 
 class EventReader:
-    """Reads the events of a job, from all files, as far as they have been written.
+    """Reader of a job's events in all files, as far as they have been written.
 
     Args:
         folder: of the job.
@@ -167,7 +167,7 @@ class EventReader:
         self._rest = b""
 
     def skip_to_tail(self, least: int) -> None:
-        """Begin with the last file before whose end there are so many bytes, if there are."""
+        """Begin with the last file from which on there are so many bytes; else with the first."""
         for number in reversed(numbers(self._folder)):
             if not self._open(number) or least <= 0:
                 return

@@ -1,4 +1,4 @@
-"""The detached jobs of this user: how each is, which one is meant, and which are forgotten."""
+"""The detached jobs of this user: their states, finding one by its id, removing old ones."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ class DetachedJob:
 
     @property
     def id(self) -> str:
-        """Its name."""
+        """The id of the job."""
         return self.description.id
 
     @property
     def is_here(self) -> bool:
-        """Whether its launcher is, or was, on this machine."""
+        """True if the job's launcher is, or was, on this machine."""
         return self.description.host == self.host
 
     @cached_property
     def recorded(self) -> JobState:
-        """How it is, as its launcher has last written."""
+        """The state that the job's launcher has last written."""
         return read_state(self.folder)
 
     @cached_property
     def state(self) -> str:
-        """How it is: RUNNING, ENDED, or LOST without a word."""
+        """RUNNING, ENDED, or LOST if the launcher has ended without writing how."""
         is_running = not self.is_here or is_locked(self.folder)
         if self.recorded.exit_status is not None:  # read behind the lock
             return ENDED
@@ -68,7 +68,7 @@ class DetachedJob:
 
     @property
     def exit_status(self) -> int | None:
-        """That of the job; None while it runs."""
+        """The exit status of the job; None while it runs."""
         if self.state == RUNNING:
             return None
         status = self.recorded.exit_status
@@ -76,7 +76,7 @@ class DetachedJob:
 
     @property
     def ended_at(self) -> float:
-        """When it ended, or was lost, in seconds since the epoch, as far as that is known."""
+        """The time of the end in seconds since the epoch; of a lost job that of its last event."""
         if self.recorded.at:
             return self.recorded.at
         numbers = event_files.numbers(self.folder)
@@ -86,7 +86,7 @@ class DetachedJob:
 
     @property
     def end(self) -> str:
-        """How it ended, in words."""
+        """The end of the job, in words."""
         if self.state == ENDED:
             return self.recorded.message
         if self._boot and self.description.boot != self._boot:
@@ -166,7 +166,7 @@ def _found() -> Iterator[DetachedJob]:
 
 
 def _is_stale(folder: str) -> bool:
-    """Return whether no job has come of a folder, as its launcher was killed early."""
+    """Return whether a folder has no job, because its launcher was killed early."""
     try:
         age_s = time.time() - os.stat(folder).st_mtime
     except OSError:
@@ -175,7 +175,7 @@ def _is_stale(folder: str) -> bool:
 
 
 def settled(job: DetachedJob) -> DetachedJob:
-    """Return a job as it is now that its launcher has hung up, as it does at its end."""
+    """Return a job whose launcher has hung up; wait a moment for the end of the launcher."""
     deadline = time.monotonic() + _END_S
     while (job := DetachedJob(job.folder, job.description)).state == RUNNING:
         if time.monotonic() > deadline:
@@ -203,7 +203,7 @@ def find(job_id: str) -> DetachedJob:
 
 
 def find_latest() -> DetachedJob:
-    """Return the only job that runs, else the one that was started last.
+    """Return the only job that runs; else the job that was started last.
 
     Raises:
         LaunchError: there is none.

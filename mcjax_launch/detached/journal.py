@@ -1,4 +1,4 @@
-"""The events of a detached job, with all that a terminal needs that returns to it."""
+"""The events of a detached job, with all that a returning terminal needs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OUTPUT = ("stdout", "stderr")
 
 
 class Journal(EventStream):
-    """Writes a job's events to the files in its folder, and to a reader if the user names one.
+    """Stream of a job's events to the files in its folder, and to a reader of the user's.
 
     Args:
         files: of the job.

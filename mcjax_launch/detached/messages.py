@@ -1,4 +1,4 @@
-"""What the launcher of a detached job and the terminals that return to it say to one another."""
+"""Messages between the launcher of a detached job and the terminals that return to it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _MOST_ROWS = 10_000
 
 
 class ToDetached(Message):
-    """What a terminal says to the launcher."""
+    """Message of a terminal to the launcher."""
 
 
 class Visit(ToDetached):
-    """A terminal returns; a descriptor of it may come along, for debuggers.
+    """Return of a terminal; a descriptor of it may come along, for debuggers.
 
     Args:
         status: what it wants to be told; one of STATUSES.
@@ -28,56 +28,56 @@ class Visit(ToDetached):
     term: str
 
     def check(self) -> None:
-        """See Nested."""
+        """Check the values; see Nested."""
         if self.status not in STATUSES or not 0 <= self.rows <= _MOST_ROWS:
             raise Malformed("no such status, or no such number of rows")
 
 
 class Resized(ToDetached):
-    """The terminal has another size."""
+    """Change of the terminal's size."""
 
     rows: int
 
 
 class ScreenHeld(ToDetached):
-    """Nothing more is written to the terminal, as asked."""
+    """Answer to HoldScreen: nothing more is written to the terminal."""
 
 
 class StopJob(ToDetached):
-    """The user wants the job to end."""
+    """Request to end the job."""
 
 
 class AskForStacks(ToDetached):
-    """The user wants the stacks of all ranks."""
+    """Request for the stacks of all ranks."""
 
 
 class ToVisitor(Message):
-    """What the launcher says to a terminal."""
+    """Message of the launcher to a terminal."""
 
 
 class MoreEvents(ToVisitor):
-    """More has been written to the files with events."""
+    """News that there are more events in the files."""
 
 
 class DiskFull(ToVisitor):
-    """What happens in the job can no longer be written, or can be again."""
+    """News that events can no longer be written, or can be written again."""
 
     is_full: bool
 
 
 class StatusText(ToVisitor):
-    """What the status row says from now on, and what the rows below it do."""
+    """New text of the status row, and of the rows below it."""
 
     text: str
 
 
 class HoldScreen(ToVisitor):
-    """A debugger is about to get the terminal: write all that there is, and then nothing more."""
+    """Request to write all that there is and then nothing more: a debugger gets the terminal."""
 
 
 class ReleaseScreen(ToVisitor):
-    """The terminal is free again."""
+    """News that the terminal is free again."""
 
 
 class Suspend(ToVisitor):
-    """The user has typed Ctrl-Z for a debugger that had the terminal."""
+    """Request to suspend the visit: the user has typed Ctrl-Z in a debugger."""

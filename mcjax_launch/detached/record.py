@@ -1,4 +1,4 @@
-"""What is known of a detached job beside its events: a description, and how it is."""
+"""The description and the state of a detached job, beside its events."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TRIES = 5
 
 
 class Description(Value):
-    """What does not change while a job runs.
+    """Facts that do not change while a job runs.
 
     Args:
         id: of the job.
@@ -50,7 +50,7 @@ class Description(Value):
 
 
 class JobState(Value):
-    """How a job is.
+    """State of a job, as its launcher writes it.
 
     Args:
         exit_status: of the job, once it has ended.
@@ -76,7 +76,7 @@ def here() -> tuple[str, str]:
 
 
 def write_description(folder: str, description: Description) -> None:
-    """Write what does not change; a reader never sees a part of it.
+    """Write the description of a job; a reader never gets a part of it.
 
     Raises:
         OSError: that is not possible.
@@ -90,7 +90,7 @@ def write_description(folder: str, description: Description) -> None:
 
 
 def read_description(folder: str) -> Description | None:
-    """Return the description of a job; None if it has none, or one that cannot be read."""
+    """Return the description of a job; None if it is missing or cannot be read."""
     fields = _read(folder, _DESCRIPTION)
     try:
         description = Description(**fields) if fields is not None else None
@@ -102,7 +102,7 @@ def read_description(folder: str) -> Description | None:
 
 
 def read_state(folder: str) -> JobState:
-    """Return how a job is, as its launcher has last written it."""
+    """Return the state that the job's launcher has last written."""
     for _ in range(_TRIES):  # it may be written at this moment
         fields = _read(folder, _STATE)
         if fields is not None:
@@ -121,7 +121,7 @@ def _read(folder: str, name: str) -> dict[str, Any] | None:
 
 
 def is_locked(folder: str) -> bool:
-    """Return whether the launcher of a job on this machine still lives."""
+    """Return whether the launcher of a job on this machine still runs."""
     try:
         fd = open_private(folder, _STATE, os.O_RDONLY)
     except OSError:
@@ -138,7 +138,7 @@ def is_locked(folder: str) -> bool:
 
 
 class StateFile:
-    """The launcher's side of a job's state: it is locked as long as the launcher lives.
+    """File with a job's state, which is locked as long as the launcher runs.
 
     Args:
         folder: of the job.
@@ -155,7 +155,7 @@ class StateFile:
         self.change()
 
     def change(self, **fields: object) -> None:
-        """Write what has changed, in place."""
+        """Change fields of the state, and write it in place."""
         short = {
             name: value[:_LONGEST_TEXT] if isinstance(value, str) else value
             for name, value in fields.items()
@@ -184,7 +184,7 @@ def open_errors(folder: str) -> int:
 
 
 def read_errors(folder: str) -> list[str]:
-    """Return the lines of that file."""
+    """Return the lines of the file that `open_errors` opens."""
     try:
         with open(open_private(folder, _ERRORS, os.O_RDONLY), errors="replace") as file:
             return file.read(_MOST_READ).splitlines()

@@ -1,4 +1,4 @@
-"""A console on a terminal that has returned to a job: shows what its events tell."""
+"""Events of a detached job on the console of a terminal that has returned."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SUMMARIES = ("summary", "alarm")
 
 
 class _Judged(NamedTuple):
-    """See `noise_filter.Judged`."""
+    """Verdict on a rank; see `noise_filter.Judged`."""
 
     process_id: int
     verdict: Verdict | None
@@ -29,7 +29,7 @@ class _Judged(NamedTuple):
 
 
 class Screen:
-    """Shows events as the launcher would have shown them on this terminal.
+    """Display of events as the launcher would have shown them on this terminal.
 
     Args:
         make_console: makes a console of the terminal, for each attempt.
@@ -46,7 +46,7 @@ class Screen:
         self._without_quote: list[str] = []  # and that summary without them
 
     def show_tail(self, written: Iterable[bytes], rows: int) -> None:
-        """Show the last of these events, about so many rows; of those before it only the rest."""
+        """Show the last of these events, about so many rows; tell the console of those before."""
         events = [event for line in written if (event := _event(line)) is not None]
         first, left = len(events), rows
         while first and left > 0:

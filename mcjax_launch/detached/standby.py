@@ -1,4 +1,4 @@
-"""The launcher's side of a detached job: its folder, its events, and what its starter hears."""
+"""The launcher's side of a detached job: its folder, its events, and its starter."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STARTED = b"\0"
 
 
 class StarterOutput(Target):
-    """The launcher's stderr, which its starter reads until the ranks run; then nobody does.
+    """Stderr of the launcher, which its starter reads until the ranks run.
 
     Args:
         loop: of the launcher.
@@ -41,7 +41,7 @@ class StarterOutput(Target):
 
     @property
     def queued(self) -> int:
-        """See Target."""
+        """Bytes that wait for the starter; see Target."""
         return 0 if self._sink is None else self._sink.queued
 
     @queued.setter
@@ -66,7 +66,7 @@ class StarterOutput(Target):
 
 
 class Standby:
-    """A detached job, in its launcher.
+    """Detached job, as its launcher keeps it.
 
     Args:
         job_id: of the job; its folder has been made.
@@ -94,7 +94,7 @@ class Standby:
         self._output: StarterOutput | None = None
 
     def describe(self, program: Sequence[str], ranks: int, hosts: Sequence[str]) -> None:
-        """Write what is known of the job before it begins.
+        """Write the description of the job before it begins.
 
         Raises:
             LaunchError: that is not possible.
@@ -119,7 +119,7 @@ class Standby:
             raise LaunchError(f"--detach: {self._folder}: {error.strerror}") from None
 
     def open(self, loop: Loop, stop: Callable[[], object]) -> Target:
-        """Let terminals return from now on; return where the launcher is to write its lines.
+        """Let terminals return from now on; return the target for the launcher's lines.
 
         Raises:
             LaunchError: that is not possible.
@@ -157,7 +157,7 @@ class Standby:
             self.journal.note(f"the disk was full: {lost} bytes of events are not kept", "say")
 
     def close(self) -> None:
-        """Let go of the terminals; of a job that never began nothing is left."""
+        """Hang up on the terminals; remove the folder of a job that never began."""
         if self.visitors is not None:
             self.visitors.close()
         self._files.close()

@@ -1,4 +1,4 @@
-"""A terminal that returns to a detached job: shows its events as its launcher tells of them."""
+"""A terminal that returns to a detached job, and shows its events as they come."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LAUNCHER_GONE, NOBODY_READS = 0, -1
 
 
 class Connection:
-    """A connection to the launcher of a job.
+    """Connection to the launcher of a job.
 
     Args:
         folder: of the job.
@@ -58,7 +58,7 @@ class Connection:
         self.fd = self._socket.fileno()
 
     def send(self, message: ToDetached, descriptors: tuple[int, ...] = ()) -> None:
-        """Send a message; to a launcher that is gone, nowhere."""
+        """Send a message, unless the launcher is gone."""
         text = to_json(message).encode() + b"\n"
         try:
             socket.send_fds(self._socket, [text], descriptors)
@@ -66,7 +66,7 @@ class Connection:
             return
 
     def receive(self) -> list[ToVisitor] | None:
-        """Wait for what the launcher says, and return it; None if it is gone."""
+        """Wait for messages of the launcher, and return them; None if the launcher is gone."""
         try:
             data = self._socket.recv(_MOST_READ)
         except OSError:
@@ -85,7 +85,7 @@ class Connection:
 
 
 class Visiting:
-    """Shows a job on this terminal until it has ended, or the user leaves.
+    """Visit to a job on this terminal, until the job has ended or the user leaves.
 
     Args:
         style: how it looks.
@@ -129,7 +129,7 @@ class Visiting:
         return self._end
 
     def finish(self, say: Callable[[Console], None]) -> None:
-        """Show what is left, and what `say` has to say; leave the terminal as it was."""
+        """Show the last lines, and those of `say`; leave the terminal as it was."""
         self.console.finish_ranks(mentions=self._end == LAUNCHER_GONE)
         say(self.console)
         self._end = None

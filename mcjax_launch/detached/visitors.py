@@ -35,7 +35,7 @@ _MOST_READ = 4096
 
 
 class VisitorStatus:
-    """The status row of a visitor's terminal, as far as the launcher makes it.
+    """Status row of a visitor's terminal, as far as the launcher makes it.
 
     Args:
         send: is given its text when that changes, and says whether the visitor keeps up.
@@ -55,13 +55,13 @@ class VisitorStatus:
         self._text = ""
 
     def say(self, text: str, now: float) -> None:  # noqa: ARG002, as StatusLine's
-        """Tell the visitor, if that is news."""
+        """Send the text to the visitor if it has changed."""
         if text != self._text and self._send(text):
             self._text = text
 
 
 class Visitor:
-    """A terminal that has returned, or a command that stops the job.
+    """Terminal that has returned, or a command that stops the job.
 
     Attributes:
         terminal: a descriptor of it that a debugger can use; -1 if there is none.
@@ -108,7 +108,7 @@ class Visitor:
         self.send(Suspend())
 
     def read(self) -> list[ToDetached] | None:
-        """Return what it has said; None if it is gone, or talks nonsense."""
+        """Return the visitor's messages; None if it is gone, or sends no messages."""
         try:
             data, descriptors = receive(self.connection, _MOST_READ)
         except BlockingIOError:
@@ -140,23 +140,23 @@ class Visitor:
 
 
 class TerminalUser(Protocol):
-    """What uses visitors' terminals: debuggers."""
+    """User of visitors' terminals: the debuggers."""
 
     def visitor_came(self, visitor: Visitor) -> None:
-        """A visitor has a terminal to lend."""
+        """Act on a visitor that has a terminal to lend."""
 
     def visitor_holds(self, visitor: Visitor) -> None:
-        """A visitor's screen is held, as it was asked to."""
+        """Act on a visitor that holds its screen, as it was asked to."""
 
     def visitor_resized(self, visitor: Visitor) -> None:
-        """The size of a visitor's terminal has changed."""
+        """Act on another size of a visitor's terminal."""
 
     def visitor_left(self, visitor: Visitor) -> None:
-        """A visitor is gone, and its terminal with it."""
+        """Act on a visitor that is gone, and its terminal with it."""
 
 
 class Visitors:
-    """Those that have come, and a timer for what they are told.
+    """All visitors of a job, and a timer for their status rows.
 
     Args:
         folder: of the job.
@@ -191,7 +191,7 @@ class Visitors:
     def serve(
         self, make_progress: Callable[[VisitorStatus], Timer], show_stacks: Callable[[], object]
     ) -> None:
-        """Tell of an attempt from now on.
+        """Show the visitors an attempt from now on.
 
         Args:
             make_progress: makes what says how it comes along.
@@ -260,35 +260,36 @@ class Visitors:
 
     @property
     def with_terminals(self) -> Sequence[Visitor]:
-        """Those that have a terminal to lend, the last that came first."""
+        """Visitors with a terminal to lend; the last that came is the first."""
         return [visitor for visitor in reversed(self._visitors) if visitor.terminal >= 0]
 
     def tell_of_disk(self, *, is_full: bool) -> None:
-        """Say to all of them whether events can be written."""
+        """Tell all visitors whether events can be written."""
         for visitor in self._visitors:
             visitor.send(DiskFull(is_full))
 
     def tell_of_events(self) -> None:
-        """Say to all of them that there are more events."""
+        """Tell all visitors that there are more events."""
         for visitor in self._visitors:
             visitor.tell_of_events()
 
     @property
     def deadline(self) -> float | None:
-        """When a status is to be made anew."""
+        """Time of the next update of a status row."""
         return earliest(self._progresses)
 
     def expire(self, now: float) -> None:
-        """Make anew what is due."""
+        """Update the status rows that are due."""
         for progress in self._progresses:
             progress.expire(now)
 
     @property
     def _progresses(self) -> list[Timer]:
-        return [one.progress for one in self._visitors if one.progress is not None]
+        progresses = (visitor.progress for visitor in self._visitors)
+        return [progress for progress in progresses if progress is not None]
 
     def close(self) -> None:
-        """Hang up on all of them: the job is over."""
+        """Hang up on all visitors: the job is over."""
         self._loop.forget(self._listener.fileno())
         self._listener.close()
         for visitor in self._visitors:

@@ -1,4 +1,4 @@
-"""Options that detached jobs cannot have, or that say nothing to a job that runs already."""
+"""Options that detached jobs cannot have, or that have no effect on a job that runs already."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REFUSED = {
 
 
 def action(options: Options) -> str:
-    """Return what is to be done with detached jobs: a name of an option, or ""."""
+    """Return the name of the option that does something with detached jobs, or ""."""
     chosen = {
         "attach": options.attach is not None,
         "jobs": options.jobs,
@@ -36,7 +36,7 @@ def action(options: Options) -> str:
 
 
 def check_action(options: Options, given: Set[str]) -> None:
-    """Refuse what makes no difference to `action`.
+    """Refuse options that have no effect on `action`.
 
     Args:
         options: all of them.
@@ -54,7 +54,7 @@ def check_action(options: Options, given: Set[str]) -> None:
 
 
 def check_detach(options: Options, given: Set[str]) -> None:
-    """Refuse what cannot be detached.
+    """Refuse options that a detached job cannot have.
 
     Args:
         options: with --detach.
