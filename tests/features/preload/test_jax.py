@@ -139,3 +139,30 @@ def test_what_an_import_has_missed_is_told(jobs: Jobs, tmp_path: Path, program: 
     missed = MISSED[program]
     said = [line for line in ended.report.splitlines() if line != NOT_JOINED]
     assert said == ([NOT_SEEN.format(*missed)] if missed else [])
+
+
+LATER = {
+    "import jax; jax.config.update('jax_enable_x64', True)": "mine had been imported when the program changed jax.config; what ran so far runs again, in a rank that is started afresh",
+    "import jax; os.environ['JAX_ENABLE_X64'] = '0'": "",
+    "import numpy; os.environ['JAX_NUMPY_RANK_PROMOTION'] = 'warn'": "jax had been imported when the program changed JAX_NUMPY_RANK_PROMOTION; what ran so far runs again, in a rank that is started afresh",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("before", LATER)
+def test_what_is_set_between_two_imports(jobs: Jobs, tmp_path: Path, before: str) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "program.py").write_text(
+        f"import os; {before}; import mine; print(mine.X64 == mine.jax.config.jax_enable_x64)"
+    )
+    ended = jobs.run("-v", "-n", 1, "--preload", "jax,mine", "program.py", cwd=tmp_path)
+    assert ended.stdout == "[0] True\n", ended.stderr
+    said = [line for line in ended.report.splitlines() if line.startswith("--preload")]
+    assert said == ([f"--preload: {LATER[before]}"] if LATER[before] else [])
+
+
+def test_an_import_that_changes_flags(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("import jax; jax.config.update('jax_enable_x64', True)")
+    (tmp_path / "program.py").write_text("import jax; print(jax.config.jax_enable_x64)")
+    ended = jobs.run("-n", 2, "--preload", "jax,mine", "program.py", cwd=tmp_path)
+    assert sorted(ended.stdout.splitlines()) == ["[0] False", "[1] False"]
+    assert "--preload: importing mine changes flags of JAX; the ranks" in ended.report
