@@ -79,11 +79,11 @@ def test_stacks_that_nobody_has_asked_for_are_those_of_an_end(asked: bool) -> No
     with theirs:
         hook = HookConnection(ours)
         hook.asked_all = asked
-        hook.take_stack("Stack (most recent call first):")  # the main thread's alone, asked for
-        hook.take_stack('  File "<string>", line 1 in before')
+        hook.add_stack_line("Stack (most recent call first):")  # the main thread's alone, asked for
+        hook.add_stack_line('  File "<string>", line 1 in before')
         for name in ("helper", "main"):
-            hook.take_stack(f"Thread 0x{name} (most recent call first):")
-            hook.take_stack(f'  File "<string>", line 2 in {name}')
+            hook.add_stack_line(f"Thread 0x{name} (most recent call first):")
+            hook.add_stack_line(f'  File "<string>", line 2 in {name}')
         assert (" in main" in hook.crash()) == (not asked)
         assert hook.crash() == ""
         hook.close()

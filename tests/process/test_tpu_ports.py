@@ -55,7 +55,7 @@ def port(stack: ExitStack, wanted: Prepare) -> int:
 
 def chips(monkeypatch: pytest.MonkeyPatch, worker: int | None) -> None:
     """This host has four chips."""
-    monkeypatch.setattr(startup, "look_at_tpu", lambda environ: Tpu(4, "v5e", worker, 4))
+    monkeypatch.setattr(startup, "survey_tpu", lambda environ: Tpu(4, "v5e", worker, 4))
 
 
 def test_the_ports_that_are_open_come_first(

@@ -59,7 +59,7 @@ def metadata(**attributes: str) -> Iterator[str]:
 
 def test_chips_are_counted_as_jax_does(tmp_path: Path) -> None:
     assert startup.tpu_models(machine(tmp_path / "none")) == []
-    assert startup.look_at_tpu({}, machine(tmp_path / "other", NOT_A_TPU)) is None
+    assert startup.survey_tpu({}, machine(tmp_path / "other", NOT_A_TPU)) is None
     assert startup.tpu_models(machine(tmp_path / "v5e", NOT_A_TPU, V5E)) == ["v5e"] * 4
     assert startup.tpu_models(machine(tmp_path / "v4", V4)) == ["v4"] * 4
 
@@ -67,15 +67,15 @@ def test_chips_are_counted_as_jax_does(tmp_path: Path) -> None:
 def test_a_worker_in_a_cluster(tmp_path: Path) -> None:
     root = machine(tmp_path, V5E)
     environ = {"TPU_WORKER_ID": "2", "TPU_WORKER_HOSTNAMES": "a.x,b.x,c.x,d.x"}
-    assert startup.look_at_tpu(environ, root) == Tpu(4, "v5e", 2, 4)
+    assert startup.survey_tpu(environ, root) == Tpu(4, "v5e", 2, 4)
     environ["MEGASCALE_SLICE_ID"] = "1"
-    assert startup.look_at_tpu(environ, root) == Tpu(4, "v5e", 2, 4, 1)
+    assert startup.survey_tpu(environ, root) == Tpu(4, "v5e", 2, 4, 1)
     (tmp_path / "addresses").write_text("a:1,b:1,c:1,d:1,e:1\n")
     environ["TPU_PROCESS_ADDRESSES_PATH"] = str(tmp_path / "addresses")  # JAX reads it first
-    assert startup.look_at_tpu(environ, root) == Tpu(4, "v5e", 2, 5, 1)
+    assert startup.survey_tpu(environ, root) == Tpu(4, "v5e", 2, 5, 1)
     del environ["TPU_PROCESS_ADDRESSES_PATH"]
     environ["TPU_WORKER_ID"] = "x" * 9
-    assert startup.look_at_tpu(environ, root) == Tpu(4, "v5e", None, 4, 1)
+    assert startup.survey_tpu(environ, root) == Tpu(4, "v5e", None, 4, 1)
 
 
 def test_a_worker_of_its_own(tmp_path: Path) -> None:
@@ -85,12 +85,12 @@ def test_a_worker_of_its_own(tmp_path: Path) -> None:
         worker_network_endpoints="a:0:10.0.0.1,b:1:10.0.0.2,c:2:10.0.0.3,d:3:10.0.0.4",
         tpu_env="ACCELERATOR_TYPE: 'v4-32'\nMEGASCALE_SLICE_ID: '1'\nZONE: 'z'\n",
     ) as server:
-        assert startup.look_at_tpu({"GCE_METADATA_IP": server}, root) == Tpu(4, "v4", 3, 4, 1)
+        assert startup.survey_tpu({"GCE_METADATA_IP": server}, root) == Tpu(4, "v4", 3, 4, 1)
         skipped = {"GCE_METADATA_IP": server, "TPU_SKIP_MDS_QUERY": "1"}
-        assert startup.look_at_tpu(skipped, root) == Tpu(4, "v4")
+        assert startup.survey_tpu(skipped, root) == Tpu(4, "v4")
     with metadata() as server:
-        assert startup.look_at_tpu({"GCE_METADATA_IP": server}, root) == Tpu(4, "v4")
-    assert startup.look_at_tpu({"GCE_METADATA_IP": server}, root) == Tpu(4, "v4")  # which is gone
+        assert startup.survey_tpu({"GCE_METADATA_IP": server}, root) == Tpu(4, "v4")
+    assert startup.survey_tpu({"GCE_METADATA_IP": server}, root) == Tpu(4, "v4")  # which is gone
 
 
 # --- the hosts of a job ---

@@ -269,7 +269,7 @@ def read_hook(data: bytes) -> None:
         for piece in pieces(data, 1 << 14):
             theirs.sendall(piece)
             for line in hook.lines() or ():
-                hook.take_stack(line)
+                hook.add_stack_line(line)
     with_source(hook.stacks)
 
 

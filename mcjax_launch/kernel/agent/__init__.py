@@ -1,5 +1,5 @@
-"""What runs on every host: starts the ranks, watches them, leaves nothing behind.
+"""Code that runs on every host: it starts the ranks, watches them, and leaves nothing behind.
 
-Only the standard library and `kernel.wire`: its source may be streamed to a host without
-mcjax-launch.
+It uses only the standard library and `kernel.wire`, because its source may be streamed to a host
+without mcjax-launch.
 """

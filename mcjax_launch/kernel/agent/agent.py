@@ -1,7 +1,7 @@
-"""What an agent does between its start and its end: what the launcher asks, and what is due.
+"""Agent between its start and its end: carries out the launcher's orders, and what is due.
 
-prepare -> start -> serve until no child is left. All waiting is done here, in one place; what to
-do about a death is decided in `supervisor`, and what features do besides is in their parts.
+prepare -> start -> serve until no child is left. All waiting is done here; `supervisor` decides
+what follows from the end of a rank, and the features' parts do the rest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from . import launcher_link, network, private_folder, supervisor
 from .hook_server import HookServer, WrappedPrograms
 from .launcher_link import LauncherLink
 from .limits import ProcessLimits
-from .lives import Lives
+from .rank_restarts import RankRestarts
 from .stacks import StackDump
 from .startup import Prepared
 from .system import system
@@ -40,35 +40,35 @@ if TYPE_CHECKING:
     from .system.unix import EndedChild
 
 _ENDLESS = 1 << 60
-#: What a rank gets as its standard input, unless a feature has another: /dev/null, see `main`.
+#: Descriptor of a rank's standard input, unless a feature has another: /dev/null, see `main`.
 NO_INPUT = 0
-# So many ranks are started before their hooks' connections are taken: a queue may not be longer.
+# Ranks to start before accepting their hooks' connections: the socket's queue is limited.
 _TOGETHER = 32
-# In the command of a process that removes what others, of multiprocessing's, leave in memory.
+# Part of the command of multiprocessing's process that removes shared memory left by others.
 _TRACKER = "resource_tracker import main"
 _FEATURES = f"{__name__.partition('.')[0]}.features"
 
 
 class Agent:
-    """Does what the launcher asks and what `supervisor` decides.
+    """Agent of a host: carries out the launcher's orders and the decisions of `supervisor`.
 
     Args:
-        control: the descriptor to read the launcher's messages from.
-        uplink: the way to the launcher.
-        loop: to wait in.
-        folder: the job's private one on this host.
-        hook_folder: for the ranks' PYTHONPATH.
+        control: the descriptor with the launcher's messages.
+        uplink: sends to the launcher.
+        loop: the event loop.
+        folder: the job's private folder on this host.
+        hook_folder: folder for the ranks' PYTHONPATH.
         remote: the launcher is on another machine.
         files_limit: see `System.spawn`.
         kept: what parts have kept from an earlier run, by the names of their features.
 
     Attributes:
-        link: to the launcher.
-        streams: of the ranks.
-        supervisor: says how ranks end.
-        pids: of ranks that have not been reaped, and the rank of each.
-        hooks: the server of the ranks' hooks, as far as they have any.
-        prepared: what is held for the ranks, as the launcher has asked.
+        link: the link to the launcher.
+        streams: the ranks' output.
+        supervisor: decides how ranks are ended.
+        pids: the rank of each process of a rank that has not been reaped, by pid.
+        hooks: the server for the ranks' hooks.
+        prepared: what is reserved for the ranks, as the launcher has asked.
         stays: the agent waits for another run when the ranks have ended.
 
     """
@@ -84,7 +84,7 @@ class Agent:
         files_limit: Limit | None,
         kept: dict[str, Any],
     ) -> None:
-        self.files_limit = files_limit  # which the ranks get
+        self.files_limit = files_limit  # for the ranks
         self.folder = folder
         self._hook_folder = hook_folder
         self.loop = loop
@@ -107,7 +107,7 @@ class Agent:
         self._stacks = StackDump(self._send_stacks)
         self._memory: OutOfMemory | None = None
         self._usage = UsageSampler(self._at_work, lambda: self.hooks.joined, self.link.send)
-        self._lives = Lives(self.pids, self._stuck)
+        self._restarts = RankRestarts(self.pids, self._stuck)
         self._stragglers = 0
         self._leaving: supervisor.Leave | None = None
         self.stays = False
@@ -131,19 +131,19 @@ class Agent:
         }
 
     def run(self) -> bool:
-        """Serve until the ranks, and all that they started, are gone; whether for another run."""
+        """Serve until the ranks and all their processes are gone; return whether to serve again."""
         signals = Signals((signal.SIGCHLD, *ENDING))
         self.loop.watch(signals.fd, READ, lambda ready: self._read_signals(signals.read()))
         self.link.open()
         while not self._finished():
             parts = self._parts.values()
-            self.loop.run_once((self, self._stacks, *parts, self._usage, self._lives, self.link))
+            self.loop.run_once((self, self._stacks, *parts, self._usage, self._restarts, self.link))
         if self.stays:
             signals.close()
         return self.stays
 
     def close(self) -> dict[str, Any]:
-        """Let go of all that was this run's; return what parts keep for another."""
+        """Release everything of this run; return what parts keep for another run."""
         self.hooks.close()
         self.streams.close()
         if self.prepared is not None:
@@ -157,19 +157,19 @@ class Agent:
 
     @property
     def deadline(self) -> float | None:
-        """When the supervisor has something to do, or ends have to be looked for."""
+        """Time at which the supervisor has something to do, or children must be checked."""
         times = (self.supervisor.deadline, system.look_at())
         return min((at for at in times if at is not None), default=None)
 
     def expire(self, now: float) -> None:
-        """Act, if it is time."""
+        """Act, if the deadline has come."""
         look_at = system.look_at()
         if look_at is not None and now >= look_at:
             self.reap()
         self._perform(self.supervisor.expire(now))
 
     def _finished(self) -> bool:
-        """Whether everything has ended and the launcher knows it all."""
+        """Return whether everything has ended and the launcher has been told."""
         if self._leaving is None:
             return False
         if not self.streams.drain() or not all(part.drain() for part in self._parts.values()):
@@ -188,12 +188,12 @@ class Agent:
         return self.link.uplink.empty and (not self.stays or self.link.asks_again)
 
     def _keep_in_touch(self) -> None:
-        """Let heartbeats come and go while something takes its time."""
+        """Receive and send heartbeats during a long operation."""
         self.loop.turn(0.0)
         self.link.expire(time.monotonic())
 
     def _part(self, feature: str) -> AgentPart:
-        """That of a feature, which is loaded and made when it is first needed."""
+        """Return the part of a feature, which is loaded when first needed."""
         part = self._parts.get(feature)
         if part is None:
             module = __import__(f"{_FEATURES}.{feature}.agent", fromlist=["PART"])
@@ -211,7 +211,7 @@ class Agent:
             raise TypeError(f"no message to an agent: {message!r}")
 
     def _launcher_lost(self) -> None:
-        """The launcher is gone, however it went: end the ranks, which must not wait for it."""
+        """End the ranks, because the launcher is gone; they must not wait for it."""
         self.stays = False
         self.streams.credit(_ENDLESS)
         for part in self._parts.values():
@@ -238,9 +238,9 @@ class Agent:
                 if ended.pid in self.pids:
                     self._handle_end(ended)
                 elif self._is_parts(ended.pid):
-                    continue  # it has ended since it was looked at, which is done once more
+                    continue  # it has ended since the part checked, so check again
                 elif any(part.is_starting for part in self._parts.values()):
-                    return  # it may be a rank, which will be known in a moment
+                    return  # it may be a rank, which a part will announce in a moment
                 else:
                     system.reap(ended.pid)
             self._perform(self.supervisor.child_gone())
@@ -249,14 +249,14 @@ class Agent:
         except Childless:
             self._perform(self.supervisor.childless())
         if not self.supervisor.stopping:
-            self._lives.look()
+            self._restarts.look()
 
     def _kept_pids(self) -> set[int]:
-        """The processes that outlive the ranks, as this one does."""
+        """Return the processes that outlive the ranks, as the agent does."""
         return {pid for part in self._parts.values() for pid in part.kept_pids}
 
     def _below(self) -> list[int]:
-        """All processes below this one, but those."""
+        """Return all processes below this process, except those of `_kept_pids`."""
         kept = self._kept_pids()
         return [pid for pid in system.descendants() if pid not in kept]
 
@@ -280,8 +280,8 @@ class Agent:
         now = time.monotonic()
         self._perform(self.supervisor.exited(rank, ended.status, now, alone=alone))
         del self.pids[ended.pid]
-        self._lives.ended(rank, ended.pid)
-        self.streams.drain(rank)  # what it printed last shows what its end was
+        self._restarts.ended(rank, ended.pid)
+        self.streams.drain(rank)  # its last output explains its end
         limits = ProcessLimits(ended.pid, ended.status)
         used = system.reap(ended.pid)
         for part in self._parts.values():
@@ -308,8 +308,8 @@ class Agent:
             self.link.send(said)
             return
         if message.exited and not message.summary:
-            self.streams.drain(said.rank)  # what it printed last shows why
-        self.hooks.read_beside(hook)  # a debugger may have given the terminal back just before
+            self.streams.drain(said.rank)  # its last output explains the exit
+        self.hooks.read_beside(hook)  # a debugger may have released the terminal just before
         sent = tuple(self.supervisor.sent.get(said.rank, ()))
         self.link.send(messages.FromHook(said.rank, message, main=said.main, sent=sent))
         if message.joined:
@@ -325,7 +325,7 @@ class Agent:
     # --- what the launcher asks ---
 
     def _prepare(self, wanted: messages.Prepare) -> None:
-        """Find out and hold what the launcher wants to know and have held on this host."""
+        """Look up and reserve what the launcher asks for on this host."""
         self._staging.finish()
         try:
             self.prepared = Prepared(wanted, self._staging.folder, self.loop)
@@ -335,7 +335,7 @@ class Agent:
         self.link.send(self.prepared.facts)
 
     def _stage(self, part: messages.StageEntry | frames.Raw) -> None:
-        """Take a file, or a piece of one, for the staging folder."""
+        """Write an entry of the staging folder, or a piece of a file's content."""
         try:
             if isinstance(part, frames.Raw):
                 self._staging.write(part.payload)
@@ -362,7 +362,7 @@ class Agent:
 
     def _start(self, order: messages.Start) -> None:
         if self.supervisor.stopping:
-            return  # somebody has ended this agent meanwhile, and the launcher knows
+            return  # a signal has ended this agent meanwhile, and the launcher knows
         assert self.prepared is not None
         self.prepared.stop_listening()
         self.supervisor = supervisor.Supervisor(
@@ -386,11 +386,11 @@ class Agent:
         def wanted(rank: messages.RankOrder) -> Wanted:
             return rank, self._environ(rank, order, inherited)
 
-        self._lives.start = lambda rank: self._begin_again(wanted(rank))
+        self._restarts.start = lambda rank: self._begin_again(wanted(rank))
         if order.again:
-            self._lives.job_id = order.env["MCJAX_JOB_ID"]
+            self._restarts.job_id = order.env["MCJAX_JOB_ID"]
             for rank in order.ranks:
-                self._lives.begin(rank)
+                self._restarts.begin(rank)
             return
         self._begin(list(map(wanted, order.ranks)))
 
@@ -400,10 +400,10 @@ class Agent:
 
     def _start_again(self, order: messages.StartAgain) -> None:
         if not self.supervisor.stopping:
-            self._lives.begin(order.rank)
+            self._restarts.begin(order.rank)
 
     def _begin_again(self, wanted: Wanted) -> None:
-        """Start a rank again of which nothing is left."""
+        """Restart a rank whose earlier processes are all gone."""
         if not self.supervisor.stopping:
             self.hooks.forget(wanted[0].process_id)
             self._begin([wanted])
@@ -417,9 +417,9 @@ class Agent:
         self.hooks.ranks = {rank.process_id for rank in order.ranks}
         self.hooks.wrapped = WrappedPrograms(
             {
-                one.process_id: one.argv[one.wrapper_words :]
-                for one in order.ranks
-                if one.wrapper_words
+                rank.process_id: rank.argv[rank.wrapper_words :]
+                for rank in order.ranks
+                if rank.wrapper_words
             }
         )
         environ[hook_environ.SOCKET] = self.hooks.path
@@ -427,10 +427,10 @@ class Agent:
             environ[hook_environ.COORDINATOR] = os.path.join(self.folder, "coord")
 
     def start_ranks(self, ranks: Sequence[Wanted]) -> None:
-        """Start processes for these."""
+        """Start processes for these ranks."""
         for at in range(0, len(ranks), _TOGETHER):
             if not self._spawn(ranks[at : at + _TOGETHER]):
-                if rank_environ.LIFE not in ranks[0][0].env:  # else others are at work
+                if rank_environ.RANK_RESTART not in ranks[0][0].env:  # else other ranks run
                     self._stop(messages.Stop(signal.SIGKILL, 0))
                 return
             self.hooks.accept()
@@ -438,7 +438,7 @@ class Agent:
     def _environ(
         self, rank: messages.RankOrder, order: messages.Start, inherited: dict[str, str]
     ) -> dict[str, str]:
-        """The whole environment of a rank."""
+        """Return the whole environment of a rank."""
         set_here = rank_environ.changes(
             inherited,
             common=order.env if order.hook else rank_environ.of_scheduler(order.env, inherited),
@@ -450,11 +450,11 @@ class Agent:
         return rank_environ.with_hook(environ, self._hook_folder) if order.hook else environ
 
     def _spawn(self, ranks: Sequence[tuple[messages.RankOrder, dict[str, str]]]) -> bool:
-        """Start these ranks; False if one cannot be started, and the launcher has been told why."""
+        """Start these ranks; if a rank cannot be started, report why and return False."""
         what = again = ""
         try:
             for rank, environ in ranks:
-                again = " again" if rank_environ.LIFE in rank.env else ""
+                again = " again" if rank_environ.RANK_RESTART in rank.env else ""
                 what = f"rank {rank.process_id} cannot be started{again}"
                 self._spawn_one(rank, environ)
         except SpawnError as error:
@@ -479,11 +479,11 @@ class Agent:
         self.started(rank.process_id, pid)
 
     def standard_streams(self, rank: messages.RankOrder) -> tuple[int, int, int]:
-        """What becomes a rank's 0, 1 and 2, to be closed by the caller; the other ends are read."""
+        """Make a rank's pipes; return its descriptors 0, 1 and 2, for the caller to close."""
         out, out_end = os.pipe()
         err, err_end = os.pipe()
         taken = None
-        if rank_environ.LIFE not in rank.env:  # an earlier life has taken what it wanted
+        if rank_environ.RANK_RESTART not in rank.env:  # before a restart it has read its input
             given = (part.standard_input(rank.process_id) for part in self._parts.values())
             taken = next((fd for fd in given if fd is not None), None)
         for fd, stream in ((out, frames.STDOUT), (err, frames.STDERR)):
@@ -492,13 +492,13 @@ class Agent:
         return os.dup(NO_INPUT) if taken is None else taken, out_end, err_end
 
     def started(self, number: int, pid: int) -> None:
-        """A rank's process is there."""
+        """Record and report that a rank's process runs."""
         self.pids[pid] = number
         self.supervisor.started(number)
         self.link.send(messages.Started(number, pid))
 
     def _forward(self, order: messages.Forward) -> None:
-        """Signal the ranks themselves: a helper in their group may die of what they handle."""
+        """Send the ranks a signal; only to their main processes, because helpers may die of it."""
         if order.signum == PROFILE:
             self.hooks.begin_profile()
             return
@@ -506,7 +506,7 @@ class Agent:
             system.signal_process(self._program(rank, pid), order.signum)
 
     def signal_rank(self, number: int, signum: int) -> None:
-        """Send one rank a signal that its agent knows nothing of; to stop it, to its group."""
+        """Send a rank a signal without the supervisor's knowledge; SIGSTOP goes to its group."""
         for pid, rank in self.pids.items():
             if rank == number and signum == signal.SIGSTOP:
                 system.signal_group(pid, signum)
@@ -514,7 +514,7 @@ class Agent:
                 system.signal_process(self._program(rank, pid), signum)
 
     def _program(self, rank: int, pid: int) -> int:
-        """The process of a rank, or the one below its wrapper if that is known."""
+        """Return the pid of a rank's program: below its wrapper if known, else the rank's own."""
         return self.hooks.wrapped.pid(rank) or pid
 
     def _stop(self, order: messages.Stop) -> None:
@@ -525,24 +525,24 @@ class Agent:
         settles = order.settles and self._may_fail_before_joining()
         self._perform(self.supervisor.stop(*stop, settles=settles))
         if not self.pids:
-            self.reap()  # without children no death will wake us
+            self.reap()  # without children there is no SIGCHLD
 
     def _at_work(self) -> Mapping[int, int]:
-        """The processes of ranks, and those that work for some that have not begun."""
+        """Return the processes of ranks, and those that work for ranks that have not begun."""
         at_work = dict(self.pids)
         for part in self._parts.values():
-            at_work.update(part.stand_ins)
+            at_work.update(part.placeholder_pids)
         return at_work
 
     def _request_stacks(self, request: messages.RequestStacks) -> None:
         hooks = self.hooks.request_stacks(request.all_threads)
         parts = self._parts.values()
-        more = [one for part in parts for one in part.request_stacks(request.all_threads)]
+        more = [asked for part in parts for asked in part.request_stacks(request.all_threads)]
         ask_more = None if request.all_threads else lambda: self.hooks.request_others(hooks)
         self._stacks.begin([*hooks, *more], time.monotonic(), ask_more)
 
     def _send_stacks(self, collected: Iterable[messages.Stacks]) -> None:
-        """Send the stacks that have come, and of the other ranks what the kernel knows."""
+        """Send the stacks that have come, and the kernel's view of ranks without stacks."""
         silent = dict(self._at_work())
         for stacks in collected:
             self.link.send(stacks)
@@ -560,7 +560,7 @@ class Agent:
                 part.ranks_end()
         for effect in effects:
             if isinstance(effect, supervisor.KillRank):
-                self._stragglers += self._lives.kill(effect.rank)
+                self._stragglers += self._restarts.kill(effect.rank)
             elif isinstance(effect, supervisor.Leave):
                 self._leaving = effect
                 self.link.send(messages.NothingLeft())
@@ -570,20 +570,20 @@ class Agent:
             elif isinstance(effect, supervisor.Kill):
                 self._kill()
             elif isinstance(effect, supervisor.SignalRanks):
-                strays = self._strays()  # some of whom only their ranks lead to
+                strays = self._strays()  # before their ranks end: some are found only through these
                 self._signal_ranks(effect.signum, effect.spare)
                 self._signal_each(strays, effect.signum)
                 self._stragglers += sum(not self._is_parts(pid) for pid in strays)
 
     def _signal_ranks(self, signum: int, spare: frozenset[int] = frozenset()) -> None:
-        """Signal the process groups of the ranks."""
+        """Send a signal to the process groups of the ranks."""
         for pid, rank in self.pids.items():
             if rank not in spare:
                 system.signal_group(pid, signum)
-                system.signal_group(pid, signal.SIGCONT)  # a stopped process acts on nothing
+                system.signal_group(pid, signal.SIGCONT)  # a stopped process handles no signals
 
     def _strays(self) -> list[int]:
-        """The processes of the job that have left their rank's group."""
+        """Return the processes of the job that have left their rank's group."""
         return [pid for pid in self._below() if system.group_of(pid) not in self.pids]
 
     def _signal_each(self, pids: Iterable[int], signum: int) -> None:
@@ -592,9 +592,10 @@ class Agent:
             system.signal_process(pid, signal.SIGCONT)
 
     def _kill(self, *, all_of_them: bool = False) -> None:
-        """Kill all that is left; Python's trackers end by themselves when the others have ended.
+        """Kill all that is left, except Python's resource trackers if anything else is left.
 
-        They remove the shared memory and semaphores of these, which nobody else would do.
+        Trackers remove other processes' shared memory and semaphores, and end by themselves after
+        these.
         """
         left = self._below()
         killed = [pid for pid in left if all_of_them or not _is_tracker(pid)]

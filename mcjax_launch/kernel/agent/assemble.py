@@ -1,6 +1,6 @@
-"""The first code that runs on another host: makes modules of the streamed sources.
+"""First code that runs on another host: makes modules of the streamed sources.
 
-Its own source is sent before them, so it stands alone.
+Its own source is sent before the other sources, so it imports none of them at first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Streamed:
-    """Finds and loads modules whose sources came over the wire, under their real names."""
+    """Finder and loader of modules whose sources came over the wire, under their real names."""
 
     def __init__(self, sources: dict[str, str]) -> None:
         self.sources = sources
@@ -40,7 +40,7 @@ class Streamed:
 
 
 def module_name(path: str) -> str:
-    """The dotted name of a file of the package."""
+    """Return the dotted name of a file of the package."""
     stem = path[: -len(".py")].replace("/", ".")
     return "mcjax_launch." + (stem[: -len(".__init__")] if stem.endswith("__init__") else stem)
 

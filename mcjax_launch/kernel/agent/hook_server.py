@@ -1,4 +1,4 @@
-"""The agent's end of the hooks: a unix socket in the job's private folder."""
+"""Agent's end of the hooks' connections: a unix socket in the job's private folder."""
 
 from __future__ import annotations
 
@@ -23,43 +23,43 @@ if TYPE_CHECKING:
     from ..wire.codec import Message
     from ..wire.hook_messages import HookMessage, HookReply
 
-# A failure with three texts of full length is shorter than this, all of it escaped.
+# Bytes; longer than a failure with three texts of full length, even with every byte escaped.
 _MOST_LINE = 1 << 22
 _MOST_SIGNAL = 64
-# Processes that have connected and are not accepted yet; Linux allows no more as a rule.
+# Connections that are not accepted yet; Linux's usual maximum.
 _BACKLOG = 4096
-# More than a socket holds: what a rank has left there is read, but no flood that goes on.
+# Enough to read all that a socket holds, but not an endless flood.
 _MOST_READS = 256
-# As which a framework build of Python for macOS, such as Homebrew's, shows however it was started.
+# Name of every process of a framework build of Python for macOS, such as Homebrew's.
 _FRAMEWORK = "Python"
-# What faulthandler writes before the stacks of a process that dies.
+# Prefix of faulthandler's output for a process that dies.
 _CRASH = "Fatal Python error: "
 
 
 class HookConnection:
-    """One Python process below a rank that has the hook, and what is known of it."""
+    """Connection of a Python process of a rank whose hook is loaded, with what it has reported."""
 
     importing = False  # see `stacks.Asked`
 
     def __init__(self, connection: socket.socket) -> None:
         self.rank = -1
         self.pid = 0
-        self.is_main = False  # it is the rank's own process, not one below it
-        self.dump_signals = (0, 0)  # for one stack, and for those of all threads
+        self.is_main = False  # it is the rank's own process, not a child process
+        self.dump_signals = (0, 0)  # for the main thread's stack, and for those of all threads
         self.profiles = False
-        self.joining = False  # it has called initialize(), and has not left since
+        self.joining = False  # it has called initialize(), and has not left the job since
         self.joined = False
         self.compilations = 0  # under way
-        self.features: set[str] = set()  # whose messages it has sent
+        self.features: set[str] = set()  # features of the messages that it has sent
         self.held = ""  # the fingerprint of the program at which its thread waits for a reply
         self.stacks = Pieces()
-        self.all_stacks = False  # of which only the main thread's was wanted
-        self.asked_all = False  # for the stacks of all threads
-        self.has_crashed = False  # and its stacks are those of then
+        self.all_stacks = False  # it dumps all threads, although only the main one is wanted
+        self.asked_all = False  # it was asked for the stacks of all threads
+        self.has_crashed = False  # `stacks` are those of a crash
         self.last_stack_at = 0.0
         self._connection = connection
-        self._held = bytearray()  # of a line that is not complete
-        self._is_skipping = False  # the rest of a line that is too long
+        self._held = bytearray()  # an incomplete line
+        self._is_skipping = False  # skips the rest of a line that is too long
 
     @property
     def fd(self) -> int:
@@ -69,9 +69,9 @@ class HookConnection:
         self._connection.close()
 
     def lines(self) -> list[str] | None:
-        """The lines that have arrived; None if the process has closed its end.
+        """Return the lines that have arrived; None if the process has closed its end.
 
-        An incomplete line is kept; if there is nothing else, the result is one empty line.
+        An incomplete line is kept; if nothing else has arrived, the result is an empty line.
         """
         try:
             data = self._connection.recv(65536)
@@ -94,7 +94,7 @@ class HookConnection:
         return [line.decode("utf-8", "replace") for line in whole]
 
     def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
-        """Send a message, and descriptors; a process that cannot take it does not wait for it."""
+        """Send a message with descriptors; drop it if the process does not read."""
         data = b"".join(fd.to_bytes(4, sys.byteorder) for fd in descriptors)
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, data)] if data else []
         try:
@@ -102,16 +102,16 @@ class HookConnection:
         except OSError:
             pass
 
-    def take_stack(self, line: str) -> None:
+    def add_stack_line(self, line: str) -> None:
         """Keep a line of a stack dump."""
         self.last_stack_at = time.monotonic()
-        is_unasked = not self.asked_all and line.startswith(THREADS)  # of a limit's signal
+        is_unasked = not self.asked_all and line.startswith(THREADS)  # from a limit's signal
         if line.startswith(_CRASH) or (is_unasked and not self.has_crashed):
             self.stacks, self.has_crashed = Pieces(), True
         self.stacks.add(line)
 
     def crash(self) -> str:
-        """Where the main thread was when the process crashed; "" if it has not."""
+        """Return the main thread's stack at the process's crash; "" if it has not crashed."""
         if not self.has_crashed:
             return ""
         self.has_crashed = False
@@ -119,10 +119,10 @@ class HookConnection:
 
 
 class WrappedPrograms:
-    """The programs of ranks that run under another command, found by what their hooks say.
+    """Programs of ranks that run under another command, found by their hooks' greetings.
 
     Args:
-        commands: of each wrapped rank, without its wrapper.
+        commands: the command of each wrapped rank, without its wrapper.
 
     """
 
@@ -131,17 +131,17 @@ class WrappedPrograms:
         self._found: dict[int, int] = {}  # rank -> the pid of its program
 
     def is_program(self, rank: int, pid: int) -> bool:
-        """Whether a Python process of a rank is its program, and not a helper."""
+        """Return whether a Python process of a rank is its program, and not a helper."""
         if rank not in self._found and rank in self._commands and self._runs(rank, pid):
             self._found[rank] = pid
         return self.pid(rank) == pid
 
     def pid(self, rank: int) -> int | None:
-        """The program of a rank, as far as it is known."""
+        """Return the pid of a rank's program; None if unknown."""
         return self._found.get(rank)
 
     def _runs(self, rank: int, pid: int) -> bool:
-        """Whether a process runs the rank's command, or a script that this names."""
+        """Return whether a process runs the rank's command, or a script named by it."""
         words = system.command(pid)
         name, *arguments = self._commands[rank]
         at = len(words) - len(arguments) - 1
@@ -150,21 +150,22 @@ class WrappedPrograms:
 
 
 class HookServer:
-    """Accepts hooks, passes on their messages; asks for stacks, and whether programs run.
+    """Server for hooks: accepts connections, passes on messages, and requests stacks and profiles.
 
     Args:
         path: where to make the socket.
-        loop: calls when there is something to read.
-        is_main: whether a pid (the first argument) is a rank's own process, not one below it.
+        loop: reports input.
+        is_main: returns whether a pid (the first argument) is a rank's own process.
         on_message: called with every message from a hook of a rank.
-        on_gone: called when a process is gone that has sent messages of features, and with these.
+        on_gone: called when a process is gone that had sent messages of features, with these
+            features.
 
     Attributes:
-        path: of the socket.
-        ranks: of this host.
-        seen: those in whose Python the hook is, or has been.
-        members: those that have joined, at any time.
-        wrapped: the programs of those with wrappers.
+        path: the socket's path.
+        ranks: the ranks of this host.
+        seen: ranks in whose Python the hook is, or has been.
+        members: ranks that have joined, at any time.
+        wrapped: the programs of ranks with wrappers.
 
     """
 
@@ -193,98 +194,97 @@ class HookServer:
         self._listen()
 
     def close(self) -> None:
-        """Let go of the socket, and of all connections."""
+        """Close the socket and all connections."""
         for hook in self._hooks.values():
             hook.close()
         self._server.close()
 
     def drain(self, rank: int) -> None:
-        """Read all messages that a rank has sent so far, so that its death is handled after them.
+        """Read all messages that a rank has sent so far, so that they are handled before its end.
 
-        What others report of that death is handled after the death.
+        Messages of other ranks about that end are handled later.
         """
         self.accept()
         for hook in list(self._hooks.values()):
             for _ in range(_MOST_READS):
-                mine = hook.rank == rank or not hook.pid  # or one that has not said hello yet
+                mine = hook.rank == rank or not hook.pid  # without a Hello the rank is unknown
                 if not mine or not self._read(hook):
                     break
             if hook.rank == rank:
                 self._hand_on_crash(hook)
 
     def forget(self, rank: int) -> None:
-        """A rank's life is over: nothing that its processes have yet to say is of its next."""
+        """Close a rank's connections before its restart, so that old messages do not count."""
         self.seen.discard(rank)
         for hook in [hook for hook in self._hooks.values() if hook.rank == rank]:
             self._forget(hook)
 
     def read_beside(self, read: HookConnection) -> None:
-        """Read what a rank has said of features up to now, on other sockets than the one read."""
+        """Read a rank's messages of features on other connections than `read`."""
         for hook in list(self._hooks.values()):
             if hook.features and hook.rank == read.rank and hook is not read:
                 self._read(hook)
 
     @property
     def joined(self) -> set[int]:
-        """The processes that have come through initialize()."""
+        """Pids of the processes that have completed initialize()."""
         return {hook.pid for hook in self.in_job}
 
     @property
     def in_job(self) -> list[HookConnection]:
-        """The connections of these."""
+        """Connections of the processes that have completed initialize()."""
         return [hook for hook in self._hooks.values() if hook.joined]
 
     def request_stacks(self, all_threads: bool) -> list[HookConnection]:
-        """Ask every process for its stacks; those that were asked.
+        """Ask every process for its stacks; return the processes that were asked.
 
         Args:
-            all_threads: of running threads too, which may crash the process.
+            all_threads: include running threads, which may crash the process.
 
         """
-        self._greet()
+        self._read_pending_hellos()
         return [hook for hook in self._hooks.values() if self._ask(hook, all_threads)]
 
     def _ask(self, hook: HookConnection, all_threads: bool) -> bool:
-        """Ask a process for its stacks, if it can be asked; whether it was."""
+        """Ask a process for its stacks, if that is safe; return whether it was asked."""
         signum, of_all = hook.dump_signals[all_threads], hook.dump_signals[True]
-        # It may have become another program since, which the signal would kill.
+        # By exec it may have become another program, which the signal would kill.
         if hook.rank < 0 or not system.handles(hook.pid, signum):
             return False
         hook.stacks, hook.has_crashed = Pieces(), False
         hook.all_stacks = (
             not all_threads
-            and not self._can_say_more(hook)
+            and not self._may_ask_more(hook)
             and system.handles(hook.pid, of_all)
             and system.signal_undisturbed(hook.pid, of_all)
         )
         hook.asked_all = all_threads or hook.all_stacks
-        # One stack is that of the thread which gets the signal; of a thread that is not Python's,
-        # nothing is written.
+        # A single stack is that of the thread which gets the signal: it must be a thread of Python.
         return hook.all_stacks or system.signal_main(hook.pid, signum)
 
     def request_others(self, asked: Collection[HookConnection]) -> list[HookConnection]:
-        """Ask those whose main threads wait for others for the stacks of these; those asked.
+        """Ask processes whose main thread waits for other threads for those threads' stacks.
 
-        A wait of Python's own, unlike one in C code, lets the main thread answer.
+        Only a wait of Python's own, not a wait in C code, lets the main thread answer.
         """
-        waiting = [hook for hook in asked if self._can_say_more(hook) and waits_for_a_thread(hook)]
+        waiting = [hook for hook in asked if self._may_ask_more(hook) and waits_for_a_thread(hook)]
         more = [hook for hook in waiting if system.signal_main(hook.pid, others_signal())]
         for hook in more:
             hook.all_stacks = hook.asked_all = True
         return more
 
-    def _can_say_more(self, hook: HookConnection) -> bool:
-        """Whether the main thread is undisturbed by what it is asked, and has an answer to it."""
+    def _may_ask_more(self, hook: HookConnection) -> bool:
+        """Return whether asking the main thread for more is safe: it waits for a lock."""
         return system.handles(hook.pid, others_signal()) and system.waits_for_lock(hook.pid)
 
     def begin_profile(self) -> None:
-        """Have the joined processes write a profile, as far as they expect to be told."""
+        """Have the joined processes that handle PROFILE begin a profile."""
         for hook in self._hooks.values():
             if hook.profiles and system.handles(hook.pid, PROFILE):
                 system.signal_process(hook.pid, PROFILE)
 
     def reply(self, ranks: Collection[int], reply: HookReply) -> None:
-        """Answer those threads of these ranks that wait at a program."""
+        """Answer the threads of these ranks that are held at the reply's program."""
         for hook in self._hooks.values():
             if hook.held == reply.fingerprint and hook.rank in ranks:
                 hook.send(reply)
@@ -293,8 +293,8 @@ class HookServer:
 
     # --- connections ---
 
-    def _greet(self) -> None:
-        """Read the first message of those processes that have sent it, and have not been heard."""
+    def _read_pending_hellos(self) -> None:
+        """Read the first message of processes that have sent it but were not read yet."""
         self.accept()
         for hook in list(self._hooks.values()):
             if not hook.pid:
@@ -304,13 +304,13 @@ class HookServer:
         self._loop.watch(self._server.fileno(), READ, lambda ready: self.accept())
 
     def accept(self) -> None:
-        """Take the connections that wait for it."""
+        """Accept all waiting connections."""
         while True:
             try:
                 connection, _ = self._server.accept()
             except BlockingIOError:
                 return
-            except OSError:  # too many open files: until one of the others ends
+            except OSError:  # too many open files: wait until a connection ends
                 self._loop.forget(self._server.fileno())
                 return
             connection.setblocking(False)
@@ -322,27 +322,27 @@ class HookServer:
         self._loop.watch(hook.fd, READ, lambda ready: self._read(hook))
 
     def _read(self, hook: HookConnection) -> bool:
-        """Handle the messages of one process; whether there may be more."""
+        """Handle the messages of a process; return whether there may be more."""
         lines = hook.lines()
         if lines is None:
             self._forget(hook)
             return False
         for line in lines:
             if line.startswith('["'):
-                self._take(hook, line)
+                self._handle(hook, line)
             elif line:
-                hook.take_stack(line)
+                hook.add_stack_line(line)
         return bool(lines)
 
     def _forget(self, hook: HookConnection) -> None:
         if self._hooks.pop(hook.fd, None) is None:
-            return  # it has been read, to its end, because of what another process has said
+            return  # it was read to its end because of another process's message
         self._loop.forget(hook.fd)
         hook.close()
         self._hand_on_crash(hook)
         if hook.features:
             self._on_gone(hook, hook.features)
-        for _ in range(hook.compilations):  # it died over them
+        for _ in range(hook.compilations):  # unfinished when it ended
             self._hand_on(hook, hook_messages.Compiled())
         if hook.held:
             self._hand_on(hook, hook_messages.ProgramCompiled(hook.held))
@@ -354,8 +354,8 @@ class HookServer:
 
     # --- messages ---
 
-    def _take(self, hook: HookConnection, line: str) -> None:
-        """Handle a message; a malformed one is dropped, for it is no reason to end a job."""
+    def _handle(self, hook: HookConnection, line: str) -> None:
+        """Handle a message; drop a malformed message, which is no reason to end a job."""
         try:
             message = hook_messages.HookMessage.of(line)
         except Malformed:
@@ -375,7 +375,7 @@ class HookServer:
             rank = int(hello.process_id)
         except ValueError:
             rank = -1
-        # The program may have changed the variable for a process of its own.
+        # The program may have changed the variable for a child process.
         hook.rank = rank if rank in self.ranks else -1
         if hook.rank >= 0:
             self.seen.add(rank)
@@ -400,13 +400,13 @@ class HookServer:
             self._on_message(hook, from_hook)
 
     def _is_joining_beside(self, hook: HookConnection) -> bool:
-        """Whether another process of the same rank takes part in the job."""
+        """Return whether another process of the same rank takes part in the job."""
         others = (other for other in self._hooks.values() if other is not hook)
         return any(other.joining and other.rank == hook.rank for other in others)
 
 
 def _note(hook: HookConnection, message: HookMessage) -> None:
-    """What a message says of the process itself."""
+    """Record what a message says about its process."""
     if isinstance(message, hook_messages.Joining):
         hook.joining = True
     elif isinstance(message, (hook_messages.Leaving, hook_messages.NotJoined)):
@@ -425,5 +425,5 @@ def _note(hook: HookConnection, message: HookMessage) -> None:
 
 
 def _signal_number(number: int) -> int:
-    """The number of a signal; 0 for what is none."""
+    """Return the number of a signal; 0 if it is none."""
     return number if 0 < number < _MOST_SIGNAL else 0

@@ -1,4 +1,4 @@
-"""The agent's connection to the launcher: messages in and out, and the ranks' output."""
+"""Agent's connection to the launcher: messages in and out, and the ranks' output."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 class LauncherLink:
-    """Takes messages to the launcher and hands on those that come from it.
+    """Connection to the launcher: sends messages, and passes on those that it receives.
 
     Args:
         control: the descriptor to read from.
-        uplink: the way to the launcher.
-        remote: it leads over a network, where nobody may be silent for long.
+        uplink: sends to the launcher.
+        remote: it leads over a network, where both ends must send heartbeats.
         on_message: called for each message, and each piece of a file or of the input.
         on_lost: called once, when the launcher is gone.
 
     Attributes:
-        asks_again: after Bye: the launcher has another run.
+        asks_again: after Bye, the launcher has asked for another run.
 
     """
 
@@ -56,17 +56,16 @@ class LauncherLink:
         self._ping_at = 0.0
 
     def open(self) -> None:
-        """Listen from now on, and greet."""
+        """Begin to read, and greet the launcher."""
         os.set_blocking(self._control, False)
         self._loop.watch(self._control, READ, lambda ready: self._read())
         self.uplink.send(frames.MAGIC)
         self.send(messages.Greeting(messages.VERSION, portable=not LINUX))
 
     def send(self, message: Message) -> None:
-        """Send a message, now or as soon as there is room; nowhere if the launcher is gone.
+        """Send a message, now or as soon as there is room; drop it if the launcher is gone.
 
-        After Bye, which may wait for a launcher that waits for a slow reader, only heartbeats go
-        on: nothing that it still says is acted on, and nothing that happens here is told.
+        After Bye, which may be queued behind a slow reader's output, only heartbeats are sent.
         """
         if not self.said_bye or isinstance(message, messages.Ping):
             self.said_bye |= isinstance(message, messages.Bye)
@@ -82,13 +81,13 @@ class LauncherLink:
                 self._on_message(frame)
             elif isinstance(frame, messages.ServeAgain):
                 self.asks_again = True
-        # Now: a message may take a while to act on, in which nothing is read.
+        # Not earlier: while a message is handled, which may take long, nothing is read.
         self._heard_at = time.monotonic()
         if not data:
             self._lose()
 
     def _decoded(self, data: bytes) -> Iterator[frames.Frame]:
-        """The frames that are complete; the launcher is lost at the first that is malformed."""
+        """Yield complete frames; at a malformed frame, report it and give the launcher up."""
         try:
             yield from self._decoder.feed(data)
         except Malformed as error:
@@ -106,7 +105,7 @@ class LauncherLink:
 
     @property
     def deadline(self) -> float | None:
-        """When to send a heartbeat, or to take silence for the end."""
+        """Time to send a heartbeat, or to take silence for the launcher's end."""
         return min(self._ping_at, self._lost_at) if self.is_remote else None
 
     @property
@@ -114,7 +113,7 @@ class LauncherLink:
         return self._heard_at + frames.SILENCE_S
 
     def expire(self, now: float) -> None:
-        """Do so, if it is time."""
+        """Send a heartbeat or give the launcher up, if the deadline has come."""
         if not self.is_remote:
             return
         if now >= self._lost_at:
@@ -126,12 +125,12 @@ class LauncherLink:
 
 # --- the ranks' output: raw chunks, never more than the launcher asked for ---
 
-# Bigger pieces are slower: the allocator gets them from the kernel, page by page, each time.
+# Bigger pieces are slower, because the allocator requests their pages from the kernel each time.
 _PIECE = 1 << 16
 
 
 class Streams:
-    """Reads the ranks' pipes and sends what they hold, as long as the launcher gives credit."""
+    """Reader of the ranks' pipes, which sends their contents within the launcher's credit."""
 
     def __init__(self, loop: Loop, uplink: Uplink) -> None:
         self._loop = loop
@@ -148,13 +147,13 @@ class Streams:
             self._watch(fd)
 
     def close(self) -> None:
-        """Let go of the pipes that others still hold."""
+        """Close the pipes that other processes still hold open."""
         for fd in self._open:
             os.close(fd)
         self._open.clear()
 
     def credit(self, count: int) -> None:
-        """The launcher is ready for `count` more bytes."""
+        """Allow `count` more bytes to be sent."""
         stalled = self._credit <= 0
         self._credit += count
         if stalled and self._credit > 0:
@@ -162,9 +161,10 @@ class Streams:
                 self._watch(fd)
 
     def drain(self, rank: int | None = None) -> bool:
-        """Read what a rank, or all, have written up to now; whether the launcher's credit sufficed.
+        """Read what a rank, or all ranks, have written so far; return whether the credit sufficed.
 
-        Not until end of file: a process that is not the job's may hold the other end.
+        It does not read to the end of file, because a process outside the job may hold the other
+        end.
         """
         for fd, (writer, _) in list(self._open.items()):
             while rank in (None, writer) and self._credit > 0 and self._read(fd):
@@ -175,7 +175,7 @@ class Streams:
         self._loop.watch(fd, READ, lambda ready: self._read(fd))
 
     def _read(self, fd: int) -> bool:
-        """Send one chunk; False if there is nothing (more) to read."""
+        """Send a chunk; return False if there is nothing (more) to read."""
         if self._credit <= 0:
             self._stall()
             return False
@@ -194,6 +194,6 @@ class Streams:
         return True
 
     def _stall(self) -> None:
-        """The launcher's reader is slow: read no more, so that the ranks are slowed down."""
+        """Stop reading, because the launcher's reader is slow, so that the ranks wait."""
         for fd in self._open:
             self._loop.forget(fd)

@@ -1,4 +1,4 @@
-"""The limits of a process (ulimit) that the kernel ends it for."""
+"""Limits of a process (ulimit) for which the kernel ends it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import signal
 from .system import system
 
 _CPU_TIME, _FILE_SIZE = "Max cpu time", "Max file size"
-# What the kernel counts at its ticks is not all that it reports.
+# Seconds: the kernel's limit counts ticks, which differ from the time that it reports.
 _INEXACT_S = 0.3
 
 
 class ProcessLimits:
-    """The limits that may have ended a process; to be made before that is reaped.
+    """Limits that may have ended a process; make it before the process is reaped.
 
     Args:
-        pid: of a process that has ended and has not been reaped.
+        pid: the process, which has ended and has not been reaped.
         status: minus the signal that ended it.
 
     """
@@ -36,7 +36,7 @@ class ProcessLimits:
         """
         soft, hard = self._cpu_s
         if self._signal == signal.SIGXCPU and soft is not None:
-            # With each signal the kernel adds a second to it.
+            # The kernel raises the soft limit by a second with each signal.
             return _of_cpu_time(soft - 1)
         if self._signal == signal.SIGKILL and hard is not None and cpu_s > hard - _INEXACT_S:
             return _of_cpu_time(hard)
@@ -51,7 +51,7 @@ def _of_cpu_time(seconds: int) -> str:
 
 
 def _values(lines: list[str], name: str) -> tuple[int | None, int | None]:
-    """Return the soft and the hard limit of that name; None where there is none."""
+    """Return the soft and the hard limit of that name; None if there is none."""
     words = next((line[len(name) :].split() for line in lines if line.startswith(name)), [])
     soft, hard = [int(word) if word.isdecimal() else None for word in words[:2]] or [None, None]
     return soft, hard

@@ -1,4 +1,4 @@
-"""The process of an agent, its guardian above it, and what becomes of a bug of the agent's."""
+"""Process of an agent, its guardian above it, and the report of a bug in the agent."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-# --- the guardian: it waits, and finishes what a killed agent could not ---
+# --- the guardian: waits, and cleans up after a killed agent ---
 
 _PATIENCE_S = 5
 
 
 def guard(agent: int, folder: str) -> NoReturn:
-    """Wait for the agent; then end whatever is left below this process and take its exit status.
+    """Wait for the agent; then kill whatever is left below this process, and exit with its status.
 
-    Signals that end the agent go to it; it holds them back until it can handle them.
+    Signals that end the agent are passed on to it; they stay pending until it can handle them.
     """
     system.adopt_orphans(folder)
-    # Orphans come to us only when the agent, the nearer subreaper, is gone.
+    # The agent is the nearer subreaper: orphans come here only after its end.
     status = _wait_for(agent)
     signal.signal(signal.SIGALRM, lambda signum, frame: _leave(folder, status))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
-    # Again and again: one that comes just before a wait is acted on only after that.
+    # Repeated: a signal just before a wait is handled only after the wait.
     signal.setitimer(signal.ITIMER_REAL, _PATIENCE_S, 1)
     try:
         while True:
@@ -46,19 +46,21 @@ def guard(agent: int, folder: str) -> NoReturn:
                 continue
             for left in system.descendants():
                 system.signal_process(left, signal.SIGKILL)
-            system.wait()  # whose orphans there may be next
+            system.wait()  # its orphans may appear next
     except Childless:
         _leave(folder, status)
 
 
 def _wait_for(agent: int) -> int:
-    """The exit status of the agent, which must not stay stopped: it could end nothing.
+    """Wait for the agent's end, and return its exit status; continue it whenever it is stopped.
 
-    Signals stay blocked, and are waited for as the agent's end is: a handler of Python's would not
-    be called before the end of a wait that begins just as its signal comes.
+    Signals stay blocked and are waited for together with the agent's end: Python would not call a
+    handler during a wait that begins just when its signal comes.
     """
     awaited = (*ENDING, signal.SIGCHLD)
-    signal.signal(signal.SIGCHLD, lambda signum, frame: None)  # what is ignored never comes
+    signal.signal(
+        signal.SIGCHLD, lambda signum, frame: None
+    )  # an ignored signal would not be received
     signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     while True:
         pid, status = os.waitpid(agent, os.WUNTRACED | os.WNOHANG)
@@ -81,17 +83,17 @@ _LAST_MESSAGE_S = 5
 
 
 def main(hook: str | dict[str, str]) -> NoReturn:
-    """Be the agent, on descriptors 0 (from the launcher) and 1 (to it).
+    """Run the agent on descriptors 0 (from the launcher) and 1 (to the launcher).
 
     Args:
-        hook: the folder of the hook's modules on this host, or where there is none their sources.
+        hook: the folder of the hook's modules on this host, or their sources if there is none.
 
     """
     signal.alarm(0)  # the loader's
     os.environ.update(granted_gpus(os.environ))
-    # Until the agent and its guardian can handle them: a folder may be there to be removed.
+    # Blocked until the agent and its guardian can handle them, and remove the folder.
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
-    for signum in FORWARDED:  # a scheduler that sends these to a whole step means the ranks
+    for signum in FORWARDED:  # a scheduler sends these to the whole step, for the ranks
         signal.signal(signum, signal.SIG_IGN)
     # The protocol's descriptors are moved away: a stray print or read must not reach them.
     control, uplink = os.dup(0), os.dup(1)
@@ -105,7 +107,7 @@ def main(hook: str | dict[str, str]) -> NoReturn:
         folder = private_folder.make()
     except private_folder.NoFolder as error:
         _leave_unfit(str(error))
-    guarded, guarding = os.pipe()  # whose other end the guardian has, and nobody else
+    guarded, guarding = os.pipe()  # only the guardian holds the writing end
     try:
         agent = os.fork()
     except OSError as error:
@@ -116,16 +118,16 @@ def main(hook: str | dict[str, str]) -> NoReturn:
             os.close(fd)
         guard(agent, folder)
     os.close(guarding)
-    os.setsid()  # whoever ends the whole group of a client leaves the agent to tidy up
+    os.setsid()  # a signal to the client's group must not reach the agent
     _be_agent(control, uplink, folder, guarded, hook)
 
 
 def _be_agent(
     control: int, uplink: int, folder: str, guarded: int, hook: str | dict[str, str]
 ) -> NoReturn:
-    """Serve to the end, below the guardian; a bug of the agent is reported to the launcher."""
-    gc.freeze()  # what has been imported stays
-    gc.enable()  # where the launcher has been forked, it was not
+    """Run the agent below its guardian, for all its runs; report a bug to the launcher."""
+    gc.freeze()  # imported modules stay
+    gc.enable()  # it is off if the agent was forked from the launcher
     out = Uplink(uplink, loop := Loop())
     files_limit = allow_many_files()
     kept: dict[str, Any] = {}
@@ -139,7 +141,7 @@ def _be_agent(
             if not agent.run():
                 break
             kept = agent.close()
-            if not os.path.isdir(hook_folder):  # a cleaner of /tmp has taken it
+            if not os.path.isdir(hook_folder):  # a cleaner of /tmp has removed it
                 raise private_folder.NoFolder(folder, FileNotFoundError(2, "it was removed"))
             out = Uplink(uplink, loop := Loop())
     except private_folder.NoFolder as error:
@@ -156,7 +158,7 @@ def _be_agent(
 
 
 def _end_with_guardian(guarded: int, loop: Loop) -> None:
-    """End as of a SIGTERM when the guardian is gone."""
+    """End as with SIGTERM when the guardian is gone."""
 
     def end() -> None:
         loop.forget(guarded)
@@ -166,19 +168,19 @@ def _end_with_guardian(guarded: int, loop: Loop) -> None:
 
 
 def _leave_unfit(why: str) -> NoReturn:
-    """End before the greeting: this host cannot take part, and the launcher learns why."""
+    """End before the greeting, because this host cannot take part; tell the launcher why."""
     os.write(2, f"{frames.UNFIT}{why}\n".encode("utf-8", "replace"))
     os._exit(exit_status.HOST_LOST)
 
 
 def _write_hook(files: dict[str, str], folder: str) -> str:
-    """Write the hook and what it imports; the folder for the ranks' PYTHONPATH.
+    """Write the hook and what it imports; return the folder for the ranks' PYTHONPATH.
 
     Raises:
         NoFolder: there is no room for it.
 
     """
-    root = os.path.join(folder, "mcjax_launch")  # by which we know our own lines
+    root = os.path.join(folder, "mcjax_launch")  # tracebacks recognise our files by it
     try:
         _write_files(files, root)
     except OSError as error:

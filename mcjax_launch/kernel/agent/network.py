@@ -1,4 +1,4 @@
-"""Whether hosts can reach one another, found out before anything is started, and reserved ports."""
+"""Tests whether hosts can reach each other, before ranks start, and reservation of ports."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 
 
 _MOST_S = 3.0
-_SIOCGIFADDR = 0x8915  # of Linux
+_SIOCGIFADDR = 0x8915  # on Linux
 _NO_ANSWER = "no answer (a firewall?)"
 
 
 def ssh_addresses() -> tuple[str, str]:
-    """The launcher's address and this host's, on the way it came; empty if not over ssh."""
+    """Return the launcher's and this host's address of the ssh connection; "" without ssh."""
     fields = os.environ.get("SSH_CONNECTION", "").split()
     return (fields[0], fields[2]) if len(fields) == 4 else ("", "")
 
 
 def own_addresses(named: Sequence[str]) -> list[str]:
-    """Addresses by which other hosts may reach this one, the likeliest first.
+    """Return addresses by which other hosts may reach this host, the likeliest first.
 
     Args:
-        named: those to which its own name leads.
+        named: the addresses to which its own name leads.
 
     """
     found = [ssh_addresses()[1], _outgoing(socket.AF_INET, "192.0.2.1"), *named]
     found.append(_outgoing(socket.AF_INET6, "2001:db8::1"))
-    # A node of a closed network has no route to the world, and by Debian's custom its own name
-    # leads to 127.0.1.1. Interfaces come last: a bridge of containers has one address everywhere.
+    # A node of a closed network has no default route, and on Debian its own name leads to
+    # 127.0.1.1. Interfaces come last: a containers' bridge has the same address on every host.
     return _usable(found) or _usable([address for _, address in addresses_of_interfaces()])
 
 
@@ -51,7 +51,7 @@ def _usable(addresses: Sequence[str]) -> list[str]:
 
 
 def addresses_of_interfaces() -> list[tuple[str, str]]:
-    """Each interface that has an IPv4 address, on Linux, with that."""
+    """Return the name and IPv4 address of each interface that has one; on Linux only."""
     import fcntl
 
     found = []
@@ -60,21 +60,21 @@ def addresses_of_interfaces() -> list[tuple[str, str]]:
             request = name.encode()[:15].ljust(256, b"\0")
             try:
                 answer = fcntl.ioctl(probe, _SIOCGIFADDR, request)
-            except OSError:  # it has none, or this is not Linux
+            except OSError:  # it has no address, or this is not Linux
                 continue
             found.append((name, socket.inet_ntoa(answer[20:24])))
     return found
 
 
 def source_towards(address: str) -> str:
-    """The address of this host on the way to another; empty if that is loopback."""
+    """Return this host's address on the way to another address; "" if that is loopback."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     found = _outgoing(family, address)
     return "" if is_loopback(found) else found
 
 
 def _outgoing(family: int, target: str) -> str:
-    """The address from which a packet to the world would come; none is sent."""
+    """Return the source address of packets to `target`, without sending any; "" without a route."""
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((target, 9))
@@ -84,10 +84,10 @@ def _outgoing(family: int, target: str) -> str:
 
 
 def own_name() -> list[str]:
-    """The addresses to which this host's own name leads; none if it leads nowhere, or nobody knows.
+    """Return the addresses to which this host's own name leads; none if it leads nowhere in time.
 
-    A name server that does not answer can hold this up for longer than the launcher waits for a
-    sign of life, so a child asks.
+    A name server that does not answer can block for longer than the launcher waits for a heartbeat,
+    so a child process asks it.
     """
     answer, answer_fd = os.pipe()
     child = os.fork()
@@ -108,7 +108,7 @@ def own_name() -> list[str]:
 
 
 class Connecting:
-    """A connection to one address, tried."""
+    """Attempt to connect to an address, with its result."""
 
     def __init__(self, address: str, port: int) -> None:
         self.address = address
@@ -122,7 +122,7 @@ class Connecting:
                 self.socket = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
             self.socket.setblocking(False)
             self.settle(self.socket.connect_ex((address, port)))
-        except OSError as error:  # an address that this host cannot make sense of
+        except OSError as error:  # an address of an unknown form
             self.error = error.strerror or str(error)
             self.socket.close()
 
@@ -131,7 +131,7 @@ class Connecting:
         return self.socket.fileno() >= 0
 
     def settle(self, code: int) -> None:
-        """Take note of how it went."""
+        """Record the result of the attempt."""
         if code == errno.EINPROGRESS:
             return
         if code == 0:
@@ -142,10 +142,10 @@ class Connecting:
 
 
 def attempt(addresses: Sequence[str], port: int) -> list[Connecting]:
-    """Connect to all of these addresses at the same time, for a few seconds at the most.
+    """Connect to all of these addresses at the same time, for a few seconds at most.
 
-    If none can be reached, those that have not answered are tried once more: where very many hosts
-    come at once, or the coordinator's is busy, the first packets may have been dropped.
+    If none is reached, those that have not answered are tried once more: if very many hosts connect
+    at once, or the coordinator's host is busy, the first packets may have been dropped.
     """
     first = _try_all([(address, port) for address in addresses])
     silent = [a.address for a in first if a.error == _NO_ANSWER]
@@ -157,7 +157,7 @@ def attempt(addresses: Sequence[str], port: int) -> list[Connecting]:
 
 
 def try_peers(peers: Sequence[Peer]) -> PeersTried:
-    """Connect to all addresses of these hosts at the same time, for a few seconds at the most."""
+    """Connect to all addresses of these hosts at the same time, for a few seconds at most."""
     places = [(address, peer.port) for peer in peers for address in peer.addresses]
     tried = {(a.address, a.port): a for a in _try_all(places)}
     reached, errors = {}, {}
@@ -190,19 +190,19 @@ def _try_all(places: Sequence[tuple[str, int]]) -> list[Connecting]:
 # A bound socket that never listens, with SO_REUSEPORT: strangers are refused (by connect and by
 # bind), while a server of the same user that sets SO_REUSEPORT too, as gRPC does, can listen there.
 
-# As many as the system allows (net.core.somaxconn).
+# Connections to queue; the system limits them (net.core.somaxconn).
 _BACKLOG = 65_535
 
 
 class PortTaken(Exception):
-    """Somebody else has the port, or the address is not this host's; the text says which."""
+    """Error: the port is in use, or the address is not this host's; the text says which."""
 
 
 def reserve_port(host: str, port: int) -> socket.socket:
-    """A reserved port of `host` ("" for every address); a free one if `port` is 0.
+    """Reserve a port of `host` ("" for every address); a free port if `port` is 0.
 
     Raises:
-        PortTaken: the port is in use or the address is not one of this host's.
+        PortTaken: the port is in use, or the address is not this host's.
 
     """
     if not host:
@@ -220,13 +220,13 @@ def reserve_port(host: str, port: int) -> socket.socket:
 
 
 class PortProbe:
-    """Listens on a reserved port, as the coordinator will, for those who try to connect.
+    """Listener on a reserved port, in place of the coordinator, for other hosts' test connections.
 
-    Every caller is accepted and dismissed at once: the kernel holds few who wait for that.
+    Every connection is accepted and closed at once, because the kernel queues only a few.
 
     Args:
         held: the reserved port.
-        loop: calls when somebody connects.
+        loop: reports connections.
 
     """
 
@@ -234,7 +234,7 @@ class PortProbe:
         self._loop = loop
         self._socket = _socket(held.family)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        # Those that are dismissed stay known to the kernel for a minute, and would take the port.
+        # The kernel remembers closed connections for a minute, and they would block the port.
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._socket.bind(held.getsockname()[:2])
         self._socket.listen(_BACKLOG)
@@ -245,18 +245,18 @@ class PortProbe:
         try:
             while True:
                 self._socket.accept()[0].close()
-        except OSError:  # nobody waits any more
+        except OSError:  # no connection is waiting
             pass
 
     def close(self) -> None:
-        """Leave the port to the coordinator."""
+        """Stop listening, so that the coordinator can."""
         self._loop.forget(self._socket.fileno())
         self._socket.close()
 
 
 def _bound(family: int, host: str, port: int) -> socket.socket:
     if port:
-        # SO_REUSEPORT alone would let us in beside another job's coordinator of the same user.
+        # SO_REUSEPORT alone would share the port with another job's coordinator of the same user.
         with _socket(family) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))

@@ -1,4 +1,4 @@
-"""What a feature does on a host: one object for each feature that has something to do there."""
+"""Parts of features on a host: one object for each feature that does something there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Wanted = tuple[RankOrder, dict[str, str]]  # a rank, and its whole environment
 
     class HostAgent(Protocol):
-        """The agent as far as parts use it; see `agent.Agent`."""
+        """Agent, as far as parts use it; see `agent.Agent`."""
 
         folder: str
         files_limit: Limit | None
@@ -42,60 +42,60 @@ if TYPE_CHECKING:
 
 
 class AgentPart:
-    """By default it does nothing.
+    """Part of a feature on a host; does nothing by default. `features.NAME.agent` has it as PART.
 
-    The agent makes it when the launcher or a hook first sends something of the feature, and calls
-    it at each of these points. `features.<name>.agent` has the class, as PART.
+    The agent makes it when the launcher or a hook first sends a message of the feature, and calls
+    these methods.
 
     Args:
-        agent: whose part it is.
+        agent: the agent.
 
     """
 
     deadline: float | None = None
-    #: What the feature's part in the ranks is asked for; "" for nothing.
+    #: Value of the feature's variable for its part in the ranks; "" to leave it unset.
     asks = ""
-    #: When the ranks have ended, nothing of the part is open: the agent can serve another run.
+    #: Whether the agent can serve another run: the part keeps nothing open after the ranks' end.
     is_reusable = False
 
     def __init__(self, agent: HostAgent) -> None:
         self.agent = agent
 
     def received(self, message: Message | Raw) -> None:
-        """The launcher has sent a message of the feature, or raw bytes."""
+        """Handle a message of the feature, or raw bytes, from the launcher."""
         raise TypeError(f"no message to an agent: {message!r}")
 
     def hook_said(self, hook: HookConnection, said: FromHook) -> None:
-        """A process of a rank has sent a message of the feature."""
+        """Handle a message of the feature from a process of a rank."""
 
     def hook_gone(self, hook: HookConnection) -> None:
-        """A process that had sent one is gone."""
+        """Handle the end of a process that had sent such a message."""
 
     def starts(self, order: Start, environ: dict[str, str]) -> None:
-        """The ranks are about to be started, with this environment and what is each one's own."""
+        """Prepare for the ranks' start, or change `environ`, the variables of all ranks."""
 
     def standard_input(self, rank: int) -> int | None:
-        """What a rank reads as its standard input, to be closed by the caller; None: not mine."""
+        """Return a rank's standard input, for the caller to close; None to leave it to others."""
         return None
 
     def starts_ranks(self, ranks: Sequence[Wanted]) -> bool:
-        """Start these in the agent's place; whether it does."""
+        """Start these ranks in place of the agent; return whether it does."""
         return False
 
     def look(self) -> None:
-        """Children may have ended: see to the feature's own before any other."""
+        """Handle ended children of the feature's own, before the agent handles the rest."""
 
     def owns(self, pid: int) -> bool:
-        """Whether a child that has ended is the feature's own."""
+        """Return whether a child that has ended is the feature's own."""
         return False
 
     @property
     def kept_pids(self) -> Collection[int]:
-        """The processes that outlive the ranks, where the agent stays."""
+        """Processes that outlive the ranks, if the agent stays."""
         return ()
 
     def keep(self) -> object | None:
-        """What the part of another run takes over."""
+        """Return what the part of another run takes over; None for nothing."""
         return None
 
     def take_over(self, thing: Any) -> None:
@@ -103,33 +103,33 @@ class AgentPart:
 
     @property
     def is_starting(self) -> bool:
-        """Whether a child that nobody knows may turn out to be a rank."""
+        """True while an unknown child may turn out to be a rank."""
         return False
 
     @property
-    def stand_ins(self) -> Mapping[int, int]:
-        """The pids of processes that work for ranks that have not begun, and the rank of each."""
+    def placeholder_pids(self) -> Mapping[int, int]:
+        """Rank of each process that works for a rank that has not begun, by pid."""
         return {}
 
     def request_stacks(self, all_threads: bool) -> Collection[Asked]:
-        """Ask the feature's own processes for their stacks; see HookServer."""
+        """Ask the feature's own processes for their stacks; see HookServer.request_stacks."""
         return ()
 
     def rank_ended(self) -> None:
-        """A rank has been reaped."""
+        """Act when a rank has been reaped."""
 
     def stops(self) -> None:
-        """The launcher ends the job."""
+        """Act when the launcher ends the job."""
 
     def ranks_end(self) -> None:
-        """The ranks are being ended, for whatever reason."""
+        """Act when the ranks are being ended, for whatever reason."""
 
     def launcher_lost(self) -> None:
-        """Nothing can be sent any more."""
+        """Act when the launcher is gone, and nothing can be sent any more."""
 
     def drain(self) -> bool:
-        """All ranks have ended: send what is left; whether that is all."""
+        """Send what is left, because all ranks have ended; return whether that is all."""
         return True
 
     def expire(self, now: float) -> None:
-        """The deadline has come."""
+        """Act, if the deadline has come."""

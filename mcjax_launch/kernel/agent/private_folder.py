@@ -1,4 +1,4 @@
-"""The job's private folder on a host: sockets, staged files, and whatever ranks leave in it."""
+"""Job's private folder on a host, for sockets, staged files, and whatever ranks leave in it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 
 _LAST_RESORT = "/tmp"
-# A unix socket's path has 107 bytes in all, and 103 on macOS; 25 of them are ours.
+# Bytes: a unix socket's path may have 107, on macOS 103, and names below the folder take 25.
 _LONGEST_SOCKET_FOLDER = 78
-# For JAX a socket's path is part of a URI, in which not every gRPC decodes what has been quoted.
+# JAX puts a socket's path into a URI, and some versions of gRPC do not decode quoted characters.
 _SAME_IN_A_URI = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._~-")
 
 
 class NoFolder(Exception):
-    """There is no place for the job's private folder on this host: a full or read-only disk.
+    """Error: the job's private folder cannot be made on this host: a full or read-only disk.
 
     Args:
-        place: where it was to be.
-        error: what the system said.
+        place: where it was to be made.
+        error: the system's error.
 
     """
 
@@ -38,7 +38,7 @@ class NoFolder(Exception):
 
 
 def make() -> str:
-    """A new private folder (0700), in TMPDIR or /tmp; in paths like its own, sockets can be made.
+    """Make a new private folder (0700) in TMPDIR or /tmp, with a path short enough for sockets.
 
     Raises:
         NoFolder: neither can be written.
@@ -67,17 +67,17 @@ def _new_folder(base: str) -> str:
 
 
 def remove(folder: str, between: Callable[[], object] = lambda: None) -> str:
-    """Remove a folder with all that is in it, also what forbids it; links are not followed.
+    """Remove a folder with everything in it, also without permissions; links are not followed.
 
-    Each folder below is moved up into this one first: however deep they are, no path gets too
-    long, and nothing is recursive.
+    Each folder below is moved up into the top folder first: so at any depth no path gets too long,
+    and nothing is recursive.
 
     Args:
-        folder: what to remove.
-        between: called after each folder, for there may be many.
+        folder: the folder to remove.
+        between: called after each folder, because there may be many.
 
     Returns:
-        what is in the way, with the reason; "" if nothing is.
+        what could not be removed, with the reason; "" if everything was.
 
     """
     moved = os.path.join(folder, f"removed-{os.urandom(6).hex()}-")
@@ -102,12 +102,12 @@ def remove(folder: str, between: Callable[[], object] = lambda: None) -> str:
     return next(filter(None, errors), "") or _remove_empty(folder)
 
 
-#: What stays for another run: the hook, as it has been streamed, and compiled programs.
+#: Entries to keep for another run: the streamed hook, and compiled programs.
 KEPT = frozenset({"mcjax_launch", "compiled"})
 
 
 def clear(folder: str) -> None:
-    """Remove what a run has left in the folder; make it again if a cleaner of /tmp has taken it."""
+    """Remove what a run has left in the folder; make it again if a cleaner of /tmp removed it."""
     try:
         entries = list(os.scandir(folder))
     except FileNotFoundError:
@@ -123,10 +123,10 @@ def clear(folder: str) -> None:
 
 
 def _clear_away(entry: os.DirEntry[str], target: str) -> str:
-    """Unlink it, or move a folder to `target`; what is in the way."""
+    """Unlink an entry, or move a folder to `target`; return what went wrong, "" for nothing."""
     try:
         if entry.is_dir(follow_symlinks=False):
-            os.chmod(entry.path, 0o700)  # it is written to when it is moved
+            os.chmod(entry.path, 0o700)  # moving a folder writes to it
             os.rename(entry.path, target)
         else:
             os.unlink(entry.path)
@@ -144,7 +144,7 @@ def _remove_empty(folder: str) -> str:
 
 
 def _in_words(path: str, error: OSError) -> str:
-    """What is in the way; nothing is if somebody else has removed it."""
+    """Return a path and its error in words; "" if the path is gone anyway."""
     return "" if isinstance(error, FileNotFoundError) else f"{path}: {error.strerror}"
 
 
@@ -152,14 +152,14 @@ def _in_words(path: str, error: OSError) -> str:
 
 
 class Staging:
-    """Takes one entry after the other; the folder is made with the first file.
+    """Writer of staged entries, one after the other; it makes the folder with the first file.
 
     Args:
         private: the job's private folder.
 
     Attributes:
-        folder: of the files; "" if there are none.
-        what: the last entry, in words.
+        folder: the folder of the files; "" if there are none.
+        what: the latest entry, in words.
 
     """
 
@@ -168,16 +168,16 @@ class Staging:
         self.what = ""
         self._private = private
         self._file: FileIO | None = None
-        self._written_ns = 0  # that file
+        self._written_ns = 0  # modification time of that file
 
     def begin(self, entry: StageEntry) -> None:
-        """A folder, a link, a copy of an earlier file, or a file whose content follows."""
+        """Make a folder, link or copy of an earlier file, or begin a file whose content follows."""
         self.finish()
         if entry.kind == "private":
             self.what = f"{entry.target}, in {os.path.dirname(self._private)} (TMPDIR)"
             self._create(os.path.join(self._private, entry.path), entry)
             return
-        # As Python gives paths below its working directory.
+        # With links resolved, as in Python's paths below its working directory.
         self.folder = os.path.join(os.path.realpath(self._private), "stage")
         self.what = f"--sync: {entry.path}"
         path = os.path.join(self.folder, entry.path)
@@ -199,7 +199,7 @@ class Staging:
         self._written_ns = entry.written_ns
 
     def write(self, data: bytes) -> None:
-        """More of the file's content; nothing happens after an error."""
+        """Write more of the file's content; do nothing after an error."""
         if self._file is None:
             return
         rest = memoryview(data)
@@ -212,7 +212,7 @@ class Staging:
             raise
 
     def finish(self) -> None:
-        """The last entry is complete."""
+        """Complete the latest entry."""
         if self._file is not None:
             os.utime(self._file.fileno(), ns=(self._written_ns, self._written_ns))
             self._file.close()

@@ -1,4 +1,4 @@
-"""Python stacks of this host's ranks: which processes were asked, and when no more will come."""
+"""Collection of Python stacks from this host's ranks: processes that were asked, and the end."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 _MOST_STACKS = 1 << 20
-# A stack dump has no end mark: it is complete when nothing came for a moment. A process that has
-# not begun (it is stopped, or waits for the disk) gets longer.
+# A stack dump has no end mark: it is complete after a moment of quiet. A process that has not begun
+# to answer (because it is stopped, or waits for the disk) gets longer. Seconds.
 _QUIET_S = 0.15
 _SLOWEST_S = 2.0
-# Of a longer file no line is shown.
+# Bytes; lines of longer files are not shown.
 _LONGEST_SOURCE = 1 << 24
-# How much of a line of the user's is shown.
+# Characters to show of a user's line.
 _MOST_SOURCE = 100
 _FRAME = '  File "'
-# Begins a dump of one thread.
+# First line of a dump of a single thread.
 _OWN = "Stack (most recent call first):"
-#: Begin a dump of one of all threads.
+#: Prefixes of a thread's first line in a dump of all threads.
 THREADS = ("Thread ", "Current thread ")
 # Digits of a line's number.
 _LONGEST_NUMBER = 9
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Asked(Protocol):
-        """A process that has been asked."""
+        """Process that was asked for its stacks."""
 
         rank: int
         pid: int
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
         @property
         def importing(self) -> bool:
-            """Whether it is no rank's yet, but imports for ranks."""
+            """True for the import server, which is not a rank yet."""
 
         @property
         def joined(self) -> bool: ...
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class Pieces(list[str]):
-    """Pieces of a stack dump, up to so many characters in all."""
+    """Pieces of a stack dump, up to a maximum number of characters in total."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,10 +67,10 @@ class Pieces(list[str]):
 
 
 class StackDump:
-    """A dump of stacks under way: complete when it has been quiet for a moment.
+    """Dump of stacks in progress; it is complete after a moment of quiet.
 
     Args:
-        on_complete: is given what has come, by process.
+        on_complete: called with the stacks, by process.
 
     """
 
@@ -88,14 +88,14 @@ class StackDump:
         now: float,
         ask_more: Callable[[], Sequence[Asked]] | None = None,
     ) -> None:
-        """These processes have been asked; those that `ask_more` returns are once more then."""
+        """Wait for these processes' stacks, then once more for those that `ask_more` returns."""
         self._asked = self._awaited = asked
         self._ask_more = ask_more
         self._since, self._latest = now, now + _SLOWEST_S
 
     @property
     def deadline(self) -> float | None:
-        """When to consider the dump complete; None while none is under way."""
+        """Time at which to consider the dump complete; None while none is in progress."""
         if self._since is None or not self._awaited:
             return self._since
         last = max(hook.last_stack_at for hook in self._awaited)
@@ -104,7 +104,7 @@ class StackDump:
         return min(quiet, self._latest)
 
     def expire(self, now: float) -> None:
-        """Hand on what has come, if it is complete."""
+        """Pass on the stacks, if they are complete."""
         deadline = self.deadline
         if deadline is None or now < deadline:
             return
@@ -116,7 +116,7 @@ class StackDump:
         self._on_complete(self._collected())
 
     def _collected(self) -> Iterator[messages.Stacks]:
-        """What has come, by process."""
+        """Yield the stacks that have come, by process."""
         members = {hook.rank for hook in self._asked if hook.joined}
         for hook in self._asked:
             dump = main_thread(hook.stacks) if hook.all_stacks else hook.stacks
@@ -136,9 +136,9 @@ class StackDump:
 
 
 def _of_others(hook: Asked) -> list[str]:
-    """The stacks of a process's other threads, as far as they run code of the user's or are in JAX.
+    """Return the stacks of a process's other threads that run the user's code or are in JAX.
 
-    Where the main thread's alone is shown to the user, they may tell what that waits for.
+    If only the main thread is shown to the user, they may tell what it waits for.
     """
     if not hook.all_stacks or hook.importing:
         return []
@@ -154,22 +154,22 @@ def _of_others(hook: Asked) -> list[str]:
 
 
 def _tells(thread: list[str]) -> bool:
-    """Return whether a thread runs code of the user's, or waits in JAX, maybe for a rank."""
+    """Return whether a thread runs the user's code, or waits in JAX, perhaps for a rank."""
     files = [_file_of(line) for line in thread if line.startswith(_FRAME)]
     in_jax = bool(files) and source_lines.is_jax(files[0])
     return in_jax or any(file[:1] == "/" and source_lines.is_users(file) for file in files)
 
 
 def _begins(dump: list[str]) -> list[int]:
-    """Where the stack of each thread begins in a dump."""
+    """Return where the stack of each thread begins in a dump."""
     return [n for n, line in enumerate(dump) if line.startswith(THREADS)]
 
 
 def main_thread(dump: list[str]) -> list[str]:
-    """The main thread's part of a dump of all threads: the oldest one comes last.
+    """Return the main thread's part of a dump of all threads: the oldest thread comes last.
 
-    Of more than 100 threads the last are left out; then it is empty. Where it has been asked before
-    the others, its own dump comes first.
+    faulthandler leaves out the last of more than 100 threads; then the result is empty. If the main
+    thread was asked before the other threads, its own dump comes first.
     """
     begins = _begins(dump)
     if dump and dump[0] == _OWN:
@@ -180,7 +180,7 @@ def main_thread(dump: list[str]) -> list[str]:
 
 
 def waits_for_a_thread(hook: Asked) -> bool:
-    """Whether its main thread may wait for another one, as its innermost call shows."""
+    """Return whether a process's main thread may wait for another thread, by its innermost call."""
     innermost = [line for line in hook.stacks if line.startswith(_FRAME)][:1]
     frame, *source = with_source(innermost) or [""]
     return source_lines.waits_for_a_thread(_file_of(frame), "".join(source))
@@ -191,7 +191,7 @@ def _file_of(frame: str) -> str:
 
 
 def with_source(dump: list[str]) -> list[str]:
-    """A dump of stacks, with the user's lines of code after their frames."""
+    """Return a dump of stacks with the user's lines of code after their frames."""
     from linecache import getline
 
     lines = []
@@ -207,7 +207,7 @@ def with_source(dump: list[str]) -> list[str]:
 
 
 def _is_source(file: str) -> bool:
-    """Whether a file can be read at once: a dump may name any."""
+    """Return whether a file can be read at once: a dump may name any file."""
     try:
         found = os.stat(file)
     except (OSError, ValueError):

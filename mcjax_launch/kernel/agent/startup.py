@@ -1,4 +1,4 @@
-"""What is looked up (TPU chips too) and reserved on a host before any rank is started."""
+"""Lookups (also of TPU chips) and reservations on a host before any rank is started."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 # --- TPU chips, and what a host knows of its slice ---
-# Chips are counted as JAX counts them: by the vendor and the device of what is on the PCI bus,
-# since Google's network cards have the same vendor. Its place in the slice is in variables (GKE),
-# or known to the metadata server (a TPU VM). Nothing is asked of a host without chips.
+# Chips are counted as JAX counts them: by vendor and device on the PCI bus, because Google's
+# network cards have the same vendor. The host's number in the slice is in variables (GKE), or known
+# to the metadata server (a TPU VM). A host without chips asks no server.
 
 _VENDOR = "0x1ae0"
-# As in JAX: by the device's number on the bus.
+# Models by the PCI device's number, as in JAX.
 _MODELS = {
     "0x0027": "v3",
     "0x0056": "plc",
@@ -40,17 +40,17 @@ _MODELS = {
 }
 _DEVICES = "sys/bus/pci/devices"
 _NUMBER, _WORKERS, _ENVIRONMENT = "agent-worker-number", "worker-network-endpoints", "tpu-env"
-# The server is on the host itself.
+# Seconds; the server is on the host itself.
 _ANSWERS_S = 2.0
 _MOST_ANSWER = 1 << 20
 
 
-def look_at_tpu(environ: Mapping[str, str], root: str = "/") -> Tpu | None:
-    """What is known of the chips of this host; None if it has none.
+def survey_tpu(environ: Mapping[str, str], root: str = "/") -> Tpu | None:
+    """Return what is known of this host's TPU chips; None if it has none.
 
     Args:
-        environ: of its ranks.
-        root: of the file system.
+        environ: the ranks' variables.
+        root: root of the file system to look in.
 
     """
     found = tpu_models(root)
@@ -69,7 +69,7 @@ def look_at_tpu(environ: Mapping[str, str], root: str = "/") -> Tpu | None:
 
 
 def tpu_models(root: str = "/") -> list[str]:
-    """The model of each chip."""
+    """Return the model of each chip."""
     if not LINUX:
         return []
     folder = os.path.join(root, _DEVICES)
@@ -89,8 +89,8 @@ def _model(device: str) -> str | None:
 
 
 def _named(environ: Mapping[str, str]) -> int:
-    """How many workers the variables name; 0 if they name none."""
-    if path := environ.get("TPU_PROCESS_ADDRESSES_PATH"):  # since jax 0.12, and before the others
+    """Return how many workers the variables name; 0 if they name none."""
+    if path := environ.get("TPU_PROCESS_ADDRESSES_PATH"):  # since jax 0.12; it takes precedence
         return _count(text_of(path))
     for name in ("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES"):
         if environ.get(name):
@@ -99,7 +99,7 @@ def _named(environ: Mapping[str, str]) -> int:
 
 
 def _count(listed: str) -> int:
-    return len([one for one in listed.split(",") if one.strip()])
+    return len([entry for entry in listed.split(",") if entry.strip()])
 
 
 def _whole(text: str | None) -> int | None:
@@ -107,7 +107,7 @@ def _whole(text: str | None) -> int | None:
 
 
 def _of_slice(tpu_env: str) -> str:
-    """The number of the slice, in lines such as `MEGASCALE_SLICE_ID: '1'`."""
+    """Return the slice's number from lines such as `MEGASCALE_SLICE_ID: '1'`; "0" if missing."""
     for line in tpu_env.splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "MEGASCALE_SLICE_ID":
@@ -116,11 +116,11 @@ def _of_slice(tpu_env: str) -> str:
 
 
 def _metadata(environ: Mapping[str, str]) -> Callable[[str], str | None]:
-    """Asks the metadata server for an attribute of this machine; None where it has no such."""
+    """Return a function that asks the metadata server for an attribute; None if it has none."""
     server = environ.get("GCE_METADATA_IP", "metadata.google.internal")
 
     def ask(attribute: str) -> str | None:
-        import http.client  # as only hosts with chips need
+        import http.client  # only hosts with chips need it
 
         connection = http.client.HTTPConnection(server, timeout=_ANSWERS_S)
         try:
@@ -141,12 +141,12 @@ def _metadata(environ: Mapping[str, str]) -> Callable[[str], str | None]:
 
 
 class Prepared:
-    """A host that is ready: what it has, and the ports that it holds.
+    """Host that is ready to start ranks: what it has, and the ports that it has reserved.
 
     Args:
         wanted: what the launcher asks for.
         stage: the folder of the files that were sent, or "".
-        loop: calls when somebody tries the coordinator's port.
+        loop: reports test connections to the coordinator's port.
 
     Raises:
         Unusable: the job cannot run here.
@@ -171,7 +171,7 @@ class Prepared:
                 "--bind-cores on: this system binds no process to cores; leave it out", USAGE
             )
         environ = {**os.environ, **wanted.env}
-        self._tpu = look_at_tpu(environ) if wanted.tpus else None
+        self._tpu = survey_tpu(environ) if wanted.tpus else None
         own_name = tuple(network.own_name()) if wanted.describe or wanted.towards else None
         gpus = _gpus(wanted) if wanted.gpus else VisibleGpus()
         binds = wanted.bind_cores == "on" or (wanted.bind_cores == "auto" and bool(gpus.near))
@@ -195,24 +195,24 @@ class Prepared:
         )
 
     def stop_listening(self) -> None:
-        """Leave the port to the coordinator, and others to libtpu."""
+        """Free the coordinator's port for rank 0, and libtpu's ports for libtpu."""
         if self._listening is not None:
             self._listening.close()
             self._listening = None
-        for held in self._for_libtpu:  # which may not share them, as JAX's own service does
+        for held in self._for_libtpu:  # libtpu may not share ports, unlike JAX's service
             held.close()
         if not system.holds_ports:
             for held in self.reserved:
                 held.close()
 
     def close(self) -> None:
-        """Let go of all ports."""
+        """Free all ports."""
         self.stop_listening()
         for held in self.reserved:
             held.close()
 
     def _check_limit(self, wanted: Prepare) -> None:
-        """Two pipes of each rank, and the hook's connection, are better known to fit before."""
+        """Check that two pipes per rank, and the hook's connection, fit into the limit of files."""
         each = 3 if wanted.pythons else 2
         if why := too_many_files(each * wanted.ranks):
             raise Unusable(why, HOST_LOST if wanted.remote else USAGE)
@@ -243,12 +243,12 @@ class Prepared:
             raise Unusable(f"{error.filename}: {error.strerror}", NOT_EXECUTABLE) from None
 
     def _check_command(self, name: str, wanted: Prepare, option: str = "") -> str:
-        """Return a command's path: that there is none is better known before anything has run."""
+        """Return a command's path; raise Unusable early if there is none."""
         path = {**os.environ, **wanted.env}.get("PATH", os.defpath)
         return find_command(name, self._cwd, path, option, hint="" if option else wanted.missing)
 
     def _coordinator(self, wanted: Prepare) -> int:
-        """Reserve the coordinator's port, and listen on it for the other hosts' attempts."""
+        """Reserve the coordinator's port, and listen on it for other hosts' test connections."""
         bind, listen = wanted.coordinator, wanted.listen
         if bind is None and self._may_be_first(wanted):
             bind, listen = Bind("", 0), True
@@ -261,13 +261,13 @@ class Prepared:
         return port
 
     def _may_be_first(self, wanted: Prepare) -> bool:
-        """Whether rank 0 may come here after all: ranks follow the numbers of TPU workers."""
+        """Return whether rank 0 may be placed here, because ranks follow TPU workers' numbers."""
         mine = self._tpu
         is_first = mine is not None and (mine.worker, mine.slice_number) == (0, 0)
         return wanted.any_order and is_first
 
     def _reserve_open(self, bind: Bind) -> int:
-        """A port that the network of a TPU slice passes, where there may be such a network."""
+        """Reserve a port that a TPU slice's network lets through; return 0 without TPUs."""
         if self._tpu is None or bind.port or bind.host:
             return 0
         for port in TPU_PORTS:
@@ -295,23 +295,23 @@ class Prepared:
 
 
 def _gpus(wanted: Prepare) -> VisibleGpus:
-    """Those that the ranks would see, with the environment that they will have."""
-    from ..wire import gpus  # as few jobs need
+    """Return the GPUs that the ranks would see, with their own environment."""
+    from ..wire import gpus  # few jobs need it
 
     return gpus.visible({**rank_environ.without_outer_job(os.environ), **wanted.env})
 
 
 def no_python(tried: Sequence[str]) -> str:
-    """What to say where none of these is there."""
+    """Return the message for a host that has none of these Pythons."""
     names = ", ".join(tried)
     return f"no Python found (tried {names}): set python= in the hosts file, or --python"
 
 
 def folder(wanted: Prepare, stage: str) -> str:
-    """The working directory of the ranks.
+    """Return the working directory of the ranks.
 
     Raises:
-        Unusable: the user has named one that is not there.
+        Unusable: the user has named a directory that does not exist.
 
     """
     place: str = os.path.expanduser(wanted.chdir)

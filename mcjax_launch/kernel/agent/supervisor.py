@@ -1,7 +1,8 @@
-"""When the ranks of one host are ended, and how: (state, event) -> effects, and nothing else.
+"""Decisions on when and how the ranks of a host are ended: (state, event) -> effects, no I/O.
 
-Three reasons to stop (a rank failed, the launcher said so, the launcher is gone) and one way to
-end: the processes are asked to end, given a grace, killed, and it is over when no child is left.
+There are three reasons to stop: a rank has failed, the launcher says so, or the launcher is gone.
+The end is always the same: processes are asked to end, get a grace, and are killed; it is over when
+no child is left.
 """
 
 from __future__ import annotations
@@ -15,56 +16,56 @@ TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-#: What a finished job's stragglers get to end by themselves (the `tee` of a `> >(tee log)`).
+#: Seconds for a finished job's stragglers to end by themselves (the `tee` of a `> >(tee log)`).
 LINGER_S = 0.5
-#: What the kernel gets to end killed processes before we name them; and leave, unless the launcher
-#: has more patience.
+#: Seconds for the kernel to end killed processes before they are named; and before the agent
+#: leaves, unless the launcher has more patience.
 UNKILLABLE_S = 5.0
 
 
 class HostEffect(Value):
-    """Something for the agent to do."""
+    """Action for the agent."""
 
 
 class SignalRanks(HostEffect):
-    """Signal every rank's process group, but those of `spare`, and all strays of the job."""
+    """Send a signal to every rank's process group, except ranks in `spare`, and to all strays."""
 
     signum: int
     spare: frozenset[int] = frozenset()
 
 
 class Kill(HostEffect):
-    """SIGKILL to every process below the agent."""
+    """Send SIGKILL to every process below the agent."""
 
 
 class KillRank(HostEffect):
-    """SIGKILL to every process of one rank, whose life is over or does not end."""
+    """Send SIGKILL to every process of a rank that has failed."""
 
     rank: int
 
 
 class NameLeft(HostEffect):
-    """Say which killed processes have not ended yet."""
+    """Report which killed processes have not ended yet."""
 
 
 class Leave(HostEffect):
-    """It is over: nothing is left, or `unkillable` says that something is."""
+    """End the agent: nothing is left, or `unkillable` says that something is."""
 
     unkillable: bool
 
 
 class Supervisor:
-    """The ranks of one host, as far as their life and death go.
+    """State of a host's ranks: which of them run, have failed, and are being ended.
 
-    Times (`now`, `deadline`) are seconds of any steady clock. Methods return what is to be done;
-    `deadline` is when to call `expire` next.
+    Times (`now`, `deadline`) are seconds of any steady clock. Methods return effects; `deadline` is
+    when to call `expire` next.
 
     Args:
-        grace_s: between asking the ranks to end and killing them, after a failure or without a
-            launcher.
-        ending: the ranks that can be seen to end by themselves: what ends the others does not end
-            them. Asked only when ranks are to be ended, for it looks at each of them.
-        term_grace_s: the same as `grace_s`, where somebody ends the agent.
+        grace_s: seconds between asking the ranks to end and killing them, after a failure or
+            without a launcher.
+        ending: returns the ranks that are already ending by themselves, so that signals to them do
+            not count. It is called only when ranks are ended, because it examines each of them.
+        term_grace_s: like `grace_s`, if a signal ends the agent.
         on_failure: as in `messages.Start`.
 
     """
@@ -76,54 +77,56 @@ class Supervisor:
         term_grace_s: float = 0.0,
         on_failure: str = "stop",
     ) -> None:
-        self._due: float | None = None  # when all that are left are to end, or be named
-        self.sent: dict[int, list[int]] = {}  # rank -> the signals it got to end it
+        self._due: float | None = None  # when the next step of the end is due
+        self.sent: dict[int, list[int]] = {}  # rank -> the signals sent to end it
         self._ending = ending
         self._grace_s = grace_s  # after a failure, or when the launcher is gone
         self._term_grace_s = term_grace_s
         self._alive: set[int] = set()
         self._stopping = False
         self._killing = False
-        self._settles = False  # a rank has failed: others get a moment to fail alike
+        self._grace_before_stop = False  # after a failure, others get a moment to fail too
         self._asked_by: int | None = None  # the signal that asks the ranks to end
         self._killed_at = 0.0
         self._patience_s = UNKILLABLE_S
         self._on_failure = on_failure
-        self._failing: set[int] = set()  # have failed, and are still there; the others go on
-        self._open: set[int] = set()  # have failed and ended: the launcher may start them again
-        self._sweeps: dict[int, float] = {}  # when what is left of a rank that failed is killed
+        self._failing: set[int] = set()  # ranks that have failed, and whose process still runs
+        self._awaiting_restart: set[int] = set()  # failed and ended ranks
+        self._straggler_deadlines: dict[
+            int, float
+        ] = {}  # when a failed rank's processes are killed
 
     @property
     def deadline(self) -> float | None:
-        """When to call `expire` next."""
-        times = [*self._sweeps.values(), *([] if self._due is None else [self._due])]
+        """Time at which to call `expire` next."""
+        times = [*self._straggler_deadlines.values(), *([] if self._due is None else [self._due])]
         return min(times, default=None)
 
     @property
     def stopping(self) -> bool:
-        """Whether the ranks have been asked to end, or would have been."""
-        return self._stopping or self._settles
+        """True once the ranks have been asked to end, or are about to be."""
+        return self._stopping or self._grace_before_stop
 
     @property
     def awaits_ranks(self) -> bool:
-        """Whether a rank is alive, or may be started again."""
-        return bool(self._alive or self._open)
+        """True if a rank runs, or may be restarted."""
+        return bool(self._alive or self._awaiting_restart)
 
     def started(self, rank: int) -> None:
         self._alive.add(rank)
-        self._open.discard(rank)
-        self._sweeps.pop(rank, None)
+        self._awaiting_restart.discard(rank)
+        self._straggler_deadlines.pop(rank, None)
         self.sent[rank] = []
 
     def exited(self, rank: int, status: int, now: float, *, alone: bool = True) -> list[HostEffect]:
-        """A rank's process ended: with an exit status, or (below 0) by a signal.
+        """Handle the end of a rank's process: by an exit status, or (below 0) by a signal.
 
         Args:
-            rank: whose.
+            rank: the rank.
             status: its exit status.
             now: the time.
-            alone: the others are ended for a failure at once; else they may be about to fail alike,
-                as where their program refuses its arguments, and get a moment for that.
+            alone: end the other ranks at once after a failure; otherwise they get a moment in which
+                they may fail in the same way, as if their program rejects its arguments.
 
         """
         failed = status != 0 or rank in self._failing
@@ -137,9 +140,9 @@ class Supervisor:
             if self._on_failure == "stop":
                 self._settle(now)
             else:
-                self._sweeps[rank] = now + LINGER_S
+                self._straggler_deadlines[rank] = now + LINGER_S
             if self._on_failure == "restart":
-                self._open.add(rank)
+                self._awaiting_restart.add(rank)
         if self.awaits_ranks:
             return []
         if self._stopping:
@@ -149,13 +152,13 @@ class Supervisor:
         return []
 
     def failed(self, rank: int, now: float) -> list[HostEffect]:
-        """A rank has failed but JAX holds up its exit: stop the others, let it finish its own."""
+        """Handle a failure whose exit JAX delays: stop other ranks, and let this rank exit."""
         if self._stopping or rank not in self._alive:
             return []
         if self._on_failure == "stop":
             return self._stop(signal.SIGTERM, now + self._grace_s, now, frozenset([rank]))
         self._failing.add(rank)
-        self._sweeps.setdefault(rank, now + self._grace_s)
+        self._straggler_deadlines.setdefault(rank, now + self._grace_s)
         return []
 
     def stop(
@@ -167,15 +170,15 @@ class Supervisor:
         *,
         settles: bool = False,
     ) -> list[HostEffect]:
-        """End all ranks: `signum` now, SIGKILL after `grace_s`. A later stop can only hasten.
+        """End all ranks: `signum` now, SIGKILL after `grace_s`. A later stop can only hasten it.
 
         Args:
-            signum: asks them to end.
-            grace_s: what they get for that.
+            signum: asks the ranks to end.
+            grace_s: seconds that they get.
             now: the time.
-            patience_s: what the kernel gets to end what was killed. The driver of a GPU may need
-                long, and what comes next on this host needs the memory.
-            settles: a rank of any host has failed as others may be about to: see `exited`.
+            patience_s: seconds that the kernel gets to end what was killed. The driver of a GPU may
+                need long, and the next program on this host needs the memory.
+            settles: a rank of any host has failed as other ranks may be about to: see `exited`.
 
         """
         self._patience_s = patience_s
@@ -188,20 +191,20 @@ class Supervisor:
         return self._stop(signum, now + grace_s, now, frozenset(self._failing))
 
     def ended_by_signal(self, now: float) -> list[HostEffect]:
-        """Somebody, such as a scheduler, ends the agent by a signal."""
+        """End all ranks, because a signal, such as a scheduler's, ends the agent."""
         self._patience_s = UNKILLABLE_S
         return self._stop(signal.SIGTERM, now + self._term_grace_s, now)
 
     def abandon(self, now: float) -> list[HostEffect]:
-        """The launcher is gone, or somebody wants the agent gone."""
+        """End all ranks, because the launcher is gone."""
         self._patience_s = UNKILLABLE_S
         return self._stop(signal.SIGTERM, now + self._grace_s, now)
 
     def expire(self, now: float) -> list[HostEffect]:
-        """Act if `deadline` has come."""
-        swept = [rank for rank, at in self._sweeps.items() if now >= at]
+        """Act, if the deadline has come."""
+        swept = [rank for rank, at in self._straggler_deadlines.items() if now >= at]
         for rank in swept:
-            del self._sweeps[rank]
+            del self._straggler_deadlines[rank]
             if rank in self._alive:
                 self.sent[rank].append(signal.SIGKILL)
         return [*map(KillRank, swept), *self._expire(now)]
@@ -215,34 +218,34 @@ class Supervisor:
             return [NameLeft() if self._due is not None else Leave(unkillable=True)]
         if self._stopping:
             return self._kill(now)
-        return self._stop(signal.SIGTERM, now + self._grace_s, now)  # stragglers of a good end
+        return self._stop(signal.SIGTERM, now + self._grace_s, now)  # a finished job's stragglers
 
     def child_gone(self) -> list[HostEffect]:
-        """A process below the agent ended; while killing, its orphans are to be killed as well."""
+        """Handle the end of a child; while killing, its orphans must be killed as well."""
         return [Kill()] if self._killing else []
 
     def childless(self) -> list[HostEffect]:
-        """No process is left below us."""
+        """Handle that no process is left below the agent."""
         if not self.sent and not self._stopping:
-            return []  # nothing was started yet: what ended was a helper of the agent's own
-        if self._open:
-            return []  # the launcher has yet to say what becomes of those
+            return []  # no rank was started yet: only a helper of the agent has ended
+        if self._awaiting_restart:
+            return []  # the launcher has yet to decide about those
         self._due = None
         return [Leave(unkillable=False)]
 
     def _settle(self, now: float) -> None:
-        """Leave the ranks a moment, once, before they are asked to end."""
-        if not self._settles:
-            self._settles, self._due = True, now + ALIKE_S
+        """Give the ranks a moment, once, before they are asked to end."""
+        if not self._grace_before_stop:
+            self._grace_before_stop, self._due = True, now + ALIKE_S
 
     def _stop(
         self, signum: int, deadline: float, now: float, spare: frozenset[int] = frozenset()
     ) -> list[HostEffect]:
         if self._killing:
             return []
-        again, self._stopping, self._settles = self._stopping, True, False
-        self._open.clear()
-        self._sweeps.clear()
+        again, self._stopping, self._grace_before_stop = self._stopping, True, False
+        self._awaiting_restart.clear()
+        self._straggler_deadlines.clear()
         self._due = min(deadline, self._due) if again and self._due else deadline
         if deadline <= now:
             return self._kill(now)

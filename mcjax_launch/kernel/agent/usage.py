@@ -1,4 +1,4 @@
-"""What the ranks of a host use: processor time and memory, of all their processes."""
+"""Usage of a host's ranks: processor time and memory of all their processes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
     from .system.unix import HostProcess
 
-# Sampling should take no more than this share of one processor.
+# Sampling should use no more than this share of a processor.
 _MOST_SHARE = 0.01
 
 
 def usage(ranks: Mapping[int, int], pythons: Collection[int]) -> tuple[RankUsage, ...]:
-    """What the processes of each rank use.
+    """Return what the processes of each rank use.
 
     Args:
         ranks: pid of each rank's own process -> rank.
-        pythons: processes whose main threads count; of a rank that has none there, its own.
+        pythons: processes whose main threads count; if a rank has none there, its own process.
 
     """
     found = {process.pid: process for process in system.processes()}
@@ -47,7 +47,7 @@ def usage(ranks: Mapping[int, int], pythons: Collection[int]) -> tuple[RankUsage
 def rank_of(
     process: HostProcess | None, found: Mapping[int, HostProcess], ranks: Mapping[int, int]
 ) -> int | None:
-    """Whose a process is: by its ancestors, or as an orphan by its session; None if nobody's."""
+    """Return the rank of a process, by its ancestors or an orphan's session; None if none."""
     while process is not None:
         rank = ranks.get(process.pid, ranks.get(process.session))
         if rank is not None:
@@ -57,12 +57,12 @@ def rank_of(
 
 
 class UsageSampler:
-    """Reports periodically what the ranks use.
+    """Periodic report of what the ranks use.
 
     Args:
-        ranks: gives the pid of each rank's own process -> rank.
-        pythons: the processes whose main threads count, see `usage`.
-        on_usage: is given each sample.
+        ranks: returns pid of each rank's own process -> rank.
+        pythons: returns the processes whose main threads count, see `usage`.
+        on_usage: called with each sample.
 
     Attributes:
         deadline: when to take the next sample, in time.monotonic's seconds; None: never.
@@ -82,12 +82,12 @@ class UsageSampler:
         self.deadline: float | None = None
 
     def begin(self, every_s: float) -> None:
-        """Take samples from now on: so often, half as often where sampling is slow; 0: never."""
+        """Sample every `every_s` seconds, up to half as often if sampling is slow; 0: never."""
         self._every_s = every_s
         self.deadline = time.monotonic() + every_s if every_s else None
 
     def expire(self, now: float) -> None:
-        """Take a sample, if it is time."""
+        """Take a sample, if the deadline has come."""
         if self.deadline is None or now < self.deadline:
             return
         began = time.thread_time()

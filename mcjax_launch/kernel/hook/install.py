@@ -45,7 +45,7 @@ def install(failed: Callable[[Exception], None]) -> Instead | None:
 
     """
     path = os.environ.get(hook_environ.SOCKET)
-    feature, _, order = os.environ.pop(hook_environ.INSTEAD, "").partition(":")
+    feature, _, order = os.environ.pop(hook_environ.RUN_INSTEAD, "").partition(":")
     environ = dict(os.environ)  # a copy: the program may change or clear os.environ
     if not path:
         return None
@@ -63,7 +63,7 @@ def install(failed: Callable[[Exception], None]) -> Instead | None:
     Hook(link, environ, failed).install()
     if not feature:
         return None
-    instead: Instead = module_of(feature).INSTEAD(order, link, environ)
+    instead: Instead = module_of(feature).RUN_INSTEAD(order, link, environ)
     return instead
 
 

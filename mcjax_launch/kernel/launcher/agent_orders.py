@@ -8,7 +8,7 @@ from mcjax_launch.job.job import WITHOUT_JAX, Job
 from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.kernel.wire import messages
 from mcjax_launch.kernel.wire.address import split_address
-from mcjax_launch.kernel.wire.rank_environ import LIFE
+from mcjax_launch.kernel.wire.rank_environ import RANK_RESTART
 from mcjax_launch.options.wrappers import commands
 
 
@@ -122,7 +122,7 @@ def in_life(rank: Rank, life: int) -> Rank:
         life: how many times it has been started before.
 
     """
-    return rank.replaced(env={**rank.env, LIFE: str(life)})
+    return rank.replaced(env={**rank.env, RANK_RESTART: str(life)})
 
 
 def _rank_order(rank: Rank) -> messages.RankOrder:

@@ -29,7 +29,7 @@ ADDRESS = "MCJAX_HOOK_ADDRESS"
 #: Pid, number and address of a process that has called initialize(), for its child processes.
 MEMBER = "MCJAX_HOOK_MEMBER"
 #: Set in a process that does not run the program: `feature:order`, for that feature's hook.
-INSTEAD = "MCJAX_HOOK_INSTEAD"
+RUN_INSTEAD = "MCJAX_HOOK_INSTEAD"
 
 _OF_FEATURE = "MCJAX_HOOK_FOR_"
 

@@ -10,7 +10,7 @@ from ....kernel.agent.part import AgentPart
 from ....kernel.agent.system import system
 from ....kernel.agent.system.unix import SpawnError
 from ....kernel.wire.interpreter import executable
-from ....kernel.wire.rank_environ import LIFE
+from ....kernel.wire.rank_environ import RANK_RESTART
 from ....kernel.wire.signals import signal_name
 from ..messages import (
     Forked,
@@ -77,7 +77,7 @@ class Preloading(AgentPart):
         """Start the server, from which these are forked."""
         if self._order is None:
             return False
-        if any(LIFE in rank.env for rank, _ in ranks):
+        if any(RANK_RESTART in rank.env for rank, _ in ranks):
             return self._forks_again(ranks)
         self._choice = None
         try:
@@ -260,7 +260,7 @@ class Preloading(AgentPart):
         return self._forking is not None
 
     @property
-    def stand_ins(self) -> Mapping[int, int]:
+    def placeholder_pids(self) -> Mapping[int, int]:
         """The server imports for the first rank, while the ranks wait for it."""
         if self._forking is None or self._server is None:
             return {}
@@ -269,7 +269,7 @@ class Preloading(AgentPart):
     def request_stacks(self, all_threads: bool) -> Collection[Importer]:
         """Ask the server for its stack, if it can be asked."""
         signum = self._dump_signals[all_threads]
-        for pid, rank in self.stand_ins.items():
+        for pid, rank in self.placeholder_pids.items():
             if system.handles(pid, signum) and system.signal_main(pid, signum):
                 self._importer = Importer(rank, pid)
                 return [self._importer]

@@ -80,7 +80,7 @@ class ForkServerLink:
         rank, environ = self._first
         self.order = order_for(self._modules, choice)
         order = f"{NAME}:{self._theirs.fileno()}:{self.order}"
-        environ = {**environ, hook_environ.INSTEAD: order}
+        environ = {**environ, hook_environ.RUN_INSTEAD: order}
         self._theirs.set_inheritable(True)
         try:
             self.pid = system.spawn(

@@ -341,4 +341,4 @@ def _leave(status: int = 0) -> NoReturn:
     os._exit(status)
 
 
-INSTEAD = ForkServer
+RUN_INSTEAD = ForkServer

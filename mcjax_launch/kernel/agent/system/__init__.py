@@ -1,7 +1,7 @@
-"""What the agent asks of the operating system: spawn, signal, wait, look. No decisions.
+"""Operating system's services for the agent: spawn, signal, wait, examine. No decisions.
 
-There are two ways to supervise, and nothing above this package asks which it is: Linux's, and what
-every Unix has (macOS), with psutil's help. `unix.py` says what both do.
+There are two ways to supervise: Linux's own, and what every Unix has (macOS), with psutil's help.
+Code above this package does not know which is in use. `unix.py` describes what both do.
 """
 
 from __future__ import annotations

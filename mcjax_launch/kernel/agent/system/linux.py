@@ -1,8 +1,8 @@
-"""How Linux supervises: a subreaper finds every orphan again, and /proc tells of every process."""
+"""Supervision on Linux: a subreaper adopts every orphan, and /proc shows every process."""
 
 from __future__ import annotations
 
-import _signal  # which makes no enums, as signal does: each rank waits for that
+import _signal  # unlike signal it makes no enums, for which each rank would wait
 import ctypes
 import errno
 import os
@@ -25,10 +25,10 @@ _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
-# How much of the time in which a thread wants a processor, and gets none, counts as used: one that
-# is starved for a second has not stood still, one that is woken on a busy machine has.
+# Share of the time in which a thread waits for a processor that counts as used: a thread that waits
+# for a second has not stood still, but a thread that is woken briefly on a busy machine has.
 _STARVED = 0.01
-# faulthandler shows no more threads.
+# faulthandler shows at most this many threads.
 _MOST_DUMPED = 100
 _STATES = {
     "R": "running",
@@ -43,14 +43,14 @@ _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
 class Linux(Unix):
-    """Asks the kernel."""
+    """Supervision by Linux's own means."""
 
     forks_ranks = binds_cores = adopts_orphans = holds_ports = True
 
     def rename(self, name: str) -> None:
-        """Have `ps` show this process as `name`: its command line is that of who has forked it.
+        """Have `ps` show this process as `name`: a fork otherwise has its parent's command line.
 
-        Who ends that one by its name means that one alone.
+        A user who ends the parent by its name would otherwise end this process too.
         """
         _prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
         start, end = (int(field) for field in _stat_fields("self")[45:47])  # of the command line
@@ -59,7 +59,7 @@ class Linux(Unix):
             ctypes.memmove(start, text, end - start)
 
     def adopt_orphans(self, folder: str) -> None:  # noqa: ARG002  the kernel finds them
-        """Make every orphan below this process its child, so that none can slip away."""
+        """Make every orphan below this process its child, so that none can escape."""
         _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def machine(self) -> str:
@@ -70,7 +70,7 @@ class Linux(Unix):
             return os.uname().nodename
 
     def cores(self) -> list[list[int]]:
-        """The physical cores that this process may use, each as its hardware threads."""
+        """Return the physical cores that this process may use, each as its hardware threads."""
         found: dict[str, list[int]] = {}
         for cpu in sorted(os.sched_getaffinity(0)):
             path = f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
@@ -94,13 +94,13 @@ class Linux(Unix):
         return OutOfMemory()
 
     def _start(self, path: str, argv: Sequence[str], env: dict[str, str], given: Given) -> int:
-        """Start a process that the kernel kills when this one ends: the guardian may end with it.
+        """Start a process that the kernel kills with this process: the guardian may end too.
 
-        No `posix_spawn` can ask the kernel for that.
+        `posix_spawn` cannot ask the kernel for that.
         """
         agent = os.getpid()
         failed, failing = os.pipe()
-        # A signal to the new process must not reach the handlers that it has from this one.
+        # A signal to the new process must not run handlers inherited from this process.
         mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
         try:
             pid = os.fork()
@@ -127,40 +127,41 @@ class Linux(Unix):
             return False
 
     def handles(self, pid: int, signum: int) -> bool:
-        """Whether a process has a handler of its own for a signal."""
+        """Return whether a process has its own handler for a signal."""
         caught = _fields(f"/proc/{pid}/status").get("SigCgt", "0")
         return bool(signum) and _holds(caught, signum)
 
     def signal_main(self, pid: int, signum: int) -> bool:
-        """Signal the main thread; whether it takes it.
+        """Send a signal to the main thread; return whether it accepts it.
 
-        A signal to its process goes to another if one is under way to it that it has not seen yet.
+        A signal to the whole process may go to another thread if an earlier signal is still
+        pending.
         """
         return _signal_one(pid, [pid], signum) if _TGKILL else super().signal_main(pid, signum)
 
     def signal_undisturbed(self, pid: int, signum: int) -> bool:
-        """Signal a thread that only waits for a futex, the main one if it does; whether one does.
+        """Signal a thread that only waits for a futex, best the main one; return if one does.
 
-        A signal ends most calls that wait (sleep, poll, select: see signal(7)), and C code may take
-        that for their end. Who waits for a futex always looks again.
+        A signal interrupts most waiting calls (sleep, poll, select: see signal(7)), and C code may
+        take that for their end. Code that waits for a futex always checks again.
         """
         if not _call(pid, pid).isdigit():
             return False
         calls = _calls(pid)
-        if calls.get(pid) == _FUTEX and len(calls) > _MOST_DUMPED:  # a dump may be without it
+        if calls.get(pid) == _FUTEX and len(calls) > _MOST_DUMPED:  # a dump may leave it out
             return False
-        if "running" in calls.values():  # whose frames change while it is looked at
+        if "running" in calls.values():  # its frames change while they are read
             return False
         return _signal_one(pid, _in_futex(calls), signum)
 
     def waits_for_lock(self, pid: int) -> bool:
-        """Whether the main thread waits for a futex: who does so always looks again."""
+        """Return whether the main thread waits for a futex; such code always checks again."""
         return bool(_FUTEX) and _call(pid, pid) == _FUTEX
 
     def signal_aside(self, pid: int, signum: int) -> bool:
-        """Signal the main thread while it runs, or waits for a futex, or else another that does.
+        """Signal the main thread if it runs or waits for a futex, else another that waits.
 
-        It is for what Python handles, in the main thread and later: none of its calls ends early.
+        It is for signals that Python handles later in the main thread: no call is interrupted.
         """
         main = _call(pid, pid)
         if not _FUTEX or not main:
@@ -169,7 +170,7 @@ class Linux(Unix):
         return _signal_one(pid, [pid] if runs else _in_futex(_calls(pid)), signum)
 
     def descendants(self) -> list[int]:
-        """All processes below this one, parents first, zombies too."""
+        """Return all processes below this process, parents first, including zombies."""
         children: dict[int, list[int]] = {}
         for pid, fields in _all_stat_fields():
             children.setdefault(int(fields[1]), []).append(pid)
@@ -182,7 +183,7 @@ class Linux(Unix):
         return found
 
     def processes(self) -> Iterator[HostProcess]:
-        """All processes of this host; their time is with that of children they have waited for."""
+        """Yield all processes of this host; their time includes that of reaped children."""
         for pid, fields in _all_stat_fields():
             cpu_s = sum(map(int, fields[11:15])) * _TICK_S
             rss_kib = int(fields[21]) * _PAGE_KIB
@@ -193,7 +194,7 @@ class Linux(Unix):
         try:
             waits = int(_fields(f"{thread}/status")["voluntary_ctxt_switches"])
             return used_or_starved_s(text_of(f"{thread}/schedstat")), waits
-        except (KeyError, ValueError):  # it has gone, or nobody counts
+        except (KeyError, ValueError):  # it is gone, or the kernel does not count
             return 0.0, 0
 
     def environ(self, pid: int) -> dict[str, str]:
@@ -213,9 +214,9 @@ class Linux(Unix):
         return f"{text} ({place})" if place not in ("", "0") else text
 
     def blocked_in(self, pid: int) -> str:
-        """Where in the kernel a process's main thread waits; "" if it runs, or that is not known.
+        """Return where in the kernel a process's main thread waits; "" if it runs, or is unknown.
 
-        It is the kernel's function, or `syscall 202` where the kernel keeps that to itself.
+        The value is the kernel's function, or `syscall 202` if the kernel hides the function.
         """
         place = text_of(f"/proc/{pid}/wchan")
         if place not in ("", "0"):
@@ -225,7 +226,7 @@ class Linux(Unix):
 
 
 def used_or_starved_s(schedstat: str) -> float:
-    """What a thread has used, in seconds, by its schedstat: `RAN DELAYED TIMES`, nanoseconds."""
+    """Return a thread's used seconds from its schedstat, in ns: `RAN DELAYED TIMES`."""
     ran, delayed = map(int, schedstat.split()[:2])
     return (ran + delayed * _STARVED) / 1e9
 
@@ -233,15 +234,15 @@ def used_or_starved_s(schedstat: str) -> float:
 def _become(
     path: str, argv: Sequence[str], env: dict[str, str], given: Given, agent: int, failing: int
 ) -> NoReturn:
-    """Be a rank's program from now on, in a session of its own, with the default signals.
+    """Turn a fork into a rank's program, in its own session, with default signal actions.
 
     Args:
-        path: of the program.
+        path: the program's path.
         argv: its command line.
         env: its environment.
         given: its descriptors, limits and settings.
-        agent: with whose end this process is to end.
-        failing: where to say why there is no program; closed when there is one.
+        agent: the pid of the agent, with which this process ends.
+        failing: the pipe for the errno if the program cannot be started; exec closes it.
 
     """
     try:
@@ -267,12 +268,12 @@ def _all_stat_fields() -> Iterator[tuple[int, list[bytes]]]:
         if name.isdigit():
             try:
                 yield int(name), _stat_fields(name)
-            except OSError:  # it has gone meanwhile
+            except OSError:  # it is gone meanwhile
                 pass
 
 
 def _stat_fields(pid: str | int) -> list[bytes]:
-    """What /proc/PID/stat says after the process's name: its state, its parent, ...
+    """Return the fields of /proc/PID/stat after the process's name: its state, its parent, ...
 
     Raises:
         OSError: there is no such process.
@@ -286,7 +287,7 @@ def _stat_fields(pid: str | int) -> list[bytes]:
 
 
 def _calls(pid: int) -> dict[int, str]:
-    """What each thread is in, the main one first; see `_call`."""
+    """Return the system call of each thread, the main thread's first; see `_call`."""
     try:
         others = map(int, os.listdir(f"/proc/{pid}/task"))
         return {thread: _call(pid, thread) for thread in dict.fromkeys((pid, *others))}
@@ -295,14 +296,14 @@ def _calls(pid: int) -> dict[int, str]:
 
 
 def _in_futex(calls: Mapping[int, str]) -> list[int]:
-    """The threads that wait for a futex."""
+    """Return the threads that wait for a futex."""
     return [thread for thread, call in calls.items() if _FUTEX and call == _FUTEX]
 
 
 def _signal_one(pid: int, threads: Sequence[int], signum: int) -> bool:
-    """Signal the first of these threads that takes it; whether there is one."""
+    """Signal the first of these threads that does not block the signal; return whether one does."""
     for thread in threads:
-        if not _blocks(pid, thread, signum):  # where it would wait for ever, and others after it
+        if not _blocks(pid, thread, signum):  # a blocked signal would stay pending
             return bool(ctypes.CDLL(None).syscall(_TGKILL, pid, thread, signum) == 0)
     return False
 
@@ -313,23 +314,23 @@ def _blocks(pid: int, thread: int, signum: int) -> bool:
 
 
 def _holds(signals: str, signum: int) -> bool:
-    """Whether a set of signals, as /proc shows it, holds this one."""
+    """Return whether a set of signals, in /proc's notation, contains this signal."""
     return bool(int(signals, 16) >> (signum - 1) & 1)
 
 
 def _call(pid: int, thread: int) -> str:
-    """The number of the system call that a thread is in, or "running"."""
+    """Return the number of the system call that a thread is in, or "running"."""
     return text_of(f"/proc/{pid}/task/{thread}/syscall").partition(" ")[0]
 
 
 def _fields(path: str) -> dict[str, str]:
-    """What the lines of a file say, such as `SigCgt: 180014a03`, by name."""
+    """Return the values of a file with lines such as `SigCgt: 180014a03`, by name."""
     pairs = (line.partition(":") for line in text_of(path).splitlines())
     return {name: value.strip() for name, _, value in pairs}
 
 
 def _words(path: str) -> list[str]:
-    """The words of a file, each of which ends with a zero byte; none if it cannot be read."""
+    """Return the zero-terminated words of a file; none if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]

@@ -1,4 +1,4 @@
-"""What the kernel's out-of-memory killer has done: its log and the counters of cgroups."""
+"""Evidence of the kernel's out-of-memory killer: its log, and the counters of cgroups."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ _NO_LIMIT = 1 << 60
 
 
 class OutOfMemory:
-    """Counts from now on. A missing counter or log (no Linux, no permission) says nothing."""
+    """Watch over kills from now on; a missing counter or log (no permission) is no evidence."""
 
     def __init__(self) -> None:
         self._log = _open_log()
-        self._killed: dict[int, str] = {}  # what the log says of each
+        self._killed: dict[int, str] = {}  # the log's report, by pid
         self._folder, self._counter = own_cgroup()
         self._in_cgroup = self._count_in_cgroup()
         self._on_machine = _count("/proc/vmstat")
 
     def close(self) -> None:
-        """Let go of the log."""
+        """Close the log."""
         if self._log >= 0:
             os.close(self._log)
             self._log = -1
 
     def evidence(self, pid: int) -> str | None:
-        """What is known of a process that has just died.
+        """Return what is known about the end of a process that has just died.
 
         Returns:
-            what it says; empty where the killer has done nothing; None where that cannot be known.
+            a description; "" if the killer has done nothing; None if that cannot be known.
 
         """
         if said := self._logged(pid):
@@ -48,8 +48,11 @@ class OutOfMemory:
         return ""
 
     def _logged(self, pid: int) -> str:
-        """What the kernel's log says of it; a container has other pids, and no such line."""
-        import re  # an agent's start is waited for
+        """Return the kernel log's report on a process; "" if there is none.
+
+        A container has other pids, so it has no such report.
+        """
+        import re  # not at the agent's start
 
         while self._log >= 0:
             try:
@@ -78,7 +81,7 @@ class OutOfMemory:
 
 
 def _open_log() -> int:
-    """The kernel's log from now on; -1 where it cannot be read."""
+    """Open the kernel's log at its end; return -1 if it cannot be read."""
     try:
         log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -88,7 +91,7 @@ def _open_log() -> int:
 
 
 def own_cgroup() -> tuple[str, str]:
-    """The folder of this process's memory cgroup and the file in it that counts; maybe empty."""
+    """Return the folder of this process's memory cgroup, and the counter's file; "" if none."""
     lines = text_of("/proc/self/cgroup").splitlines()
     for _, controllers, path in (line.split(":", 2) for line in lines):
         if controllers == "memory":

@@ -1,8 +1,8 @@
-"""How any Unix supervises (macOS): psutil tells of processes, and orphans have to be looked for.
+"""Supervision on any Unix (macOS): psutil shows processes, and orphans are searched for.
 
 A process belongs to the job if its parent does, if it is in the session of a rank, or if the job's
-mark is in its environment. An end that no SIGCHLD tells of is looked for: only while nothing but
-orphans of the job is left.
+mark is in its environment. While only orphans are left, whose ends SIGCHLD does not announce, they
+are checked periodically.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ if TYPE_CHECKING:
     from ...wire.rank_process import RankSettings
     from ...wire.system import Limit
 
-# In the environment of every rank: the private folder of its job on this host. MCJAX_JOB_ID would
-# not do: a job may have several agents on one machine.
+# Variable of every rank, with its job's private folder on this host. MCJAX_JOB_ID would not be
+# enough, because a job may have several agents on one machine.
 _MARK = "MCJAX_LOCAL_JOB"
-# The share of a processor that threads beside the main one may use while that waits: heartbeats.
+# Share of a processor that other threads may use while the main thread waits: heartbeats.
 _BESIDE = 0.02
-# Between two looks for the end of orphans: at first, and at the most.
+# Seconds between two checks for the end of orphans: at first, and at most.
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.01, 0.2
 
 
 class Portable(Unix):
-    """Asks psutil, and looks for orphans."""
+    """Supervision by psutil and a search for orphans."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._folder = ""  # the job's private one, once orphans are looked for
-        self._ranks: dict[int, psutil.Process] = {}  # that have been started
+        self._folder = ""  # the job's private folder, once orphans are searched for
+        self._ranks: dict[int, psutil.Process] = {}  # the started ranks, by pid
         self._look_at: float | None = None
         self._pause_s = _FIRST_PAUSE_S
 
@@ -123,12 +123,12 @@ class Portable(Unix):
     # --- processes ---
 
     def descendants(self) -> list[int]:
-        """The processes of the job but for its guardian, wherever they are; no zombies."""
+        """Return all processes of the job except its guardian, without zombies."""
         if not self._folder:
             return []
         me = psutil.Process()
         found = dict.fromkeys(_below(me))
-        # No other process gets a rank's number while its session has a member.
+        # A rank's pid is not reused while its session has a member.
         led = {
             pid
             for pid, rank in self._ranks.items()
@@ -154,7 +154,7 @@ class Portable(Unix):
     def processes(self) -> list[HostProcess]:
         found = []
         for pid in self.descendants():
-            with contextlib.suppress(psutil.Error, OSError):  # it has gone meanwhile
+            with contextlib.suppress(psutil.Error, OSError):  # it is gone meanwhile
                 process = psutil.Process(pid)
                 with process.oneshot():
                     used, rss_kib = _seconds(process), process.memory_info().rss // 1024
@@ -162,7 +162,7 @@ class Portable(Unix):
         return found
 
     def main_thread(self, pid: int) -> tuple[float, int]:
-        """What all threads have used beyond `_BESIDE`: macOS tells of single ones only to root."""
+        """Return what all threads have used beyond `_BESIDE`: macOS shows threads only to root."""
         try:
             process = psutil.Process(pid)
             return _seconds(process) - _BESIDE * (time.time() - process.create_time()), 0
@@ -176,7 +176,7 @@ class Portable(Unix):
             return []
 
     def describe(self, pid: int) -> str:
-        """A process for a person: `"sleep" is sleeping in the kernel`."""
+        """Describe a process for the user: `"sleep" is sleeping in the kernel`."""
         try:
             process = psutil.Process(pid)
             name, status = process.name(), process.status()

@@ -1,4 +1,4 @@
-"""What an agent asks of a system: what every Unix does alike, and the least where they differ."""
+"""Interface of the system for an agent: what every Unix does alike, and defaults for the rest."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
     #: The descriptors that become 0, 1 and 2, and the limit of open files.
     Files = tuple[Sequence[int], Limit | None]
-    #: Those, and what else a new process gets.
+    #: Those, and the other settings of a new process.
     Given = tuple[Files, RankSettings]
 
-# There are too many processes or files, or there is too little memory.
+# Errors for too many processes or files, or too little memory.
 _NO_ROOM = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-# What a process has used at its peak: macOS counts bytes, the others KiB.
+# Units of a process's peak memory per KiB: macOS counts bytes, other systems KiB.
 _PEAK_UNIT = 1024 if sys.platform == "darwin" else 1
 
 
 class SpawnError(Exception):
-    """A program could not be started; `errno` and `what` say why."""
+    """Error: a program could not be started; `errno` and `what` say why."""
 
     def __init__(self, error: OSError, what: str) -> None:
         super().__init__(error.errno, what)
@@ -42,7 +42,7 @@ class SpawnError(Exception):
 
 
 class Childless(Exception):
-    """There is no child left: the proof that nothing of the job is left on this host."""
+    """Signal that no child is left: the proof that nothing of the job is left on this host."""
 
 
 class EndedChild(Value):
@@ -58,7 +58,7 @@ class EndedChild(Value):
 
 
 class HostProcess(Value):
-    """One process: its parent and session, what it has used (seconds), and its memory."""
+    """Process with its parent and session, the seconds that it has used, and its memory."""
 
     pid: int
     parent: int
@@ -68,65 +68,65 @@ class HostProcess(Value):
 
 
 class Unix:
-    """A way to supervise.
+    """Way to supervise processes.
 
     Attributes:
         forks_ranks: --preload can fork ranks.
         binds_cores: a process can be bound to cores.
-        adopts_orphans: SIGCHLD tells of the end of an orphan too.
-        holds_ports: a bound port stays ours, and a rank can listen there beside us. BSD gives a
-            connection to any of the sockets that share a port, also to one that does not listen.
+        adopts_orphans: SIGCHLD announces the end of an orphan too.
+        holds_ports: a bound port stays reserved, and a rank can listen on it as well. BSD gives a
+            connection to any of the sockets that share a port, even if that one does not listen.
 
     """
 
     forks_ranks = binds_cores = adopts_orphans = holds_ports = False
 
     def __init__(self) -> None:
-        # Where an end cannot be seen without being reaped: what each of those has used, and how
-        # those have ended that nobody has asked about yet.
+        # If the end of a child can be noticed only by reaping: what each child has used, and the
+        # ended children that `ended_child` has not returned yet.
         self._usage_of_reaped: dict[int, resource.struct_rusage] = {}
         self._unasked: list[EndedChild] = []
 
     # --- this process ---
 
     def unfit(self) -> str:
-        """Why this Python cannot be an agent; "" if it can."""
+        """Return why this Python cannot be an agent; "" if it can."""
         return ""
 
     def rename(self, name: str) -> None:
-        """Have `ps` show this process as `name`, where it can be had."""
+        """Have `ps` show this process as `name`, if possible."""
 
     def adopt_orphans(self, folder: str) -> None:
-        """Have every orphan below this process among its `descendants` from now on.
+        """Have `descendants` include every orphan below this process from now on.
 
         Args:
-            folder: the job's private one.
+            folder: the job's private folder.
 
         """
         raise NotImplementedError
 
     def machine(self) -> str:
-        """The same for two agents if and only if loopback is the same for both."""
+        """Return an id that is equal for two agents if and only if they share loopback."""
         raise NotImplementedError
 
     def cores(self) -> Sequence[Sequence[int]]:
-        """The physical cores, each as its hardware threads; none where ranks get no own."""
+        """Return the physical cores, each as its hardware threads; [] if ranks cannot be bound."""
         return []
 
     def usable_cores(self) -> int:
-        """On how many hardware threads this process may run; 0 where nobody knows."""
+        """Return the number of hardware threads that this process may use; 0 if unknown."""
         return 0
 
     def memory_kib(self) -> tuple[int, int]:
-        """All memory of this machine, and what is free of it, in KiB; 0 where nobody knows."""
+        """Return this machine's memory, and its free part, in KiB; 0 if unknown."""
         return 0, 0
 
     def out_of_memory(self) -> OutOfMemory | None:
-        """What the out-of-memory killer does from now on; None where nobody tells."""
+        """Return a watch over the out-of-memory killer; None if it cannot be watched."""
         return None
 
-    def limits(self, pid: int) -> str:  # noqa: ARG002, for those that know
-        """Return the limits of a process as the kernel lists them; "" where it does not."""
+    def limits(self, pid: int) -> str:  # noqa: ARG002, for systems that have them
+        """Return the limits of a process as the kernel lists them; "" if it does not."""
         return ""
 
     # --- spawn ---
@@ -140,18 +140,18 @@ class Unix:
         settings: RankSettings = PLAIN,
         files_limit: Limit | None = None,
     ) -> int:
-        """Start a process in a session of its own, with the default signals; its pid.
+        """Start a process in its own session, with default signal actions; return its pid.
 
         As little Python as possible runs between this process and the program. So this process
-        enters the directory, and takes on what the new one inherits.
+        enters the directory, and sets what the new process inherits.
 
         Args:
             argv: the program, as a shell would find it, and its arguments.
             env: its whole environment.
             cwd: its working directory; this process's too from now on.
             standard: the descriptors that become its 0, 1 and 2.
-            settings: that it applies.
-            files_limit: of its open files (see `wire.system.allow_many_files`); None for this
+            settings: applied to the process.
+            files_limit: its limit on open files (see `wire.system.allow_many_files`); None for this
                 process's.
 
         Raises:
@@ -171,21 +171,21 @@ class Unix:
             raise SpawnError(error, argv[0]) from None
 
     def _spawned(self, argv: Sequence[str], env: dict[str, str], given: Given) -> int:
-        """The pid of a new process, whose program is found as a shell would find it."""
+        """Start a program, found as a shell would find it; return its pid."""
         error: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         for path in _places(argv[0], env):
             try:
                 return self._start(path, argv, env, given)
             except (FileNotFoundError, NotADirectoryError):  # noqa: PERF203
                 pass
-            except PermissionError as found:  # another of that name may be behind it in PATH
+            except PermissionError as found:  # PATH may have another later
                 error = found
         raise error
 
     def _start(self, path: str, argv: Sequence[str], env: dict[str, str], given: Given) -> int:
         """Start the program at a path; return its pid."""
         how = {"setsid": True, "setsigmask": (), "setsigdef": RESET_IN_RANKS}
-        # Not by file actions: within the limit they take no descriptor that is beyond it.
+        # Not by file actions: these fail for descriptors above the limit.
         own = [os.dup(n) for n in range(3)]
         files, settings = given
         own_limit = become_standard(files)
@@ -197,14 +197,14 @@ class Unix:
                 os.close(fd)
         try:
             settings.apply(pid)
-        except ProcessLookupError:  # it has ended
+        except ProcessLookupError:  # it has ended already
             pass
         return pid
 
-    # --- deaths ---
+    # --- ends of children ---
 
     def ended_child(self) -> EndedChild | None:
-        """A child that has ended, not reaped yet; None if none has, but something still runs.
+        """Return a child that has ended, without reaping it; None if none has, but some still run.
 
         Raises:
             Childless: nothing of the job is left on this host.
@@ -229,36 +229,36 @@ class Unix:
             self._unasked.append(EndedChild(pid, os.waitstatus_to_exitcode(status)))
 
     def look_at(self) -> float | None:
-        """When to ask again, in time.monotonic's seconds; None: SIGCHLD tells of every end."""
+        """Return when to call `ended_child` again, by time.monotonic; None if SIGCHLD is enough."""
         return None
 
     def wait(self) -> None:
-        """Wait until a child ends, which is not reaped, or it is time to ask again."""
+        """Wait until a child ends, without reaping it, or until it is time to check again."""
         if hasattr(os, "waitid"):
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
         else:
             self._keep_reaped(*os.wait4(-1, 0))
 
     def status_of(self, pid: int) -> int | None:
-        """The status of one child that has ended, not reaped yet; None if it still runs.
+        """Return the status of a child that has ended, without reaping it; None if it still runs.
 
-        For the server of --preload: where ranks are not forked nobody asks.
+        Only the import server of --preload uses it, so only systems that fork ranks need it.
         """
         found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         return None if found is None else _status(found)
 
     def reap(self, pid: int) -> tuple[float, int]:
-        """Let go of an ended child; its seconds of processor time, and its peak in KiB."""
+        """Reap an ended child; return its seconds of processor time, and its peak memory in KiB."""
         used = self._usage_of_reaped.pop(pid, None) or os.wait4(pid, 0)[2]
         return used.ru_utime + used.ru_stime, used.ru_maxrss // _PEAK_UNIT
 
     def ending(self, processes: Mapping[int, int]) -> frozenset[int]:
-        """Those that have ended, or are about to: nothing they are sent matters any more.
+        """Return the processes that have ended, or are about to, so that signals have no effect.
 
-        Their peers see their sockets closed a moment before their parent can wait for them.
+        Their peers notice closed sockets a moment before their parent can wait for them.
 
         Args:
-            processes: pid -> what to call it in the answer.
+            processes: pid -> its name in the result.
 
         """
         return frozenset(name for pid, name in processes.items() if self._is_ending(pid))
@@ -269,83 +269,83 @@ class Unix:
     # --- kill ---
 
     def signal_group(self, pgid: int, signum: int) -> None:
-        """Signal a process group whose leader has not been reaped."""
+        """Send a signal to a process group whose leader has not been reaped."""
         try:
             os.killpg(pgid, signum)
         except (ProcessLookupError, PermissionError):  # macOS: EPERM for a zombie-only group
             pass
 
     def signal_process(self, pid: int, signum: int) -> None:
-        """Signal one process, if it is still there and this user may signal it."""
+        """Send a signal to a process, if it still exists and this user may signal it."""
         try:
             os.kill(pid, signum)
         except (ProcessLookupError, PermissionError):
             pass
 
     def signal_main(self, pid: int, signum: int) -> bool:
-        """Signal the main thread, as far as threads can be signalled; whether it takes it."""
+        """Send a signal to the main thread, if possible; return whether it was sent."""
         self.signal_process(pid, signum)
         return True
 
     def signal_undisturbed(self, pid: int, signum: int) -> bool:  # noqa: ARG002
-        """Signal another thread, if the main one is in a call that would end; whether so."""
+        """Signal a thread whose wait the signal does not end; return whether there is one."""
         return False
 
     def waits_for_lock(self, pid: int) -> bool:  # noqa: ARG002
-        """Whether the main thread is in a wait that no signal ends."""
+        """Return whether the main thread is in a wait that no signal ends."""
         return False
 
     def signal_aside(self, pid: int, signum: int) -> bool:  # noqa: ARG002
-        """Signal a thread of which no call would end; whether there is one."""
+        """Signal a thread none of whose calls would be interrupted; return whether there is one."""
         return False
 
     def handles(self, pid: int, signum: int) -> bool:  # noqa: ARG002
-        """Whether a process does not die of a signal for which its hook has a handler.
+        """Return whether a process survives a signal, because its hook handles it.
 
-        None does of what hooks without Linux handle.
+        Without Linux, all signals that hooks handle are ignored by default.
         """
         return bool(signum)
 
     # --- descendants, and what they use ---
 
     def descendants(self) -> list[int]:
-        """All processes of the job below this one, parents first."""
+        """Return all processes of the job below this process, parents first."""
         raise NotImplementedError
 
     def group_of(self, pid: int) -> int:
-        """The process group of a process; 0 if it is gone."""
+        """Return the process group of a process; 0 if it is gone."""
         try:
             return os.getpgid(pid)
         except OSError:
             return 0
 
     def processes(self) -> Iterable[HostProcess]:
-        """The processes of this host, as far as they may be the job's."""
+        """Return the processes of this host that may belong to the job."""
         raise NotImplementedError
 
     def main_thread(self, pid: int) -> tuple[float, int]:
-        """The processor time of a process's main thread, and how often it has had to wait."""
+        """Return the processor seconds of a process's main thread, and how often it had to wait."""
         raise NotImplementedError
 
     def environ(self, pid: int) -> Mapping[str, str]:  # noqa: ARG002
-        """The environment that a process was started with; empty where it cannot be read."""
+        """Return the environment that a process was started with; {} if it cannot be read."""
         return {}
 
     def command(self, pid: int) -> list[str]:
-        """The command line of a process; empty where it cannot be read."""
+        """Return the command line of a process; [] if it cannot be read."""
         raise NotImplementedError
 
     def describe(self, pid: int) -> str:
-        """A process for a person: `"sleep" is sleeping in the kernel (hrtimer_nanosleep)`."""
+        """Describe a process for the user: `"sleep" is sleeping in the kernel (wchan)`."""
         raise NotImplementedError
 
     def blocked_in(self, pid: int) -> str:  # noqa: ARG002
-        """Where in the kernel its main thread waits; "" if it runs, or nobody knows."""
+        """Return where in the kernel its main thread waits; "" if it runs, or is unknown."""
         return ""
 
 
 def become_standard(files: Files) -> Limit | None:
-    """Have these descriptors as 0, 1 and 2, and this limit; return the limit before."""
+    """Make these descriptors 0, 1 and 2, and set the limit; return the limit before."""
     descriptors, limit = files
     for target, fd in enumerate(descriptors):
         os.dup2(fd, target)
@@ -353,7 +353,7 @@ def become_standard(files: Files) -> Limit | None:
 
 
 def _places(name: str, env: Mapping[str, str]) -> list[str]:
-    """Where a program may be."""
+    """Return the paths at which a program exists, in the order of PATH."""
     if os.sep in name:
         return [name]
     folders = env.get("PATH", os.defpath).split(os.pathsep)

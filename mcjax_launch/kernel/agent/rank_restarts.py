@@ -1,4 +1,4 @@
-"""Ranks that are started again: what an ended life has left is gone before the next one begins."""
+"""Restarts of ranks: all processes of a failed rank are gone before it is started again."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from ..wire.messages import RankOrder
     from .system.unix import HostProcess
 
-# What the kernel gets to end what an ended life has left; the driver of a GPU may need long.
+# Seconds for the kernel to end a failed rank's processes; the driver of a GPU may need long.
 _PATIENCE_S = scaled(60.0)
 _LOOK_S = 0.1
 
 
-class Lives:
-    """Knows the processes that ended lives have left, and begins the next ones.
+class RankRestarts:
+    """Record of failed ranks' processes, and the restarts that wait for their ends.
 
     Args:
-        pids: of the ranks that live, and the number of each; changes.
-        stuck: called with a rank and the processes of its last life that cannot be killed.
+        pids: the rank of each running process of a rank, by pid; it changes.
+        stuck: called with a rank and those of its processes that cannot be killed.
 
     Attributes:
         start: starts a rank.
-        job_id: of the job, if an earlier agent on this host has begun lives of its ranks; or "".
+        job_id: the job's id, if an earlier agent on this host has started its ranks; else "".
 
     """
 
@@ -44,28 +44,28 @@ class Lives:
         self.start: Callable[[RankOrder], object] = _start_nothing
         self._stuck = stuck
         self.job_id = ""
-        self._ended: dict[int, int] = {}  # rank -> the pid that it had last
+        self._ended: dict[int, int] = {}  # rank -> its latest pid
         self._look_at = 0.0
-        self._next: dict[int, tuple[RankOrder, float]] = {}  # and how long that may wait
+        self._next: dict[int, tuple[RankOrder, float]] = {}  # restarts, and when to give up
 
     def ended(self, rank: int, pid: int) -> None:
-        """A rank's own process has been reaped."""
+        """Record that a rank's own process has been reaped."""
         self._ended[rank] = pid
 
     def begin(self, order: RankOrder) -> None:
-        """Start a rank again, as soon as nothing is left of it."""
+        """Start a rank again, as soon as its earlier processes are gone."""
         self._next[order.process_id] = order, time.monotonic() + _PATIENCE_S
         self.look()
 
     def look(self) -> None:
-        """Something may have ended: begin what waits for that."""
+        """Begin the restarts whose ranks have no processes left."""
         for rank, (order, _) in list(self._next.items()):
             if not self.kill(rank):
                 del self._next[rank]
                 self.start(order)
 
     def kill(self, rank: int) -> int:
-        """Kill what is left of a rank; how many processes that was."""
+        """Kill all processes of a rank; return how many there were."""
         left = self._left(rank)
         for pid in left:
             system.signal_process(pid, signal.SIGKILL)
@@ -73,18 +73,18 @@ class Lives:
 
     @property
     def deadline(self) -> float | None:
-        """When to give up on what cannot be killed."""
+        """Time to check again, or to give up on processes that cannot be killed."""
         limit = min((limit for _, limit in self._next.values()), default=None)
-        return limit if limit is None or self._is_told else min(limit, self._look_at)
+        return limit if limit is None or self._hears_of_all else min(limit, self._look_at)
 
     @property
-    def _is_told(self) -> bool:
-        """Whether the end of everything that is waited for is told."""
+    def _hears_of_all(self) -> bool:
+        """True if SIGCHLD announces the end of every process that is waited for."""
         return system.adopts_orphans and not self.job_id
 
     def expire(self, now: float) -> None:
-        """Give up on it, if it is time; look again where nobody tells of the ends of orphans."""
-        if not self._is_told and self._next and now >= self._look_at:
+        """Check again, where SIGCHLD does not announce all ends, and give up at the time limits."""
+        if not self._hears_of_all and self._next and now >= self._look_at:
             self._look_at = now + _LOOK_S
             self.look()
         for rank, (_, limit) in list(self._next.items()):
@@ -93,7 +93,7 @@ class Lives:
                 self._stuck(rank, self._left(rank))
 
     def _left(self, rank: int) -> list[int]:
-        """All processes of a rank, its own too; an orphan's environment tells whose it is."""
+        """Return all processes of a rank; an orphan is recognised by its environment."""
         found = {process.pid: process for process in system.processes()}
         leaders = {self._ended.get(rank, -1): rank, **self._pids}
         ours = system.descendants()
@@ -103,24 +103,24 @@ class Lives:
         return left
 
     def _was(self, pid: int, rank: int) -> bool:
-        """Whether a process is of a rank that an earlier agent has started."""
+        """Return whether a process belongs to a rank that an earlier agent has started."""
         environ = system.environ(pid)
         is_of_job = environ.get("MCJAX_JOB_ID") == self.job_id
         return is_of_job and _is_of(rank, environ)
 
 
 def _start_nothing(order: RankOrder) -> None:
-    """Stand for what starts a rank, until that is known."""
+    """Do nothing; stands for `RankRestarts.start` until that is known."""
 
 
 def _is_led(
     pid: int, found: Mapping[int, HostProcess], rank: int, leaders: Mapping[int, int]
 ) -> bool:
-    """Whether a process is this rank's, as far as its own process or one of `leaders` tells."""
+    """Return whether a process is this rank's: by its leaders, else by its environment."""
     owner = rank_of(found.get(pid), found, leaders)
     return _is_of(rank, system.environ(pid)) if owner is None else owner == rank
 
 
 def _is_of(rank: int, environ: Mapping[str, str]) -> bool:
-    """Whether these are the variables of a rank: a forked one shows those of another process."""
-    return environ.get("JAX_PROCESS_ID") == str(rank) and hook_environ.INSTEAD not in environ
+    """Return whether these variables are a rank's; a forked rank shows the import server's."""
+    return environ.get("JAX_PROCESS_ID") == str(rank) and hook_environ.RUN_INSTEAD not in environ
