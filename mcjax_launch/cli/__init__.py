@@ -1,11 +1,11 @@
-"""The command line: the only package that knows click."""
+"""The command line: the only package that imports click."""
 
 import sys
 from types import ModuleType
 
 
 class _WhenUsed(ModuleType):
-    """Stands for a module until something of it is used."""
+    """A stand-in for a module, which is imported when an attribute of it is used."""
 
     def __getattr__(self, name: str) -> object:
         sys.modules.pop(self.__name__, None)
@@ -14,5 +14,5 @@ class _WhenUsed(ModuleType):
         return getattr(module, name)
 
 
-# click imports it, with what it needs to read source code in turn, and a run uses none of that.
+# click imports `inspect`, which imports much more; a run uses none of it.
 sys.modules.setdefault("inspect", _WhenUsed("inspect"))

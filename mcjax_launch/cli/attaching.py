@@ -1,4 +1,4 @@
-"""--attach: shows a detached job on this terminal."""
+"""--attach: show a detached job on this terminal."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _connection(job: DetachedJob) -> Connection | None:
 
 
 def _say_end(console: Console, job: DetachedJob) -> None:
-    """Say how a job ended, where its launcher could not."""
+    """Print how a job ended, if its launcher could not."""
     if job.state == RUNNING:
         console.say(f"job {job.id} runs, but its launcher has hung up: is it of another version?")
     elif job.state == LOST:

@@ -1,4 +1,4 @@
-"""--check: from the options to a check, and to its lines, its file and its exit status."""
+"""--check: run a check from the options, and write its lines, its file and its exit status."""
 
 import json
 import os
@@ -28,20 +28,20 @@ from mcjax_launch.request.hosts import find_hosts
 from mcjax_launch.request.job import make_job
 from mcjax_launch.request.ready import with_mtls
 
-#: Of the file; goes up when a field changes its meaning or goes away.
+#: Version of the file's format; goes up when a field changes its meaning or is removed.
 VERSION = 2
-# In a file or a pipe, and at the most on a terminal: longer lines are hard to read.
+# Columns in a file or a pipe, and the most on a terminal: longer lines are hard to read.
 _WIDTH = 100
-# What stands for PROGRAM: the ranks' Python is looked for as for a file.
+# In place of PROGRAM: the ranks' Python is found as for a file.
 _PROGRAM = ("check.py",)
 
 
 def check(options: Options, words: Callable[[], Sequence[str]]) -> int:
-    """Check the hosts, and print what has been found; the exit status.
+    """Check the hosts, print the findings, and return the exit status.
 
     Args:
         options: checked.
-        words: makes the command line, for the report.
+        words: returns the command line, for the report.
 
     Raises:
         LaunchError: the options do not fit this machine, the user has ended the check, or the
@@ -55,7 +55,7 @@ def check(options: Options, words: Callable[[], Sequence[str]]) -> int:
     seconds = time.time() - began
     if options.report is not None:
         _write(options.report, record(findings, words(), began, seconds))
-    shown = [one for one in findings if one.verdict != "ok" or not options.quiet]
+    shown = [finding for finding in findings if finding.verdict != "ok" or not options.quiet]
     if shown:
         _print(shown, last_line(findings, f"{of_what}, in {seconds:.1f} s"), options)
     return exit_status.FAILED if topics(findings, "error") else 0
@@ -71,8 +71,8 @@ def _check_path(path: str) -> None:
 
 
 def _run(options: Options) -> tuple[list[Judgement], str]:
-    """What has been found, and of what job."""
-    # A variable may ask for more, as of another command line.
+    """Return the findings of the check, and its job in words."""
+    # Ignore variables that set options of other command lines.
     used = {name: getattr(options, name) for name in FOR_CHECK}
     options = Options(**used, program=_PROGRAM)
     hosts = find_hosts(options, os.environ)
@@ -99,13 +99,13 @@ def _tried(job: Job) -> Job:
 
 
 def _say(text: str) -> None:
-    """Say what takes a while, to a person who waits for it."""
+    """Print what takes a while, if stderr is a terminal."""
     if sys.stderr.isatty():
         click.echo(f"mcjax-launch: {text}", err=True)
 
 
 def _print(findings: Sequence[Judgement], end: str, options: Options) -> None:
-    """Print the lines; what is wrong is red."""
+    """Print the lines, errors in red."""
     width = min(shutil.get_terminal_size((_WIDTH, 0)).columns, _WIDTH)
     coloured = wants_colour(options.color, sys.stdout.isatty(), os.environ)
     for line in [*lines(findings, width), "", end]:
@@ -118,7 +118,7 @@ def _print(findings: Sequence[Judgement], end: str, options: Options) -> None:
 def record(
     findings: Sequence[Judgement], words: Sequence[str], began: float, seconds: float
 ) -> dict[str, object]:
-    """The content of the file of --report; docs/hosts.md says what is in it."""
+    """Return the content of the --report file, as docs/hosts.md describes it."""
     return {
         "format": "mcjax-launch check",
         "version": VERSION,
@@ -128,7 +128,9 @@ def record(
         "began": datetime.fromtimestamp(began, UTC).isoformat(timespec="milliseconds"),
         "seconds": round(seconds, 3),
         "passed": not topics(findings, "error"),
-        "findings": [{name: getattr(one, name) for name in one._fields} for one in findings],
+        "findings": [
+            {name: getattr(finding, name) for name in finding._fields} for finding in findings
+        ],
     }
 
 

@@ -1,6 +1,6 @@
-"""The command itself, and the one handler for everything that can go wrong with it.
+"""The command itself, and the only handler for everything that can go wrong with it.
 
-Every run waits for the imports here; what only some runs need is imported where they need it.
+Every run waits for the imports of this module; modules that only some runs need are imported later.
 """
 
 import contextlib
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 
 
 NAME = "mcjax-launch"
-#: A program sets it that has started the command; see `events.client`.
+#: Set by a program that has started the command; see `events.client`.
 CLIENT = "_MCJAX_LAUNCH_CLIENT"
-#: A shell sets it to ask how a command line goes on.
+#: Set by a shell that asks for completion.
 COMPLETE = "_MCJAX_LAUNCH_COMPLETE"
-# In the message of a job whose program has got too few arguments, and what may be missing.
+# Texts in the message of a job whose program got too few arguments, and what may be missing.
 _TOO_FEW = ("IndexError", "not enough values to unpack", "exit status 2", "sys.exit(2)")
 _COORDINATES = "{process_id}, {num_processes} and {coordinator}"
-# A file that Kubernetes has in every container, and reads when it ends; a manifest's default.
+# A file in every container of Kubernetes, which reads it when the container ends.
 _TERMINATION_LOG = "/dev/termination-log"
 
 
@@ -124,11 +124,11 @@ def command(context: click.Context, /, **values: Any) -> int:
 def _events(
     options: Options, client: "Client | None", job_id: str
 ) -> "tuple[Events, Standby | None]":
-    """Return what gets the events, and a detached job's folder.
+    """Return the receiver of the job's events, and the folder of a detached job.
 
     Args:
         options: of the command line.
-        client: that reads them, if there is one.
+        client: the program that reads the events; None if there is none.
         job_id: of a detached job; "" for any other.
 
     """
@@ -154,7 +154,7 @@ def _events(
 
 
 def _on_detached(options: Options, context: click.Context) -> int:
-    """Show, list or end detached jobs."""
+    """Show, list or stop detached jobs; return the exit status."""
     from mcjax_launch.request import detached
 
     check_once(context.meta[WORDS], context.command.params)
@@ -173,28 +173,28 @@ def _on_detached(options: Options, context: click.Context) -> int:
 
 
 def _detach(options: Options, context: click.Context) -> int:
-    """Start the job without a terminal."""
+    """Start the job without a terminal; return the exit status."""
     from mcjax_launch.cli.detaching import detach
     from mcjax_launch.request.detached import check_detach
 
     check_detach(options, frozenset(given(context, ParameterSource.COMMANDLINE)))
-    _approve(options, context, warn=False)  # of that the launcher warns
+    _approve(options, context, warn=False)  # the detached launcher prints warnings
     return detach(options, context.meta[WORDS])
 
 
 def given(context: click.Context, *sources: ParameterSource) -> list[str]:
-    """The names of the options that come from these sources."""
+    """Return the names of the options that were set by these sources."""
     source = context.get_parameter_source
     return [name for name in Options.declared if source(name) in sources]
 
 
 def set_anywhere(context: click.Context) -> list[str]:
-    """The names of the options on the command line or in the environment."""
+    """Return the names of the options on the command line or in the environment."""
     return given(context, ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 
 
 def written_again(options: Options, context: click.Context) -> list[str]:
-    """The command line again, with options from the environment written out."""
+    """Return the command line with options from the environment written out."""
     from mcjax_launch.job.describe import command_line
 
     return command_line(options, set_anywhere(context))
@@ -218,9 +218,9 @@ def _check(options: Options, context: click.Context) -> int:
 
 
 def _approve(options: Options, context: click.Context, *, warn: bool = True) -> None:
-    """Refuse options that do not go together, and warn of what looks like a mistake."""
+    """Refuse options that cannot be combined, and warn of likely mistakes."""
     check_once(context.meta[WORDS], context.command.params)
-    # Not those of variables, which may be set for many command lines.
+    # Options from variables do not count: those may be set for many command lines.
     names = frozenset(given(context, ParameterSource.COMMANDLINE))
     combinations.check(options, names, os.environ)
     for warning in warnings(options, context, os.environ) if warn else ():
@@ -254,7 +254,7 @@ def _run(
 
 
 def _without_terminal(standby: "Standby", job: "Job", hosts: "Sequence[Host]") -> "Front":
-    """Return what a detached job's launcher has of its process."""
+    """Return the front of a detached job's launcher: its part of this process."""
     from mcjax_launch.kernel.launcher.entry import own_front
 
     standby.describe(job.program, job.num_processes, [host.name for host in hosts])
@@ -306,7 +306,7 @@ def _run_job(
 def _about_arguments(
     outcome: JobOutcome, job: "Job", options: Options, context: click.Context
 ) -> "Iterator[str]":
-    """Yield hints on what may be wrong with the arguments of a program that has failed."""
+    """Yield hints about wrong arguments of a program that has failed."""
     yield from misplaced(options, context, outcome)
     if not outcome.failed_early:
         return
@@ -318,11 +318,11 @@ def _about_arguments(
         line = shlex.join([NAME, *own_words(options, context), *program])
         yield f"hint: {os.path.basename(program[-1])} needs arguments: {line} {' '.join(words)}"
     elif any(mark in outcome.message for mark in _TOO_FEW) and may_need_arguments(job):
-        yield f"hint: in PROGRAM's arguments {_COORDINATES} stand for each rank's own"
+        yield f"hint: in PROGRAM's arguments, {_COORDINATES} are replaced by each rank's own"
 
 
 def _recorders() -> "Iterator[Recorder]":
-    """Those who write down what happens in the log that the command writes to, or beside it."""
+    """Yield recorders for GitHub Actions and Kubernetes, if the command runs there."""
     if os.path.isfile(_TERMINATION_LOG):
         from mcjax_launch.report.recording import TerminationMessage
 
@@ -334,7 +334,7 @@ def _recorders() -> "Iterator[Recorder]":
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit status."""
+    """Run the command line; return the exit status."""
     try:
         return _run_command(argv)
     finally:
@@ -352,7 +352,7 @@ def _settings() -> dict[str, Any]:
 
 
 def _run_command(argv: Sequence[str] | None) -> int:
-    """The one error handler."""
+    """Run the command line, and turn every error into a line and an exit status."""
     try:
         if COMPLETE in os.environ:
             from mcjax_launch.cli.completion import complete
@@ -370,7 +370,7 @@ def _run_command(argv: Sequence[str] | None) -> int:
         return exit_status.USAGE
     except (click.Abort, KeyboardInterrupt):
         return exit_status.of_signal(signal.SIGINT)
-    except (BrokenPipeError, SystemExit):  # click leaves so when nobody reads --help
+    except (BrokenPipeError, SystemExit):  # click exits like this if --help has no reader
         return exit_status.READER_GONE
     except Exception as error:
         import traceback
@@ -381,7 +381,7 @@ def _run_command(argv: Sequence[str] | None) -> int:
 
 
 def _print(text: str) -> None:
-    """Print text to stdout as the bytes that it was made of, whatever the encoding there."""
+    """Print text to stdout as the bytes that it was decoded from, in any encoding of stdout."""
     click.echo(os.fsencode(text), nl=False)
 
 

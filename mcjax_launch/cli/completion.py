@@ -1,6 +1,6 @@
-"""Completion in bash, zsh and fish, by click; what some options take, and PROGRAM.
+"""Completion in bash, zsh and fish, by click; values of some options, and PROGRAM.
 
-The shell runs the launcher with a variable set, and nothing but this is done.
+The shell runs the launcher with a variable set; then only completion is done.
 """
 
 import os
@@ -19,12 +19,12 @@ _ATTACH = "--attach"
 
 
 def complete(command: click.Command, name: str, variable: str) -> int:
-    """Answer a shell; the exit status.
+    """Answer a shell's request for completion; return the exit status.
 
     Args:
-        command: of which a line is completed.
+        command: the click command.
         name: as the user types it.
-        variable: that says what is asked for: `bash_source`, `bash_complete` and so on.
+        variable: the variable that holds the request: `bash_source`, `bash_complete` and so on.
 
     """
     shell, _, asked = os.environ[variable].partition("_")
@@ -37,7 +37,7 @@ def complete(command: click.Command, name: str, variable: str) -> int:
 
 
 def _up_to_program(kind: type[ShellComplete]) -> type[ShellComplete]:
-    """A shell's completion that offers files behind PROGRAM: its options are not the launcher's."""
+    """Return a completion class that offers files after PROGRAM, instead of our options."""
 
     class UpToProgram(kind):  # type: ignore[valid-type, misc]
         def get_completions(self, args: list[str], incomplete: str) -> Items:
@@ -55,23 +55,23 @@ def _up_to_program(kind: type[ShellComplete]) -> type[ShellComplete]:
 
 
 def _without_equals(words: list[str]) -> list[str]:
-    """Undo what bash does: it makes three words of `--color=never`."""
+    """Undo bash's splitting of `--color=never` into three words."""
     before = ["", *words]
     return [word for i, word in enumerate(words) if word != "=" or before[i][:2] != "--"]
 
 
 def files(value: str) -> Items:
-    """Those that the shell finds."""
+    """Return an item that makes the shell complete files."""
     return [CompletionItem(value, type="file")]
 
 
 def folders(value: str) -> Items:
-    """Those that the shell finds."""
+    """Return an item that makes the shell complete folders."""
     return [CompletionItem(value, type="dir")]
 
 
 def ranks(value: str) -> Items:
-    """The words for sets of ranks."""
+    """Return the words for sets of ranks."""
     return [CompletionItem(word) for word in ("all", "none", "0") if word.startswith(value)]
 
 
@@ -91,14 +91,14 @@ def jobs(value: str) -> Items:
 
 
 def hosts(value: str) -> Items:
-    """Hosts that ssh knows, of which there may be several, or a file."""
+    """Return hosts that ssh knows, after the last comma of a list; else files."""
     before, comma, last = value.rpartition(",")
     named = [before + comma + host for host in known_hosts() if host.startswith(last)]
     return [CompletionItem(word) for word in named] or files(value)
 
 
 def known_hosts() -> list[str]:
-    """The names of hosts that ssh's files of the user have, in order; none that are hashed."""
+    """Return the host names in the user's ssh files, sorted, without hashed names."""
     found: set[str] = set()
     for path, names in zip(_HOSTS_OF_SSH, (_in_known_hosts, _in_config), strict=True):
         try:

@@ -1,4 +1,4 @@
-"""--detach: starts the launcher again without a terminal, and waits until its ranks run."""
+"""--detach: start the launcher again without a terminal, and wait until its ranks run."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _MOST_READ = 4096
 
 
 def detach(options: Options, words: Sequence[str]) -> int:
-    """Start a job that needs no terminal, and print its id; return the exit status.
+    """Start a job that needs no terminal, print its id, and return the exit status.
 
     Args:
         options: checked.
         words: of the command line.
 
     Raises:
-        LaunchError: there can be no folder for it.
+        LaunchError: there can be no folder for the job.
 
     """
     all_jobs()  # those that ended long ago make room
@@ -70,7 +70,7 @@ def _start(
 
 
 def _has_started(reading: int) -> bool:
-    """Print the launcher's lines until all ranks run; return whether they do."""
+    """Pass on what the launcher prints until all ranks run; return whether they do."""
     while data := os.read(reading, _MOST_READ):
         text, started, _ = data.partition(STARTED)
         _write(2, text)
@@ -83,5 +83,5 @@ def _write(fd: int, data: bytes) -> None:
     try:
         while data:
             data = data[os.write(fd, data) :]
-    except OSError:  # nobody reads that; the job runs all the same
+    except OSError:  # there is no reader; the job runs nevertheless
         return

@@ -7,7 +7,7 @@ import click
 
 from mcjax_launch.cli.words import ALL, COMMON, group_key, with_values
 
-#: For each group of options, what an example does, and its command line.
+#: By group of options, an example: what it does, and its command line.
 EXAMPLES = {
     "Job": (
         "A module in four ranks, with a variable and an argument of each rank's own:",
@@ -42,7 +42,7 @@ EXAMPLES = {
         "mcjax-launch --emit slurm --num-hosts 4 --timeout 2h -m package.train",
     ),
 }
-# Those that --help shows.
+# Groups whose examples --help shows.
 _FIRST_EXAMPLES = ("Devices", "Hosts", "Batch scripts and manifests")
 _COMMON = frozenset(
     {
@@ -52,7 +52,7 @@ _COMMON = frozenset(
     }
 )
 
-#: What -h shows.
+#: The text of -h.
 SHORT = """\
 Usage: mcjax-launch [OPTIONS] PROGRAM [ARGS]...
 
@@ -67,18 +67,18 @@ Run PROGRAM (a *.py file, a module with -m, or any command) as one JAX job.
   mcjax-launch --emit slurm --num-hosts 2 train.py > job.sh
 
 --log-dir DIR keeps each rank's output, --timeout D ends the job after D,
---status shows how it comes along, --report run.html writes it down.
+--status shows progress, --report run.html writes a record of the run.
 --help lists the common options."""
 
-# Columns for an option's names; the text of a longer one begins on a line of its own.
+# Columns for an option's names; after longer names the text begins on a new line.
 _NAMES = 30
-#: Where a context keeps the words of its command line, and which options help is wanted on.
+#: Keys of a context's meta: the words of its command line, and the options to show help on.
 WORDS = "mcjax_launch.words"
 WHICH = "mcjax_launch.which"
 
 
 class GroupedCommand(click.Command):
-    """A command whose help shows the options in groups.
+    """A click command whose help shows the options in groups.
 
     Args:
         groups: the options under their headings.
@@ -92,10 +92,10 @@ class GroupedCommand(click.Command):
         self._groups = groups
 
     def make_parser(self, ctx: click.Context) -> Any:
-        """As click makes it, but it finds `-n` at once.
+        """Return click's parser, changed so that it finds `-n` at once.
 
-        It would look for a long option of that name first and, as there is none, for the names
-        that are like it: that takes a start longer than all else there is to parse.
+        Click would look for a long option of that name first and, as there is none, for similar
+        names: that takes longer than all other parsing.
         """
         parser = super().make_parser(ctx)
         short, long = (vars(parser).get(name) for name in ("_short_opt", "_long_opt"))
@@ -104,7 +104,7 @@ class GroupedCommand(click.Command):
         return parser
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does; the words themselves are kept in the context."""
+        """Parse as click does, and keep the words themselves in the context."""
         ctx.meta[WORDS] = tuple(args)
         return super().parse_args(ctx, with_values(args, self.params))
 

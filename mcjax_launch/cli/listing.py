@@ -1,4 +1,4 @@
-"""--jobs: lists the detached jobs, for people or as JSON."""
+"""--jobs: list the detached jobs, for people or as JSON."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def list_jobs(*, as_json: bool) -> int:
 
 
 def fields(job: DetachedJob) -> dict[str, object]:
-    """Return the fields of a job for --json."""
+    """Return what --json prints about a job."""
     description, recorded = job.description, job.recorded
     return {
         "id": job.id,
@@ -96,7 +96,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows in columns, under their heads."""
+    """Return rows as lines of aligned columns, with a heading."""
     whole = [_COLUMNS, *rows]
     widths = [max(len(row[i]) for row in whole) for i in range(len(_COLUMNS))]
     return [

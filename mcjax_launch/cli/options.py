@@ -1,4 +1,4 @@
-"""Click's options, in the groups of --help, made of those that `options/options.py` declares."""
+"""Click's options, in the groups of --help, made from the declarations in `options/options.py`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mcjax_launch.options.options import Options
 
 
 class Typed(click.ParamType):  # type: ignore[type-arg]
-    """A kind of value, as click wants it."""
+    """A click type for a kind of value."""
 
     name = "value"
 

@@ -1,4 +1,4 @@
-"""The command on behalf of a program, which has started it: see `events/client.py`."""
+"""The command on behalf of a program that has started it: see `events/client.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""--stop: ends a detached job as Ctrl-C would."""
+"""--stop: end a detached job as Ctrl-C would."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mcjax_launch.kernel.wire import exit_status
 
 
 def stop(job_id: str, say: Callable[[str], object]) -> int:
-    """End a job, and wait until it has ended; return the exit status.
+    """End a job, wait until it has ended, and return the exit status.
 
     Args:
         job_id: of the job.

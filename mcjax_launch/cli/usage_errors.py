@@ -1,4 +1,4 @@
-"""What is wrong with a command line, and what does here what other launchers' options do."""
+"""Errors in a command line, in one line each, with advice for options of other launchers."""
 
 import os
 import re
@@ -21,7 +21,7 @@ _HOST_COUNT = (
     "ranks on each"
 )
 _COORDINATOR = (
-    "leave it out: the coordinator's address is found by itself; --coordinator HOST:PORT sets it"
+    "leave it out: the coordinator's address is chosen for you; --coordinator HOST:PORT sets it"
 )
 _LOGS = "use --log-dir DIR"
 _CORES = "use --bind-cores on"
@@ -34,7 +34,7 @@ _SBATCH = (
     "it into a batch script"
 )
 
-# By the option's name without its hyphens in front, and with `-` for `_`.
+# By the option's name without leading hyphens, and with `-` for `_`.
 _ADVICE = {
     # the size
     "nproc-per-node": _RANKS,
@@ -137,15 +137,15 @@ _ADVICE = {
 
 
 def advice(name: str, words: Sequence[str], ours: Collection[str]) -> tuple[str, str] | None:
-    """The option of another launcher that the user wrote, and what does the same here.
+    """Return an option of another launcher that the user wrote, and its equivalent here.
 
     Args:
-        name: of the option that does not exist, as click tells it; "" if it tells none.
+        name: of the option that does not exist, as click reports it; "" if it reports none.
         words: those before PROGRAM. `-hostfile` is one option there, but `-h -o ...` to click.
         ours: the launcher's own options.
 
     Returns:
-        None where no such option is known.
+        None if no such option is known.
 
     """
     long = [word for word in words if re.match("-[a-z][a-z]", word)]
@@ -163,7 +163,7 @@ def advice(name: str, words: Sequence[str], ours: Collection[str]) -> tuple[str,
 
 
 def in_one_line(error: click.ClickException) -> str:
-    """An error of click's as `--option: what is wrong with it`, without a full stop."""
+    """Return an error of click's as `--option: what is wrong with it`, without a full stop."""
     words: Sequence[str] = ()
     ours: set[str] = set()
     if isinstance(error, click.UsageError) and error.ctx is not None:
@@ -189,7 +189,10 @@ def in_one_line(error: click.ClickException) -> str:
 
 
 def with_variable(message: str, context: click.Context) -> str:
-    """An error that begins with an option, as `-n 8: ...`: with the variable that set it."""
+    """Return an error about an option, with the variable that set the option, if any.
+
+    The error begins with the option, as in `-n 8: ...`.
+    """
     first = re.match("[^ :]*", message)
     assert first is not None
     head = message.partition(": ")[0] if ": " in message else first[0]
@@ -201,14 +204,14 @@ def with_variable(message: str, context: click.Context) -> str:
 
 
 def _name(parameter: click.Parameter, context: click.Context | None) -> str:
-    """The option's long name, with the variable that its value came from, if it did."""
+    """Return the option's long name, with the variable that its value came from, if any."""
     name = max(parameter.opts, key=len)
     variable = _variable(parameter, context) if context is not None else None
     return name if variable is None else f"{name} (from {variable})"
 
 
 def _variable(parameter: click.Parameter, context: click.Context) -> str | None:
-    """The variable that gave the option its value; None if none did."""
+    """Return the variable that gave the option its value; None if none did."""
     if parameter.name is None:
         return None
     if context.get_parameter_source(parameter.name) is not ParameterSource.ENVIRONMENT:

@@ -1,4 +1,4 @@
-"""What may be a mistake in a command line, but is none for certain; pure."""
+"""Warnings about likely mistakes in a command line; pure."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ from mcjax_launch.options.options import Options
 from mcjax_launch.request.program import read_source
 
 _PREFIX = "MCJAX_"
-# Not options: what ranks get, one of which may start a launcher, and what is for our tests.
+# Variables that are not options': those of ranks, which may start a launcher, and of our tests.
 _OTHERS = frozenset(
     {
         "MCJAX_JOB_ID",
@@ -28,7 +28,7 @@ _OTHERS = frozenset(
     }
 )
 _OTHER_FAMILIES = ("MCJAX_HOOK_", "MCJAX_LOCAL_")
-# Options that hardly any program has for itself: the size of the job, its devices and its hosts.
+# Options that hardly any program has itself: the size of the job, its devices and its hosts.
 _NOT_PROGRAMS = frozenset(
     {"num_processes", "cpu_devices", "gpus_per_process", "slices", "cpu_transfers", "bind_cores"}
     | {"tpu_chips_per_process"}
@@ -44,12 +44,12 @@ _READ_NONE = frozenset(
         *("chex", "einops", "equinox", "flax", "haiku", "optax", "orbax"),
     }
 )
-# All of them; of their short names those that most programs use for themselves are no sign.
+# All options.
 _OPTIONS = frozenset(Options.declared)
 
 
 def warnings(options: Options, context: click.Context, environ: Mapping[str, str]) -> Iterator[str]:
-    """A line on each thing that looks like a mistake.
+    """Yield a line on each likely mistake.
 
     Args:
         options: of the command line.
@@ -64,22 +64,22 @@ def warnings(options: Options, context: click.Context, environ: Mapping[str, str
     if options.stdin is None and _reads_stdin(options.program):
         yield (
             f"{' '.join(options.program)} reads its standard input, which is empty in ranks; "
-            "--stdin 0 hands this one to rank 0, --stdin all to each"
+            "--stdin 0 gives rank 0 the launcher's, --stdin all gives it to each rank"
         )
     for word, near in placeholders.misspelt(texts):
         yield f"{{{word}}} is not a placeholder; did you mean {{{near}}}?"
     for word in placeholders.calculated(texts):
-        yield f"{{{word}}} is not a placeholder and stays as it is: only names are filled in"
+        yield f"{{{word}}} is not a placeholder, and stays unchanged: only names are filled in"
 
 
 def _reads_stdin(program: Sequence[str]) -> bool:
-    """Whether it is an interpreter without a script, as far as its name says."""
+    """Return whether a program is an interpreter without a script, judged by its name."""
     name, *arguments = map(os.path.basename, program or [""])
     return arguments in ([], ["-"], ["-i"]) and name.rstrip(".0123456789") in _INTERPRETERS
 
 
 def _unknown_variables(environ: Iterable[str], context: click.Context) -> Iterator[str]:
-    """Variables that look like those of options and are none."""
+    """Yield a line on each variable that looks like an option's and is not."""
     ours = [name for name in environ if name.startswith(_PREFIX)]
     if not ours:
         return
@@ -100,7 +100,7 @@ def _near(name: str, known: Collection[str]) -> str:
 def misplaced(
     options: Options, context: click.Context, outcome: JobOutcome | None = None
 ) -> Iterator[str]:
-    """A line on options of ours behind PROGRAM, which has refused its arguments, or so it seems.
+    """Yield a hint on our options after PROGRAM, if it seems to have refused its arguments.
 
     Args:
         options: of the command line.
@@ -109,7 +109,7 @@ def misplaced(
 
     """
     if any(_options_after_program(options, context, _suspects(options))):
-        return  # has been said
+        return  # it has been printed
     among: Collection[str] = _OPTIONS
     if outcome is not None and outcome.status != exit_status.USAGE:
         source = _source(options) if outcome.failed_early else ""
@@ -119,14 +119,14 @@ def misplaced(
 
 
 def _suspects(options: Options) -> Collection[str]:
-    """Return the options that are misplaced if they stand after PROGRAM, as far as can be known."""
+    """Return the options that are surely misplaced if they stand after PROGRAM."""
     if options.num_processes is None or len(options.program) < 2:
         return _NOT_PROGRAMS
     return _OPTIONS if _reads_no_arguments(_source(options)) else ()
 
 
 def _reads_no_arguments(source: str) -> bool:
-    """Return whether neither a program nor a module that it may have of its own reads arguments."""
+    """Return whether neither a program nor its own modules can read arguments."""
     if not source or any(word in source for word in _READS_ARGUMENTS):
         return False
     import ast
@@ -148,7 +148,7 @@ def _source(options: Options) -> str:
 
 
 def _names(source: str, option: str, context: click.Context) -> bool:
-    """Return whether a program's text has the name of an option, as where it declares its own."""
+    """Return whether a program's text contains an option's name, because it may declare its own."""
     known = (param.opts for param in context.command.params if param.name == option)
     names = {name.lstrip("-") for opts in known for name in opts} | {option}
     quoted = (f"{before}{name}{after}" for name in names for before in "\"'-" for after in "\"'= ")
@@ -158,7 +158,7 @@ def _names(source: str, option: str, context: click.Context) -> bool:
 def _options_after_program(
     options: Options, context: click.Context, among: Collection[str]
 ) -> Iterator[str]:
-    """Options of ours among the arguments of a Python program, with no `--` before it."""
+    """Yield a line on our options among a Python program's arguments, without `--`."""
     if not options.program or not among:
         return
     name, *arguments = options.program
@@ -170,7 +170,7 @@ def _options_after_program(
         return
     found = " ".join(_misplaced(arguments, context.command.params, among))
     if found:
-        import shlex  # as few runs need
+        import shlex
 
         own = [word for word in before if word not in ("-m", "--module")]
         program = f"-m {name}" if options.module else name
@@ -190,7 +190,7 @@ def own_words(options: Options, context: click.Context) -> Sequence[str]:
 def _misplaced(
     arguments: Sequence[str], options: Sequence[click.Parameter], among: Collection[str]
 ) -> Iterator[str]:
-    """The options among a program's arguments that look like the launcher's, with their values."""
+    """Yield the options among a program's arguments that look like ours, with their values."""
     known = [option for option in options if isinstance(option, click.Option)]
     ours = {name: option for option in known if option.name in among for name in option.opts}
     for word, after in zip(arguments, [*arguments[1:], ""], strict=True):

@@ -1,4 +1,4 @@
-"""--watch: the job again, each time that a file is saved."""
+"""--watch: run the job again each time a file is saved."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Run = Callable[[Job, tuple[Host, ...], Front], JobOutcome]
 
 
 def run_again(options: Options, run: Run, say: Say) -> int:
-    """Run a job, and again when a file is saved, until a signal ends that; the exit status.
+    """Run a job, and again when a file is saved, until a signal; return the exit status.
 
     Args:
         options: what was asked for.
@@ -60,7 +60,7 @@ class WatchedJob:
         self._options, self._run, self._say = options, run, say
         self._note_once = _once(note)
         job, self._hosts = ready.find(options, os.environ, self._note_once)
-        # An import server, which stays, has one seed.
+        # An import server serves all runs, and has one hash seed.
         self._job = job.replaced(hash_seed=int.from_bytes(os.urandom(4), "big"))
         self.resting = RestingAgents()
         self._front = own_front()
@@ -69,7 +69,7 @@ class WatchedJob:
         self._front.saves, self._front.resting = self._saves, self.resting
 
     def run(self) -> int:
-        """Run it until a signal comes; the exit status."""
+        """Run the job until a signal comes; return the exit status."""
         outcome = self._run_once()
         while not outcome.ends_all:
             self._saves.leave_console()
@@ -85,7 +85,7 @@ class WatchedJob:
         return outcome.status
 
     def _run_once(self) -> JobOutcome:
-        """Run it once, with PROGRAM as it is now."""
+        """Run the job once, with PROGRAM as it is now."""
         self._saves.begin()
         job, hosts = ready.complete(
             self._job, self._hosts, self._options, os.environ, self._note_once
@@ -93,7 +93,7 @@ class WatchedJob:
         return self._run(job, hosts, self._front)
 
     def _wait(self) -> StopReason | None:
-        """Wait for a save; return what ends the wait otherwise."""
+        """Wait for a save; return the reason if something else ends the wait."""
         front, got = self._front, []
 
         def read_signals(_: int) -> None:
@@ -114,7 +114,7 @@ class WatchedJob:
 
 
 def _once(say: Say) -> Say:
-    """Return what says the same only once."""
+    """Return a function that prints each line only once."""
     said: set[str] = set()
 
     def say_once(line: str) -> None:

@@ -12,13 +12,12 @@ from mcjax_launch.options.options import Options
 
 
 class ClickOption(click.Option):
-    """An option with its help as it is written.
+    """A click option whose help text is shown unchanged.
 
     Args:
-        names: as the user writes it.
-        help: what --help says of it.
-        shown: what --help shows as its default; empty to show none.
-        follows: see Kind.
+        names: as the user writes them.
+        help: its text in --help.
+        shown: its default in --help; "" to show none.
         settings: see click.Option.
 
     """
@@ -33,7 +32,7 @@ class ClickOption(click.Option):
     ) -> None:
         super().__init__(list(names), **settings)
         self.follows = follows
-        self.help = help  # not by way of click, which would import `inspect` to clean it
+        self.help = help  # set here, as click would import `inspect` to clean it
         self.shown = shown
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
@@ -43,22 +42,22 @@ class ClickOption(click.Option):
         return record[0], f"{self.help}  [default: {self.shown}]"
 
 
-#: What --help shows alone, and all of it.
+#: Words for parts of the help: what --help shows by itself, and all of it.
 COMMON, ALL = "common", "all"
 _ONCE = frozenset(option.long for option in Options.declared.values() if option.once)
 
 
 def with_values(words: Sequence[str], params: Sequence[click.Parameter]) -> list[str]:
-    """The words of a command line, with `all` where a value that may be left out has been.
+    """Return the words of a command line, with `all` for optional values left out.
 
-    Click cannot tell PROGRAM from such a value.
+    Click cannot tell such a value from PROGRAM.
     """
     own, rest = divided(words, params)
     return own + rest
 
 
 def divided(words: Sequence[str], params: Sequence[click.Parameter]) -> tuple[list[str], list[str]]:
-    """The launcher's own words, as `with_values` has them, and the rest: from PROGRAM on."""
+    """Return the launcher's own words, as `with_values` does, and the rest, from PROGRAM on."""
     options = {name: param for param in params for name in param.opts if name.startswith("-")}
     done: list[str] = []
     ahead = list(words)
@@ -76,14 +75,14 @@ def divided(words: Sequence[str], params: Sequence[click.Parameter]) -> tuple[li
 
 
 def check_once(words: Sequence[str], params: Sequence[click.Parameter]) -> None:
-    """Refuse two values of an option that takes one, if one of them would be lost.
+    """Refuse an option given twice with different values, if one would be lost.
 
     Args:
         words: of the command line.
         params: of the command.
 
     Raises:
-        LaunchError: there are two.
+        LaunchError: there is such an option.
 
     """
     own, _ = divided(words, params)
@@ -97,18 +96,18 @@ def check_once(words: Sequence[str], params: Sequence[click.Parameter]) -> None:
 
 
 def may_be_left_out(option: click.Option) -> bool:
-    """Whether its value may be: where all of its metavar is in brackets."""
+    """Return whether the option's value is optional: its metavar is in brackets."""
     metavar = str(option.metavar)
     return metavar.startswith("[") and metavar.endswith("]")
 
 
 def _left_out(option: click.Option) -> str:
-    """The value that stands for none."""
+    """Return the value of an option that is given without one."""
     return str(option.type.choices[0]) if isinstance(option.type, click.Choice) else ALL
 
 
 def fits(option: click.Option, word: str) -> bool:
-    """Whether the option would take this value."""
+    """Return whether the option accepts this value."""
     if isinstance(option, ClickOption) and option.follows is not None:
         return option.follows(word)
     try:

@@ -17,15 +17,14 @@ _LAST_WRITE_S = 1  # for a reader that has stopped reading when it is held
 
 
 class Target:
-    """Where one of the console's streams goes; this one drops it all.
+    """A destination of one of the console's streams; this class drops everything.
 
     Attributes:
         queued: bytes that are waiting for the reader.
         taken: bytes that it was given to write, in all.
         gone: the reader is gone for good.
-        is_terminal: it is a terminal, on which rows can be drawn anew.
+        is_terminal: it is a terminal, on which rows can be drawn again.
         in_log: it ends up in a log that shows colours.
-        on_room: called when what was queued has been written.
         blocks: it is a pipe, a socket or a terminal, whose reader may be slow.
 
     """
@@ -49,20 +48,20 @@ class Target:
         """Go on writing."""
 
     def rows(self) -> int:
-        """How many rows the terminal has."""
+        """Return how many rows the terminal has."""
         return 24
 
     def columns(self) -> int:
-        """How many columns the terminal has."""
+        """Return how many columns the terminal has."""
         return 80
 
     def in_foreground(self) -> bool:
-        """Whether the terminal is ours to draw on."""
+        """Return whether the terminal is ours to draw on."""
         return True
 
 
 def standard(loop: Loop) -> "tuple[Sink, Sink]":
-    """The launcher's own stdout and stderr; both the same if they lead to the same file."""
+    """Return the launcher's own stdout and stderr; the same object if both are the same file."""
     out, err = Sink(1, loop), Sink(2, loop)
     return out, out if err.identity == out.identity else err
 
@@ -214,22 +213,25 @@ class Sink(Target):
             written -= len(first)
 
     def rows(self) -> int:
-        """How many rows the terminal has."""
+        """Return how many rows the terminal has."""
         return self._size().lines or super().rows()
 
     def columns(self) -> int:
-        """How many columns the terminal has."""
+        """Return how many columns the terminal has."""
         return self._size().columns or super().columns()
 
     def _size(self) -> os.terminal_size:
-        """The size of the terminal; some say 0."""
+        """Return the size of the terminal; (0, 0) if unknown."""
         try:
             return os.get_terminal_size(self._fd)
         except OSError:
             return os.terminal_size((0, 0))
 
     def in_foreground(self) -> bool:
-        """Whether the terminal is ours to draw on: no other process group is in its foreground."""
+        """Return whether the terminal is ours to draw on.
+
+        It is, unless another process group is in its foreground.
+        """
         try:
             return os.tcgetpgrp(self._fd) == os.getpgrp()
         except OSError:  # not the terminal that controls our session

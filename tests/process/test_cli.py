@@ -72,12 +72,14 @@ def test_misspelt_placeholder_is_a_hint(jobs: Jobs) -> None:
     ended = jobs.run("-x", "GPU={process_id+1}", "sh", "-c", "echo $GPU")
     assert (ended.status, ended.stdout) == (0, "[0] {process_id+1}\n")
     assert ended.report == (
-        "{process_id+1} is not a placeholder and stays as it is: only names are filled in"
+        "{process_id+1} is not a placeholder, and stays unchanged: only names are filled in"
     )
 
 
 def test_an_interpreter_that_reads_its_input_is_a_hint(jobs: Jobs) -> None:
-    told = " reads its standard input, which is empty in ranks; --stdin 0 hands this one to rank 0"
+    told = (
+        " reads its standard input, which is empty in ranks; --stdin 0 gives rank 0 the launcher's"
+    )
     for words in (["python3", "-"], ["bash", "-i"]):
         assert told in jobs.run("-n", 2, *words).report
     for words in (["--stdin", "0", "sh"], ["sh", "-c", "true"], ["python3", "-V"], ["true"]):

@@ -120,5 +120,5 @@ def test_placeholders_are_named_where_the_source_does_not_tell(jobs: Jobs, folde
     ended = jobs.run("more.py", cwd=folder)
     assert ended.status == 1
     there_are = "{process_id}, {num_processes} and {coordinator}"
-    hint = f"hint: in PROGRAM's arguments {there_are} stand for each rank's own"
+    hint = f"hint: in PROGRAM's arguments, {there_are} are replaced by each rank's own"
     assert ended.report.splitlines()[-1] == hint
