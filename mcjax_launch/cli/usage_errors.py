@@ -9,6 +9,7 @@ from click.core import ParameterSource
 
 from mcjax_launch.cli.help import WORDS
 from mcjax_launch.cli.words import divided
+from mcjax_launch.options.options import Options
 from mcjax_launch.options.removed import replacement
 
 # --- options of other launchers ---
@@ -185,7 +186,16 @@ def in_one_line(error: click.ClickException) -> str:
         # "Option '-n' requires an argument."
         quoted = f"Option {error.option_name!r} "
         message = f"{error.option_name}: {error.message.removeprefix(quoted)}"
+        if "requires an argument" in message:
+            message = f"{error.option_name}: {_value_missing(error.option_name)}"
     return message.removesuffix(".")
+
+
+def _value_missing(name: str) -> str:
+    """Say which value an option needs, given one of the option's names."""
+    metavars = [option.metavar for option in Options.declared.values() if name in option.names]
+    where = "; --jobs lists the ids" if name == "--stop" else ""
+    return f"needs a value: {name} {' '.join(metavars)}{where}"
 
 
 def with_variable(message: str, context: click.Context) -> str:

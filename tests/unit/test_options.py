@@ -87,7 +87,7 @@ def test_the_environment_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None
 WRONG = {
     "--xyz a.py": "--xyz: no such option",
     "--timeot 5 a.py": "--timeot: no such option; did you mean --timeout?",
-    "-n": "-n: requires an argument",
+    "-n": "-n: needs a value: -n N",
     "-n 0 a.py": "--num-processes: '0' is not a whole number of 1 or more",
     "--host-rank -1 a.py": "--host-rank: '-1' is not a whole number of 0 or more",
     "--quiet=1 a.py": "--quiet: does not take a value",
