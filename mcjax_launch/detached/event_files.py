@@ -169,7 +169,7 @@ class EventReader:
     def skip_to_tail(self, least: int) -> None:
         """Begin with the last file from which on there are so many bytes; else with the first."""
         for number in reversed(numbers(self._folder)):
-            if not self._open(number) or least <= 0:
+            if least <= 0 or not self._open(number):
                 return
             least -= os.fstat(self._fd).st_size
 

@@ -27,7 +27,7 @@ _KEPT_S, _MOST_KEPT = 7 * 86400.0, 20
 _STARTING_S = 3600.0
 # What a killed launcher takes to give up its lock, when its connections are gone.
 _END_S, _LOOK_S = 5.0, 0.05
-_TAIL_BYTES = 1 << 16
+_TAIL_BYTES = 1 << 21
 
 
 class DetachedJob:

@@ -42,6 +42,7 @@ class Screen:
     def __init__(self, make_console: Callable[[], Console]) -> None:
         self.console = make_console()
         self._make_console = make_console
+        self._ranks: list[object] = []  # that the console knows
         self._failed: list[int] = []  # ranks, whose last lines the next summary quotes,
         self._without_quote: list[str] = []  # and that summary without them
 
@@ -84,7 +85,7 @@ class Screen:
             case {"event": "note", "text": str(text), "level": level}:
                 self._note(text, level)
             case {"event": "restart", "rank": None}:
-                self.console = self._make_console()
+                self.console, self._ranks = self._make_console(), []
             case {"event": "summary", "message": str(message)} if "ranks" not in event:
                 self.console.say(message)
             case {"event": "screen"}:
@@ -106,7 +107,8 @@ class Screen:
         """Tell the console what the launcher's has been told."""
         console = self.console
         match event.get("call"), event.get("values"):
-            case "add_ranks", [list(ranks)]:
+            case "add_ranks", [list(ranks)] if ranks != self._ranks:  # each file begins with them
+                self._ranks = ranks
                 console.add_ranks([RankLabel(rank, host) for rank, host in ranks], append=True)
             case "judged", [rank, verdict, failure]:
                 console.judged(_Judged(rank, _verdict(verdict), _failure(failure)))

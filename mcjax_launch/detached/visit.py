@@ -100,6 +100,8 @@ class Visiting:
             [*ENDING, signal.SIGQUIT, signal.SIGCONT, signal.SIGWINCH, signal.SIGTSTP]
         )
         self._targets = standard(self._loop)
+        for target in self._targets:
+            target.on_room = self._read_events
         self._end: int | None = None
         self._is_alone = connection is None
         self._style = style

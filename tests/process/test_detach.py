@@ -93,6 +93,23 @@ def test_jobs_are_listed_for_people_and_programs(detached: DetachedJobs, tmp_pat
     assert job["last_line"] == "ends" and job["hosts"] == ["localhost"]
 
 
+def test_lines_stay_whole_over_all_files_with_events(
+    detached: DetachedJobs, tmp_path: Path
+) -> None:
+    (tmp_path / "big.py").write_text(
+        "import sys, time\nfrom pathlib import Path\nprint('ready', flush=True)\n"
+        "while not Path('go').exists(): time.sleep(0.01)\n"
+        "for number in range(300): sys.stdout.write(('x' * 99 + '\\n') * 1000)\nprint('end')\n"
+    )
+    job_id = detached.start("big.py", cwd=tmp_path)
+    visit = detached.jobs.start("--attach", job_id)
+    visit.read_until("ready")
+    (tmp_path / "go").touch()
+    _, *lines, last = visit.finish().stdout.splitlines()
+    assert last == "[0] end" and set(lines) == {f"[0] {'x' * 99}"}
+    assert len(lines) == 300_000
+
+
 def test_stdin_from_a_file_is_handed_on(detached: DetachedJobs, tmp_path: Path) -> None:
     (tmp_path / "input").write_text("typed\n")
     with open(tmp_path / "input") as file:
