@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable
 
+from mcjax_launch.cli.watched import watched, written
 from mcjax_launch.diagnosis.attempt import JobOutcome
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
@@ -14,11 +14,8 @@ from mcjax_launch.kernel.launcher.entry import own_front
 from mcjax_launch.kernel.launcher.front import Front
 from mcjax_launch.kernel.transport.resting import RestingAgents
 from mcjax_launch.kernel.wire import exit_status
-from mcjax_launch.kernel.wire.loop import READ
-from mcjax_launch.kernel.wire.signals import ENDING
 from mcjax_launch.options.options import Options
 from mcjax_launch.request import ready
-from mcjax_launch.request.watched import watched, written
 from mcjax_launch.runs import stop_reasons
 from mcjax_launch.runs.stop_reasons import StopReason
 from mcjax_launch.saves.folders import WatchedFolders
@@ -94,23 +91,10 @@ class WatchedJob:
 
     def _wait(self) -> StopReason | None:
         """Wait for a save; return the reason if something else ends the wait."""
-        front, got = self._front, []
-
-        def read_signals(_: int) -> None:
-            for signum in front.read_signals():
-                if signum in ENDING:
-                    got.append(stop_reasons.interrupted(signum))
-                elif signum == signal.SIGTSTP:
-                    os.kill(os.getpid(), signal.SIGSTOP)
-                elif signum == signal.SIGCHLD:
-                    self.resting.reap()
-
-        front.loop.watch(front.signals.fd, READ, read_signals)
-        out, _ = front.outputs(lambda: None)
-        out.watch(lambda error: got.append(stop_reasons.reader_gone(error)))
-        while not got and not self._saves.is_ready:
-            front.loop.run_once((self._saves, self.resting))
-        return got[0] if got else None
+        ends: list[StopReason] = []
+        out, _ = self._front.outputs(lambda: None)
+        out.watch(lambda error: ends.append(stop_reasons.reader_gone(error)))
+        return self._front.wait([self._saves], lambda: self._saves.is_ready, ends)
 
 
 def _once(say: Say) -> Say:

@@ -191,7 +191,7 @@ else:
         *("-n", 2, "--on-rank-failure=restart", path, rank_0_ends_when), env=QUICK, cwd=tmp_path
     )
     assert (ended.status, why in ended.report) == (137, True), ended.stderr
-    assert ended.report.count("let it end last") == 1
+    assert ended.report.count("let process 0 end last") == 1
 
 
 def test_a_call_for_which_a_rank_is_missing(jobs: Jobs, program: Program, tmp_path: Path) -> None:

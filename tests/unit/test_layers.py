@@ -18,7 +18,7 @@ FLOORS = (
     ("kernel.transport", "diagnosis"),
     ("events",),
     ("console",),
-    ("report", "watchdog", "saves", "detached"),
+    ("report", "saves", "detached"),
     ("kernel.launcher",),
     ("request", "features.*"),
     ("api",),
@@ -180,6 +180,36 @@ def test_the_kernel_names_no_feature() -> None:
         }
         assert not {name for name in features if any(f"features.{name}" in one for one in named)}
         assert not named & (features - {"function", "check", "profile"}), path
+
+
+# In another room than the only module that imports it, and why.
+ALONE = {
+    "cli/command.py": "the command",
+    "diagnosis/findings/collectives.py": "the table of rules names it",
+    "diagnosis/findings/slow.py": "the table of rules names it",
+    "events/opening.py": "knows the kinds of targets of the stream beside it",
+    "features/check/run.py": "a feature's",
+    "features/profile/folders.py": "a feature's",
+    "kernel/transport/staged_paths.py": "undoes what the staging beside it does",
+    "report/github.py": "one of the reports",
+    "request/detached.py": "one of the ways to ask for a job",
+    "runs/hook_events.py": "changes the facts beside it",
+}
+
+
+def test_a_module_lives_with_the_only_one_that_imports_it() -> None:
+    """Unless there is a reason."""
+    users: dict[str, set[str]] = {module: set() for module in modules(PACKAGE)}
+    for module in users:
+        for name in imported(PACKAGE, module):
+            if (there := ours(PACKAGE, name)) is not None and there != module:
+                users[there].add(module)
+    alone = {
+        module
+        for module, (user, *others) in ((one, [*them]) for one, them in users.items() if them)
+        if not others and not _is_index(module) and room(module) != room(user)
+    }
+    assert alone == set(ALONE)
 
 
 # Where an import is added, the import, and whether that is one too many.

@@ -6,11 +6,11 @@ from records import run_of, say
 
 from mcjax_launch.diagnosis.announcer import Announcer
 from mcjax_launch.job.job import Job
+from mcjax_launch.kernel.launcher.hang_watch import Ask, HangWatch
+from mcjax_launch.kernel.launcher.limits import Limits
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.loop import Loop
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.watchdog.hang import Ask, HangWatch
-from mcjax_launch.watchdog.limits import Limits
 
 
 def limits(state: RunState, **given: float) -> Limits:

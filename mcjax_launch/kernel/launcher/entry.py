@@ -2,8 +2,7 @@
 
 import gc
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch import features
@@ -43,30 +42,25 @@ def run(
     """
     transport = _transport(job, hosts, front)
     _check_limit(job, len(hosts))
-    from mcjax_launch.kernel.launcher import restarts  # while the agent here starts
+    # While the agent here starts:
+    from mcjax_launch.kernel.launcher import restarts
+    from mcjax_launch.kernel.transport.resting import RestingAgents
 
     front = front or own_front()
     front.events = events
     events.begin(front.loop, front.signals)
-    if not job.keeps_agents or front.resting is not None:  # --watch keeps them for longer
-        return restarts.run(job, hosts, transport, ended=ended, front=front)
-    with _resting_agents(transport, front):
+    rests = job.keeps_agents and front.resting is None  # --watch keeps agents for longer
+    if rests:
+        front.resting = RestingAgents()
         job = job.replaced(hash_seed=int.from_bytes(os.urandom(4), "big"))
-        return restarts.run(job, hosts, transport, ended=ended, front=front)
-
-
-@contextmanager
-def _resting_agents(transport: Transport, front: "Front") -> Iterator[None]:
-    """Let agents wait for another attempt, with what they have imported and compiled."""
-    from mcjax_launch.kernel.transport.resting import RestingAgents
-
-    front.resting = RestingAgents()
-    transport.resting = front.resting.hand_over
+    if front.resting is not None:
+        transport.resting = front.resting.hand_over
     try:
-        yield
+        return restarts.run(job, hosts, transport, ended=ended, front=front)
     finally:
-        front.resting.dismiss()
-        front.resting = None
+        if rests and front.resting is not None:
+            front.resting.dismiss()
+            front.resting = None
 
 
 def _transport(job: Job, hosts: Sequence[Host], front: "Front | None") -> Transport:
@@ -76,8 +70,8 @@ def _transport(job: Job, hosts: Sequence[Host], front: "Front | None") -> Transp
     transport = Transport(job, features.on_hosts(job))
     transport.start_local(hosts)
     transport.allow_many_files()
-    if front is not None and front.resting is not None:
-        front.transport, transport.resting = transport, front.resting.hand_over
+    if front is not None:
+        front.transport = transport
     return transport
 
 

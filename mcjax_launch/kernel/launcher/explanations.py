@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from mcjax_launch.diagnosis.announcer import Announcer
 from mcjax_launch.diagnosis.root_cause import RankFailed
 from mcjax_launch.diagnosis.view import Fact, Finding, Occasion, View
+from mcjax_launch.kernel.launcher.hang_watch import Ask, HangWatch
 from mcjax_launch.kernel.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.kernel.launcher.stack_requests import of_ranks
 from mcjax_launch.kernel.wire import messages
 from mcjax_launch.runs import stop_reasons
-from mcjax_launch.watchdog.hang import Ask, HangWatch
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.snapshots import Stack

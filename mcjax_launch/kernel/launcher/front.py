@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from mcjax_launch.events.events import NO_EVENTS
 from mcjax_launch.events.sink import Target, standard
-from mcjax_launch.kernel.wire.loop import Loop, SignalPipe, Signals
+from mcjax_launch.kernel.wire.loop import READ, Loop, SignalPipe, Signals
 from mcjax_launch.kernel.wire.schedulers import around
 from mcjax_launch.kernel.wire.signals import ENDING, FORWARDED, PROFILE
+from mcjax_launch.runs.stop_reasons import interrupted
 
 if TYPE_CHECKING:
     from mcjax_launch.detached.visitors import Visitors
     from mcjax_launch.kernel.transport.client import Transport
     from mcjax_launch.kernel.transport.resting import RestingAgents
+    from mcjax_launch.kernel.wire.loop import Timer
+    from mcjax_launch.runs.stop_reasons import StopReason
     from mcjax_launch.saves.saves import Saves
 
 
@@ -63,6 +66,33 @@ class Front:
         """The signals that have come, by what they mean."""
         found = self.signals.read()
         return [signal.SIGTERM if signum in self._warnings else signum for signum in found]
+
+    def wait(
+        self, timers: Iterable[Timer], is_over: Callable[[], bool], ends: list[StopReason]
+    ) -> StopReason | None:
+        """Wait between two runs, while agents rest; return what ends the wait early.
+
+        Args:
+            timers: besides those of the agents.
+            is_over: called in each turn.
+            ends: reasons to end the job, to which timers may add; a signal does.
+
+        """
+
+        def read_signals(_: int) -> None:
+            for signum in self.read_signals():
+                if signum in ENDING:
+                    ends.append(interrupted(signum))
+                elif signum == signal.SIGTSTP:
+                    os.kill(os.getpid(), signal.SIGSTOP)
+                elif signum == signal.SIGCHLD and self.resting is not None:
+                    self.resting.reap()
+
+        self.loop.watch(self.signals.fd, READ, read_signals)
+        all_timers = [*timers, *([] if self.resting is None else [self.resting])]
+        while not ends and not is_over():
+            self.loop.run_once(all_timers)
+        return ends[0] if ends else None
 
     def outputs(self, on_room: Callable[[], None]) -> tuple[Target, Target]:
         """Where the console's two streams go; both the same if they lead to the same file."""

@@ -33,6 +33,7 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, Rank, described_cores
 from mcjax_launch.kernel.launcher.agent_orders import start_order
 from mcjax_launch.kernel.launcher.front import Front
+from mcjax_launch.kernel.launcher.limits import Limits, usage_every_s
 from mcjax_launch.kernel.launcher.part import Acting, Once
 from mcjax_launch.kernel.launcher.stack_requests import StackRequests
 from mcjax_launch.kernel.launcher.startup import Startup
@@ -59,7 +60,6 @@ from mcjax_launch.runs.rank_run import DevicesAsked, RankRun, Verdict
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
 from mcjax_launch.runs.tails import Tails
-from mcjax_launch.watchdog.limits import Limits, usage_every_s
 
 # Less than the pipe from the agent holds, so the agent seldom has to wait for room.
 _MOST_WINDOW = 3 << 18

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from mcjax_launch.diagnosis.attempt import Attempt, JobOutcome
 from mcjax_launch.diagnosis.root_cause import JobStopped, NotStarted, RankFailed
@@ -22,17 +20,12 @@ from mcjax_launch.kernel.launcher.launcher import Launcher
 from mcjax_launch.kernel.launcher.part import Acting, Once, pause_s
 from mcjax_launch.kernel.transport.client import Transport
 from mcjax_launch.kernel.wire.exit_status import HOST_LOST
-from mcjax_launch.kernel.wire.loop import READ
 from mcjax_launch.kernel.wire.schedulers import around, restarts_before
-from mcjax_launch.kernel.wire.signals import ENDING
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import counted
 from mcjax_launch.runs.rank_run import RankRun, Verdict
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.stop_reasons import StopReason, interrupted
-
-if TYPE_CHECKING:
-    from mcjax_launch.kernel.wire.loop import Timer
+from mcjax_launch.runs.stop_reasons import StopReason
 
 # --- whether another attempt is worth it, and on which hosts ---
 
@@ -284,21 +277,7 @@ def without(job: Job, hosts: Sequence[Host], lost: set[Host]) -> tuple[Job, Sequ
 
 def _pause(seconds: float, front: Front) -> StopReason | None:
     """Wait; return what has cut the wait short, if something did: a signal, or a save."""
-    got: list[StopReason] = []
-
-    def read_signals(_: int) -> None:
-        signums = front.read_signals()
-        got.extend(interrupted(signum) for signum in signums if signum in ENDING)
-        if signal.SIGCHLD in signums and front.resting is not None:
-            front.resting.reap()
-
-    front.loop.watch(front.signals.fd, READ, read_signals)
+    ends: list[StopReason] = []
     over = Once(time.monotonic() + seconds, lambda: None)
-    timers: list[Timer] = [over]
-    if front.saves is not None:
-        timers.append(Acting(front.saves, got.append))
-    if front.resting is not None:
-        timers.append(front.resting)
-    while over.deadline is not None and not got:
-        front.loop.run_once(timers)
-    return got[0] if got else None
+    saves = [] if front.saves is None else [Acting(front.saves, ends.append)]
+    return front.wait([over, *saves], lambda: over.deadline is None, ends)

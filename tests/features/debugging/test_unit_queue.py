@@ -18,9 +18,9 @@ from mcjax_launch.features.debugging.queue import (
     StoppedDebugger,
 )
 from mcjax_launch.job.job import Job
+from mcjax_launch.kernel.launcher.hang_watch import HangWatch
+from mcjax_launch.kernel.launcher.limits import Limits
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.watchdog.hang import HangWatch
-from mcjax_launch.watchdog.limits import Limits
 
 FIRST, SECOND, THIRD = (StoppedDebugger(rank, 10 + rank, "a.py:1") for rank in range(3))
 
