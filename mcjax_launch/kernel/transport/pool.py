@@ -7,7 +7,9 @@ import os
 import re
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from enum import Enum, auto
 
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.kernel.transport.client import Transport
@@ -161,6 +163,17 @@ def _all(links: list[AgentConnection], gone: Callable[[AgentConnection], bool]) 
     return not links
 
 
+class LinkState(Enum):
+    """How far the connection to an agent is."""
+
+    GREETING = auto()  # its agent has not greeted yet
+    LEAVING = auto()  # it is to end without a greeting
+    SERVING = auto()
+    EMPTY = auto()  # nothing is left of its ranks
+    MISSED = auto()  # its agent is gone without a goodbye, and the client may still say why
+    GONE = auto()
+
+
 class AgentPool:
     """Starts a transport for each host, a bounded number at a time.
 
@@ -194,17 +207,14 @@ class AgentPool:
         self._on_lost = on_lost
         self._on_failure = on_failure
         self._pace = Pace(hosts)
-        self._greeting: list[AgentConnection] = []  # started, not greeted yet
-        self._leaving: dict[AgentConnection, float] = {}  # are to end without a greeting, and when
-        self._missed: dict[AgentConnection, float] = {}  # gone; how long its client may live
+        self._states: dict[AgentConnection, LinkState] = {}
+        self._limits: dict[AgentConnection, float] = {}  # until when each may be in that state
+        self._counts: Counter[LinkState] = Counter()  # of links in each state
         self._unreaped: set[AgentConnection] = set()  # gone, and their processes not yet
         # What is true of one of these never changes; see `_all`.
         self._not_ended: list[AgentConnection] = []
         self._not_empty: list[AgentConnection] = []
         self._afar: list[AgentConnection] = []
-        self._due: dict[
-            AgentConnection, float
-        ] = {}  # when nothing may be left of its ranks; inf: nothing is
         self._deadlines = Deadlines(self._due_at)
         self._ping_at = 0.0
         self._given_up: list[AgentConnection] = []  # that never greeted
@@ -221,12 +231,26 @@ class AgentPool:
         for link in self.links:
             link.send(message)
 
+    def _enter(self, link: AgentConnection, state: LinkState, limit: float = math.inf) -> None:
+        """Have a link be in a state, until a time at the latest."""
+        if (before := self._states.get(link)) is not None:
+            self._counts[before] -= 1
+        self._counts[state] += 1
+        self._states[link], self._limits[link] = state, limit
+        self._deadlines.note(link)
+
+    def _in(self, state: LinkState) -> list[AgentConnection]:
+        """Return the links that are in a state."""
+        if not self._counts[state]:
+            return []
+        return [link for link, its in self._states.items() if its is state]
+
     # --- start ---
 
     def begin(self) -> None:
         """Start as many as may be set up at once."""
         now = time.monotonic()
-        while (host := self._pace.next(len(self._greeting), now)) is not None:
+        while (host := self._pace.next(self._counts[LinkState.GREETING], now)) is not None:
             self._start(host)
 
     def connect_again(self, host: Host) -> None:
@@ -241,15 +265,16 @@ class AgentPool:
 
     def _start(self, host: Host) -> None:
         link = self._connect(host)
+        limit = link.began_at + self._transport.greeting_s(host)
+        self._enter(link, LinkState.GREETING, limit)
         if link.rests:
             link.serve_again()
         elif not host.is_local:
             from mcjax_launch.kernel.transport import bootstrap  # as only other hosts need
 
             link.send_raw(bootstrap.payload(self._transport.features))
-        for links in (self.links, self._greeting, self._not_ended, self._not_empty):
+        for links in (self.links, self._not_ended, self._not_empty):
             links.append(link)
-        self._deadlines.note(link)
 
     def stop(self, limit_s: float) -> None:
         """Start no more agents, and close those that have not greeted: no ranks run there.
@@ -261,38 +286,39 @@ class AgentPool:
         """
         due = time.monotonic() + limit_s + _STOP_S
         for link in self.links:
-            if link not in self._greeting and not link.ended:
+            state = self._states[link]
+            if state is not LinkState.GREETING and not link.ended:
                 link.wake()
-                self._due[link] = min(due, self._due.get(link, due))
-                self._deadlines.note(link)
+                self._enter(link, state, min(due, self._limits[link]))
         self._pace.stop()
-        for link in self._greeting:
+        for link in self._in(LinkState.GREETING):
             if link.host.is_local:
+                self._enter(link, LinkState.GONE)
                 link.close()
             else:  # an agent that has just started tidies up, and then its client ends
                 link.end_input()
-                self._leaving[link] = time.monotonic() + _LEAVES_S
-                self._deadlines.note(link)
-        self._greeting.clear()
+                self._enter(link, LinkState.LEAVING, time.monotonic() + _LEAVES_S)
 
     @property
     def settled(self) -> bool:
         """Whether every host has been reached or has failed."""
-        return self._pace.over and not self._greeting
+        return self._pace.over and not self._counts[LinkState.GREETING]
 
     @property
     def over(self) -> bool:
         """Whether no agent is there, or may still come."""
         ended = _all(self._not_ended, lambda link: link.is_over)
-        return ended and self.settled and not self._missed
+        return ended and self.settled and not self._counts[LinkState.MISSED]
 
     @property
     def nothing_left(self) -> bool:
         """Whether on no host a process of the job is left, as far as can be known."""
-        return _all(self._not_empty, lambda link: link.ended or self._due.get(link) == math.inf)
+        return _all(
+            self._not_empty, lambda link: link.ended or self._states[link] is LinkState.EMPTY
+        )
 
     def _frame(self, link: AgentConnection, frame: Message | Data | Raw) -> None:
-        if link in self._leaving:
+        if self._states[link] is LinkState.LEAVING:
             return
         match frame:
             case Data() | Raw():
@@ -301,13 +327,13 @@ class AgentPool:
             case Ping():
                 return
             case Greeting():
-                self._greeting.remove(link)
+                self._enter(link, LinkState.SERVING)
                 self._pace.went_well()
                 if not link.host.is_local:
                     self._afar.append(link)
                 self.begin()
             case NothingLeft():
-                self._due[link] = math.inf
+                self._enter(link, LinkState.EMPTY)
             case Bye():
                 link.said_bye = True
                 if frame.stays:
@@ -320,36 +346,36 @@ class AgentPool:
     # --- ends ---
 
     def _ended(self, link: AgentConnection, malformed: str) -> None:
-        if link in self._leaving:
+        state = self._states[link]
+        if state is LinkState.LEAVING:
             if malformed:
                 self._let_go(link)
             return
         if malformed:
             self._distrust(link, malformed)
             return
-        if link in self._greeting:
+        if state is LinkState.GREETING:
             self._judge(link)
             return
         if not link.reap():
             self._unreaped.add(link)
         if not link.said_bye:
-            self._missed[link] = time.monotonic() + _CLIENT_END_S
+            self._enter(link, LinkState.MISSED, time.monotonic() + _CLIENT_END_S)
             self._judge_missed(link)
-            self._deadlines.note(link)
 
     def _judge_missed(self, link: AgentConnection) -> None:
-        if link.reap() or time.monotonic() >= self._missed[link]:
-            del self._missed[link]
+        if link.reap() or time.monotonic() >= self._limits[link]:
+            self._enter(link, LinkState.GONE)
             self._on_lost(link, why_gone(link))
 
     def reap(self) -> None:
         """A child of the launcher has ended."""
-        for link in list(self._greeting):
-            if link.reap() and link.ended and link in self._greeting:
+        for link in self._in(LinkState.GREETING):
+            if link.reap() and link.ended and self._states.get(link) is LinkState.GREETING:
                 self._judge(link)
         for link in [link for link in self._unreaped if link.reap()]:
             self._unreaped.remove(link)
-            if link in self._missed:
+            if self._states[link] is LinkState.MISSED:
                 self._judge_missed(link)
 
     def _judge(self, link: AgentConnection) -> None:
@@ -364,7 +390,7 @@ class AgentPool:
         self.begin()
 
     def _forget(self, link: AgentConnection) -> None:
-        self._greeting.remove(link)
+        self._enter(link, LinkState.GONE)
         self.links.remove(link)
         link.close()
 
@@ -373,7 +399,7 @@ class AgentPool:
     @property
     def deadline(self) -> float | None:
         """When to call `expire` next."""
-        at = min(self._deadlines.first, self._pace.deadline(len(self._greeting)))
+        at = min(self._deadlines.first, self._pace.deadline(self._counts[LinkState.GREETING]))
         if self._has_afar:
             at = min(at, self._ping_at)
         return at if at < math.inf else None
@@ -384,20 +410,19 @@ class AgentPool:
 
     def _due_at(self, link: AgentConnection) -> float:
         """When something is to be done about an agent."""
-        if link in self._missed:
-            return self._missed[link]
+        state, limit = self._states[link], self._limits[link]
+        if state is LinkState.MISSED:
+            return limit
         if link.ended:
             return math.inf
-        if link in self._leaving:
-            return self._leaving[link]
-        if link in self._greeting:
-            return link.began_at + self._transport.greeting_s(link.host)
+        if state in (LinkState.LEAVING, LinkState.GREETING):
+            return limit
         if link.said_bye and not link.rests:
             return link.silent_at
         silent_at = link.silent_at if self._is_heard(link) else math.inf
         if link.rests:
             return silent_at
-        return min(silent_at, self._due.get(link, math.inf))
+        return min(silent_at, limit)
 
     def _is_heard(self, link: AgentConnection) -> bool:
         """Whether it has to say something now and then; on this machine, only what it is asked."""
@@ -406,7 +431,7 @@ class AgentPool:
 
     def expire(self, now: float) -> None:
         """Give up on what took too long."""
-        if now >= self._pace.deadline(len(self._greeting)):
+        if now >= self._pace.deadline(self._counts[LinkState.GREETING]):
             self.begin()
         for link in self._deadlines.take(now):
             self._took_too_long(link, now)
@@ -417,18 +442,19 @@ class AgentPool:
                     link.send(Ping())
 
     def _took_too_long(self, link: AgentConnection, now: float) -> None:
-        if link in self._missed:
+        state = self._states[link]
+        if state is LinkState.MISSED:
             self._judge_missed(link)
-        elif link in self._leaving:
+        elif state is LinkState.LEAVING:
             self._let_go(link)
-        elif link in self._greeting:
+        elif state is LinkState.GREETING:
             last = "; ".join(filter(None, _explained(link.last_lines()[-1:], link)))
             last = last and f" ({last})"
             limit_s = self._transport.greeting_s(link.host)
             self._never_greets(link, f"no answer within {limit_s:g} s{last}")
         elif link.said_bye:
             link.close()
-        elif now >= self._due.get(link, math.inf) or link.host.is_local:
+        elif now >= self._limits[link] or link.host.is_local:
             self._give_up(link, "its agent does not answer")
         else:
             self._give_up(link, f"no heartbeat for {frames.SILENCE_S:g} s")
@@ -436,7 +462,7 @@ class AgentPool:
     def _distrust(self, link: AgentConnection, what: str) -> None:
         """An agent has said what none says, or a client has changed it: nothing can be trusted."""
         why = f"malformed message from its agent ({what}): {frames.UNCHANGED}"
-        if link not in self._greeting:
+        if self._states[link] is not LinkState.GREETING:
             self._give_up(link, why)
             return
         self._never_greets(link, why)
@@ -444,7 +470,7 @@ class AgentPool:
 
     def _let_go(self, link: AgentConnection) -> None:
         """End a client whose agent never greeted, and was not to."""
-        del self._leaving[link]
+        self._enter(link, LinkState.GONE)
         link.close()
         link.kill(signal.SIGTERM)
 
@@ -480,7 +506,7 @@ class AgentPool:
             keep: leave those that rest.
 
         """
-        for link in list(self._leaving):
+        for link in self._in(LinkState.LEAVING):
             self._let_go(link)
         kept = self._resting if keep else []
         links = [link for link in [*self.links, *self._given_up] if link not in kept]
