@@ -18,7 +18,7 @@ def test_the_server_of_preload_is_left_to_who_knows_it(monkeypatch: pytest.Monke
     reaped: list[int] = []
     ends = iter([SERVER, ORPHAN])
 
-    def look() -> None:
+    def check() -> None:
         if SERVER in zombies:
             zombies.remove(SERVER)
 
@@ -35,7 +35,7 @@ def test_the_server_of_preload_is_left_to_who_knows_it(monkeypatch: pytest.Monke
     mine = agent.Agent.__new__(agent.Agent)
     mine.pids = {}
     part = AgentPart(mine)
-    part.look, part.owns = look, lambda pid: pid == SERVER  # type: ignore[method-assign]
+    part.check_children, part.owns = check, lambda pid: pid == SERVER  # type: ignore[method-assign]
     mine._parts = {"preload": part}
     mine.supervisor = SimpleNamespace(child_gone=list, stopping=True)  # type: ignore[assignment]
     mine.reap()

@@ -123,7 +123,7 @@ class Terminals(AgentPart):
         terminal = self._terminals.get(hook.pid)
         if terminal is None:
             terminal = self._terminals[hook.pid] = _Terminal(hook, self._loop)
-        self._tell(terminal, message)
+        self._report(terminal, message)
         if isinstance(message, DebuggerSwitches):  # its further output can wait
             self._loop.forget(terminal.ours)
 
@@ -131,13 +131,13 @@ class Terminals(AgentPart):
         """Report that the process of a debugger is gone."""
         terminal = self._terminals.get(hook.pid)
         if terminal is not None:
-            self._tell(terminal, DebuggerResumed())
+            self._report(terminal, DebuggerResumed())
             del self._terminals[hook.pid]
             if self._active is terminal:
                 self._active = None
             terminal.close()
 
-    def _tell(self, terminal: _Terminal, message: DebuggerMessage) -> None:
+    def _report(self, terminal: _Terminal, message: DebuggerMessage) -> None:
         hook = terminal.hook
         whole = self.agent.streams.drain(hook.rank)  # first what the rank has printed
         while self._read(terminal):  # and what its debugger has written

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from ...kernel.hook.part import RankPart
-from ...kernel.hook.questions import heed
+from ...kernel.hook.questions import answer_signal
 from ...kernel.wire import source_lines, system
 from .messages import ThreadPosition
 
@@ -22,7 +22,7 @@ class PositionReporter(RankPart):
 
     def joined(self) -> bool:
         """Begin to answer; return False, because this does not handle PROFILE."""
-        heed(system.position_signal(), self._answer)
+        answer_signal(system.position_signal(), self._answer)
         return False
 
     def _answer(self, _signum: int, frame: FrameType | None) -> None:

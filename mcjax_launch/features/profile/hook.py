@@ -38,9 +38,9 @@ class Profiler(RankPart):
         after, length, folder = self.asked.split(" ", 2)
         profile = _Profile(float(after), float(length), folder)
         atexit.register(profile.finish)  # after JAX's own, so it runs before
-        heeds = profile.heed_signal()
+        handles = profile.handle_signal()
         profile.thread.start()
-        return heeds
+        return handles
 
 
 class _Profile:
@@ -65,7 +65,7 @@ class _Profile:
             self._asked.put(False)
             self.thread.join()
 
-    def heed_signal(self) -> bool:
+    def handle_signal(self) -> bool:
         """Begin a trace at each signal PROFILE, unless the program handles that signal.
 
         Returns:

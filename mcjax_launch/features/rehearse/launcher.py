@@ -87,7 +87,7 @@ def describe_outcome(
 
 
 def _is_hit(run: RankRun, done: Rehearsal) -> bool:
-    hosts = (life.host for life in run.all_runs)
+    hosts = (part.host for part in run.all_runs)
     return done.target in hosts if done.kind == "lose" else run.process_id == done.rank
 
 

@@ -158,13 +158,13 @@ class Agent:
     @property
     def deadline(self) -> float | None:
         """Time at which the supervisor has something to do, or children must be checked."""
-        times = (self.supervisor.deadline, system.look_at())
+        times = (self.supervisor.deadline, system.check_at())
         return min((at for at in times if at is not None), default=None)
 
     def expire(self, now: float) -> None:
         """Act, if the deadline has come."""
-        look_at = system.look_at()
-        if look_at is not None and now >= look_at:
+        check_at = system.check_at()
+        if check_at is not None and now >= check_at:
             self.reap()
         self._perform(self.supervisor.expire(now))
 
@@ -249,7 +249,7 @@ class Agent:
         except Childless:
             self._perform(self.supervisor.childless())
         if not self.supervisor.stopping:
-            self._restarts.look()
+            self._restarts.check()
 
     def _kept_pids(self) -> set[int]:
         """Return the processes that outlive the ranks, as the agent does."""
@@ -268,7 +268,7 @@ class Agent:
 
     def _ended_child(self) -> EndedChild | None:
         for part in self._parts.values():
-            part.look()
+            part.check_children()
         return system.ended_child()
 
     def _handle_end(self, ended: EndedChild) -> None:

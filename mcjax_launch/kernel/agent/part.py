@@ -82,7 +82,7 @@ class AgentPart:
         """Start these ranks in place of the agent; return whether it does."""
         return False
 
-    def look(self) -> None:
+    def check_children(self) -> None:
         """Handle ended children of the feature's own, before the agent handles the rest."""
 
     def owns(self, pid: int) -> bool:

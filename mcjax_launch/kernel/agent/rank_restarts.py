@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Seconds for the kernel to end a failed rank's processes; the driver of a GPU may need long.
 _PATIENCE_S = scaled(60.0)
-_LOOK_S = 0.1
+_CHECK_S = 0.1
 
 
 class RankRestarts:
@@ -45,7 +45,7 @@ class RankRestarts:
         self._stuck = stuck
         self.job_id = ""
         self._ended: dict[int, int] = {}  # rank -> its latest pid
-        self._look_at = 0.0
+        self._check_at = 0.0
         self._next: dict[int, tuple[RankOrder, float]] = {}  # restarts, and when to give up
 
     def ended(self, rank: int, pid: int) -> None:
@@ -55,9 +55,9 @@ class RankRestarts:
     def begin(self, order: RankOrder) -> None:
         """Start a rank again, as soon as its earlier processes are gone."""
         self._next[order.process_id] = order, time.monotonic() + _PATIENCE_S
-        self.look()
+        self.check()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Begin the restarts whose ranks have no processes left."""
         for rank, (order, _) in list(self._next.items()):
             if not self.kill(rank):
@@ -75,7 +75,7 @@ class RankRestarts:
     def deadline(self) -> float | None:
         """Time to check again, or to give up on processes that cannot be killed."""
         limit = min((limit for _, limit in self._next.values()), default=None)
-        return limit if limit is None or self._hears_of_all else min(limit, self._look_at)
+        return limit if limit is None or self._hears_of_all else min(limit, self._check_at)
 
     @property
     def _hears_of_all(self) -> bool:
@@ -84,9 +84,9 @@ class RankRestarts:
 
     def expire(self, now: float) -> None:
         """Check again, where SIGCHLD does not announce all ends, and give up at the time limits."""
-        if not self._hears_of_all and self._next and now >= self._look_at:
-            self._look_at = now + _LOOK_S
-            self.look()
+        if not self._hears_of_all and self._next and now >= self._check_at:
+            self._check_at = now + _CHECK_S
+            self.check()
         for rank, (_, limit) in list(self._next.items()):
             if now >= limit:
                 del self._next[rank]

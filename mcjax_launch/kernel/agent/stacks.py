@@ -147,13 +147,13 @@ def _of_others(hook: Asked) -> list[str]:
     switches = {line.split()[2]: line for line in counted}
     others = (hook.stacks[at:end] for at, end in zip(begins, begins[1:]))
     lines = []
-    for thread in filter(_tells, others):
+    for thread in filter(_is_informative, others):
         number = thread[0].split()[1]
         lines += [*thread, *([switches[number]] if number in switches else [])]
     return lines
 
 
-def _tells(thread: list[str]) -> bool:
+def _is_informative(thread: list[str]) -> bool:
     """Return whether a thread runs the user's code, or waits in JAX, perhaps for a rank."""
     files = [_file_of(line) for line in thread if line.startswith(_FRAME)]
     in_jax = bool(files) and source_lines.is_jax(files[0])

@@ -146,11 +146,11 @@ class AgentLink:
 
     def dump_others_when_asked(self) -> None:
         """Send the stacks of all threads on a signal, while no other thread can run Python."""
-        from .questions import heed, one_at_a_time
+        from .questions import answer_signal, runs_one_thread
 
-        if one_at_a_time():
+        if runs_one_thread():
             # Interrupt: a handler would otherwise run only after a wait for a lock.
-            heed(system.others_signal(), self._dump_others, interrupt=True)
+            answer_signal(system.others_signal(), self._dump_others, interrupt=True)
 
     def _dump_others(self, _signum: int, _frame: FrameType | None) -> None:
         try:

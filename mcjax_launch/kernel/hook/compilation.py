@@ -210,10 +210,10 @@ class Compilation:
         others = {other.fingerprint for other in list(self._waiting.values())} - {fingerprint}
         yield ProgramText(fingerprint, "", last=True, compiled=tuple(sorted(others))[:_MOST_OTHERS])
 
-    def _try(self, look: Callable[..., T], *args: Any) -> T | None:
-        """Call `look`, which reads JAX's internals; report an error and return None if it fails."""
+    def _try(self, read: Callable[..., T], *args: Any) -> T | None:
+        """Call `read`, which reads JAX's internals; report an error and return None if it fails."""
         try:
-            return look(*args)
+            return read(*args)
         except Exception as error:
             self._report_blind(repr(error))
             return None

@@ -76,7 +76,7 @@ def watch_exits(exits: Exits) -> None:
         except ValueError:  # Python itself reads it, not Python code
             exits = watcher()
             if exits is not None:
-                exits.see_exit(error)
+                exits.handle_exit(error)
         return get(error)
 
     (attributes,) = gc.get_referents(SystemExit.__dict__)
@@ -150,7 +150,7 @@ class Exits:
 
     def install(self) -> None:
         """Watch every way out of the program, from its first line on."""
-        watch_exceptions(self._see_exception)
+        watch_exceptions(self._handle_exception)
         watch_exits(self)
 
     def watch(self) -> None:
@@ -163,16 +163,16 @@ class Exits:
         if self._outermost is not None:
             return
         self._outermost = _outermost(sys._current_frames()[self._main_thread])
-        watch_hard_exits(self._see_hard_exit)
+        watch_hard_exits(self._handle_hard_exit)
         self.unhandled.watch_threads()
         self.unhandled.watch_callbacks()
         if self._link.is_of_this_process:
             self._link.dump_stacks_on_crash()
         # Called when the main thread has ended, before Python waits for other threads.
-        threading._register_atexit(self._see_shutdown)  # type: ignore[attr-defined]
+        threading._register_atexit(self._handle_shutdown)  # type: ignore[attr-defined]
         atexit.register(self._leave)  # after JAX's own, so it runs before
 
-    def see_exit(self, error: SystemExit) -> None:
+    def handle_exit(self, error: SystemExit) -> None:
         """Report an exit with a failure, if nothing of the program is left to run."""
         code = error.code  # read by Python code, so it does not count as an exit
         is_fine = code is None or (isinstance(code, int) and not code & 0xFF)
@@ -187,7 +187,7 @@ class Exits:
         except Exception as error:
             self._failed(error)
 
-    def _see_hard_exit(self, code: int) -> None:
+    def _handle_hard_exit(self, code: int) -> None:
         """Report an os._exit() with a failure: in any thread, or in the program's excepthook.
 
         The status follows at once; this report explains it.
@@ -214,7 +214,7 @@ class Exits:
 
     # --- what ends the program ---
 
-    def _see_exception(
+    def _handle_exception(
         self, kind: type[BaseException], value: BaseException, traceback: TracebackType | None
     ) -> None:
         """Report an exception passed to sys.excepthook, if it has ended the program."""
@@ -233,11 +233,11 @@ class Exits:
         except Exception as error:  # the program must not fail for the hook
             self._failed(error)
 
-    def _see_shutdown(self) -> None:
+    def _handle_shutdown(self) -> None:
         """Report the exception passed to a sys.excepthook with which the program replaced ours."""
         value = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
         if value is not None and self._outermost is not None and _was_cut_off(self._outermost):
-            self._see_exception(type(value), value, value.__traceback__)
+            self._handle_exception(type(value), value, value.__traceback__)
 
     def _has_left(self, traceback: TracebackType | None) -> bool:
         """Return whether an exception has left the program's outermost frame, and so has ended it.

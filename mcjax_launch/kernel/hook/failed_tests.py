@@ -42,9 +42,9 @@ class FailedTests:
         for name in ("addError", "addFailure", "addSubTest"):
             real = getattr(result.TestResult, name, None)
             if real is not None:
-                setattr(result.TestResult, name, self._seen(real))
+                setattr(result.TestResult, name, self._recording(real))
 
-    def _seen(self, real: Any) -> Any:
+    def _recording(self, real: Any) -> Any:
         def add(result: Any, test: Any, *args: Any) -> Any:
             of, error = (args[0] if len(args) > 1 else test), (args[-1] if args else None)
             if error is not None:  # a subtest may have succeeded

@@ -362,9 +362,9 @@ class UnhandledErrors:
         import logging
 
         for name in _LOGGERS:
-            logging.getLogger(name).addFilter(self._see_logged)
+            logging.getLogger(name).addFilter(self._handle_log_record)
 
-    def _see_logged(self, record: Any) -> bool:
+    def _handle_log_record(self, record: Any) -> bool:
         if record.exc_info and str(record.msg).endswith(_FAILED_CALLBACK):
             callback = record.msg[: -len(_FAILED_CALLBACK)]
             self._report(record.threadName, record.exc_info[1], callback=callback)

@@ -1,7 +1,7 @@
 """Signals by which the agent asks questions that the main thread answers.
 
 Python runs the handlers between two steps of the program, in its main thread, usually while no
-other thread runs Python; see `one_at_a_time`.
+other thread runs Python; see `runs_one_thread`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
-def heed(
+def answer_signal(
     signum: int, answer: Callable[[int, FrameType | None], object], *, interrupt: bool = False
 ) -> bool:
     """Answer a signal with `answer` until Python ends; return whether that is possible.
@@ -43,6 +43,6 @@ def heed(
     return True
 
 
-def one_at_a_time() -> bool:
+def runs_one_thread() -> bool:
     """Return whether no other thread runs Python during an answer: false without the GIL."""
     return bool(getattr(sys, "_is_gil_enabled", lambda: True)())

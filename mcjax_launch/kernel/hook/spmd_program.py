@@ -185,7 +185,7 @@ def canonical(computation: Any) -> tuple[Any, bool]:
     names = _Names()
     talks = False
 
-    def look(op: Any) -> Any:
+    def visit(op: Any) -> Any:
         nonlocal talks
         name, attributes = op.name, op.attributes
         if name == "func.func":
@@ -202,7 +202,7 @@ def canonical(computation: Any) -> tuple[Any, bool]:
             _neutralize(attributes, names)
         return ir.WalkResult.ADVANCE
 
-    copy.walk(look)
+    copy.walk(visit)
     return copy, talks
 
 
@@ -319,7 +319,7 @@ def _sum_up_constants(module: Any) -> None:
 
     from jaxlib.mlir import ir
 
-    def look(op: Any) -> Any:
+    def visit(op: Any) -> Any:
         if op.name == "stablehlo.constant":
             value = op.attributes["value"]
             if not getattr(value, "is_splat", True) and len(value) > _MOST_ELEMENTS:
@@ -330,7 +330,7 @@ def _sum_up_constants(module: Any) -> None:
         return ir.WalkResult.ADVANCE
 
     try:
-        module.walk(look)
+        module.walk(visit)
     except Exception:  # a constant of a type that Python cannot read
         pass
 

@@ -161,7 +161,7 @@ class Preloading(AgentPart):
         if self._forking is not None:
             self._later += ranks
             return True
-        self.look()
+        self.check_children()
         self._server, self._heir = self._heir, None
         if self._server is None:
             if self._unfit:
@@ -229,7 +229,7 @@ class Preloading(AgentPart):
 
     # --- children ---
 
-    def look(self) -> None:
+    def check_children(self) -> None:
         """See whether the server has ended: before any other child is looked at.
 
         A rank that has ended already is a child of this process from the same moment on.

@@ -52,7 +52,7 @@ class Portable(Unix):
         super().__init__()
         self._folder = ""  # the job's private folder, once orphans are searched for
         self._ranks: dict[int, psutil.Process] = {}  # the started ranks, by pid
-        self._look_at: float | None = None
+        self._check_at: float | None = None
         self._pause_s = _FIRST_PAUSE_S
 
     def unfit(self) -> str:
@@ -93,23 +93,23 @@ class Portable(Unix):
     # --- deaths ---
 
     def ended_child(self) -> EndedChild | None:
-        self._look_at = None
+        self._check_at = None
         try:
             ended = super().ended_child()
         except Childless:
             if self.descendants():
-                self._look_at = time.monotonic() + self._pause_s
+                self._check_at = time.monotonic() + self._pause_s
                 self._pause_s = min(_MOST_PAUSE_S, self._pause_s * 1.5)
                 return None
             raise
         self._pause_s = _FIRST_PAUSE_S
         return ended
 
-    def look_at(self) -> float | None:
-        return self._look_at
+    def check_at(self) -> float | None:
+        return self._check_at
 
     def wait(self) -> None:
-        if self._look_at is not None:
+        if self._check_at is not None:
             time.sleep(_FIRST_PAUSE_S)
         else:
             super().wait()

@@ -228,7 +228,7 @@ class Unix:
             self._usage_of_reaped[pid] = used
             self._unasked.append(EndedChild(pid, os.waitstatus_to_exitcode(status)))
 
-    def look_at(self) -> float | None:
+    def check_at(self) -> float | None:
         """Return when to call `ended_child` again, by time.monotonic; None if SIGCHLD is enough."""
         return None
 
