@@ -171,7 +171,9 @@ def test_stacks_end_nobody(jobs: Jobs, launcher: list[str]) -> None:
 def test_bind_cores_is_refused(jobs: Jobs, launcher: list[str]) -> None:
     ended = jobs.run("-n", 2, "--bind-cores", "on", "true", env=PORTABLE, launcher=launcher)
     assert ended.status == 2
-    assert "--bind-cores on: this system binds no process to cores; leave it out" in ended.report
+    assert (
+        "--bind-cores on: this system cannot bind processes to cores; leave it out" in ended.report
+    )
 
 
 BINDS = """

@@ -225,7 +225,7 @@ def test_a_life_that_cannot_begin(jobs: Jobs, program: Program, tmp_path: Path) 
         *("-n", 2, "--on-rank-failure=restart", "--python", python, path, python), env=QUICK
     )
     assert ended.status == 127
-    assert f"rank 1 cannot be started again: {python}: No such file or directory" in ended.report
+    assert f"rank 1 cannot be restarted: {python}: No such file or directory" in ended.report
     assert "1 ended by SIGTERM" in ended.report
 
 

@@ -76,7 +76,7 @@ class GpuFacts(Nested):
 
 
 class GpuMemory(Nested):
-    """Memory of a GPU, by the number that the vendor's tool gives it."""
+    """Total and free memory of a GPU, with the number that the vendor's tool gives it."""
 
     number: int
     memory_kib: int

@@ -35,13 +35,13 @@ def in_background() -> bool:
 
 
 class UserTerminal:
-    """Terminal at standard input.
+    """Terminal at standard input, or at `fd`.
 
     Args:
         loop: reports keys.
         on_keys: called with what the user types while it is lent.
         on_written: called when all output has been written.
-        fd: of another terminal than that at standard input, for this object alone.
+        fd: a descriptor of another terminal than standard input's, which this object closes.
 
     """
 

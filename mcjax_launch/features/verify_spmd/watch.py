@@ -262,7 +262,7 @@ class SpmdWatch:
         )
 
     def _is_idle(self, run: RankRun, since: float) -> bool:
-        """Return whether a rank has used no processor since then."""
+        """Return whether a rank has used no processor since the time `since`."""
         compiles, samples = run.compilations.program is not None, run.usage.samples
         then = next((sample for sample in reversed(samples) if sample.at <= since), None)
         if then is None or (self._compiles(run.process_id) and not compiles):

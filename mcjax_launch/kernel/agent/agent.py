@@ -410,7 +410,7 @@ class Agent:
 
     def _stuck(self, rank: int, pids: list[int]) -> None:
         left = "; ".join(_described(pids))
-        why = f"rank {rank} cannot be started again, as this could not be killed: {left}"
+        why = f"rank {rank} cannot be restarted, because these could not be killed: {left}"
         self.link.send(messages.Refused(why, exit_status.HOST_LOST))
 
     def _serve_hooks(self, order: messages.Start, environ: dict[str, str]) -> None:
@@ -451,11 +451,11 @@ class Agent:
 
     def _spawn(self, ranks: Sequence[tuple[messages.RankOrder, dict[str, str]]]) -> bool:
         """Start these ranks; if a rank cannot be started, report why and return False."""
-        what = again = ""
+        what, again = "", False
         try:
             for rank, environ in ranks:
-                again = " again" if rank_environ.RANK_RESTART in rank.env else ""
-                what = f"rank {rank.process_id} cannot be started{again}"
+                again = rank_environ.RANK_RESTART in rank.env
+                what = f"rank {rank.process_id} cannot be {'restarted' if again else 'started'}"
                 self._spawn_one(rank, environ)
         except SpawnError as error:
             path = environ.get("PATH", os.defpath)
@@ -528,7 +528,7 @@ class Agent:
             self.reap()  # without children there is no SIGCHLD
 
     def _at_work(self) -> Mapping[int, int]:
-        """Return the processes of ranks, and those that work for ranks that have not begun."""
+        """Return the rank of each process that works for a rank, begun or not, by pid."""
         at_work = dict(self.pids)
         for part in self._parts.values():
             at_work.update(part.placeholder_pids)

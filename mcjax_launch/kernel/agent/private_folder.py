@@ -67,7 +67,7 @@ def _new_folder(base: str) -> str:
 
 
 def remove(folder: str, between: Callable[[], object] = lambda: None) -> str:
-    """Remove a folder with everything in it, also without permissions; links are not followed.
+    """Remove a folder with everything in it, even if permissions forbid it; follow no links.
 
     Each folder below is moved up into the top folder first: so at any depth no path gets too long,
     and nothing is recursive.

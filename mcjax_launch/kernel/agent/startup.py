@@ -168,7 +168,7 @@ class Prepared:
             self._check_command(name, wanted, "--wrap ")
         if wanted.bind_cores == "on" and not system.binds_cores:
             raise Unusable(
-                "--bind-cores on: this system binds no process to cores; leave it out", USAGE
+                "--bind-cores on: this system cannot bind processes to cores; leave it out", USAGE
             )
         environ = {**os.environ, **wanted.env}
         self._tpu = survey_tpu(environ) if wanted.tpus else None

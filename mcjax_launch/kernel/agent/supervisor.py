@@ -24,7 +24,7 @@ UNKILLABLE_S = 5.0
 
 
 class HostEffect(Value):
-    """Action for the agent."""
+    """Action that the supervisor wants from the agent."""
 
 
 class SignalRanks(HostEffect):

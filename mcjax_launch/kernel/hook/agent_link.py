@@ -104,7 +104,7 @@ class AgentLink:
             pass
 
     def dump_stacks_on_crash(self) -> None:
-        """Have the stacks of all threads sent if this process crashes or calls abort().
+        """Have the stacks of all threads sent to the agent if this process crashes or aborts.
 
         If the program has set up faulthandler for that itself, that is left unchanged.
         """
@@ -117,7 +117,7 @@ class AgentLink:
             pass
 
     def _dump_stacks_at_limit(self) -> None:
-        """Have stacks sent when the limit of processor time ends this process."""
+        """Have stacks sent to the agent when the limit of processor time ends this process."""
         try:
             import _signal  # without signal's own imports
             import faulthandler
@@ -129,7 +129,7 @@ class AgentLink:
 
     @staticmethod
     def dump_stacks_on_signal(fd: int) -> tuple[int, int]:
-        """Have stacks sent on two signals; return their numbers, 0 if that is impossible.
+        """Have stacks written to `fd` on two signals; return their numbers, 0 if impossible.
 
         The second signal is for the stacks of all threads. Then faulthandler reads the frames of
         running threads, which may crash; see `dump_others_when_asked`.
@@ -145,7 +145,7 @@ class AgentLink:
             return 0, 0
 
     def dump_others_when_asked(self) -> None:
-        """Send the stacks of all threads on a signal, while no other thread can run Python."""
+        """Send the agent all threads' stacks on a signal, while no other thread runs Python."""
         from .questions import answer_signal, runs_one_thread
 
         if runs_one_thread():

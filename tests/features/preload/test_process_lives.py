@@ -127,7 +127,7 @@ def test_a_life_for_which_there_is_no_room(jobs: Jobs, folder: Path, preload: st
     agent.rlimit(psutil.RLIMIT_NOFILE, (free + 1, hard))  # room for a look at /proc alone
     ended = running.finish()
     assert ended.status == 255, ended.stdout
-    why = "rank 1 cannot be started again: Too many open files; raise `ulimit -n`"
+    why = "rank 1 cannot be restarted: Too many open files; raise `ulimit -n`"
     assert ended.stdout.count(f"mcjax-launch: {why}\n") == 1
     assert "2 ended by SIGTERM" in ended.stdout
     assert "then never started" in ended.stdout
