@@ -1,8 +1,8 @@
-"""What crosses processes: a folder for each feature, with its messages and its part in each.
+"""Features that span processes: a folder for each, with its messages and its part in each process.
 
 The kernel loads the parts by name: `launcher` in the launcher, `agent` on the hosts, `hook` in the
-ranks. It knows features from here alone. A folder's `messages`, `agent` and `hook` are streamed to
-other hosts, and run on Python 3.9.
+ranks. It knows features only from this module. A folder's `messages`, `agent` and `hook` are
+streamed to other hosts, and run on Python 3.9.
 """
 
 import os
@@ -11,16 +11,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mcjax_launch.job.job import Job
 
-#: Those that any job may come to need.
+#: Features that any job may come to need.
 ANY_TIME = ("debugging",)
-#: Of which signals to the launcher they are told, as the first to come may be the only one.
+#: Features to load when the launcher receives a signal, by its name.
 SIGNALS = {"SIGPROF": "profile"}
-#: Which one asks whether ranks on accelerators move.
+#: The feature that polls whether ranks on accelerators move.
 ON_ACCELERATORS = "looks"
 
-#: Those whose variable is not for processes that a rank starts.
+#: Features with a variable that is removed for a rank's child processes.
 OF_RANKS_ALONE = ("debugging",)
-#: Whose part patches which modules, once the program has imported them.
+#: The feature that patches a module, once the program has imported it, by the module's name.
 PATCHES = {
     "pdb": "debugging",
     "IPython.terminal.debugger": "debugging",
@@ -30,13 +30,13 @@ PATCHES = {
 
 
 def exists(name: str) -> bool:
-    """Whether it is the name of one."""
+    """Return whether there is a feature of this name."""
     folder = os.path.dirname(__file__)
     return name.isidentifier() and os.path.exists(os.path.join(folder, name, "__init__.py"))
 
 
 def used(job: "Job") -> "list[str]":
-    """Those whose part is there before the ranks are."""
+    """Return the features with a part that must exist before the ranks."""
     uses = {
         "black_box": job.black_box is not None,
         "compile_once": job.compiles_once,
@@ -53,7 +53,7 @@ def used(job: "Job") -> "list[str]":
 
 
 def on_hosts(job: "Job") -> "set[str]":
-    """Those that hosts need."""
+    """Return the features that hosts need."""
     uses = {
         "check": job.check,
         "function": bool(job.call),

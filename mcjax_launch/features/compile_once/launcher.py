@@ -44,7 +44,7 @@ class CompilationCounter(LauncherPart):
                 self.launcher.state.ranks[rank].compilations.awaits = other
 
     def concluded(self, summary: "Summary", *, last: bool) -> None:
-        """With -v report what was compiled and loaded, and the time saved."""
+        """Report with -v what was compiled and loaded, and the time saved."""
         ranks = [run.compilations for run in self.launcher.state.ranks.values()]
         compiled, loaded = sum(rank.compiled for rank in ranks), sum(rank.loaded for rank in ranks)
         if compiled or loaded:

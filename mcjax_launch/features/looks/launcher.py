@@ -35,7 +35,7 @@ class PositionSampling(LauncherPart):
         self._next_at = 0.0
 
     def asks(self, rank: "Rank") -> str:
-        """Have the main thread say where it is when it is asked."""
+        """Ask a rank's part to answer polls of its main thread's position."""
         return "answers"
 
     def begins(self, plan: "Plan", now: float) -> None:

@@ -1,4 +1,4 @@
-"""The job's certificate in a call of initialize()."""
+"""Part of --mtls in a rank: adds the job's certificate to a call of initialize()."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ if TYPE_CHECKING:
 
 
 class CertificateArguments(RankPart):
-    """Asked by `on:FOLDER` or `auto:FOLDER`, which has the certificate."""
+    """Part whose variable is `on:FOLDER` or `auto:FOLDER`, the folder with the certificate."""
 
     def arguments(self, given: Mapping[str, Any], known: Container[str]) -> dict[str, str]:
-        """Return those for the certificate, unless the program has its own or expects others.
+        """Return the arguments for the certificate; {} if it cannot be used.
+
+        The program may use TLS already or expect other processes, or this jax may have no mutual
+        TLS.
 
         Raises:
             RuntimeError: this jax has no mutual TLS, and --mtls on was given.

@@ -1,4 +1,4 @@
-"""Profiles: some time after initialize(), and when the user sends SIGPROF."""
+"""Profiles of ranks: some time after initialize(), and whenever the user sends SIGPROF."""
 
 import os
 
@@ -7,7 +7,7 @@ from mcjax_launch.kernel.launcher.part import LauncherPart
 from mcjax_launch.kernel.wire.messages import Forward
 from mcjax_launch.kernel.wire.signals import PROFILE
 
-# Of a profile, in seconds.
+# Length of a profile, in seconds.
 _LENGTH_S = 5.0
 
 
@@ -15,7 +15,7 @@ class ProfileRequests(LauncherPart):
     """Part that passes the user's SIGPROF on to the ranks."""
 
     def asks(self, rank: Rank) -> str:
-        """Say when and where a rank writes profiles: seconds after initialize(), length, folder."""
+        """Return a rank's profile: seconds after initialize(), length in seconds, folder."""
         job = self.launcher.job
         if job.profile is None:
             return ""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Bytes of a program's arguments: at 3 GB/s they take 20 ms, only at its first run.
 _MOST_BYTES = 1 << 26
-# Of a longer argument only both ends count; on accelerators, which would have to copy it, nothing.
+# A longer argument is covered at both ends; on accelerators, where it would be copied, not at all.
 _MOST_OF_ONE = 1 << 22
 _MOST_ARGUMENTS = 1024
 

@@ -34,7 +34,7 @@ class Verifier(LauncherPart):
         self._pool = launcher.pool
 
     def asks(self, rank: Rank) -> str:
-        """Have programs wait until they are compared."""
+        """Ask a rank's part to hold programs until they are compared."""
         return "hold"
 
     def begins(self, plan: Plan, now: float) -> None:

@@ -28,28 +28,28 @@ class HostEffect(Value):
 
 
 class SignalRanks(HostEffect):
-    """Send a signal to every rank's process group, except ranks in `spare`, and to all strays."""
+    """Signal for every rank's process group, except ranks in `spare`, and for all strays."""
 
     signum: int
     spare: frozenset[int] = frozenset()
 
 
 class Kill(HostEffect):
-    """Send SIGKILL to every process below the agent."""
+    """SIGKILL for every process below the agent."""
 
 
 class KillRank(HostEffect):
-    """Send SIGKILL to every process of a rank that has failed."""
+    """SIGKILL for every process of a rank that has failed."""
 
     rank: int
 
 
 class NameLeft(HostEffect):
-    """Report which killed processes have not ended yet."""
+    """Report of the killed processes that have not ended yet."""
 
 
 class Leave(HostEffect):
-    """End the agent: nothing is left, or `unkillable` says that something is."""
+    """End of the agent: nothing is left, or `unkillable` says that something is."""
 
     unkillable: bool
 

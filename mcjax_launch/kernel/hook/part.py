@@ -43,14 +43,14 @@ class RankPart:
         """Handle an exception that has ended the program, before it is reported."""
 
     def arguments(self, given: Mapping[str, Any], known: Container[str]) -> Mapping[str, Any]:
-        """Return what is to be added to a call of initialize().
+        """Return arguments to add to a call of initialize().
 
         Args:
             given: its arguments so far.
-            known: the names of all that it takes.
+            known: the names of the arguments that it accepts.
 
         Raises:
-            RuntimeError: the job cannot do without what this jax does not have.
+            RuntimeError: this jax lacks something that the job needs.
 
         """
         return {}

@@ -170,7 +170,7 @@ SCHEDULERS = (
         restarts=ENGINE_RESTART,
         jax_finds="KUBERNETES_SERVICE_HOST",
     ),
-    # Of any MPI library, and of the schedulers that speak its protocols.
+    # Variables of any MPI library, and of schedulers that use its protocols.
     Scheduler(
         "mpi",
         jax_finds="OMPI_COMM_WORLD_SIZE",
