@@ -193,7 +193,7 @@ def set_anywhere(context: click.Context) -> list[str]:
     return given(context, ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 
 
-def written_again(options: Options, context: click.Context) -> list[str]:
+def rewritten_words(options: Options, context: click.Context) -> list[str]:
     """Return the command line with options from the environment written out."""
     from mcjax_launch.job.describe import command_line
 
@@ -214,7 +214,7 @@ def _check(options: Options, context: click.Context) -> int:
     from mcjax_launch.cli.checking import check
 
     _approve(options, context, warn=not options.quiet)
-    return check(options, lambda: written_again(options, context))
+    return check(options, lambda: rewritten_words(options, context))
 
 
 def _approve(options: Options, context: click.Context, *, warn: bool = True) -> None:
@@ -289,7 +289,7 @@ def _run_job(
     outcome = ready.run(
         job,
         hosts,
-        lambda: written_again(options, context),
+        lambda: rewritten_words(options, context),
         say,
         events=events,
         front=front,

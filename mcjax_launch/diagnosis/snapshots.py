@@ -208,7 +208,7 @@ class RankSnapshot:
         stack: of its process that takes part in the job; None if it has not arrived.
 
     Attributes:
-        place: the stage of the rank.
+        reached: the stage of the rank.
         frames: the main thread's calls, innermost first.
         main: if `frames` are another thread's, the same rank by its main thread; else None.
         switches: in that case, how often that thread gave up a processor; "" if unknown.
@@ -221,7 +221,7 @@ class RankSnapshot:
     def __init__(self, run: RankRun, stack: Stack | None = None) -> None:
         self.run = run
         self.stack = stack
-        self.place = run.place
+        self.reached = run.reached
         found = threads(stack.text) if stack is not None else []
         self.frames: tuple[Frame, ...] = found[0] if found else ()
         others = stack.others if stack is not None else ""
@@ -253,10 +253,11 @@ class RankSnapshot:
             return self.program
         frame = self.frames[self._users]
         words, where = set(_WORDS.findall(frame.source)), self._line(frame)
-        known = {one.fingerprint: one for one in self.run.compilations.ran.values()}
-        named = [one for one in known.values() if one.name.removeprefix("jit_") in words]
-        alike = named if len({one.name for one in named}) == 1 else list(known.values())
-        if len({one.name for one in alike}) != 1:
+        known = {program.fingerprint: program for program in self.run.compilations.ran.values()}
+        programs = list(known.values())
+        named = [program for program in programs if program.name.removeprefix("jit_") in words]
+        alike = named if len({program.name for program in named}) == 1 else programs
+        if len({program.name for program in alike}) != 1:
             return RanProgram("", "", self._ranks_of(alike), where=where) if alike else None
         latest = alike[-1]
         shapes = latest.shapes if len(alike) == 1 else ()
@@ -339,7 +340,7 @@ class RankSnapshot:
     def is_over(self) -> bool:
         """True if Python has ended in the process, and only C++ code still runs."""
         shown = self.stack is not None and bool(self.stack.text)
-        return self.place.stage is Stage.LEFT and shown and not self.frames
+        return self.reached.stage is Stage.LEFT and shown and not self.frames
 
     @property
     def waits_for_files(self) -> bool:
@@ -410,7 +411,7 @@ class RankSnapshot:
     @property
     def is_in_exit_barrier(self) -> bool:
         """True if the main thread is in JAX's exit barrier, not in a handler before it."""
-        if self.place.stage is not Stage.LEAVING or not self.frames:
+        if self.reached.stage is not Stage.LEAVING or not self.frames:
             return False
         innermost = self.frames[0]
         return innermost.name == "shutdown" and innermost.file.endswith("/jax/_src/distributed.py")
@@ -490,7 +491,8 @@ class RankSnapshot:
         at = self._users or 0
         frame = self.frames[at]
         line = self._line(frame)
-        name = next((one.name for one in self.frames[at:] if one.name not in _INLINE), frame.name)
+        names = (call.name for call in self.frames[at:])
+        name = next((name for name in names if name not in _INLINE), frame.name)
         place = in_function(name, line)
         if self.may_serve and frame.library == source_lines.USER:
             place = f"in {self.may_serve}, {place}"
@@ -499,8 +501,8 @@ class RankSnapshot:
     @property
     def _other_threads(self) -> str:
         """Positions of threads for which the main thread may wait, in words."""
-        found = ((one, _users_own(one)) for one in self.threads)
-        own = [one[at] for one, at in found if at is not None]
+        found = ((thread, _users_own(thread)) for thread in self.threads)
+        own = [thread[at] for thread, at in found if at is not None]
         places = [f"{frame.name} at {self._line(frame)}" for frame in own[:_MOST_THREADS]]
         return f"; another of its threads is in {' and one in '.join(places)}" if places else ""
 
@@ -509,7 +511,9 @@ class RankSnapshot:
         spent = self.run.compilations
         lines = [*spent.ran, *([spent.latest.where] if spent.latest is not None else [])]
         files = {where.rpartition(":")[0] for where in lines}
-        file = next((one for one in files if one and f"/{frame.file}".endswith(f"/{one}")), None)
+        file = next(
+            (name for name in files if name and f"/{frame.file}".endswith(f"/{name}")), None
+        )
         return f"{file or frame.file.rpartition('/')[2]}:{frame.line}"
 
 

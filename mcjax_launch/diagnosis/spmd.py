@@ -92,12 +92,13 @@ def code_difference(first: ParsedCode, second: ParsedCode) -> Iterator[tuple[str
         yield "arguments", _names(first), _names(second)
         return
     pairs = list(zip(first.arguments, second.arguments, strict=True))
-    shapes = [(one, other) for one, other in pairs if one.shape != other.shape]
-    shardings = [(one, other) for one, other in pairs if one.sharding != other.sharding]
-    for one, other in shapes[:_MOST_ARGUMENTS]:
-        yield f"argument {one.name}", one.shape, other.shape
-    for one, other in shardings[:_MOST_ARGUMENTS]:
-        yield f"sharding of argument {one.name}", one.sharding or "none", other.sharding or "none"
+    shapes = [(ours, theirs) for ours, theirs in pairs if ours.shape != theirs.shape]
+    shardings = [(ours, theirs) for ours, theirs in pairs if ours.sharding != theirs.sharding]
+    for ours, theirs in shapes[:_MOST_ARGUMENTS]:
+        yield f"argument {ours.name}", ours.shape, theirs.shape
+    for ours, theirs in shardings[:_MOST_ARGUMENTS]:
+        sharding = f"sharding of argument {ours.name}"
+        yield sharding, ours.sharding or "none", theirs.sharding or "none"
     if shapes or shardings:  # the operations follow from these
         return
     if pair := _parting(zip_longest(first.operations, second.operations, fillvalue=_NOTHING)):
@@ -115,7 +116,7 @@ def _parting(
     """
     differing = ((ours, theirs) for ours, theirs in pairs if ours.text != theirs.text)
     first = next(differing, None)
-    if first is not None and all(".constant" in one.text for one in first):
+    if first is not None and all(".constant" in operation.text for operation in first):
         for ours, theirs in islice(differing, _NEAR):
             # As the 0 of a sum, and the -inf of a maximum.
             if ".constant" not in ours.text and _short(ours.text) != _short(theirs.text):
@@ -198,7 +199,7 @@ def _apart(ours: Operation, theirs: Operation) -> tuple[str, str]:
     if shown[0] == shown[1]:
         whole = _whole(ours.text), _whole(theirs.text)
         shown = _cut(*whole)
-    places = (f" at {one.where}" if one.where else "" for one in (ours, theirs))
+    places = (f" at {operation.where}" if operation.where else "" for operation in (ours, theirs))
     first, second = (f"{text}{place}" for text, place in zip(shown, places, strict=True))
     return first, second
 
@@ -359,7 +360,7 @@ def other_device_order(comparison: Comparison) -> str:
     known = [(side, side.program) for side in sides if side.program is not None and not side.again]
     if not known:
         return ""
-    usual, theirs = max(known, key=lambda one: len(one[0].ranks))
+    usual, theirs = max(known, key=lambda pair: len(pair[0].ranks))
     for side, program in known:
         same = (program.name, program.ranks, program.devices, program.where)
         alike = same == (theirs.name, theirs.ranks, theirs.devices, theirs.where)

@@ -115,7 +115,7 @@ def _about_gpus(job: Job, plan: Plan) -> Iterator[str]:
     yield from plan.notes
     if isinstance(job.gpus_per_process, int):
         return
-    yield from devices.described_gpus(plan.gpus)
+    yield from devices.describe_gpus(plan.gpus)
     yield from (share.uneven for share in plan.gpus.values() if share.uneven)
     remote = any(not host.is_local for host in plan.hosts)
     if remote and devices.may_use_gpus(job) and len(plan.ranks) > len(plan.hosts):

@@ -52,7 +52,7 @@ class GpuShares(Value):
         return settings
 
 
-def described_gpus(shares: Mapping[Host, GpuShares]) -> list[str]:
+def describe_gpus(shares: Mapping[Host, GpuShares]) -> list[str]:
     """Return lines on what was decided for all hosts."""
     by_words: dict[str, list[str]] = {}
     for host, share in shares.items():

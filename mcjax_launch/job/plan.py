@@ -93,7 +93,7 @@ class Plan(Value):
         return found
 
 
-def described_cores(ranks: Iterable[Rank], how: str) -> str:
+def describe_cores(ranks: Iterable[Rank], how: str) -> str:
     """Return in words how cores were shared; "" if no rank is bound.
 
     Args:

@@ -21,8 +21,8 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire.hook_messages import ImportedJax
 from mcjax_launch.kernel.wire.signals import signal_name
 from mcjax_launch.kernel.wire.version import __version__
-from mcjax_launch.runs.looks import Doing, Moment, Spot, function_of, slow_ranks
 from mcjax_launch.runs.past_waits import waits_of
+from mcjax_launch.runs.polls import Poll, PolledPosition, ThreadState, function_of, slow_ranks
 from mcjax_launch.runs.rank_run import RankRun, Sample, Verdict
 from mcjax_launch.runs.spmd import titled
 from mcjax_launch.runs.state import RunState
@@ -123,7 +123,7 @@ def attempt(ended: Attempt, began_at: float) -> Json:
         "waits": _waits(ended, cause["at_s"]),
         "slow": [
             {"rank": slow.rank, "waited": round(slow.waited, 3), "words": slow_words(slow)}
-            for slow in slow_ranks(_moments(state))
+            for slow in slow_ranks(_polls(state))
         ],
         "complete": True,
         "ranks": [_rank(run, state, cause["rank"]) for run in state.ranks.values()],
@@ -168,7 +168,7 @@ def _cause(ended: Attempt) -> Json:
 
 
 def _waits(ended: Attempt, ended_s: float | None) -> list[Json]:
-    """Return the waits of ranks up to the moment when the reason to end was known."""
+    """Return the waits of ranks up to the poll when the reason to end was known."""
     began_at = ended.state.began_at
     end = began_at + (ended.seconds if ended_s is None else ended_s)
     return [
@@ -224,7 +224,7 @@ def _rank(run: RankRun, state: RunState, culprit: int | None) -> Json:
         "cpu_s": round(cpu_s, 2) if used else None,
         "peak_kib": peak_kib if used else None,
         "samples": [[round(s.at - began_at, 3), round(s.cpu_s, 2), s.rss_kib] for s in samples],
-        "looks": _looks(run.process_id, _moments(state), began_at),
+        "looks": _looks(run.process_id, _polls(state), began_at),
         "last_lines": {
             "stdout": last_lines(run.stdout, tail),
             "stderr": last_lines(run.stderr, tail),
@@ -246,20 +246,24 @@ def _compiled(run: RankRun) -> dict[str, Any] | None:
     }
 
 
-def _moments(state: RunState) -> list[Moment]:
-    return state.looks.moments if state.looks is not None else []
+def _polls(state: RunState) -> list[Poll]:
+    return state.polls.all_polls if state.polls is not None else []
 
 
-def _looks(rank: int, moments: Sequence[Moment], began_at: float) -> list[list[object]]:
+def _looks(rank: int, polls: Sequence[Poll], began_at: float) -> list[list[object]]:
     """Return the polled positions of a rank's main thread, one entry for each change."""
     found: list[list[object]] = []
-    last = Doing.UNKNOWN, ""
-    for moment in moments:
-        spot = moment.spots.get(rank)
-        known = spot if isinstance(spot, Spot) else Spot(Doing.UNKNOWN)
+    last = ThreadState.UNKNOWN, ""
+    for poll in polls:
+        position = poll.positions.get(rank)
+        known = (
+            position
+            if isinstance(position, PolledPosition)
+            else PolledPosition(ThreadState.UNKNOWN)
+        )
         here = known.doing, function_of(known.place)
         if here != last:
-            found.append([_since(began_at, moment.at), known.doing.value, known.place])
+            found.append([_since(began_at, poll.at), known.doing.value, known.place])
             last = here
     return found
 
@@ -349,5 +353,5 @@ def last_lines(text: str, most: int) -> list[str]:
 
 
 def _since(began_at: float, at: float | None) -> float | None:
-    """Return the seconds from the beginning of the run to a moment, rounded for the record."""
+    """Return the seconds from the beginning of the run to a poll, rounded for the record."""
     return None if at is None else round(at - began_at, 3)

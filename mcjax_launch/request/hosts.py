@@ -48,7 +48,7 @@ def _of_allocation(
         allocation.check_slots(wanted, hosts, scheduler.title, found.lacks(environ))
     except LaunchError as error:
         slots = wanted or options.procs_per_host or 1
-        otherwise = allocation.leave_it(scheduler, environ, slots)
+        otherwise = allocation.advise_outside(scheduler, environ, slots)
         raise LaunchError(f"{error}; {otherwise}" if otherwise else str(error)) from None
     return hosts
 

@@ -49,7 +49,7 @@ def find(
     return _named(options.python, environ, elsewhere=elsewhere)
 
 
-def described(job: Job, hosts: Sequence[Host]) -> str:
+def describe(job: Job, hosts: Sequence[Host]) -> str:
     """Return in words, for -v, the ranks' Python and why it was chosen."""
     origin = f" ({job.python_origin})" if job.python_origin else ""
     text = f"the ranks' Python: {job.python}{origin}"

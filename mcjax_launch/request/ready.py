@@ -65,7 +65,7 @@ def complete(
         check_program(job, hosts)
     job = _with_arguments(job, say)
     if options.verbose and job.is_python:
-        say(ranks_python.described(job, hosts))
+        say(ranks_python.describe(job, hosts))
     _check_files(options)
     hosts = tuple(used_hosts(job.processes_here, hosts))
     if job.mtls != "off":

@@ -39,7 +39,7 @@ class Stage(Enum):
     ENDED = auto()
 
 
-class Place(Value):
+class ReachedStage(Value):
     """The stage of a rank, and since when.
 
     Args:
@@ -440,14 +440,14 @@ class RankRun(Changing):
         return Stage.INSIDE if member.leaving_at is None else Stage.LEAVING
 
     @property
-    def place(self) -> Place:
+    def reached(self) -> ReachedStage:
         """The stage of the rank, and since when."""
         member, stage = self.membership, self.stage
         if stage is Stage.JOINING:
-            return Place(stage, member.joining_at, member.call.where if member.call else "")
+            return ReachedStage(stage, member.joining_at, member.call.where if member.call else "")
         if stage is Stage.LEAVING:
-            return Place(stage, member.leaving_at)
-        return Place(stage, member.joined_at) if stage is Stage.INSIDE else Place(stage)
+            return ReachedStage(stage, member.leaving_at)
+        return ReachedStage(stage, member.joined_at if stage is Stage.INSIDE else None)
 
     @property
     def never_joined(self) -> bool:

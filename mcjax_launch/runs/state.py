@@ -19,8 +19,8 @@ from mcjax_launch.runs.stop_reasons import REHEARSED, StopReason
 from mcjax_launch.runs.tails import Tails
 
 if TYPE_CHECKING:
-    from mcjax_launch.runs.looks import Looks
     from mcjax_launch.runs.past_waits import PastWaits
+    from mcjax_launch.runs.polls import PositionPolls
     from mcjax_launch.runs.spmd import Comparison
 
 # A compilation that has used no processor for this long waits for something; the first limit
@@ -103,7 +103,7 @@ class RunState(Changing):
         initialize_calls: of all ranks together.
         tails: the last output of each rank, as it arrives.
         waits: past waits of ranks; None unless a record is written.
-        looks: polled positions of main threads; None unless they are polled.
+        polls: polled positions of main threads; None unless they are polled.
         expects_hooks: each rank's own process is a Python that the hook gets into.
         survives: a rank's failure need not end the job: see `kernel.launcher.survival`.
         ended_all: why a rank's failure ended the job all the same, in words; "" if none can go on.
@@ -130,7 +130,7 @@ class RunState(Changing):
     initialize_calls: int = 0
     tails: Tails = field(default_factory=Tails)
     waits: PastWaits | None = None
-    looks: Looks | None = None
+    polls: PositionPolls | None = None
     expects_hooks: bool = False
     survives: bool = False
     ended_all: str = ""
@@ -322,7 +322,7 @@ class RunState(Changing):
         """True if all ranks that still run wait in JAX for a rank that has failed."""
         running = self.running
         failed = any(run.status not in (None, 0) for run in self.ranks.values())
-        return bool(running) and failed and all(run.place.waits_for_others for run in running)
+        return bool(running) and failed and all(run.reached.waits_for_others for run in running)
 
     @property
     def idle_compilations(self) -> dict[int, float]:

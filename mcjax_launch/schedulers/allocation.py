@@ -34,7 +34,9 @@ def check_alone(environ: Mapping[str, str], where: str) -> None:
     for name, starter in _STARTERS.items():
         count = environ.get(name, "")
         if count.isdecimal() and int(count) > 1:
-            raise several(f"{starter} has started {int(count)} launchers, one per task", where)
+            raise several_error(
+                f"{starter} has started {int(count)} launchers, one per task", where
+            )
 
 
 def check_slots(wanted: int, hosts: Sequence[Host], title: str, lacks: str) -> None:
@@ -57,7 +59,7 @@ def check_slots(wanted: int, hosts: Sequence[Host], title: str, lacks: str) -> N
         raise LaunchError(f"-n {wanted}: {lacks or more}")
 
 
-def leave_it(scheduler: Scheduler, environ: Mapping[str, str], slots: int = 1) -> str:
+def advise_outside(scheduler: Scheduler, environ: Mapping[str, str], slots: int = 1) -> str:
     """Return advice for a user whose shell has a scheduler's variables outside its job.
 
     Args:
@@ -82,7 +84,7 @@ def leave_it(scheduler: Scheduler, environ: Mapping[str, str], slots: int = 1) -
     )
 
 
-def several(what: str, where: str) -> LaunchError:
+def several_error(what: str, where: str) -> LaunchError:
     """Return the error about a launcher for each task."""
     return LaunchError(f"{what}: start a single launcher, in {where}")
 
@@ -164,7 +166,7 @@ def shell(script: str) -> list[str]:
     return ["/bin/sh", "-c", f":; exec /bin/sh -c '{script}'"]
 
 
-def ask(*argv: str, limit_s: float = ANSWER_S) -> str:
+def run_client(*argv: str, limit_s: float = ANSWER_S) -> str:
     """Return the output of a scheduler's command; "" if it fails or is not installed."""
     try:
         ended = subprocess.run(
@@ -175,7 +177,7 @@ def ask(*argv: str, limit_s: float = ANSWER_S) -> str:
     return ended.stdout if ended.returncode == 0 else ""
 
 
-def which_host(host: Host, names: Sequence[str]) -> int | None:
+def index_of_host(host: Host, names: Sequence[str]) -> int | None:
     """Return the index of a host in a scheduler's list; None if it is not there."""
     name = host.name.lower()
     found = [other.lower() for other in names]

@@ -35,11 +35,11 @@ class Flux(Driver):
         """Return the hosts, with the slots that the batch job requested; 1 if it requested none."""
         tasks = environ.get("FLUX_JOB_SIZE", "")
         if "FLUX_TASK_RANK" in environ and tasks.isdecimal() and int(tasks) > 1:
-            raise allocation.several(
+            raise allocation.several_error(
                 f"flux run has started {int(tasks)} launchers, one per task", _SCRIPT
             )
         allocation.check_alone(environ, _SCRIPT)
-        nodes = found(environ.get("FLUX_JOB_ID", ""))
+        nodes = find_nodes(environ.get("FLUX_JOB_ID", ""))
         asked = _asked(environ)
         each = -(-int(tasks) // len(nodes)) if tasks.isdecimal() else 1
         return allocation.make_hosts(
@@ -52,8 +52,8 @@ class Flux(Driver):
     def client_argv(self, host: Host, script: str, client: str = "flux") -> list[str]:
         """Return the command for a process below the host's broker, or the job's shell there."""
         job = os.environ.get("FLUX_JOB_ID", "")
-        nodes = found(job)
-        number = allocation.which_host(host, [node.name for node in nodes])
+        nodes = find_nodes(job)
+        number = allocation.index_of_host(host, [node.name for node in nodes])
         if number is None:
             raise LaunchError(f"--via {client}: {host.name} is not a host of this Flux instance")
         if job and not _is_ours():
@@ -66,7 +66,7 @@ DRIVER = Flux()
 
 
 @cache
-def found(job: str) -> tuple[Node, ...]:
+def find_nodes(job: str) -> tuple[Node, ...]:
     """Return the hosts of a job, or of the instance if `job` is "", in the order of their brokers.
 
     Raises:
@@ -80,13 +80,13 @@ def found(job: str) -> tuple[Node, ...]:
         )
     ways = [("flux", "job", "info", job, "R")] if job else []
     for way in (*ways, ("flux", "resource", "R")):
-        if nodes := parse(allocation.ask(*way)):
+        if nodes := parse_resources(allocation.run_client(*way)):
             return nodes
     for way in (("flux", "hostlist", "local"), ("flux", "getattr", "hostlist")):
-        if said := ",".join(allocation.ask(*way).split()):
+        if said := ",".join(allocation.run_client(*way).split()):
             names = [host.name for host in parse_list(said, 1, "flux hostlist: ")]
             return tuple(Node(name, rank) for rank, name in enumerate(names))
-    if names := of_table(allocation.ask("flux", "resource", "list")):
+    if names := parse_table(allocation.run_client("flux", "resource", "list")):
         return tuple(Node(name, rank) for rank, name in enumerate(names))
     raise LaunchError(f"flux lists no hosts: run mcjax-launch in {_SCRIPT}")
 
@@ -94,22 +94,22 @@ def found(job: str) -> tuple[Node, ...]:
 @cache
 def _is_ours() -> bool:
     """Return whether the instance is the user's own, or its owner is unknown."""
-    owner = allocation.ask("flux", "getattr", "security.owner").strip()
+    owner = allocation.run_client("flux", "getattr", "security.owner").strip()
     return not owner.isdecimal() or int(owner) == os.getuid()
 
 
-def parse(text: str) -> tuple[Node, ...]:
+def parse_resources(text: str) -> tuple[Node, ...]:
     """Return the hosts of a resource set (R, version 1); none if the text is not one; pure."""
     try:
         execution = json.loads(text)["execution"]
         # A name occurs twice if several brokers share a host.
-        names = [name for part in execution["nodelist"] for name in names_of(part)]
+        names = [name for part in execution["nodelist"] for name in parse_names(part)]
         nodes: dict[int, tuple[int, tuple[str, ...] | None]] = {}
         for part in execution["R_lite"]:
             children = part["children"]
-            gpus = tuple(map(str, ids(children["gpu"]))) if "gpu" in children else ()
-            for rank in ids(part["rank"]):
-                nodes[rank] = len(ids(children.get("core", ""))), gpus
+            gpus = tuple(map(str, parse_ids(children["gpu"]))) if "gpu" in children else ()
+            for rank in parse_ids(part["rank"]):
+                nodes[rank] = len(parse_ids(children.get("core", ""))), gpus
         if len(names) != len(nodes):
             return ()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -119,23 +119,23 @@ def parse(text: str) -> tuple[Node, ...]:
     )
 
 
-def of_table(text: str) -> list[str]:
+def parse_table(text: str) -> list[str]:
     """Return the hosts that `flux resource list` shows as free or allocated, each once; pure."""
     names: dict[str, None] = {}
     for line in text.splitlines():
         words = line.split()
         if words and words[0] in ("free", "allocated") and not words[-1].isdecimal():
-            names |= dict.fromkeys(names_of(words[-1]))
+            names |= dict.fromkeys(parse_names(words[-1]))
     return list(names)
 
 
-def names_of(text: str) -> list[str]:
+def parse_names(text: str) -> list[str]:
     """Return the names in a list of hosts such as `a[0-3,5],b`, duplicates included."""
     parts = text.replace("],", "] ").split() if "[" in text else text.split(",")
     return [host.name for part in parts for host in parse_list(part, 1, "flux: ")]
 
 
-def ids(text: str) -> list[int]:
+def parse_ids(text: str) -> list[int]:
     """Return the numbers of an idset such as `0-3,7` or `[0-3,7]`.
 
     Raises:
@@ -158,7 +158,7 @@ def _asked(environ: Mapping[str, str]) -> Any:
     if not job or "FLUX_JOB_ID" in environ:
         return None
     try:
-        return json.loads(allocation.ask("flux", "--parent", "job", "info", job, "jobspec"))
+        return json.loads(allocation.run_client("flux", "--parent", "job", "info", job, "jobspec"))
     except (ValueError, RecursionError):
         return None
 

@@ -22,7 +22,9 @@ class Lsf(Driver):
         """Return the hosts with their slots, without the node that only starts jobs."""
         task = environ.get("LSF_PM_TASKID", environ.get("LSB_TASKINDEX", ""))
         if task.isdecimal() and int(task) > 1:
-            raise allocation.several(f"blaunch has started this launcher as task {task}", _SCRIPT)
+            raise allocation.several_error(
+                f"blaunch has started this launcher as task {task}", _SCRIPT
+            )
         allocation.check_alone(environ, _SCRIPT)
         origin, counts = _listed(environ)
         if only_starts := _launch_node(counts, environ):
@@ -50,20 +52,20 @@ def _listed(environ: Mapping[str, str]) -> tuple[str, dict[str, int]]:
     alone = "LSB_MCPU_HOSTS" not in environ and "LSB_HOSTS" not in environ
     if path is not None and (alone or os.path.exists(path)):
         text = allocation.read("LSB_DJOB_HOSTFILE", environ, _SCRIPT)
-        return "LSB_DJOB_HOSTFILE", _summed(_of_lines(text))
+        return "LSB_DJOB_HOSTFILE", _sum_slots(_parse_lines(text))
     if "LSB_MCPU_HOSTS" in environ:
-        return "LSB_MCPU_HOSTS", _summed(_of_pairs(environ["LSB_MCPU_HOSTS"]))
-    return "LSB_HOSTS", _summed((name, 1) for name in environ["LSB_HOSTS"].split())
+        return "LSB_MCPU_HOSTS", _sum_slots(_parse_pairs(environ["LSB_MCPU_HOSTS"]))
+    return "LSB_HOSTS", _sum_slots((name, 1) for name in environ["LSB_HOSTS"].split())
 
 
-def _of_lines(text: str) -> Iterator[tuple[str, int]]:
+def _parse_lines(text: str) -> Iterator[tuple[str, int]]:
     """Yield hosts and slots of a file: a line for each slot, or a name with its number of slots."""
     for words in map(str.split, text.splitlines()):
         if words:
             yield words[0], int(words[1]) if words[1:] and words[1].isdecimal() else 1
 
 
-def _of_pairs(text: str) -> Iterator[tuple[str, int]]:
+def _parse_pairs(text: str) -> Iterator[tuple[str, int]]:
     """Yield hosts and slots of a text in which each name is followed by a number."""
     words = text.split()
     try:
@@ -73,7 +75,7 @@ def _of_pairs(text: str) -> Iterator[tuple[str, int]]:
         raise LaunchError(f"LSB_MCPU_HOSTS={text}: expected names and numbers: a 4 b 4") from None
 
 
-def _summed(counts: Iterator[tuple[str, int]]) -> dict[str, int]:
+def _sum_slots(counts: Iterator[tuple[str, int]]) -> dict[str, int]:
     found: dict[str, int] = {}
     for name, count in counts:
         found[name] = found.get(name, 0) + count

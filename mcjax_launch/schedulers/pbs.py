@@ -30,7 +30,7 @@ class Pbs(Driver):
         lines = _lines(environ)
         task = environ.get("PBS_TASKNUM", "").lstrip("0")
         if len(lines) > 1 and task not in ("", "1"):
-            raise allocation.several(
+            raise allocation.several_error(
                 f"pbsdsh has started this launcher as task {task} of the job", _SCRIPT
             )
         allocation.check_alone(environ, _SCRIPT)
@@ -44,14 +44,14 @@ class Pbs(Driver):
             return [client, host.name, *allocation.shell(script)]
         if "PBS_NODEFILE" not in os.environ:
             raise LaunchError(f"--via {client}: run mcjax-launch in a PBS job: in {_SCRIPT}")
-        number = allocation.which_host(host, _lines(os.environ))
+        number = allocation.index_of_host(host, _lines(os.environ))
         if number is None:
             raise LaunchError(f"--via {client}: {host.name} is not in PBS_NODEFILE")
         return [client, "-n", str(number), "--", *allocation.shell(script)]
 
     def restarts(self, environ: Mapping[str, str]) -> int:
         """Return the restarts by `qstat -f`: PBS Pro's run_count, Torque's start_count, less 1."""
-        shown = allocation.ask("qstat", "-f", environ["PBS_JOBID"], limit_s=_QSTAT_S)
+        shown = allocation.run_client("qstat", "-f", environ["PBS_JOBID"], limit_s=_QSTAT_S)
         fields = dict(line.strip().partition(" = ")[::2] for line in shown.splitlines())
         count = fields.get("run_count", fields.get("start_count", ""))
         return max(int(count) - 1, 0) if count.isdecimal() and len(count) < _LONGEST_COUNT else 0

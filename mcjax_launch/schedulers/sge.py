@@ -23,7 +23,7 @@ class GridEngine(Driver):
         """Return the hosts of the parallel environment with their slots; else this machine."""
         allocation.check_alone(environ, _SCRIPT)
         if environ.get("JOB_SCRIPT") == "QRSH" and environ.get("JOB_NAME") == "petask":
-            raise allocation.several(
+            raise allocation.several_error(
                 "qrsh -inherit has started this launcher as a task of the job", _SCRIPT
             )
         if "PE_HOSTFILE" not in environ:

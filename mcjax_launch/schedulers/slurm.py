@@ -18,7 +18,9 @@ class Slurm(Driver):
         A step has to request the GPUs by number: else it would get those of one task.
         """
         nodes = allocated(environ, slots)
-        gpus = parse_gpus(allocation.ask("scontrol", "show", "job", "-d", environ["SLURM_JOB_ID"]))
+        gpus = parse_gpus(
+            allocation.run_client("scontrol", "show", "job", "-d", environ["SLURM_JOB_ID"])
+        )
         return tuple(node.replaced(gpus=gpus.get(node.name)) for node in nodes)
 
     def client_argv(self, host: Host, script: str, client: str = "srun") -> list[str]:

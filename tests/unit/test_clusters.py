@@ -106,9 +106,9 @@ def resources(nodelist: list[str], **cores: str) -> str:
 
 def test_resources_of_flux() -> None:
     text = resources(["a[1-2,7]", "b"], _4="0-7", _0_2="0,2-3")
-    nodes = [(node.name, node.rank, node.cores) for node in flux.parse(text)]
+    nodes = [(node.name, node.rank, node.cores) for node in flux.parse_resources(text)]
     assert nodes == [("a1", 0, 3), ("a2", 1, 3), ("a7", 2, 3), ("b", 4, 8)]
-    same = flux.parse(resources(["x,x"], _0_1="0"))
+    same = flux.parse_resources(resources(["x,x"], _0_1="0"))
     assert [node.name for node in same] == ["x", "x"]
 
 
@@ -122,7 +122,7 @@ def test_resources_of_flux() -> None:
     ],
 )
 def test_what_are_no_resources(text: str) -> None:
-    assert flux.parse(text) == ()
+    assert flux.parse_resources(text) == ()
 
 
 def test_the_table_of_flux() -> None:
@@ -131,11 +131,11 @@ def test_the_table_of_flux() -> None:
  allocated      2      8     0 a2,b
       down      1      4     0 c
 """
-    assert flux.of_table(shown) == ["a1", "a2", "b"]
+    assert flux.parse_table(shown) == ["a1", "a2", "b"]
 
 
 def test_what_a_batch_job_of_flux_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allocation, "ask", lambda *words: '["asked"]')
+    monkeypatch.setattr(allocation, "run_client", lambda *words: '["asked"]')
     assert flux._asked({"FLUX_ENCLOSING_ID": "f1"}) == ["asked"]
     assert flux._asked({"FLUX_ENCLOSING_ID": "f1", "FLUX_JOB_ID": "f2"}) is None
     assert flux._asked({}) is None
@@ -198,7 +198,7 @@ def test_the_number_of_a_host_in_a_list() -> None:
     names = ["a.x", "A", "b.x", "c"]
     numbers = {"a": 1, "a.x": 0, "a.y": 0, "B": 2, "c.x": 3, "d": None}
     hosts = {name: Host(name=name, slots=1) for name in numbers}
-    found = {name: allocation.which_host(host, names) for name, host in hosts.items()}
+    found = {name: allocation.index_of_host(host, names) for name, host in hosts.items()}
     assert found == numbers
 
 

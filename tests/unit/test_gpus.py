@@ -10,7 +10,7 @@ from mcjax_launch.diagnosis.findings.devices import unshared_gpus
 from mcjax_launch.diagnosis.view import View
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.check.agent import survey_gpus
-from mcjax_launch.job.devices import GpuShares, described_gpus, share_out
+from mcjax_launch.job.devices import GpuShares, describe_gpus, share_out
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire.gpus import visible
@@ -234,10 +234,10 @@ def test_a_share_of_what_the_user_restricts() -> None:
     job = JOB.replaced(env=(("CUDA_VISIBLE_DEVICES", "4,5"),))
     share = share_out(job, 2, VisibleGpus((0, 1), counted="CUDA_VISIBLE_DEVICES=4,5"))
     assert share.settings(1, hook=False) == {"JAX_LOCAL_DEVICE_IDS": "1"}
-    assert described_gpus({Host(name="a", slots=2): share, Host(name="b", slots=2): share}) == [
+    assert describe_gpus({Host(name="a", slots=2): share, Host(name="b", slots=2): share}) == [
         "GPUs: 1 for each rank, of 2 GPUs (CUDA_VISIBLE_DEVICES=4,5)"
     ]
-    assert described_gpus(
+    assert describe_gpus(
         {Host(name="a", slots=2): share, Host(name="b", slots=2): GpuShares()}
     ) == ["GPUs: 1 for each rank, of 2 GPUs (CUDA_VISIBLE_DEVICES=4,5), on a"]
 

@@ -7,7 +7,7 @@ import click
 import pytest
 
 from mcjax_launch.cli import usage_errors
-from mcjax_launch.cli.command import command, main, written_again
+from mcjax_launch.cli.command import command, main, rewritten_words
 from mcjax_launch.cli.warnings import misplaced, warnings
 from mcjax_launch.diagnosis.attempt import JobOutcome
 from mcjax_launch.options.options import Options
@@ -47,7 +47,7 @@ def test_what_is_not_given() -> None:
     assert (options.program, options.env, options.max_restarts) == ((), (), 0)
     assert options.color == "auto"
     assert options.num_processes is options.hosts is options.show is options.timeout is None
-    assert written_again(options, context) == ["--"]
+    assert rewritten_words(options, context) == ["--"]
 
 
 GIVEN = {
@@ -69,7 +69,7 @@ GIVEN = {
 @pytest.mark.parametrize("given", GIVEN)
 def test_the_command_line_again(given: str) -> None:
     options, context = read(*given.split())
-    written = written_again(options, context)
+    written = rewritten_words(options, context)
     expected = GIVEN[given].split()
     assert sorted(written) == sorted(expected)
     assert written[written.index("--") :] == expected[expected.index("--") :]
@@ -81,7 +81,7 @@ def test_the_environment_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("MCJAX_NUM_PROCESSES", "3")
     monkeypatch.setenv("MCJAX_QUIET", "0")
     options, context = read("a.py")
-    assert written_again(options, context) == ["--num-processes", "3", "--", "a.py"]
+    assert rewritten_words(options, context) == ["--num-processes", "3", "--", "a.py"]
 
 
 WRONG = {

@@ -16,7 +16,7 @@ from mcjax_launch.diagnosis.summary import Summary, summarize
 from mcjax_launch.kernel.wire.hook_messages import Compiling, Failed, ImportedJax, Joined, Joining
 from mcjax_launch.kernel.wire.messages import RankUsage, Usage
 from mcjax_launch.report import files, record
-from mcjax_launch.runs.looks import Doing, Looks, Spot
+from mcjax_launch.runs.polls import PolledPosition, PositionPolls, ThreadState
 from mcjax_launch.runs.rank_run import RankRun, Sample
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
@@ -149,21 +149,25 @@ def test_times_and_use_of_a_rank() -> None:
     }
 
 
-def _given(spot: Spot, _: str) -> Spot:
+def _given(spot: PolledPosition, _: str) -> PolledPosition:
     return spot
 
 
 def test_what_main_threads_did() -> None:
     """Each change of it: another function is one, another line of the same is none."""
-    state = run_of(2, began_at=100.0, looks=Looks(2))
+    state = run_of(2, began_at=100.0, polls=PositionPolls(2))
     lines = ["in f at a.py:3", "in f at a.py:4", "in g at a.py:9"]
-    spots = [*(Spot(Doing.ELSEWHERE, line) for line in lines), Spot(Doing.JAX), Spot(Doing.JAX)]
-    assert state.looks is not None
+    spots = [
+        *(PolledPosition(ThreadState.ELSEWHERE, line) for line in lines),
+        PolledPosition(ThreadState.JAX),
+        PolledPosition(ThreadState.JAX),
+    ]
+    assert state.polls is not None
     for at, spot in enumerate(spots):
-        state.looks.begin(103.0 + at, [0] if at == 4 else ())
-        state.looks.asked({0: "", 1: ""} if at else {1: ""})
+        state.polls.begin(103.0 + at, [0] if at == 4 else ())
+        state.polls.record_question({0: "", 1: ""} if at else {1: ""})
         if at < 4:
-            state.looks.answered(0, partial(_given, spot))
+            state.polls.record_answer(0, partial(_given, spot))
     asked, silent = record.attempt(attempt_of(state, Summary(Completed(2))), 100.0)["ranks"]
     assert asked["looks"] == [
         [4.0, "elsewhere", "in f at a.py:4"],

@@ -14,7 +14,7 @@ from mcjax_launch.kernel.launcher import progress
 from mcjax_launch.kernel.launcher.progress import Progress
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import Exited, RankUsage, Usage
-from mcjax_launch.runs.looks import Doing, Looks, Spot
+from mcjax_launch.runs.polls import PolledPosition, PositionPolls, ThreadState
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
 
@@ -145,13 +145,13 @@ def test_whom_ranks_wait_for_in_a_program_that_they_know() -> None:
     state, words = joining(3), []
     for rank in range(3):
         state.record_output(rank, 0.0)
-    state.looks = Looks(3)
+    state.polls = PositionPolls(3)
     for at in (1.0, 4.0, 7.0, 40.0):
         if at < 40:
-            state.looks.begin(at, ())
-            state.looks.asked(dict.fromkeys(range(3), ""))
-        for rank, doing in enumerate((Doing.JAX, Doing.JAX, Doing.ELSEWHERE)):
-            state.looks.answered(rank, lambda _, doing=doing: Spot(doing))  # type: ignore[misc]
+            state.polls.begin(at, ())
+            state.polls.record_question(dict.fromkeys(range(3), ""))
+        for rank, doing in enumerate((ThreadState.JAX, ThreadState.JAX, ThreadState.ELSEWHERE)):
+            state.polls.record_answer(rank, lambda _, doing=doing: PolledPosition(doing))  # type: ignore[misc]
         words.append([row[4:].partition("  ")[0] for row in progress.rank_rows(state, at, 20)])
     waiting = ["waiting for rank 2", "waiting for rank 2", "running"]
     assert words == [["running"] * 3, ["running"] * 3, waiting, ["running"] * 3]

@@ -86,6 +86,6 @@ def _latest(run: RankRun) -> str:
     """Return in words what a rank compiles or compiled last; "" if nothing is expected yet."""
     latest = run.compilations.latest
     if latest is None:
-        return "nothing compiled yet" if run.place.is_through else ""
+        return "nothing compiled yet" if run.reached.is_through else ""
     what = f"{titled(latest.name)} at {latest.where or 'an unknown line'}"
     return f"compiling {what}" if run.compilations.under_way else f"last compiled {what}"

@@ -13,7 +13,7 @@ _MOST_HOSTS = 3
 def under_way(view: View) -> Iterator[Finding]:
     """Find which modules hosts import, and for how long."""
     imports = {run.host: run.process.awaits for run in view.runs if run.process.awaits is not None}
-    for module, hosts in grouped((one.module, host) for host, one in imports.items()).items():
+    for module, hosts in grouped((each.module, host) for host, each in imports.items()).items():
         since = min(imports[host].since for host in hosts)
         where = f" on {_named(hosts)}" if view.state.hosts > 1 else ""
         # On a busy machine an import may be reported after the reason to stop.

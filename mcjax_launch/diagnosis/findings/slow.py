@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mcjax_launch.diagnosis.view import Finding, View
-from mcjax_launch.runs.looks import MOST_SLOW, SlowRank, slow_ranks
+from mcjax_launch.runs.polls import MOST_SLOW, SlowRank, slow_ranks
 
 
 def is_slow(view: View) -> Iterator[Finding]:
     """Find ranks for which the others have waited most of the last minutes."""
-    for rank, slow in view.state.looks.slow.items() if view.state.looks is not None else ():
+    for rank, slow in view.state.polls.slow.items() if view.state.polls is not None else ():
         yield Finding(("slow", rank), slow_words(slow), (rank,))
 
 
 def was_slow(view: View) -> Iterator[Finding]:
     """Find ranks for which the others waited most of the run, or of some minutes of it."""
-    if (looks := view.state.looks) is None:
+    if (polls := view.state.polls) is None:
         return
-    whole = {slow.rank: slow for slow in slow_ranks(looks.moments)}
-    for rank, slow in list({**looks.slow, **whole}.items())[:MOST_SLOW]:
+    whole = {slow.rank: slow for slow in slow_ranks(polls.all_polls)}
+    for rank, slow in list({**polls.slow, **whole}.items())[:MOST_SLOW]:
         yield Finding(("was slow", rank), slow_words(slow, for_a_time=rank not in whole), (rank,))
 
 

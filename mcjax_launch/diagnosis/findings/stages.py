@@ -53,7 +53,7 @@ def early_stage(view: View) -> Iterator[Finding]:
 def other_stack(view: View) -> Iterator[Finding]:
     """Advise on ranks that have all joined, and of which nothing more is known."""
     state, stages = view.state, set(view.stages.values())
-    through = {view.stages[run.process_id] for run in state.running if run.place.is_through}
+    through = {view.stages[run.process_id] for run in state.running if run.reached.is_through}
     is_explained = (
         Stage.ABSENT in stages
         or through <= {Stage.LEFT, Stage.ALONE}

@@ -121,12 +121,12 @@ class Wait(Value):
     @property
     def key(self) -> tuple[str, ...]:
         """Identity of the wait, equal for two waits at the same places."""
-        compiling = (f"{one.program} {one.where}" for one in self.compiling)
+        compiling = (f"{idle.program} {idle.where}" for idle in self.compiling)
         return (*(where for where, _ in self.waiting), *compiling)
 
     def line(self, now: float) -> str:
         """Return the wait in one line; `now` is in time.monotonic's seconds."""
-        told = [one.line(now) for one in self.compiling[:_MOST_GROUPS]]
+        told = [idle.line(now) for idle in self.compiling[:_MOST_GROUPS]]
         if self.waiting:
             told.append(self._line(now))
         elif self.absent:
@@ -135,7 +135,7 @@ class Wait(Value):
 
     @property
     def _is_one(self) -> bool:
-        return sum(len(one.ranks) for one in self.compiling) == 1
+        return sum(len(idle.ranks) for idle in self.compiling) == 1
 
     def _line(self, now: float) -> str:
         groups = [f"{these_ranks(ranks)} {where}" for where, ranks in self.waiting[:_MOST_GROUPS]]
@@ -180,7 +180,7 @@ class _WaitSearch:
     def _find_blocked(self, polling: Collection[int]) -> None:
         """Set the ranks that JAX blocks, and since when."""
         idle = self.state.idle_compilations
-        inside = [rank for rank, seen in self.ranks.items() if seen.place.stage is Stage.INSIDE]
+        inside = [rank for rank, seen in self.ranks.items() if seen.reached.stage is Stage.INSIDE]
         self.compiling = {rank: idle[rank] for rank in inside if rank in idle}
         self.blocked = {
             rank: since
@@ -192,7 +192,7 @@ class _WaitSearch:
         self.blocked = {rank: at for rank, at in self.blocked.items() if rank not in self.unsure}
 
     def _is_blocked(self, seen: RankSnapshot, *, polls: bool) -> bool:
-        if seen.place.stage is not Stage.INSIDE or seen.run.compilations.under_way:
+        if seen.reached.stage is not Stage.INSIDE or seen.run.compilations.under_way:
             return False
         return seen.is_blocked_by_jax or (polls and seen.sleeps)
 
@@ -307,7 +307,7 @@ class _WaitSearch:
             return True
         if seen.in_thread is not None or (seen.may_serve and not self.blocked):
             return True
-        inside = seen.place.stage is Stage.INSIDE and rank not in self.unsure
+        inside = seen.reached.stage is Stage.INSIDE and rank not in self.unsure
         return inside and seen.is_blocked_by_jax
 
     def _waiting(self) -> tuple[dict[int, float], Callable[[int], bool]]:
@@ -318,11 +318,11 @@ class _WaitSearch:
         if joining := self._at(Stage.JOINING):
             return joining, lambda rank: not self.ranks[rank].run.membership.has_called
         leaving = self._at(Stage.LEAVING)
-        return leaving, lambda rank: self.ranks[rank].place.stage is Stage.INSIDE
+        return leaving, lambda rank: self.ranks[rank].reached.stage is Stage.INSIDE
 
     def _at(self, stage: Stage) -> dict[int, float]:
-        places = {rank: seen.place for rank, seen in self.ranks.items()}
-        return {rank: one.since or 0.0 for rank, one in places.items() if one.stage is stage}
+        reached = {rank: seen.reached for rank, seen in self.ranks.items()}
+        return {rank: at.since or 0.0 for rank, at in reached.items() if at.stage is stage}
 
     def _has_left(self, rank: int) -> bool:
         """Return whether a rank is gone for good, and has been reported for that."""
@@ -338,7 +338,7 @@ class _WaitSearch:
     def _where(self, rank: int) -> str:
         """Return in words where a rank waits."""
         seen = self.ranks[rank]
-        return str(seen.place) if seen.place.waits_for_others else seen.blocked_at
+        return str(seen.reached) if seen.reached.waits_for_others else seen.blocked_at
 
     # --- those that have not come ---
 
@@ -356,9 +356,9 @@ class _WaitSearch:
         if self.state.has_others:
             return "ranks of other launchers"
         seen = [self.ranks[rank] for _, ranks in waiting for rank in ranks]
-        if any(one.place.stage is Stage.JOINING for one in seen):
+        if any(rank.reached.stage is Stage.JOINING for rank in seen):
             found = (rule(self.view) for rule in (wrong_call, other_version, wrong_address))
-            calls = (one.run.membership.call for one in seen)
+            calls = (rank.run.membership.call for rank in seen)
             address = next(call.coordinator_address for call in calls if call is not None)
             unreachable = f"can they all reach {address}?"
             why = next((finding.words for finding in chain(*found)), unreachable)
@@ -373,12 +373,12 @@ def _doing(seen: RankSnapshot) -> str:
         return "exited with 0"
     if seen.run.is_gone:
         return "{0} being started again" if seen.run.process.restarts else "{1} failed"
-    if seen.place.stage is Stage.LEAVING:
+    if seen.reached.stage is Stage.LEAVING:
         return _leaving(seen)
     if (refused := seen.run.membership.refused) is not None:
         return _literal(f"went on alone after initialize() failed {why_failed(refused)}")
     standing = _literal(seen.position_with_threads)
-    if seen.place.stage in (Stage.ABSENT, Stage.IMPORTING):
+    if seen.reached.stage in (Stage.ABSENT, Stage.IMPORTING):
         doing = "{0} being started again" if seen.run.past else "{1} not called it"
         return doing + (f" and {{0}} {standing}" if standing else "")
     if not standing:
@@ -391,7 +391,7 @@ def _doing(seen: RankSnapshot) -> str:
 
 def _leaving(seen: RankSnapshot) -> str:
     """Return what a rank does that has finished, or calls shutdown(); see `_doing`."""
-    place = str(seen.place)
+    place = str(seen.reached)
     if seen.is_in_users_code and seen.is_in_exit_barrier:
         return f"{{0}} {place}, {_literal(seen.blocked_at)}"
     where = seen.position_with_threads if seen.is_in_users_code else place
@@ -445,7 +445,7 @@ def last_wait(state: RunState, stacks: Iterable[Stack]) -> PastWait | None:
         return None
     waiting = (rank for _, ranks in wait.waiting for rank in ranks)
     arrived = sorted(
-        ((rank, still.get(rank, wait.since)) for rank in waiting), key=lambda one: one[1]
+        ((rank, still.get(rank, wait.since)) for rank in waiting), key=lambda arrival: arrival[1]
     )
     # "in jit(step) at train.py:3", where all wait at one place.
     place, _, where = (

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mcjax_launch.kernel.transport.connection import AgentConnection
     from mcjax_launch.kernel.wire.frames import Raw
     from mcjax_launch.kernel.wire.messages import ToLauncher
-    from mcjax_launch.runs.looks import Looks, Spot
+    from mcjax_launch.runs.polls import PolledPosition, PositionPolls
 
 #: Seconds between two polls.
 EVERY_S = scaled(3.0)
@@ -29,7 +29,7 @@ class PositionSampling(LauncherPart):
     def __init__(self, launcher: "JobLauncher") -> None:
         super().__init__(launcher)
         self._state = launcher.state
-        self._looks: Looks | None = None  # None if samples are neither shown nor recorded
+        self._polls: PositionPolls | None = None  # None if samples are neither shown nor recorded
         stall_s = launcher.job.stall_timeout
         self._every_s = EVERY_S if stall_s is None else min(EVERY_S, stall_s / _WITHIN_STALL)
         self._next_at = 0.0
@@ -42,9 +42,9 @@ class PositionSampling(LauncherPart):
         """Keep samples from the first calls of initialize() on, if they are shown or recorded."""
         line = self.launcher.console.status_line
         if self.launcher.job.record or (line is not None and line.is_live):
-            from mcjax_launch.runs.looks import Looks  # as few jobs need
+            from mcjax_launch.runs.polls import PositionPolls  # as few jobs need
 
-            self._looks = self._state.looks = Looks(len(plan.ranks))
+            self._polls = self._state.polls = PositionPolls(len(plan.ranks))
 
     @property
     def deadline(self) -> float | None:  # type: ignore[override]
@@ -57,7 +57,7 @@ class PositionSampling(LauncherPart):
     @property
     def _compares(self) -> bool:
         """True if samples are kept, and two ranks can wait for each other."""
-        return self._looks is not None and self._state.initialize_calls > 1
+        return self._polls is not None and self._state.initialize_calls > 1
 
     @property
     def _has_accelerators(self) -> bool:
@@ -70,22 +70,22 @@ class PositionSampling(LauncherPart):
         if deadline is None or now < deadline:
             return
         self._next_at = now + self._every_s
-        begins = self._looks is not None and self._compares and self._begin(self._looks, now)
+        begins = self._polls is not None and self._compares and self._begin(self._polls, now)
         if begins or self._has_accelerators:
             self.launcher.pool.send_all(PollPositions())
 
-    def _begin(self, looks: "Looks", now: float) -> bool:
+    def _begin(self, polls: "PositionPolls", now: float) -> bool:
         """Begin a sample if two ranks can be compared; return whether they can."""
         inside = {rank: run for rank, run in self._state.ranks.items() if self._is_inside(rank)}
         if len(inside) > 1:
             from mcjax_launch.diagnosis.view import Fact
 
-            looks.begin(now, [rank for rank in inside if inside[rank].compilations.under_way])
+            polls.begin(now, [rank for rank in inside if inside[rank].compilations.under_way])
             self.launcher.learned(Fact.POSITIONS, now)
         return len(inside) > 1
 
     def _is_inside(self, rank: int) -> bool:
-        return self._state.ranks[rank].place.stage is Stage.INSIDE
+        return self._state.ranks[rank].reached.stage is Stage.INSIDE
 
     def received(self, link: "AgentConnection", message: "ToLauncher | Raw", now: float) -> None:
         """Record that ranks were polled, or a rank's answer."""
@@ -94,18 +94,22 @@ class PositionSampling(LauncherPart):
         match message:
             case RanksPolled(ranks, blocked):
                 self._state.record_question(ranks, now)
-                if self._looks is not None:
+                if self._polls is not None:
                     asked = zip(ranks, blocked, strict=False)
                     # A rank in JAX's exit barrier no longer answers.
-                    self._looks.asked({rank: at for rank, at in asked if self._is_inside(rank)})
+                    self._polls.record_question(
+                        {rank: at for rank, at in asked if self._is_inside(rank)}
+                    )
             case FromHook(rank=rank, message=ThreadPosition() as said):
                 run = self._state.ranks[rank]
                 run.main_thread.silent_since = None
-                if self._looks is not None:
-                    self._looks.answered(rank, partial(spot_of, run, said.calls, said.beside))
+                if self._polls is not None:
+                    self._polls.record_answer(
+                        rank, partial(position_of, run, said.calls, said.beside)
+                    )
 
 
-def spot_of(run: RankRun, calls: str, beside: bool, blocked: str) -> "Spot":
+def position_of(run: RankRun, calls: str, beside: bool, blocked: str) -> "PolledPosition":
     """Return what a rank's main thread did, and where.
 
     Args:
@@ -116,16 +120,16 @@ def spot_of(run: RankRun, calls: str, beside: bool, blocked: str) -> "Spot":
 
     """
     from mcjax_launch.diagnosis.snapshots import RankSnapshot, Stack
-    from mcjax_launch.runs.looks import Doing, Spot
+    from mcjax_launch.runs.polls import PolledPosition, ThreadState
 
     seen = RankSnapshot(run, Stack(run.process_id, run.host, 0, calls, blocked=blocked))
     if not seen.frames or seen.waits_for_somebody or seen.may_serve:
-        return Spot(Doing.UNKNOWN)
+        return PolledPosition(ThreadState.UNKNOWN)
     if seen.compiles:
-        return Spot(Doing.COMPILING)
+        return PolledPosition(ThreadState.COMPILING)
     if seen.is_blocked_by_jax or (beside and seen.waits_for_a_thread):
-        return Spot(Doing.JAX)
-    return Spot(Doing.ELSEWHERE, seen.position_with_threads)
+        return PolledPosition(ThreadState.JAX)
+    return PolledPosition(ThreadState.ELSEWHERE, seen.position_with_threads)
 
 
 PART = PositionSampling

@@ -155,8 +155,8 @@ class HangWatch:
 
     def _first_at(self, now: float) -> float:
         """Return since when the first rank has waited or stood still; `now` if none does."""
-        places = (run.place for run in self._state.ranks.values())
-        waiting = [place.since for place in places if place.waits_for_others]
+        reached = (run.reached for run in self._state.ranks.values())
+        waiting = [stage.since for stage in reached if stage.waits_for_others]
         known = [since for since in waiting if since is not None]
         return min([*known, *self._still.values()], default=now)
 
@@ -204,7 +204,7 @@ class HangWatch:
         baselines = {}
         for run in self._state.running:
             samples, rank = run.usage.samples, run.process_id
-            if run.place.is_through and samples and samples[-1].at >= asked_at:
+            if run.reached.is_through and samples and samples[-1].at >= asked_at:
                 baselines[rank] = _CpuBaseline(run, self._baselines.get(rank))
         self._baselines = baselines
 
@@ -262,7 +262,7 @@ class HangWatch:
         from mcjax_launch.diagnosis.snapshots import make_snapshots
 
         for seen in make_snapshots(self._state, view.positions.stacks).values():
-            if seen.place.stage is Stage.ABSENT:
+            if seen.reached.stage is Stage.ABSENT:
                 seen.run.position_before_call = seen.position_with_threads
 
     def _findings(self, view: View) -> list[Finding]:

@@ -30,7 +30,7 @@ from mcjax_launch.events.events import Events
 from mcjax_launch.job import devices
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.job.plan import Plan, Rank, described_cores
+from mcjax_launch.job.plan import Plan, Rank, describe_cores
 from mcjax_launch.kernel.launcher.agent_orders import start_order
 from mcjax_launch.kernel.launcher.front import Front
 from mcjax_launch.kernel.launcher.limits import Limits, usage_every_s
@@ -305,9 +305,9 @@ class Launcher:
             run.share.asked = asked
             run.share.gpus, run.share.uneven_gpus = rank.gpus, plan.gpus[rank.host].uneven
             run.share.cores = rank.bound_to
-        for line in devices.described_gpus(plan.gpus):
+        for line in devices.describe_gpus(plan.gpus):
             self.console.detail(line)
-        if line := described_cores(plan.ranks, self.job.bind_cores):
+        if line := describe_cores(plan.ranks, self.job.bind_cores):
             self.console.detail(line)
         for line in plan.notes:
             self.console.note(line)

@@ -85,7 +85,7 @@ class Limits:
         rank_started_at = self._state.activity.rank_started_at
         if self._start_s is not None and rank_started_at > self._joined:
             seconds = self._start_s
-            if all(run.place.is_through for run in self._state.ranks.values()):
+            if all(run.reached.is_through for run in self._state.ranks.values()):
                 self._joined = rank_started_at
             elif now >= self._start_began + seconds:
                 self._joined = rank_started_at

@@ -6,7 +6,7 @@ from typing import Protocol
 from mcjax_launch.diagnosis.summary import duration, fate
 from mcjax_launch.kernel.launcher.startup import Startup
 from mcjax_launch.ranks import all_of, counted, ranges, these_ranks
-from mcjax_launch.runs.looks import Doing, Looks, awaited_at
+from mcjax_launch.runs.polls import PositionPolls, ThreadState, awaited_at
 from mcjax_launch.runs.rank_run import BUSY, RankRun, Stage
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import some
@@ -72,7 +72,7 @@ def _doing(run: RankRun, awaits: str) -> str:
 
 def _awaited(state: RunState, now: float) -> Mapping[int, str]:
     """For whom each rank waits, where that is known."""
-    found = _seen_waiting(state.looks, now) if state.looks is not None else {}
+    found = _seen_waiting(state.polls, now) if state.polls is not None else {}
     for _, there, missing in state.programs.unfinished():
         found.update(dict.fromkeys(there, these_ranks(missing)))
     for stage, late in (
@@ -87,13 +87,13 @@ def _awaited(state: RunState, now: float) -> Mapping[int, str]:
     return found
 
 
-def _seen_waiting(looks: Looks, now: float) -> dict[int, str]:
+def _seen_waiting(polls: PositionPolls, now: float) -> dict[int, str]:
     """For whom ranks wait by where their main threads were."""
-    moments = [one for one in looks.recent if one.known and one.at > now - _LOOKED_S][-_LOOKS:]
+    moments = [one for one in polls.recent if one.known and one.at > now - _LOOKED_S][-_LOOKS:]
     if len(moments) < _LOOKS:
         return {}
     late = set.intersection(*(set(awaited_at(one)) for one in moments))
-    waiting = [rank for rank, spot in moments[-1].known.items() if spot.doing is Doing.JAX]
+    waiting = [rank for rank, spot in moments[-1].known.items() if spot.doing is ThreadState.JAX]
     return dict.fromkeys(waiting, these_ranks(late)) if late else {}
 
 

@@ -270,7 +270,7 @@ def _otherwise(client: str) -> str:
         return ""
     from mcjax_launch.schedulers import allocation
 
-    otherwise = allocation.leave_it(scheduler, os.environ)
+    otherwise = allocation.advise_outside(scheduler, os.environ)
     return f" {otherwise}" if otherwise else ""
 
 

@@ -144,7 +144,7 @@ def _instead(link: AgentConnection, hint: str) -> str:
     if link.client == "ssh" and link.status == 255:
         return driver(scheduler).no_ssh or hint
     if link.client in scheduler.clients:
-        return hint or allocation.leave_it(scheduler, os.environ)
+        return hint or allocation.advise_outside(scheduler, os.environ)
     return hint
 
 

@@ -1,4 +1,4 @@
-"""Who is slow, by looks at main threads: tables of histories."""
+"""Slow ranks, found by polls of main threads: tables of histories."""
 
 from collections.abc import Callable
 from itertools import chain, cycle, islice
@@ -12,45 +12,45 @@ from told import Told
 from mcjax_launch.diagnosis.rules import findings
 from mcjax_launch.diagnosis.view import Fact, Occasion, View
 from mcjax_launch.features.looks import agent as asking
-from mcjax_launch.features.looks.launcher import PositionSampling, spot_of
+from mcjax_launch.features.looks.launcher import PositionSampling, position_of
 from mcjax_launch.features.looks.messages import PollPositions, RanksPolled, ThreadPosition
 from mcjax_launch.kernel.wire.hook_messages import Compiled, Compiling
 from mcjax_launch.kernel.wire.messages import FromHook
-from mcjax_launch.runs.looks import RECENT, Doing, Looks, Spot
+from mcjax_launch.runs.polls import RECENT, PolledPosition, PositionPolls, ThreadState
 
 SPOTS = {
-    "w": Spot(Doing.JAX),
-    "c": Spot(Doing.COMPILING),
-    "?": Spot(Doing.UNKNOWN),
-    "l": Spot(Doing.ELSEWHERE, "in load at data.py:41"),
-    "m": Spot(Doing.ELSEWHERE, "in load at data.py:43"),
-    "s": Spot(Doing.ELSEWHERE, "in save at ckpt.py:7"),
+    "w": PolledPosition(ThreadState.JAX),
+    "c": PolledPosition(ThreadState.COMPILING),
+    "?": PolledPosition(ThreadState.UNKNOWN),
+    "l": PolledPosition(ThreadState.ELSEWHERE, "in load at data.py:41"),
+    "m": PolledPosition(ThreadState.ELSEWHERE, "in load at data.py:43"),
+    "s": PolledPosition(ThreadState.ELSEWHERE, "in save at ckpt.py:7"),
 }
 
 
-def always(spot: Spot) -> Callable[[str], Spot]:
+def always(spot: PolledPosition) -> Callable[[str], PolledPosition]:
     return lambda blocked: spot
 
 
-def history(pattern: str, count: int) -> Looks:
-    """Looks at ranks: a word for each look, a letter for each rank.
+def history(pattern: str, count: int) -> PositionPolls:
+    """Return polls of ranks: a word for each poll, a letter for each rank.
 
     `w` waits in JAX, `W` in the same call as before; `l`, `m` load, `s` saves, `c` compiles, `-` has
     not answered, ` ` was not asked.
     """
     words = pattern.split("|")
-    looks = Looks(len(words[0]))
+    polls = PositionPolls(len(words[0]))
     for at, word in enumerate(islice(cycle(words), count)):
-        look(looks, at, word, words[(at + 1) % len(words)] if at + 1 < count else "")
-    return looks
+        look(polls, at, word, words[(at + 1) % len(words)] if at + 1 < count else "")
+    return polls
 
 
-def look(looks: Looks, at: float, word: str, following: str = "") -> None:
-    looks.begin(at, ())
-    looks.asked({rank: "" for rank, letter in enumerate(word) if letter != " "})
+def look(polls: PositionPolls, at: float, word: str, following: str = "") -> None:
+    polls.begin(at, ())
+    polls.record_question({rank: "" for rank, letter in enumerate(word) if letter != " "})
     for rank, letter in enumerate(word):
         if letter not in " -" and following[rank : rank + 1] != "W":
-            looks.answered(rank, always(SPOTS[letter.lower()]))
+            polls.record_answer(rank, always(SPOTS[letter.lower()]))
 
 
 LOAD, SAVE = "in load at data.py:41", "in save at ckpt.py:7"
@@ -65,7 +65,7 @@ def was_slow(rank: int, waited: int, place: str = LOAD) -> str:
     return f"rank {rank} was slow for a time: the others waited {waited} % of it for it; it was {place} ({waited} %)"
 
 
-# Pattern, looks, the lines at the end.
+# Pattern, polls, the lines at the end.
 HISTORIES: dict[str, tuple[str, int, list[str]]] = {
     "slow": ("wwlw", 20, [slow(2, 100)]),
     "too early to say": ("wwlw", 11, []),
@@ -95,39 +95,39 @@ HISTORIES: dict[str, tuple[str, int, list[str]]] = {
 def test_who_is_slow(name: str) -> None:
     pattern, count, lines = HISTORIES[name]
     state = run_of(4)
-    state.looks = history(pattern, count)
+    state.polls = history(pattern, count)
     assert [found.words for found in findings(View(state, 0.0), Occasion.OVER)] == lines
 
 
 def test_notes_on_slow_ranks() -> None:
     """Of each only one, and of no more than three."""
     told = Told([], 4)
-    told.state.looks = looks = Looks(4)
+    told.state.polls = polls = PositionPolls(4)
     for word in 40 * ["lwww"] + 40 * ["wlww"] + 40 * ["wwlw"] + 40 * ["wwwl"]:
-        look(looks, told.now, word)
+        look(polls, told.now, word)
         told.announcer.record_fact(Fact.POSITIONS, told.now)
         told.happens(3.0)
     assert told.notes == [slow(0, 100), slow(1, 62), slow(2, 62)]
 
 
 def test_what_is_unanswered_does_not_count_until_it_is() -> None:
-    """A rank that has been in one call since then answers for all of these looks at once."""
-    looks = history("wwlw" + 4 * "|wwl-", 5)
-    assert sum(bool(moment.known) for moment in looks.moments) == 1
-    looks.answered(3, always(SPOTS["w"]))
-    assert [bool(moment.known) for moment in looks.moments] == 5 * [True]
-    assert [3 in moment.stayed for moment in looks.moments] == [False, False, True, True, True]
+    """A rank that has been in one call since then answers for all of these polls at once."""
+    polls = history("wwlw" + 4 * "|wwl-", 5)
+    assert sum(bool(poll.known) for poll in polls.all_polls) == 1
+    polls.record_answer(3, always(SPOTS["w"]))
+    assert [bool(poll.known) for poll in polls.all_polls] == 5 * [True]
+    assert [3 in poll.stayed for poll in polls.all_polls] == [False, False, True, True, True]
 
 
 def test_a_long_run_takes_little_memory_and_keeps_its_shares() -> None:
     """An hour of it was slow, of ten; the last two minutes are whole."""
-    looks = Looks(4)
+    polls = PositionPolls(4)
     for at, word in enumerate(chain(1_200 * ["wwlw"], 10_800 * ["wwww"])):
-        look(looks, at, word)
-    assert len(looks.moments) <= 512 + RECENT
-    assert [moment.at for moment in looks.recent] == list(range(12_000 - RECENT, 12_000))
-    slow = sum(moment.weight for moment in looks.moments if moment.spots[2] == SPOTS["l"])
-    assert sum(moment.weight for moment in looks.moments) == pytest.approx(12_000, rel=0.01)
+        look(polls, at, word)
+    assert len(polls.all_polls) <= 512 + RECENT
+    assert [poll.at for poll in polls.recent] == list(range(12_000 - RECENT, 12_000))
+    slow = sum(poll.weight for poll in polls.all_polls if poll.positions[2] == SPOTS["l"])
+    assert sum(poll.weight for poll in polls.all_polls) == pytest.approx(12_000, rel=0.01)
     assert slow == pytest.approx(1_200, rel=0.05)
 
 
@@ -135,27 +135,27 @@ SITE = "/v/lib/python3.11/site-packages"
 
 
 @pytest.mark.parametrize(("calls", "blocked", "beside", "doing"), [
-    ([f"{SITE}/jax/_src/array.py:642:_value", "/me/train.py:12:f"], "futex_do_wait", False, Doing.JAX),
-    ([f"{SITE}/jax/_src/array.py:642:_value", "/me/train.py:12:f"], "", False, Doing.JAX),
-    (["/me/train.py:12:f"], "futex_do_wait", False, Doing.JAX),
-    (["/me/train.py:12:f"], "", False, Doing.ELSEWHERE),
-    (["/me/train.py:12:f"], "hrtimer_nanosleep", False, Doing.ELSEWHERE),
-    ([f"{SITE}/numpy/linalg.py:3:svd", "/me/train.py:12:f"], "", False, Doing.ELSEWHERE),
-    (["/usr/lib/python3.11/queue.py:171:get", "/me/train.py:12:f"], "futex_do_wait", False, Doing.ELSEWHERE),
-    (["/usr/lib/python3.11/threading.py:9:join", "/me/train.py:12:f"], "futex_do_wait", True, Doing.JAX),
-    ([f"{SITE}/jax/_src/pjit.py:3:trace_to_jaxpr_dynamic"], "", False, Doing.COMPILING),
-    (["/usr/lib/python3.11/pdb.py:1:interaction", "/me/train.py:12:f"], "", False, Doing.UNKNOWN),
-    ([], "futex_do_wait", False, Doing.UNKNOWN),
+    ([f"{SITE}/jax/_src/array.py:642:_value", "/me/train.py:12:f"], "futex_do_wait", False, ThreadState.JAX),
+    ([f"{SITE}/jax/_src/array.py:642:_value", "/me/train.py:12:f"], "", False, ThreadState.JAX),
+    (["/me/train.py:12:f"], "futex_do_wait", False, ThreadState.JAX),
+    (["/me/train.py:12:f"], "", False, ThreadState.ELSEWHERE),
+    (["/me/train.py:12:f"], "hrtimer_nanosleep", False, ThreadState.ELSEWHERE),
+    ([f"{SITE}/numpy/linalg.py:3:svd", "/me/train.py:12:f"], "", False, ThreadState.ELSEWHERE),
+    (["/usr/lib/python3.11/queue.py:171:get", "/me/train.py:12:f"], "futex_do_wait", False, ThreadState.ELSEWHERE),
+    (["/usr/lib/python3.11/threading.py:9:join", "/me/train.py:12:f"], "futex_do_wait", True, ThreadState.JAX),
+    ([f"{SITE}/jax/_src/pjit.py:3:trace_to_jaxpr_dynamic"], "", False, ThreadState.COMPILING),
+    (["/usr/lib/python3.11/pdb.py:1:interaction", "/me/train.py:12:f"], "", False, ThreadState.UNKNOWN),
+    ([], "futex_do_wait", False, ThreadState.UNKNOWN),
 ])  # fmt: skip
 def test_what_a_main_thread_does(
-    calls: list[str], blocked: str, beside: bool, doing: Doing
+    calls: list[str], blocked: str, beside: bool, doing: ThreadState
 ) -> None:
     state = run_of(2, joins=True)
     lines = ('  File "{}", line {} in {}'.format(*frame.rsplit(":", 2)) for frame in calls)
     text = "\n".join(("Stack (most recent call first):", *lines))
-    spot = spot_of(state.ranks[0], text, beside, blocked)
+    spot = position_of(state.ranks[0], text, beside, blocked)
     assert spot.doing is doing
-    assert spot.place == ("in f at train.py:12" if doing is Doing.ELSEWHERE else "")
+    assert spot.place == ("in f at train.py:12" if doing is ThreadState.ELSEWHERE else "")
 
 
 def test_one_that_waits_as_before_is_not_woken(monkeypatch: pytest.MonkeyPatch) -> None:

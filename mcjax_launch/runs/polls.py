@@ -18,16 +18,16 @@ from mcjax_launch.ranks import grouped
 #: Number of polls that are judged while the run goes on: those of the last two minutes.
 RECENT = 40
 # Limits of the older polls that are kept: positions over all ranks, and polls.
-_MOST_SPOTS, _MOST_MOMENTS = 1 << 16, 512
+_MOST_POSITIONS, _MOST_POLLS = 1 << 16, 512
 # With fewer polls, or fewer separate waits, no rank is called slow: one long wait is a checkpoint.
-_LEAST_LOOKS, _LEAST_WAITS = 12, 5
+_LEAST_POLLS, _LEAST_WAITS = 12, 5
 # Most of the time is more than half of it, by so many standard deviations of a fair coin's.
 _SURE = 1.5
 #: At most this many slow ranks are named: if there are more, the program is made that way.
 MOST_SLOW = 3
 
 
-class Doing(StrEnum):
+class ThreadState(StrEnum):
     """The kind of work that a main thread does."""
 
     JAX = "jax"  # it is in JAX's code: it waits there, or sends work to devices
@@ -36,10 +36,10 @@ class Doing(StrEnum):
     UNKNOWN = ""
 
 
-class Spot(Value):
+class PolledPosition(Value):
     """The kind of work of a main thread and, if it is outside JAX, its `place` in words."""
 
-    doing: Doing
+    doing: ThreadState
     place: str = ""
 
 
@@ -54,30 +54,34 @@ class Unanswered(Value):
     blocked: str
 
 
-class Moment(Changing):
+class Poll(Changing):
     """One poll of all ranks.
 
     Attributes:
         at: when, in time.monotonic's seconds.
-        spots: by rank; ranks that could not be polled are missing.
+        positions: by rank; ranks that could not be polled are missing.
         stayed: the ranks that have run no Python since the previous poll.
         weight: how many polls this one represents, after others were dropped.
 
     """
 
     at: float
-    spots: dict[int, Spot | Unanswered] = field(default_factory=dict)
+    positions: dict[int, PolledPosition | Unanswered] = field(default_factory=dict)
     stayed: set[int] = field(default_factory=set)
     weight: int = 1
 
     @property
-    def known(self) -> Mapping[int, Spot]:
+    def known(self) -> Mapping[int, PolledPosition]:
         """Position of each rank by number; empty while any rank has not answered."""
-        spots = {rank: spot for rank, spot in self.spots.items() if isinstance(spot, Spot)}
-        return spots if len(spots) == len(self.spots) else {}
+        positions = {
+            rank: position
+            for rank, position in self.positions.items()
+            if isinstance(position, PolledPosition)
+        }
+        return positions if len(positions) == len(self.positions) else {}
 
 
-class Looks:
+class PositionPolls:
     """The polls of a run: all recent ones, and a thinned selection of the older ones.
 
     Args:
@@ -90,15 +94,15 @@ class Looks:
     """
 
     def __init__(self, ranks: int) -> None:
-        self.recent: list[Moment] = []
+        self.recent: list[Poll] = []
         self.slow: dict[int, SlowRank] = {}
-        self._before: list[Moment] = []
-        self._most = max(RECENT, min(_MOST_MOMENTS, _MOST_SPOTS // max(1, ranks)))
+        self._before: list[Poll] = []
+        self._most = max(RECENT, min(_MOST_POLLS, _MOST_POSITIONS // max(1, ranks)))
         self._one_in = 1
         self._count = 0
 
     @property
-    def moments(self) -> list[Moment]:
+    def all_polls(self) -> list[Poll]:
         """All polls that are kept, in order."""
         return [*self._before, *self.recent]
 
@@ -108,47 +112,49 @@ class Looks:
             if slow.rank in self.slow or len(self.slow) < MOST_SLOW:
                 both = slow, self.slow.get(slow.rank, slow)
                 self.slow[slow.rank] = max(both, key=lambda seen: seen.waited)
-        spots: dict[int, Spot | Unanswered] = dict.fromkeys(compiling, Spot(Doing.COMPILING))
-        self.recent.append(Moment(at, spots))
+        positions: dict[int, PolledPosition | Unanswered] = dict.fromkeys(
+            compiling, PolledPosition(ThreadState.COMPILING)
+        )
+        self.recent.append(Poll(at, positions))
         if len(self.recent) > RECENT:
             self._keep(self.recent.pop(0))
 
-    def _keep(self, moment: Moment) -> None:
+    def _keep(self, poll: Poll) -> None:
         """Add a poll that is no longer recent; halve the older ones when there are too many."""
         self._count += 1
         if self._count % self._one_in == 0:
-            moment.weight = self._one_in
-            self._before.append(moment)
+            poll.weight = self._one_in
+            self._before.append(poll)
         if len(self._before) >= self._most:
             self._one_in *= 2
             self._before = self._before[1::2]
             for kept in self._before:
                 kept.weight = self._one_in
 
-    def asked(self, blocked: Mapping[int, str]) -> None:
+    def record_question(self, blocked: Mapping[int, str]) -> None:
         """Record that these ranks have been polled, with where each waits in the kernel."""
         if self.recent:
-            spots = self.recent[-1].spots
+            positions = self.recent[-1].positions
             for rank, at in blocked.items():
-                spots.setdefault(rank, Unanswered(at))
+                positions.setdefault(rank, Unanswered(at))
 
-    def answered(self, rank: int, spot_of: Callable[[str], Spot]) -> None:
+    def record_answer(self, rank: int, position_of: Callable[[str], PolledPosition]) -> None:
         """Record a rank's answer for every poll since the first unanswered one.
 
         Args:
             rank: the rank that answered.
-            spot_of: returns the position for a kernel wait, which may differ from poll to poll.
+            position_of: returns the position for a kernel wait, which may differ from poll to poll.
 
         """
-        later: Moment | None = None
-        for moment in chain(reversed(self.recent), reversed(self._before)):
-            spot = moment.spots.get(rank)
-            if not isinstance(spot, Unanswered):
+        later: Poll | None = None
+        for poll in chain(reversed(self.recent), reversed(self._before)):
+            position = poll.positions.get(rank)
+            if not isinstance(position, Unanswered):
                 return
-            moment.spots[rank] = spot_of(spot.blocked)
+            poll.positions[rank] = position_of(position.blocked)
             if later is not None:
                 later.stayed.add(rank)
-            later = moment
+            later = poll
 
 
 # --- which ranks make the others wait ---
@@ -170,51 +176,51 @@ class SlowRank(Value):
     share: float = 0.0
 
 
-def slow_ranks(moments: Iterable[Moment]) -> list[SlowRank]:
+def slow_ranks(polls: Iterable[Poll]) -> list[SlowRank]:
     """Return the ranks for which the others waited most of the time, the slowest first.
 
     Args:
-        moments: polls, in order; those with missing answers are skipped.
+        polls: polls, in order; those with missing answers are skipped.
 
     """
-    known = [moment for moment in moments if moment.known]
-    awaited = grouped((rank, moment) for moment in known for rank in awaited_at(moment))
+    known = [poll for poll in polls if poll.known]
+    awaited = grouped((rank, poll) for poll in known for rank in awaited_at(poll))
     least = len(known) / 2 + _SURE * math.sqrt(len(known)) / 2
-    total = sum(moment.weight for moment in known)
+    total = sum(poll.weight for poll in known)
     found = [
         _slow_rank(rank, at, total)
         for rank, at in awaited.items()
-        if len(known) >= _LEAST_LOOKS and sum(map(_is_new_wait, at)) >= _LEAST_WAITS
+        if len(known) >= _LEAST_POLLS and sum(map(_is_new_wait, at)) >= _LEAST_WAITS
     ]
     sure = [slow for slow in found if slow.waited * len(known) >= least]
     return sorted(sure, key=lambda slow: (-slow.waited, slow.rank))
 
 
-def awaited_at(moment: Moment) -> list[int]:
+def awaited_at(poll: Poll) -> list[int]:
     """Return the ranks for which most of the other ranks wait in JAX, at one poll."""
-    known = moment.known
-    doing = [spot.doing for spot in known.values()]
-    waiting, away = doing.count(Doing.JAX), doing.count(Doing.ELSEWHERE)
-    if Doing.COMPILING in doing or 2 * waiting <= waiting + away - 1:
+    known = poll.known
+    doing = [position.doing for position in known.values()]
+    waiting, away = doing.count(ThreadState.JAX), doing.count(ThreadState.ELSEWHERE)
+    if ThreadState.COMPILING in doing or 2 * waiting <= waiting + away - 1:
         return []
-    return [rank for rank, spot in known.items() if spot.doing is Doing.ELSEWHERE]
+    return [rank for rank, position in known.items() if position.doing is ThreadState.ELSEWHERE]
 
 
-def _is_new_wait(moment: Moment) -> bool:
+def _is_new_wait(poll: Poll) -> bool:
     """Return whether a waiting rank has run Python since the previous poll."""
-    waiting = (rank for rank, spot in moment.known.items() if spot.doing is Doing.JAX)
-    return any(rank not in moment.stayed for rank in waiting)
+    waiting = (rank for rank, position in poll.known.items() if position.doing is ThreadState.JAX)
+    return any(rank not in poll.stayed for rank in waiting)
 
 
-def _slow_rank(rank: int, awaited: Sequence[Moment], total: int) -> SlowRank:
+def _slow_rank(rank: int, awaited: Sequence[Poll], total: int) -> SlowRank:
     """Describe a rank by the function, and the line in it, where it was most often."""
     lines: Counter[str] = Counter()
     functions: Counter[str] = Counter()
-    for moment in awaited:
-        if place := moment.known[rank].place:
-            lines[place] += moment.weight
-            functions[function_of(place)] += moment.weight
-    waited = sum(moment.weight for moment in awaited) / total
+    for poll in awaited:
+        if place := poll.known[rank].place:
+            lines[place] += poll.weight
+            functions[function_of(place)] += poll.weight
+    waited = sum(poll.weight for poll in awaited) / total
     if not functions:
         return SlowRank(rank, waited)
     [(function, weight)] = functions.most_common(1)
