@@ -31,7 +31,7 @@ def some(names: Sequence[str], most: int = _MOST_NAMES) -> str:
 
 
 def lasting(seconds: float) -> str:
-    """Return a duration for a person, as `40 s` or `3 min`."""
+    """Format a duration for a person, as `40 s` or `3 min`."""
     return f"{seconds:.0f} s" if seconds < 119.5 else f"{seconds / 60:.0f} min"
 
 

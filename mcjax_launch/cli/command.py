@@ -124,7 +124,7 @@ def command(context: click.Context, /, **values: Any) -> int:
 def _events(
     options: Options, client: "Client | None", job_id: str
 ) -> "tuple[Events, Standby | None]":
-    """Return the receiver of the job's events, and the folder of a detached job.
+    """Return the receiver of the job's events, and the standby of a detached job, else None.
 
     Args:
         options: of the command line.

@@ -42,7 +42,7 @@ def next_time(lasted_s: float) -> float:
 
 
 class Announcer:
-    """The findings that are news: it asks the rules, and remembers what has been printed.
+    """The choice of findings to print: it asks the rules, and remembers what has been printed.
 
     A pass over the rules takes time in proportion to the number of ranks. So with many ranks there
     are only a few passes per second, however much becomes known in between.

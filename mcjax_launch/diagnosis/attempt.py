@@ -8,7 +8,7 @@ from mcjax_launch.runs.state import RunState
 
 
 class Attempt(Value):
-    """An attempt that is over.
+    """The result of an attempt that is over.
 
     Args:
         restart: how many times the job had been started before.

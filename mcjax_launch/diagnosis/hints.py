@@ -107,7 +107,7 @@ def _failure_hint(run: RankRun, ranks: int, *, diverged: bool, verified: bool) -
 
 
 def _of_backend(start: BackendStart) -> str:
-    """Advise to call initialize() before the line that started a backend."""
+    """Return advice to call initialize() before the line that started a backend."""
     line = f"{start.where}: {start.line}" if start.line else start.where
     if not start.imported_at:
         return f"a backend was started before, at {line}; call jax.distributed.initialize() first"
@@ -135,7 +135,7 @@ def _is_of_shared_callback(run: RankRun) -> bool:
 
 
 def _of_devices(devices: WrongDevices, mine: int, ranks: int) -> str:
-    """Return the -d that gives a program the number of devices that it names.
+    """Return advice on the -d that gives a program the number of devices that it names.
 
     Args:
         devices: the numbers in the program's error.

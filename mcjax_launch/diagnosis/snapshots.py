@@ -546,7 +546,10 @@ def crashed_at(run: RankRun) -> Frame | None:
 
 
 def make_snapshots(state: RunState, stacks: Iterable[Stack]) -> dict[int, RankSnapshot]:
-    """Return a RankSnapshot of each rank that has sent stacks of the process in the job."""
+    """Return a snapshot of each rank whose stacks have arrived.
+
+    It is taken from the process of the rank that takes part in the job.
+    """
     found: dict[int, Stack] = {}
     for stack in stacks:
         if not stack.helper and (stack.rank not in found or not found[stack.rank].text):

@@ -112,7 +112,7 @@ def _parting(
 ) -> tuple[Operation, Operation] | None:
     """Return the first operations that differ; None if all are equal.
 
-    For constants, return instead the operations soon after that the constants were made for.
+    If these are constants, return the differing operations just after them, which may use them.
     """
     differing = ((ours, theirs) for ours, theirs in pairs if ours.text != theirs.text)
     first = next(differing, None)
@@ -315,9 +315,9 @@ def _differing(programs: Iterable[RanProgram]) -> list[int]:
 
 
 def different_programs(sides: Sequence[DivergedGroup]) -> list[tuple[DivergedGroup, RanProgram]]:
-    """Return each program that is new to the ranks, with a side that runs it.
+    """Return each program that is new to a group of ranks, with a group that runs it.
 
-    Programs of the largest sides come first.
+    Programs of the largest groups come first.
     """
     found: dict[str, tuple[DivergedGroup, RanProgram]] = {}
     for side in sorted(sides, key=lambda side: -len(side.ranks)):
@@ -329,9 +329,10 @@ def different_programs(sides: Sequence[DivergedGroup]) -> list[tuple[DivergedGro
 def other_order(
     comparison: Comparison,
 ) -> tuple[tuple[DivergedGroup, RanProgram], tuple[DivergedGroup, RanProgram]] | None:
-    """Return two (side, program) pairs: the first side runs the second's program later.
+    """Return two (group, program) pairs if one group runs the other's program too, but later.
 
-    None if no side does. Each side comes with the program that it runs where they diverge.
+    The later group comes first, each with the program that it runs at the divergence. None if there
+    are no such groups.
     """
     new = different_programs(comparison.diverged_groups())
     for usual, theirs in new:
@@ -342,7 +343,7 @@ def other_order(
 
 
 def _other_order(comparison: Comparison, sides: Sequence[DivergedGroup]) -> Iterator[str]:
-    """Yield a line if one side is known to run another side's program as well, but later."""
+    """Yield a line if a group of ranks also runs another group's program, but later."""
     found = other_order(comparison)
     if found is not None:
         (odd, own), (usual, theirs) = found
@@ -387,7 +388,7 @@ def _run(side: DivergedGroup) -> str:
 
 
 def _code(comparison: Comparison, sides: Sequence[DivergedGroup]) -> list[str]:
-    """Return lines on how the programs of the sides differ, as far as their code has arrived."""
+    """Return lines on how the groups' programs differ, as far as their code has arrived."""
     known = []
     for side, program in different_programs(sides):
         code = comparison.codes.get(program.fingerprint)

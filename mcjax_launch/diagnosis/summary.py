@@ -432,7 +432,7 @@ def status_text(status: int, killer: str | None = None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration for a person: `3.2 s`, `12 min 5 s` or `7 h 30 min`."""
+    """Format a duration for a person: `3.2 s`, `12 min 5 s` or `7 h 30 min`."""
     if seconds < 0.095:
         return "less than 0.1 s"
     if seconds < 60:

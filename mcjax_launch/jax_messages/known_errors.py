@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class KnownError(enum.Enum):
-    """An error, by the texts of which any shows it, with a hint for the user.
+    """A known error: the texts that show it, and a hint for the user.
 
     If a text shows several errors, the first one here counts.
     """

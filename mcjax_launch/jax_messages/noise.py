@@ -178,7 +178,7 @@ class LineClassifier:
         self._gap = False  # empty lines are those between the two tracebacks
 
     def expect(self, text: bytes, kind: Callable[[Traceback], Noise | None]) -> None:
-        """Announce the next lines; `kind` returns the noise of each traceback in them."""
+        """Announce the next lines; `kind` tells which tracebacks in them are noise."""
         if may_begin_in(text):
             self._expected = deque(map(kind, tracebacks(text, self._chained)))
 

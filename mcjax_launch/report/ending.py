@@ -8,7 +8,7 @@ from mcjax_launch.runs.rank_run import RankRun
 
 
 class RunEnding:
-    """Keeps the last attempt of a run; a `recording.Recorder`."""
+    """A recorder that keeps the last attempt of a run."""
 
     def __init__(self) -> None:
         self._began_at = time.monotonic()

@@ -107,7 +107,7 @@ def _printed(summary: Summary) -> list[str]:
 
 
 def _place(summary: Summary, state: RunState, workspace: str) -> tuple[str | None, int | None]:
-    """Return file and line of the root cause, if it is in the repository; else None twice."""
+    """Return file and line of the root cause, if it is in the repository; else (None, None)."""
     match summary.ending:
         case RankFailed(culprit=run):
             failure = run.failure

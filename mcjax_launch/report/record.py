@@ -168,7 +168,7 @@ def _cause(ended: Attempt) -> Json:
 
 
 def _waits(ended: Attempt, ended_s: float | None) -> list[Json]:
-    """Return the waits of ranks up to the poll when the reason to end was known."""
+    """Return the waits of ranks up to the moment when the reason to end was known."""
     began_at = ended.state.began_at
     end = began_at + (ended.seconds if ended_s is None else ended_s)
     return [
@@ -353,5 +353,5 @@ def last_lines(text: str, most: int) -> list[str]:
 
 
 def _since(began_at: float, at: float | None) -> float | None:
-    """Return the seconds from the beginning of the run to a poll, rounded for the record."""
+    """Return the seconds from the beginning of the run to a moment, rounded for the record."""
     return None if at is None else round(at - began_at, 3)

@@ -102,7 +102,7 @@ def _check_pair(written: _Named, other: _Named) -> None:
 
 
 def _for_rank(folder: str, path: str) -> str:
-    """Return a folder of log files for the rank whose log file has the path's name."""
+    """Fill in a folder's placeholders for the rank whose log file has the path's name."""
     rank = os.path.basename(path).partition(".")[0]
     return placeholders.fill(folder, {"process_id": rank, "local_process_id": rank})
 

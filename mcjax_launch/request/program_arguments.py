@@ -463,7 +463,7 @@ class _Reader:
         return None
 
     def _each(self, element: ast.expr, loop: ast.comprehension, scope: _Scope) -> object:
-        """Return words that are all converted in the same way."""
+        """Return the words of the command line that a comprehension converts, all alike."""
         words = self._eval(loop.iter, scope)
         if not isinstance(words, _Words):
             self._eval_parts(element, scope)

@@ -211,10 +211,10 @@ def _is_home(environ: Mapping[str, str]) -> bool:
 
 
 def variable(text: str, environ: Mapping[str, str]) -> tuple[str, str]:
-    """Return the name and the value of a -x.
+    """Return the name and the value of a -x option, `NAME=VALUE` or `NAME`.
 
     Raises:
-        LaunchError: it is not a name, or has no value here.
+        LaunchError: the name is not valid, or has no value here.
 
     """
     name, equals, value = text.partition("=")

@@ -48,7 +48,7 @@ class PastWait(Value):
 
     @property
     def seconds(self) -> float:
-        """Duration of the longest wait, that of the first rank."""
+        """Seconds that the first rank waited, and so the longest wait."""
         return self.until - self.arrived[0][1]
 
     @property

@@ -257,7 +257,9 @@ class Compilations(Changing):
 
 
 class MainThread(Changing):
-    """Whether the rank's main thread runs Python, which shows progress on accelerators.
+    """The state of the rank's main thread: whether it runs Python, and so makes progress.
+
+    It is used on accelerators, where processor time shows nothing.
 
     Attributes:
         is_asked: the thread has been asked for its position, and answers as soon as it runs Python.

@@ -196,7 +196,7 @@ class ProcessRanks:
 
     @property
     def deferred_since(self) -> float | None:
-        """When the first waiting action was added; None if none waits."""
+        """Time at which the oldest deferred action was added; None if there is none."""
         return self._deferred[0].at if self._deferred else None
 
     def defer(
@@ -230,9 +230,9 @@ class ProcessRanks:
             deferred.act()
 
     def renumbered(self, ranks: Collection[int]) -> Mapping[int, int]:
-        """Return the rank of each process on a platform whose numbers are not the ranks.
+        """Return the rank of each process on a platform that numbers them differently.
 
-        Empty if there is none, or if some of these ranks are not known on it.
+        Empty if there is no such platform, or if some of these ranks are unknown on it.
         """
         for known in self._ranks.values():
             if set(known.values()) >= set(ranks) and any(n != rank for n, rank in known.items()):
@@ -445,7 +445,7 @@ class Comparison:
             self._diverge(min(reached.there), min(missing & instead.keys() or missing), reached)
 
     def is_behind(self, rank: int, program: RanProgram) -> bool:
-        """Return whether a rank has run no program that the ranks at this one still lack."""
+        """Return whether the ranks at a program have run all that this rank has run."""
         reached = self._reached.get(program.fingerprint)
         others = () if reached is None else reached.there
         return bool(others) and not any(
@@ -546,7 +546,7 @@ class Comparison:
         return all(code is not None and code.complete for code in codes)
 
     def also_runs(self, rank: int, program: RanProgram) -> bool:
-        """Return whether a rank runs this program too, though another where it diverges."""
+        """Return whether a rank that diverges from this program runs it as well."""
         reached = self._reached.get(program.fingerprint)
         own = next((group.program for group in self.diverged_groups() if rank in group.ranks), None)
         code = self.codes.get(own.fingerprint) if own is not None else None

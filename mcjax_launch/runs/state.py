@@ -255,7 +255,7 @@ class RunState(Changing):
     def record_resume(self, at: float) -> None:
         """Record that the launcher goes on after it was stopped.
 
-        It knows nothing of the time between, so what seemed to stand still need not have.
+        The launcher knows nothing of the time between, so what seemed to stand still need not have.
         """
         self.pause.ended_at = self.pause.resumed_at = at
         self.activity.active_at = self.activity.heard_at = at
@@ -368,7 +368,7 @@ class RunState(Changing):
             programs.members.run_known(partial(self._may_report, turn) if not force else tuple)
 
     def _may_report(self, turn: int) -> list[int]:
-        """Return the ranks that may still report which processes they are in a turn."""
+        """Return the ranks that may still report their process numbers in a turn."""
         return [run.process_id for run in self.running if run.membership.turn <= turn]
 
     @property
@@ -384,9 +384,9 @@ class RunState(Changing):
         return self._diverged or self._comparison(latest)
 
     def pop_released(self) -> dict[str, set[int]]:
-        """Return, and forget, ranks by the fingerprint at which they were held.
+        """Remove and return the ranks that may now run a program at which they were held.
 
-        They may run that program now.
+        The keys are the programs' fingerprints.
         """
         released: dict[str, set[int]] = {}
         if self._lets_all_run:

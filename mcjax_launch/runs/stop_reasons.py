@@ -102,7 +102,7 @@ def host_lost(host: str, why: str) -> StopReason:
     return StopReason(one_line(f"host {host}: {why}"), exit_status.HOST_LOST, final=False)
 
 
-def not_begun_again(why: str, status: int) -> StopReason:
+def restart_impossible(why: str, status: int) -> StopReason:
     """Return the reason for an end because a rank cannot be restarted."""
     return StopReason(one_line(why), status, final=status != exit_status.HOST_LOST)
 

@@ -124,7 +124,7 @@ def _below(call: CalledBelow, ranks: tuple[int, ...]) -> str:
 
 
 def second_process(view: View) -> Iterator[Finding]:
-    """Find a rank of which two processes joined as one: JAX ends the job for that."""
+    """Find a rank of which two processes have joined: JAX ends the job for that."""
     for run in view.runs:
         where = run.membership.second_process
         if where is not None:

@@ -129,7 +129,10 @@ def _late(view: View) -> list[RankRun]:
 
 
 def _may_not_have_come(run: RankRun) -> bool:
-    """Return whether others may have waited for a rank that did not fail by itself."""
+    """Return whether a rank may be one that others waited for in vain.
+
+    A rank that has failed by itself is not, nor one that gave up waiting.
+    """
     if run.membership.joined_at is None:
         return False
     ended = run.after_signal or is_aborted_by_jax(run)

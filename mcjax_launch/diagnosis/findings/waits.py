@@ -246,7 +246,7 @@ class _WaitSearch:
     # --- whether that lasts for ever: docs/failures.md has the table ---
 
     def _is_deadlock(self, absent: Sequence[int]) -> bool:
-        """Return whether every rank has finished, or waits in a collective for such a rank.
+        """Return whether every rank has finished, or waits in a collective for a finished rank.
 
         Not on accelerators, whose work cannot be observed, nor with a time limit, at which JAX ends
         the wait.
@@ -265,7 +265,7 @@ class _WaitSearch:
         )
 
     def _has_finished(self, rank: int) -> bool:
-        """Return whether a rank that has not come never will."""
+        """Return whether an absent rank has finished, so that it will never come."""
         seen = self.ranks[rank]
         stands = rank in self.still and rank not in self.computing
         return seen.run.status == 0 or (stands and seen.is_in_exit_barrier)
@@ -301,7 +301,7 @@ class _WaitSearch:
         return Wait(((_OVER, tuple(over)),), min(self.still[rank] for rank in over), _UNREAD, ())
 
     def _may_be_well(self, rank: int) -> bool:
-        """Return whether a rank that has not come may be about to, or may take its time."""
+        """Return whether an absent rank may still come, as it computes, compiles or waits too."""
         seen = self.ranks[rank]
         if rank in self.computing or seen.compiles or seen.waits_for_somebody:
             return True
@@ -352,7 +352,7 @@ class _WaitSearch:
         return _listed([*groups[:_MOST_GROUPS], *rest])
 
     def _nobody_absent(self, waiting: Sequence[tuple[str, tuple[int, ...]]]) -> str:
-        """Return in words what ranks wait for if all wait; "" if that may be as it should be."""
+        """Return in words what ranks wait for if no rank is absent; "" if all may be well."""
         if self.state.has_others:
             return "ranks of other launchers"
         seen = [self.ranks[rank] for _, ranks in waiting for rank in ranks]

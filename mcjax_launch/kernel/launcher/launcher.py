@@ -314,7 +314,7 @@ class Launcher:
 
     def _start_failed(self, error: LaunchError) -> None:
         if any(run.past for run in self.state.ranks.values()):  # one of them has failed to
-            self.stop(stop_reasons.not_begun_again(str(error), error.status))
+            self.stop(stop_reasons.restart_impossible(str(error), error.status))
             return
         self.perform(self.policy.start_failed(error))
 
