@@ -79,7 +79,7 @@ def _show_help(context: click.Context, _: click.Parameter, which: str | None) ->
 
 
 def _check_group(after: Sequence[str]) -> None:
-    """Refuse a word after --help that is meant for a group, and is none."""
+    """Refuse a word after --help that is not the name of a group."""
     keys = [group_key(title) for title in GROUPS]
     if after and after[0].isalpha() and after[0].lower() not in (*keys, COMMON, ALL):
         there_are = ", ".join((*keys, ALL))

@@ -60,7 +60,7 @@ class StatusLine:
 
     @property
     def deadline(self) -> float | None:
-        """When to show the row again, in time.monotonic's seconds; None if it is not hidden."""
+        """Time at which to show the row again, in time.monotonic's seconds; None if it is shown."""
         waits = self._text and not self._drawn and self._silent_until < math.inf
         return self._silent_until if waits else None
 

@@ -25,7 +25,7 @@ class _Piece:
 
 
 class Stream:
-    """One stream of one rank.
+    """A stream of a rank: its stdout or its stderr.
 
     Args:
         rank: its number.

@@ -78,7 +78,7 @@ class Prefixes(Value):
         return f"{_FAINT}{_NAME}{_PLAIN} {line}\n"
 
     def status(self, text: str, columns: int) -> str:
-        """Return a status line, cut to one row of a terminal with so many columns."""
+        """Return a status line, cut to one row of a terminal with `columns` columns."""
         line = f"{_NAME} {text}"[: max(0, columns - 1)]
         return f"{_FAINT}{line}{_PLAIN}" if self.colour else line
 

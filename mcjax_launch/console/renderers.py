@@ -119,7 +119,7 @@ class _Renderer:
 
     @property
     def deadline(self) -> float | None:
-        """When the next row is due, in time.monotonic's seconds; None if none is."""
+        """Time at which the next row is due, in time.monotonic's seconds; None if none is."""
         return min((row.due for row in self._rows.values() if row.due is not None), default=None)
 
     def expire(self, now: float) -> Written:

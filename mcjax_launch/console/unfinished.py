@@ -92,7 +92,7 @@ class UnfinishedLines:
 
     @property
     def deadline(self) -> float | None:
-        """When the next line has waited long enough; None if no line waits."""
+        """Time at which the next line has waited long enough; None if no line waits."""
         if self._is_paused:
             return None
         return min((waiting.due for waiting in self._waiting.values()), default=None)

@@ -64,7 +64,7 @@ class Announcer:
 
     @property
     def deadline(self) -> float | None:
-        """When to call `expire`, in time.monotonic's seconds; None while nothing is due."""
+        """Time of the next `expire`, in time.monotonic's seconds; None while nothing is due."""
         due = min(self._next_at, self._later_at)
         return due if due < math.inf and not self._state.ending else None
 

@@ -51,7 +51,7 @@ class Stack(Value):
 
 
 class Frame(Value):
-    """One call in a stack."""
+    """A call in a stack."""
 
     file: str
     line: str
@@ -158,7 +158,7 @@ _LOCKS = ("syscall 202", "syscall 98")
 _SLEEPS = ("nanosleep", "syscall 230", "syscall 35", "syscall 115", "syscall 101")
 # Waits for a file, by the kernel's function.
 _FILES = re.compile(r"io_schedule|folio|page|nfs|rpc_|fuse|ceph")
-# JAX's own ways from the user's call to the one that waits.
+# JAX's own functions between the user's call and the call that waits.
 _INNER_CALLS = ("wrapper", "cache_miss", "reraise_with_filtered_traceback")
 # Files of code that waits for a person, maybe for ever.
 _FOR_SOMEBODY = ("/pdb.py", "/bdb.py")

@@ -223,7 +223,7 @@ class LineClassifier:
         return self._traceback
 
     def _jax(self, line: bytes) -> Noise | None:
-        """Return the kind of a line of JAX's; None if it is not JAX's."""
+        """Return the kind of noise of a line that JAX printed; None if JAX did not."""
         head = re.search(_VICTIM, line)
         if head is not None:
             self._victim = self._victim or _FATAL in line

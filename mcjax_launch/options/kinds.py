@@ -71,14 +71,14 @@ def on_rank_failure(value: Any) -> str:
 
 
 def job(value: Any) -> str:
-    """The id of a detached job, or its first digits."""
+    """Read the id of a detached job, or its first digits."""
     if not re.fullmatch("[0-9a-f]{1,8}", str(value)):
         raise ValueError(f"{value!r} is not the id of a detached job: --jobs lists them")
     return str(value)
 
 
 def latest_job(value: Any) -> str:
-    """The same, or "" for `latest` or where the value is left out."""
+    """Read a detached job's id; "" for `latest`, or if the value is left out."""
     return "" if value in ("all", "latest") else job(value)
 
 
@@ -191,7 +191,7 @@ def cache_of(value: str) -> tuple[str, int]:
 
 
 def check_slices(slices: str | int, ranks: int) -> None:
-    """Raise a ValueError if the ranks cannot be split into so many equal slices."""
+    """Raise a ValueError if the ranks cannot be split into that many equal slices."""
     if isinstance(slices, int) and ranks % slices:
         raise ValueError(
             f"{ranks} ranks cannot be split into {slices} equal slices; choose a divisor of {ranks}"

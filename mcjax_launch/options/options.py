@@ -344,7 +344,7 @@ class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
 
 
 class DetachedOptions(OptionGroup, title="Detached jobs", kw_only=True):
-    """How to leave a job, come back to it and end it."""
+    """Options on how to leave a job, come back to it and end it."""
 
     detach: bool = flag(
         "Start the job without a terminal, print its id once all ranks run, and return.",

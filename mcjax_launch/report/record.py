@@ -325,7 +325,7 @@ def _compiled_last(run: RankRun) -> Json | None:
 
 
 def thinned(samples: Sequence[Sample], most: int) -> list[Sample]:
-    """Return at most `most` samples: the last, and of neighbours the one with the most memory."""
+    """Return at most `most` samples: the last, and from each group that with the most memory."""
     if len(samples) <= most:
         return list(samples)
     rest, parts = samples[:-1], most - 1

@@ -27,7 +27,7 @@ class RanksPython(NamedTuple):
 def find(
     options: Options, hosts: Sequence[Host], environ: Mapping[str, str], here: bool
 ) -> RanksPython:
-    """Return the Python that the options name, or the one to use if they name none.
+    """Return the Python that the options name; if they name none, the Python to use.
 
     Args:
         options: of the command line.

@@ -21,7 +21,7 @@ RECENT = 40
 _MOST_POSITIONS, _MOST_POLLS = 1 << 16, 512
 # With fewer polls, or fewer separate waits, no rank is called slow: one long wait is a checkpoint.
 _LEAST_POLLS, _LEAST_WAITS = 12, 5
-# Most of the time is more than half of it, by so many standard deviations of a fair coin's.
+# Most of the time is more than half of it, by this many standard deviations of a fair coin.
 _SURE = 1.5
 #: At most this many slow ranks are named: if there are more, the program is made that way.
 MOST_SLOW = 3
@@ -55,7 +55,7 @@ class Unanswered(Value):
 
 
 class Poll(Changing):
-    """One poll of all ranks.
+    """A poll of all ranks.
 
     Attributes:
         at: when, in time.monotonic's seconds.
@@ -103,7 +103,7 @@ class PositionPolls:
 
     @property
     def all_polls(self) -> list[Poll]:
-        """All polls that are kept, in order."""
+        """The polls that are kept, in order."""
         return [*self._before, *self.recent]
 
     def begin(self, at: float, compiling: Collection[int]) -> None:

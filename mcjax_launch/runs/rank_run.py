@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Stage(Enum):
-    """How far a rank has got in the job."""
+    """A stage that a rank reaches in the job."""
 
     IMPORTING = auto()  # not forked before another process has finished importing (--preload)
     ABSENT = auto()  # it has not called initialize()
@@ -229,7 +229,7 @@ class Compilations(Changing):
         self.ended_at = self.busy_at = at
 
     def count_obtained(self, is_loaded: bool, seconds: float) -> None:
-        """Count a program compiled in so many seconds, or loaded, which saved them."""
+        """Count a program that took `seconds` to compile, or whose loading saved them."""
         if is_loaded:
             self.loaded += 1
             self.saved_s += seconds
@@ -356,7 +356,7 @@ class ErrorReport(Value):
 
 
 class Verdict(Enum):
-    """How a rank's program ended; see `diagnosis.verdict`."""
+    """The judgement on the end of a rank's program; see `diagnosis.verdict`."""
 
     FAILED = auto()  # it failed by itself
     VICTIM = auto()  # it failed because JAX had lost another rank
@@ -409,7 +409,7 @@ class RankRun(Changing):
 
     @property
     def all_runs(self) -> tuple[RankRun, ...]:
-        """All processes of the rank in this attempt, this one last."""
+        """The rank's processes in this attempt, this one last."""
         return (*self.past, self)
 
     @property
@@ -427,7 +427,7 @@ class RankRun(Changing):
 
     @property
     def stage(self) -> Stage:
-        """How far the rank has got, as its agent and its hook have reported."""
+        """Stage that the rank has reached, as its agent and its hook have reported."""
         member = self.membership
         if self.is_gone:
             return Stage.ENDED

@@ -54,7 +54,7 @@ class Watched(Value):
 
 
 class WatchedFolders:
-    """All watched folders, as they are created and removed.
+    """The watched folders, kept up to date as folders are created and removed.
 
     Args:
         watched: what is to be watched.

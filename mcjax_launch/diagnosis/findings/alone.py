@@ -11,7 +11,7 @@ from mcjax_launch.kernel.wire.timers import scaled
 from mcjax_launch.ranks import all_ranks, grouped, these_ranks
 from mcjax_launch.runs.rank_run import RankRun
 
-#: A rank that compiles, or prints, for so many seconds without having joined never will.
+#: A rank that has compiled or printed for this many seconds without joining never joins.
 SOON_S = scaled(10.0)
 _MOST_SUMMARY = 110
 _GUARD = 'put the call under `if __name__ == "__main__":`'

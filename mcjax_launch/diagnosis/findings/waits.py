@@ -87,7 +87,7 @@ def lacks_collective_timeout(state: RunState) -> bool:
     return all(_TIMEOUT_FLAG not in setting.get("XLA_FLAGS", "") for setting in settings)
 
 
-# --- who waits for whom ---
+# --- which ranks wait for which ---
 
 
 class Wait(Value):
@@ -152,7 +152,7 @@ class Wait(Value):
 
 
 class _WaitSearch:
-    """All ranks at one moment, and the search for the wait among them; see `find_wait`."""
+    """The search for a wait among all ranks at one moment; see `find_wait`."""
 
     def __init__(self, view: View, positions: Positions) -> None:
         self.view, self.state = view, view.state
@@ -294,7 +294,7 @@ class _WaitSearch:
         return Wait(places, min(self.still[rank] for rank in inside), "", (), in_jax=False)
 
     def _lingering(self) -> Wait | None:
-        """Return a wait if all running ranks stand still after the end of Python; else None."""
+        """Return a wait if all running ranks stand still after Python's end; else None."""
         over = [rank for rank, seen in self.ranks.items() if not seen.run.is_gone]
         if not all(rank in self.still and self.ranks[rank].is_over for rank in over) or not over:
             return None
