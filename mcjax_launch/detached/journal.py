@@ -56,13 +56,12 @@ class Journal(EventStream):
             self._front, self._target = (loop, signals), Target()
 
     def _write(self, kind: str, **fields: object) -> None:
-        line = _line(kind, fields)
+        line = _line(kind, _without_output(fields) if kind == "summary" else fields)
         self._files.write((line,))
         if kind == "job":
-            self._first = line
-            self._files.head = line
-        if self._fd != _NOBODY and not self._target.gone:
-            self._target.write((line,))
+            self._files.head = self._first = line
+        if self._fd != _NOBODY:
+            super()._write(kind, **fields)
 
     def screen(self, call: str, *values: object) -> None:
         line = _line(SCREEN, {"call": call, "values": list(map(_plain, values))})
@@ -81,18 +80,18 @@ class Journal(EventStream):
             self._on_started()
 
     def summary(self, fields: Mapping[str, object]) -> None:
-        ranks = fields.get("ranks")
-        without = dict(fields)
-        if isinstance(ranks, list):
-            without["ranks"] = [
-                {name: value for name, value in rank.items() if name not in _OUTPUT}
-                for rank in ranks
-            ]
-        self._files.write((_line("summary", without),))
-        if self._fd != _NOBODY:
-            self._target.write((_line("summary", fields),))
+        super().summary(fields)
         status = fields.get("exit_status")
         self._on_ended(status if isinstance(status, int) else 1, str(fields.get("message")))
+
+
+def _without_output(fields: Mapping[str, object]) -> Mapping[str, object]:
+    """Return a summary without what ranks have printed, which may be long."""
+    ranks = fields.get("ranks")
+    if not isinstance(ranks, list):
+        return fields
+    short = [{name: rank[name] for name in rank if name not in _OUTPUT} for rank in ranks]
+    return {**fields, "ranks": short}
 
 
 def _line(kind: str, fields: Mapping[str, object]) -> bytes:
