@@ -18,9 +18,8 @@ from mcjax_launch.options.options import BatchOptions, Options
 
 # --- paths that clash ---
 
-# Names of files that are written into the folders of options.
+# Names of files in --log-dir.
 _LOG_FILES = r"\d+\.(out|err)"
-_TRACES = r"(\d+|plugins)(/.*)?|trace(-\d+)?\.json\.gz(\.part)?"
 
 
 class _Named(NamedTuple):
@@ -84,50 +83,14 @@ def _named(options: Options) -> Iterator[_Named]:
 
 
 def _check_pair(written: _Named, other: _Named) -> None:
-    """Refuse a written path that equals the other, is below it as a file, or is part of it."""
-    below = _below(written.path, _for_rank(other.path, written.path))
-    if below is None:
-        return
-    if not below:
+    """Refuse a written path that equals the other, is below it as a file, or is a rank's log."""
+    if written.path == other.path:
         raise LaunchError(f"{written} and {other} name the same path: change one of them")
-    if not other.is_folder:
+    if not other.is_folder and written.path.startswith(os.path.join(other.path, "")):
         raise LaunchError(f"{written}: {other} is a file, not a directory; give another path")
-    what = ""
-    if other.option == "--log-dir" and re.fullmatch(_LOG_FILES, below):
-        what = "a rank's output"
-    elif other.option == "--profile" and re.fullmatch(_TRACES, below, re.DOTALL):
-        what = "ranks' traces"
-    if what:
-        raise LaunchError(f"{written}: {other} writes {what} there; give another path")
-
-
-def _for_rank(folder: str, path: str) -> str:
-    """Fill in a folder's placeholders for the rank whose log file has the path's name."""
-    rank = os.path.basename(path).partition(".")[0]
-    return placeholders.fill(folder, {"process_id": rank, "local_process_id": rank})
-
-
-def _below(path: str, folder: str) -> str | None:
-    """Return the path relative to a folder that contains it; "" if equal; None if outside."""
-    wanted, below = _identity(folder), ""
-    while _identity(path) != wanted:
-        path, name = os.path.split(path)
-        if not name:
-            return None
-        below = os.path.join(name, below) if below else name
-    return below
-
-
-def _identity(path: str) -> tuple[int, int, str]:
-    """Return a value that is equal for two paths of one file, despite links and mounts."""
-    there = path
-    while True:
-        try:
-            found = os.stat(there)
-        except OSError:
-            there = os.path.dirname(there)
-        else:
-            return found.st_dev, found.st_ino, os.path.relpath(path, there)
+    folder, name = os.path.split(written.path)
+    if other.option == "--log-dir" and folder == other.path and re.fullmatch(_LOG_FILES, name):
+        raise LaunchError(f"{written}: {other} writes a rank's output there; give another path")
 
 
 # --- options that contradict one another, or need another ---

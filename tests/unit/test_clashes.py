@@ -16,14 +16,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("logs").mkdir()
     Path("link").symlink_to("logs")
     Path("later.json").symlink_to("new.json")
-    for name in ("old.json", "hosts.txt", "train.py"):
+    for name in ("hosts.txt", "train.py"):
         Path(name).write_text("x")
-    Path("hard.json").hardlink_to("old.json")
 
 
 SAME = [
     {"report": "r.json", "profile": "./r.json"},
-    {"report": "old.json", "hosts": "hard.json"},
     {"report": "later.json", "log_dir": "new.json"},
     {"report": "link/r.json", "profile": "logs/r.json"},
     {"report": "{job_id}.json", "log_dir": "{job_id}.json"},
@@ -52,12 +50,7 @@ IN_THE_WAY: dict[str, list[dict[str, object]]] = {
     "writes a rank's output there": [
         {"report": "logs/0.out", "log_dir": "link"},
         {"report": "link/12.err", "log_dir": "logs"},
-        {"report": "logs/3/3.out", "log_dir": "logs/{process_id}"},
         {"profile": "logs/0.out", "log_dir": "logs"},
-    ],
-    "writes ranks' traces there": [
-        {"report": "p/trace.json.gz", "profile": "p"},
-        {"report": "p/0/began.json", "profile": "p"},
     ],
 }
 

@@ -34,8 +34,8 @@ _ALWAYS = (messages.Ping, messages.InternalError)
 _OUTPUT = (frames.STDOUT, frames.STDERR)
 
 
-class Dialogue:
-    """What has been asked of an agent and which ranks are its own, so what it may say now."""
+class ProtocolState:
+    """Checks that each frame from an agent is legal in the current state."""
 
     def __init__(self) -> None:
         self._decoder = frames.Decoder(messages.ToLauncher, frames.LONGEST_FROM_AGENT)
@@ -207,7 +207,7 @@ class AgentConnection:
         self._loop = loop
         self._pipes = pipes
         self._out = Uplink(pipes.to_agent, loop)
-        self._dialogue = Dialogue()
+        self._protocol = ProtocolState()
         self._on_frame = on_frame
         self._on_end = on_end
         self._trace = trace
@@ -265,7 +265,7 @@ class AgentConnection:
         """Send a message; nothing happens if the agent is gone."""
         if self._trace is not None:
             self._trace(f"frame to {self.host.name}: {message!r}")
-        self._dialogue.sent(message)
+        self._protocol.sent(message)
         self._out.send(frames.encoded(message))
 
     def serve_again(self) -> None:
@@ -285,7 +285,7 @@ class AgentConnection:
 
     def supply(self, staged: Iterator[bytes], then: Message) -> None:
         """Send many frames, each only when there is room for it, and then a message."""
-        self._dialogue.sent(then)
+        self._protocol.sent(then)
         self._out.send_later(chain(staged, [frames.encoded(then)]))
 
     def open_window(self) -> None:
@@ -329,7 +329,7 @@ class AgentConnection:
         What acts on them raises its errors elsewhere: those are bugs.
         """
         try:
-            yield from self._dialogue.received(data)
+            yield from self._protocol.received(data)
         except Malformed as error:
             self._on_end(self, str(error))
 

@@ -3,7 +3,7 @@
 import pytest
 
 from mcjax_launch.features.preload.messages import Preloaded
-from mcjax_launch.kernel.transport.connection import Dialogue
+from mcjax_launch.kernel.transport.connection import ProtocolState
 from mcjax_launch.kernel.wire import frames, messages
 from mcjax_launch.kernel.wire.codec import Malformed, Message
 from mcjax_launch.kernel.wire.frames import Data, Raw
@@ -26,9 +26,9 @@ Frame = Message | Data | Raw
 
 
 @pytest.fixture
-def dialogue() -> Dialogue:
+def dialogue() -> ProtocolState:
     """With an agent that runs ranks 3 and 4."""
-    one = Dialogue()
+    one = ProtocolState()
     one.check(HELLO)
     one.sent(PREPARE)
     one.check(FACTS)
@@ -49,7 +49,7 @@ def dialogue() -> Dialogue:
     ],
     ids=repr,
 )
-def test_an_agent_speaks_of_its_ranks(dialogue: Dialogue, frame: Frame) -> None:
+def test_an_agent_speaks_of_its_ranks(dialogue: ProtocolState, frame: Frame) -> None:
     dialogue.check(frame)
 
 
@@ -73,14 +73,14 @@ def test_an_agent_speaks_of_its_ranks(dialogue: Dialogue, frame: Frame) -> None:
     ],
     ids=repr,
 )
-def test_and_of_nothing_else(dialogue: Dialogue, frame: Frame, why: str) -> None:
+def test_and_of_nothing_else(dialogue: ProtocolState, frame: Frame, why: str) -> None:
     with pytest.raises(Malformed, match=why):
         dialogue.check(frame)
 
 
-def test_nothing_comes_before_the_greeting_or_after_the_goodbye(dialogue: Dialogue) -> None:
+def test_nothing_comes_before_the_greeting_or_after_the_goodbye(dialogue: ProtocolState) -> None:
     with pytest.raises(Malformed, match="NothingLeft at the wrong time"):
-        Dialogue().check(messages.NothingLeft())
+        ProtocolState().check(messages.NothingLeft())
     dialogue.check(BYE)
     for late in (BYE, EXITED, HELLO):
         with pytest.raises(Malformed, match="at the wrong time"):
@@ -89,7 +89,7 @@ def test_nothing_comes_before_the_greeting_or_after_the_goodbye(dialogue: Dialog
     dialogue.check(messages.InternalError("E", "Traceback"))
 
 
-def test_a_rank_ends_once(dialogue: Dialogue) -> None:
+def test_a_rank_ends_once(dialogue: ProtocolState) -> None:
     dialogue.check(EXITED)
     dialogue.check(Data(3, frames.STDOUT, b"the rest"))
     with pytest.raises(Malformed, match="Exited of rank 3 again"):
@@ -97,7 +97,7 @@ def test_a_rank_ends_once(dialogue: Dialogue) -> None:
 
 
 def test_an_answer_is_one_to_the_question() -> None:
-    dialogue = Dialogue()
+    dialogue = ProtocolState()
     dialogue.check(HELLO)
     dialogue.sent(PREPARE)
     with pytest.raises(Malformed, match="0 ports for transfers"):
