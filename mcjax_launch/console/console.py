@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.console.log_files import LogFiles
-from mcjax_launch.console.noise_filter import Judged, NoiseFilter, patience_s
+from mcjax_launch.console.noise_filter import NoiseFilter, patience_s
 from mcjax_launch.console.pieces import Lines, Piece, Stream, rewritten
 from mcjax_launch.console.prefix import Prefixes, RankLabel, time_of_day, wants_colour
 from mcjax_launch.console.renderers import Live, Plain
+from mcjax_launch.console.shown_failures import Judged
 from mcjax_launch.console.unfinished import UnfinishedLines
 from mcjax_launch.events.events import NO_EVENTS, Events
 from mcjax_launch.events.sink import Target

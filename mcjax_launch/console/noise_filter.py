@@ -15,12 +15,11 @@ traceback is shown; so is that of a Ctrl-C.
 """
 
 import math
-from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Protocol
 
 from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream, whole_lines
+from mcjax_launch.console.shown_failures import Judged, ShownFailures
 from mcjax_launch.jax_messages.noise import (
     GLOO_START,
     LONGEST_MARK,
@@ -33,24 +32,16 @@ from mcjax_launch.jax_messages.noise import (
     may_have_stubs,
 )
 from mcjax_launch.jax_messages.tracebacks import (
-    START,
     Reader,
     Traceback,
-    is_in_group,
-    may_begin_in,
-    tracebacks,
 )
 from mcjax_launch.kernel.wire import frames
-from mcjax_launch.kernel.wire.hook_messages import Failed
 from mcjax_launch.ranks import counted, these_ranks
-from mcjax_launch.runs.rank_run import Verdict
 
 #: A traceback like another rank's waits so long for the job's end, or is shown.
 SAME_S = 2.0
 #: Behind the last line of one others may come so soon, which say what it has led to.
 CHAIN_S = 0.1
-# So many lines behind a traceback may be part of its message.
-_MOST_BEHIND = 200
 # A rank that prints so much at once prints more than anybody reads: it is not searched.
 _FLOOD = 1 << 16
 #: Stderr is held back for so many seconds,
@@ -68,22 +59,6 @@ _LONGEST_NOISE = 1 << 14
 def patience_s(begun: bytes) -> float:
     """How many seconds more than others an unfinished line may wait for its end."""
     return GLOO_S if begun.startswith(GLOO_START) else 0.0
-
-
-class Judged(Protocol):
-    """What the filter has to know of a rank's run on which there is a verdict."""
-
-    @property
-    def process_id(self) -> int:
-        """The rank."""
-
-    @property
-    def verdict(self) -> Verdict | None:
-        """The verdict; None if its run begins again."""
-
-    @property
-    def failure(self) -> Failed | None:
-        """What it has reported as its failure."""
 
 
 class HiddenLines:
@@ -277,12 +252,8 @@ class NoiseFilter:
             Noise.SAME: self._same_error,
         }
         self._ending = False
-        self._failed: dict[int, bool] = {}  # by themselves: whether their failure is reported
-        self._victims: dict[int, Failed] = {}  # by rank: what it has reported
         self._at_end = False  # nothing more will come
-        self._errors = _SameErrors()
-        self._texts: dict[str, int] = {}  # of failures: the first rank that has printed it
-        self._unwanted: dict[int, deque[bytes]] = {}  # by rank: lines that it is about to print
+        self._failures = ShownFailures()
         self._listeners: dict[Stream, LineClassifier] = {}
         self._held: dict[Stream, _Held] = {}
         self._begun = _BegunLines()
@@ -299,7 +270,7 @@ class NoiseFilter:
     def _error(self, piece: Piece, now: float) -> list[Piece]:
         """What to show when another piece of stderr comes."""
         stream = piece.stream
-        if stream.rank in self._unwanted and isinstance(piece, Lines):
+        if self._failures.announces(stream.rank) and isinstance(piece, Lines):
             rank = stream.rank
             kept = _sift(piece, lambda line: None if self._is_unwanted(line, rank, now) else line)
             if not kept:
@@ -310,7 +281,7 @@ class NoiseFilter:
             if isinstance(piece, Fragment):  # it has waited already
                 return self._sifted([piece], piece.text, now)
             # Until it is over, or its rank is.
-            waits = self._ending and self._failed and stream.rank not in self._failed
+            waits = self._ending and self._failures.are_of_others(stream.rank)
             held = _Held(math.inf if waits else now + HOLD_S)
         held.add(piece)
         if len(held.text) <= MOST_HELD and self._waits(held, stream, now):
@@ -320,35 +291,17 @@ class NoiseFilter:
 
     def fails(self, rank: int, text: str) -> None:
         """Hide what a failing rank is about to print if another one has failed with that text."""
-        if text and self._texts.setdefault(text, rank) != rank:
-            self._hide_next(rank, text)
+        self._failures.announce(rank, text)
 
     def judged(self, run: Judged) -> None:
         """The verdict on a rank is known, before the job ends because of it; none: it begins."""
-        rank, failure = run.process_id, run.failure
-        if run.verdict is None:
-            for known in (self._failed, self._victims, self._unwanted):
-                known.pop(rank, None)
-        elif run.verdict is Verdict.FAILED:
-            self._failed[rank] = failure is not None
-        elif run.verdict is Verdict.VICTIM and failure is not None:
-            self._victims[rank] = failure
-            self._hide_next(rank, failure.summary if failure.exited else _said(failure)[1])
-
-    def _hide_next(self, rank: int, text: str) -> None:
-        lines = (line.strip().encode("utf-8", "replace") for line in text.splitlines())
-        self._unwanted[rank] = deque(lines)
+        self._failures.judged(run)
 
     def _is_unwanted(self, line: bytes, rank: int, now: float) -> bool:
-        lines, victim = self._unwanted[rank], self._victims.get(rank)
-        if victim is not None and not self._ending:
-            return False
-        if lines and line.strip() == lines[0]:
-            lines.popleft()
-        elif victim is None or not _is_group(victim) or not is_in_group(line):
-            return False
-        self._counted(Noise.SAME if victim is None else Noise.TRACEBACK, rank, now)
-        return True
+        kind = self._failures.kind_of_line(line, rank, ending=self._ending)
+        if kind is not None:
+            self._counted(kind, rank, now)
+        return kind is not None
 
     def _waits(self, held: _Held, stream: Stream, now: float) -> bool:
         """Whether it is not clear yet what of it is to be shown."""
@@ -372,30 +325,16 @@ class NoiseFilter:
         listener = self._listeners.setdefault(stream, LineClassifier())
         begun = self._begun.of(stream)
         listener.expect(begun + text, lambda traceback: self._kind(traceback, stream))
-        behind = self._errors.behind(stream)
+        behind = self._failures.behind(stream)
         listener.same = behind
         if not listener.may_be_in(begun + text):
             return self._as_they_are(pieces, text)
         kept = list(chain.from_iterable(self._sift(piece, listener, now) for piece in pieces))
-        self._errors.passed(stream, b"".join(piece.text for piece in kept))
+        self._failures.passed(stream, b"".join(piece.text for piece in kept))
         return kept
 
     def _kind(self, traceback: Traceback, stream: Stream) -> Noise | None:
-        """The kind of noise that a traceback is; None if it is none."""
-        is_cut = self._at_end and not traceback.is_over and not traceback.of_usage
-        victim = self._victims.get(stream.rank)
-        is_reported = (
-            victim is not None and traceback.is_over and traceback.text == _said(victim)[0]
-        )
-        follows = is_cut or is_reported or traceback.is_victims
-        if follows and stream.rank not in self._failed:
-            return Noise.TRACEBACK
-        if not traceback.is_over:
-            return None
-        if self._errors.is_known(traceback, stream):
-            return Noise.INTERRUPT if traceback.is_interrupt else Noise.SAME
-        self._errors.shown(traceback, stream)
-        return None
+        return self._failures.kind_of(traceback, stream, at_end=self._at_end)
 
     def _sift(self, piece: Piece, listener: LineClassifier, now: float) -> list[Piece]:
         rank = piece.stream.rank
@@ -419,13 +358,13 @@ class NoiseFilter:
         hidden = self._counts.get(kind)
         if hidden is None:
             return False
-        if kind is not Noise.SAME and self._failed.get(rank) is False:
+        if kind is not Noise.SAME and self._failures.is_unreported(rank):
             return False
         hidden.add(1, now, rank if hidden is self._same_error else None)
         return True
 
     def _as_they_are(self, pieces: list[Piece], text: bytes) -> list[Piece]:
-        self._errors.passed(pieces[0].stream, text)
+        self._failures.passed(pieces[0].stream, text)
         for piece in pieces:
             if isinstance(piece, Fragment):
                 self._begun.add(piece)
@@ -479,7 +418,7 @@ class NoiseFilter:
         return False
 
     def _is_known(self, stream: Stream, held: _Held) -> bool:
-        return any(self._errors.is_known(one, stream) for one in held.tracebacks)
+        return any(self._failures.is_known(one, stream) for one in held.tracebacks)
 
     def _show_held(self, wanted: Callable[[Stream, _Held], bool], now: float) -> list[Piece]:
         pieces: list[Piece] = []
@@ -488,63 +427,6 @@ class NoiseFilter:
                 del self._held[stream]
                 pieces += self._sifted(held.pieces, bytes(held.text), now)
         return pieces
-
-
-class _SameErrors:
-    """Remembers which tracebacks have been shown, and what the rank said behind them."""
-
-    def __init__(self) -> None:
-        self._shown: dict[object, Stream] = {}
-        self._behind: dict[Stream, set[bytes]] = {}  # by the stream that was the first to say it
-
-    def is_known(self, traceback: Traceback, stream: Stream) -> bool:
-        """Whether another rank has shown the same exception, at the same lines of the user's."""
-        first = self._shown.get(_place(traceback)) if traceback.is_over else None
-        return first is not None and first is not stream
-
-    def shown(self, traceback: Traceback, stream: Stream) -> None:
-        """It is shown."""
-        if not traceback.is_victims:
-            self._shown.setdefault(_place(traceback), stream)
-
-    def passed(self, stream: Stream, text: bytes) -> None:
-        """All of this is shown: the tracebacks in it, and the lines that may go on with one."""
-        if may_begin_in(text):
-            for traceback in tracebacks(text):
-                if not traceback.is_interrupt:  # of a Ctrl-C more will be known
-                    self.shown(traceback, stream)
-        if START in text:
-            self._behind[stream] = set()
-            text = text[text.index(START) :]
-        behind = self._behind.get(stream)
-        if behind is not None and len(behind) < _MOST_BEHIND:
-            behind.update(text.split(b"\n")[:_MOST_BEHIND])
-
-    def behind(self, stream: Stream) -> frozenset[bytes]:
-        """Lines that other ranks have shown behind a traceback, where they may be part of it."""
-        others = (lines for first, lines in self._behind.items() if first is not stream)
-        return frozenset(chain.from_iterable(others))
-
-
-def _said(failure: Failed) -> tuple[str, str]:
-    """The text of the exception that ended a program: its first line, and the others."""
-    raised = failure.handled if failure.exited else failure
-    first, _, rest = raised.summary.partition("\n") if raised is not None else ("", "", "")
-    return first, rest
-
-
-def _is_group(failure: Failed) -> bool:
-    """Whether Python prints it as a group of exceptions."""
-    return not failure.exited and not failure.has_calls
-
-
-def _place(traceback: Traceback) -> tuple[object, ...]:
-    """The same for the same exception at the same lines of the user's code."""
-    from mcjax_launch.kernel.wire.source_lines import is_users  # as only tracebacks need
-
-    frames = traceback.frames
-    own = tuple(line for file, line in frames if is_users(file))
-    return traceback.exception, own or tuple(line for _, line in frames)
 
 
 class _BegunLines:

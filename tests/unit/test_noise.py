@@ -387,7 +387,7 @@ def test_few_lines_behind_a_traceback_are_remembered() -> None:
     for number in range(1000):
         passed(noise, ERR, b"step %d\n" % number, 10.0 + number)
         noise.expire(10.5 + number)
-    assert 0 < len(noise._errors._behind[ERR]) < 500
+    assert 0 < len(noise._failures._behind[ERR]) < 500
 
 
 def error(line: int, rank: int, name: str = "ValueError") -> bytes:

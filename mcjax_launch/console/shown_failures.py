@@ -1,0 +1,172 @@
+"""Failures that one rank has shown, which are hidden where other ranks show the same; pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import chain
+from typing import TYPE_CHECKING, Protocol
+
+from mcjax_launch.jax_messages.noise import Noise
+from mcjax_launch.jax_messages.tracebacks import (
+    START,
+    Traceback,
+    is_in_group,
+    may_begin_in,
+    tracebacks,
+)
+from mcjax_launch.runs.rank_run import Verdict
+
+if TYPE_CHECKING:
+    from mcjax_launch.console.pieces import Stream
+    from mcjax_launch.kernel.wire.hook_messages import Failed
+
+# So many lines behind a traceback may be part of its message.
+_MOST_BEHIND = 200
+
+
+class Judged(Protocol):
+    """What the filter has to know of a rank's run on which there is a verdict."""
+
+    @property
+    def process_id(self) -> int:
+        """The rank."""
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict; None if its run begins again."""
+
+    @property
+    def failure(self) -> Failed | None:
+        """What it has reported as its failure."""
+
+
+class ShownFailures:
+    """The failures of ranks, by what hooks report, by verdicts, and by what ranks have shown.
+
+    A failure is the same in two ranks if they have the same exception at the same lines of the
+    user's, or exit with the same text.
+    """
+
+    def __init__(self) -> None:
+        self._shown: dict[object, Stream] = {}  # tracebacks
+        self._behind: dict[Stream, set[bytes]] = {}  # by the stream that was the first to say it
+        self._texts: dict[str, int] = {}  # of failures: the first rank that has printed it
+        self._announced: dict[int, deque[bytes]] = {}  # by rank: lines that it is about to print
+        self._failed: dict[int, bool] = {}  # by themselves: whether their failure is reported
+        self._victims: dict[int, Failed] = {}  # by rank: what it has reported
+
+    # --- what is known of ranks ---
+
+    def announce(self, rank: int, text: str) -> None:
+        """Record the text that a failing rank is about to print."""
+        if text and self._texts.setdefault(text, rank) != rank:
+            self._expect(rank, text)
+
+    def judged(self, run: Judged) -> None:
+        """Record the verdict on a rank; none: it begins."""
+        rank, failure = run.process_id, run.failure
+        if run.verdict is None:
+            for known in (self._failed, self._victims, self._announced):
+                known.pop(rank, None)
+        elif run.verdict is Verdict.FAILED:
+            self._failed[rank] = failure is not None
+        elif run.verdict is Verdict.VICTIM and failure is not None:
+            self._victims[rank] = failure
+            self._expect(rank, failure.summary if failure.exited else _said(failure)[1])
+
+    def _expect(self, rank: int, text: str) -> None:
+        lines = (line.strip().encode("utf-8", "replace") for line in text.splitlines())
+        self._announced[rank] = deque(lines)
+
+    def announces(self, rank: int) -> bool:
+        """Return whether a rank is about to print lines that may be hidden."""
+        return rank in self._announced
+
+    def are_of_others(self, rank: int) -> bool:
+        """Return whether ranks have failed by themselves, and this is none of them."""
+        return bool(self._failed) and rank not in self._failed
+
+    def is_unreported(self, rank: int) -> bool:
+        """Return whether a rank has failed by itself, and has not reported how."""
+        return self._failed.get(rank) is False
+
+    # --- what is noise ---
+
+    def kind_of_line(self, line: bytes, rank: int, *, ending: bool) -> Noise | None:
+        """Return the kind of noise that a line of an announced text is; None if it is none."""
+        lines, victim = self._announced[rank], self._victims.get(rank)
+        if victim is not None and not ending:
+            return None
+        if lines and line.strip() == lines[0]:
+            lines.popleft()
+        elif victim is None or not _is_group(victim) or not is_in_group(line):
+            return None
+        return Noise.SAME if victim is None else Noise.TRACEBACK
+
+    def kind_of(self, traceback: Traceback, stream: Stream, *, at_end: bool) -> Noise | None:
+        """Return the kind of noise that a traceback is; None if it is none: then it is shown."""
+        is_cut = at_end and not traceback.is_over and not traceback.of_usage
+        victim = self._victims.get(stream.rank)
+        is_reported = (
+            victim is not None and traceback.is_over and traceback.text == _said(victim)[0]
+        )
+        follows = is_cut or is_reported or traceback.is_victims
+        if follows and stream.rank not in self._failed:
+            return Noise.TRACEBACK
+        if not traceback.is_over:
+            return None
+        if self.is_known(traceback, stream):
+            return Noise.INTERRUPT if traceback.is_interrupt else Noise.SAME
+        self.shown(traceback, stream)
+        return None
+
+    # --- what has been shown ---
+
+    def is_known(self, traceback: Traceback, stream: Stream) -> bool:
+        """Whether another rank has shown the same exception, at the same lines of the user's."""
+        first = self._shown.get(_place(traceback)) if traceback.is_over else None
+        return first is not None and first is not stream
+
+    def shown(self, traceback: Traceback, stream: Stream) -> None:
+        """It is shown."""
+        if not traceback.is_victims:
+            self._shown.setdefault(_place(traceback), stream)
+
+    def passed(self, stream: Stream, text: bytes) -> None:
+        """All of this is shown: the tracebacks in it, and the lines that may go on with one."""
+        if may_begin_in(text):
+            for traceback in tracebacks(text):
+                if not traceback.is_interrupt:  # of a Ctrl-C more will be known
+                    self.shown(traceback, stream)
+        if START in text:
+            self._behind[stream] = set()
+            text = text[text.index(START) :]
+        behind = self._behind.get(stream)
+        if behind is not None and len(behind) < _MOST_BEHIND:
+            behind.update(text.split(b"\n")[:_MOST_BEHIND])
+
+    def behind(self, stream: Stream) -> frozenset[bytes]:
+        """Lines that other ranks have shown behind a traceback, where they may be part of it."""
+        others = (lines for first, lines in self._behind.items() if first is not stream)
+        return frozenset(chain.from_iterable(others))
+
+
+def _said(failure: Failed) -> tuple[str, str]:
+    """The text of the exception that ended a program: its first line, and the others."""
+    raised = failure.handled if failure.exited else failure
+    first, _, rest = raised.summary.partition("\n") if raised is not None else ("", "", "")
+    return first, rest
+
+
+def _is_group(failure: Failed) -> bool:
+    """Whether Python prints it as a group of exceptions."""
+    return not failure.exited and not failure.has_calls
+
+
+def _place(traceback: Traceback) -> tuple[object, ...]:
+    """The same for the same exception at the same lines of the user's code."""
+    from mcjax_launch.kernel.wire.source_lines import is_users  # as only tracebacks need
+
+    frames = traceback.frames
+    own = tuple(line for file, line in frames if is_users(file))
+    return traceback.exception, own or tuple(line for _, line in frames)
