@@ -1,4 +1,4 @@
-"""The launcher's connection to one agent: frames in, checked against what may come; frames out."""
+"""Launcher's connection to an agent: checks incoming frames against the protocol, sends frames."""
 
 import math
 import os
@@ -27,15 +27,15 @@ from mcjax_launch.kernel.wire.system import widen
 from mcjax_launch.kernel.wire.uplink import Uplink
 from mcjax_launch.ranks import these_ranks
 
-# --- what an agent may say, and when ---
+# --- which messages an agent may send, and when ---
 
-# At any time: an agent that has a bug says so.
+# Allowed at any time: an agent reports a bug whenever it occurs.
 _ALWAYS = (messages.Ping, messages.InternalError)
 _OUTPUT = (frames.STDOUT, frames.STDERR)
 
 
 class ProtocolState:
-    """Checks that each frame from an agent is legal in the current state."""
+    """Check of each frame from an agent against the state of the protocol."""
 
     def __init__(self) -> None:
         self._decoder = frames.Decoder(messages.ToLauncher, frames.LONGEST_FROM_AGENT)
@@ -45,7 +45,7 @@ class ProtocolState:
         self._exited: set[int] = set()
 
     def sent(self, message: Message) -> None:
-        """The launcher sends a message."""
+        """Record that the launcher sends a message."""
         if isinstance(message, messages.Start):
             self._ranks = frozenset(order.process_id for order in message.ranks)
         elif isinstance(message, messages.StartAgain):
@@ -54,10 +54,10 @@ class ProtocolState:
             self._asked.append(message)
 
     def received(self, data: bytes | memoryview) -> Iterator[Message | Data | Raw]:
-        """The frames that `data` completes.
+        """Yield the frames that `data` completes.
 
         Raises:
-            Malformed: one is none, or the agent may not send it now.
+            Malformed: the bytes are not a frame, or the agent may not send it now.
 
         """
         for frame in self._decoder.feed(data):
@@ -65,10 +65,10 @@ class ProtocolState:
             yield frame
 
     def check(self, frame: Message | Data | Raw) -> None:
-        """Whether the agent may say this now.
+        """Check that the agent may send this frame now.
 
         Raises:
-            Malformed: it may not, or not of these ranks.
+            Malformed: it may not, or not about these ranks.
 
         """
         name = type(frame).__name__
@@ -108,7 +108,7 @@ def _check_facts(facts: HostFacts, asked: messages.Prepare) -> None:
 
 
 def _ranks_of(frame: Message | Data | Raw) -> Iterable[int]:
-    """The ranks of which a frame says something."""
+    """Return the ranks that a frame is about."""
     match frame:
         case Data():
             return (frame.rank,)
@@ -117,21 +117,21 @@ def _ranks_of(frame: Message | Data | Raw) -> Iterable[int]:
     return ()
 
 
-# --- frames in, frames out, never blocking ---
+# --- frames in and out, never blocking ---
 
 _MOST_ERRORS = 8192
-_PIPE_HOLDS = 1 << 16  # of itself; what one user's pipes hold together is limited
+_PIPE_HOLDS = 1 << 16  # by default; a user's pipes have a limit on their total size
 _LITTLE, _MUCH = 1 << 16, 1 << 20
-# What the names of the agent's files begin with or contain.
+# Beginning or parts of the names of the agent's files.
 _STREAMED = b"<mcjax-launch>/"
 _INSTALLED = (b"/mcjax_launch/kernel/", b"/mcjax_launch/features/")
 
 
 class _Buffer:
-    """What all connections read into: what is in it is used up before the next read.
+    """Read buffer for all connections of a thread; its contents are used up before the next read.
 
     Attributes:
-        view: of its memory: little, until a read has filled it.
+        view: its memory: small until a read has filled it.
 
     """
 
@@ -140,10 +140,10 @@ class _Buffer:
         self._last = 0
 
     def read(self, fd: int) -> int:
-        """Read what there is; how many bytes.
+        """Read what is available; return the number of bytes.
 
         Raises:
-            BlockingIOError: there is nothing.
+            BlockingIOError: nothing is available.
 
         """
         if self._last == len(self.view) < _MUCH:
@@ -156,33 +156,34 @@ _buffer = _Buffer()
 
 
 def _is_agents(line: bytes) -> bool:
-    """Whether a traceback's line names a file of the agent's, installed or streamed.
+    """Return whether a traceback's line names a file of the agent's, installed or streamed.
 
-    A client may be somebody's Python program with a bug of its own.
+    A client may be a Python program with a bug of its own.
     """
     file = line.strip().partition(b'File "')[2].partition(b'", line ')[0]
     return file.startswith(_STREAMED) or any(folder in file for folder in _INSTALLED)
 
 
 class AgentConnection:
-    """One host's agent.
+    """Connection to a host's agent.
 
     Args:
-        host: whose agent it is.
+        host: the agent's host.
         pipes: the started transport.
-        window: output bytes that may be on their way at any time.
+        loop: the event loop.
+        window: most bytes of output on their way at any time.
         on_frame: called for each frame, in order.
         on_end: called once, when the agent's end of the pipe is closed; or, with the reason, when
-            it says what no agent says, or not then.
-        trace: called with a line for each frame, where that is wanted.
+            it sends something that an agent may not send.
+        trace: called with a line for each frame, if not None.
 
     Attributes:
-        began_at, heard_at: when it was started, and when it last said anything.
-        noise, errors: the last of what came before its greeting, and of what came on stderr.
-        greeted: the agent itself has spoken, not only a login shell.
+        began_at, heard_at: when it was started, and when it last sent anything.
+        noise, errors: the last bytes before its greeting, and on stderr.
+        greeted: the agent itself has sent something, not only a login shell.
         said_bye: the agent has reported that nothing is left.
         ended: its end of the pipe is closed.
-        status: how the transport's process ended (waitpid's exit code); None while it lives.
+        status: how the transport's process ended (waitpid's exit code); None while it runs.
 
     """
 
@@ -232,49 +233,49 @@ class AgentConnection:
 
     @property
     def rests(self) -> bool:
-        """Whether the agent has served a run, and waits for another."""
+        """True if the agent has served a run, and waits for another."""
         return self._pipes.rests
 
     @property
     def is_over(self) -> bool:
-        """Whether the agent has served this run, or is gone."""
+        """True if the agent has served this run, or is gone."""
         return self.ended or self.rests
 
     @property
     def client(self) -> str:
-        """The program that leads to the agent, such as ssh; "" where there is none."""
+        """Program that leads to the agent, such as ssh; "" if there is none."""
         return self._pipes.client
 
     def be_patient(self, seconds: float) -> None:
-        """Allow this much silence from now before it means that the agent is gone."""
+        """Allow this many seconds of silence from now before the agent counts as gone."""
         self._patient_until = time.monotonic() + seconds if seconds else 0.0
 
     @property
     def is_awaited(self) -> bool:
-        """Whether it has been asked something, and only so much silence has been allowed it."""
+        """True if it was asked something, and has a limited time of silence for that."""
         return self._patient_until > 0
 
     @property
     def silent_at(self) -> float:
-        """When it will have been silent for too long."""
+        """Time at which it will have been silent for too long."""
         return max(self.heard_at + frames.SILENCE_S, self._patient_until)
 
     # --- to the agent ---
 
     def send(self, message: Message) -> None:
-        """Send a message; nothing happens if the agent is gone."""
+        """Send a message; do nothing if the agent is gone."""
         if self._trace is not None:
             self._trace(f"frame to {self.host.name}: {message!r}")
         self._protocol.sent(message)
         self._out.send(frames.encoded(message))
 
     def serve_again(self) -> None:
-        """Ask an agent that rests to serve another run."""
+        """Order an agent that rests to serve another run."""
         self._pipes = self._pipes.replaced(rests=False)
         self.send(ServeAgain())
 
     def send_raw(self, data: bytes) -> None:
-        """Send bytes that are no frame: the agent's own sources."""
+        """Send bytes that are not a frame: the agent's own sources."""
         self._out.send(data)
 
     def send_bytes(self, feature: str, number: int, data: bytes) -> None:
@@ -289,16 +290,16 @@ class AgentConnection:
         self._out.send_later(chain(staged, [frames.encoded(then)]))
 
     def open_window(self) -> None:
-        """Let the first output come."""
+        """Allow the first output to be sent."""
         self.send(Credit(self._window))
 
     @property
     def is_stalled(self) -> bool:
-        """Whether the agent reads nothing from the ranks, as it may send no more output."""
+        """True if the agent reads nothing from the ranks, because it may send no more output."""
         return self.greeted and not self.ended and self._consumed >= self._window
 
     def give_credit(self) -> None:
-        """Let as much output come as has been consumed, if that is worth a message."""
+        """Allow as much output as has been consumed, if that is worth a message."""
         if self._consumed > 0 and self._consumed >= self._window // 4:
             self.send(Credit(self._consumed))
             self._consumed = 0
@@ -324,9 +325,9 @@ class AgentConnection:
             self._end()
 
     def _decoded(self, data: bytes | memoryview) -> Iterator[Message | Data | Raw]:
-        """The frames that are complete, up to the first that is malformed.
+        """Yield the complete frames, up to the first malformed frame.
 
-        What acts on them raises its errors elsewhere: those are bugs.
+        Errors of the code that handles the frames are not caught here, because they are bugs.
         """
         try:
             yield from self._protocol.received(data)
@@ -355,14 +356,14 @@ class AgentConnection:
             self._loop.forget(self._pipes.errors)
 
     def last_lines(self) -> list[str]:
-        """The last lines that the client or the host's shell printed, oldest first."""
+        """Return the last lines that the client or the host's shell printed, oldest first."""
         text = self.errors if self.errors.strip() else self.noise
         lines = (line.strip() for line in text.decode("utf-8", "replace").splitlines())
         return [line for line in lines if line]
 
     @property
     def traceback(self) -> str:
-        """The traceback that an agent has left on stderr, if it ended by a bug before it spoke."""
+        """Traceback that an agent has left on stderr, if a bug ended it before its greeting."""
         from mcjax_launch.jax_messages import tracebacks
 
         _, start, rest = self.errors.rpartition(tracebacks.START)
@@ -372,11 +373,11 @@ class AgentConnection:
     # --- the end ---
 
     def rest(self) -> None:
-        """Note that the agent waits for another run."""
+        """Record that the agent waits for another run."""
         self._pipes = self._pipes.replaced(rests=True)
 
     def end_input(self) -> None:
-        """Nothing more will be sent: a transport may wait for that before it ends."""
+        """Close the pipe to the agent: a transport may wait for that before it ends."""
         if self._pipes.to_agent >= 0:
             self._out.drop()
             os.close(self._pipes.to_agent)
@@ -390,7 +391,7 @@ class AgentConnection:
         return pipes
 
     def close(self) -> None:
-        """Hang up: an agent that still runs ends what it has started."""
+        """Close all pipes: an agent that still runs then ends what it has started."""
         self._out.drop()
         for fd in (self._pipes.from_agent, self._pipes.errors, self._pipes.to_agent):
             if fd >= 0:
@@ -400,19 +401,19 @@ class AgentConnection:
         self.ended = True
 
     def kill(self, signum: int) -> None:
-        """Signal the transport, and what it has started in its session: not the agent itself."""
+        """Send a signal to the transport's process group, which does not include the agent."""
         if not self.reap():
             try:
                 os.killpg(self.pid, signum)
-            except PermissionError:  # sudo's: its agent ends with the connection
+            except PermissionError:  # sudo's process; its agent ends with the connection
                 pass
 
     def wake(self) -> None:
-        """Let a transport that has been stopped go on; its guardian does the same for the agent."""
+        """Continue a stopped transport; the agent's guardian does the same for the agent."""
         self.kill(signal.SIGCONT)
 
     def reap(self) -> bool:
-        """Whether the transport's process has ended."""
+        """Reap the transport's process if it has ended; return whether it has."""
         if self.status is None:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)

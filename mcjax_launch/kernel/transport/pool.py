@@ -1,4 +1,4 @@
-"""Brings the agents of all hosts up, and says which host could not be reached, and why."""
+"""Pool of the agents of all hosts: starts them, and reports which host failed, and why."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from mcjax_launch.kernel.wire.schedulers import around
 from mcjax_launch.kernel.wire.signals import ENDING, signal_name
 from mcjax_launch.kernel.wire.value import Value
 
-# The client of an agent that is gone ends as well; how it ends says more.
+# Seconds for the client of a lost agent to end: its exit status explains the loss.
 _CLIENT_END_S = 1.0
-# What an agent whose ranks are to end needs beyond what these get.
+# Seconds that an agent needs besides the time for its ranks' ends.
 _STOP_S = 10.0
-# So long may one take to end that has not greeted; its client may not even have reached a host.
+# Seconds for an agent to end before its greeting; its client may not have reached a host.
 _LEAVES_S = 1.5
 _REFUSED = (
     rb"kex_exchange_identification|ssh_exchange_identification|banner exchange"
     rb"|Connection (reset|closed) by "
 )
 _KILLED = rb"(?m)^Killed by signal (\d{1,3})\."
-# ssh's messages, and the hint for each.
+# Parts of ssh's messages, and the hint for each.
 _HINTS = (
     ("is it installed?", ""),  # the client
     ("zlib.error", frames.UNCHANGED),  # the agent's sources have not come as they were sent
@@ -57,16 +57,16 @@ _HINTS = (
 
 
 class Failure(Value):
-    """Why a host's agent could not be started."""
+    """Failure to start a host's agent."""
 
     host: Host
     reason: str
     traceback: str = ""  # of a bug in the agent
-    stopped: bool = False  # somebody ended it
+    stopped: bool = False  # a signal of the user's or a scheduler's ended it
 
 
 class Killed(Value):
-    """How a transport was ended from outside.
+    """Signal that ended a transport from outside.
 
     Args:
         what: its agent, or the client that leads to it.
@@ -83,9 +83,9 @@ class Killed(Value):
 
 
 def killed(link: AgentConnection) -> Killed | None:
-    """The signal of which a transport, or the agent behind it, has ended."""
+    """Return the signal that ended a transport, or the agent behind it; None if none did."""
     client = f"its {link.client} client" if link.client else "its agent"
-    said = re.search(_KILLED, link.errors)  # ssh's own words: it handles some signals
+    said = re.search(_KILLED, link.errors)  # ssh handles some signals and prints this
     if said is not None and link.status == 255:
         return Killed(client, int(said[1]))
     if link.last_lines()[-1:] == ["KeyboardInterrupt"]:  # before Python could begin
@@ -96,7 +96,7 @@ def killed(link: AgentConnection) -> Killed | None:
 
 
 def why_gone(link: AgentConnection) -> str:
-    """Why an agent that had greeted is gone, as far as can be known."""
+    """Return why an agent that had greeted is gone, as far as known."""
     message = link.last_lines()
     if (by := killed(link)) is not None:
         return str(by)
@@ -104,7 +104,7 @@ def why_gone(link: AgentConnection) -> str:
 
 
 def why(link: AgentConnection) -> str:
-    """Why an agent never greeted: the client's own message, and a hint."""
+    """Return why an agent never greeted: the client's own message, and a hint."""
     lines = link.last_lines()
     from mcjax_launch.kernel.transport import bootstrap
 
@@ -125,7 +125,7 @@ def why(link: AgentConnection) -> str:
 
 
 def _explained(lines: Sequence[str], link: AgentConnection) -> tuple[str, str]:
-    """Return which line of a client, or of a host's shell, says what is wrong, and a hint."""
+    """Return the line of a client or shell that explains the failure, and a hint."""
     for mark, hint in _HINTS:
         if line := next((line for line in reversed(lines) if mark in line.lower()), ""):
             return line, hint.format(host=link.host.login)
@@ -135,7 +135,7 @@ def _explained(lines: Sequence[str], link: AgentConnection) -> tuple[str, str]:
 
 
 def _instead(link: AgentConnection, hint: str) -> str:
-    """Return the hint, or in an allocation what does without this client, if that is known."""
+    """Return the hint; in an allocation, advice that avoids this client, if there is any."""
     scheduler = around(os.environ)
     if scheduler is None:
         return hint
@@ -149,7 +149,7 @@ def _instead(link: AgentConnection, hint: str) -> str:
 
 
 def _failure(link: AgentConnection) -> Failure:
-    """What a transport that ended without a greeting says of its host."""
+    """Return the failure of a host whose transport ended before a greeting."""
     by = killed(link)
     if by is not None and by.signum in ENDING:
         return Failure(link.host, str(by), stopped=True)
@@ -157,36 +157,38 @@ def _failure(link: AgentConnection) -> Failure:
 
 
 def _all(links: list[AgentConnection], gone: Callable[[AgentConnection], bool]) -> bool:
-    """Whether all of these are gone, which stays so: those that are found gone are dropped."""
+    """Return whether all links are gone, which must be permanent: gone links are removed."""
     while links and gone(links[-1]):
         links.pop()
     return not links
 
 
 class LinkState(Enum):
-    """How far the connection to an agent is."""
+    """State of the connection to an agent."""
 
-    GREETING = auto()  # its agent has not greeted yet
-    LEAVING = auto()  # it is to end without a greeting
+    GREETING = auto()  # the agent has not greeted yet
+    LEAVING = auto()  # the agent is to end without a greeting
     SERVING = auto()
-    EMPTY = auto()  # nothing is left of its ranks
-    MISSED = auto()  # its agent is gone without a goodbye, and the client may still say why
+    EMPTY = auto()  # nothing is left of the agent's ranks
+    MISSED = auto()  # the agent is gone without a Bye, and its client may still say why
     GONE = auto()
 
 
 class AgentPool:
-    """Starts a transport for each host, a bounded number at a time.
+    """Agents of all hosts; starts a transport for each, a bounded number at a time.
 
     Args:
-        hosts: to be reached.
-        transport: starts them.
+        hosts: the hosts to reach.
+        transport: starts the agents.
+        loop: the event loop.
         window: see AgentConnection.
         on_frame: called for each frame of an agent.
-        on_lost: called when an agent that had greeted is gone without a goodbye.
+        on_lost: called when an agent that had greeted is gone without a Bye.
         on_failure: called when a host's agent could not be started.
+        trace: see AgentConnection.
 
     Attributes:
-        links: all that have been started, the failed attempts left out.
+        links: the connections to all started agents, except failed attempts.
 
     """
 
@@ -208,16 +210,16 @@ class AgentPool:
         self._on_failure = on_failure
         self._pace = Pace(hosts)
         self._states: dict[AgentConnection, LinkState] = {}
-        self._limits: dict[AgentConnection, float] = {}  # until when each may be in that state
+        self._limits: dict[AgentConnection, float] = {}  # until when each may stay in that state
         self._counts: Counter[LinkState] = Counter()  # of links in each state
-        self._unreaped: set[AgentConnection] = set()  # gone, and their processes not yet
-        # What is true of one of these never changes; see `_all`.
+        self._unreaped: set[AgentConnection] = set()  # gone, with a process that is not yet reaped
+        # Lists for `_all`: links are removed once the condition holds, which is permanent.
         self._not_ended: list[AgentConnection] = []
         self._not_empty: list[AgentConnection] = []
         self._afar: list[AgentConnection] = []
         self._deadlines = Deadlines(self._due_at)
         self._ping_at = 0.0
-        self._given_up: list[AgentConnection] = []  # that never greeted
+        self._given_up: list[AgentConnection] = []  # never greeted
 
         def connect(host: Host) -> AgentConnection:
             pipes = transport.start(host)
@@ -232,15 +234,15 @@ class AgentPool:
             link.send(message)
 
     def _enter(self, link: AgentConnection, state: LinkState, limit: float = math.inf) -> None:
-        """Have a link be in a state, until a time at the latest."""
+        """Set the state of a connection, and how long it may last at most."""
         if (before := self._states.get(link)) is not None:
             self._counts[before] -= 1
         self._counts[state] += 1
         self._states[link], self._limits[link] = state, limit
         self._deadlines.note(link)
 
-    def _in(self, state: LinkState) -> list[AgentConnection]:
-        """Return the links that are in a state."""
+    def _in_state(self, state: LinkState) -> list[AgentConnection]:
+        """Return the connections that are in a state."""
         if not self._counts[state]:
             return []
         return [link for link, its in self._states.items() if its is state]
@@ -248,7 +250,7 @@ class AgentPool:
     # --- start ---
 
     def begin(self) -> None:
-        """Start as many as may be set up at once."""
+        """Start as many agents as may be set up at once."""
         now = time.monotonic()
         while (host := self._pace.next(self._counts[LinkState.GREETING], now)) is not None:
             self._start(host)
@@ -277,11 +279,11 @@ class AgentPool:
             links.append(link)
 
     def stop(self, limit_s: float) -> None:
-        """Start no more agents, and close those that have not greeted: no ranks run there.
+        """Start no more agents, and close those that have not greeted, because no ranks run there.
 
         Args:
-            limit_s: what the ranks of the others get, to end and to be killed; an agent that does
-                not end them is given up.
+            limit_s: seconds for the other agents to end their ranks; an agent that takes longer is
+                given up.
 
         """
         due = time.monotonic() + limit_s + _STOP_S
@@ -291,28 +293,28 @@ class AgentPool:
                 link.wake()
                 self._enter(link, state, min(due, self._limits[link]))
         self._pace.stop()
-        for link in self._in(LinkState.GREETING):
+        for link in self._in_state(LinkState.GREETING):
             if link.host.is_local:
                 self._enter(link, LinkState.GONE)
                 link.close()
-            else:  # an agent that has just started tidies up, and then its client ends
+            else:  # an agent that has just started cleans up, and then its client ends
                 link.end_input()
                 self._enter(link, LinkState.LEAVING, time.monotonic() + _LEAVES_S)
 
     @property
     def settled(self) -> bool:
-        """Whether every host has been reached or has failed."""
+        """True if every host has been reached or has failed."""
         return self._pace.over and not self._counts[LinkState.GREETING]
 
     @property
     def over(self) -> bool:
-        """Whether no agent is there, or may still come."""
+        """True if no agent is connected, or may still connect."""
         ended = _all(self._not_ended, lambda link: link.is_over)
         return ended and self.settled and not self._counts[LinkState.MISSED]
 
     @property
     def nothing_left(self) -> bool:
-        """Whether on no host a process of the job is left, as far as can be known."""
+        """True if no process of the job is left on any host, as far as known."""
         return _all(
             self._not_empty, lambda link: link.ended or self._states[link] is LinkState.EMPTY
         )
@@ -369,8 +371,8 @@ class AgentPool:
             self._on_lost(link, why_gone(link))
 
     def reap(self) -> None:
-        """A child of the launcher has ended."""
-        for link in self._in(LinkState.GREETING):
+        """Handle ended transports; call this when a child of the launcher has ended."""
+        for link in self._in_state(LinkState.GREETING):
             if link.reap() and link.ended and self._states.get(link) is LinkState.GREETING:
                 self._judge(link)
         for link in [link for link in self._unreaped if link.reap()]:
@@ -379,7 +381,7 @@ class AgentPool:
                 self._judge_missed(link)
 
     def _judge(self, link: AgentConnection) -> None:
-        """A transport ended without a greeting: try again, or give up."""
+        """Handle a transport that ended before a greeting: try again, or give up."""
         if not link.reap():
             return  # its exit status says more; SIGCHLD is about to come
         self._forget(link)
@@ -398,7 +400,7 @@ class AgentPool:
 
     @property
     def deadline(self) -> float | None:
-        """When to call `expire` next."""
+        """Time at which to call `expire` next."""
         at = min(self._deadlines.first, self._pace.deadline(self._counts[LinkState.GREETING]))
         if self._has_afar:
             at = min(at, self._ping_at)
@@ -409,7 +411,7 @@ class AgentPool:
         return not _all(self._afar, lambda link: not self._is_heard(link))
 
     def _due_at(self, link: AgentConnection) -> float:
-        """When something is to be done about an agent."""
+        """Return when something is to be done about an agent."""
         state, limit = self._states[link], self._limits[link]
         if state is LinkState.MISSED:
             return limit
@@ -425,12 +427,12 @@ class AgentPool:
         return min(silent_at, limit)
 
     def _is_heard(self, link: AgentConnection) -> bool:
-        """Whether it has to say something now and then; on this machine, only what it is asked."""
+        """Return whether an agent must send heartbeats; a local one only while it is asked."""
         settled = link.ended or (link.said_bye and not link.rests) or not link.greeted
         return not settled and (link.is_awaited or not link.host.is_local)
 
     def expire(self, now: float) -> None:
-        """Give up on what took too long."""
+        """Give up agents that took too long, start waiting agents, and send heartbeats."""
         if now >= self._pace.deadline(self._counts[LinkState.GREETING]):
             self.begin()
         for link in self._deadlines.take(now):
@@ -460,7 +462,7 @@ class AgentPool:
             self._give_up(link, f"no heartbeat for {frames.SILENCE_S:g} s")
 
     def _distrust(self, link: AgentConnection, what: str) -> None:
-        """An agent has said what none says, or a client has changed it: nothing can be trusted."""
+        """Give up an agent whose frames are malformed, because none of them can be trusted."""
         why = f"malformed message from its agent ({what}): {frames.UNCHANGED}"
         if self._states[link] is not LinkState.GREETING:
             self._give_up(link, why)
@@ -469,7 +471,7 @@ class AgentPool:
         self.begin()
 
     def _let_go(self, link: AgentConnection) -> None:
-        """End a client whose agent never greeted, and was not to."""
+        """End a client whose agent was not to greet any more."""
         self._enter(link, LinkState.GONE)
         link.close()
         link.kill(signal.SIGTERM)
@@ -481,7 +483,7 @@ class AgentPool:
         self._on_failure(Failure(link.host, why))
 
     def _give_up(self, link: AgentConnection, why: str) -> None:
-        """Let go of an agent; it gets the time to tidy up, see `hang_up`."""
+        """Close the connection to an agent, which gets time to clean up; see `hang_up`."""
         link.close()
         link.kill(signal.SIGTERM)
         self._on_lost(link, why)
@@ -499,14 +501,14 @@ class AgentPool:
         return None
 
     def hang_up(self, limit_s: float, *, keep: bool = False) -> None:
-        """Close all connections; wait, but no longer than this, for their transports to end.
+        """Close all connections, and wait for the ends of their transports.
 
         Args:
-            limit_s: how long to wait.
-            keep: leave those that rest.
+            limit_s: the most seconds to wait.
+            keep: leave agents that rest connected.
 
         """
-        for link in self._in(LinkState.LEAVING):
+        for link in self._in_state(LinkState.LEAVING):
             self._let_go(link)
         kept = self._resting if keep else []
         links = [link for link in [*self.links, *self._given_up] if link not in kept]
