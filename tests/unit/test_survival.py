@@ -7,14 +7,14 @@ import pytest
 from mcjax_launch.kernel.launcher.survival import (
     BeginAgain,
     EndAll,
+    FailedRank,
     GoOn,
-    Loss,
     SurvivalPolicy,
 )
 from mcjax_launch.options.kinds import on_rank_failure
 
-PLAIN = Loss(1)
-JAX = Loss(1, joined=True, recoverable=True)
+PLAIN = FailedRank(1)
+JAX = FailedRank(1, joined=True, recoverable=True)
 SERVES = "process 0 holds JAX's coordination service, without which no other can go on"
 UNSERVED = "process 0 has ended, and JAX's coordination service with it: let process 0 end last"
 AWAITED = "it failed before initialize(), where others wait for it"
@@ -25,18 +25,30 @@ UNASKED = (
 )
 
 #: For each option: a first failure, and what follows from it.
-FIRST: dict[str, tuple[str, Loss, Any]] = {
+FIRST: dict[str, tuple[str, FailedRank, Any]] = {
     "a program without JAX": ("continue", PLAIN, GoOn(1)),
-    "process 0": ("continue", Loss(0, joined=True, serves=True, recoverable=True), EndAll(SERVES)),
+    "process 0": (
+        "continue",
+        FailedRank(0, joined=True, serves=True, recoverable=True),
+        EndAll(SERVES),
+    ),
     "process 0 has ended before": ("restart:3", JAX.replaced(unserved=True), EndAll(UNSERVED)),
     "it has left before that, and has to come": (
         "restart:3",
-        Loss(1, unserved=True),
+        FailedRank(1, unserved=True),
         EndAll(UNSERVED),
     ),
-    "it has left before that, and need not": ("continue", Loss(1, unserved=True), GoOn(1)),
-    "a program that has not asked for it": ("restart:3", Loss(1, joined=True), EndAll(UNASKED)),
-    "others wait for it in initialize()": ("continue", Loss(1, awaited=True), EndAll(AWAITED)),
+    "it has left before that, and need not": ("continue", FailedRank(1, unserved=True), GoOn(1)),
+    "a program that has not asked for it": (
+        "restart:3",
+        FailedRank(1, joined=True),
+        EndAll(UNASKED),
+    ),
+    "others wait for it in initialize()": (
+        "continue",
+        FailedRank(1, awaited=True),
+        EndAll(AWAITED),
+    ),
 }
 
 
@@ -67,7 +79,10 @@ HISTORIES: dict[str, tuple[str, list[tuple[str, tuple[Any, ...], Any]]]] = {
     ),
     "or for its next life": (
         "restart:1",
-        [("failed", (Loss(0, awaited=True),), BeginAgain(0, 1.0, 1, 1)), ("called", ([0],), "")],
+        [
+            ("failed", (FailedRank(0, awaited=True),), BeginAgain(0, 1.0, 1, 1)),
+            ("called", ([0],), ""),
+        ],
     ),
     "it is started again after its end, and ever later": (
         "restart:2",
@@ -90,8 +105,8 @@ HISTORIES: dict[str, tuple[str, list[tuple[str, tuple[Any, ...], Any]]]] = {
     "all ranks together": (
         "restart:1",
         [
-            *(("failed", (Loss(rank),), BeginAgain(rank, 1.0, 1, 1)) for rank in range(4)),
-            ("failed", (Loss(4),), EndAll(ALL_TOGETHER)),
+            *(("failed", (FailedRank(rank),), BeginAgain(rank, 1.0, 1, 1)) for rank in range(4)),
+            ("failed", (FailedRank(4),), EndAll(ALL_TOGETHER)),
         ],
     ),
     "their host is lost, where one was about to be started again": (
@@ -122,7 +137,7 @@ def test_the_deadline_is_the_next_start() -> None:
     policy = SurvivalPolicy("restart:3")
     assert policy.deadline is None
     for rank, at in ((1, 10.0), (2, 5.0)):
-        policy.failed(Loss(rank))
+        policy.failed(FailedRank(rank))
         policy.ended(rank, at)
     assert policy.deadline == 6.0
     policy.expire(6.0)

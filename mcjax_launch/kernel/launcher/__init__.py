@@ -1,1 +1,1 @@
-"""The controller of one job: startup, the event loop, and how the job ends."""
+"""Controller of a job: startup, the event loop, and the job's end."""

@@ -1,4 +1,4 @@
-"""Orders for the agents: what to prepare, and what to start; pure."""
+"""Orders for the agents: what to prepare, and what to start. No function here has effects."""
 
 from collections.abc import Iterable, Sequence
 
@@ -15,10 +15,12 @@ from mcjax_launch.options.wrappers import commands
 def what_to_prepare(
     job: Job, host: Host, ranks: Sequence[int], *, first: bool, several: bool
 ) -> messages.Prepare:
-    """What an agent must look up and reserve before anything is started.
+    """Return what an agent must look up and reserve before anything is started.
 
     Args:
-        ranks: those that will run there.
+        job: the job.
+        host: the agent's host.
+        ranks: the ranks that will run there.
         first: it is the coordinator's host.
         several: the job has other hosts.
 
@@ -26,7 +28,7 @@ def what_to_prepare(
     coordinator: messages.Bind | None = None
     if first:
         address, port = split_address(job.coordinator) if job.coordinator else ("", 0)
-        # Other hosts may reach this one by an address that is not its own (NAT).
+        # Other hosts may reach this host by an address that is not its own (NAT).
         elsewhere = several or job.num_hosts > 1
         coordinator = messages.Bind("" if elsewhere else address, port)
     if job.host_rank:
@@ -58,18 +60,18 @@ def what_to_prepare(
 
 
 def _is_given(job: Job, host: Host) -> bool:
-    """Whether the user has named the Python of the ranks there."""
+    """Return whether the user has named the Python of the ranks on a host."""
     return bool(host.python) or job.python_given
 
 
 def _pythons(job: Job, host: Host) -> tuple[str, ...]:
-    """Those to choose from, the best first."""
+    """Return the interpreters to choose from, the best first."""
     python = host.python or job.python
     return (python,) if host.is_local or _is_given(job, host) else (python, "python3", "python")
 
 
 def _without_jax(job: Job, host: Host) -> str:
-    """What to say of a Python that has no jax; empty if it has."""
+    """Return the message for a Python without jax; "" if the ranks' Python has jax."""
     if _is_given(job, host) or not host.is_local:
         return WITHOUT_JAX
     return job.python_without_jax
@@ -84,12 +86,14 @@ def _other_launchers_coordinator(job: Job) -> str | None:
 def start_order(
     plan: Plan, ranks: Iterable[Rank], job: Job, sample_every_s: float, *, again: bool = False
 ) -> messages.Start:
-    """What an agent needs to start its ranks.
+    """Return what an agent needs to start its ranks.
 
     Args:
-        ranks: on its host.
-        sample_every_s: how often it reports what they use, in seconds; 0: never.
-        again: an earlier agent has started them before.
+        plan: the job's plan.
+        ranks: the ranks on the agent's host.
+        job: the job.
+        sample_every_s: seconds between the agent's reports of what they use; 0: none.
+        again: these ranks ran under an earlier agent.
 
     """
     orders = tuple(map(_rank_order, ranks))
@@ -110,19 +114,19 @@ def start_order(
 
 
 def start_again(rank: Rank) -> messages.StartAgain:
-    """What an agent needs to start a rank again."""
+    """Return what an agent needs to restart a rank."""
     return messages.StartAgain(_rank_order(rank))
 
 
-def in_life(rank: Rank, life: int) -> Rank:
-    """A rank as it is started again.
+def restarted(rank: Rank, number: int) -> Rank:
+    """Return a rank as it is restarted.
 
     Args:
         rank: as it was started first.
-        life: how many times it has been started before.
+        number: the number of its restart, from 1.
 
     """
-    return rank.replaced(env={**rank.env, RANK_RESTART: str(life)})
+    return rank.replaced(env={**rank.env, RANK_RESTART: str(number)})
 
 
 def _rank_order(rank: Rank) -> messages.RankOrder:

@@ -1,4 +1,4 @@
-"""A job, from its hosts to its exit status: the way in for the command line."""
+"""Entry point of the command line: a job, from its hosts to its exit status."""
 
 import gc
 import os
@@ -31,13 +31,13 @@ def run(
 
     Args:
         job: what to run.
-        hosts: where; all of them get ranks.
+        hosts: its hosts; all of them get ranks.
         ended: called after each attempt.
-        events: get what happens.
-        front: what the launcher has of its process, if an earlier run has made that.
+        events: receives the job's events.
+        front: the launcher's process, if an earlier run has made it.
 
     Raises:
-        LaunchError: it could not be started.
+        LaunchError: the job could not be started.
 
     """
     transport = _transport(job, hosts, front)
@@ -64,7 +64,7 @@ def run(
 
 
 def _transport(job: Job, hosts: Sequence[Host], front: "Front | None") -> Transport:
-    """Return what starts the agents, that of an earlier run if there is one."""
+    """Return the starter of the agents; an earlier run's, if there is one."""
     if front is not None and front.transport is not None:
         return front.transport
     transport = Transport(job, features.on_hosts(job))
@@ -76,16 +76,16 @@ def _transport(job: Job, hosts: Sequence[Host], front: "Front | None") -> Transp
 
 
 def own_front() -> "Front":
-    """Return what the launcher has of a process that is its own."""
+    """Return the launcher's process, which belongs to the launcher alone."""
     from mcjax_launch.kernel.launcher.front import of_own_process
 
-    gc.freeze()  # what has been imported stays
+    gc.freeze()  # imported modules stay
     gc.enable()
     return of_own_process()
 
 
 def _check_limit(job: Job, hosts: int) -> None:
-    """Whether all pipes and log files can be open at the same time.
+    """Check that all pipes and log files can be open at the same time.
 
     Raises:
         LaunchError: they cannot; nothing has been started elsewhere.

@@ -1,4 +1,4 @@
-"""Says why ranks wait, or are kept apart, while the job runs; ends one that can never go on."""
+"""Part of the launcher that explains why ranks wait, and ends jobs that can never go on."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Explanations(LauncherPart):
-    """Asks the rules of `diagnosis/` when something has become known, or ranks stand still."""
+    """Part that applies the rules of `diagnosis/` when a fact is new, or ranks stand still."""
 
     def __init__(self, launcher: JobLauncher) -> None:
         super().__init__(launcher)
@@ -31,21 +31,21 @@ class Explanations(LauncherPart):
 
     @property
     def deadline(self) -> float | None:  # type: ignore[override]
-        """When something is to be asked, or said."""
+        """Time at which something is to be asked, or said."""
         times = (self.announcer.deadline, self.hang.deadline)
         return min((at for at in times if at is not None), default=None)
 
     def heard(self, message: messages.FromHook | messages.Exited, now: float) -> None:
-        """Record what has become known; say at once what it shows, unless there is much of it."""
+        """Record a message; say at once what it shows, unless many messages arrive."""
         self.announcer.record_report(message, now)
         self._say(self.announcer.expire(now) or ())
 
     def learned(self, fact: Fact, now: float) -> None:
-        """Have the rules asked that depend on a fact."""
+        """Apply the rules that depend on a fact, because it is new."""
         self.announcer.record_fact(fact, now)
 
     def expire(self, now: float) -> None:
-        """Ask the rules, and the hosts, if it is time."""
+        """Apply the rules, and ask the hosts, if the deadline has come."""
         self._say(self.announcer.expire(now) or ())
         ask = self.hang.expire(now)
         if ask is Ask.STACKS:
@@ -54,7 +54,7 @@ class Explanations(LauncherPart):
             self.launcher.pool.send_all(messages.RequestUsage())
 
     def explains(self, view: View) -> Sequence[str]:
-        """Say what may help ranks that seem to wait for each other."""
+        """Return advice for ranks that seem to wait for each other."""
         from mcjax_launch.diagnosis.rules import advice
 
         return advice(view) if self.hang.suspects(view.now) else ()
@@ -78,7 +78,7 @@ class Explanations(LauncherPart):
         self.launcher.stop(stop)
 
     def _explain_hang(self, stacks: "list[Stack]") -> None:
-        """It is known where ranks stand that seem to wait for others."""
+        """Explain a hang by the ranks' stacks, or end the job for it."""
         from mcjax_launch.diagnosis.rules import lines_of
 
         found = self.hang.judge_stacks(of_ranks(stacks), time.monotonic())
@@ -91,14 +91,14 @@ class Explanations(LauncherPart):
                 self._end(first, others)
                 return
             self.launcher.console.note("\n".join([*lines_of(found), self.hang.advice]))
-            self.launcher.tell_of_hang()
+            self.launcher.report_hang()
 
     def concludes(self, now: float) -> None:
         """Say what was not due before the end of the job."""
         self._say(self.announcer.pending_findings(now))
 
     def concluded(self, summary: "Summary", *, last: bool) -> None:
-        """Say what is worth saying of the whole run, unless a rank has failed."""
+        """Say what is worth saying of the whole attempt, unless a rank has failed."""
         from mcjax_launch.diagnosis.rules import findings
 
         if not isinstance(summary.ending, RankFailed):

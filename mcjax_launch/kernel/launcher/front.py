@@ -1,4 +1,4 @@
-"""What a launcher has of its process: signals, streams, perhaps a terminal or a client."""
+"""Launcher's process: its signals and streams, and perhaps a terminal or a client."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def why_no_terminal() -> str:
-    """Why there is none for a debugger; empty if there is one."""
+    """Return why there is no terminal for a debugger; "" if there is one."""
     return "" if os.isatty(0) else "stdin of mcjax-launch is not one"
 
 
@@ -33,17 +33,15 @@ class Front:
     """The launcher's process: its signals, descriptors 1 and 2, and its terminal.
 
     Args:
-        loop: to wait in.
-        signals: as events.
-        warnings: signals by which a scheduler says that it will end the job: as a SIGTERM.
+        loop: the event loop.
+        signals: the process's signals, as events.
+        warnings: signals by which a scheduler announces the job's end; treated as SIGTERM.
 
     Attributes:
-        events: of the runs, for a reader.
-        saves: with --watch, of the files that are watched.
-        transport: with --watch, starts the agents of every run.
-        resting: the agents between two runs (--watch, --max-restarts); None where none stay.
-        visitors: the terminals that return to a detached job; None for a job that has a terminal.
-        again: says how the user interrupts the job a second time.
+        events: events of the runs, for a reader.
+        saves: with --watch, saves of the watched files.
+        transport: with --watch, the starter of every run's agents.
+        resting: the agents between two runs (--watch, --max-restarts); None if none stay.
 
     """
 
@@ -60,22 +58,22 @@ class Front:
         self.resting: RestingAgents | None = None
         self.visitors: Visitors | None = None
         self._warnings = warnings
-        self._outputs: tuple[Target, Target] | None = None  # of all attempts
+        self._outputs: tuple[Target, Target] | None = None  # shared by all attempts
 
     def read_signals(self) -> list[int]:
-        """The signals that have come, by what they mean."""
+        """Return the signals that have come, with a scheduler's warnings as SIGTERM."""
         found = self.signals.read()
         return [signal.SIGTERM if signum in self._warnings else signum for signum in found]
 
     def wait(
         self, timers: Iterable[Timer], is_over: Callable[[], bool], ends: list[StopReason]
     ) -> StopReason | None:
-        """Wait between two runs, while agents rest; return what ends the wait early.
+        """Wait between two runs, while agents rest; return a reason that ends the wait early.
 
         Args:
-            timers: besides those of the agents.
-            is_over: called in each turn.
-            ends: reasons to end the job, to which timers may add; a signal does.
+            timers: other timers than the agents'.
+            is_over: called in each turn; returns whether the wait is over.
+            ends: reasons to end the job; timers may add to it, and a signal does.
 
         """
 
@@ -95,7 +93,7 @@ class Front:
         return ends[0] if ends else None
 
     def outputs(self, on_room: Callable[[], None]) -> tuple[Target, Target]:
-        """Where the console's two streams go; both the same if they lead to the same file."""
+        """Return the targets of stdout and stderr; the same twice if both are the same file."""
         if self._outputs is None:
             self._outputs = standard(self.loop)
         for sink in self._outputs:
@@ -103,13 +101,13 @@ class Front:
         return self._outputs
 
     def detach(self, job_id: str, output: Target, visitors: Visitors) -> None:
-        """Run without a terminal: write to this output, and lend the terminals that return."""
+        """Run without a terminal: write to `output`, and use the terminals of visitors."""
         self._outputs, self.visitors = (output, output), visitors
         self.again = f"mcjax-launch --stop {job_id} again to kill now"
 
     @property
     def verbose_option(self) -> str:
-        """What the user gives to see all output."""
+        """Option that makes the launcher show all output, as the user would write it."""
         return "verbose=True" if self.events.has_client else "-v"
 
     def why_no_terminal(self) -> str:
@@ -120,7 +118,7 @@ class Front:
 
     @property
     def shows_stacks(self) -> str:
-        """What shows the stacks of all ranks, in words; "" if nothing does."""
+        """Key or command that shows the stacks of all ranks; "" if there is none."""
         if self.events.has_client:
             return ""
         on_terminal = sys.stdin is not None and sys.stdin.isatty()
@@ -128,11 +126,11 @@ class Front:
 
 
 def of_own_process() -> Front:
-    """The launcher's, where the whole process is: all of its signals, but an ignored SIGHUP."""
+    """Make the front of a process with all of its signals, except an ignored SIGHUP."""
     wanted = [*ENDING, *FORWARDED, signal.SIGQUIT, signal.SIGCONT, signal.SIGCHLD]
     wanted += [signal.SIGWINCH, PROFILE]
     if sys.stderr is not None and sys.stderr.isatty():
-        wanted.append(signal.SIGTSTP)  # no row of ours may stay behind
+        wanted.append(signal.SIGTSTP)  # to remove the status row first
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup
         wanted.remove(signal.SIGHUP)
     scheduler = around(os.environ)

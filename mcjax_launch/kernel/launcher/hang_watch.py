@@ -83,7 +83,7 @@ class _CpuBaseline:
 
 
 class HangWatch:
-    """The search for ranks that wait for others.
+    """Search for ranks that wait for other ranks.
 
     Times are in time.monotonic's seconds.
 
@@ -162,7 +162,7 @@ class HangWatch:
 
     @property
     def _still(self) -> dict[int, float]:
-        """Since when each rank has stood still whose main thread has not moved."""
+        """Time since which each rank's main thread has not moved; only ranks that stand still."""
         return {
             rank: baseline.since
             for rank, baseline in self._baselines.items()
@@ -256,7 +256,7 @@ class HangWatch:
         return View(self._state, now, Positions(stacks, self._still, computing, polling))
 
     def _record_positions(self, view: View) -> None:
-        """Record positions of ranks that others wait for in initialize()."""
+        """Record positions of ranks for which other ranks wait in initialize()."""
         if view.positions is None or not view.joining:
             return
         from mcjax_launch.diagnosis.snapshots import make_snapshots

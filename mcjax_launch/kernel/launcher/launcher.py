@@ -1,4 +1,4 @@
-"""The controller of one run of a job: agents' messages in, console and diagnosis out."""
+"""Controller of an attempt of a job: agents' messages in, console output and diagnosis out."""
 
 import errno
 import os
@@ -34,7 +34,7 @@ from mcjax_launch.job.plan import Plan, Rank, describe_cores
 from mcjax_launch.kernel.launcher.agent_orders import start_order
 from mcjax_launch.kernel.launcher.front import Front
 from mcjax_launch.kernel.launcher.limits import Limits, usage_every_s
-from mcjax_launch.kernel.launcher.part import Acting, Once
+from mcjax_launch.kernel.launcher.part import OneShotTimer, TimerAction
 from mcjax_launch.kernel.launcher.stack_requests import StackRequests
 from mcjax_launch.kernel.launcher.startup import Startup
 from mcjax_launch.kernel.launcher.stop_policy import (
@@ -61,16 +61,16 @@ from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
 from mcjax_launch.runs.tails import Tails
 
-# Less than the pipe from the agent holds, so the agent seldom has to wait for room.
+# Bytes; less than the pipe from the agent holds, so the agent seldom waits for room.
 _MOST_WINDOW = 3 << 18
 _WINDOW_OF_ALL = 16 << 20
 _AGENT_END_S = 10.0
-# What the kernel gets to end killed ranks, until they are taken for unkillable.
+# Seconds for the kernel to end killed ranks, before they count as unkillable.
 _PATIENCE_S = 5.0
-#: The same where another attempt may follow, which needs the memory of their GPUs: to free that of
-#: eight takes longer.
+#: The same if another attempt may follow: it needs the GPUs' memory, and freeing that of eight GPUs
+#: takes longer.
 FREED_S = 60.0
-# A job that begins within so many seconds needs no status line.
+# Seconds; a job that begins sooner needs no status line.
 _BEGINS_S = 1.0
 _DEBUG = "MCJAX_DEBUG"
 # Parts that belong to no feature.
@@ -89,16 +89,16 @@ if TYPE_CHECKING:
 
 
 class Launcher:
-    """Runs one job once.
+    """Controller of an attempt of a job.
 
     Args:
         job: what to run.
-        hosts: where; all of them get ranks.
+        hosts: its hosts; all of them get ranks.
         transport: starts their agents.
-        front: what the launcher has of its process: a loop, signals, streams.
-        state: where to keep what happens.
+        front: the launcher's process: a loop, signals, streams.
+        state: the record of the attempt, which the launcher fills.
         restart: how many times the job has been started before.
-        last: there is no other attempt after this.
+        last: no other attempt follows.
         kept: what features keep from one attempt to the next, by their names.
 
     Attributes:
@@ -142,7 +142,7 @@ class Launcher:
             front.loop,
             min(_MOST_WINDOW, _WINDOW_OF_ALL // len(hosts)),
             self._received if paths is None else paths.translated(self._received),
-            self._lose,
+            self._handle_lost_agent,
             self._unreachable,
             trace,
         )
@@ -156,11 +156,11 @@ class Launcher:
             self.console.note,
         )
         self.stacks = StackRequests()
-        acting = Acting(self.policy, self.perform)
+        acting = TimerAction(self.policy, self.perform)
         self._timers: list[Timer] = [self.console, self.pool, self.startup, self.stacks, acting]
         if front.saves is not None:
             front.saves.use_console(self.console.say, self.console.note)
-            self._timers.append(Acting(front.saves, self.stop))
+            self._timers.append(TimerAction(front.saves, self.stop))
         self._parts: dict[str, LauncherPart] = {}  # by their names
 
     def _attended(self, events: Events) -> Events:
@@ -168,7 +168,7 @@ class Launcher:
         return events
 
     def report_beginning(self, hosts: Sequence[Host], attempt: int) -> None:
-        """Report that this attempt begins, the first one (0) as the beginning of the run."""
+        """Report that this attempt begins; the first (0) is the beginning of the run."""
         job_id, names = self.startup.job_id, [host.name for host in hosts]
         if attempt == 0:
             self.events.began(job_id, self.job.program, self.job.num_processes, names)
@@ -190,7 +190,7 @@ class Launcher:
         )
 
     def run(self) -> Summary:
-        """Run the job; its summary, which has been printed.
+        """Run the attempt; return its summary, which has been printed.
 
         Raises:
             LaunchError: it could not be started; nothing of it runs.
@@ -199,7 +199,7 @@ class Launcher:
         self.front.loop.watch(self.front.signals.fd, READ, lambda ready: self._read_signals())
         if (line := self.console.status_line) is not None:
             due = time.monotonic() + _BEGINS_S
-            self._timers.append(Once(due, partial(self._begin_status, line)))
+            self._timers.append(OneShotTimer(due, partial(self._begin_status, line)))
         if self.front.visitors is not None:
             self._serve(self.front.visitors)
         try:
@@ -210,7 +210,7 @@ class Launcher:
             self._account_for_all()
             lost_output = any(link.greeted and not link.is_over for link in self.links)
         except BaseException:
-            self.console.suspended()  # a bug of ours leaves no terminal behind that scrolls in part
+            self.console.suspended()  # restores the terminal's scrolling region after a bug
             raise
         finally:
             for part in self._parts.values():
@@ -219,13 +219,13 @@ class Launcher:
             for rank in self.state.ranks:
                 self.state.keep_output(rank, last=True)
         if self.policy.error is not None:
-            self.console.finish_ranks()  # some may have begun
+            self.console.finish_ranks()  # some ranks may have begun
             self._write_all()
             raise self.policy.error
         return self._conclude(lost_output)
 
     def _hang_up(self) -> None:
-        """Let go of the agents, but of those that stay for another run."""
+        """Close the connections to the agents, except agents that stay for another run."""
         resting = self.front.resting
         limit_s = _AGENT_END_S if self.policy.interrupts < 3 else 1
         self.pool.hang_up(limit_s, keep=resting is not None)
@@ -233,15 +233,15 @@ class Launcher:
             resting.keep(self.pool)
 
     def say(self, text: str) -> None:
-        """Print lines of the launcher's own after the end."""
+        """Print the launcher's own lines after the end."""
         self.console.say(text)
 
     # --- start ---
 
     def _start(self, plan: Plan) -> None:
-        """Every host is ready."""
+        """Start the ranks, because every host is ready."""
         if self.policy.ending:
-            return  # and no rank need be started for that
+            return  # the job ends before any rank was started
         self._plan = plan
         self.state.expects_hooks = self.job.expects_hooks
         named = labels(plan, self.job.log_dir)
@@ -254,7 +254,7 @@ class Launcher:
         for label in named:
             self.state.ranks[label.process_id].share.log_folder = label.folder
         limits = Limits(self.job, self.state, time.monotonic())
-        self._timers.append(Acting(limits, self._limit_reached))
+        self._timers.append(TimerAction(limits, self._limit_reached))
         self.policy.ranks_starting()
         parts = [self._part(name) for name in (*_used(self.job), *features.used(self.job))]
         on_host = plan.by_host()
@@ -265,7 +265,7 @@ class Launcher:
         self.console.detail(
             f"job {plan.job_id}: {counted(len(plan.ranks), 'rank')}, coordinator {plan.coordinator}"
         )
-        self._tell_of_devices(plan)
+        self._report_devices(plan)
         for host in self.startup.portable:
             self.console.detail(f"{host.name}: portable, without what only Linux has")
 
@@ -292,13 +292,13 @@ class Launcher:
         return rank.replaced(env={**rank.env, **variables})
 
     def start_again(self, plan: Plan, link: AgentConnection, ranks: Sequence[Rank]) -> None:
-        """Start ranks again whose host was lost, and has come back."""
+        """Restart ranks whose host was lost, and has come back."""
         self._plan = plan
         self.lost.discard(link.host)
         self._start_on(link, ranks, again=True)
 
-    def _tell_of_devices(self, plan: Plan) -> None:
-        """Say what devices the ranks get, and remember it."""
+    def _report_devices(self, plan: Plan) -> None:
+        """Report and record which devices the ranks get."""
         asked = _devices_asked(self.job)
         for rank in plan.ranks:
             run = self.state.ranks[rank.process_id]
@@ -313,7 +313,7 @@ class Launcher:
             self.console.note(line)
 
     def _start_failed(self, error: LaunchError) -> None:
-        if any(run.past for run in self.state.ranks.values()):  # one of them has failed to
+        if any(run.past for run in self.state.ranks.values()):  # a rank's restart has failed
             self.stop(stop_reasons.restart_impossible(str(error), error.status))
             return
         self.perform(self.policy.start_failed(error))
@@ -383,7 +383,7 @@ class Launcher:
                 )
 
     def _received_of_hook(self, message: messages.FromHook) -> None:
-        from mcjax_launch.runs import hook_events  # as only Python's ranks need
+        from mcjax_launch.runs import hook_events  # only Python's ranks need it
 
         rank, said = message.rank, message.message
         if isinstance(said, hook_messages.Failed) and message.main and not said.has_calls:
@@ -399,7 +399,7 @@ class Launcher:
         self._note_waiting()
 
     def learned(self, fact: "Fact", now: float) -> None:
-        """Let the parts act on what a part has found out."""
+        """Inform all parts that a part has found out a fact."""
         for part in self._parts.values():
             part.learned(fact, now)
 
@@ -420,12 +420,12 @@ class Launcher:
     def _received_of_feature(
         self, feature: str, link: AgentConnection, frame: messages.ToLauncher | Raw
     ) -> None:
-        """Pass it on, unless an agent speaks of what this job has not asked it for."""
+        """Pass a feature's message on, unless this job has not asked for that feature."""
         if feature in self._parts or feature in features.on_hosts(self.job):
             self._part(feature).received(link, frame, time.monotonic())
 
     def _part(self, feature: str) -> "LauncherPart":
-        """That of a feature or of the kernel, which is loaded and made when it is first needed."""
+        """Return the part of a feature or of the kernel, which is loaded when first needed."""
         part = self._parts.get(feature)
         if part is None:
             module = import_module(
@@ -438,12 +438,12 @@ class Launcher:
         return part
 
     def _note_waiting(self) -> None:
-        """Ranks that only wait do not need the grace after a signal of the user's."""
+        """Shorten the grace after the user's signal if the remaining ranks only wait."""
         if self.policy.interrupts and self.state.only_waits:
             self.perform(self.policy.only_waits())
 
     def _rank_ended(self, rank: int) -> None:
-        """A rank has ended, or will end, otherwise than with 0."""
+        """Handle that a rank has failed, or is about to end with another status than 0."""
         run = self.state.ranks[rank]
         self.state.keep_output(rank)
         verdict = verdict_of(run)
@@ -455,7 +455,7 @@ class Launcher:
             is_victim = verdict is Verdict.VICTIM
             failure = RankFailure(rank, is_victim, _is_signalled(run), _is_early(run))
             if ran_other_collective(run) or (failure.is_victim and _gave_up_waiting(run)):
-                # They are ended now: ask where they are.
+                # Ask for the ranks' positions before they are ended.
                 self.stacks.request(self.links, self._note_places)
         self.perform(self.policy.rank_ended(failure))
 
@@ -463,12 +463,12 @@ class Launcher:
         from mcjax_launch.diagnosis.snapshots import make_snapshots
 
         for seen in make_snapshots(self.state, stacks).values():
-            # Others do not wait for it any longer: it is ended.
+            # The rank is ended, so no rank waits for it any longer.
             stands = seen.blocked_at if seen.is_surely_in_jax else seen.position_with_threads
             seen.run.late_position = seen.shared_compilation or stands
 
     def _agent_ends(self, link: AgentConnection, message: Message) -> None:
-        """An agent ends early: somebody stopped it, or it has a bug."""
+        """Handle the early end of an agent: a signal has stopped it, or it has a bug."""
         match message:
             case messages.Ending(reason):
                 why = f"its agent was stopped by {reason}"
@@ -491,8 +491,8 @@ class Launcher:
         else:
             self.startup.failed(failure)
 
-    def _lose(self, link: AgentConnection, why: str) -> None:
-        """An agent is gone, and with it, as far as we can know, its ranks."""
+    def _handle_lost_agent(self, link: AgentConnection, why: str) -> None:
+        """Handle the loss of an agent, and with it, as far as is known, of its ranks."""
         self.lost.add(link.host)
         self._says_no_more(link)
         if self.policy.error is not None or self.startup.turned_away(link.host, why):
@@ -557,7 +557,7 @@ class Launcher:
                 self._notice(signal.Signals(signum))
 
     def interrupt(self, signum: int, by: str = "") -> None:
-        """The user, a scheduler or a rehearsal (`by`) wants the job to end."""
+        """End the job for a signal of the user, a scheduler or a rehearsal (`by`)."""
         self.perform(
             self.policy.interrupted(
                 signum,
@@ -569,7 +569,7 @@ class Launcher:
         )
 
     def _notice(self, signum: signal.Signals) -> None:
-        """A signal that changes nothing in the ranks."""
+        """Handle a signal that changes nothing in the ranks."""
         if (feature := features.SIGNALS.get(signum.name)) is not None:
             self._part(feature)
         for part in self._parts.values():
@@ -581,12 +581,12 @@ class Launcher:
             self.console.resized()
 
     def _events_gone(self, error: OSError | None) -> None:
-        """The reader of the events has left, which ends nothing; or they cannot be written."""
+        """Report that events cannot be written; a reader that has left is not an error."""
         if error is not None and error.errno != errno.EPIPE:
             self.console.say(f"--events {self.job.events}: {error.strerror}: no more are written")
 
     def _reader_gone(self, error: OSError | None) -> None:
-        """The reader of stdout is gone; a signal that comes with that takes precedence."""
+        """End the job, because the reader of stdout is gone; a signal now takes precedence."""
         if not self.console.on_terminal:
             stop = stop_reasons.reader_gone(error)
         elif signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # it comes with a closed terminal
@@ -621,15 +621,15 @@ class Launcher:
             self.console.say("\n".join(lines))
         self.perform(self.policy.stacks_shown())
 
-    def tell_of_hang(self) -> None:
-        """Let the parts act on a hang that has just been explained."""
+    def report_hang(self) -> None:
+        """Inform all parts of a hang that has just been explained."""
         for part in self._parts.values():
             part.hangs()
 
     # --- time ---
 
     def _serve(self, visitors: "Visitors") -> None:
-        """Show terminals that return to a detached job how it comes along."""
+        """Show a detached job's progress on the terminals of its visitors."""
         from mcjax_launch.kernel.launcher.progress import Progress
 
         visitors.serve(lambda line: Progress(line, self.startup, self.state), self.request_stacks)
@@ -663,7 +663,7 @@ class Launcher:
         return self.policy.gives_up(time.monotonic()) or (self.pool.over and not awaits)
 
     def _account_for_all(self) -> None:
-        """A job that nothing has ended is over only if each of its ranks has told its end."""
+        """End the job as host lost if the agents are gone without reporting each rank's end."""
         untold = [run.host for run in self.state.running]
         if self._plan is None:
             untold = [link.host.name for link in self.links]
@@ -710,28 +710,28 @@ class Launcher:
         return summary
 
     def _write_all(self) -> None:
-        """Wait for the readers of what is queued, unless the user has had enough."""
+        """Wait until all queued output is written, unless the user gives up."""
         while not self.console.empty and not self.policy.gives_up(time.monotonic()):
             self._turn()
 
     def _unsaid(self, summary: Summary) -> Sequence[str]:
-        """The summary, without what has just been said, by the failed rank or of saved files."""
+        """Return the summary without what a failed rank or a note has just said."""
         if isinstance(summary.ending, JobStopped) and summary.ending.stop.saved:
             return summary.lines[1:]
         alike = summary.ending.alike if isinstance(summary.ending, RankFailed) else ()
-        # An annotation quotes it.
+        # GitHub's annotation quotes it.
         said = self.job.on_github or any(self.console.in_sight(run.process_id) for run in alike)
         said = said or (self.state.survives and not self.state.ended_all)
         return summary.without_quote if said else summary.lines
 
 
 def _used(job: Job) -> Sequence[str]:
-    """Return the kernel's own parts that are there before the ranks are."""
+    """Return the kernel's own parts that must exist before the ranks."""
     return () if job.on_rank_failure == "stop" else ("survivors",)
 
 
 def _staged_paths(job: Job) -> "StagedPaths":
-    from mcjax_launch.kernel.transport.staged_paths import StagedPaths  # as only --sync needs
+    from mcjax_launch.kernel.transport.staged_paths import StagedPaths  # only --sync needs it
 
     return StagedPaths(job.sync, os.getcwd())
 
@@ -753,17 +753,17 @@ def _devices_asked(job: Job) -> DevicesAsked | None:
 
 
 def _is_signalled(run: RankRun) -> bool:
-    """Whether a rank has ended of a signal that ends jobs."""
+    """Return whether a rank was ended by a signal that ends jobs."""
     return run.exit_status in map(exit_status.of_signal, ENDING)
 
 
 def _is_early(run: RankRun) -> bool:
-    """Whether a Python program has failed before it joined, as the others may be about to."""
+    """Return whether a Python program has failed before joining, as others may be about to."""
     hooked = run.process.hooked and (run.status or 0) > 0
     return hooked and run.membership.joined_at is None
 
 
 def _bug_in(host: Host, error: str, traceback: str) -> str:
-    """One line on a bug in an agent, whose traceback is kept."""
+    """Return a line that reports a bug in an agent, and where its traceback is saved."""
     where = "" if host.is_local else f"host {host.name}: "
     return f"{where}internal error in the agent: {error}; please report {save_traceback(traceback)}"

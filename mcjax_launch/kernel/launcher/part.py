@@ -1,4 +1,4 @@
-"""Parts of the launcher: those with a timer, a feature's; and the pause before a restart."""
+"""Parts of the launcher: timers and features; and the pause before a restart."""
 
 from __future__ import annotations
 
@@ -31,54 +31,54 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", covariant=True)
 U = TypeVar("U")
-# Before another attempt, or a rank's next life; doubled each time.
+# Seconds before another attempt, or a rank's restart; doubled each time.
 _FIRST_PAUSE_S = scaled(1.0)
 _MOST_PAUSE_S = scaled(30.0)
 
 
 def pause_s(before: int) -> float:
-    """How long to wait before the next attempt, or life, where so many have been waited for."""
+    """Return the seconds to wait before restart number `before` + 1: 1, 2, 4, ... up to 30."""
     return min(_FIRST_PAUSE_S * float(2 ** min(before, 10)), _MOST_PAUSE_S)
 
 
-class Deciding(Protocol[T]):
-    """A part that says what is to be done, and does nothing itself."""
+class Policy(Protocol[T]):
+    """Part that decides what is to be done, and does nothing itself."""
 
     @property
     def deadline(self) -> float | None:
-        """When to call `expire`; None while there is nothing to wait for."""
+        """Time at which to call `expire`; None while there is nothing to wait for."""
 
     def expire(self, now: float) -> T | None:
-        """What is to be done, if it is time."""
+        """Return what is to be done, if the deadline has come; None for nothing."""
 
 
-class Acting(Generic[U]):
-    """A timer that does what a part decides.
+class TimerAction(Generic[U]):
+    """Timer that carries out what a part decides.
 
     Args:
-        part: that decides.
-        act: called with what is to be done.
+        part: the part that decides.
+        act: called with its decision.
 
     """
 
-    def __init__(self, part: Deciding[U], act: Callable[[U], object]) -> None:
+    def __init__(self, part: Policy[U], act: Callable[[U], object]) -> None:
         self._part = part
         self._act = act
 
     @property
     def deadline(self) -> float | None:
-        """When the part has something to decide."""
+        """Time at which the part has something to decide."""
         return self._part.deadline
 
     def expire(self, now: float) -> None:
-        """Let it decide, and act on the decision."""
+        """Let the part decide, and carry out its decision."""
         decision = self._part.expire(now)
         if decision is not None:
             self._act(decision)
 
 
-class Once:
-    """A timer that acts once.
+class OneShotTimer:
+    """Timer that acts once.
 
     Args:
         deadline: when, in time.monotonic's seconds.
@@ -91,7 +91,7 @@ class Once:
         self._act = act
 
     def expire(self, now: float) -> None:
-        """Act, if it is time."""
+        """Act, if the deadline has come."""
         if self.deadline is not None and now >= self.deadline:
             self.deadline = None
             self._act()
@@ -101,7 +101,7 @@ class Once:
 
 
 class JobLauncher(Protocol):
-    """The launcher as far as parts use it; see `launcher.Launcher`."""
+    """Launcher, as far as parts use it; see `launcher.Launcher`."""
 
     console: Console
     events: Events
@@ -117,50 +117,50 @@ class JobLauncher(Protocol):
 
     @property
     def links(self) -> list[AgentConnection]:
-        """The connections to agents."""
+        """Connections to the agents."""
 
     def asked(self, rank: Rank) -> Rank:
-        """Return a rank with the variables of features."""
+        """Return a rank with the variables of features, besides its own."""
 
     def interrupt(self, signum: int, by: str = "") -> None:
-        """End the job as a signal of the user's does."""
+        """End the job, as a signal of the user's does."""
 
     def learned(self, fact: Fact, now: float) -> None:
-        """Have the parts act on a fact."""
+        """Inform all parts that a part has found out a fact."""
 
     def perform(self, effects: Effects) -> None:
-        """Do what the stop policy has decided."""
+        """Carry out what the stop policy has decided."""
 
     def request_stacks(self) -> None:
-        """Show the stacks of all ranks."""
+        """Show the user the stacks of all ranks."""
 
     def say(self, text: str) -> None:
-        """Print lines after the end."""
+        """Print the launcher's own lines after the end."""
 
     def start_again(self, plan: Plan, link: AgentConnection, ranks: Sequence[Rank]) -> None:
-        """Start the ranks of a lost host again."""
+        """Restart the ranks of a host that was lost, and has come back."""
 
     def stop(self, stop: StopReason) -> None:
         """End the job for this reason."""
 
-    def tell_of_hang(self) -> None:
-        """Have the parts act on a hang that has been explained."""
+    def report_hang(self) -> None:
+        """Inform all parts of a hang that has just been explained."""
 
 
 class LauncherPart:
-    """By default it does nothing.
+    """Part of the launcher for a feature; by default it does nothing.
 
     The launcher makes it when the ranks are about to be started, if the job uses the feature
-    (`features.used`), or else, where hosts have it (`features.on_hosts`), when an agent first sends
-    something of it; that the job is already ending it hears first. `features.<name>.launcher` has
-    the class, as PART.
+    (`features.used`); otherwise, if hosts have the feature (`features.on_hosts`), when an agent
+    first sends something of it. If the job is already ending then, `stops` is called first.
+    `features.NAME.launcher` has the class, as PART.
 
     Args:
-        launcher: whose part it is.
+        launcher: the launcher.
 
     Attributes:
         deadline: when to call `expire`, in time.monotonic's seconds.
-        ending_s: so much longer hosts may take to end the ranks, for its sake.
+        ending_s: seconds that the part adds to the time that hosts may take to end the ranks.
 
     """
 
@@ -171,66 +171,66 @@ class LauncherPart:
         self.launcher = launcher
 
     def orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
-        """What the agent of a host is to know before it starts these ranks."""
+        """Return messages for the agent of a host before it starts these ranks."""
         return ()
 
     def asks(self, rank: Rank) -> str:
-        """Return what the feature's part in a rank is asked for; "" for nothing."""
+        """Return the value of the feature's variable for a rank; "" to leave it unset."""
         return ""
 
     def begins(self, plan: Plan, now: float) -> None:
-        """All agents have been told to start their ranks."""
+        """Act when all agents have been told to start their ranks."""
 
     def heard(self, message: FromHook | Exited, now: float) -> None:
-        """A hook has reported something of the kernel's, or a rank's process has ended."""
+        """Handle a hook's message to the kernel, or the end of a rank's process."""
 
     def learned(self, fact: Fact, now: float) -> None:
-        """Another part has found something out."""
+        """Handle a fact that another part has found out."""
 
     def outlives(self, run: RankRun) -> bool:
-        """A rank has failed: return whether the job goes on, which has been said then."""
+        """Handle the failure of a rank; return whether the job goes on, after reporting it."""
         return False
 
     def outlives_host(self, stop: StopReason, host: Host, lost: Sequence[RankRun]) -> bool:
-        """A host is lost with these ranks, which have not ended: return whether the job goes on."""
+        """Handle the loss of a host with these unended ranks; return whether the job goes on."""
         return False
 
     @property
     def awaits_host(self) -> bool:
-        """Whether the job is not over although no agent is left."""
+        """True if the job is not over although no agent is left."""
         return False
 
     def explains(self, view: View) -> Sequence[str]:
-        """Return what to say below stacks that the user has asked for."""
+        """Return lines to print below stacks that the user has asked for."""
         return ()
 
     def received(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
-        """An agent has sent a message of the feature, or raw bytes, or passed on a hook's."""
+        """Handle a message of the feature, raw bytes, or a hook's message, from an agent."""
 
     def signalled(self, signum: int) -> None:
-        """The launcher has received a signal that does not end the job."""
+        """Handle a signal to the launcher that does not end the job."""
 
     def hangs(self) -> None:
-        """Ranks wait for one another, as has just been said; nothing is ended for that."""
+        """Act when ranks wait for each other, which has just been said; nothing is ended for it."""
 
     def stops(self, now: float) -> None:
-        """The ranks are being ended."""
+        """Act when the ranks are being ended."""
 
     def lost(self, link: AgentConnection, now: float) -> None:
-        """An agent says nothing more."""
+        """Act when an agent is gone."""
 
     def shows(self, lines: Sequence[str]) -> bool:
-        """Show lines that the user has asked for; whether it has."""
+        """Show lines that the user has asked for; return whether the part has shown them."""
         return False
 
     def expire(self, now: float) -> None:
-        """Do what is due."""
+        """Act, if the deadline has come."""
 
     def concludes(self, now: float) -> None:
-        """All ranks have ended, and the summary comes next."""
+        """Act when all ranks have ended, before the summary."""
 
     def concluded(self, summary: Summary, *, last: bool) -> None:
-        """The attempt's summary has been printed; there is no other if it is the `last`."""
+        """Act after the attempt's summary was printed; no other attempt follows the `last`."""
 
     def close(self, now: float) -> None:
-        """The attempt is over."""
+        """Release everything, because the attempt is over."""

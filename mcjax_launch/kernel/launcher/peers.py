@@ -1,7 +1,7 @@
-"""Which hosts reach one another, and rank 0's host at which address; pure.
+"""Reachability: which hosts reach each other, and at which address they reach rank 0's host.
 
 Gloo (CPU) and NCCL (GPU) connect the hosts at ports of their own choice. For `--check` each agent
-listens at such a port, and the others try to connect.
+listens at such a port, and the other agents try to connect. No function here has effects.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from mcjax_launch.kernel.wire.hook_messages import GPU_PLATFORMS
 from mcjax_launch.kernel.wire.messages import CoordinatorTried, HostFacts, Peer, PeersTried
 from mcjax_launch.kernel.wire.value import Value
 
-# A host tries no more than so many others: it does that at once.
+# Most other hosts that a host tries, all at once.
 _MOST = 64
 
 
 def collectives(job: Job) -> Literal["cpu", "gpu", "any", ""]:
-    """Whose collectives the ranks use, as far as it is known; "" for none with ports to be checked.
+    """Return which collectives the ranks use, as far as known; "" for those without ports to check.
 
-    Those of TPUs have a network of their own.
+    TPUs have a network of their own.
     """
     platforms = dict(job.env).get("JAX_PLATFORMS", "").split(",")[0]
     if job.uses_cpu or platforms == "cpu":
@@ -36,7 +36,7 @@ def collectives(job: Job) -> Literal["cpu", "gpu", "any", ""]:
 
 
 class Gap(Value):
-    """A host that does not reach another one, and where it has tried; "" for nowhere."""
+    """Failed connection: a host, the host that it does not reach, and the address and error."""
 
     host: str
     peer: str
@@ -47,18 +47,18 @@ class Gap(Value):
 
     @property
     def where(self) -> str:
-        """Where it has tried, and what went wrong, to follow the name of the other host."""
+        """Address that was tried and what went wrong, to follow the name of the other host."""
         if self.why:
             return f" at {self.why}"
         return ", whose own name leads to no address but loopback"
 
 
 class Reach:
-    """Which host reaches which.
+    """Record of which host reaches which.
 
     Args:
-        hosts: of the job, in order.
-        answers: of their agents.
+        hosts: the job's hosts, in order.
+        answers: what their agents have answered.
 
     """
 
@@ -68,7 +68,7 @@ class Reach:
         self._tried: dict[Host, PeersTried] = {}
 
     def peers(self, host: Host) -> tuple[Peer, ...]:
-        """Those that a host is to try: all the others, or of very many the next ones in order."""
+        """Return the hosts that a host is to try: all other hosts, or the next ones of many."""
         at = self._hosts.index(host)
         others = [*self._hosts[at + 1 :], *self._hosts[:at]][:_MOST]
         return tuple(
@@ -77,22 +77,22 @@ class Reach:
         )
 
     def answered(self, host: Host, tried: PeersTried) -> None:
-        """A host has tried."""
+        """Record the results of a host."""
         self._tried[host] = tried
 
     def address(self, host: Host) -> str:
-        """The address by which the others reach a host, or likely would; "" if it has none."""
+        """Return the address by which other hosts (probably) reach a host; "" if it has none."""
         found = self._answers[host].addresses
         reached = [
             tried.reached[host.name] for tried in self._tried.values() if host.name in tried.reached
         ]
         return next(
-            (address for address in found if all(address in one for one in reached)),
+            (address for address in found if all(address in tried for tried in reached)),
             found[0] if found else "",
         )
 
     def gaps(self) -> list[Gap]:
-        """Which host does not reach which."""
+        """Return the failed connections."""
         return [
             Gap(host.name, peer.name, self._tried[host].errors.get(peer.name, ""))
             for host in self._hosts
@@ -103,7 +103,7 @@ class Reach:
 
 
 def remedy(uses: str) -> str:
-    """What that means for a job with these collectives, and what to do."""
+    """Return what a gap means for a job with these collectives, and what to do."""
     if uses == "cpu":
         return (
             "JAX's collectives on CPU (Gloo) connect the hosts at random ports, so they cannot "
@@ -114,18 +114,18 @@ def remedy(uses: str) -> str:
 
 
 # --- rank 0's host: an address that all can reach ---
-# The agents try it (`TryCoordinator`) before anything is started, so that an unreachable
-# coordinator is an error that names both ends, not a hang of five minutes.
+# The agents try it (`TryCoordinator`) before ranks start, so that an unreachable coordinator is an
+# error that names both ends, not a hang of five minutes.
 
 
 def candidates(
     hosts: Sequence[Host], answers: Mapping[Host, HostFacts], given: str | None
 ) -> list[str]:
-    """Candidate addresses of rank 0's host, the most likely first.
+    """Return candidate addresses of rank 0's host, the most likely first.
 
     Args:
-        hosts: all of the job, rank 0's first.
-        answers: of their agents.
+        hosts: all hosts of the job, rank 0's first.
+        answers: what their agents have answered.
         given: the user's own choice.
 
     Raises:
@@ -138,7 +138,7 @@ def candidates(
     if len({answers[host].machine for host in hosts}) == 1:
         return [LOOPBACK]
     found = list(answers[first].addresses)
-    if first.is_local:  # the others know the address from which the launcher reached them
+    if first.is_local:  # other hosts know the address from which the launcher connected
         found = [answers[host].launcher for host in others] + found
     found = [address for address in dict.fromkeys(found) if address and not is_loopback(address)]
     if not found:
@@ -151,7 +151,7 @@ def candidates(
 
 
 def taken_ports(facts: HostFacts) -> tuple[int, ...]:
-    """The ports that a TPU slice's network passes, and that rank 0's host has found taken."""
+    """Return the ports that a TPU slice's network lets through, but rank 0's host has in use."""
     if facts.tpu is None:
         return ()
     return TPU_PORTS[: TPU_PORTS.index(facts.port)] if facts.port in TPU_PORTS else TPU_PORTS
@@ -164,14 +164,14 @@ def choose(
     checked: Mapping[Host, CoordinatorTried],
     taken: Sequence[int] = (),
 ) -> str:
-    """The first address that every other host has reached.
+    """Return the first address that every other host has reached.
 
     Args:
         first: rank 0's host.
-        port: that was tried there.
+        port: the port that was tried there.
         tried: its addresses.
-        checked: what the other hosts say.
-        taken: ports that would have been better.
+        checked: the other hosts' results.
+        taken: better ports that are in use.
 
     Raises:
         LaunchError: there is none.
@@ -197,7 +197,7 @@ def choose(
 def own_address(
     host: Host, first: Host, coordinator: str, checked: Mapping[Host, CoordinatorTried]
 ) -> str:
-    """The address by which a host takes part in the job; empty if loopback is enough."""
+    """Return the address by which a host takes part in the job; "" if loopback is enough."""
     if is_loopback(coordinator):
         return ""
     return coordinator if host is first else checked[host].sources[coordinator]

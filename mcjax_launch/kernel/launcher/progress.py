@@ -1,4 +1,4 @@
-"""What the status line says: whom the job waits for, and with --status how it comes along."""
+"""Text of the status line: which ranks the job waits for, and with --status its progress."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -13,20 +13,20 @@ from mcjax_launch.wording import some
 
 # --- --status=table: a row for each rank ---
 
-#: So many ranks have rows at most.
+#: Most ranks that have rows.
 MOST_ROWS = 64
-# Ranks wait for one for which they did so in so many looks in a row, not long ago: of ranks that
-# are equal one or another is behind in any single look.
-_LOOKS, _LOOKED_S = 3, 20.0
+# Polls in a row, and their age in seconds, in which ranks must wait for the same rank: among equal
+# ranks some rank is behind in any single poll.
+_POLLS, _POLLED_S = 3, 20.0
 
 
 def rank_rows(state: RunState, now: float, most: int) -> list[str]:
-    """A row for each rank; where there is no room for all, for those that differ from most others.
+    """Return a row for each rank; if there is not enough room, for ranks that differ from most.
 
     Args:
-        state: of the run.
+        state: the attempt's state.
         now: in time.monotonic's seconds.
-        most: so many rows there may be.
+        most: the most rows to return.
 
     """
     awaited = _awaited(state, now)
@@ -38,7 +38,7 @@ def rank_rows(state: RunState, now: float, most: int) -> list[str]:
     rest: list[str] = []
     if len(shown) > most:
         words = list(doing.values())
-        common = max(set(words), key=lambda one: (words.count(one), one))
+        common = max(set(words), key=lambda word: (words.count(word), word))
         shown = [rank for rank in shown if doing[rank] != common][: most - 1]
         left = len(doing) - len(shown)
         alike = words.count(common)
@@ -71,7 +71,7 @@ def _doing(run: RankRun, awaits: str) -> str:
 
 
 def _awaited(state: RunState, now: float) -> Mapping[int, str]:
-    """For whom each rank waits, where that is known."""
+    """Return the names of the ranks for which each rank waits, as far as known."""
     found = _seen_waiting(state.polls, now) if state.polls is not None else {}
     for _, there, missing in state.programs.unfinished():
         found.update(dict.fromkeys(there, these_ranks(missing)))
@@ -88,17 +88,18 @@ def _awaited(state: RunState, now: float) -> Mapping[int, str]:
 
 
 def _seen_waiting(polls: PositionPolls, now: float) -> dict[int, str]:
-    """For whom ranks wait by where their main threads were."""
-    moments = [one for one in polls.recent if one.known and one.at > now - _LOOKED_S][-_LOOKS:]
-    if len(moments) < _LOOKS:
+    """Return the names of the ranks for which ranks wait, by their positions."""
+    recent = [poll for poll in polls.recent if poll.known and poll.at > now - _POLLED_S]
+    moments = recent[-_POLLS:]
+    if len(moments) < _POLLS:
         return {}
-    late = set.intersection(*(set(awaited_at(one)) for one in moments))
+    late = set.intersection(*(set(awaited_at(poll)) for poll in moments))
     waiting = [rank for rank, spot in moments[-1].known.items() if spot.doing is ThreadState.JAX]
     return dict.fromkeys(waiting, these_ranks(late)) if late else {}
 
 
 def _use(run: RankRun, now: float) -> str:
-    """What a rank uses, and how long ago it printed."""
+    """Return what a rank uses, and how long ago it printed."""
     if run.status is not None:
         return ""
     many = cores(run)
@@ -111,9 +112,9 @@ def _use(run: RankRun, now: float) -> str:
 
 # --- the status line ---
 
-# With many events the line is made anew no more often than this,
+# Shortest time between two updates, if there are many events (seconds).
 _EVENTS_S = 0.2
-# and with --status it is at least as often.
+# Longest time between two updates with --status (seconds).
 _TICK_S = 1.0
 _MOST_HOSTS = 4
 # Rows of the terminal that a table leaves to the output, and to this line.
@@ -132,12 +133,12 @@ class StatusView(Protocol):
 
 
 class Progress:
-    """Keeps the status line up to date: a timer of the loop, which is called at each of its turns.
+    """Timer that keeps the status line up to date; the loop calls it at each turn.
 
     Args:
-        line: the status line, or what stands for that of another terminal.
+        line: the status line.
         startup: knows the hosts that are not ready.
-        state: of the run.
+        state: the attempt's state.
 
     """
 
@@ -150,7 +151,7 @@ class Progress:
         self.deadline: float | None = 0.0  # at once
 
     def expire(self, now: float) -> None:
-        """Make it anew, if something has happened or it is time."""
+        """Update the line, if something has happened or the deadline has come."""
         activity = self._state.activity
         seen = (self._startup.ready, len(self._state.ranks), activity.active_at, activity.heard_at)
         if seen != self._seen:
@@ -180,7 +181,7 @@ class Progress:
 
 
 def awaited(startup: Startup, state: RunState) -> str:
-    """What the job waits for before it can begin; "" if for nothing that is known of."""
+    """Return what the job waits for before it can begin; "" if nothing is known."""
     if not state.ranks:
         return _hosts(startup.hosts, startup.missing)
     runs = state.ranks.values()
@@ -190,7 +191,7 @@ def awaited(startup: Startup, state: RunState) -> str:
     missing = [run.process_id for run in runs if run.membership.call is None]
     joined = len(runs) - len(missing)
     if state.num_processes == 1 or not joined:
-        return ""  # it may be no job of JAX's
+        return ""  # it may not be a JAX job
     if missing:
         return f"{joined}/{len(runs)} joined, waiting for {short(missing)}"
     if any(run.stage is Stage.JOINING for run in runs):
@@ -206,7 +207,7 @@ def _hosts(hosts: int, missing: Sequence[str]) -> str:
 
 
 def use(state: RunState, now: float) -> str:
-    """Which ranks run, what they use, and how long ago one printed."""
+    """Return which ranks run, what they use, and how long ago one of them printed."""
     runs = list(state.ranks.values())
     running = state.running
     parts = []
@@ -238,7 +239,7 @@ def _busy(busy: Sequence[int], ranks: int) -> str:
 
 
 def cores(run: RankRun) -> float | None:
-    """How many cores a rank has used between its last two samples; None before there are two."""
+    """Return how many cores a rank has used between its last two samples; None without two."""
     if len(run.usage.samples) < 2:
         return None
     before, last = run.usage.samples[-2:]
@@ -246,12 +247,12 @@ def cores(run: RankRun) -> float | None:
 
 
 def memory(kib: int) -> str:
-    """A size for a person."""
+    """Format a size for the user."""
     return f"{kib / (1 << 20):.1f} GiB" if kib >= 1 << 20 else f"{kib >> 10} MiB"
 
 
 def short(ranks: Sequence[int]) -> str:
-    """Ranks, of many only the first."""
+    """Return ranks as text; of many ranks only the first."""
     text = ranges(ranks)
     if len(text) <= _LONGEST_RANKS:
         return text

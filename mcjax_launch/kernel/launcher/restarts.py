@@ -1,4 +1,4 @@
-"""A job and, if it fails and that may help, the same job again."""
+"""Loop over a job's attempts: after a failure the job is started again if that may help."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import used_hosts
 from mcjax_launch.kernel.launcher.front import Front
 from mcjax_launch.kernel.launcher.launcher import Launcher
-from mcjax_launch.kernel.launcher.part import Acting, Once, pause_s
+from mcjax_launch.kernel.launcher.part import OneShotTimer, TimerAction, pause_s
 from mcjax_launch.kernel.transport.client import Transport
 from mcjax_launch.kernel.wire.exit_status import HOST_LOST
 from mcjax_launch.kernel.wire.schedulers import around, restarts_before
@@ -29,21 +29,21 @@ from mcjax_launch.runs.stop_reasons import StopReason
 
 # --- whether another attempt is worth it, and on which hosts ---
 
-# Two attempts have come equally far if the times differ by no more than this, or this share.
+# Two attempts count as equally long if they differ by at most this time or share.
 _ALIKE_S, _ALIKE_SHARE = 2.0, 0.25
-# So many attempts that failed by a signal or a loss wear a host out.
+# Attempts that failed by a signal or a loss on a host before it is left out.
 _WORN = 2
 _WORDS = {"host": "a lost host", "signal": "a signal"}
 
 
 class Crash(Value):
-    """An exception that has ended an attempt.
+    """Exception that has ended an attempt.
 
     Args:
         exception: the name of its class.
         where: the user's line that raised it.
-        joined: after initialize().
-        age_s: how far the program had come, in seconds since its start, or since initialize().
+        joined: it was raised after initialize().
+        age_s: seconds since the program's start, or since initialize() if `joined`.
 
     """
 
@@ -53,7 +53,7 @@ class Crash(Value):
     age_s: float
 
     def is_again(self, other: Crash) -> bool:
-        """Whether the other one is the same, no sooner and no later in the program's life."""
+        """Return whether another crash is the same, at about the same time in the program."""
         if self.replaced(age_s=0.0) != other.replaced(age_s=0.0):
             return False
         ages = (self.age_s, other.age_s)
@@ -61,12 +61,12 @@ class Crash(Value):
 
 
 class AttemptEnd(Value):
-    """How an attempt has failed.
+    """Failure of an attempt.
 
     Args:
         kind: "host" (lost, or out of reach), "signal" (it killed a rank) or "other".
-        hosts: that were lost, or on which that rank ran; none for "other".
-        crash: the exception that did it, if one did.
+        hosts: the hosts that were lost, or on which that rank ran; none for "other".
+        crash: the exception that caused it, if any.
 
     """
 
@@ -76,7 +76,7 @@ class AttemptEnd(Value):
 
 
 def end_of(attempt: Attempt, lost: Collection[Host]) -> AttemptEnd:
-    """How an attempt has failed; `lost` are the hosts that it has lost."""
+    """Describe how an attempt has failed; `lost` are the hosts that it has lost."""
     match attempt.summary.ending:
         case RankFailed(culprit=run) if run.status is not None and run.status < 0 and run.failed:
             if run.hidden_failure is None and verdict_of(run) is not Verdict.VICTIM:
@@ -102,10 +102,10 @@ def _crash(run: RankRun) -> Crash | None:
 
 
 class RestartPolicy:
-    """Judges the attempts of a job, one after another.
+    """Policy that judges the attempts of a job, one after another.
 
     Args:
-        restart_on: the option: of "host", "signal" and "any".
+        restart_on: the option's words: of "host", "signal" and "any".
 
     Attributes:
         worn_out: the hosts on which too many attempts have failed by a signal or a loss.
@@ -119,7 +119,7 @@ class RestartPolicy:
         self.worn_out: set[str] = set()
 
     def failed(self, end: AttemptEnd) -> str:
-        """An attempt has failed: why there is to be no other; "" if there may be."""
+        """Judge a failed attempt; return why no other may follow, "" if it may."""
         before, self._last = self._last, end.crash
         self._failures.update(end.hosts)
         self.worn_out = {host for host, count in self._failures.items() if count >= _WORN}
@@ -145,14 +145,15 @@ def run(
     ended: Callable[[Attempt], object],
     front: Front,
 ) -> JobOutcome:
-    """Run a job, again and again as far as --max-restarts allows; how it ended.
+    """Run a job, again and again as far as --max-restarts allows; return how it ended.
 
-    Args: see Launcher.
-        ended: called after each run.
-        front: what the launcher has of its process.
+    Args:
+        job, hosts, transport: see Launcher.
+        ended: called after each attempt.
+        front: the launcher's process.
 
     Raises:
-        LaunchError: it could not be started.
+        LaunchError: the job could not be started.
 
     """
     kept: dict[str, object] = {}
@@ -220,7 +221,7 @@ def run(
 
 
 def _restarts_before(environ: Mapping[str, str]) -> int:
-    """How often a scheduler has started the job again."""
+    """Return how often a scheduler has restarted the job."""
     scheduler = around(environ)
     if scheduler is None or scheduler.restarts:
         return restarts_before(environ)
@@ -240,7 +241,7 @@ def _state(job: Job, hosts: int, began_at: float) -> RunState:
 
 
 def _stopped(stop: StopReason, failures: Sequence[str], launcher: Launcher) -> JobOutcome:
-    """A signal came in a pause, or a file was saved, which has been said."""
+    """Report that a signal, or a saved file, ended the pause; return the job's outcome."""
     message = stop.message
     if not stop.saved:
         message += " before another attempt"
@@ -257,7 +258,7 @@ def _say_what_was(failures: Sequence[str], launcher: Launcher) -> None:
 def smaller(
     missing: Sequence[str], job: Job, hosts: Sequence[Host], worn: Collection[str] = ()
 ) -> str:
-    """What --min-hosts makes of the job; `worn`: hosts where attempts have failed twice."""
+    """Return a line on what --min-hosts does to the job; `worn`: hosts that failed twice."""
     ranks, left = counted(job.num_processes, "rank"), counted(len(hosts), "host")
     without = f"host{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
     twice = [name for name in missing if name in worn]
@@ -266,7 +267,7 @@ def smaller(
 
 
 def without(job: Job, hosts: Sequence[Host], lost: set[Host]) -> tuple[Job, Sequence[Host]]:
-    """The job without its lost hosts, if --min-hosts allows that."""
+    """Return the job without its lost hosts, if --min-hosts allows that."""
     left = [host for host in hosts if host not in lost]
     if not lost or job.min_hosts is None or len(left) < max(1, job.min_hosts):
         return job, hosts
@@ -276,8 +277,8 @@ def without(job: Job, hosts: Sequence[Host], lost: set[Host]) -> tuple[Job, Sequ
 
 
 def _pause(seconds: float, front: Front) -> StopReason | None:
-    """Wait; return what has cut the wait short, if something did: a signal, or a save."""
+    """Wait; return what has ended the wait early, if anything did: a signal, or a save."""
     ends: list[StopReason] = []
-    over = Once(time.monotonic() + seconds, lambda: None)
-    saves = [] if front.saves is None else [Acting(front.saves, ends.append)]
+    over = OneShotTimer(time.monotonic() + seconds, lambda: None)
+    saves = [] if front.saves is None else [TimerAction(front.saves, ends.append)]
     return front.wait([over, *saves], lambda: over.deadline is None, ends)

@@ -1,4 +1,4 @@
-"""Requests for the stacks of all ranks, under way at their agents."""
+"""Requests to the agents for the stacks of all ranks."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -16,28 +16,28 @@ _MOST_S = 4.0
 
 
 def of_ranks(stacks: "Sequence[Stack]") -> "list[Stack]":
-    """Without those of processes that import for ranks."""
+    """Return the stacks without those of import servers."""
     return [stack for stack in stacks if not stack.importing]
 
 
 class _Request(NamedTuple):
-    """What is to be asked, and who wants to know."""
+    """Kind of stacks that are wanted, and the function to call with them."""
 
     on_complete: "OnComplete"
     all_threads: bool
 
 
 class StackRequests:
-    """One request at a time; it is over when every agent has answered, or after some seconds.
+    """Queue of requests: each is over when every agent has answered, or after some seconds.
 
     Attributes:
-        deadline: when to stop waiting (time.monotonic); None while nothing is asked.
+        deadline: when to stop waiting (time.monotonic); None while nothing is requested.
 
     """
 
     def __init__(self) -> None:
         self.deadline: float | None = None
-        self._requests: list[_Request] = []  # the first is under way
+        self._requests: list[_Request] = []  # the first is in progress
         self._links: Sequence[AgentConnection] = ()
         self._stacks: list[Stack] = []
         self._asked: set[AgentConnection] = set()
@@ -49,12 +49,12 @@ class StackRequests:
         *,
         all_threads: bool = False,
     ) -> None:
-        """Ask all agents, after what is asked already; not twice for the same.
+        """Ask all agents for stacks, after earlier requests; an equal request is made only once.
 
         Args:
-            links: to the agents.
-            on_complete: called with what has come.
-            all_threads: of running threads too, which may crash a rank.
+            links: the links to the agents.
+            on_complete: called with the stacks.
+            all_threads: include running threads, which may crash a rank.
 
         """
         request = _Request(on_complete, all_threads)
@@ -74,7 +74,7 @@ class StackRequests:
     def received(
         self, link: AgentConnection, stacks: messages.Stacks | messages.StacksComplete
     ) -> None:
-        """The stacks of one process have arrived, or an agent has sent all that it has."""
+        """Record the stacks of a process, or that an agent has sent all of them."""
         if isinstance(stacks, messages.StacksComplete):
             self._asked.discard(link)
             return
@@ -95,7 +95,7 @@ class StackRequests:
         )
 
     def expire(self, now: float) -> None:
-        """Report, once, when there is nothing more to wait for."""
+        """Pass on the stacks, once, when there is nothing more to wait for."""
         if self.deadline is None:
             return
         if now < self.deadline and not all(link.ended for link in self._asked):

@@ -1,4 +1,4 @@
-"""From the agents' greetings to a plan: questions, answers, and the coordinator's address."""
+"""Startup of a job, from the agents' greetings to a plan: questions, answers, the coordinator."""
 
 import os
 import signal
@@ -24,18 +24,18 @@ from mcjax_launch.kernel.wire.messages import HostFacts
 if TYPE_CHECKING:
     from mcjax_launch.kernel.transport.staging import Staged
 
-# Failures within so many seconds of the first are reported together with it.
+# Seconds after the first failure in which further failures are reported together with it.
 _GATHER_S = 0.5
-# An agent is silent while it waits for nvidia-smi or for a name server that does not answer.
+# Seconds for which an agent may be silent while it waits for nvidia-smi or a name server.
 _PREPARE_S = 20.0
-# Few hosts try the coordinator's address at once; more come so much apart, but all within a while.
+# Hosts that try the coordinator's address at once; seconds between further hosts, and for all.
 _TRY_AT_ONCE = 64
 _EACH_TRIES_S = 0.001
 _ALL_TRY_S = 2.0
 
 
 def _after_s(number: int) -> float:
-    """How long the agent with this number waits before it tries an address."""
+    """Return the seconds that the agent with this number waits before it tries an address."""
     return min(max(0, number - _TRY_AT_ONCE) * _EACH_TRIES_S, _ALL_TRY_S)
 
 
@@ -50,22 +50,22 @@ class Returning(Protocol):
 
 
 class Startup:
-    """Asks every agent, has them try the coordinator's address, and makes the plan.
+    """Startup of a job: asks every agent, tries the coordinator's address, and makes the plan.
 
     Args:
         job: what to run.
-        hosts: where; all of them get ranks.
+        hosts: its hosts; all of them get ranks.
         on_plan: called with the plan when every host is ready.
-        on_error: called instead when one is not.
-        settled: whether no host is being connected to any more.
+        on_error: called instead if a host is not.
+        settled: returns whether every host has been reached or has failed.
         restart: how many times the job has been started before.
         note: shows a line.
 
     Attributes:
         job_id: eight hexadecimal digits.
-        portable: the hosts whose agents do without what Linux alone has.
+        portable: the hosts whose agents work without Linux's own features.
         deadline: when to stop gathering failures; None while there are none.
-        rejoining: the lost hosts that are to start their ranks again.
+        rejoining: the lost hosts that are to restart their ranks.
 
     """
 
@@ -101,17 +101,17 @@ class Startup:
 
     @property
     def hosts(self) -> int:
-        """How many there are."""
+        """Number of hosts."""
         return len(self._hosts)
 
     @property
     def ready(self) -> int:
-        """How many hosts have answered."""
+        """Number of hosts that have answered."""
         return len(self._answers)
 
     @property
     def missing(self) -> list[str]:
-        """The names of the hosts that have not."""
+        """Names of the hosts that have not answered."""
         return [host.name for host in self._hosts if host not in self._answers]
 
     @property
@@ -123,11 +123,11 @@ class Startup:
         return split_address(self._job.coordinator)[0] if self._job.coordinator else None
 
     def stop(self) -> None:
-        """The job is to end: prepare nothing more, and dismiss agents that still arrive."""
+        """Prepare nothing more, because the job ends, and stop agents that still connect."""
         self._stopped = True
 
     def received(self, link: AgentConnection, message: Message | Data | Raw) -> None:
-        """A message from an agent, before the ranks are started."""
+        """Handle a message from an agent before the ranks are started."""
         if (rejoining := self.rejoining.get(link.host)) is not None:
             if not self._stopped:
                 rejoining.received(link, message)
@@ -147,7 +147,7 @@ class Startup:
                 self._refused(link, message)
 
     def _greeted(self, link: AgentConnection) -> None:
-        """An agent has greeted: send it the files, and ask."""
+        """Send the files to an agent that has greeted, and ask it to prepare."""
         if self._stopped:
             link.send(messages.Stop(int(signal.SIGKILL), 0))
             return
@@ -169,21 +169,21 @@ class Startup:
             link.send(asked)
 
     def _ready(self, link: AgentConnection, facts: HostFacts) -> None:
-        """An agent has answered."""
+        """Record an agent's answer; go on when it was the last."""
         link.be_patient(0)
         self._answers[link.host] = facts
         if self._stopped:
             return
         if len(self._answers) == len(self._hosts) and not self._failures:
             if any(answer.tpu is not None for answer in self._answers.values()):
-                self._look_at_tpus()
+                self._order_by_tpus()
             self._attempt(self._check if self._several else self._plan)
 
-    def _look_at_tpus(self) -> None:
-        """Put the ranks in the order of the TPU workers, and see whether all of these are there."""
+    def _order_by_tpus(self) -> None:
+        """Order the hosts by their TPU workers' numbers, and note if the slice is incomplete."""
         from mcjax_launch.job import devices  # as only TPUs need
 
-        if self._job.num_hosts > 1:  # of which other launchers know
+        if self._job.num_hosts > 1:  # other launchers know the other hosts
             return
         hosts = devices.workers_in_order(self._hosts, self._answers)
         if hosts != list(self._hosts) and self._may_go_in(hosts):
@@ -193,7 +193,7 @@ class Startup:
             self._note(note)
 
     def _may_go_in(self, hosts: Sequence[Host]) -> bool:
-        """Whether what the hosts have prepared fits ranks in that order."""
+        """Return whether what the hosts have prepared fits ranks in that order."""
         ranks = ranks_of_hosts(self._job, hosts)
         sizes = {host: len(own) for host, own in ranks.items()}
         prepared = sizes == {host: len(own) for host, own in self._ranks.items()}
@@ -213,7 +213,7 @@ class Startup:
             link.send(messages.TryCoordinator(tuple(self._tried), port, _after_s(number)))
 
     def _coordinator_tried(self, link: AgentConnection, tried: messages.CoordinatorTried) -> None:
-        """An agent has tried the coordinator's addresses."""
+        """Record which of the coordinator's addresses a host has reached; go on after the last."""
         self._checked[link.host] = tried
         if len(self._checked) == len(self._hosts) - 1 and not self._stopped:
             self._attempt(self._plan)
@@ -222,11 +222,11 @@ class Startup:
         self._on_plan(self._make_plan(self._hosts, *self._coordinator()))
 
     def _coordinator(self) -> tuple[str, int, bool]:
-        """Its address and port, and whether the address is one of its host's own."""
+        """Return the coordinator's address and port, and whether it is an address of its host."""
         first = self._hosts[0]
         port, bind = self._answers[first].port, True
         address = self._given or LOOPBACK
-        if self._job.num_hosts > 1:  # the only address that the other launchers know
+        if self._job.num_hosts > 1:  # other launchers know only this address
             assert self._job.coordinator is not None
             port, bind = split_address(self._job.coordinator)[1], False
             address = self._job.coordinator_name or address
@@ -249,7 +249,7 @@ class Startup:
         )
 
     def _facts(self, host: Host, coordinator: str) -> HostFacts:
-        """What a host has answered, with the address by which the others reach it."""
+        """Return what a host has answered, with the address by which other hosts reach it."""
         answer = self._answers[host]
         address = answer.address if self._job.num_hosts > 1 else ""
         if self._several:
@@ -260,21 +260,21 @@ class Startup:
     # --- a lost host, again ---
 
     def turned_away(self, host: Host, why: str) -> bool:
-        """Return whether a host that cannot be reached, or is lost, was to come back."""
+        """Return whether a host that cannot be reached, or is lost, was to rejoin."""
         rejoining = self.rejoining.get(host)
         if rejoining is not None and not self._stopped:
             rejoining.failed(why)
         return rejoining is not None
 
     def ask_again(self, link: AgentConnection) -> None:
-        """Have the agent of a host that was lost prepare for its ranks."""
+        """Ask the agent of a host that was lost to prepare for its ranks."""
         link.be_patient(_PREPARE_S)
         address, port, _ = self._coordinator()
         host, first = link.host, link.host == self._hosts[0]
         asked = what_to_prepare(
             self._job, host, self._ranks[host], first=first, several=self._several
         )
-        if first and asked.coordinator is not None:  # which the others know already
+        if first and asked.coordinator is not None:  # the other hosts know its port already
             bind = asked.coordinator.replaced(port=port)
             asked = asked.replaced(coordinator=bind, listen=False)
         elif address != LOOPBACK:
@@ -282,7 +282,7 @@ class Startup:
         self._ask(link, asked)
 
     def answered_again(self, host: Host, answer: HostFacts) -> Plan:
-        """Return the plan with what a host has answered that was lost.
+        """Return the plan with the new answer of a host that was lost.
 
         Raises:
             LaunchError: its ranks cannot run there.
@@ -296,10 +296,10 @@ class Startup:
         self._answers[host] = answer
         return self._make_plan(self._hosts, address, port, bind)
 
-    # --- what goes wrong ---
+    # --- failures ---
 
     def _refused(self, link: AgentConnection, refused: messages.Refused) -> None:
-        """A host cannot run the job."""
+        """Fail, because a host cannot run the job."""
         self._fail(link, refused.reason, refused.status)
 
     def _fail(self, link: AgentConnection, reason: str, status: int) -> None:
@@ -308,13 +308,13 @@ class Startup:
         self._on_error(LaunchError(f"{where}{reason}", status))
 
     def failed(self, failure: Failure) -> None:
-        """A host's agent could not be started; wait a moment for others to be named with it."""
+        """Record that a host's agent could not be started; wait a moment for further failures."""
         self._failures.append(failure)
         if self.deadline is None:
             self.deadline = time.monotonic() + _GATHER_S
 
     def expire(self, now: float) -> None:
-        """Report the failures when it is time, or at once if no more can come."""
+        """Report the failures when the deadline has come, or at once if no more can come."""
         if self.deadline is not None and (self._settled() or now >= self.deadline):
             self.deadline = None
             first, *more = self._failures
@@ -327,14 +327,14 @@ class Startup:
 
 
 def _patiently(link: AgentConnection, files: Iterator[bytes]) -> Iterator[bytes]:
-    """Frames for an agent, which need not say anything as long as it takes them."""
+    """Yield frames for an agent, which may be silent as long as it accepts them."""
     for frame in files:
         link.be_patient(_PREPARE_S)
         yield frame
-    link.be_patient(_PREPARE_S)  # and from what is sent after them
+    link.be_patient(_PREPARE_S)  # also counted from the last frame
 
 
 def _staged(job: Job) -> "Staged":
-    from mcjax_launch.kernel.transport.staging import Staged  # as only --sync and functions need
+    from mcjax_launch.kernel.transport.staging import Staged  # only --sync and functions need it
 
     return Staged(job.sync, os.getcwd(), job.call)

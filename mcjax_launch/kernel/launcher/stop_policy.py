@@ -1,8 +1,8 @@
-"""Why and how a job ends: (event, now) -> effects, and nothing else.
+"""Decisions on why and how a job ends: (event, now) -> effects, without I/O.
 
 Reasons come from everywhere: a rank fails, a host is lost, a limit is reached, a signal comes, the
-reader of the output goes away. The first one counts; a later one can only hasten the end. How the
-ranks of one host are ended is the agent's affair, see `agent.supervisor`.
+reader of the output goes away. The first reason counts; a later reason can only hasten the end. How
+the ranks of a host are ended is decided by its agent, see `agent.supervisor`.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from mcjax_launch.kernel.wire.exit_status import HOST_LOST
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.runs.stop_reasons import StopReason, interrupted
 
-# Ctrl-C ends a whole pipeline, and scancel a whole job: what it does to our reader or our agents
-# may be seen here before the signal that is for us.
+# Ctrl-C ends a whole pipeline, and scancel a whole job: their effects on the reader of stdout or on
+# the agents may be noticed here before the launcher's own signal. Seconds.
 SIGNAL_S = 0.3
-# A job that was stopped waits so long for the reader of its last output.
+# Seconds for which a stopped job waits for the reader of its last output.
 READER_S = 5.0
 
 
 class JobEffect(Value):
-    """Something for the launcher to do."""
+    """Action for the launcher."""
 
 
 class SetReason(JobEffect):
-    """Why the job ends."""
+    """Record why the job ends."""
 
     stop: StopReason
 
@@ -36,8 +36,8 @@ class StopRanks(JobEffect):
     """Have every agent send its ranks this signal, and SIGKILL after the grace.
 
     Args:
-        by_user: the signal is the user's, and what ranks say of it is news.
-        settles: other ranks may be about to fail as this one, and get a moment for that.
+        by_user: the signal is the user's, so what ranks print about it is shown.
+        settles: other ranks may be about to fail in the same way, and get a moment for that.
 
     """
 
@@ -52,7 +52,7 @@ class ShowStacks(JobEffect):
 
 
 class Note(JobEffect):
-    """A line for the user."""
+    """Print a line for the user."""
 
     text: str
 
@@ -61,13 +61,13 @@ Effects = list[JobEffect]
 
 
 class RankFailure(Value):
-    """The failure of a rank.
+    """Failure of a rank.
 
     Args:
-        rank: that failed.
+        rank: the rank.
         is_victim: it follows from the failure of another rank.
-        is_signalled: a signal that ends jobs ended it; its agent may have got one as well.
-        is_early: its program ended before it called initialize(), as others may be about to.
+        is_signalled: a signal that ends jobs ended it; its agent may have got the same signal.
+        is_early: its program ended before it called initialize(), as other ranks' may be about to.
 
     """
 
@@ -78,24 +78,23 @@ class RankFailure(Value):
 
     @property
     def may_follow(self) -> bool:
-        """Whether the loss of a host, or the end of its agent, may turn out to be the reason."""
+        """True if a lost host or the end of its agent may turn out to be the reason."""
         return self.is_victim or self.is_signalled
 
 
 class StopPolicy:
-    """The end of one run of a job, from the first reason for it on.
+    """End of an attempt, from the first reason for it on.
 
-    Times (`now`, `deadline`) are seconds of any steady clock. Methods return what is to be done.
+    Times (`now`, `deadline`) are seconds of any steady clock. Methods return effects.
 
     Args:
-        grace_s: the grace after a reason, a key of `job.GRACE_S`.
+        grace_s: returns the grace after a reason, a key of `job.GRACE_S`.
         has_keys: the terminal is the launcher's: a key there shows the stacks.
-        again: says how a second SIGINT comes, which kills the ranks.
 
     Attributes:
         error: why the job could not be started; nothing of it runs then.
-        final: the job is not to be started again.
-        interrupts: how many signals of the user's have asked for the end.
+        final: the job is not to be restarted.
+        interrupts: how many of the user's signals have asked for the end.
         stopping: the ranks have been asked to end.
         wants_stacks: a limit has been reached, and the stacks come first.
 
@@ -115,11 +114,11 @@ class StopPolicy:
         self._grace_s = grace_s
         self._has_keys, self._again = has_keys, again
         self._running = False  # ranks may have been started
-        self._was_stopped = False  # not only by the failure of a rank
+        self._was_stopped = False  # for another reason than the failure of a rank
         self._reason: StopReason | RankFailure | None = None
-        self._early: StopReason | None = None  # a reason of which more will be known
+        self._early: StopReason | None = None  # a reason that may be replaced when more is known
         self.wants_stacks = False
-        # The reason, unless a signal of the user's explains it; and how long that may take.
+        # A reason that a signal of the user's may explain, and until when to wait for that signal.
         self._unexplained: StopReason | None = None
         self._unexplained_until: float | None = None
         self._give_up_at: float | None = None
@@ -128,20 +127,20 @@ class StopPolicy:
     # --- events ---
 
     def ranks_starting(self) -> None:
-        """From now on ranks may run, and need their grace."""
+        """Record that ranks may run from now on, and need their grace."""
         self._running = True
 
     def start_failed(self, error: LaunchError) -> Effects:
-        """The job cannot be started, or not all of it."""
+        """Handle that the job, or a part of it, cannot be started."""
         if self.error is None and not isinstance(self._reason, StopReason):
             self.error = error
         return self._stop(StopRanks(signal.SIGKILL, 0.0))
 
     def rank_ended(self, failure: RankFailure | None) -> Effects:
-        """A rank has ended otherwise than with 0; its own agent knows, the others do not yet.
+        """Handle a rank's end with a status other than 0; other agents do not know of it yet.
 
         Args:
-            failure: whose, unless it only followed from a signal that the rank was sent.
+            failure: the rank's failure; None if it only followed from a signal sent to the rank.
 
         """
         blames_a_victim = isinstance(self._reason, RankFailure) and self._reason.is_victim
@@ -154,20 +153,20 @@ class StopPolicy:
         return self._stop(StopRanks(signal.SIGTERM, grace, settles=settles))
 
     def stopped(self, stop: StopReason) -> Effects:
-        """There is a reason that allows no waiting: a host is lost, a limit is reached."""
+        """End the job at once for a reason such as a lost host or a limit."""
         if self.error is not None:
             return []
         grace = self._grace_s("save" if stop.saved else "failure")
         return self._end(stop, StopRanks(signal.SIGTERM, grace))
 
     def reason_known(self, stop: StopReason) -> Effects:
-        """There is a reason; the ranks are stopped for it when more is known."""
+        """Record the reason; the ranks are stopped for it when more is known."""
         self._early = stop
         return self._set_reason(stop)
 
     def limit_reached(self, stop: StopReason) -> Effects:
-        """The job may not go on; its stacks are wanted first, where the reason says so."""
-        if self.ending:  # the end has come before: only the reason may be known better now
+        """End the job for a limit; first show the stacks, if the reason says so."""
+        if self.ending:  # already: only the reason may be known better now
             return self._set_reason(stop) if self._is_early else []
         if not stop.needs_stacks:
             return self.stopped(stop)
@@ -175,13 +174,13 @@ class StopPolicy:
         return [*self._set_reason(stop), ShowStacks()]
 
     def stacks_shown(self) -> Effects:
-        """The stacks have been shown, or did not come."""
+        """Stop the ranks, because the stacks have been shown, or did not come."""
         if not self.wants_stacks or self.stopping:
             return []
         return self._stop(StopRanks(signal.SIGTERM, self._grace_s("failure")))
 
     def may_be_stopped(self, stop: StopReason, now: float) -> Effects:
-        """There is a reason that a signal of the user's may explain: wait a moment for that."""
+        """Record a reason that the user's signal may explain; wait a moment for that signal."""
         if self.error is not None or self._unexplained or isinstance(self._reason, StopReason):
             return []
         self._unexplained, self._unexplained_until = stop, now + SIGNAL_S
@@ -189,20 +188,20 @@ class StopPolicy:
 
     @property
     def ending(self) -> bool:
-        """Whether the job is about to end, though its ranks may not have been asked to yet."""
+        """True if the job is about to end, even if its ranks have not been asked to yet."""
         return self.stopping or self._unexplained_until is not None
 
     def interrupted(
         self, signum: int, now: float, *, nothing_left: bool, caught: bool = False, by: str = ""
     ) -> Effects:
-        """The user wants the job to end; again: now; and again: whatever is still stuck.
+        """End the job for a signal; kill the ranks at a second signal, and leave at a third.
 
         Args:
-            signum: the signal that says so.
+            signum: the signal.
             now: the time.
             nothing_left: no process of the job is known to run any more.
-            caught: JAX catches a SIGTERM in the ranks, which then run on.
-            by: what has sent the signal, if that is known.
+            caught: JAX catches SIGTERM in the ranks, which then go on.
+            by: what has sent the signal, if known.
 
         """
         name = signal.Signals(signum).name
@@ -223,14 +222,14 @@ class StopPolicy:
         return [*effects, *self._end(interrupted(signum, by), ranks)]
 
     def only_waits(self) -> Effects:
-        """All ranks that still run wait for one that is gone: they need no long grace."""
+        """Shorten the grace, because all remaining ranks wait for a rank that is gone."""
         if self._only_waits:
             return []
         self._only_waits = True
         return [StopRanks(signal.SIGTERM, self._grace_s("failure"))]
 
     def nothing_left(self, now: float) -> None:
-        """No process of the job is left; one that was stopped does not wait long for its reader."""
+        """Record that no process is left; a stopped job waits only briefly for its reader."""
         if self._was_stopped and self._give_up_at is None:
             self._give_up_at = now + READER_S
 
@@ -238,12 +237,12 @@ class StopPolicy:
 
     @property
     def deadline(self) -> float | None:
-        """When to call `expire` next."""
+        """Time at which to call `expire` next."""
         times = [at for at in (self._unexplained_until, self._give_up_at) if at is not None]
         return min(times, default=None)
 
     def expire(self, now: float) -> Effects:
-        """Act if a reason has waited long enough for a signal that explains it."""
+        """End the job, if a reason has waited long enough for a signal that explains it."""
         until, stop = self._unexplained_until, self._unexplained
         if until is None or stop is None or now < until:
             return []
@@ -256,7 +255,7 @@ class StopPolicy:
         return [*notes, *self._stop(StopRanks(signal.SIGTERM, grace))]
 
     def gives_up(self, now: float) -> bool:
-        """Whether to leave although something is still stuck."""
+        """Return whether to leave although something is still stuck."""
         return self._give_up_at is not None and now >= self._give_up_at
 
     # --- effects ---
@@ -265,10 +264,10 @@ class StopPolicy:
         return [*self._set_reason(stop), *self._stop(ranks)]
 
     def _set_reason(self, stop: StopReason) -> Effects:
-        """The first reason counts, but for two that were known too early, and for a save."""
+        """Record a reason, unless there is one that must stay; return the effect."""
         self.final = self.final or stop.final
         self._was_stopped = True
-        # What the loss of a host does to its peers may be seen before the loss itself.
+        # Failures that follow from the loss of a host may be noticed before the loss.
         may_follow = isinstance(self._reason, RankFailure) and self._reason.may_follow
         follows = may_follow and stop.status == HOST_LOST
         is_again = isinstance(self._reason, StopReason) and self._reason.saved and stop.ends_all

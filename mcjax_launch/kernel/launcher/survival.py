@@ -1,6 +1,6 @@
-"""Whether the others outlive a rank that fails, and when it is started again: events -> decisions.
+"""Decisions on whether other ranks go on after a failure, and on restarts: events -> decisions.
 
-That is for --on-rank-failure; how a job ends is `stop_policy`'s.
+They are for --on-rank-failure; how a job ends is decided in `stop_policy`.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from mcjax_launch.ranks import counted, these_ranks
 from mcjax_launch.runs.stop_reasons import NO_SERVICE
 
 _RECOVERABILITY = 'jax.config.update("jax_enable_recoverability", True)'
-# All ranks together may be started again so many times as often as one.
+# All ranks together may be restarted this many times as often as a single rank.
 _OF_ALL = 4
 
 
-class Loss(Value):
-    """A rank has failed, or is lost.
+class FailedRank(Value):
+    """Failure or loss of a rank.
 
     Args:
-        rank: which one.
+        rank: the rank.
         joined: its program has called initialize(), and has not left the job since.
         serves: it has done so as process 0.
-        recoverable: it had asked JAX for processes that outlive one another.
-        awaited: others are in initialize(), and cannot come through without it.
+        recoverable: it had asked JAX to survive failures of other processes.
+        awaited: other ranks are in initialize(), and cannot complete it without this rank.
         unserved: it has called initialize(), and process 0 has ended.
 
     """
@@ -39,19 +39,19 @@ class Loss(Value):
 
 
 class GoOn(Value):
-    """The others go on without this rank."""
+    """Decision that the other ranks go on without this rank."""
 
     rank: int
 
 
 class BeginAgain(Value):
-    """A rank is to be started again: say so.
+    """Decision to restart a rank, and to say so.
 
     Args:
-        rank: which one.
-        pause_s: between its end and its next start, in seconds.
-        number: of its next life, from 1.
-        most: so many may follow its first one.
+        rank: the rank.
+        pause_s: seconds between its end and its restart.
+        number: the number of its restart, from 1.
+        most: the most restarts of a rank.
 
     """
 
@@ -62,7 +62,7 @@ class BeginAgain(Value):
 
 
 class EndAll(Value):
-    """The job ends for this failure, as it would without the option; `why`."""
+    """Decision that the job ends for this failure, as without the option, and why."""
 
     why: str
 
@@ -71,7 +71,7 @@ Effect = GoOn | BeginAgain | EndAll
 
 
 class SurvivalPolicy:
-    """What the failure of a rank does to it and to the others, in one run of a job.
+    """Policy on what follows from the failure of a rank, in an attempt.
 
     Times (`now`, `deadline`) are seconds of any steady clock.
 
@@ -79,7 +79,7 @@ class SurvivalPolicy:
         on_rank_failure: the option, "continue" or "restart:N".
 
     Attributes:
-        restarts: ranks that fail are started again.
+        restarts: failed ranks are restarted.
 
     """
 
@@ -87,19 +87,19 @@ class SurvivalPolicy:
         how, _, most = on_rank_failure.partition(":")
         self.restarts = how == "restart"
         self._most = int(most or 0)
-        self._begun: dict[int, int] = {}  # how many further lives a rank has had, or is to have
-        self._open: set[int] = set()  # have failed: what becomes of them is decided
-        self._due: dict[int, float] = {}  # when a rank is started again
+        self._begun: dict[int, int] = {}  # restarts of each rank, begun or decided
+        self._open: set[int] = set()  # failed ranks about which a decision was made
+        self._due: dict[int, float] = {}  # when a rank is restarted
 
-    def failed(self, loss: Loss) -> Effect | None:
-        """A rank has failed, whether its process has ended already or not: what is to be done.
+    def failed(self, failed: FailedRank) -> Effect | None:
+        """Decide what follows a failure, before or after the end; None if already decided.
 
         None where that is known already.
         """
-        rank = loss.rank
+        rank = failed.rank
         if rank in self._open:
             return None
-        if why := self._why_not(loss):
+        if why := self._why_not(failed):
             return EndAll(why)
         self._open.add(rank)
         if not self.restarts:
@@ -108,27 +108,29 @@ class SurvivalPolicy:
         return BeginAgain(rank, pause_s(number - 1), number, self._most)
 
     def goes_on(self, rank: int) -> bool:
-        """Whether the job has outlived the failure of a rank."""
+        """Return whether the job goes on after the failure of a rank."""
         return rank in self._open
 
     def ended(self, rank: int, now: float) -> None:
-        """The process of a rank has ended."""
+        """Record that the process of a rank has ended."""
         if self.restarts and rank in self._open:
             self._due[rank] = now + pause_s(self._begun[rank] - 1)
 
     def host_lost(self, ranks: Iterable[int]) -> list[int]:
-        """The host of these is lost: those that were about to be started again there."""
+        """Record that these ranks' host is lost; return those about to be restarted there."""
         return [rank for rank in ranks if self._due.pop(rank, None) is not None]
 
     def begins(self, rank: int) -> int:
-        """A rank is started again now: the number of that life."""
+        """Record that a rank is restarted now; return the number of the restart."""
         self._open.discard(rank)
         return self._begun[rank]
 
     def called(self, absent: list[int]) -> str:
-        """A rank calls initialize(), and these have failed before they could.
+        """Return why the job ends if a rank calls initialize() now; "" if it goes on.
 
-        Why the job ends for that; "" if it does not.
+        Args:
+            absent: ranks that have failed before they called initialize().
+
         """
         if self.restarts or not absent:
             return ""
@@ -136,27 +138,29 @@ class SurvivalPolicy:
 
     @property
     def deadline(self) -> float | None:
-        """When to call `expire` next."""
+        """Time at which to call `expire` next."""
         return min(self._due.values(), default=None)
 
     def expire(self, now: float) -> dict[int, int]:
-        """The ranks to be started again now, each with the number of that life."""
+        """Return the ranks to restart now, each with the number of its restart."""
         due = [rank for rank, at in self._due.items() if now >= at]
         for rank in due:
             del self._due[rank]
         return {rank: self.begins(rank) for rank in due}
 
-    def _why_not(self, loss: Loss) -> str:
-        """Why the job cannot go on; "" if it can."""
-        if loss.serves:
+    def _why_not(self, failed: FailedRank) -> str:
+        """Return why the job cannot go on; "" if it can."""
+        if failed.serves:
             return "process 0 holds JAX's coordination service, without which no other can go on"
-        if loss.unserved and (loss.joined or self.restarts):
+        if failed.unserved and (failed.joined or self.restarts):
             return NO_SERVICE
-        if loss.joined and not loss.recoverable:
+        if failed.joined and not failed.recoverable:
             return f"the program has not asked for that: {_RECOVERABILITY} before initialize()"
         if not self.restarts:
-            return "it failed before initialize(), where others wait for it" if loss.awaited else ""
-        if self._begun.get(loss.rank, 0) >= self._most:
+            return (
+                "it failed before initialize(), where others wait for it" if failed.awaited else ""
+            )
+        if self._begun.get(failed.rank, 0) >= self._most:
             return f"it has been started again {counted(self._most, 'time')} already"
         if sum(self._begun.values()) >= _OF_ALL * self._most:
             again = counted(_OF_ALL * self._most, "time")

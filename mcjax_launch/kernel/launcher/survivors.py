@@ -1,4 +1,4 @@
-"""Does what the survival policy decides: says it, and has ranks started again."""
+"""Part of the launcher that carries out the survival policy: reports and restarts."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from mcjax_launch.diagnosis.summary import fate, first_report
 from mcjax_launch.diagnosis.verdict import verdict_of
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.kernel.launcher.agent_orders import in_life, start_again
+from mcjax_launch.kernel.launcher.agent_orders import restarted, start_again
 from mcjax_launch.kernel.launcher.part import JobLauncher, LauncherPart, pause_s
 from mcjax_launch.kernel.launcher.stop_policy import RankFailure
 from mcjax_launch.kernel.launcher.survival import (
     BeginAgain,
     Effect,
     EndAll,
+    FailedRank,
     GoOn,
-    Loss,
     SurvivalPolicy,
 )
 from mcjax_launch.kernel.wire import messages
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from mcjax_launch.kernel.wire.frames import Data, Raw
 
 
-# What a rank prints about its failure may come after the hook's word of it.
+# Seconds: what a rank prints about its failure may arrive after its hook's report.
 _LAST_WORDS_S = 0.3
 
 
 class Survivors(LauncherPart):
-    """The ranks that outlive others, for --on-rank-failure."""
+    """Part for ranks that go on after other ranks have failed, with --on-rank-failure."""
 
     def __init__(self, launcher: JobLauncher) -> None:
         super().__init__(launcher)
@@ -55,15 +55,15 @@ class Survivors(LauncherPart):
         self._policy = SurvivalPolicy(launcher.job.on_rank_failure)
         self._absent: list[int] = []  # the ranks that failed before they called initialize()
         self._rejoining: list[Rejoining] = []
-        # What follows the failures that have not been told, and when they are at the latest.
+        # By rank: what follows an unreported failure, and when to report it at the latest.
         self._untold: dict[int, tuple[str, float]] = {}
 
     def begins(self, plan: Plan, now: float) -> None:
-        """Remember which ranks run where."""
+        """Record which ranks run where."""
         self._ranks = {rank.process_id: rank for rank in plan.ranks}
 
     def heard(self, message: messages.FromHook | messages.Exited, now: float) -> None:
-        """Act on the end of a rank, and on calls of initialize()."""
+        """Handle the end of a rank, and calls of initialize()."""
         if isinstance(message, messages.Exited):
             self._ended(message.rank)
         elif isinstance(message.message, Joining):
@@ -73,8 +73,8 @@ class Survivors(LauncherPart):
         """Decide what follows a rank's failure."""
         if self.launcher.policy.ending or not run.failed or run.after_signal:
             return False
-        self._perform(self._policy.failed(self._loss(run)))
-        if run.status is not None:  # before, it may have its last words to print
+        self._perform(self._policy.failed(self._failed_rank(run)))
+        if run.status is not None:  # else it may still print
             self._report(run)
         return self._policy.goes_on(run.process_id)
 
@@ -83,7 +83,7 @@ class Survivors(LauncherPart):
         state = self._state
         if self.launcher.policy.ending:
             return False
-        effects = [self._policy.failed(self._loss(run)) for run in lost]
+        effects = [self._policy.failed(self._failed_rank(run)) for run in lost]
         ends = [effect for effect in effects if isinstance(effect, EndAll)]
         if ends:
             state.ended_all = ends[0].why
@@ -106,7 +106,7 @@ class Survivors(LauncherPart):
     def _rejoin(
         self, stop: StopReason, host: Host, ranks: Sequence[int], effects: Sequence[Effect | None]
     ) -> str:
-        """Have these ranks of a lost host started again; what to say of that."""
+        """Have these ranks of a lost host restarted; return the line that says so."""
 
         def give_up(why: str) -> None:
             self._state.ended_all = why
@@ -128,15 +128,15 @@ class Survivors(LauncherPart):
         return f"starting {these_ranks(ranks)} again in {pause_s:g} s"
 
     def _begin_on(self, rejoining: Rejoining, plan: Plan, link: AgentConnection) -> None:
-        """A host is ready for ranks whose own was lost."""
+        """Restart ranks on their host, which is ready again."""
         self._rejoining.remove(rejoining)
         again = []
         for rank in plan.by_host()[link.host]:
             number = rank.process_id
             if number in rejoining.ranks:
                 self._ranks[number] = rank
-                self._next_life(number, time.monotonic())
-                again.append(in_life(rank, self._policy.begins(number)))
+                self._begin_restart(number, time.monotonic())
+                again.append(restarted(rank, self._policy.begins(number)))
         self.launcher.start_again(plan, link, again)
 
     @property
@@ -145,22 +145,22 @@ class Survivors(LauncherPart):
         return bool(self._rejoining) and not self.launcher.policy.ending
 
     def _ended(self, rank: int) -> None:
-        """The process of a rank has ended."""
+        """Handle that the process of a rank has ended."""
         self._report(self._state.ranks[rank])
         self._policy.ended(rank, time.monotonic())
-        self._look_for_vain_calls()
+        self._end_vain_calls()
 
     def _called(self) -> None:
-        """A rank calls initialize()."""
+        """Handle that a rank calls initialize()."""
         ending = self.launcher.policy.ending
         if not ending and (why := self._policy.called(self._absent)):
             self._perform(EndAll(why))
             stop = self.launcher.policy.rank_ended(RankFailure(self._absent[0]))
             self.launcher.perform(stop)
-        self._look_for_vain_calls()
+        self._end_vain_calls()
 
-    def _look_for_vain_calls(self) -> None:
-        """End the job where a rank that was started again waits for a process 0 that is gone."""
+    def _end_vain_calls(self) -> None:
+        """End the job if a restarted rank waits for a process 0 that is gone."""
         if self.launcher.policy.ending or not self._unserved:
             return
         for run in self._state.ranks.values():
@@ -172,7 +172,7 @@ class Survivors(LauncherPart):
 
     @property
     def deadline(self) -> float | None:  # type: ignore[override]
-        """When a rank is to be started again, or a failure to be told."""
+        """Time at which a rank is to be restarted, or a failure to be reported."""
         if self.launcher.policy.ending:
             return None
         tell_at = (at for _, at in self._untold.values())
@@ -181,7 +181,7 @@ class Survivors(LauncherPart):
         return min((at for at in times if at is not None), default=None)
 
     def expire(self, now: float) -> None:
-        """Start it, if it is time."""
+        """Restart ranks and report failures, if the deadline has come."""
         if self.launcher.policy.ending:
             return
         for rank in [rank for rank, (_, at) in self._untold.items() if now >= at]:
@@ -192,13 +192,13 @@ class Survivors(LauncherPart):
             if rejoining.due is not None and now >= rejoining.due:
                 rejoining.connect()
 
-    def _loss(self, run: RankRun) -> Loss:
+    def _failed_rank(self, run: RankRun) -> FailedRank:
         member, call = run.membership, run.membership.call
         joined = call is not None and not member.left
         if call is None and run.process_id not in self._absent:
             self._absent.append(run.process_id)
         others = (other for other in self._state.ranks.values() if other is not run)
-        return Loss(
+        return FailedRank(
             run.process_id,
             joined=joined,
             serves=joined and call is not None and call.process_id == 0,
@@ -209,7 +209,7 @@ class Survivors(LauncherPart):
 
     @property
     def _unserved(self) -> bool:
-        """Whether process 0, which has JAX's coordination service, is gone."""
+        """True if process 0, which runs JAX's coordination service, is gone."""
         first = self._state.rank_of(0)
         return first is not None and (first.is_gone or first.membership.left)
 
@@ -229,7 +229,7 @@ class Survivors(LauncherPart):
                 state.activity.failed_at = now
 
     def _report(self, run: RankRun) -> None:
-        """Say why a rank has failed, if that has not been said."""
+        """Report why a rank has failed, if that has not been reported."""
         console, rank = self.launcher.console, run.process_id
         what_follows, _ = self._untold.pop(rank, ("", 0.0))
         if not what_follows:
@@ -243,13 +243,13 @@ class Survivors(LauncherPart):
         console.summary([*lines, what_follows], alarm=True)
 
     def _start(self, rank: int, number: int, now: float) -> None:
-        self._next_life(rank, now)
+        self._begin_restart(rank, now)
         order = self.launcher.asked(self._ranks[rank])
         for link in self.launcher.links:
             if link.host is order.host and not link.ended:
-                link.send(start_again(in_life(order, number)))
+                link.send(start_again(restarted(order, number)))
 
-    def _next_life(self, rank: int, now: float) -> None:
+    def _begin_restart(self, rank: int, now: float) -> None:
         self.launcher.console.next_life(rank)
         run = self._state.restart_rank(rank, now)
         self.launcher.events.restarted(rank, len(run.past), self._state.job_id, [run.host])
@@ -260,24 +260,26 @@ PART = Survivors
 
 # --- a lost host's ranks, started again there ---
 
-# A lost host is tried so often.
+# Tries to connect to a lost host.
 _TRIES = 3
 _ELSEWHERE = "on other hosts only a whole job starts again (--max-restarts, --min-hosts)"
 
 
 class Rejoining:
-    """The ranks of a lost host, from its loss until they are started again.
+    """Ranks of a lost host, from its loss until they are restarted.
 
     Args:
-        lost: the host, and `ranks` those of its ranks that are to be started.
+        lost: the host.
+        ranks: those of its ranks that are to be restarted.
+        due: when to connect to the host first.
         startup: prepares the host.
         pool: connects to it.
         say: shows a line.
         begin: called with the plan and the agent when the host is ready.
-        give_up: called instead, with the reason, when it has been tried often enough.
+        give_up: called instead, with the reason, after too many tries.
 
     Attributes:
-        due: when to connect to the host; None while that is under way.
+        due: when to connect to the host; None while connecting.
 
     """
 
@@ -304,7 +306,7 @@ class Rejoining:
         self._tries = 0
 
     def connect(self) -> None:
-        """It is time."""
+        """Connect to the host, because the time has come."""
         self.due = None
         self._tries += 1
         self._startup.rejoining[self.lost] = self
@@ -314,7 +316,7 @@ class Rejoining:
             self.failed(str(error))
 
     def received(self, link: AgentConnection, message: Message | Data | Raw) -> None:
-        """The agent of the host has said something."""
+        """Handle a message from the host's agent."""
         match message:
             case messages.Greeting(version) if version == messages.VERSION:
                 self._startup.ask_again(link)
@@ -337,7 +339,7 @@ class Rejoining:
         self.failed(why)
 
     def failed(self, why: str) -> None:
-        """Try again a host that cannot be reached, or cannot run the ranks; or give up."""
+        """Schedule another try, or give up: the host is unreachable, or cannot run the ranks."""
         name, ranks = self.lost.name, these_ranks(sorted(self.ranks))
         del self._startup.rejoining[self.lost]
         if self._tries >= _TRIES:
