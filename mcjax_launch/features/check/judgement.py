@@ -465,7 +465,7 @@ def _taken(host: HostFound) -> str:
 
 
 def _share(host: HostFound) -> str:
-    """Return how a host's GPUs would be shared; also if a variable hides all of them."""
+    """Return how ranks would share the GPUs, or whether a variable hides all; else ""."""
     concerned = host.gpus or "_VISIBLE_DEVICES=" in host.share.words
     return host.share.words if concerned else ""
 

@@ -176,7 +176,7 @@ def add_up(
 
 
 class HostSurvey:
-    """Survey over a connection to each host.
+    """Survey of all hosts, over a connection to each.
 
     Args:
         job: what a plain run would start.

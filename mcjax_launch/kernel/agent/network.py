@@ -128,6 +128,7 @@ class Connecting:
 
     @property
     def pending(self) -> bool:
+        """True until the attempt has succeeded or failed."""
         return self.socket.fileno() >= 0
 
     def settle(self, code: int) -> None:

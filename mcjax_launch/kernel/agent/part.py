@@ -75,7 +75,7 @@ class AgentPart:
         """Prepare for the ranks' start, or change `environ`, the variables of all ranks."""
 
     def standard_input(self, rank: int) -> int | None:
-        """Return a rank's standard input, for the caller to close; None to leave it to others."""
+        """Return a rank's standard input, for the caller to close; None to leave it as it is."""
         return None
 
     def starts_ranks(self, ranks: Sequence[Wanted]) -> bool:

@@ -113,6 +113,7 @@ class Supervisor:
         return bool(self._alive or self._awaiting_restart)
 
     def started(self, rank: int) -> None:
+        """Record that a rank's process runs, and that no signal was sent to end it."""
         self._alive.add(rank)
         self._awaiting_restart.discard(rank)
         self._straggler_deadlines.pop(rank, None)

@@ -517,9 +517,11 @@ class Launcher:
     # --- the end ---
 
     def stop(self, stop: StopReason) -> None:
+        """Stop the job for a reason, as the policy decides."""
         self.perform(self.policy.stopped(stop))
 
     def perform(self, effects: Effects) -> None:
+        """Carry out the effects that the policy has decided on, in their order."""
         for effect in effects:
             match effect:
                 case SetReason(stop):
@@ -758,7 +760,7 @@ def _is_signalled(run: RankRun) -> bool:
 
 
 def _is_early(run: RankRun) -> bool:
-    """Return whether a Python program has failed before joining, as others may be about to."""
+    """Return whether a Python program has failed before joining, as other ranks soon may."""
     hooked = run.process.hooked and (run.status or 0) > 0
     return hooked and run.membership.joined_at is None
 

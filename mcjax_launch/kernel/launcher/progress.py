@@ -123,7 +123,7 @@ _LONGEST_RANKS = 24
 
 
 class StatusView(Protocol):
-    """Shows a status; see `console.bottom.StatusLine`."""
+    """Display of a status; see `console.bottom.StatusLine`."""
 
     is_live: bool
     table_rows: Callable[[], int] | None
