@@ -1,7 +1,8 @@
-"""What a running job tells its caller: lines of the ranks, and events."""
+"""The lines and events of a running job, and the calls that report them to a program."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -9,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.wording import visible
 
-# Bytes of a line without an end that are kept: what comes then is another line.
+# So many bytes of an unfinished line are kept; then they are reported as a line.
 _LONGEST = 1 << 20
-# With more calls than this on their way into a loop the job's thread waits: so do, soon, its ranks.
+# With more pending calls in an event loop the job's thread waits, and soon the ranks do.
 _MOST_CALLS = 10_000
-_LOOK_S = 1.0
+_CHECK_S = 1.0
 
 if TYPE_CHECKING:
     import asyncio
@@ -26,8 +27,8 @@ class Line(Value):
     """A line that a rank has printed.
 
     Args:
-        rank: which one.
-        host: where it runs.
+        rank: its number.
+        host: the name of its host.
         stream: "stdout" or "stderr".
         text: without its newline; over 1 MiB, a part of it.
 
@@ -65,44 +66,37 @@ class Event(Value):
 V = TypeVar("V")
 OnLine = Callable[[Line], object]
 OnEvent = Callable[[Event], object]
-#: Calls a function, where and when the caller wants it.
+#: Calls a function in the thread and at the time that the caller wants.
 Deliver = Callable[[Callable[[], object]], object]
 
 
 def at_once(call: Callable[[], object]) -> None:
-    """Call it here and now."""
+    """Call it in this thread, at once."""
     call()
 
 
 class InLoop:
-    """Takes calls from a job's thread into an event loop, which makes them in order.
+    """Passes calls from a job's thread to an event loop, which makes them in order.
 
     Args:
-        loop: of the caller's; if it is closed, nobody is called any more.
+        loop: of the caller; once it is closed, calls are dropped.
 
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._under_way = 0
-        self._room = threading.Condition()
+        self._room = threading.Semaphore(_MOST_CALLS)
 
     def __call__(self, call: Callable[[], object]) -> None:
-        """Have it called, soon."""
-        with self._room:
-            while self._under_way >= _MOST_CALLS and not self._loop.is_closed():
-                self._room.wait(_LOOK_S)
-            self._under_way += 1
-        try:
-            self._loop.call_soon_threadsafe(self._call, call)
-        except RuntimeError:  # it is closed
+        """Have `call` called soon; wait while too many calls are pending."""
+        while not self._room.acquire(timeout=_CHECK_S) and not self._loop.is_closed():
             pass
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._call, call)
 
     def _call(self, call: Callable[[], object]) -> None:
         call()
-        with self._room:
-            self._under_way -= 1
-            self._room.notify()
+        self._room.release()
 
 
 class Reporter:
@@ -115,7 +109,7 @@ class Reporter:
         levels: of the launcher's lines that are events too, see `events/kinds.py`.
 
     Attributes:
-        failed: what a call has raised: there are no calls after that.
+        failed: the exception that a call has raised; no calls follow it.
         on_failed: called when that happens.
 
     """

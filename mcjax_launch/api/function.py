@@ -1,4 +1,4 @@
-"""`run` and `run_async`: a function in N ranks, packed for them, and what it returns there."""
+"""`run` and `run_async`: pack a function for N ranks, and unpack what it returns there."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def packed(
     kwargs: Mapping[str, object],
     initialize: bool,
 ) -> tuple[Buffer, ...]:
-    """The content of the file that the ranks get, in pieces which share the arguments' memory.
+    """Return the content of the call's file, in pieces that share the memory of the arguments.
 
     Raises:
-        LaunchError: it cannot be pickled.
-        TypeError: it is no function.
+        LaunchError: the call cannot be pickled.
+        TypeError: `function` is no function.
 
     """
     if not callable(function):
@@ -66,15 +66,15 @@ def packed(
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """What to call a function in a message."""
+    """Return the name of a function for a message."""
     return str(getattr(function, "__name__", None) or repr(function))
 
 
 def _pickled(function: Callable[..., Any], call: object) -> tuple[list[Buffer], MainFile | None]:
-    """A call as the ranks can load it, with the main file if they have to import that.
+    """Return a call that ranks can load, with the main file if they have to import it.
 
     Raises:
-        LaunchError: it cannot be pickled; says what helps.
+        LaunchError: the call cannot be pickled; the message says what helps.
 
     """
     why = ""
@@ -108,7 +108,7 @@ def _pickled(function: Callable[..., Any], call: object) -> tuple[list[Buffer], 
 
 
 def _dumps_by_value() -> Callable[..., bytes]:
-    """`cloudpickle.dumps`, but that code keeps the name of its file, which tracebacks show.
+    """Return a `cloudpickle.dumps` in which code keeps the name of its file, for tracebacks.
 
     Source: cloudpickle 3.1.3 puts the same name into each, for pickles that do not vary.
     """
@@ -118,7 +118,8 @@ def _dumps_by_value() -> Callable[..., bytes]:
         make, fields = CloudPickler.dispatch_table[CodeType](code)
         file = code.co_filename
         return make, tuple(
-            file if isinstance(one, str) and one == "<dynamic-code>" else one for one in fields
+            file if isinstance(field, str) and field == "<dynamic-code>" else field
+            for field in fields
         )
 
     class ByValue(CloudPickler):  # type: ignore[misc]
@@ -133,13 +134,13 @@ def _dumps_by_value() -> Callable[..., bytes]:
 
 
 def _has_modules_by_value() -> bool:
-    """Whether the user has told cloudpickle of modules that other processes cannot import."""
+    """Return whether cloudpickle is to pickle modules by value: ranks cannot import them."""
     cloudpickle: Any = sys.modules.get("cloudpickle")
     return cloudpickle is not None and bool(cloudpickle.list_registry_pickle_by_value())
 
 
 def _main_file() -> MainFile | None:
-    """The file of the main program; None if there is none, as in a notebook."""
+    """Return the file of the main program; None if there is none, as in a notebook."""
     main: Any = sys.modules["__main__"]
     path = getattr(main, "__file__", None)
     if path is None:
@@ -153,7 +154,7 @@ def _main_file() -> MainFile | None:
 
 
 def _would_call_again(source: str) -> bool:
-    """Whether what has led here happens whenever the main file is imported: under no `if`."""
+    """Return whether an import of the main file would call `run` again: it is under no `if`."""
     names = vars(sys.modules["__main__"])
     frame: FrameType | None = sys._getframe()
     while frame is not None and not (
@@ -168,7 +169,7 @@ def _would_call_again(source: str) -> bool:
 
 
 def _sources_of_no_files() -> dict[str, str]:
-    """By name: the sources of what is in no file, such as a notebook's cells, for tracebacks."""
+    """Return sources that are in no file, such as a notebook's cells, by name: for tracebacks."""
     whole = [(name, entry[2]) for name, entry in linecache.cache.items() if len(entry) > 1]
     return {name: "".join(lines) for name, lines in whole if not os.path.exists(name)}
 
@@ -192,11 +193,11 @@ class RankTraceback(Exception):
 
 
 class _Call:
-    """A call, packed for the ranks, and what it leads to.
+    """A call, packed for the ranks, and what the ranks return.
 
     Raises:
-        LaunchError: it cannot be pickled.
-        TypeError: it is no function.
+        LaunchError: the call cannot be pickled.
+        TypeError: `function` is no function.
 
     """
 
@@ -212,10 +213,10 @@ class _Call:
         self._returns = RankValues()
 
     def job(self, keywords: Mapping[str, Any], deliver: Deliver = at_once) -> RunningJob:
-        """The job that makes the call, not started yet.
+        """Return the job that makes the call; it is not started yet.
 
         Raises:
-            LaunchError: it cannot be started, as far as is known at once.
+            LaunchError: a value is not what its option takes.
             TypeError: a keyword is for programs.
 
         """
@@ -226,7 +227,7 @@ class _Call:
         return made(_PROGRAM, (), keywords, deliver, self._packed, self._returns)
 
     def outcome(self, result: Result) -> list[Any]:
-        """What the ranks returned, in order.
+        """Return what the ranks returned, in order.
 
         Raises:
             Exception: what the function has raised.
@@ -261,7 +262,7 @@ def run(
     initialize: bool = True,
     **keywords: Unpack[Keywords],
 ) -> list[T]:
-    """Call a function in each rank of a JAX job of its own; what it returned, in rank order.
+    """Call a function in each rank of a new JAX job; return its values in rank order.
 
     The ranks are processes of their own, in which jax.distributed.initialize() has returned before
     the call. What they print is printed here, unless `echo=False`.
@@ -295,8 +296,8 @@ async def run_async(
     initialize: bool = True,
     **keywords: Unpack[Keywords],
 ) -> list[T]:
-    """As `run`, for asyncio: if it is cancelled, the job ends first."""
-    import asyncio  # as only those need who have it
+    """Do as `run`, for asyncio: if the call is cancelled, the job ends first."""
+    import asyncio  # needed by its users only
 
     call = _Call(function, args, kwargs, initialize)
     deliver = InLoop(asyncio.get_running_loop())

@@ -68,18 +68,18 @@ class RunningJob:
 
     @property
     def done(self) -> bool:
-        """Whether it is over, and nothing of it is left."""
+        """True when the job is over, and nothing of it is left."""
         return self._is_over
 
     def wait(self, timeout: float | None = None) -> Result:
-        """Wait for its end; how it ended.
+        """Wait for the end of the job; return how it ended.
 
         Args:
             timeout: in seconds; None to wait as long as it takes.
 
         Raises:
-            TimeoutError: it still runs; it goes on.
-            LaunchError: it could not be started.
+            TimeoutError: the job still runs, and goes on.
+            LaunchError: the job could not be started.
 
         """
         if not self.done:
@@ -89,7 +89,7 @@ class RunningJob:
         return self._outcome()
 
     def stop(self, *, now: bool = False) -> None:
-        """Have the job end; does not wait for that.
+        """End the job, without waiting for its end.
 
         The ranks get a SIGTERM, and SIGKILL after the grace (`grace`, 30 s as a rule).
 
@@ -100,7 +100,7 @@ class RunningJob:
         self._send(None if now else signal.SIGTERM)
 
     def send_signal(self, signum: int) -> None:
-        """Do as the command does with this signal; nothing happens if the job is over.
+        """Do what the command does with this signal; do nothing if the job is over.
 
         Args:
             signum: SIGINT, SIGTERM and SIGHUP end the job, a second one at once; SIGUSR1 and
@@ -132,7 +132,7 @@ class RunningJob:
     # --- for the other modules here ---
 
     def begin(self) -> Self:
-        """Start it, without waiting for anything; what interrupts that ends it."""
+        """Start the job, without waiting for anything; an interrupt of this ends the job."""
         _running.add(self)
         try:
             threading.Thread(target=self._run, name="mcjax-launch", daemon=True).start()
@@ -142,10 +142,10 @@ class RunningJob:
         return self
 
     def start(self) -> Self:
-        """Start it; what interrupts that ends it.
+        """Start the job; an interrupt of this ends the job.
 
         Raises:
-            LaunchError: it cannot be started, as far as is known at once.
+            LaunchError: the job cannot be started, as far as is known at once.
 
         """
         self.begin()
@@ -159,7 +159,7 @@ class RunningJob:
         return self
 
     def run(self) -> Result:
-        """Start it, and wait for its end; whatever interrupts that ends the job."""
+        """Start the job, and wait for its end; an interrupt of this ends the job."""
         try:
             return self.start().wait()
         except BaseException:
@@ -169,7 +169,7 @@ class RunningJob:
     def end(self, signum: int) -> None:
         """End the job by this signal, and wait until nothing of it is left.
 
-        Who interrupts that wants it to end now.
+        An interrupt while it waits ends the job at once.
         """
         while not self.done:
             with contextlib.suppress(KeyboardInterrupt):
@@ -178,7 +178,7 @@ class RunningJob:
                     self._close()
 
     def disown(self) -> None:
-        """Forget the job: this process is a fork of the one that has started it."""
+        """Forget the job: this process is a fork of the process that has started the job."""
         if self._process is not None:
             self._process.close()
         self._lock = threading.Lock()  # a thread that is not here may have held it
@@ -188,7 +188,7 @@ class RunningJob:
     # --- asyncio ---
 
     async def _awaited(self) -> Result:
-        import asyncio  # as only those need who have it
+        import asyncio  # needed by its users only
 
         loop, over = asyncio.get_running_loop(), asyncio.Event()
 
@@ -248,7 +248,7 @@ class RunningJob:
             self._error = _ended_early(status, last_words.line)
 
     def _take(self, event: dict[str, Any]) -> None:
-        """Take what the launcher reports."""
+        """Act on an event of the launcher, and report it."""
         match event:
             case {"event": "job", "ranks": ranks}:
                 self._ranks = ranks
@@ -312,7 +312,7 @@ _running: set[RunningJob] = set()
 
 
 def _end_all() -> None:
-    """The program ends: so do its jobs."""
+    """End all jobs, because the program ends."""
     jobs = list(_running)
     for job in jobs:
         job.stop(now=True)
@@ -323,7 +323,7 @@ def _end_all() -> None:
 
 
 def _disown_all() -> None:
-    """Forget the jobs of the process that this one is a fork of."""
+    """Forget the jobs of the process of which this process is a fork."""
     for job in list(_running):
         job.disown()
     _running.clear()

@@ -24,7 +24,7 @@ DECLARED = {
 
 
 def options_of(program: Sequence[str], keywords: Mapping[str, object]) -> Options:
-    """The options that keywords stand for.
+    """Return the options that keywords stand for.
 
     Args:
         program: PROGRAM and its arguments.
@@ -74,13 +74,13 @@ def _hint(keyword: str) -> str:
 
 
 def names_of(keywords: Mapping[str, object]) -> list[str]:
-    """The names of the options that are given as keywords."""
+    """Return the names of the options that are given as keywords."""
     given = (name for name, value in keywords.items() if value is not None)
     return [DECLARED[name].name for name in given]
 
 
 def default(keyword: str) -> object:
-    """What a keyword means where it is not given."""
+    """Return the value of a keyword that is not given."""
     if keyword in NO_OPTIONS:
         return False if keyword == "echo" else None
     value = DECLARED[keyword].default
@@ -88,7 +88,7 @@ def default(keyword: str) -> object:
 
 
 def with_keywords(function: Any, **defaults: object) -> Any:
-    """The function with all keywords in its signature, for help() and a notebook's Shift-Tab.
+    """Return the function with all keywords in its signature, for help() and notebooks.
 
     Args:
         function: has `**keywords` last.

@@ -27,8 +27,8 @@ ProgramWords = Path | Sequence[Path]
 def launch(program: ProgramWords, *args: object, **keywords: Unpack[Keywords]) -> Result:
     """Run a program as the processes of one multi-controller JAX job, and wait for its end.
 
-    What interrupts the wait, a KeyboardInterrupt as a rule, ends the job and goes on when nothing
-    of it is left. Nothing of this process changes: no handler of a signal, no stream.
+    An exception that interrupts the wait, such as KeyboardInterrupt, ends the job, and is raised
+    when nothing of the job is left. Nothing changes in this process: no signal handler, no stream.
 
     Args:
         program: a Python file (*.py), a module (with `module=True`) or any other command; or a list
@@ -40,20 +40,20 @@ def launch(program: ProgramWords, *args: object, **keywords: Unpack[Keywords]) -
             waits for them; what they raise ends the job and is raised here.
 
     Returns:
-        how the job ended: see `Result.check` to have a failure raised.
+        how the job ended; `Result.check` raises a failure.
 
     Raises:
-        LaunchError: it could not be started.
+        LaunchError: the job could not be started.
 
     """
     return made(program, args, keywords).run()
 
 
 def start(program: ProgramWords, *args: object, **keywords: Unpack[Keywords]) -> RunningJob:
-    """As `launch`, but do not wait: the job runs on beside the program, and ends with it.
+    """Do as `launch`, without waiting: the job runs beside the program, and ends with it.
 
     Raises:
-        LaunchError: it cannot be started, as far as is known at once.
+        LaunchError: the job cannot be started, as far as is known at once.
 
     """
     return made(program, args, keywords).start()
@@ -62,11 +62,11 @@ def start(program: ProgramWords, *args: object, **keywords: Unpack[Keywords]) ->
 async def launch_async(
     program: ProgramWords, *args: object, **keywords: Unpack[Keywords]
 ) -> Result:
-    """As `launch`, for asyncio: if it is cancelled, the job ends first.
+    """Do as `launch`, for asyncio: if the call is cancelled, the job ends first.
 
     `on_line` and `on_event` are called in the event loop.
     """
-    import asyncio  # as only those need who have it
+    import asyncio  # needed by its users only
 
     deliver = InLoop(asyncio.get_running_loop())
     job = await asyncio.to_thread(made, program, args, keywords, deliver)
@@ -81,7 +81,7 @@ def made(
     call: tuple[Buffer, ...] = (),
     returned: RankValues | None = None,
 ) -> RunningJob:
-    """The job, not started yet.
+    """Return the job, which is not started yet.
 
     Args:
         program: see `launch`.
@@ -122,7 +122,7 @@ def _refuse_while_importing() -> None:
     """Refuse to start a job in a rank that only imports the main file, for a function in it.
 
     Raises:
-        LaunchError: this is one.
+        LaunchError: this process is such a rank.
 
     """
     in_rank = sys.modules.get("_mcjax_launch.features.function.messages")

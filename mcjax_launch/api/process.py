@@ -57,7 +57,7 @@ class LauncherProcess:
     Attributes:
         events: to read its events from.
         values: to read from what the ranks have returned; None without a call.
-        stdout, stderr: to read from what it prints; stdout is None if nobody wants that.
+        stdout, stderr: to read from what it prints; stdout is None without `echoes`.
 
     Raises:
         LaunchError: it cannot be started.
@@ -125,7 +125,7 @@ class LauncherProcess:
         self.forget(self._life)
 
     def forget(self, fd: int) -> None:
-        """Close one of the descriptors that lead to the launcher, if that is still open."""
+        """Close a descriptor that leads to the launcher, if it is still open."""
         try:
             self._ours.remove(fd)
         except KeyError:

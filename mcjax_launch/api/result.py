@@ -10,7 +10,7 @@ from mcjax_launch.kernel.wire.value import Value
 
 
 class RankResult(Value):
-    """What became of one rank.
+    """The end of a rank.
 
     Times are in seconds since the job began (its last attempt, if it was restarted), None where
     something has not happened.
@@ -22,7 +22,7 @@ class RankResult(Value):
         outcome: "ended" (by itself, with 0), "failed", "consequence" (it failed because another
             rank did), "stopped" (the launcher ended it), "lost" (with its host) or "unknown".
         message: the same in words: "ValueError: bad batch", "killed by SIGSEGV ...".
-        exception: the line that names the exception, if one ended it.
+        exception: the line that names the exception that ended it, or None.
         traceback: that exception's, as text.
         stdout, stderr: what it printed; of much, the last: 128 KiB, less with more than 64 ranks.
             `log_dir` keeps all of it.
@@ -53,14 +53,14 @@ class RankResult(Value):
 
 
 class RootCause(Value):
-    """Why a job failed.
+    """The reason why a job failed.
 
     Args:
         message: in one line: "rank 1 failed: ValueError: bad batch".
         rank: the rank to blame; None if it was none: a limit, a signal, a lost host.
-        ranks: all ranks that failed in the same way, this one included.
+        ranks: all ranks that failed in the same way, with `rank`.
         host: of the rank.
-        exception: the line that names the exception, if it was one.
+        exception: the line that names the exception, or None.
         where: the user's line, as "/work/train.py:18 in load", if it is known.
         traceback: as text.
         lines: all that the launcher has to say of it: the summary.
@@ -81,7 +81,7 @@ class RootCause(Value):
 
 
 class Result(Value):
-    """How a job ended.
+    """The end of a job.
 
     Args:
         exit_status: as the command's, see docs/reference.md; 0 if all went well.
@@ -110,14 +110,14 @@ class Result(Value):
 
     @property
     def ok(self) -> bool:
-        """Whether all went well."""
+        """True if all went well."""
         return self.exit_status == 0
 
     def check(self) -> Self:
-        """The result itself, if all went well.
+        """Return this result, if all went well.
 
         Raises:
-            JobFailed: it did not.
+            JobFailed: the job has failed.
 
         """
         if not self.ok:
@@ -130,7 +130,7 @@ class Result(Value):
 
 
 class JobFailed(LaunchError):
-    """A job has been started and has failed; raised by `Result.check`.
+    """The error of a job that has been started and has failed; `Result.check` raises it.
 
     Attributes:
         result: how it ended.
@@ -151,7 +151,7 @@ class JobFailed(LaunchError):
 
 
 def result_of(summary: Mapping[str, Any]) -> Result:
-    """Return the result of a job that the event `summary` tells of."""
+    """Return the result of a job from its event `summary`."""
     ranks = tuple(map(_rank, summary["ranks"]))
     cause = summary["root_cause"]
     own = ("traceback", "stdout", "stderr")

@@ -14,7 +14,7 @@ Words = str | Sequence[str]
 
 
 class Keywords(TypedDict, total=False):
-    """What `launch` takes by name; a None is as good as nothing.
+    """The keywords of `launch`; None means not given.
 
     Each is an option of the command, see docs/reference.md. Durations are in seconds, or written as
     on the command line: "5m".

@@ -1,4 +1,4 @@
-"""What a launcher sends to the program that has started it, read until its end."""
+"""Readers of what a launcher sends to the program that has started it."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Echo:
 
 
 class LastWords:
-    """The last of what a launcher prints to stderr: why it has ended without a summary."""
+    """The last output of a launcher to stderr: the reason why it has ended without a summary."""
 
     def __init__(self) -> None:
         self._last = b""

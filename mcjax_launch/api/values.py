@@ -1,4 +1,4 @@
-"""What a function returns or raises in each rank, as it comes from the launcher."""
+"""The values that a function returns or raises in the ranks, read from the launcher."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mcjax_launch.kernel.wire.frames import Decoder, Raw
 
 
 class RankValues:
-    """Collects what comes of a call: each part of a pickle goes where it is going to stay."""
+    """Collects the values of a call: each part of a pickle is copied once, to where it stays."""
 
     def __init__(self) -> None:
         self._decoder = Decoder(messages.ToLauncher)
