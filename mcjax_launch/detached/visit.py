@@ -122,7 +122,7 @@ class Visiting:
         self._loop.watch(self._signals.fd, READ, lambda ready: self._read_signals())
         if self._connection is not None:
             self._loop.watch(self._connection.fd, READ, lambda ready: self._read_launcher())
-            self._visit()
+        self._visit()
         self._reader.skip_to_tail(_TAIL_BYTES)
         self._screen.show_tail(self._reader.read(), self._targets[0].rows() - 1)
         self._read_events()
@@ -143,7 +143,8 @@ class Visiting:
 
     def _visit(self) -> None:
         """Tell the launcher what this terminal wants, and lend it to debuggers."""
-        assert self._connection is not None
+        if self._connection is None:
+            return
         line = self.console.status_line
         status = "" if line is None else self._style.status or "awaited"
         rows, term = self._targets[1].rows(), os.environ.get("TERM", "dumb")
@@ -165,6 +166,7 @@ class Visiting:
                 self._suspend()
             elif signum == signal.SIGCONT:
                 self.console.resumed()
+                self._visit()  # the terminal may be ours to lend now
             elif signum == signal.SIGWINCH:
                 self._resized()
 
@@ -203,7 +205,6 @@ class Visiting:
             case Suspend():
                 self.console.release()
                 self._suspend()
-                self._visit()
 
     def _hold(self) -> None:
         """Show all that has happened before a debugger gets the terminal."""

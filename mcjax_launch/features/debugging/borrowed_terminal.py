@@ -72,21 +72,23 @@ class BorrowedTerminal:
         return kept
 
     def _ask(self) -> None:
-        """Ask the latest visitor for its screen; show that the job waits if there is none."""
-        for visitor in self._visitors.with_terminals:
-            self._visitor = visitor
-            visitor.hold()
-            return
+        """Ask the latest visitor for its screen; show that the job waits until it answers."""
         self._visitors.set_waits(self._wanted)
+        self._visitor = next(iter(self._visitors.with_terminals), None)
+        if self._visitor is not None:
+            self._visitor.hold()
 
     def visitor_came(self, _: Visitor) -> None:
-        """Ask a new visitor for its screen, if a terminal is wanted."""
-        if self._wanted and self._visitor is None:
+        """Ask a new visitor for its screen, if a terminal is wanted: another may be suspended."""
+        if self._wanted and self.terminal is None:
             self._ask()
 
     def visitor_holds(self, visitor: Visitor) -> None:
         """Borrow the terminal of a visitor that has stopped using its screen."""
-        if visitor is not self._visitor or self.terminal is not None or not self._wanted:
+        if visitor is not self._visitor:
+            visitor.release()
+            return
+        if self.terminal is not None:
             return
         self._visitors.set_waits("")
         self.term = visitor.term
