@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "mcjax_launch"
-# Where it may be: the two seams, --preload and --watch, which are for Linux.
+# Where it may be: the two seams, --preload and --watch, which are for Linux, and what does without.
 PLACES = {
+    "detached/address.py",
+    "detached/record.py",
     "features/black_box/agent/observations.py",
     "features/check/agent.py",
     "kernel/agent/startup.py",
