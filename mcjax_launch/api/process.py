@@ -21,10 +21,11 @@ from mcjax_launch.kernel.wire.value import Value
 if TYPE_CHECKING:
     from mcjax_launch.features.function.messages import Buffer
 
-# The package comes from the folder that this program has it from, wherever that is.
+# The package comes from the folder that this program has it from, wherever that is; all others
+# come from there only if they are nowhere else: it may hold modules named as Python's own.
 _MAIN = (
-    "import sys; folder = sys.argv.pop(1); folder in sys.path or sys.path.insert(0, folder); "
-    "from mcjax_launch.__main__ import run; run()"
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); import mcjax_launch; "
+    "sys.path.append(sys.path.pop(0)); from mcjax_launch.__main__ import run; run()"
 )
 _FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 

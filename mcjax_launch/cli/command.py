@@ -110,6 +110,8 @@ def command(context: click.Context, /, **values: Any) -> int:
 
             _write(github.command("error", message))
         events.summary({"exit_status": error.status, "message": message})
+        if client is not None:  # which raises it
+            return error.status
         raise LaunchError(message, error.status) from None
     except Exception as error:
         status, message = exit_status.INTERNAL_ERROR, f"internal error: {error!r}"

@@ -436,6 +436,28 @@ def test_what_is_known_at_once_is_raised_by_start() -> None:
     assert raised.value.status == 127
 
 
+def test_an_error_that_is_raised_is_not_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(LaunchError, match="nosuch: not found"):
+        mcjax_launch.launch("nosuch", echo=True)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_launcher_is_that_of_the_caller(jobs: Jobs, tmp_path: Path) -> None:
+    """Whatever else Python would find under its name, or beside it under the names of others."""
+    other = tmp_path / "other"
+    (other / "mcjax_launch").mkdir(parents=True)
+    (other / "mcjax_launch" / "__init__.py").write_text("raise ImportError('another one')")
+    ours = tmp_path / "ours"
+    ours.mkdir()
+    (ours / "mcjax_launch").symlink_to(Path(mcjax_launch.__file__).parent)
+    (ours / "select.py").write_text("raise ImportError('not that of Python')")
+    code = f"import select, sys; sys.path.insert(0, {str(ours)!r}); import mcjax_launch as m; m.launch('true')"
+    ended = jobs.start(
+        launcher=[sys.executable, "-c", code], env={"PYTHONPATH": str(other)}
+    ).finish()
+    assert (ended.status, ended.stderr) == (0, "")
+
+
 def test_lines_of_any_bytes() -> None:
     lines: list[Line] = []
     mcjax_launch.launch("printf", r"\303\244\377\n\303", on_line=lines.append)
