@@ -75,7 +75,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Fail a test whose mark makes no sense: no other test is concerned."""
+    """Fail a test whose mark is wrong; other tests run as usual."""
     try:
         marks.read(item)
         return

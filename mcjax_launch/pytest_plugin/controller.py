@@ -1,4 +1,4 @@
-"""The plugin in the user's pytest: sends marked tests to their group, reports what comes."""
+"""The plugin in the user's pytest: sends marked tests to their group, and reports the results."""
 
 import importlib
 import signal
@@ -36,13 +36,13 @@ _BELOW = ("/_pytest/", "/pluggy/", "/mcjax_launch/pytest_plugin/")
 def ended_early(
     group: RankGroup, progress: RanksProgress, early: Early, take_rest: Callable[[], object]
 ) -> EarlyEnd:
-    """Find out what is to be told; the group's job ends for that.
+    """Return an account of a test that is ended early; this ends the group's job.
 
     Args:
-        group: whose ranks run the test.
+        group: the group whose ranks run the test.
         progress: of the test.
-        early: why it is ended.
-        take_rest: takes what the ranks have said that nobody has read.
+        early: why the test is ended.
+        take_rest: records messages of the ranks that have not been read yet.
 
     """
     output = {rank: group.output(rank) for rank in progress.reports}
@@ -73,14 +73,15 @@ def _crashed(
     output: dict[int, tuple[str, ...]],
     take_rest: Callable[[], object],
 ) -> EarlyEnd:
-    """The rank that went first, as the launcher sees it; it ends the others."""
+    """Return an account of a test that a crashed rank has ended; the launcher names the rank."""
     seconds, running, gone = progress.seconds, progress.running, tuple(progress.gone)
-    group.send(None)  # whoever is through may save its coverage
+    group.send(None)  # ranks that have finished the test can save their coverage
     result = group.result(_MOST_CRASHING_S)
-    take_rest()  # another's end may have been seen before what the first to go had said
+    take_rest()  # the first rank to end may have sent messages that are still unread
     unfinished = progress.reports.keys() - progress.done
-    rank, why = blamed(result, gone, unfinished, {one: group.output(one) for one in output})
-    ranks = {one.rank: one for one in result.ranks}
+    printed = {rank: group.output(rank) for rank in output}
+    rank, why = blamed(result, gone, unfinished, printed)
+    ranks = {ended.rank: ended for ended in result.ranks}
     said = last_words(f"{ranks[rank].stdout}\n{ranks[rank].stderr}")
     told = {*running, rank}
     return EarlyEnd(
@@ -91,7 +92,7 @@ def _crashed(
         by_itself=True,
         seconds=seconds,
         sections=[(f"last words of rank {rank}", said)],
-        output={one: text for one, text in output.items() if one in told},
+        output={number: text for number, text in output.items() if number in told},
     )
 
 
@@ -101,21 +102,21 @@ def blamed(
     unfinished: Collection[int],
     output: Mapping[int, Iterable[str]],
 ) -> tuple[int, str]:
-    """The rank to blame for a crash, and what became of it.
+    """Return the rank to blame for a crash, and how it ended, in words.
 
     Args:
         result: of the job.
-        gone: the ranks whose processes were the first to be gone.
-        unfinished: those that did not come through the test.
-        output: what each printed in the test: pytest keeps it from the launcher.
+        gone: the ranks whose processes were the first to end.
+        unfinished: the ranks that did not finish the test.
+        output: what each rank printed in the test: pytest keeps it from the launcher.
 
     """
-    ranks = {one.rank: one for one in result.ranks}
+    ranks = {ended.rank: ended for ended in result.ranks}
     cause = result.root_cause
-    failed = [one.rank for one in result.ranks if one.outcome == "failed"]
+    failed = [ended.rank for ended in result.ranks if ended.outcome == "failed"]
     if cause is not None and cause.rank is not None:
         failed.insert(0, cause.rank)
-    # The launcher takes those that JAX has aborted for failures, and not one that left with 0.
+    # The launcher counts ranks that JAX aborted as failed, but not a rank that exited with 0.
     left = [rank for rank in (*gone, *sorted(unfinished)) if ranks[rank].exit_status == 0]
     own = [
         rank
@@ -133,7 +134,7 @@ def blamed(
 
 
 def last_words(text: str) -> list[str]:
-    """The last lines of a rank, without pytest's calls below the test's in faulthandler's dump."""
+    """Return a rank's last lines, without pytest's calls below the test in faulthandler's dump."""
     kept = []
     below = False
     for line in without_noise(text.splitlines())[0]:
@@ -145,11 +146,13 @@ def last_words(text: str) -> list[str]:
 
 
 def stacks(said: Sequence[str], *, hints: bool) -> list[str]:
-    """The launcher's account of where ranks are, without those that wait for the next test.
+    """Return the launcher's account of the ranks' stacks, without ranks that are idle.
+
+    A rank is idle if it waits for the next test.
 
     Args:
-        said: its lines, of which the first is a title.
-        hints: with what may explain a hang.
+        said: lines of the launcher, of which the first is a title.
+        hints: keep the lines that may explain a hang.
 
     """
     parts: list[list[str]] = []
@@ -162,7 +165,7 @@ def stacks(said: Sequence[str], *, hints: bool) -> list[str]:
 
 
 def _part(name: str, *calls: str) -> Iterator[str]:
-    """A stack down to the test's own calls, or one line about all ranks."""
+    """Yield a stack down to the test's own calls, or one line about all ranks."""
     users = [at for at, call in enumerate(calls, 1) if call.startswith(_USERS)]
     if users or not any(_IDLE in call for call in calls):
         yield name.removesuffix(":").partition(" (pid ")[0] + ":" if calls else name
@@ -170,9 +173,8 @@ def _part(name: str, *calls: str) -> Iterator[str]:
 
 
 # --- the controller ---
-# Pytest's own protocol is taken over as a whole for such a test: its fixtures are set up in the
-# ranks alone. All else, from the collection to the cache, is pytest's own here, and sees usual
-# reports.
+# For a marked test this replaces pytest's whole protocol, because its fixtures are set up in the
+# ranks alone. Everything else, from collection to cache, is pytest's own and sees usual reports.
 
 
 class Controller:
@@ -254,7 +256,7 @@ class Controller:
         return merged(item, progress, ended)
 
     def _wait(self, group: RankGroup, progress: RanksProgress) -> Early | None:
-        """Wait until all ranks are through, or the test has to be ended."""
+        """Wait until all ranks have finished the test, or there is a reason to end it early."""
         while not progress.complete:
             now = time.monotonic()
             early = progress.early(now)
@@ -298,7 +300,7 @@ class Controller:
         module, name = category
         try:
             message = getattr(importlib.import_module(module), name)(text)
-        except Exception:  # it is not to be had here, or takes other arguments
+        except Exception:  # the class cannot be imported here, or takes other arguments
             message = UserWarning(f"{name}: {text}")
         shown = warnings.WarningMessage(message, type(message), filename, lineno)
         told = {"warning_message": shown, "when": "runtest", "nodeid": nodeid, "location": None}
@@ -315,7 +317,7 @@ class Controller:
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_timeout_set_timer(self, item: pytest.Item, settings: Any) -> object:
-        """Keep pytest-timeout's limit ourselves: its own would show where this process waits."""
+        """Record pytest-timeout's limit: its own timer would show where this process waits."""
         if item.get_closest_marker(marks.NAME) is None:
             return None
         self._of_pytest_timeout[item.nodeid] = settings.timeout
@@ -332,15 +334,15 @@ def _own_limit(config: pytest.Config, marked: marks.Marked) -> TimeLimit:
 
 
 def _shared(item: pytest.Item, following: pytest.Item | None) -> int:
-    """How many of the nodes above a test are above the next one as well."""
+    """Return how many of the nodes above a test are above the next test too."""
     if following is None:
         return 0
     pairs = zip(item.listchain(), following.listchain(), strict=False)
-    return sum(one is other for one, other in pairs)
+    return sum(node is following_node for node, following_node in pairs)
 
 
 def _torn_down(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[pytest.TestReport]:
-    """Tear down the fixtures of tests before this one that ran here; a report where that fails."""
+    """Tear down fixtures of earlier tests that ran in this process; yield a report on a failure."""
     call = CallInfo.from_call(
         lambda: item.session._setupstate.teardown_exact(nextitem), when="teardown"
     )

@@ -1,4 +1,4 @@
-"""Groups of ranks, one for each shape of tests: jobs whose ranks do what pytest tells them."""
+"""Groups of ranks, one for each shape of tests: jobs whose ranks run the tests that they get."""
 
 import contextlib
 import itertools
@@ -21,10 +21,10 @@ from mcjax_launch.api import Event, LaunchError, Result, start
 from mcjax_launch.pytest_plugin.compiled import CompiledPrograms
 from mcjax_launch.pytest_plugin.marks import Shape
 
-# --- what a rank's pytest takes over from the user's ---
+# --- options that a rank's pytest inherits from the user's ---
 
-# What would write what the user's pytest writes, measure or show as that does, or end the ranks'
-# collection early; their arguments are paths.
+# Options that make a rank write, measure or show what the user's pytest does already, or end the
+# collection of the ranks early. (pyargs: a rank's arguments are paths.)
 _NOT_IN_RANKS: dict[str, Any] = {
     "basetemp": None,
     "cacheclear": False,
@@ -41,7 +41,7 @@ _PLAIN = (str, int, float, bool, type(None), os.PathLike)
 
 
 def rank_options(config: pytest.Config) -> dict[str, Any]:
-    """Pytest's options for a rank, of those that can be sent."""
+    """Return pytest's options for a rank: the user's, as far as they can be sent."""
     given = {name: value for name, value in vars(config.option).items() if _is_plain(value)}
     plugins = [*(given.get("plugins") or []), *(f"no:{name}" for name in _BLOCKED)]
     place = {"rootdir": str(config.rootpath), "plugins": plugins}
@@ -53,7 +53,7 @@ def rank_options(config: pytest.Config) -> dict[str, Any]:
 
 
 def workerinput(config: pytest.Config) -> dict[str, Any] | None:
-    """What pytest-xdist has told this process, if it is a worker of it."""
+    """Return pytest-xdist's input for this process; None if it is no worker of pytest-xdist."""
     given = getattr(config, "workerinput", None)
     if given is None:
         return None
@@ -61,7 +61,7 @@ def workerinput(config: pytest.Config) -> dict[str, Any] | None:
 
 
 def coverage(config: pytest.Config) -> dict[str, Any] | None:
-    """How a rank's Coverage measures, if pytest-cov does here."""
+    """Return the arguments of a rank's Coverage; None if pytest-cov measures nothing here."""
     controller = getattr(config.pluginmanager.getplugin("_cov"), "cov_controller", None)
     measure = getattr(controller, "cov", None)
     if controller is None or measure is None:
@@ -92,28 +92,28 @@ _MOST_COLLECTING_S = 300.0
 _MOST_ENDING_S = 20.0
 _MOST_STACKS_S = 5.0
 _MOST_OUTPUT = 1 << 20
-# So many starts in a row that fail are enough to know.
+# After so many failed starts in a row, a group of this shape is not started any more.
 _MOST_FAILURES = 2
 # A unix socket's path has 107 bytes at most, 103 on macOS; 29 of them are ours.
 _LONGEST_FOLDER = 74
 
 
 class StartFailed(Exception):
-    """The ranks do not come up; has the lines that say why."""
+    """The ranks cannot be started; its arguments are lines that say why."""
 
 
 class RankGroup:
-    """Starts the job; its ranks connect to a socket here, and wait for what they are sent.
+    """Job whose ranks connect to a socket of this process, and wait for tests.
 
     Args:
         shape: of the job.
-        settings: what each rank is sent first (see `in_rank.py`).
-        preload: modules that they share.
-        compile_cache: where they find compiled programs of others; None if nowhere.
-        shows: whether their output goes straight to the terminal.
+        settings: the first message to each rank (see `in_rank.py`).
+        preload: modules that are imported once for all ranks.
+        compile_cache: folder with compiled programs of earlier ranks; None for none.
+        shows: the ranks' output goes straight to the terminal.
 
     Raises:
-        StartFailed: that is known at once.
+        StartFailed: the job cannot be started, as far as is known at once.
 
     """
 
@@ -157,7 +157,7 @@ class RankGroup:
             raise StartFailed("the ranks could not be started", str(error)) from None
 
     def _on_event(self, event: Event) -> None:
-        """Keep what the launcher says; in the job's thread."""
+        """Record the launcher's lines; called in the job's thread."""
         if event.kind == "said":
             self._said.append(event.message)
             self._says.set()
@@ -168,14 +168,14 @@ class RankGroup:
         """Wait until all ranks have collected.
 
         Raises:
-            StartFailed: they do not come so far.
+            StartFailed: a rank ended, or the collection takes too long.
 
         """
         while len(self._ranks) < self.shape.processes:
             if wait([self._socket], _LOOK_S):
                 accepted, _ = self._socket.accept()
                 connection = Connection(accepted.detach())
-                with contextlib.suppress(EOFError, OSError):  # it ends already; so does the job
+                with contextlib.suppress(EOFError, OSError):  # the rank is ending, so the job ends
                     self._ranks[connection.recv()] = connection
                     connection.send(self._settings)
             elif self._job.done:
@@ -207,25 +207,25 @@ class RankGroup:
 
     @property
     def is_alive(self) -> bool:
-        """Whether all ranks are there, and say nothing unasked."""
+        """True if all ranks are connected, and none has sent something unasked."""
         return len(self._ranks) == self.shape.processes and not wait(self._ranks.values(), 0)
 
     def send(self, message: object) -> None:
-        """Send to all ranks; one that is gone is found out by `receive`."""
+        """Send a message to all ranks; `receive` finds out which ranks are gone."""
         for connection in self._ranks.values():
             with contextlib.suppress(OSError):
                 connection.send(message)
 
     def receive(self, seconds: float | None) -> list[tuple[int, Any]]:
-        """What ranks say, as soon as one does: a message, or None where a process is gone.
+        """Wait for messages; return pairs of a rank and its message, None if its process is gone.
 
         Args:
-            seconds: how long to wait at most.
+            seconds: how long to wait at most; None for no limit.
 
         """
         ready = wait(self._ranks.values(), seconds)
         by_rank = list(self._ranks.items())
-        return [(rank, self._received(rank)) for rank, one in by_rank if one in ready]
+        return [(rank, self._received(rank)) for rank, its in by_rank if its in ready]
 
     def _received(self, rank: int) -> Any:
         connection = self._ranks[rank]
@@ -240,14 +240,14 @@ class RankGroup:
             return None
 
     def output(self, rank: int) -> tuple[str, ...]:
-        """What a rank has written in the phase that it is in: stdout and stderr."""
+        """Return what a rank has written in its current phase: stdout and stderr."""
         read = (os.pread(fd, _MOST_OUTPUT, 0) for fd in self._streams.get(rank, ()))
         return tuple(data.decode("utf-8", "replace") for data in read)
 
     def stacks(self) -> list[str]:
-        """Where all ranks are, in the launcher's words; nothing if it does not answer.
+        """Return the launcher's account of all ranks' stacks; empty if it does not answer.
 
-        Ends the job: what is said until then are the stacks.
+        This ends the job: the lines until its end are the stacks.
         """
         before = len(self._said)
         self._says.clear()
@@ -259,10 +259,10 @@ class RankGroup:
     # --- its end ---
 
     def result(self, seconds: float) -> Result:
-        """How the job has ended; its ranks are killed if that takes longer.
+        """Wait for the job's end and return its result; kill the ranks after `seconds`.
 
         Raises:
-            LaunchError: it could not be started.
+            LaunchError: the job could not be started.
 
         """
         try:
@@ -272,7 +272,12 @@ class RankGroup:
             return self._job.wait()
 
     def end(self, seconds: float = 0) -> Result | None:
-        """Wait as long for its end; nothing of it is left. Return how it ended, if it started."""
+        """Wait up to `seconds` for the job's end, then kill it; close all that belongs to it.
+
+        Returns:
+            The job's result; None if it did not start.
+
+        """
         result = None
         with contextlib.suppress(LaunchError):
             result = self.result(seconds)
@@ -287,18 +292,18 @@ class RankGroup:
 
 
 def folder_for_socket(base: str) -> str:
-    """A new private folder in `base`, or elsewhere if a socket's path would be too long there."""
+    """Make a private folder: in `base`, or in /tmp if a socket's path would be too long there."""
     is_short = len(os.fsencode(base)) <= _LONGEST_FOLDER
     return tempfile.mkdtemp(prefix="mcjax-pytest-", dir=base if is_short else "/tmp")
 
 
 class RankGroups:
-    """All groups of a session: started when needed, and again after a crash.
+    """Groups of a session: started when needed, and again after a crash.
 
     Args:
         config: of the session.
-        files: those of the tests of a shape.
-        compiled: what all ranks compile.
+        files: returns the files of the tests of a shape.
+        compiled: counts the programs that all ranks compile.
 
     """
 
@@ -316,10 +321,10 @@ class RankGroups:
         self._failures: dict[Shape, list[StartFailed]] = {}
 
     def ready(self, shape: Shape) -> RankGroup:
-        """The group of a shape, which waits for tests.
+        """Return the group of a shape, started if there is none, and ready for tests.
 
         Raises:
-            StartFailed: it cannot be started, or could not be, twice.
+            StartFailed: the group cannot be started, or could not be started twice before.
 
         """
         group = self._groups.get(shape)
@@ -360,7 +365,7 @@ class RankGroups:
         return group
 
     def retire(self, shape: Shape) -> None:
-        """There are no more tests of this shape: let its ranks leave, while others run."""
+        """Have the ranks of this shape end, without waiting: no more of its tests follow."""
         group = self._groups.pop(shape)
         group.send(None)
         self._ending.append(group)

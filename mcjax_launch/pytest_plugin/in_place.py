@@ -1,6 +1,6 @@
-"""Where pytest itself runs in the ranks of a job (`mcjax-launch -n 2 -m pytest`): for debugging.
+"""Marked tests when pytest itself runs in the ranks of a job (`mcjax-launch -n 2 -m pytest`).
 
-A marked test then runs right here, with all that a debugger needs.
+A marked test then runs in this process, so that a debugger can be used.
 """
 
 import os
@@ -15,7 +15,7 @@ from mcjax_launch.pytest_plugin import marks
 
 
 class InPlace:
-    """Runs marked tests in this process, if it is one of as many as they need."""
+    """Plugin that runs marked tests in this process, if the job has the ranks that they need."""
 
     def __init__(self) -> None:
         self._processes = int(os.environ["JAX_NUM_PROCESSES"])
@@ -38,10 +38,10 @@ class InPlace:
 
 
 class SharedTempPathFactory(TempPathFactory):  # type: ignore[misc]  # it is final
-    """Makes folders that other ranks may have made already: the n-th is the same in each.
+    """Factory of temporary folders that all ranks share: the n-th is the same in each rank.
 
     Args:
-        base: the folder for all of them; whoever made it removes it.
+        base: the folder that holds them; the process that made it removes it.
 
     """
 
@@ -66,6 +66,6 @@ class SharedTempPathFactory(TempPathFactory):  # type: ignore[misc]  # it is fin
 
 
 def share_tmp(config: pytest.Config, base: Path) -> None:
-    """Have this pytest make its temporary folders there."""
+    """Have this pytest make its temporary folders in `base`."""
     base.mkdir(mode=0o700, exist_ok=True)
     config._tmp_path_factory = SharedTempPathFactory(base)  # type: ignore[attr-defined]

@@ -25,12 +25,12 @@ _PLAIN = (str, int, float, bool, type(None))
 
 
 def main(address: str) -> None:
-    """Connect to the user's pytest at this address, and do what it says."""
+    """Connect to the user's pytest at this address, and run the tests that it sends."""
     connection = Client(address, "AF_UNIX")
     connection.send(int(os.environ["JAX_PROCESS_ID"]))
     try:
         settings = connection.recv()
-    except EOFError:  # it is gone
+    except EOFError:  # the user's pytest is gone
         return
     sys.path[:] = settings["sys_path"]
     measure = _coverage(settings["coverage"])
@@ -46,7 +46,7 @@ def main(address: str) -> None:
 
 
 def _coverage(how: dict[str, Any] | None) -> Any:
-    """A measurement of this process's coverage, from here on, if pytest-cov makes one."""
+    """Start to measure this process's coverage, and return the measurement; None without `how`."""
     if how is None:
         return None
     import coverage
@@ -72,11 +72,11 @@ def _run_pytest(connection: Connection, settings: dict[str, Any], measure: Any) 
 
 
 class InRank:
-    """Takes the place of pytest's loop over the tests, and of its output.
+    """Replacement of pytest's loop over the tests, and of its output, in a rank.
 
     Args:
         connection: to the user's pytest.
-        settings: what that has sent.
+        settings: the first message of the user's pytest.
 
     """
 

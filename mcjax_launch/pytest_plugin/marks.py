@@ -1,4 +1,4 @@
-"""The mark `mcjax`: what it says of a test, and what is wrong with it."""
+"""The mark `mcjax`: its arguments, read and checked."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,9 +10,9 @@ from mcjax_launch.ranks import counted
 
 NAME = "mcjax"
 _PARAMETER = "_mcjax_processes"
-# What ranks cannot have, by the names that pytest's options have inside.
+# Options that ranks cannot have, by pytest's internal names.
 _REFUSED = {"usepdb": "--pdb", "trace": "--trace", "setuponly": "--setup-only"}
-# What it takes, each as the option of the command.
+# Arguments of the mark; each takes the same values as the command's option.
 _KINDS = {
     "processes": kinds.ONE_OR_MORE,
     "cpu_devices": kinds.ONE_OR_MORE,
@@ -23,11 +23,11 @@ _KINDS = {
 
 
 class WrongMark(Exception):
-    """The marks of a test make no sense: one line that says what, and how to write it."""
+    """The marks of a test are wrong: has a line that says what is wrong and what to write."""
 
 
 class Shape(NamedTuple):
-    """What tests that share a group of ranks have in common."""
+    """Properties of a group of ranks; tests of the same shape share a group."""
 
     processes: int
     cpu_devices: int
@@ -42,17 +42,18 @@ class Shape(NamedTuple):
 
     @property
     def command(self) -> str:
-        """What runs a program in ranks of this shape."""
+        """Command that runs a program in ranks of this shape."""
         slices = "" if self.slices == "auto" else f" --slices {self.slices}"
         once = "" if self.compile_once == "auto" else f" --compile-once {self.compile_once}"
         return f"mcjax-launch -n {self.processes} -d {self.cpu_devices}{slices}{once}"
 
 
 class Marked(NamedTuple):
-    """What the marks of a test say.
+    """Content of a test's marks.
 
     Args:
-        timeout_s: of the mark; None if it has none.
+        shape: of the group that runs the test.
+        timeout_s: limit on the test, in seconds; None if the marks set none.
 
     """
 
@@ -61,7 +62,7 @@ class Marked(NamedTuple):
 
 
 def find(item: pytest.Item) -> Marked | None:
-    """Return what the marks of a test say; None if it has none of ours, or they make no sense."""
+    """Return the content of a test's marks; None if it has none of ours, or they are wrong."""
     try:
         return read(item)
     except WrongMark:
@@ -69,10 +70,10 @@ def find(item: pytest.Item) -> Marked | None:
 
 
 def read(item: pytest.Item) -> Marked | None:
-    """Return what the marks of a test say; None if it has none of ours.
+    """Return the content of a test's marks; None if it has none of ours.
 
     Raises:
-        WrongMark: they make no sense.
+        WrongMark: the marks are wrong.
 
     """
     marks = list(item.iter_markers(NAME))
@@ -95,7 +96,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     """Make one test for each number of processes, if the mark gives a list of them."""
     try:
         processes = _merged(metafunc.definition.iter_markers(NAME)).get("processes")
-    except WrongMark:  # which the test itself says when its turn comes
+    except WrongMark:  # reported when the test runs
         return
     if isinstance(processes, list | tuple) and processes:
         metafunc.fixturenames.append(_PARAMETER)
@@ -134,10 +135,10 @@ def _checked(given: Mapping[str, Any]) -> Marked:
 
 
 def refuse(options: object, items: Sequence[pytest.Item]) -> None:
-    """Look whether pytest can do as it was asked to with these tests, which are marked.
+    """Refuse options of pytest that the ranks of marked tests cannot have.
 
     Raises:
-        pytest.UsageError: it cannot.
+        pytest.UsageError: such an option is given, and a test is marked.
 
     """
     found = [(item, marked) for item in items if (marked := find(item)) is not None]

@@ -18,7 +18,7 @@ _STRICT = "[XPASS(strict)]"
 
 
 class PhaseOutcome(enum.Enum):
-    """What became of a phase in a rank."""
+    """Outcome of a phase in a rank."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -39,16 +39,16 @@ def _outcome(report: pytest.TestReport) -> PhaseOutcome:
 
 
 class EarlyEnd(NamedTuple):
-    """Why and how a test was ended before all ranks were through.
+    """Early end of a test: before all ranks had finished it.
 
     Args:
         name: stands where the name of an exception does.
         headline: what happened, in one line.
-        ranks: that were ended, or ended by themselves.
-        what: what became of them, after `rank 1 `.
-        by_itself: nothing in the ranks' reports explains it.
+        ranks: the ranks that were ended, or that ended by themselves.
+        what: what happened to them, worded to follow `rank 1 `.
+        by_itself: nothing in the ranks' reports explains the early end.
         seconds: how long the test had run.
-        sections: lines to stand below it, each part under its name.
+        sections: lines to show below the headline, each section under its name.
         output: stdout and stderr of the phase that was under way, by rank.
 
     """
@@ -66,12 +66,12 @@ class EarlyEnd(NamedTuple):
 def merged(
     item: pytest.Item, progress: RanksProgress, ended: EarlyEnd | None
 ) -> list[pytest.TestReport]:
-    """The reports of a test, of which the last is that of its teardown.
+    """Return the reports of a test; the last is always that of its teardown.
 
     Args:
         item: the test.
         progress: what its ranks have reported.
-        ended: None if all ranks came through.
+        ended: None if all ranks finished the test.
 
     """
     phases = {when: _of_phase(progress, when) for when in _PHASES}
@@ -84,7 +84,7 @@ def merged(
             continue
         report = _Phase(item, progress, when, by_rank, ended if is_last else None).report()
         if is_last and ended is not None:  # no rank could say how long this phase took
-            rest = ended.seconds - sum(one.duration for one in merged)
+            rest = ended.seconds - sum(earlier.duration for earlier in merged)
             report.duration = max(report.duration, rest)
         merged.append(report)
         if is_last:
@@ -95,7 +95,7 @@ def merged(
 
 
 def _ended_in(phases: Mapping[str, Mapping[int, pytest.TestReport]], ranks: frozenset[int]) -> str:
-    """The phase to which the early end of these ranks belongs: a failure's, or theirs."""
+    """Return the first phase in which a rank failed, or that not all of `ranks` have reported."""
     for when, by_rank in phases.items():
         failed = not all(report.passed for report in by_rank.values())
         if failed or not ranks or not ranks <= by_rank.keys():
@@ -113,7 +113,7 @@ def _of_phase(progress: RanksProgress, when: str) -> dict[int, pytest.TestReport
 
 
 def _subtests(progress: RanksProgress) -> list[pytest.TestReport]:
-    """Pytest's subtests: each is shown as the first rank that has failed in it has reported it."""
+    """Return a report for each of pytest's subtests: the first failed rank's, if one failed."""
     by_name: dict[str, dict[int, pytest.TestReport]] = {}
     for rank, reports in sorted(progress.reports.items()):
         for report in reports:
@@ -125,7 +125,7 @@ def _subtests(progress: RanksProgress) -> list[pytest.TestReport]:
         report = same[failed[0] if failed else next(iter(same))]
         if failed:
             reprs.name_ranks(report.longrepr, these_ranks(failed))
-        report.sections = _sections({rank: one.sections for rank, one in same.items()})
+        report.sections = _sections({rank: own.sections for rank, own in same.items()})
         found.append(report)
     return found
 
@@ -142,7 +142,7 @@ def _new(item: pytest.Item, when: str, outcome: str, longrepr: object) -> pytest
 
 
 def _expected(item: pytest.Item) -> str | None:
-    """The reason of a test's xfail mark, if any failure is expected."""
+    """Return the reason of a test's xfail mark; None if it does not hold for every failure."""
     xfail = evaluate_xfail_marks(item)
     if xfail is None or xfail.raises is not None or item.config.option.runxfail:
         return None
@@ -177,14 +177,14 @@ class _Phase:
         self._outcomes = {rank: _outcome(report) for rank, report in by_rank.items()}
 
     def report(self) -> pytest.TestReport:
-        """What pytest is given."""
+        """Return the report of this phase for pytest."""
         report = self._judged()
-        by_rank = self._by_rank.values()
+        reports = self._by_rank.values()
         report.sections = _sections(self._written())
-        report.duration = max((one.duration for one in by_rank), default=0.0)
-        report.start = min((one.start for one in by_rank), default=0.0)
-        report.stop = max((one.stop for one in by_rank), default=0.0)
-        properties = [pair for one in by_rank for pair in one.user_properties]
+        report.duration = max((own.duration for own in reports), default=0.0)
+        report.start = min((own.start for own in reports), default=0.0)
+        report.stop = max((own.stop for own in reports), default=0.0)
+        properties = [pair for own in reports for pair in own.user_properties]
         report.user_properties = list(dict.fromkeys(properties))
         return report
 
@@ -206,12 +206,12 @@ class _Phase:
         return self._by_rank[min(self._by_rank)]
 
     def _is_cause(self, ended: EarlyEnd) -> bool:
-        """Whether the test's early end is what went wrong, and failures follow from it."""
-        failed = [rank for rank, one in self._outcomes.items() if one is PhaseOutcome.FAILED]
+        """Return whether the test's early end is the cause of the failures that ranks reported."""
+        failed = [rank for rank, own in self._outcomes.items() if own is PhaseOutcome.FAILED]
         return ended.by_itself and all(_lost_peer(self._by_rank[rank]) for rank in failed)
 
     def _shown(self, shown: PhaseOutcome) -> pytest.TestReport:
-        """The report of the first rank that failed, and what became of the others."""
+        """Return the report of the first rank with this outcome, with an account of all ranks."""
         first = next(rank for rank in self._progress.troubled if self._outcomes.get(rank) is shown)
         same = [rank for rank in self._outcomes if self._in_words(rank) == self._in_words(first)]
         everybody = len(self._progress.reports)
@@ -228,7 +228,7 @@ class _Phase:
         return report
 
     def _xfailed(self) -> pytest.TestReport:
-        ranks = [rank for rank, one in self._outcomes.items() if one is PhaseOutcome.XFAILED]
+        ranks = [rank for rank, own in self._outcomes.items() if own is PhaseOutcome.XFAILED]
         report = self._by_rank[ranks[0]]
         if len(ranks) < len(self._progress.reports):
             told = ", ".join(self._told(lambda rank: self._outcomes[rank].value))
@@ -246,7 +246,7 @@ class _Phase:
         return _new(self._item, self._when, "failed", self._with_sections(longrepr, account))
 
     def _written(self) -> dict[int, list[tuple[str, str]]]:
-        """The output of ranks, of those too that did not come to report it."""
+        """Return the output of the ranks, also of ranks that ended before they could report it."""
         written = {rank: list(report.sections) for rank, report in self._by_rank.items()}
         for rank, streams in (self._ended.output if self._ended is not None else {}).items():
             names = (f"Captured {stream} {self._when}" for stream in ("stdout", "stderr"))
@@ -256,7 +256,7 @@ class _Phase:
     # --- words ---
 
     def _in_words(self, rank: int) -> str:
-        """What became of a rank, and where."""
+        """Return the outcome of a rank in words, with its headline and place if there are any."""
         report, outcome = self._by_rank[rank], self._outcomes[rank]
         headline = reprs.headline(report)
         if outcome is PhaseOutcome.PASSED or not headline:
@@ -265,7 +265,13 @@ class _Phase:
         return f"{outcome.value}: {headline}" + (f" ({place})" if place else "")
 
     def _told(self, what: Callable[[int], str], without: Sequence[int] = ()) -> list[str]:
-        """What became of the ranks, those together of which it is the same."""
+        """Return a line for each group of ranks with the same account.
+
+        Args:
+            what: returns the account of a rank.
+            without: ranks to leave out.
+
+        """
         groups: dict[str, list[int]] = {}
         ended = self._ended.ranks if self._ended is not None else ()
         for rank, outcome in self._outcomes.items():
@@ -282,7 +288,7 @@ class _Phase:
 
 
 def _sections(written: Mapping[int, Sequence[tuple[str, str]]]) -> list[tuple[str, str]]:
-    """The output of each rank, by itself."""
+    """Return the sections of all ranks, each named after its rank, without noise."""
     return [
         (f"{name}, rank {rank}", kept)
         for rank, sections in sorted(written.items())
@@ -292,12 +298,12 @@ def _sections(written: Mapping[int, Sequence[tuple[str, str]]]) -> list[tuple[st
 
 
 def _without_noise(text: str) -> str:
-    """Output without the lines of JAX's that carry no news."""
+    """Return output without JAX's lines that tell the user nothing."""
     lines, hidden = without_noise(text.splitlines())
     return text if not hidden else "".join(f"{line}\n" for line in lines)
 
 
 def _lost_peer(report: pytest.TestReport) -> bool:
-    """Whether a failure is JAX's about the loss of another rank."""
+    """Return whether a failure is JAX's report that another rank is gone."""
     name, _, message = reprs.message(report).partition(":")
     return is_of_lost_peer(name.rpartition(".")[2], message)

@@ -1,4 +1,4 @@
-"""One test under way in all ranks of a group: what has come, and when to wait no longer; pure."""
+"""Progress of a test in all ranks of a group, and reasons to stop waiting for them; pure."""
 
 import enum
 from collections.abc import Iterable
@@ -6,27 +6,27 @@ from typing import NamedTuple
 
 import pytest
 
-# How long the others get when a rank has failed: they may fail too, or wait for it for ever. They
-# do the same work, so whoever fails late may fail later than others.
+# How long the other ranks get when a rank has failed: they may fail too, or wait for it forever.
+# All do the same work, so after a late failure the other ranks get more time.
 _GRACE_S = 1.0
 _GRACE_SHARE = 0.5
 _MOST_GRACE_S = 5.0
 
 
 class Early(enum.Enum):
-    """Why a test is ended before all ranks have done it."""
+    """Reason to end a test before all ranks have finished it."""
 
     CRASHED = enum.auto()  # a process is gone
-    STUCK = enum.auto()  # a rank has failed, others do not come
+    STUCK = enum.auto()  # a rank has failed, and the other ranks report nothing
     TIMED_OUT = enum.auto()
 
 
 class TimeLimit(NamedTuple):
-    """How long a test may take.
+    """Limit on the time that a test may take.
 
     Args:
-        seconds: from its start in the ranks.
-        source: where that is set.
+        seconds: from the start of the test in the ranks.
+        source: where the limit is set.
 
     """
 
@@ -35,17 +35,17 @@ class TimeLimit(NamedTuple):
 
 
 class RanksProgress:
-    """What is known of a test while it runs.
+    """Facts about a test while it runs.
 
     Args:
-        ranks: all that run it.
+        ranks: all ranks that run it.
         limit: None for no limit.
         now: time.monotonic(), as in all methods.
 
     Attributes:
         reports: of each rank, in the order in which they came.
         troubled: the ranks that reported anything but a pass, in the order in which they did.
-        done: the ranks that are through.
+        done: the ranks that have finished the test.
         gone: the ranks whose process has ended, in that order.
         seconds: how long it had run when `early` was last asked.
         exit: the reason and the status with which a rank has called `pytest.exit`.
@@ -65,35 +65,35 @@ class RanksProgress:
 
     @property
     def running(self) -> list[int]:
-        """The ranks that are not through."""
+        """Ranks that have neither finished the test nor ended."""
         return sorted(self.reports.keys() - self.done - set(self.gone))
 
     @property
     def complete(self) -> bool:
-        """Whether all ranks are through."""
+        """True if all ranks have finished the test."""
         return self.done >= self.reports.keys()
 
     def reported(self, rank: int, report: pytest.TestReport, now: float) -> None:
-        """A phase is over in a rank."""
+        """Record a rank's report of a phase."""
         self.reports[rank].append(report)
         self._last_report = now
         if not report.passed and rank not in self.troubled:
             self.troubled.append(rank)
 
     def limited(self, seconds: float, now: float) -> None:
-        """From now on it may take so long: pytest-timeout's limit, for the function alone."""
+        """Set pytest-timeout's limit for the test function alone: `seconds` from now."""
         whole = now - self._began + seconds
         if self.limit is None or whole < self.limit.seconds:
             self.limit = TimeLimit(whole, "pytest-timeout")
 
     @property
     def grace_s(self) -> float:
-        """How long ranks that have not reported a failure may go on when others have."""
+        """Seconds that the other ranks may run on after a rank has reported a failure."""
         return min(_GRACE_S + _GRACE_SHARE * (self._last_report - self._began), _MOST_GRACE_S)
 
     @property
     def deadline(self) -> float | None:
-        """When `early` may change by itself."""
+        """Time at which `early` may change without a report."""
         ends = [self._began + self.limit.seconds] if self.limit is not None else []
         if self._some_are_waited_for:
             ends.append(self._last_report + self.grace_s)
@@ -105,7 +105,7 @@ class RanksProgress:
         return bool(self.troubled) and bool(self.reports.keys() - settled)
 
     def early(self, now: float) -> Early | None:
-        """Why to end the test now; None if there is no reason."""
+        """Return the reason to end the test now; None if there is none."""
         self.seconds = now - self._began
         if self.gone:
             return Early.CRASHED

@@ -1,4 +1,4 @@
-"""How a failure is shown: pytest's own representations, so that each of its outputs takes them."""
+"""Representations of failures: pytest's own classes, because all its outputs accept them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from _pytest._code.code import (
 
 
 def of_words(name: str, words: str, location: tuple[str, int | None, str]) -> ExceptionChainRepr:
-    """A failure that no rank has a traceback of.
+    """Return the representation of a failure for which no rank has a traceback.
 
     Args:
         name: stands where the name of an exception does.
@@ -30,7 +30,7 @@ def of_words(name: str, words: str, location: tuple[str, int | None, str]) -> Ex
 
 
 def with_sections(longrepr: Any, sections: Sequence[tuple[str, Sequence[str]]]) -> Any:
-    """The representation of a failure with more below it, each part under its name."""
+    """Return the representation of a failure with sections added, each under its name."""
     if isinstance(longrepr, ExceptionRepr):
         for name, lines in sections:
             if lines:
@@ -48,7 +48,7 @@ def name_ranks(longrepr: Any, ranks: str) -> None:
 
 
 def message(report: pytest.TestReport) -> str:
-    """What a report says of a failure, or of a skip, without its traceback."""
+    """Return a report's message on its failure or skip, without the traceback."""
     if isinstance(report.longrepr, tuple):
         return report.longrepr[2].removeprefix("Skipped: ")
     crash = getattr(report.longrepr, "reprcrash", None)
@@ -56,12 +56,12 @@ def message(report: pytest.TestReport) -> str:
 
 
 def headline(report: pytest.TestReport) -> str:
-    """The first line of that."""
+    """Return the first line of a report's message."""
     return (message(report).strip().splitlines() or [""])[0]
 
 
 def place(report: pytest.TestReport) -> str:
-    """Where it happened, as `test_it.py:12`; empty where that is not known."""
+    """Return where a test failed or was skipped, as `test_it.py:12`; "" if that is not known."""
     if isinstance(report.longrepr, tuple):
         return f"{report.longrepr[0]}:{report.longrepr[1]}"
     crash = getattr(report.longrepr, "reprcrash", None)
