@@ -19,6 +19,7 @@ from mcjax_launch.options.options import Options
 from scripts import ROOT, script
 
 README = ROOT / "README.md"
+ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 #: What a page can lead to: pages, and files to be downloaded.
 FILES = [*PAGES, *(ROOT / "docs").glob("*.json"), *(ROOT / "docs").glob("pictures/*")]
@@ -130,7 +131,7 @@ def slug(heading: str) -> str:
     return plain.replace(" ", "-")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [ARCHITECTURE, *PAGES], ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     for link in LINK.findall(page.read_text()):
         assert not re.match(r"\w+:|/", link), f"{link}: not relative"
@@ -232,7 +233,7 @@ def test_each_page_is_in_the_sites_table() -> None:
     assert found == sorted(str(page.relative_to(ROOT / "docs")) for page in PAGES)
 
 
-@pytest.mark.parametrize("page", [README, *PAGES], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [README, ARCHITECTURE, *PAGES], ids=lambda page: page.name)
 def test_lines_are_short(page: Path) -> None:
     """Prose, that is: a table's row and what a program prints are as long as they are."""
     for line in DEFINITION.sub("", page.read_text()).splitlines():
