@@ -40,6 +40,7 @@ STREAMED = {
 # but for the first lines, which may become this machine's agent.
 BECOMES = {
     "__main__": {"kernel.agent"},
+    "cli": {"features.preload"},
     "request": {"features.preload", "features.profile"},
     "features": {"job"},
 }
