@@ -73,7 +73,7 @@ def _row(job: DetachedJob) -> list[str]:
 
 def _state(job: DetachedJob) -> str:
     if job.state == LOST:
-        return "lost (killed)" if "killed" in job.end else "lost (restarted machine)"
+        return "lost (killed)" if "killed" in job.end else "lost (machine restarted)"
     if job.state != RUNNING:
         return f"ended ({job.exit_status})"
     parts = [] if job.is_here else [f"launcher on {job.description.host}"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import struct
-import sys
+
+from mcjax_launch.kernel.wire.system import LINUX
 
 _NAME = "socket"
 _MOST_BYTES = 100  # of an address
@@ -52,7 +53,7 @@ def connect(folder: str) -> socket.socket:
 
 def is_own(connection: socket.socket) -> bool:
     """Return whether the process at the other end is this user's."""
-    if sys.platform == "linux":
+    if LINUX:
         size = struct.calcsize("3i")
         peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
         return bool(struct.unpack("3i", peer)[1] == os.geteuid())
@@ -72,7 +73,7 @@ class _Short:
         if len(os.fsencode(path)) <= _MOST_BYTES:
             return path
         self._fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        if sys.platform == "linux":
+        if LINUX:
             return f"/proc/self/fd/{self._fd}/{_NAME}"
         self._before = os.open(os.curdir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         os.fchdir(self._fd)

@@ -89,9 +89,12 @@ class DetachedJob:
         """The end of the job, in words."""
         if self.state == ENDED:
             return self.recorded.message
-        if self._boot and self.description.boot != self._boot:
-            return "this machine was started again while the job ran: nothing of it is left"
-        return "its launcher was killed: nothing of it is left"
+        why = "its launcher was killed"
+        if not self._boot:
+            why += ", or this machine was started again"
+        elif self.description.boot != self._boot:
+            why = "this machine was started again while the job ran"
+        return f"{why}: nothing of it is left"
 
     @cached_property
     def last_line(self) -> str:

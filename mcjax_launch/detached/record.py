@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mcjax_launch.detached.folders import open_private
-from mcjax_launch.kernel.wire.system import text_of
+from mcjax_launch.kernel.wire.system import LINUX, text_of
 from mcjax_launch.kernel.wire.value import Value
 
 _DESCRIPTION, _STATE, _ERRORS = "job.json", "state", "errors"
@@ -71,8 +71,8 @@ class JobState(Value):
 
 
 def here() -> tuple[str, str]:
-    """Return this machine's name and the number of its start."""
-    return os.uname().nodename, text_of("/proc/sys/kernel/random/boot_id")
+    """Return this machine's name and the number of its start; "" if that is not known."""
+    return os.uname().nodename, text_of("/proc/sys/kernel/random/boot_id") if LINUX else ""
 
 
 def write_description(folder: str, description: Description) -> None:

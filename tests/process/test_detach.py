@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import stat
 from pathlib import Path
@@ -184,7 +185,9 @@ def test_a_killed_launcher_leaves_a_lost_job_and_nothing_running(
     os.kill(detached.one(job_id)["launcher_pid"], signal.SIGKILL)
     ended = visit.finish()
     assert ended.status == 255
-    assert ended.report == f"job {job_id} is lost: its launcher was killed: nothing of it is left"
+    assert re.fullmatch(
+        f"job {job_id} is lost: its launcher was killed.*: nothing of it is left", ended.report
+    )
     eventually(lambda: not detached.jobs.left())
     assert detached.one(job_id)["state"] == "lost"
     stopped = detached.jobs.run("--stop", job_id)

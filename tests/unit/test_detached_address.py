@@ -2,20 +2,20 @@
 
 import os
 import stat
-import sys
 from pathlib import Path
 
 import pytest
 
 from mcjax_launch.detached import address
+from mcjax_launch.kernel.wire import system
 
 
-@pytest.mark.parametrize("platform", [sys.platform, "darwin"])
+@pytest.mark.parametrize("is_linux", [system.LINUX, False])
 @pytest.mark.parametrize("length", [1, 150])
 def test_terminals_reach_the_launcher_however_long_the_path_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int, platform: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int, is_linux: bool
 ) -> None:
-    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(address, "LINUX", is_linux)
     folder = tmp_path / ("x" * length)
     folder.mkdir()
     before = os.getcwd()
