@@ -13,7 +13,7 @@ from mcjax_launch.detached.jobs import LOST, RUNNING, DetachedJob, all_jobs
 from mcjax_launch.wording import visible
 
 _COLUMNS = ("ID", "STATE", "RANKS", "HOSTS", "SINCE", "PROGRAM", "LAST LINE")
-_MOST_PROGRAM, _MOST_HOSTS, _MOST_STATE = 32, 24, 40
+_MOST_PROGRAM, _MOST_HOSTS, _MOST_STATE = 32, 24, 64
 # Of a file or a pipe the lines are not cut.
 _WIDE = 10_000
 

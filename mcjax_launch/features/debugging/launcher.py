@@ -40,7 +40,8 @@ from mcjax_launch.ranks import these_ranks
 from mcjax_launch.runs.stop_reasons import quit_debugger
 
 _WHAT_HELPS = (
-    "run it at a terminal, or with --debugpy PORT (-x PYTHONBREAKPOINT=0 ignores breakpoints)"
+    "run it at a terminal, with --detach (--attach lends a terminal), or with --debugpy PORT "
+    "(-x PYTHONBREAKPOINT=0 ignores breakpoints)"
 )
 # Most ranks to list that wait for an IDE.
 _MOST_PORTS = 8
