@@ -152,6 +152,7 @@ class StateFile:
         self.state = JobState()
         self._fd = open_private(folder, _STATE, os.O_RDWR | os.O_CREAT)
         fcntl.flock(self._fd, fcntl.LOCK_EX)  # who asks whether it is locked holds it for a moment
+        os.pwrite(self._fd, b"{}".ljust(_STATE_BYTES), 0)
         self.change()
 
     def change(self, **fields: object) -> None:

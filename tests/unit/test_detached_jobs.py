@@ -140,3 +140,14 @@ def test_columns_are_in_line() -> None:
         "1   running  2      a      12:00  x.py     line",
         "2   lost     16     b",
     ]
+
+
+def test_a_disk_that_is_full_from_the_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = made(1)
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(OSError, match="No space left"):
+        StateFile(str(folder))
