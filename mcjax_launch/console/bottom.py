@@ -178,7 +178,7 @@ class Pinned:
         return [*text, split + draw]
 
     def _split(self, rows: int, above: int) -> bytes:
-        """Return what to write to reserve rows at the end, and let only the others scroll."""
+        """Return what to write to reserve rows at the end, and let only the other rows scroll."""
         room = b"\n" * rows + b"\x1b[%dA" % rows
         return _UNSPLIT + room + _SAVE + b"\x1b[1;%dr" % above + _RESTORE
 

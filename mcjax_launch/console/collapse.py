@@ -1,4 +1,4 @@
-"""Identical lines that several ranks print within a moment, shown once; pure."""
+"""Merging of identical lines that several ranks print within a moment; pure."""
 
 import heapq
 from bisect import bisect_left, bisect_right, insort
@@ -10,10 +10,10 @@ from mcjax_launch.console.pieces import Lines, Piece, Stream
 
 #: How long a line waits for the other ranks to print it too.
 MOMENT_S = 1.0
-# A stream that has had no match so often in a row does not wait for one, until it has one again;
-# where no other rank has printed anything the first time tells.
+# After so many lines in a row without a match, the lines of a stream do not wait, until one has a
+# match again. If no other rank has printed anything, one such line is enough.
 _UNMATCHED = 3
-#: Lines that did not wait: so many are kept to find out whether other ranks print them too.
+#: How many lines that did not wait are remembered, to find out whether other ranks print them too.
 MOST_RECENT = 256
 #: At most so many bytes are held back for all ranks together, the overhead of each line included.
 MOST_HELD = 4 << 20
@@ -21,8 +21,8 @@ _LINE_TAKES = 500
 #: More bytes than this within FLOOD_S are a flood: nobody reads them, so they are shown at once.
 FLOOD = 4 << 20
 FLOOD_S = 0.5
-# To join an equal line before its rank's last, a line tries so many of those, and moves at most so
-# many lines.
+# To join an equal line before its rank's last line, a line tries at most _LOOK equal lines, and
+# moves at most _MOST_MOVED lines.
 _LOOK, _MOST_MOVED = 8, 64
 _PLACE = attrgetter("place")
 _ROOM = float(1 << 20)
@@ -36,10 +36,10 @@ class LineGroup:
         place: its place in an order that agrees with that of each rank.
         text: without the newline.
         stamp: the time of day when it came.
-        due: when it has waited long enough.
+        due: the time until which it may wait.
         streams: of the ranks that have printed it.
-        following: what its ranks have printed next.
-        shown: whether it has been handed on.
+        following: the next lines of its ranks.
+        shown: it has been handed on.
 
     """
 
@@ -57,17 +57,17 @@ class LineGroup:
 
     @property
     def ranks(self) -> list[int]:
-        """The ranks that have printed it."""
+        """Ranks that have printed the line."""
         return [stream.rank for stream in self.streams]
 
     @property
     def key(self) -> tuple[int, bytes]:
-        """What it has in common with an equal line."""
+        """Number of the stream, and text: equal lines have the same key."""
         return self.streams[0].number, self.text
 
 
 class Flood:
-    """Whether ranks print more than can be compared line by line."""
+    """Detector of floods: output that is too much to be compared line by line."""
 
     def __init__(self) -> None:
         self._since = 0.0
@@ -75,7 +75,7 @@ class Flood:
         self._lasts = False
 
     def rises(self, count: int, now: float) -> bool:
-        """Count more bytes; whether they belong to a flood."""
+        """Count more bytes; return whether they belong to a flood."""
         if now >= self._since + FLOOD_S:
             self._lasts = self._bytes > FLOOD and now < self._since + 2 * FLOOD_S
             self._since, self._bytes = now, 0
@@ -85,16 +85,16 @@ class Flood:
 
 
 class Collapse:
-    """Holds lines back until all ranks have printed them, or a moment has passed.
+    """Row of lines that are held back until all ranks have printed them, or a moment has passed.
 
-    The lines wait in one row that keeps the order of each rank: a line joins an equal one
-    behind the rank's last, or one before that which may as well stand behind it. If there is none,
-    it gets its place directly behind the rank's last, so that the rank can still join all others.
-    A rank whose lines have no match, as where process 0 alone prints, does not wait.
+    The row keeps the order of each rank. A line joins an equal line behind the rank's last line, or
+    an equal line that can be moved there. If there is none, it is put directly behind the rank's
+    last line, so that the rank's next lines can still join all lines behind it. Lines of a rank
+    that never have a match, as when only process 0 prints, do not wait.
 
     Args:
         ranks: how many ranks may print.
-        stamp: the time of day, as it will stand before the lines that come now.
+        stamp: returns the time of day to show before lines that come now.
 
     """
 
@@ -113,13 +113,13 @@ class Collapse:
 
     @property
     def deadline(self) -> float | None:
-        """When the next line has waited long enough."""
+        """Time at which the next line has waited long enough; None if no line waits."""
         while self._came and self._came[0].shown:
             self._came.popleft()
         return self._came[0].due if self._came else None
 
     def feed(self, lines: Lines, now: float) -> list[LineGroup]:
-        """What can be shown when more lines of a rank come."""
+        """Add lines of a rank; return the lines to show now, in order."""
         out: list[LineGroup] = []
         stamp = self._stamp()
         for text in lines.text[:-1].split(b"\n"):
@@ -133,12 +133,12 @@ class Collapse:
         return out
 
     def _is_alone(self, stream: Stream) -> bool:
-        """Whether no other rank prints what this stream has."""
+        """Return whether other ranks do not print the lines of this stream."""
         others = len(self._last) > 1
         return self._unmatched.get(stream, 0) >= (_UNMATCHED if others else 1)
 
     def _due(self, stream: Stream, key: tuple[int, bytes], now: float) -> float:
-        """When a line that has no match yet is to be shown."""
+        """Return the time at which to show a line that has no match yet."""
         before = self._recent.get(key)
         if before is not None and before[0] is not stream and now - before[1] <= MOMENT_S:
             self._unmatched[stream] = self._unmatched[before[0]] = 0
@@ -151,7 +151,7 @@ class Collapse:
         return now
 
     def _add(self, stream: Stream, text: bytes, stamp: bytes, now: float) -> LineGroup:
-        """Put a line into the row, or let its rank join an equal one."""
+        """Put a line into the row, or add its rank to an equal line."""
         last = self._last_waiting(stream.rank)
         equal = self._equal.setdefault((stream.number, text), [])
         at = 0 if last is None else bisect_right(equal, last.place, key=_PLACE)
@@ -173,16 +173,23 @@ class Collapse:
         return group
 
     def _moved(self, equal: list[LineGroup], rank: int, last: LineGroup | None) -> LineGroup | None:
-        """One of some equal lines before a rank's last, now behind that; None if there is none."""
+        """Move an equal line from before a rank's last line to behind it, and return it.
+
+        Returns:
+            None if no equal line can be moved.
+
+        """
+        if last is None:
+            return None
         found: list[LineGroup] = []
         for group in reversed(equal[-_LOOK:]):
             if rank in group.ranks:
                 break
             found.append(group)
-        return next((one for one in reversed(found) if last and self._move(one, last)), None)
+        return next((group for group in reversed(found) if self._move(group, last)), None)
 
     def _move(self, group: LineGroup, last: LineGroup) -> bool:
-        """Have a line stand behind another, if the order of each rank allows it."""
+        """Move a line behind `last` if the order of each rank allows it; return whether it does."""
         moved, ahead = {group}, [group]
         while ahead:
             for following in ahead.pop().following:
@@ -206,15 +213,15 @@ class Collapse:
         return None if last is None or last.shown else last
 
     def is_too_much(self, lines: Lines, now: float) -> bool:
-        """Whether these lines belong to a flood, and must not wait: see `make_way`."""
+        """Return whether lines belong to a flood, and must be shown at once, after `make_way`."""
         return self._flood.rises(len(lines.head) + lines.end, now)
 
     def make_way(self, piece: Piece) -> list[LineGroup]:
-        """What has to be shown before a piece that cannot wait."""
+        """Return the lines to show before a piece that cannot wait."""
         return self.flush() if self._last_waiting(piece.stream.rank) is not None else []
 
     def _put(self, group: LineGroup, last: LineGroup | None) -> None:
-        """Give a line its place in the row: directly behind its rank's last, or in front."""
+        """Insert a line into the row: directly behind `last`, or in front if there is none."""
         row = self._row
         at = 0 if last is None else bisect_right(row, last.place, key=_PLACE)
         low = row[at - 1].place if at else None
@@ -229,7 +236,7 @@ class Collapse:
                 each.place = place * _ROOM
 
     def expire(self, now: float) -> list[LineGroup]:
-        """The lines that have waited long enough, and what their ranks have printed before."""
+        """Return the lines that have waited long enough, and earlier lines of their ranks."""
         if self.deadline is None or self._came[0].due > now:
             return []
         return self._take_due(now)
@@ -247,11 +254,11 @@ class Collapse:
         return self._take(taken[::-1])
 
     def flush(self) -> list[LineGroup]:
-        """All lines that wait."""
+        """Remove all lines from the row, and return them."""
         return self._take(list(self._row))
 
     def _take(self, groups: list[LineGroup]) -> list[LineGroup]:
-        """Take these out of the row, and put them in order."""
+        """Remove lines from the row, and return them in order."""
         for group in groups:
             group.shown = True
             equal = self._equal[group.key]
@@ -267,12 +274,12 @@ class Collapse:
 
 
 def _remove(group: LineGroup, groups: list[LineGroup]) -> None:
-    """Take a line out of others, which are in the order of their places."""
+    """Remove a line from a list that is sorted by place."""
     del groups[bisect_left(groups, group.place, key=_PLACE)]
 
 
 def in_order(groups: Sequence[LineGroup]) -> list[LineGroup]:
-    """Lines in order of arrival, as far as the order of each rank allows it.
+    """Return lines in order of arrival, as far as the order of each rank allows it.
 
     Args:
         groups: in an order that agrees with that of each rank.

@@ -1,4 +1,7 @@
-"""Wires the stages of the pipeline, and adds the launcher's own lines; the only writer."""
+"""The console: connects the stages of the pipeline, and adds the launcher's own lines.
+
+Nothing else writes to the launcher's stdout and stderr.
+"""
 
 import math
 import os
@@ -28,14 +31,14 @@ if TYPE_CHECKING:
 
 # With more unwritten bytes than this the ranks are slowed down.
 _MOST_QUEUED = 1 << 20
-# Output with fewer bytes after it than this is probably still on the screen.
+# Output that fewer bytes than this follow is probably still on the screen.
 _IN_SIGHT = 1500
-# In so many turns of the loop all is read that an agent's pipe held before.
+# After so many turns of the loop, everything that an agent's pipe held before has been read.
 _MOST_BUSY_TURNS = 16
 
 
 class _Output:
-    """The end of the pipeline for one of the launcher's streams: collapse, renderer, sink."""
+    """Last stages of the pipeline for one of the launcher's streams: collapse, renderer, sink."""
 
     def __init__(self, sink: Target, style: OutputOptions) -> None:
         self.sink = sink
@@ -44,15 +47,15 @@ class _Output:
             wants_colour(style.color, sink.is_terminal, os.environ, in_log=sink.in_log),
         )
         self._stamps = style.timestamps
-        self._came: bytes | None = None  # the time of day of what is shown only now
+        self._came: bytes | None = None  # the time of day of output that is shown late
         self._renderer = (
             Live(sink.rows, self.prefixes.of_ranks, self._stamp, sink.in_foreground)
             if sink.is_terminal and os.environ.get("TERM") != "dumb"
             else Plain(self.prefixes.of_ranks, self._stamp)
         )
         self._collapse: Collapse | None = None
-        self._aside: Aside | None = None  # while somebody else has the screen
-        self._errors_at: dict[int, int] = {}  # by rank: the place here behind its last of stderr
+        self._aside: Aside | None = None  # output held while a debugger has the screen
+        self._errors_at: dict[int, int] = {}  # by rank: sink.taken after its last stderr
 
     def _stamp(self) -> bytes:
         if not self._stamps:
@@ -64,13 +67,13 @@ class _Output:
         self._came = None if at is None else time_of_day(at)
 
     def collapse(self, ranks: int) -> None:
-        """Show equal lines once, of so many ranks."""
+        """Show equal lines of this many ranks once."""
         from mcjax_launch.console.collapse import Collapse  # as only --collapse needs
 
         self._collapse = self._collapse or Collapse(ranks, self._stamp)
 
     def show(self, piece: Piece, now: float) -> None:
-        """Show a piece of a rank's stream, now or when it has waited."""
+        """Show a piece of a rank's stream, now or after it has waited for other ranks."""
         if self._aside is not None:
             self._aside.add(piece, self._stamp())
         elif isinstance(piece, Lines):
@@ -100,12 +103,12 @@ class _Output:
             self._errors_at[stream.rank] = self.sink.taken
 
     def in_sight(self, rank: int) -> bool:
-        """Whether the last of a rank's stderr has been shown here, and only little after it."""
+        """Return whether a rank's last stderr output is probably still on the screen."""
         at = self._errors_at.get(rank)
         return at is not None and self.sink.taken - at < _IN_SIGHT
 
     def own(self, text: str) -> None:
-        """Show whole lines of the launcher's own."""
+        """Show whole lines of the launcher."""
         self._own(text.encode("utf-8", "replace"))
 
     def _own(self, text: bytes) -> None:
@@ -116,16 +119,16 @@ class _Output:
 
     @property
     def has_rows(self) -> bool:
-        """Whether it has a row at the bottom that can be drawn anew."""
+        """True if it has rows at the bottom that can be redrawn."""
         return isinstance(self._renderer, Live)
 
     def pin_rows(self) -> None:
-        """Keep its rows at the end of the screen, whatever is written above them."""
+        """Keep its rows at the bottom of the screen while output is written above them."""
         if isinstance(self._renderer, Live):
             self._renderer.pin_rows()
 
     def status(self, text: str) -> None:
-        """Show this text in the last row, and its further lines below; "" removes all that."""
+        """Show a text's first line as the status row, further lines below; "" removes all rows."""
         first, *more = map(visible, text.split("\n"))
         columns = self.sink.columns()
         rows = [self.prefixes.status(first, columns), *(line[: columns - 1] for line in more)]
@@ -133,11 +136,11 @@ class _Output:
         self.sink.write(self._renderer.status(shown.encode("utf-8", "replace")))
 
     def suspended(self) -> None:
-        """The launcher is about to be stopped."""
+        """Remove the rows: the launcher is about to be suspended."""
         self.sink.write(self._renderer.make_room())
 
     def resumed(self) -> None:
-        """The launcher was stopped, and runs again."""
+        """Redraw the rows: the launcher was suspended, and runs again."""
         self.sink.write(self._renderer.resumed())
 
     def hold(self) -> bytes:
@@ -153,7 +156,7 @@ class _Output:
         return self.sink.hold()
 
     def take_aside(self, rank: int) -> bytes:
-        """A rank's output since `hold`, for the debugger that has the screen."""
+        """Remove a rank's output since `hold`, and return it for the debugger on the screen."""
         return self._aside.take(rank) if self._aside is not None else b""
 
     def release(self, now: float) -> None:
@@ -169,42 +172,42 @@ class _Output:
 
     @property
     def queued(self) -> int:
-        """Bytes that have not been written."""
+        """Number of bytes that have not been written."""
         return self.sink.queued + (self._aside.size if self._aside is not None else 0)
 
     @property
     def deadline(self) -> float | None:
-        """When something that waits is to be shown."""
+        """Time at which to show something that waits; None if nothing waits."""
         collapse = () if self._collapse is None else (self._collapse,)
         return earliest((self._renderer, *collapse))
 
     def expire(self, now: float) -> None:
-        """Show what has waited long enough."""
+        """Show the output that has waited long enough."""
         if self._collapse is not None:
             self._groups(self._collapse.expire(now))
         self.sink.write(self._renderer.expire(now))
 
     def finish(self) -> None:
-        """Show what still waits for other ranks."""
+        """Show the lines that still wait for other ranks."""
         if self._collapse is not None:
             self._groups(self._collapse.flush())
 
 
 class Console:
-    """Takes raw chunks of the ranks' streams and the launcher's own lines; never blocks.
+    """Writer of the ranks' output and the launcher's own lines; it never blocks.
 
     Args:
-        style: how it looks.
-        targets: where stdout and stderr go; the same one if that is one file.
+        style: options on the form of the output.
+        targets: the targets of stdout and stderr; the same target twice if they are one file.
         on_reader_gone: called when the reader of the launcher's stdout is gone.
         on_room: called when output may flow again.
-        rewrite: what is shown in place of whole lines of a rank's; log files get the lines.
-        events: get all output, and every line of the launcher's own with its level.
-        verbose_option: what the user gives to see what is hidden.
+        rewrite: returns the lines to show in place of a rank's; log files get the rank's lines.
+        events: gets all output, and every line of the launcher with its level.
+        verbose_option: the option that shows hidden lines.
 
     Attributes:
-        is_stalled: whether output of ranks may be unread because readers here are slow.
-        status_line: at the bottom of the terminal; None where there is none, or it is not wanted.
+        is_stalled: returns whether ranks' output may be unread because readers here are slow.
+        status_line: the status line at the bottom of the terminal; None if there is none.
 
     """
 
@@ -247,7 +250,10 @@ class Console:
         )
 
     def _make_status(self) -> "StatusLine | None":
-        """The status line, where there can be one: not where a pipe may lead to the terminal."""
+        """Return the status line; None if there can be none, or --quiet is given.
+
+        There can be none if stdout is a pipe, which may lead to the same terminal.
+        """
         out, err = self._outputs[frames.STDOUT], self._outputs[frames.STDERR]
         is_alone = out is err or not out.sink.blocks
         if not err.has_rows or not is_alone or (self._style.quiet and not self._style.status):
@@ -262,7 +268,7 @@ class Console:
     # --- the ranks ---
 
     def add_ranks(self, labels: Sequence[RankLabel], *, append: bool) -> None:
-        """Make the prefixes, and open the log files, anew or to append to them.
+        """Add ranks: make their prefixes, and open their log files, new or to append.
 
         Raises:
             LaunchError: a log file cannot be opened.
@@ -281,13 +287,13 @@ class Console:
                 output.collapse(len(shown))
 
     def _collapses(self, output: _Output) -> bool:
-        """Whether what several ranks print alike is shown there once."""
+        """Return whether an output shows equal lines of several ranks once."""
         if self._style.collapse != "auto":
             return self._style.collapse == "always"
         return output.sink.is_terminal and not self._style.no_prefix
 
     def feed(self, rank: int, stream: int, data: bytes) -> None:
-        """Take more bytes of a rank's stream."""
+        """Feed more bytes of a rank's stream."""
         self._logs.feed(rank, stream, data)
         self._events.output(rank, stream, data)
         shown = self._streams.get((rank, stream))
@@ -310,24 +316,24 @@ class Console:
             output.show(piece, now)
 
     def judged(self, run: Judged) -> None:
-        """The verdict on a rank is known; see `NoiseFilter.judged`."""
+        """Record the verdict on a rank; see `NoiseFilter.judged`."""
         self._events.screen("judged", run.process_id, run.verdict, run.failure)
         self._noise.judged(run)
 
     def fold_victims(self, *, own_term: bool) -> None:
-        """The job ends: hide follow-on errors; see `NoiseFilter.fold_victims`."""
+        """Hide follow-on errors: the job ends; see `NoiseFilter.fold_victims`."""
         self._events.screen("fold_victims", own_term)
         now = time.monotonic()
         self._show(self._noise.fold_victims(own_term=own_term, now=now), now)
 
     def fails(self, rank: int, text: str) -> None:
-        """Note that a rank fails and is about to print this text; another's equal one is hidden."""
+        """Record the text that a failing rank is about to print; equal later texts are hidden."""
         self._events.screen("fails", rank, text)
         if (rank, frames.STDERR) in self._streams:
             self._noise.fails(rank, text)
 
     def finish_ranks(self, *, mentions: bool = True) -> None:
-        """All streams have ended, maybe without a last newline: show whatever waits.
+        """Show everything that waits: all streams have ended, maybe without a last newline.
 
         Args:
             mentions: say how many lines were hidden.
@@ -348,25 +354,25 @@ class Console:
         self._logs.close()
 
     def next_life(self, rank: int) -> None:
-        """A rank is started again: end its lines."""
+        """End a rank's unfinished lines: the rank is started again."""
         self._events.screen("next_life", rank)
         self._filter(self._unfinished.finish(rank), time.monotonic())
 
     def stop_holding(self, rank: int) -> None:
-        """Show what is held back of a rank's, as more is about to be said of it."""
+        """Show a rank's held output now, before the launcher's lines about the rank."""
         self._events.screen("stop_holding", rank)
         now = time.monotonic()
         self._show(self._noise.stop_holding(rank, now), now)
         self._outputs[frames.STDERR].finish()
 
     def in_sight(self, rank: int) -> bool:
-        """Whether the last of a rank's stderr has been shown, and only little after it."""
+        """Return whether a rank's last stderr output is probably still on the screen."""
         return self._outputs[frames.STDERR].in_sight(rank)
 
     # --- the launcher ---
 
     def say(self, text: str) -> None:
-        """Show lines of the launcher's own, each marked as such."""
+        """Show lines of the launcher, each with its prefix."""
         self._say(text, "say")
 
     def _say(self, text: str, level: str) -> None:
@@ -374,7 +380,7 @@ class Console:
         self._own(text.split("\n"))
 
     def summary(self, lines: Sequence[str], *, alarm: bool) -> None:
-        """Show how the job ended; `alarm`: that is bad news."""
+        """Show how the job ended; `alarm`: it has failed."""
         self._events.note("\n".join(lines), "alarm" if alarm else "summary")
         self._own(lines, headline=True, alarm=alarm)
 
@@ -385,20 +391,20 @@ class Console:
         output.own(shown + "".join(map(output.prefixes.own, others)))
 
     def note(self, text: str) -> None:
-        """As `say`, but not with --quiet."""
+        """Show lines as `say` does, but not with --quiet."""
         if self._style.quiet:
             self._events.note(text, "note")
         else:
             self._say(text, "note")
 
     def _mention(self, hidden: Sequence[str]) -> None:
-        """Say how many lines are hidden, unless nobody has seen the others either."""
+        """Show how many lines are hidden, unless stdout has lost its reader."""
         if not self._outputs[frames.STDOUT].sink.gone:
             for text in hidden:
                 self.note(text)
 
     def detail(self, text: str) -> None:
-        """As `say`, but only with --verbose."""
+        """Show lines as `say` does, but only with --verbose."""
         if self._style.verbose:
             self._say(text, "detail")
         else:
@@ -407,17 +413,17 @@ class Console:
     # --- time and room ---
 
     def shows_past(self, at: float | None) -> None:
-        """Stamp what is shown with this time, in seconds since the epoch, and not with today's."""
+        """Stamp output with this time, in seconds since the epoch; None: with the current time."""
         for output in set(self._outputs.values()):
             output.shows_past(at)
 
     @property
     def deadline(self) -> float | None:
-        """When something that waits is to be shown, in seconds of time.monotonic."""
+        """Time at which to show something that waits, in seconds of time.monotonic, or None."""
         return earliest(self._timers)
 
     def expire(self, now: float) -> None:
-        """Show what has waited long enough; `now` in seconds of time.monotonic."""
+        """Show the output that has waited long enough; `now` in seconds of time.monotonic."""
         self._expire_unfinished(now)
         self._show(self._noise.expire(now), now)
         for hidden in self._noise.hidden:
@@ -428,7 +434,7 @@ class Console:
             self.status_line.expire(now)
 
     def _expire_unfinished(self, now: float) -> None:
-        """Show unfinished lines that are due, unless their ends may be there, and unread."""
+        """Show unfinished lines that are due, unless their ends may still be unread."""
         if self.is_stalled():
             self._unfinished.pause()
         else:
@@ -440,17 +446,17 @@ class Console:
             self._filter(self._unfinished.expire(now), now)
 
     def resized(self) -> None:
-        """The terminal has another size."""
+        """Redraw the status line: the terminal has another size."""
         if self.status_line is not None:
             self.status_line.redraw()
 
     def suspended(self) -> None:
-        """The launcher is about to be stopped, or to fail: leave no row behind."""
+        """Remove all rows: the launcher is about to be suspended, or to fail."""
         for output in set(self._outputs.values()):
             output.suspended()
 
     def resumed(self) -> None:
-        """The launcher was stopped, and runs again: others may have written to the terminal."""
+        """Redraw the rows after a suspension: other processes may have used the terminal."""
         for output in set(self._outputs.values()):
             output.resumed()
 
@@ -458,7 +464,7 @@ class Console:
         """Write nothing more to terminals and pipes, while a debugger has the screen.
 
         Returns:
-            The rest of a line whose beginning is on the screen, to be written there first.
+            The rest of a line whose beginning is on the screen; the debugger writes it first.
 
         """
         if self._holds:
@@ -469,11 +475,11 @@ class Console:
         return b"".join(output.hold() for output in set(self._outputs.values()))
 
     def take_aside(self, rank: int, *, cut: bool) -> bytes:
-        """The whole lines that a rank has printed since `hold`, for the debugger on the screen.
+        """Remove a rank's whole lines since `hold`, and return them for the debugger on the screen.
 
         Args:
-            rank: that the debugger has stopped.
-            cut: leave an unfinished line for later; else it ends here.
+            rank: the rank that the debugger has stopped.
+            cut: leave an unfinished line for later; else end it here.
 
         """
         if not cut:
@@ -484,7 +490,7 @@ class Console:
         return lines
 
     def release(self) -> None:
-        """Show the output since `hold` that has not been taken."""
+        """Show the output since `hold` that `take_aside` has not returned."""
         if self._holds:
             self._holds = False
             for output in set(self._outputs.values()):
@@ -493,21 +499,21 @@ class Console:
                 self.status_line.release(time.monotonic())
 
     def marked(self, line: str) -> str:
-        """A line of the launcher's own with its prefix, for callers that write it elsewhere."""
+        """Return a line of the launcher with its prefix, for callers that write it elsewhere."""
         return self._outputs[frames.STDERR].prefixes.own(visible(line))
 
     @property
     def on_terminal(self) -> bool:
-        """Whether stdout is a terminal."""
+        """True if stdout is a terminal."""
         return self._outputs[frames.STDOUT].sink.is_terminal
 
     @property
     def has_room(self) -> bool:
-        """Whether the readers keep up."""
+        """True if the readers keep up."""
         queued = (output.queued < _MOST_QUEUED for output in self._outputs.values())
         return all(queued) and self._events.has_room
 
     @property
     def empty(self) -> bool:
-        """Whether everything has been written."""
+        """True if everything has been written."""
         return not any(output.queued for output in self._outputs.values()) and self._events.is_empty

@@ -1,17 +1,18 @@
-"""Hides what JAX and Gloo print that tells the user nothing; pure.
+"""Hides lines of JAX and Gloo that tell the user nothing; pure.
 
-Gloo announces each connection on stdout, and libraries say on stderr that CUDA has no driver: those
-lines are hidden at any time, without a word. The ranks that end because another has failed report
-that at length on stderr: it is hidden, and counted, once the job ends. Which ranks have failed by
-themselves, and which are victims, their verdicts say: nothing is hidden of the failure of the
-former, and all that a victim has reported as its failure is hidden. A
-rank can be faster with its errors than the kernel is with the news of the other's death, so from
-the first of JAX's on its stderr is held back for a moment. So is a traceback, until its last line
-has come; if the job ends because a rank has failed, one that another
-rank did not finish, as it was killed meanwhile, is a follow-on error. The rank that failed may live
-to see the others end: what JAX's C++ says of that is hidden too, if its own failure is known. Where
-the job ends with the same exception in several ranks, at the same lines of the user's, the first
-traceback is shown; so is that of a Ctrl-C.
+- Gloo announces each connection on stdout, and libraries report on stderr that CUDA has no driver.
+  These lines are always hidden, and not counted.
+- Ranks that end because another rank has failed report that at length on stderr. These follow-on
+  errors are hidden, and counted, once the job ends. The verdict of a rank decides: the failure of a
+  rank that failed by itself is shown; the failure that a victim has reported is hidden.
+- A rank can print follow-on errors before the kernel reports the other rank's death. So stderr is
+  held back for a moment from JAX's first such line on.
+- A traceback is held back until its last line has come. If the job ends because a rank has failed,
+  an unfinished traceback of another rank, killed meanwhile, is a follow-on error.
+- The rank that failed may outlive the other ranks: what JAX's C++ prints about their end is hidden
+  too, if the rank's own failure is known.
+- If several ranks end with the same exception at the same lines of the user's code, only the first
+  traceback is shown. The same holds for the KeyboardInterrupt of a Ctrl-C.
 """
 
 import math
@@ -38,17 +39,17 @@ from mcjax_launch.jax_messages.tracebacks import (
 from mcjax_launch.kernel.wire import frames
 from mcjax_launch.ranks import counted, these_ranks
 
-#: A traceback like another rank's waits so long for the job's end, or is shown.
+#: Seconds that a traceback like another rank's waits for the job's end before it is shown.
 SAME_S = 2.0
-#: Behind the last line of one others may come so soon, which say what it has led to.
+#: Seconds within which a traceback may be followed by another that it has led to.
 CHAIN_S = 0.1
-# A rank that prints so much at once prints more than anybody reads: it is not searched.
+# A chunk of so many bytes is not searched: nobody reads that much.
 _FLOOD = 1 << 16
-#: Stderr is held back for so many seconds,
+#: Stderr is held back for at most so many seconds,
 HOLD_S = 0.5
-#: or until there are so many bytes of it.
+#: and at most so many bytes of it.
 MOST_HELD = 1 << 18
-#: Gloo writes its lines in pieces; on a busy machine that takes a while.
+#: Seconds to wait for the rest of a Gloo line, which Gloo writes in pieces.
 GLOO_S = 2.0
 #: The first lines that were hidden are mentioned after so many seconds without more of them.
 QUIET_S = 2.0
@@ -57,7 +58,7 @@ _LONGEST_NOISE = 1 << 14
 
 
 def patience_s(begun: bytes) -> float:
-    """How many seconds more than others an unfinished line may wait for its end."""
+    """Return for how many extra seconds an unfinished line may wait for its end."""
     return GLOO_S if begun.startswith(GLOO_START) else 0.0
 
 
@@ -65,11 +66,11 @@ class HiddenLines:
     """Counts hidden lines of one kind until it is time to mention them.
 
     Args:
-        kind: what they are, to come after "3 lines".
-        shown_by: what the user gives to see them.
+        kind: words for them that follow "3 lines".
+        shown_by: the option that shows them.
 
     Attributes:
-        deadline: when to mention them.
+        deadline: time at which to mention them; None if there is nothing to mention yet.
 
     """
 
@@ -87,7 +88,7 @@ class HiddenLines:
         Args:
             count: how many.
             now: the time.
-            rank: whose, if that is to be said.
+            rank: the rank that printed them, if it is to be named.
 
         """
         self._count += count
@@ -97,11 +98,11 @@ class HiddenLines:
             self.deadline = now + QUIET_S
 
     def expire(self, now: float) -> list[str]:
-        """What to say now, if anything."""
+        """Return a line about the hidden lines if its time has come; else an empty list."""
         return self.take() if self.deadline is not None and self.deadline <= now else []
 
     def take(self) -> list[str]:
-        """What to say of those that have not been mentioned, if there are any."""
+        """Return a line about hidden lines that were not mentioned yet, if any; mark them so."""
         count, self._count, self.deadline = self._count, 0, None
         if not count:
             return []
@@ -113,9 +114,10 @@ class HiddenLines:
 
 
 class GlooFilter:
-    """Hides Gloo's lines, at any time.
+    """Filter that always hides Gloo's lines.
 
-    Where such a line follows an unfinished one, as a progress bar's, that one goes on behind it.
+    If a Gloo line interrupts an unfinished line, such as a progress bar's, the rest of that line
+    is joined to its beginning.
     """
 
     def __init__(self) -> None:
@@ -125,7 +127,7 @@ class GlooFilter:
         self._cut: set[Stream] = set()  # whose unfinished line has lost its newline with the noise
 
     def feed(self, piece: Piece) -> list[Piece]:
-        """What to show when another piece of a stream comes."""
+        """Feed a piece of a stream; return the pieces to show."""
         stream = piece.stream
         listener = self._listeners.get(stream)
         if listener is None:
@@ -145,7 +147,7 @@ class GlooFilter:
         return self._lines(text, stream, listener)
 
     def _lines(self, text: bytes, stream: Stream, listener: GlooListener) -> list[Piece]:
-        """What to show of whole lines."""
+        """Return the pieces to show of whole lines."""
         kept = bytearray()
         for line in text[:-1].split(b"\n"):
             if listener.unwanted(line):
@@ -163,7 +165,7 @@ class GlooFilter:
         return shown
 
     def _part(self, part: Fragment, listener: GlooListener) -> list[Piece]:
-        """What to show of a part of a line."""
+        """Return the pieces to show of a part of a line."""
         text, stream = part.text, part.stream
         if (at := text.find(GLOO_START)) >= 0:
             noise = text[at:]
@@ -183,7 +185,7 @@ class GlooFilter:
         return [shown]
 
     def finish(self) -> list[Piece]:
-        """All streams have ended: what was held back, and the ends of lines that have lost them."""
+        """Return, after all streams have ended, held parts, and newlines that noise has taken."""
         held = [Fragment(stream, text) for stream, text in self._held.items()]
         ends = [Fragment(stream, b"\n") for stream in self._cut]
         self._held, self._cut = {}, set()
@@ -197,8 +199,8 @@ class _Held:
 
     def __init__(self, until: float) -> None:
         self.until = until
-        self.told = 0  # tracebacks, each of which had its time to be followed
-        self.same = False  # it waits because another rank has shown one of them
+        self.told = 0  # number of tracebacks for which `until` was set
+        self.same = False  # it waits because another rank has shown one of its tracebacks
         self.pieces: list[Piece] = []
         self.text = bytearray()
         self._tracebacks = Reader()
@@ -214,11 +216,11 @@ class _Held:
 
     @property
     def tracebacks(self) -> list[Traceback]:
-        """Those that are in it."""
+        """Tracebacks in these pieces."""
         return self._tracebacks.found
 
     def is_open(self, ending: bool) -> bool:
-        """Whether it is not clear yet whether all of this is to be shown."""
+        """Return whether more input is needed to decide if all of this is shown."""
         last = self._tracebacks.found[-1:]
         if any(not traceback.is_over for traceback in last):
             return True
@@ -227,13 +229,13 @@ class _Held:
 
 
 class NoiseFilter:
-    """Takes the pieces of all ranks' streams, and hands on what is not noise.
+    """Filter that removes noise from the pieces of all ranks' streams.
 
     Args:
-        shown_by: what the user gives to see what is hidden.
+        shown_by: the option that shows hidden lines.
 
     Attributes:
-        hidden: counts of hidden follow-on errors, each a timer that says what to tell the user.
+        hidden: counts of hidden lines, one for each kind; each is a timer of a line for the user.
 
     """
 
@@ -259,7 +261,7 @@ class NoiseFilter:
         self._begun = _BegunLines()
 
     def feed(self, piece: Piece, now: float) -> list[Piece]:
-        """What to show when another piece of a stream comes."""
+        """Feed a piece of a stream; return the pieces to show."""
         if piece.stream.number == frames.STDOUT:
             return self._gloo.feed(piece)
         return self._errors_in(_without_stubs(piece), now)
@@ -268,7 +270,7 @@ class NoiseFilter:
         return list(chain.from_iterable(self._error(piece, now) for piece in pieces))
 
     def _error(self, piece: Piece, now: float) -> list[Piece]:
-        """What to show when another piece of stderr comes."""
+        """Feed a piece of stderr; return the pieces to show."""
         stream = piece.stream
         if self._failures.announces(stream.rank) and isinstance(piece, Lines):
             rank = stream.rank
@@ -290,11 +292,11 @@ class NoiseFilter:
         return self._sifted(held.pieces, bytes(held.text), now)
 
     def fails(self, rank: int, text: str) -> None:
-        """Hide what a failing rank is about to print if another one has failed with that text."""
+        """Hide what a failing rank is about to print if another rank has failed with this text."""
         self._failures.announce(rank, text)
 
     def judged(self, run: Judged) -> None:
-        """The verdict on a rank is known, before the job ends because of it; none: it begins."""
+        """Record the verdict on a rank, before the job ends because of it; none: its run begins."""
         self._failures.judged(run)
 
     def _is_unwanted(self, line: bytes, rank: int, now: float) -> bool:
@@ -304,7 +306,7 @@ class NoiseFilter:
         return kind is not None
 
     def _waits(self, held: _Held, stream: Stream, now: float) -> bool:
-        """Whether it is not clear yet what of it is to be shown."""
+        """Return whether more input, or time, is needed to decide which held pieces to show."""
         if held.is_open(self._ending):
             return True
         if not held.tracebacks or held.tracebacks[-1].is_victims:
@@ -312,13 +314,13 @@ class NoiseFilter:
         same = self._is_known(stream, held)
         if self._ending and (same or held.tracebacks[-1].is_interrupt):
             return False
-        if held.told != len(held.tracebacks):  # what comes behind the last does not delay it
+        if held.told != len(held.tracebacks):  # only another traceback delays these
             held.told, held.same = len(held.tracebacks), same
             held.until = now + (SAME_S if same else CHAIN_S)
         return now < held.until
 
     def _sifted(self, pieces: list[Piece], text: bytes, now: float) -> list[Piece]:
-        """These pieces of one stream, once the job ends without its follow-on errors."""
+        """Return the pieces to show of these: without follow-on errors while the job ends."""
         stream = pieces[0].stream
         if not self._ending:
             return self._as_they_are(pieces, text)
@@ -347,14 +349,14 @@ class NoiseFilter:
         return [Fragment(piece.stream, (kept or b"") + b"\n")]
 
     def _kept(self, line: bytes, kind: Noise | None, rank: int, now: float) -> bytes | None:
-        """Return what is shown of a line of this kind; None for nothing."""
+        """Return the part to show of a line of this kind; None for nothing."""
         if kind is not None:
             return None if self._counted(kind, rank, now) else line
         text, behind = behind_text(line)
         return text if self._counted(behind, rank, now) else line
 
     def _counted(self, kind: Noise | None, rank: int, now: float) -> bool:
-        """Whether a line of this kind is hidden; then it is counted."""
+        """Return whether a line of this kind is hidden; count it if so."""
         hidden = self._counts.get(kind)
         if hidden is None:
             return False
@@ -371,15 +373,15 @@ class NoiseFilter:
         return pieces
 
     def fold_victims(self, *, own_term: bool, now: float) -> list[Piece]:
-        """The job ends: from now on hide follow-on errors.
+        """Hide follow-on errors from now on: the job ends.
 
         Args:
-            own_term: whether the TERM that the ranks get is the launcher's own: that they have
-                caught the user's is worth knowing.
+            own_term: the ranks' SIGTERM is the launcher's own, so lines about it are noise. Lines
+                about the user's SIGTERM are shown.
             now: the time.
 
         Returns:
-            What is to be shown of what was held back.
+            The pieces to show of those that were held back.
 
         """
         self._ending = True
@@ -391,24 +393,25 @@ class NoiseFilter:
 
     @property
     def deadline(self) -> float | None:
-        """When something has been held back for long enough."""
+        """Time at which a stream has been held back for long enough; None if none is."""
         first = min((held.until for held in self._held.values()), default=math.inf)
         return first if first < math.inf else None
 
     def expire(self, now: float) -> list[Piece]:
-        """What was held back for long enough, to be shown; all if `now` is infinity, the end."""
+        """Return the pieces that were held back for long enough; all if `now` is infinity."""
         self._at_end = now == math.inf
         ends = self._gloo.finish() if self._at_end else []
         return [*ends, *self._show_held(lambda stream, held: self._is_due(stream, held, now), now)]
 
     def stop_holding(self, rank: int, now: float) -> list[Piece]:
-        """What was held back of a rank's, to be shown as it is."""
+        """Return the pieces of a rank that were held back, to be shown."""
         return self._show_held(lambda stream, held: stream.rank == rank, now)
 
     def _is_due(self, stream: Stream, held: _Held, now: float) -> bool:
-        """Whether it has waited long enough.
+        """Return whether held pieces have waited long enough.
 
-        Ranks that fail together print at one moment: what another has shown since it came waits on.
+        Ranks that fail together print at the same moment. So pieces with a traceback that another
+        rank has shown meanwhile wait on.
         """
         if held.until > now:
             return False
@@ -418,7 +421,7 @@ class NoiseFilter:
         return False
 
     def _is_known(self, stream: Stream, held: _Held) -> bool:
-        return any(self._failures.is_known(one, stream) for one in held.tracebacks)
+        return any(self._failures.is_known(found, stream) for found in held.tracebacks)
 
     def _show_held(self, wanted: Callable[[Stream, _Held], bool], now: float) -> list[Piece]:
         pieces: list[Piece] = []
@@ -430,17 +433,17 @@ class NoiseFilter:
 
 
 class _BegunLines:
-    """Joins the fragments of a line, up to the length that noise may have."""
+    """Lines under way: joined fragments, up to the length that noise may have."""
 
     def __init__(self) -> None:
         self._lines: dict[Stream, bytes] = {}
 
     def of(self, stream: Stream) -> bytes:
-        """A stream's line so far, empty if none has begun."""
+        """Return a stream's line so far; empty if none has begun."""
         return self._lines.get(stream, b"")
 
     def add(self, part: Fragment) -> bytes | None:
-        """The whole line without its newline, if it is complete with this part."""
+        """Add a part; return the whole line without its newline if this part completes it."""
         line = self._lines.pop(part.stream, b"")
         if len(line) <= _LONGEST_NOISE:
             line += part.text
@@ -451,18 +454,18 @@ class _BegunLines:
 
 
 def _without_stubs(piece: Piece) -> list[Piece]:
-    """What is left of a piece of stderr; such a line comes as a whole."""
+    """Return a piece of stderr without lines about missing CUDA drivers, which come whole."""
     if isinstance(piece, Fragment) or len(piece.data) >= _FLOOD or not may_have_stubs(piece.text):
         return [piece]
     return _sift(piece, lambda line: None if is_stub(line) else line)
 
 
 def _sift(lines: Lines, kept_of: Callable[[bytes], bytes | None]) -> list[Piece]:
-    """Return the lines without what is not to be shown.
+    """Return the parts of lines that are to be shown.
 
     Args:
         lines: lines of one stream.
-        kept_of: called for each line, in order; gives what is shown of it, or None.
+        kept_of: called for each line, in order; returns the part to show, or None.
 
     """
     every = lines.text[:-1].split(b"\n")

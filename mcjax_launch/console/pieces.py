@@ -1,4 +1,4 @@
-"""Pieces of a rank's stream, which the stages pass on; values.
+"""Pieces of a rank's stream, as the stages of the pipeline pass them on; values.
 
 They are not subclasses of `Value`, which takes longer to make: there is one piece for every chunk
 and every line.
@@ -61,13 +61,13 @@ class Lines(_Piece):
 
     @property
     def text(self) -> bytes:
-        """All bytes, with the last newline."""
+        """Bytes of the lines, with the last newline."""
         whole = self.data if self.end == len(self.data) else self.data[: self.end]
         return self.head + whole if self.head else whole
 
 
 class Fragment(_Piece):
-    """Part of a line that could not wait for its end; the last one has the newline.
+    """Part of a line that could not wait for its end; the last part has the newline.
 
     Once a line has begun like this, all of it has to be shown.
     """

@@ -1,4 +1,4 @@
-"""Failures that one rank has shown, which are hidden where other ranks show the same; pure."""
+"""Failures that a rank has shown, so that equal failures of other ranks are hidden; pure."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ _MOST_BEHIND = 200
 
 
 class Judged(Protocol):
-    """What the filter has to know of a rank's run on which there is a verdict."""
+    """Facts about a rank's run with a verdict that the filter needs."""
 
     @property
     def process_id(self) -> int:
-        """The rank."""
+        """Number of the rank."""
 
     @property
     def verdict(self) -> Verdict | None:
-        """The verdict; None if its run begins again."""
+        """Verdict on the rank; None if its run begins again."""
 
     @property
     def failure(self) -> Failed | None:
-        """What it has reported as its failure."""
+        """Failure that the rank has reported; None if it has reported none."""
 
 
 class ShownFailures:
-    """The failures of ranks, by what hooks report, by verdicts, and by what ranks have shown.
+    """Failures of ranks, from hooks' reports, from verdicts, and from output that was shown.
 
     A failure is the same in two ranks if they have the same exception at the same lines of the
-    user's, or exit with the same text.
+    user's code, or exit with the same text.
     """
 
     def __init__(self) -> None:
         self._shown: dict[object, Stream] = {}  # tracebacks
-        self._behind: dict[Stream, set[bytes]] = {}  # by the stream that was the first to say it
+        self._behind: dict[Stream, set[bytes]] = {}  # by the first stream with these lines
         self._texts: dict[str, int] = {}  # of failures: the first rank that has printed it
         self._announced: dict[int, deque[bytes]] = {}  # by rank: lines that it is about to print
         self._failed: dict[int, bool] = {}  # by themselves: whether their failure is reported
@@ -63,7 +63,7 @@ class ShownFailures:
             self._expect(rank, text)
 
     def judged(self, run: Judged) -> None:
-        """Record the verdict on a rank; none: it begins."""
+        """Record the verdict on a rank; none: its run begins."""
         rank, failure = run.process_id, run.failure
         if run.verdict is None:
             for known in (self._failed, self._victims, self._announced):
@@ -83,17 +83,17 @@ class ShownFailures:
         return rank in self._announced
 
     def are_of_others(self, rank: int) -> bool:
-        """Return whether ranks have failed by themselves, and this is none of them."""
+        """Return whether some ranks have failed by themselves, but not this rank."""
         return bool(self._failed) and rank not in self._failed
 
     def is_unreported(self, rank: int) -> bool:
-        """Return whether a rank has failed by itself, and has not reported how."""
+        """Return whether a rank has failed by itself, and has not reported its failure."""
         return self._failed.get(rank) is False
 
     # --- what is noise ---
 
     def kind_of_line(self, line: bytes, rank: int, *, ending: bool) -> Noise | None:
-        """Return the kind of noise that a line of an announced text is; None if it is none."""
+        """Return a line's kind of noise if it is in an announced text; None if it is no noise."""
         lines, victim = self._announced[rank], self._victims.get(rank)
         if victim is not None and not ending:
             return None
@@ -104,7 +104,7 @@ class ShownFailures:
         return Noise.SAME if victim is None else Noise.TRACEBACK
 
     def kind_of(self, traceback: Traceback, stream: Stream, *, at_end: bool) -> Noise | None:
-        """Return the kind of noise that a traceback is; None if it is none: then it is shown."""
+        """Return a traceback's kind of noise; None if it is to be shown, and record it then."""
         is_cut = at_end and not traceback.is_over and not traceback.of_usage
         victim = self._victims.get(stream.rank)
         is_reported = (
@@ -123,20 +123,20 @@ class ShownFailures:
     # --- what has been shown ---
 
     def is_known(self, traceback: Traceback, stream: Stream) -> bool:
-        """Whether another rank has shown the same exception, at the same lines of the user's."""
+        """Return whether another rank has shown the same exception at the same user's lines."""
         first = self._shown.get(_place(traceback)) if traceback.is_over else None
         return first is not None and first is not stream
 
     def shown(self, traceback: Traceback, stream: Stream) -> None:
-        """It is shown."""
+        """Record that a traceback is shown."""
         if not traceback.is_victims:
             self._shown.setdefault(_place(traceback), stream)
 
     def passed(self, stream: Stream, text: bytes) -> None:
-        """All of this is shown: the tracebacks in it, and the lines that may go on with one."""
+        """Record that this text is shown: its tracebacks, and lines that may continue one."""
         if may_begin_in(text):
             for traceback in tracebacks(text):
-                if not traceback.is_interrupt:  # of a Ctrl-C more will be known
+                if not traceback.is_interrupt:  # kind_of records a KeyboardInterrupt at the end
                     self.shown(traceback, stream)
         if START in text:
             self._behind[stream] = set()
@@ -146,25 +146,25 @@ class ShownFailures:
             behind.update(text.split(b"\n")[:_MOST_BEHIND])
 
     def behind(self, stream: Stream) -> frozenset[bytes]:
-        """Lines that other ranks have shown behind a traceback, where they may be part of it."""
+        """Return lines that other ranks have shown after a traceback, and that may belong to it."""
         others = (lines for first, lines in self._behind.items() if first is not stream)
         return frozenset(chain.from_iterable(others))
 
 
 def _said(failure: Failed) -> tuple[str, str]:
-    """The text of the exception that ended a program: its first line, and the others."""
+    """Return the text of the exception that ended a program: its first line, and the rest."""
     raised = failure.handled if failure.exited else failure
     first, _, rest = raised.summary.partition("\n") if raised is not None else ("", "", "")
     return first, rest
 
 
 def _is_group(failure: Failed) -> bool:
-    """Whether Python prints it as a group of exceptions."""
+    """Return whether Python prints a failure as a group of exceptions."""
     return not failure.exited and not failure.has_calls
 
 
 def _place(traceback: Traceback) -> tuple[object, ...]:
-    """The same for the same exception at the same lines of the user's code."""
+    """Return a key that is equal for the same exception at the same lines of the user's code."""
     from mcjax_launch.kernel.wire.source_lines import is_users  # as only tracebacks need
 
     frames = traceback.frames
