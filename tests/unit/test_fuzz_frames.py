@@ -47,6 +47,8 @@ class Agent:
         front = SimpleNamespace(
             saves=None,
             resting=None,
+            again="",
+            visitors=None,
             loop=self._loop,
             signals=None,
             events=NO_EVENTS,
