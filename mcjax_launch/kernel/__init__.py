@@ -1,1 +1,1 @@
-"""What every job needs: a folder for each kind of process, and what goes between them."""
+"""Core of every job: a folder for each kind of process, and the messages between them."""

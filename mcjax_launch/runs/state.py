@@ -88,7 +88,7 @@ class Pause:
 
 
 class RunState(Changing):
-    """All facts about a run.
+    """Facts about a run.
 
     Attributes:
         num_processes: of the whole job.

@@ -1,7 +1,7 @@
-"""Sends the launcher what functions have returned or raised in the ranks of this host.
+"""Sends the launcher the return values and exceptions of functions in this host's ranks.
 
-A rank leaves it in a file, and may end. The file has no name any more from then on, and is read
-as there is room on the way: nothing of it is kept in memory, and all messages overtake it.
+A rank leaves its result in a file, and may end. The agent unlinks the file, and reads it in pieces
+as the launcher takes them: so it is never in memory as a whole, and messages overtake it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PIECE = 1 << 16
 
 
 class ReturnedFiles(AgentPart):
-    """Sends one after the other."""
+    """Sender of result files, one after the other."""
 
     def __init__(self, agent: HostAgent) -> None:
         super().__init__(agent)
@@ -35,19 +35,19 @@ class ReturnedFiles(AgentPart):
         self._wants_values = True
 
     def hook_said(self, hook: HookConnection, said: FromHook) -> None:
-        """A rank has written such a file, and says so."""
+        """Queue the result file that a rank has reported."""
         returned = said.message
         assert isinstance(returned, Returned)
         path = function_call.returned_path(self._folder, str(said.rank))
         try:
-            file = open(path, "rb", buffering=0)  # noqa: SIM115, closed by who reads it
+            file = open(path, "rb", buffering=0)  # noqa: SIM115, _frames closes it
             os.unlink(path)
-        except OSError:  # some program of the rank's says so
+        except OSError:  # a false report, by some program that the rank has started
             return
         self._uplink.send_later(self._frames(said, returned, file))
 
     def stops(self) -> None:
-        """The job is to end otherwise: only exceptions are still of use."""
+        """Stop sending return values: the job ends otherwise, so only exceptions matter."""
         self._wants_values = False
 
     def _frames(self, said: FromHook, returned: Returned, file: BinaryIO) -> Iterator[bytes]:

@@ -1,7 +1,7 @@
 """The program of a rank that runs one function: `python -m` finds it where the hook is.
 
-It reads what to call from a file of the job's private folder, and writes what comes of it to
-another: the value, or the exception, which then ends the program as any other would.
+It reads the call from a file in the job's private folder, and writes the result to another file:
+the value, or the exception, which then ends the program as any other exception would.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Call what the file holds, and report what comes of it."""
+    """Make the call that the file holds, and report its result."""
     report = CallReport(os.environ[hook_environ.SOCKET], os.environ["JAX_PROCESS_ID"])
     call, parts = function_call.read_call(function_call.call_path(report.folder))
-    # What the caller can import by its own path; the rank's own comes first.
+    # The ranks can import all that the caller can; the rank's own path comes first.
     sys.path += [path for path in call.folders if path not in sys.path]
     _show_tracebacks(_sources(call))
     try:
@@ -47,9 +47,9 @@ def main() -> None:
 
 
 def _make_main(call: Call) -> None:
-    """Have a `__main__` that is not this module: the caller's, if the call needs that.
+    """Replace `__main__` by an empty module, or by the caller's main file if the call needs it.
 
-    What a notebook defines needs an empty one.
+    Functions of a notebook need an empty one.
     """
     main = type(sys)("__main__" if call.main is None else function_call.MAIN)
     main.__dict__["__builtins__"] = __builtins__
@@ -84,14 +84,14 @@ def _loaded(call: Call, parts: Sequence[memoryview]) -> Any:
 
 
 def _sources(call: Call) -> Mapping[str, str]:
-    """The texts of what is in no file here, by name."""
+    """Return the sources of code that is in no file on this host, by name."""
     if call.main is None or os.path.exists(call.main.path):
         return call.sources
     return {**call.sources, call.main.path: call.main.source}
 
 
 def _show_tracebacks(sources: Mapping[str, str]) -> None:
-    """Let tracebacks have the lines of what is in no file, and begin below this module."""
+    """Have tracebacks show lines of code that is in no file, and begin below this module."""
     hook: Any = sys.excepthook
     if hasattr(hook, "__wrapped__"):  # the launcher's: it sees the whole, and has this print it
         hook.__wrapped__ = _print_exception
@@ -116,7 +116,7 @@ def _print_exception(
     print_exception(kind, error, below or traceback)
 
 
-# --- what comes of it ---
+# --- the result ---
 
 
 def _returned(function: Any, value: Any) -> list[Buffer]:
@@ -128,7 +128,7 @@ def _returned(function: Any, value: Any) -> list[Buffer]:
 
 
 def _pickled(value: Any) -> list[Buffer]:
-    """By name what can be imported; the rest by value, if cloudpickle is here."""
+    """Pickle a value by name; if that fails, by value, with cloudpickle if it is installed."""
     try:
         return in_parts(value, pickle.dumps)
     except Exception:
@@ -142,7 +142,7 @@ def _pickled(value: Any) -> list[Buffer]:
 
 
 def _report_exception(report: CallReport, error: Exception) -> None:
-    """Report it, if it can be raised again elsewhere."""
+    """Report an exception, if it can be pickled and so raised again by the caller."""
     try:
         parts = _pickled(error)
         unpickled(parts)
@@ -153,11 +153,11 @@ def _report_exception(report: CallReport, error: Exception) -> None:
 
 
 class CallReport:
-    """Takes to the agent what has come of the call, whatever the function does to os.environ.
+    """Report of a call's result to the agent; it works even if the function changes os.environ.
 
     Args:
-        socket: the agent's, in the job's private folder.
-        rank: this one.
+        socket: path of the agent's socket, in the job's private folder.
+        rank: number of this rank.
 
     """
 
@@ -167,10 +167,10 @@ class CallReport:
         self._rank = rank
 
     def write(self, parts: Sequence[Buffer]) -> None:
-        """Write it to the file from which the agent takes it.
+        """Write a result to the file that the agent reads.
 
         Raises:
-            OSError: there is no room for it.
+            OSError: there is no room for the file.
 
         """
         try:
@@ -183,7 +183,7 @@ class CallReport:
             raise OSError(error.errno, f"{why}; set TMPDIR to another directory") from None
 
     def send(self, kind: str, parts: Sequence[Buffer]) -> None:
-        """Say what has been written."""
+        """Tell the agent which kind of result was written, and the sizes of its parts."""
         line = AgentLine(self._socket, self._rank)
         line.send(Returned(kind, function_call.sizes_of(parts)))
         line.close()

@@ -1,4 +1,4 @@
-"""Passes what functions return or raise on to the client that has called them."""
+"""Passes return values and exceptions of functions on to the client that called them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _MOST_QUEUED = 1 << 20
 
 
 class ReturnedFrames(LauncherPart):
-    """Writes the frames as they come; the agents wait while the client does not read."""
+    """Writer of result frames to the client; agents pause while the client does not read."""
 
     def received(self, link: AgentConnection, message: ToLauncher | frames.Raw, now: float) -> None:
-        """Pass on that a rank has returned or raised, or a piece of what."""
+        """Pass on a rank's report of a result, or a piece of a result."""
         values = self.launcher.events.values
         if isinstance(message, frames.Raw):
             values.write((frames.raw(message.feature, message.number, message.payload),))

@@ -1,4 +1,4 @@
-"""A function's call and what it leads to, as files in a job's private folder: `mcjax_launch.run`.
+"""A function's call and its results, as files in a job's private folder: `mcjax_launch.run`.
 
 Both hold a pickle in parts: the pickle itself, and the large buffers that it refers to, such as
 those of NumPy arrays, which are copied nowhere on their way.
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     Buffer = Union[bytes, memoryview]
 
 NAME = "function"
-#: By which name the ranks import the main file, as multiprocessing does.
+#: Name under which the ranks import the main file, as multiprocessing does.
 MAIN = "__mp_main__"
 #: The main file that this rank is importing; "" if it is not.
 importing = ""
 
 _CALL = "call"
-# With each part at such a multiple, processors and JAX take what is in it as it is.
+# Each part begins at a multiple of this, so that JAX can use arrays in it without a copy.
 _ALIGNMENT = 64
-# Smaller buffers are better copied into the pickle.
+# Buffers with fewer bytes than this are copied into the pickle.
 _LARGE = 1 << 16
 
 
 class MainFile(Nested):
-    """The main file of the program that wants the call."""
+    """Main file of the program that makes the call."""
 
     path: str
     package: str
@@ -42,15 +42,15 @@ class MainFile(Nested):
 
 
 class Call(Nested):
-    """What a rank has to know before it can unpickle the call.
+    """Head of a call's file: what a rank needs before it can unpickle the call.
 
     Args:
-        folders: to import from.
-        sources: by name, of what is in no file, such as a notebook's cells.
+        folders: folders to import from.
+        sources: sources of code that is in no file, such as a notebook's cells, by name.
         initializes: call jax.distributed.initialize() first.
-        main: to be imported, where the call needs it.
-        argv: the program's own arguments, for that.
-        sizes: of the pickle's parts.
+        main: the main file, if the call needs it imported.
+        argv: arguments of the main program, for that import.
+        sizes: sizes of the pickle's parts, in bytes.
 
     """
 
@@ -63,11 +63,11 @@ class Call(Nested):
 
 
 def in_parts(value: object, dumps: Callable[..., bytes]) -> list[Buffer]:
-    """A value's pickle in parts, which share its memory.
+    """Pickle a value in parts, which share its memory.
 
     Args:
-        value: to be pickled.
-        dumps: that of pickle, or of cloudpickle.
+        value: any value that `dumps` can pickle.
+        dumps: pickle.dumps or cloudpickle.dumps.
 
     """
     buffers: list[Buffer] = []
@@ -82,14 +82,14 @@ def in_parts(value: object, dumps: Callable[..., bytes]) -> list[Buffer]:
 
 
 def unpickled(parts: Sequence[Any]) -> Any:
-    """The value that these parts stand for, and whose memory they become."""
+    """Return the value that is pickled in these parts; it uses their memory."""
     import pickle
 
     return pickle.loads(parts[0], buffers=parts[1:])
 
 
 def sizes_of(parts: Sequence[Buffer]) -> tuple[int, ...]:
-    """How many bytes each part has."""
+    """Return the size of each part, in bytes."""
     return tuple(map(len, parts))
 
 
@@ -97,12 +97,12 @@ def sizes_of(parts: Sequence[Buffer]) -> tuple[int, ...]:
 
 
 def call_path(folder: str) -> str:
-    """Where the call is, in the private folder of a host."""
+    """Return the path of the call's file in a host's private folder."""
     return os.path.join(folder, _CALL)
 
 
 def call_file(call: Call, parts: Sequence[Buffer]) -> list[Buffer]:
-    """The content of the call's file, in pieces."""
+    """Return the content of the call's file, in pieces."""
     pieces: list[Buffer] = [to_json(call).encode() + b"\n"]
     at = len(pieces[0])
     for part in parts:
@@ -112,7 +112,7 @@ def call_file(call: Call, parts: Sequence[Buffer]) -> list[Buffer]:
 
 
 def read_call(path: str) -> tuple[Call, list[memoryview]]:
-    """A call and its parts: the memory of ranks that only read it is shared."""
+    """Read a call's file; return the call and its parts, in memory that reading ranks share."""
     with open(path, "rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     end = mapped.find(b"\n")
@@ -127,14 +127,14 @@ def _split(view: memoryview, at: int, sizes: Sequence[int]) -> Iterator[memoryvi
         at += size
 
 
-# --- what it leads to ---
+# --- the result ---
 
 
 def returned_path(folder: str, rank: str) -> str:
-    """Where a rank puts what its call has led to, in the private folder of its host.
+    """Return the path of a rank's result file in its host's private folder.
 
     Args:
-        folder: that one.
+        folder: the host's private folder.
         rank: as in JAX_PROCESS_ID.
 
     """
@@ -142,9 +142,9 @@ def returned_path(folder: str, rank: str) -> str:
 
 
 class Returned(HookMessage):
-    """A function's call is over, and what it led to is in a file (see `function_call`).
+    """The function's call is over, and its result is in a file (see `returned_path`).
 
-    `kind` is "value" or "raised"; `sizes` are those of the pickle's parts, in bytes.
+    `kind` is "value" or "raised"; `sizes` are the sizes of the pickle's parts, in bytes.
     """
 
     kind: str

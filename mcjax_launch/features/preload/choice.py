@@ -1,6 +1,7 @@
-"""--preload auto: for which jobs modules are imported once, as far as this machine knows; pure.
+"""--preload auto: the choice of jobs for which modules are imported once; pure.
 
-What is left to know the hosts find out from PROGRAM's source (`agent/program.py`).
+This is the part that the launcher can decide. The hosts decide the rest from PROGRAM's source
+(`agent/program.py`).
 """
 
 import os
@@ -11,7 +12,7 @@ from mcjax_launch.job.job import Job
 
 #: The option's value.
 AUTO = ("auto",)
-#: What is imported then.
+#: The modules that are imported then.
 MODULES = ("jax",)
 #: A program that imports one of these imports jax.
 LIBRARIES = frozenset(
@@ -26,11 +27,11 @@ LIBRARIES = frozenset(
 
 
 def unsuited(job: Job, hosts: Sequence[Host]) -> str:
-    """Why nothing need be imported for a job; "" if it may be.
+    """Return why a job gains nothing from imports beforehand; "" if it may gain.
 
     Args:
-        job: that asks for AUTO.
-        hosts: that get ranks.
+        job: a job with --preload auto.
+        hosts: the hosts that get ranks.
 
     """
     if job.processes_here <= len(hosts) and not job.watch:  # whose next runs are forked too
@@ -46,7 +47,7 @@ def unsuited(job: Job, hosts: Sequence[Host]) -> str:
 
 
 def _unsuited_file(path: str) -> str:
-    """The same of a file, by its text: a word in it is cheaper to find than its imports."""
+    """Return why a file gains nothing; searched as text, because that is cheaper than parsing."""
     try:
         with open(path, "rb") as file:
             text = file.read()

@@ -1,4 +1,4 @@
-"""Says which ranks --preload has forked, where it cannot, and which imports take long."""
+"""Notes on --preload: which ranks were forked or not, and which imports take long."""
 
 from collections.abc import Iterable, Sequence
 
@@ -23,7 +23,11 @@ from mcjax_launch.ranks import these_ranks
 
 
 class PreloadNotes(LauncherPart):
-    """Says it; the same of many hosts once, and of imports that take long ever more seldom."""
+    """Prints notes on --preload.
+
+    A note that holds for several hosts is printed once. A note on imports that take long is
+    repeated less and less often.
+    """
 
     def __init__(self, launcher: JobLauncher) -> None:
         super().__init__(launcher)
@@ -36,17 +40,17 @@ class PreloadNotes(LauncherPart):
         self._since = 0.0  # when the first of the imports that are under way began
 
     def orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
-        """What to import, where the hook can do it."""
+        """Return an order to import modules, if the ranks are expected to have hooks."""
         libraries = tuple(sorted(LIBRARIES)) if self._is_auto else ()
         return [Preload(self._modules, libraries)] if self.launcher.job.expects_hooks else []
 
     def begins(self, plan: Plan, now: float) -> None:
-        """Say that it is for no such PROGRAM."""
+        """Report that --preload does nothing for a PROGRAM without hooks."""
         if not self.launcher.job.expects_hooks:
             self._detail("--preload: not for this PROGRAM; the ranks are started afresh")
 
     def received(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
-        """A module is being imported, ranks are forked or not, or have not seen a variable."""
+        """Report an import, forked ranks, ranks started afresh, or a variable set too late."""
         host = link.host.name
         if isinstance(message, Importing):
             self._state.record_import(host, message.module, now)
@@ -72,7 +76,7 @@ class PreloadNotes(LauncherPart):
                 say(found.words)
 
     def expire(self, now: float) -> None:
-        """Say what is still being imported, if it is time."""
+        """Report the imports that are still under way, if it is time."""
         if self.deadline is None or now < self.deadline:
             return
         view = View(self._state, now)
@@ -83,24 +87,24 @@ class PreloadNotes(LauncherPart):
 
 
 def started_afresh(message: StartedAfresh, host: str, num_ranks: int) -> str:
-    """The line on ranks that are not forked; pure.
+    """Return the line on ranks that are not forked; pure.
 
     Args:
         message: which ranks, and why.
-        host: its name; "" if there is but one.
-        num_ranks: that this launcher starts.
+        host: its name; "" if there is only one host.
+        num_ranks: how many ranks this launcher starts.
 
     """
     where = f"host {host}: " if host else ""
-    who = these_ranks(message.ranks)
+    ranks = these_ranks(message.ranks)
     if len(message.ranks) == num_ranks:
-        who = "the ranks"
-    verb = "is" if who.startswith("rank ") else "are"
-    return f"--preload: {where}{message.reason}; {who} {verb} started afresh"
+        ranks = "the ranks"
+    verb = "is" if ranks.startswith("rank ") else "are"
+    return f"--preload: {where}{message.reason}; {ranks} {verb} started afresh"
 
 
 def set_too_late(message: SetTooLate) -> str:
-    """The line on what was imported before the program has set other variables; pure."""
+    """Return the line on a package that was imported before the program changed variables; pure."""
     had = f"--preload: {message.package} had been imported when the program changed "
     names = ", ".join(message.variables)
     if message.afresh:

@@ -19,17 +19,17 @@ NAME = "preload"
 
 
 class ForkMessage(Message):
-    """Any of the messages below."""
+    """Message between an agent and a fork server."""
 
 
 # --- fork server to agent ---
 
 
 class ImportBegins(ForkMessage):
-    """It begins to import a module.
+    """The fork server begins to import a module.
 
-    `dump_signal` has it send its stack, as text, `dump_all_signal` those of all threads; 0: none
-    does.
+    On `dump_signal` it sends the stack of its main thread, as text; on `dump_all_signal` those of
+    all threads. 0: there is no such signal.
     """
 
     module: str
@@ -38,13 +38,13 @@ class ImportBegins(ForkMessage):
 
 
 class Imported(ForkMessage):
-    """The modules are imported, within so many seconds: it can fork."""
+    """The fork server has imported all modules in this many seconds, and can fork."""
 
     seconds: float
 
 
 class NotForked(ForkMessage):
-    """It cannot fork this rank, for this reason; before Imported: none, and it has ended."""
+    """The fork server cannot fork a rank; before `Imported`: any rank, and it has ended."""
 
     reason: str
 
@@ -59,11 +59,11 @@ class Forked(ForkMessage):
 
 
 class Fork(ForkMessage):
-    """Fork a rank; with it come its descriptors 0, 1 and 2, and the one to wait on.
+    """Fork a rank; its descriptors 0, 1 and 2 come along, and a descriptor to wait on.
 
     Args:
-        argv: its command, which differs in the program's arguments at most.
-        changes: its variables that are not what the fork server was started with; None: unset.
+        argv: its command; only the program's arguments may differ from the fork server's command.
+        changes: its variables that differ from the fork server's; None: unset.
         settings: of its process.
         cwd: its working directory.
 
@@ -76,14 +76,15 @@ class Fork(ForkMessage):
 
 
 class Stay(ForkMessage):
-    """Fork an heir: it forks ranks as this one has, over the connection that comes with it."""
+    """Fork a successor of this fork server; its connection to the agent comes along."""
 
 
 class SetTooLate(HookMessage):
-    """A package that --preload had imported has not seen what the program has set since.
+    """The program has changed variables too late for a package that --preload had imported.
 
-    `variables` are those that its import has read; or `sys.path`, by which the program would find
-    another. `afresh`: so the rank starts afresh, of which nothing has been seen yet.
+    `variables` are changed variables that the package's import has read; or `sys.path`, if the
+    program would now find other modules. `afresh`: the rank starts afresh because of that, which
+    is possible as long as it has had no visible effect.
     """
 
     package: str
@@ -92,9 +93,9 @@ class SetTooLate(HookMessage):
 
 
 class Preload(ToAgent):
-    """Before the start: import these once, in a process from which the ranks are forked.
+    """Import modules once, in a process that then forks the ranks; sent before the start.
 
-    `libraries`: only where PROGRAM imports one of these, and nothing can be seen of it.
+    `libraries`: import only if PROGRAM imports one of these, and only without visible effects.
     """
 
     modules: tuple[str, ...]
@@ -102,15 +103,15 @@ class Preload(ToAgent):
 
 
 class Importing(ToLauncher):
-    """The process from which ranks are to be forked begins to import a module (--preload)."""
+    """The fork server begins to import a module (--preload)."""
 
     module: str
 
 
 class Preloaded(ToLauncher):
-    """These ranks have been forked, after so many seconds of imports; 0: again (--preload).
+    """Ranks have been forked after so many seconds of imports; 0: imported earlier (--preload).
 
-    `why`: what PROGRAM has for that, if it was not asked for.
+    `why`: what in PROGRAM was the reason, if the user did not ask for --preload.
     """
 
     ranks: tuple[int, ...]
@@ -124,15 +125,15 @@ class Preloaded(ToLauncher):
 
 
 class ImportsAgain(ToLauncher):
-    """The process that has imported for an earlier run cannot fork the ranks (--preload)."""
+    """The fork server of an earlier run cannot fork the ranks (--preload)."""
 
     reason: str
 
 
 class StartedAfresh(ToLauncher):
-    """These ranks have not been forked (--preload).
+    """Ranks have not been forked (--preload).
 
-    `expected`: the command is one that cannot be, about which nothing can be done.
+    `expected`: such a command can never be forked, so the user can do nothing about it.
     """
 
     ranks: tuple[int, ...]

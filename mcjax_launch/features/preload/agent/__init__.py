@@ -40,7 +40,7 @@ _ELF = b"\x7fELF"
 
 
 class Preloading(AgentPart):
-    """Has the ranks of this host forked, as far as that can be done, and the others started."""
+    """Part of the agent that has ranks forked, or started afresh if they cannot be forked."""
 
     is_reusable = True
 
@@ -49,24 +49,24 @@ class Preloading(AgentPart):
         self._order: Preload | None = None
         self._forking: Forking | None = None  # under way
         self._server: ForkServerLink | None = None  # its process has not been reaped
-        # Likewise: it waits for ranks' next lives, or for another run.
+        # The server's successor, not reaped either: it waits for rank restarts, or another run.
         self._heir: ForkServerLink | None = None
         self._choice: Choice | None = None
         self._is_used_again = False  # the server is of an earlier run
-        self._keeps = False  # there is to be one
-        self._later: list[Wanted] = []  # for the next heir, as this one is at work
-        self._dump_signals = (0, 0)  # what has it send its stack, and those of all threads
+        self._keeps = False  # an heir is wanted
+        self._later: list[Wanted] = []  # ranks for the next heir, because the server is busy
+        self._dump_signals = (0, 0)  # they make it send its main thread's stack, or all stacks
         self._unfit = ""  # why the server cannot fork
-        self._importer: Importer | None = None  # that has been asked for its stack
+        self._importer: Importer | None = None  # has been asked for its stack
         self._hidden: HiddenOutput | None = None
 
     def received(self, message: Message | Raw) -> None:
-        """What to import comes before the start."""
+        """Record the order to import modules, which comes before the start."""
         assert isinstance(message, Preload)
         self._order = message
 
     def hook_said(self, hook: HookConnection, said: FromHook) -> None:
-        """Pass on what a forked rank has noticed."""
+        """Pass on a forked rank's message to the launcher."""
         self.agent.link.send(said)
 
     def starts(self, order: Start, environ: dict[str, str]) -> None:
@@ -74,7 +74,7 @@ class Preloading(AgentPart):
         self._keeps = order.on_failure == "restart" or order.stays
 
     def starts_ranks(self, ranks: Sequence[Wanted]) -> bool:
-        """Start the server, from which these are forked."""
+        """Have ranks forked, if modules are to be imported; return whether it starts them."""
         if self._order is None:
             return False
         if any(RANK_RESTART in rank.env for rank, _ in ranks):
@@ -96,10 +96,10 @@ class Preloading(AgentPart):
         return True
 
     def _choose(self, ranks: Sequence[Wanted], libraries: Collection[str]) -> Choice:
-        """Decide what is to be done for the ranks, if nobody has asked for anything.
+        """Choose imports for the ranks, if the user has not asked for modules.
 
         Raises:
-            Unsuited: nothing; why.
+            Unsuited: nothing is to be imported; says why.
 
         """
         if len(ranks) == 1 and not self.agent.stays:
@@ -116,7 +116,7 @@ class Preloading(AgentPart):
         return ",".join(self._order.modules) if self._order is not None else ""
 
     def _use_again(self) -> bool:
-        """Have the server of an earlier run fork the ranks; return whether there is a fit one."""
+        """Have an earlier run's server fork the ranks; return whether there is a suitable one."""
         assert self._forking is not None
         heir, self._heir = self._heir, None
         if heir is None:
@@ -129,7 +129,7 @@ class Preloading(AgentPart):
         return True
 
     def _start_anew(self, why: str) -> None:
-        """The server of an earlier run is of no use for the ranks: start another."""
+        """Start another server, because that of an earlier run cannot fork the ranks."""
         forking = self._forking
         assert forking is not None
         self._forking, self._server, self._is_used_again = None, None, False
@@ -145,7 +145,7 @@ class Preloading(AgentPart):
         try:
             self._server = ForkServerLink(self._modules, first, agent.loop, self._said)
             self._server.start(self._streams(choice), agent.files_limit, choice)
-        except (OSError, SpawnError):  # of which the ranks themselves will tell
+        except (OSError, SpawnError):  # starting the ranks afresh reports the same error
             if self._server is not None:
                 self._server.hang_up()
                 self._server = None
@@ -157,7 +157,7 @@ class Preloading(AgentPart):
         return Forking(ranks, agent.standard_streams, agent.started, why, keeps=self._keeps)
 
     def _forks_again(self, ranks: Sequence[Wanted]) -> bool:
-        """Have the heir fork these, whose last lives have ended; whether there is one."""
+        """Have the heir fork ranks for a rank restart; return whether it can."""
         if self._forking is not None:
             self._later += ranks
             return True
@@ -170,14 +170,14 @@ class Preloading(AgentPart):
             return False
         try:
             self._forking = self._forking_of(ranks, "they are started again")
-        except OSError:  # too many files, of which the ranks themselves will tell
+        except OSError:  # too many files; starting the ranks afresh reports the same error
             self._server.hang_up()
             return False
         self._forking.begin(self._server, 0.0)
         return True
 
     def _streams(self, choice: Choice | None) -> tuple[int, int, int]:
-        """What the server has as 0, 1 and 2: those of the first rank, or nobody's."""
+        """Return the server's 0, 1 and 2: the first rank's; a hidden pipe for chosen imports."""
         assert self._forking is not None
         if choice is None:
             _, out, err = self._forking.first_ends()
@@ -186,7 +186,7 @@ class Preloading(AgentPart):
         return NO_INPUT, self._hidden.end, self._hidden.end
 
     def _has_printed(self, text: str) -> None:
-        """What is imported prints: in each rank, if nobody has asked for an import of all."""
+        """Give up forking, because a chosen import prints: each rank has to show that output."""
         if self._forking is not None and self._server is not None:
             self._unfit = f"an import prints: {text}"
             self._forking.refuse_all(self._unfit)
@@ -206,7 +206,7 @@ class Preloading(AgentPart):
         self.agent.reap()  # a rank may have been killed before it was one
 
     def _said(self, packet: ForkMessage | str) -> None:
-        """The server has sent a message, or a piece of its stack."""
+        """Act on a message of the server, or on a piece of its stack."""
         if self._forking is None:
             return
         if isinstance(packet, str):
@@ -230,9 +230,9 @@ class Preloading(AgentPart):
     # --- children ---
 
     def check_children(self) -> None:
-        """See whether the server has ended: before any other child is looked at.
+        """Check whether the server has ended, before any other child is checked.
 
-        A rank that has ended already is a child of this process from the same moment on.
+        When the server ends, its ranks become children of this process, even if they have ended.
         """
         if self._heir is not None and (status := self._heir.status()) is not None:
             self._heir = None
@@ -251,23 +251,24 @@ class Preloading(AgentPart):
         self._over()
 
     def owns(self, pid: int) -> bool:
-        """Whether it is the server or its heir, of which `look` takes care."""
-        return any(one is not None and one.pid == pid for one in (self._server, self._heir))
+        """Return whether a process is the server or its heir; `check_children` reaps both."""
+        servers = (self._server, self._heir)
+        return any(server is not None and server.pid == pid for server in servers)
 
     @property
     def is_starting(self) -> bool:
-        """Whether there may be children that will be ranks, and are not yet."""
+        """True if there may be children that are not ranks yet, but will be."""
         return self._forking is not None
 
     @property
     def placeholder_pids(self) -> Mapping[int, int]:
-        """The server imports for the first rank, while the ranks wait for it."""
+        """The importing server's pid and the first rank, for which it stands."""
         if self._forking is None or self._server is None:
             return {}
         return {self._server.pid: self._forking.ranks[0][0].process_id}
 
     def request_stacks(self, all_threads: bool) -> Collection[Importer]:
-        """Ask the server for its stack, if it can be asked."""
+        """Ask the server for its stack, if it handles the signal for that."""
         signum = self._dump_signals[all_threads]
         for pid, rank in self.placeholder_pids.items():
             if system.handles(pid, signum) and system.signal_main(pid, signum):
@@ -276,34 +277,34 @@ class Preloading(AgentPart):
         return ()
 
     def rank_ended(self) -> None:
-        """Without ranks there is nothing to wait for."""
+        """End the heir, if there are no more ranks to fork."""
         awaits = self.agent.stays or self.agent.supervisor.awaits_ranks
         if self._heir is not None and not awaits:
             self._heir.hang_up()
 
     @property
     def kept_pids(self) -> Collection[int]:
-        """The heir."""
+        """Pid of the heir, which stays for the next run."""
         return [self._heir.pid] if self._heir is not None and self.agent.stays else ()
 
     def keep(self) -> object | None:
-        """The heir."""
+        """Return the heir for the next run."""
         return self._heir
 
     def take_over(self, thing: ForkServerLink) -> None:
-        """Have the heir fork the ranks of this run."""
+        """Record the heir of an earlier run; it is to fork the ranks of this run."""
         self._heir = thing
         thing.move_to(self.agent.loop, self._said)
 
     def ranks_end(self) -> None:
-        """What is not forked yet will not be: it ends."""
+        """Stop forking ranks, and end the server; end the heir too, unless the agent stays."""
         if self._forking is not None:
             self._forking.close()
             self._forking = None
             self._close_hidden()
-        for one in (self._server, None if self.agent.stays else self._heir):
-            if one is not None:
-                one.hang_up()
+        for server in (self._server, None if self.agent.stays else self._heir):
+            if server is not None:
+                server.hang_up()
 
     def _close_hidden(self) -> None:
         if self._hidden is not None:
@@ -312,7 +313,7 @@ class Preloading(AgentPart):
 
 
 def _reason_against(ranks: Sequence[Wanted]) -> str:
-    """Why a program can certainly not be forked by its own Python; "" if it may."""
+    """Return why a program can certainly not be forked by its own Python; "" if it may be."""
     if any(rank.wrapper_words for rank, _ in ranks):
         return "ranks run under --wrap"
     return _reason_against_command(*ranks[0])

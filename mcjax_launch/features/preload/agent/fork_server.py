@@ -30,17 +30,17 @@ _MOST_TEXT = 200
 
 
 class ForkServerLink:
-    """A process that imports modules, and then forks ranks.
+    """The agent's link to a fork server: a process that imports modules, and then forks ranks.
 
     Args:
-        modules: that it imports.
+        modules: the modules that it imports.
         first: the rank whose command and environment it has.
-        loop: calls when it says something.
-        on_packet: is given that: a message, or the text of a stack.
+        loop: calls when it has sent something.
+        on_packet: called with each packet: a message, or text of a stack.
 
     Attributes:
-        environ: that it was started with.
-        order: what it was told to import, and for which program.
+        environ: the environment that it was started with.
+        order: its modules, and the settings of its program.
 
     """
 
@@ -66,15 +66,15 @@ class ForkServerLink:
     def start(
         self, standard: Sequence[int], files_limit: Limit | None, choice: Choice | None
     ) -> None:
-        """Start it.
+        """Start the fork server.
 
         Args:
             standard: its 0, 1 and 2.
             files_limit: see `System.spawn`.
-            choice: if nobody has asked for it.
+            choice: why its modules are imported, if the user has not asked for them.
 
         Raises:
-            OSError, SpawnError: it cannot be started.
+            OSError, SpawnError: the process cannot be started.
 
         """
         rank, environ = self._first
@@ -93,7 +93,7 @@ class ForkServerLink:
         """Send a message with descriptors.
 
         Raises:
-            OSError: it is gone, or there are too many files, or the message is too long.
+            OSError: the server is gone, or there are too many files, or the message is too long.
 
         """
         if self._connection is None:
@@ -101,7 +101,7 @@ class ForkServerLink:
         socket.send_fds(self._connection, [to_json(message).encode()], descriptors)
 
     def heir(self) -> ForkServerLink:
-        """Have it fork one that does the same later; its pid is what it answers.
+        """Have the server fork an heir, which can fork ranks later; the answer holds its pid.
 
         Raises:
             OSError: as for `send`.
@@ -119,13 +119,13 @@ class ForkServerLink:
         return heir
 
     def move_to(self, loop: Loop, on_packet: Callable[[ForkMessage | str], None]) -> None:
-        """Have it say things to another part, of another run."""
+        """Move the link to another run's loop and callback."""
         self._loop, self._on_packet = loop, on_packet
         if self._connection is not None:
             loop.watch(self._connection.fileno(), READ, lambda ready: self._receive())
 
     def status(self) -> int | None:
-        """How it has ended, after all that it has said; None if it runs."""
+        """Return how the server has ended, once its packets are handed on; None if it runs."""
         status = system.status_of(self.pid)
         if status is not None:
             while self._receive():
@@ -135,14 +135,14 @@ class ForkServerLink:
         return status
 
     def hang_up(self) -> None:
-        """It is not wanted any more, and ends as soon as it has imported what it imports."""
+        """Close the connection; the server then ends, after the imports under way."""
         if self._connection is not None:
             self._loop.forget(self._connection.fileno())
             self._connection.close()
             self._connection = None
 
     def _receive(self) -> bool:
-        """Hand on a packet; whether there may be more."""
+        """Hand on a packet; return whether there may be more."""
         if self._connection is None:
             return False
         try:
@@ -151,7 +151,7 @@ class ForkServerLink:
             return False
         except OSError:
             data = b""
-        if not data:  # how it ends says more
+        if not data:  # its exit status says more than the closed connection
             self.hang_up()
             return False
         self._on_packet(_understood(data.decode("utf-8", "replace")))
@@ -159,11 +159,11 @@ class ForkServerLink:
 
 
 def order_for(modules: str, choice: Choice | None) -> str:
-    """Return what a server is told to import, and for which program.
+    """Return the order for a server: its modules, and the settings of its program.
 
     Args:
-        modules: that it imports.
-        choice: if nobody has asked for it.
+        modules: the modules that it imports.
+        choice: why they are imported, if the user has not asked for them.
 
     """
     guesses = "\n".join(f"{n}={v}" for n, v in choice.settings.items()) if choice else ""
@@ -171,14 +171,14 @@ def order_for(modules: str, choice: Choice | None) -> str:
 
 
 class HiddenOutput:
-    """A pipe for what the server prints, where none of that is to be seen.
+    """A pipe for the server's output, if its imports must have no visible effects.
 
     Args:
         loop: calls when something is printed.
-        on_text: is given the beginning of it, in one line.
+        on_text: called with the beginning of the output, as one line.
 
     Attributes:
-        end: that the server gets.
+        end: the end for the server.
 
     """
 
@@ -190,7 +190,7 @@ class HiddenOutput:
         loop.watch(self._read_end, READ, lambda ready: self.read())
 
     def read(self) -> None:
-        """See whether something has been printed."""
+        """Hand on the beginning of the output, if there is any."""
         try:
             data = os.read(self._read_end, _MOST_TEXT)
         except BlockingIOError:
@@ -200,18 +200,18 @@ class HiddenOutput:
             self._on_text(data.decode("utf-8", "replace").strip().partition("\n")[0])
 
     def close(self) -> None:
-        """Nothing is expected any more."""
+        """Close the pipe, and stop watching it."""
         self._loop.forget(self._read_end)
         os.close(self._read_end)
         os.close(self.end)
 
 
 class Importer:
-    """The server as one who is asked for its stack (`stacks.Asked`), which comes in packets.
+    """The server as a process that can be asked for its stack (`stacks.Asked`), sent in packets.
 
     Args:
-        rank: the first of those.
-        pid: its own.
+        rank: the first of the ranks for which it imports.
+        pid: of the server.
 
     """
 
@@ -226,18 +226,18 @@ class Importer:
         self._pieces = Pieces()
 
     def take(self, text: str) -> None:
-        """A piece of its stack has come."""
+        """Add a piece of its stack."""
         self.last_stack_at = time.monotonic()
         self._pieces.add(text)
 
     @property
     def stacks(self) -> list[str]:
-        """The lines of its stack."""
+        """Lines of its stack."""
         return "".join(self._pieces).splitlines()
 
 
 def _understood(text: str) -> ForkMessage | str:
-    """A message; or the text itself, which is a stack's."""
+    """Return the message that a packet holds; else its text, which belongs to a stack."""
     if text.startswith('["'):
         try:
             return ForkMessage.of(text)
@@ -247,25 +247,25 @@ def _understood(text: str) -> ForkMessage | str:
 
 
 # --- its ranks, forked one after another ---
-# The agent asks for each, for an heir if they may be started again, and closes the connection. The
-# server ends, and its children become the agent's, which adopts orphans. Each rank waits for a byte
-# before it begins: it comes when all are the agent's own. Ranks that cannot be forked are left to
-# be started afresh.
+# The agent asks for each rank, then for an heir if ranks may be started again, and closes the
+# connection. The server ends, and the agent adopts its children. Each rank waits for a byte before
+# it begins: the agent sends the bytes when all ranks are its own children. Ranks that cannot be
+# forked are started afresh.
 
 
 class Forking:
-    """Has the ranks of this host forked, once.
+    """One round of forking the ranks of this host.
 
     Args:
-        ranks: to be forked, at least one.
-        standard: makes the streams of a rank; gives the ends that are to be its 0, 1 and 2.
-        on_forked: called with each rank that has been forked, and its pid, before it begins.
-        why: PROGRAM is forked, if nobody has asked for it.
-        keeps: an heir of the server stays, if it can fork one of these.
+        ranks: the ranks to fork, at least one.
+        standard: makes the streams of a rank; returns the ends that become its 0, 1 and 2.
+        on_forked: called with each forked rank and its pid, before the rank begins.
+        why: the reason for --preload, if the user has not asked for it; else "".
+        keeps: have the server fork an heir too, if it can fork a rank.
 
     Attributes:
-        forked: pids of the ranks that have been forked, by rank.
-        afresh: those that have to be started otherwise.
+        forked: pids of the forked ranks, by rank.
+        afresh: the ranks that have to be started afresh.
 
     """
 
@@ -283,7 +283,7 @@ class Forking:
         self.afresh: list[Wanted] = []
         self._why = why
         self._seconds = 0.0  # that the imports have taken
-        self._reasons: dict[str, list[int]] = {}  # against ranks that are started otherwise
+        self._reasons: dict[str, list[int]] = {}  # ranks that are started afresh, by reason
         self._is_expected = False
         self._standard = standard
         self._on_forked = on_forked
@@ -293,21 +293,21 @@ class Forking:
         self._server: ForkServerLink | None = None
         self._keeps = keeps
         self._heir: ForkServerLink | None = None
-        # What the forked ranks read from before they begin.
+        # A pipe from which the forked ranks read a byte before they begin.
         self._start, self._starting = os.pipe()
 
     @property
     def has_begun(self) -> bool:
-        """Whether the server has imported all, and is asked for ranks."""
+        """True if the server has imported everything, and is asked for ranks."""
         return self._server is not None
 
     @property
     def is_complete(self) -> bool:
-        """Whether every rank has been forked, or cannot be."""
+        """True if every rank has been forked or refused."""
         return not self._ahead and self._asked is None
 
     def first_ends(self) -> tuple[int, ...]:
-        """The ends of the first rank's streams, which the server has while it imports."""
+        """Return the ends of the first rank's streams; the server uses them while it imports."""
         if self._first_ends is None:
             self._first_ends = self._standard(self.ranks[0][0])
         return self._first_ends
@@ -316,15 +316,15 @@ class Forking:
         """Ask for the first rank.
 
         Args:
-            server: in which all is imported.
-            seconds: that this has taken; 0: it has forked ranks before.
+            server: a server that has imported everything.
+            seconds: how long the imports took; 0: the server has forked ranks before.
 
         """
         self._server, self._seconds = server, seconds
         self._ask()
 
     def received(self, answer: Forked | NotForked) -> None:
-        """The server has answered."""
+        """Record the server's answer, and ask for the next rank; end after the heir's answer."""
         if self._asked is not None:
             self._answered(answer)
             self._ask()
@@ -333,18 +333,24 @@ class Forking:
             self._hang_up()
 
     def refuse_all(self, reason: str = "", *, expected: bool = False) -> None:
-        """Have all started afresh; those that are forked end. No reason: they will tell it."""
+        """Have all ranks started afresh; forked ranks end.
+
+        Args:
+            reason: to report; "" if starting the ranks afresh will report it.
+            expected: such a command can never be forked.
+
+        """
         self._ahead, self.forked, self.afresh = [], {}, list(self.ranks)
         numbers = [rank.process_id for rank, _ in self.ranks]
         self._reasons, self._is_expected = {reason: numbers} if reason else {}, expected
 
     def _refuse(self, wanted: Wanted, reason: str) -> None:
-        """Have this one started afresh."""
+        """Have a rank started afresh."""
         self.afresh.append(wanted)
         self._reasons.setdefault(reason, []).append(wanted[0].process_id)
 
     def reports(self) -> Iterator[Message]:
-        """What the launcher is to know of how it went."""
+        """Yield reports for the launcher: which ranks were forked, and which were not, and why."""
         if self.forked:
             yield Preloaded(tuple(self.forked), self._seconds, self._why)
         expected = bool(self._why) or self._is_expected
@@ -352,7 +358,7 @@ class Forking:
             yield StartedAfresh(tuple(ranks), reason, expected)
 
     def end(self) -> ForkServerLink | None:
-        """Let the forked ranks begin, which are children of this process; the server's heir."""
+        """Let the forked ranks begin, as children of this process; return the heir, if any."""
         for rank, pid in self.forked.items():
             self._on_forked(rank, pid)
         os.write(self._starting, b"." * len(self.forked))
@@ -363,7 +369,7 @@ class Forking:
         return heir
 
     def close(self) -> None:
-        """Close all that is open; forked ranks that have not begun will not."""
+        """Close all descriptors; forked ranks that have not begun then end."""
         self._hang_up()
         if self._heir is not None:
             self._heir.hang_up()
@@ -374,12 +380,12 @@ class Forking:
     # --- the connection ---
 
     def _ask(self) -> None:
-        """Ask for the next rank, or an heir; after the last hang up: then the server ends."""
+        """Ask for the next rank, then for an heir, then hang up, so that the server ends."""
         while self._ahead:
             wanted = self._ahead.pop(0)
             try:
                 self._ask_for(wanted)
-            except ConnectionError:  # it has ended, which is about to be seen
+            except ConnectionError:  # the server has ended: `check_children` finds that
                 return
             except OSError as error:  # too many files, or too large an environment
                 self._settle()
@@ -416,7 +422,7 @@ class Forking:
             self._refuse(wanted, message.reason)
 
     def _settle(self) -> None:
-        """The rank that was asked for has the ends of its streams, or does not need them."""
+        """Close the ends of the requested rank's streams: the rank has them, or is not forked."""
         for fd in self._asked[1] if self._asked is not None else ():
             os.close(fd)
         self._asked = None
@@ -427,6 +433,6 @@ class Forking:
 
 
 def _changes(servers: dict[str, str], own: dict[str, str]) -> dict[str, str | None]:
-    """What is different in a rank's environment."""
+    """Return the variables of a rank that differ from the server's; None for unset."""
     names = sorted({*servers, *own})
     return {name: own.get(name) for name in names if own.get(name) != servers.get(name)}

@@ -1,4 +1,4 @@
-"""Whether a program imports a library that imports jax: by its source, without running it."""
+"""Search a program's source for imports of jax, or of libraries that import it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ if TYPE_CHECKING:
     from typing import Any
 
 _ONLY_AST = 0x400  # ast.PyCF_ONLY_AST, without ast
-_WITH_VALUE = "WX"  # options of Python's that take another word
+_WITH_VALUE = "WX"  # Python's options that take another word
 _MOST_BYTES = 1 << 22
 
 
 class Choice:
-    """A program for which jax is to be imported.
+    """Decision to import jax for a program.
 
     Args:
-        why: in words.
-        settings: variables that it sets before its imports, with their values.
+        why: reason, in words.
+        settings: variables that the program sets before its imports, with their values.
 
     """
 
@@ -29,22 +29,22 @@ class Choice:
 
 
 class Unsuited(Exception):
-    """Nothing is to be imported for it; why."""
+    """Program for which nothing is to be imported; says why."""
 
 
 def choose(
     argv: Sequence[str], cwd: str, environ: Mapping[str, str], libraries: Collection[str]
 ) -> Choice:
-    """Decide for a command.
+    """Decide whether to import jax for a rank's command.
 
     Args:
-        argv: of a rank: Python, its options, a program.
-        cwd: its folder.
-        environ: its environment.
-        libraries: names of packages.
+        argv: Python, its options, a program.
+        cwd: folder of the command.
+        environ: environment of the command.
+        libraries: names of packages that import jax.
 
     Raises:
-        Unsuited: it does not import one of them, or that cannot be known.
+        Unsuited: the program imports none of them, or its imports cannot be found out.
 
     """
     path = source_file(argv, cwd, environ)
@@ -93,7 +93,12 @@ def source_file(argv: Sequence[str], cwd: str, environ: Mapping[str, str]) -> st
 
 
 def _module(name: str, python: str, cwd: str, environ: Mapping[str, str]) -> str:
-    """The file of a module, where most are: beside PROGRAM, on PYTHONPATH, installed."""
+    """Return a module's file, if it is in a usual place: cwd, PYTHONPATH or site-packages.
+
+    Raises:
+        Unsuited: it is in none of them.
+
+    """
     from glob import escape, iglob
 
     prefix = os.path.dirname(os.path.dirname(os.path.join(cwd, python)))
@@ -108,7 +113,7 @@ def _module(name: str, python: str, cwd: str, environ: Mapping[str, str]) -> str
 
 
 def _imports(node: Any) -> Iterator[str]:
-    """The packages that are imported, wherever that is, but where it is for type checkers."""
+    """Yield the packages that a syntax tree imports anywhere, except under `if TYPE_CHECKING:`."""
     kind = type(node).__name__
     if kind == "Import":
         yield from (alias.name.partition(".")[0] for alias in node.names)
@@ -120,7 +125,7 @@ def _imports(node: Any) -> Iterator[str]:
 
 
 def _parts(node: Any) -> Iterator[Any]:
-    """The statements in a statement."""
+    """Yield the statements in a statement."""
     for field in ("body", "orelse", "handlers", "finalbody", "cases"):
         parts = getattr(node, field, ())
         if isinstance(parts, list):
@@ -132,7 +137,7 @@ def _is_for_types(test: Any) -> bool:
 
 
 def _settings(tree: Any, libraries: Collection[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that are set to constants at the top, before the first import of these."""
+    """Return variables that a module sets to constants before it first imports a library."""
     found: dict[str, str] = {}
     for statement in tree.body:
         if any(package in libraries for package in _imports(statement)):
@@ -144,7 +149,10 @@ def _settings(tree: Any, libraries: Collection[str], environ: Mapping[str, str])
 
 
 def _setting(statement: Any) -> tuple[str, str, bool]:
-    """The variable that a statement sets, to what, and whether only by default; "" for none."""
+    """Return the variable that a statement sets, its value, and whether it is a default.
+
+    The name is "" if the statement sets no variable to a constant.
+    """
     value = getattr(statement, "value", None)
     pair: list[Any] = []
     if is_default := type(statement).__name__ == "Expr":
@@ -166,5 +174,5 @@ def _is_text(word: object) -> bool:
 
 
 def _is_environ(node: Any) -> bool:
-    """Whether this is `os.environ` or `environ`."""
+    """Return whether a node is `os.environ` or `environ`."""
     return "environ" in (getattr(node, "attr", ""), getattr(node, "id", ""))

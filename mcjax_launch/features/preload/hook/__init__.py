@@ -1,12 +1,11 @@
 """The fork server: imports modules once, and forks the ranks of its host.
 
 It is a rank's own command, stopped by the hook at the last moment before Python runs the program.
-A rank that is forked here only has to go on: Python itself then runs its program, as in any other
-rank.
+A forked rank only returns from the hook: Python itself then runs its program, as in any other rank.
 
-The agent asks for rank after rank. When it closes the connection, the server ends, and the ranks
-are the children of the agent, which adopts orphans. Where ranks may be started again it asks for an
-heir first, which waits to do the same.
+The agent asks for rank after rank. When it closes the connection, the server ends, and the agent
+adopts the ranks. If ranks may be started again, the agent first asks for an heir: a fork of the
+server that waits for later requests.
 """
 
 from __future__ import annotations
@@ -49,12 +48,12 @@ _LONGEST_REASON = 300
 
 
 class ForkServer:
-    """A process that is to fork ranks, and to become none itself.
+    """Server in a process that forks ranks, and never becomes a rank itself.
 
     Args:
         order: what `ForkServerLink.start` writes.
-        link: of the hook, which is connected in each rank.
-        environ: of the hook, which becomes the rank's.
+        link: the hook's link to the agent; each rank connects it.
+        environ: the hook's environment; each rank changes it to its own.
 
     """
 
@@ -69,16 +68,16 @@ class ForkServer:
         lines = (line.partition("=") for line in guesses.splitlines())
         self._layers = Layers({name: value for name, _, value in lines})
         self._cores = len(os.sched_getaffinity(0))
-        self._path: list[str] = []  # as it is where the program begins
+        self._path: list[str] = []  # sys.path as the program finds it
         self._seconds = 0.0
         self._dump_signals = (0, 0)
-        self._sources: Sources | None = None  # as it was when this became an heir
+        self._sources: Sources | None = None  # files as they were when this became an heir
 
     def run(self, step_aside: Callable[[], object]) -> None:
-        """Import, and fork; comes back in each rank.
+        """Import the modules, and fork ranks; return only in each forked rank.
 
         Args:
-            step_aside: what a rank's hook does last: runs the user's own sitecustomize.
+            step_aside: last step of a rank's hook: runs the user's own sitecustomize.
 
         """
         try:
@@ -145,7 +144,7 @@ class ForkServer:
     # --- forking ---
 
     def _serve(self, connection: socket.socket) -> fork_messages.Fork:
-        """Fork what the agent asks for, until it has enough; comes back in a rank."""
+        """Fork ranks and heirs until the agent hangs up; return only in a forked rank."""
         import _socket
 
         while True:
@@ -171,7 +170,7 @@ class ForkServer:
     def _forked(
         self, order: fork_messages.ForkMessage
     ) -> fork_messages.Forked | fork_messages.NotForked | None:
-        """What to answer; None in the process that has been forked."""
+        """Fork for an order; return the answer to the agent, None in the forked process."""
         reason = self._difference(order) if isinstance(order, fork_messages.Fork) else ""
         if self._sources is not None and not reason:
             reason, self._sources = self._sources.changed(), None
@@ -184,7 +183,7 @@ class ForkServer:
         return fork_messages.Forked(pid) if pid else None
 
     def _difference(self, order: fork_messages.Fork) -> str:
-        """Why a rank cannot be forked; "" if it can."""
+        """Return why a rank cannot be forked; "" if it can."""
         mine, count = _command(), len(sys.argv) - 1
         its = list(order.argv)
         if len(its) != len(mine) or its[: len(its) - count] != mine[: len(mine) - count]:
@@ -202,7 +201,7 @@ class ForkServer:
         return ""
 
     def _become(self, order: fork_messages.Fork) -> None:
-        """Be this rank: what Python has done so far is done again where ranks differ."""
+        """Become a rank: repeat what Python has done so far wherever ranks differ."""
         self._layers.undo(order.changes)
         for name, value in order.changes.items():
             if value is None:
@@ -225,7 +224,7 @@ class ForkServer:
         self._hide(FreshStart(order.argv, self._environ))
 
     def _hide(self, fresh_start: FreshStart) -> None:
-        """Have the program find nothing of what is imported, until it imports it."""
+        """Hide the imported modules until the program imports them."""
         layers, link = self._layers, self._link
         in_c = self._system.environment
         comparison = StateComparison(layers, self._path, fresh_start, in_c)
@@ -234,7 +233,7 @@ class ForkServer:
 
 
 def _first_of_path() -> str | None:
-    """What Python is about to put in front of sys.path; None if it is nothing."""
+    """Return what Python will put in front of sys.path; None for nothing."""
     if sys.flags.isolated or getattr(sys.flags, "safe_path", False):
         return None
     program = sys.argv[0]
@@ -247,7 +246,7 @@ def _first_of_path() -> str | None:
 
 
 def _accepts(hook: Callable[[str], object], path: str) -> bool:
-    """Whether a file or folder holds modules, to one of Python's ways of importing."""
+    """Return whether a hook of sys.path_hooks can import from a file or folder."""
     try:
         hook(path)
     except ImportError:
@@ -259,7 +258,7 @@ def _customize(step_aside: Callable[[], object]) -> None:
     """Run the user's own sitecustomize.
 
     Raises:
-        Unfit: it fails, of which Python tells each rank.
+        Unfit: sitecustomize fails; each rank started afresh shows that error.
 
     """
     try:
@@ -272,7 +271,7 @@ def _import_module(name: str) -> None:
     """Import a module.
 
     Raises:
-        Unfit: that cannot be done.
+        Unfit: the import fails.
 
     """
     try:
@@ -282,9 +281,9 @@ def _import_module(name: str) -> None:
 
 
 def _freeze() -> None:
-    """Keep collections away from what is imported, of which they would write to every page.
+    """Freeze the imported objects, because garbage collection would write to all their pages.
 
-    That is for JAX alone: what is frozen is not finalized at the end of a program.
+    Only for JAX: frozen objects are not finalized at the end of a program.
     """
     import gc
 
@@ -293,7 +292,7 @@ def _freeze() -> None:
 
 
 def _import_usercustomize() -> None:
-    """Run it before the imports, as in any other rank, and not again after them."""
+    """Import usercustomize before the modules, as in any other rank, so that it runs once."""
     if getattr(sys.modules.get("site"), "ENABLE_USER_SITE", False):
         try:
             import usercustomize  # noqa: F401
@@ -308,7 +307,7 @@ def _in_words(error: BaseException) -> str:
 
 
 def _command() -> list[str]:
-    """The command that this process was started with."""
+    """Return the command that this process was started with."""
     with open("/proc/self/cmdline", "rb") as cmdline:
         return [os.fsdecode(word) for word in cmdline.read().split(b"\0")[:-1]]
 
@@ -317,7 +316,7 @@ def _command() -> list[str]:
 
 
 def _connection(descriptor: int) -> socket.socket:
-    """The connection that this descriptor is, kept from all that is started from now on."""
+    """Return the socket of a descriptor, which processes started from now on do not inherit."""
     import _socket
 
     os.set_inheritable(descriptor, False)
@@ -325,11 +324,11 @@ def _connection(descriptor: int) -> socket.socket:
 
 
 def _inherit(connection: socket.socket, heirs: int) -> None:
-    """Go on as the heir, which has nothing of the first rank's and ends with its connection."""
+    """Become the heir: drop the first rank's session and streams, and use its own connection."""
     os.setsid()
     for target in (1, 2):
         os.dup2(0, target)
-    os.dup2(heirs, connection.fileno(), inheritable=False)  # where a stack is written to, too
+    os.dup2(heirs, connection.fileno(), inheritable=False)  # stacks are written there too
 
 
 def _send(connection: socket.socket, message: fork_messages.ForkMessage) -> None:
@@ -337,7 +336,7 @@ def _send(connection: socket.socket, message: fork_messages.ForkMessage) -> None
 
 
 def _leave(status: int = 0) -> NoReturn:
-    """End without what a program's end would do."""
+    """End this process without cleanup, such as atexit callbacks."""
     os._exit(status)
 
 

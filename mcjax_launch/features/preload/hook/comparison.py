@@ -1,4 +1,4 @@
-"""Whether a program's imports would do what they did when they were preloaded."""
+"""Comparison of a program's state with the state in which its modules were preloaded."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from .fresh_start import FreshStart
     from .layers import Layer, Layers
 
-# What programs set before they import JAX, which does no more with them than to set a flag.
+# Variables that programs set before they import JAX; JAX only sets a flag from each of them.
 _TEXTS = ("JAX_PLATFORMS", "JAX_PLATFORM_NAME", "JAX_COMPILATION_CACHE_DIR")
 _TRUTHS = ("JAX_ENABLE_X64", "JAX_DEBUG_NANS", "JAX_DISABLE_JIT")
 _TRUTH = {"1": True, "true": True, "0": False, "false": False}
 
 
 class StateComparison:
-    """What a forked rank begins with, to be compared with what its program makes of it.
+    """State with which a forked rank begins, to be compared with its state at an import.
 
     Args:
-        layers: that were imported.
-        path: sys.path, as it is where the program begins.
+        layers: the imported layers.
+        path: sys.path as the program finds it.
         fresh_start: of the rank.
-        in_c: gives the environment as C has it.
+        in_c: returns the environment as C sees it.
 
     """
 
@@ -52,16 +52,16 @@ class StateComparison:
         self._flags: dict[str, object] = {}
 
     def begin_jax(self) -> None:
-        """The program has JAX from now on, and its flags: those of later imports are these."""
+        """Record JAX's flags when the program gets JAX; later imports should find the same."""
         if self._config is not None:
             self._flags = dict(self._config.values)
 
     def add_variables(self, settings: Mapping[str, str | None]) -> None:
-        """Count what an import has set as found by later imports."""
+        """Record variables that an import has set; later imports should find them."""
         self._variables |= {name: value for name, value in settings.items() if value is not None}
 
     def set_flags(self) -> None:
-        """Have JAX, before the program has it, read those variables again that are only flags."""
+        """Set JAX's flags from variables that the program has changed, before it gets JAX."""
         for name in self._changed(os.environ) if self._config is not None else ():
             text = os.environ.get(name, "")
             value = text if name in _TEXTS else _TRUTH.get(text.lower())
@@ -70,10 +70,10 @@ class StateComparison:
                 self._variables[name] = text
 
     def differences(self, layer: Layer) -> Iterator[str]:
-        """Yield what the import of a layer would find other than it did; variables by their names.
+        """Yield what a layer's import would find changed; variables by their names.
 
         Args:
-            layer: of which something is about to be shown.
+            layer: a layer whose modules are about to be shown.
 
         """
         yield from sorted(self._variables_set_since(layer))

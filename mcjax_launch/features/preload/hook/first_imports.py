@@ -1,4 +1,4 @@
-"""What is done when a forked rank's program first imports what was preloaded."""
+"""Actions when a forked rank's program first imports preloaded modules."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class FirstImports:
-    """Starts the rank afresh if an import would not do now what it did; else lets it have effect.
+    """Actions on first imports: start the rank afresh if the import would differ, else complete it.
 
     Args:
-        layers: that were loaded.
-        comparison: of the rank as it began with the rank as it is.
+        layers: the loaded layers.
+        comparison: of the rank's state now with its state at the beginning.
         fresh_start: of the rank.
         link: to the agent.
-        environ: as the rank was given it.
+        environ: the environment that the rank was given.
 
     """
 
@@ -41,16 +41,16 @@ class FirstImports:
         self._fresh_start = fresh_start
         self._link = link
         self._environ = environ
-        self._filtering: set[Layer] = set()  # whose filters of warnings are in effect
+        self._filtering: set[Layer] = set()  # layers whose filters of warnings are in effect
         self._imported: set[Layer] = set()
         if all("jax" not in layer.packages for layer in self._layers):
             link.send_held()  # the program finds JAX imported, or imports it itself
 
     def compare(self, packages: Collection[str]) -> None:
-        """Start the rank afresh, or say what an import has missed, if that is too late.
+        """Start the rank afresh if an import would differ now; if too late, only report it.
 
         Args:
-            packages: that the program is about to have.
+            packages: packages that the program is about to get.
 
         """
         for layer in self._of(packages):
@@ -64,10 +64,10 @@ class FirstImports:
                     self._fresh_start.go()
 
     def finish(self, packages: Collection[str]) -> None:
-        """Do what the imports have done beside loading modules.
+        """Apply the effects of imports other than loaded modules.
 
         Args:
-            packages: that the program has from now on.
+            packages: packages that the program has from now on.
 
         """
         for layer in self._of(packages):

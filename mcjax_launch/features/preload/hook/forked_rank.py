@@ -1,4 +1,4 @@
-"""A forked rank before its program: what is done for any other rank before Python starts."""
+"""Steps of a forked rank before its program; other ranks get them before Python starts."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
     from ....kernel.wire.rank_process import Prctl, RankSettings
 
-# --- what the system shows of it ---
+# --- what /proc shows ---
 
 _PR_SET_MM, _PR_SET_MM_MAP = 35, 14
 _UNCHANGED = 0xFFFFFFFF
-# Of what /proc/PID/stat says after the process's name.
+# Positions of fields in /proc/PID/stat, counted after the process's name.
 _CODE, _STACK, _DATA, _HEAP, _ARG, _ENV = (23, 24), (25,), (42, 43), (44,), (45, 46), (47, 48)
 
 
 class System:
-    """What is asked of the C library; no module that this takes is left for the program to find."""
+    """Calls of the C library; the modules that they need stay hidden from the program."""
 
     def __init__(self) -> None:
         self._ctypes: Any = unseen("ctypes")
@@ -37,7 +37,7 @@ class System:
         self._shown: Any = None  # where the kernel reads the command: kept as long as the process
 
     def environment(self) -> dict[str, str]:
-        """All variables as C sees them, also those that have been set in C."""
+        """Return all variables as C sees them, including variables that were set in C."""
         c = self._ctypes
         pointer = c.POINTER(c.c_char_p).in_dll(self._library, "environ")
         found, at = {}, 0
@@ -48,7 +48,7 @@ class System:
         return found
 
     def show(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
-        """Have /proc/PID/cmdline and environ show these, and so `ps`."""
+        """Have /proc/PID/cmdline and environ, and so `ps`, show this command and environment."""
         command = b"".join(os.fsencode(word) + b"\0" for word in argv)
         variables = b"".join(os.fsencode(f"{name}={environ[name]}") + b"\0" for name in environ)
         with open("/proc/self/stat", "rb") as file:
@@ -59,7 +59,7 @@ class System:
             _overwrite([fields[at] for at in _ENV], variables)
 
     def _move(self, fields: Sequence[int], command: bytes, variables: bytes) -> bool:
-        """Have the kernel look for them in other memory; whether it does."""
+        """Have the kernel read command and variables from new memory; return whether it does."""
         c = self._ctypes
         self._shown = c.create_string_buffer(command + variables)
         begin = c.addressof(self._shown)
@@ -79,7 +79,7 @@ def _at(fields: Sequence[int], places: Sequence[int]) -> list[int]:
 
 
 def _overwrite(area: Sequence[int], text: bytes) -> None:
-    """Show it where the first rank's was, if there is room for it."""
+    """Overwrite an area of memory that the kernel shows, if the text fits."""
     start, end = area
     if len(text) > end - start:
         return
@@ -87,7 +87,7 @@ def _overwrite(area: Sequence[int], text: bytes) -> None:
         with open("/proc/self/mem", "r+b", buffering=0) as memory:
             memory.seek(start)
             memory.write(text.ljust(end - start, b"\0"))
-    except OSError:  # this user may not
+    except OSError:  # not permitted for this user
         pass
 
 
@@ -95,12 +95,12 @@ def _overwrite(area: Sequence[int], text: bytes) -> None:
 
 
 def begin(descriptors: Sequence[int], settings: RankSettings, agent: int, prctl: Prctl) -> None:
-    """Take a session, streams and settings of its own; then wait until it may begin.
+    """Give this rank its own session, streams and settings; then wait until it may begin.
 
-    That is when the agent is the parent, with which it is to end.
+    It may begin when the agent is its parent; from then on it ends with the agent.
 
     Args:
-        descriptors: its 0, 1 and 2, and the one to wait on.
+        descriptors: its 0, 1 and 2, and a descriptor to wait on.
         settings: of its process.
         agent: the agent's pid.
         prctl: the system's function.
@@ -114,17 +114,20 @@ def begin(descriptors: Sequence[int], settings: RankSettings, agent: int, prctl:
     settings.apply()
     begins = os.read(start, 1)
     os.close(start)
-    if not begins:  # the agent has changed its mind, or is gone
+    if not begins:  # the agent does not want this rank any more, or is gone
         os._exit(0)
     die_with_parent(agent, prctl)
 
 
 def renew() -> None:
-    """Have a `__main__` and random numbers of its own; Python's own generator sees to itself."""
+    """Give this rank its own `__main__`, stdin, NumPy seed, authkey and native thread id.
+
+    Python reseeds the `random` module itself after a fork.
+    """
     sys.modules["__main__"] = _copy(sys.modules["__main__"])
     if "__mp_main__" in sys.modules:  # as multiprocessing calls it
         sys.modules["__mp_main__"] = sys.modules["__main__"]
-    if not stat.S_ISCHR(os.fstat(0).st_mode):  # not the /dev/null for which it was made
+    if not stat.S_ISCHR(os.fstat(0).st_mode):  # sys.stdin was made for /dev/null
         streams: Any = sys
         streams.stdin = streams.__stdin__ = _reader_of(sys.stdin)
     numpy_random: Any = sys.modules.get("numpy.random")
@@ -139,7 +142,7 @@ def renew() -> None:
 
 
 def _reader_of(stdin: Any) -> Any:
-    """What Python makes for standard input, with the settings that this one has."""
+    """Return a new text stream for descriptor 0, with the settings of `stdin`."""
     raw = io.FileIO(0, "r", closefd=False)
     raw.name = "<stdin>"
     reader: Any = io.TextIOWrapper(
@@ -155,7 +158,7 @@ def _reader_of(stdin: Any) -> Any:
 
 
 def _copy(main: ModuleType) -> ModuleType:
-    """An equal module: this one may be frozen, and the program's own objects are finalized."""
+    """Return a copy of `__main__`: the original may be frozen, so it would not be finalized."""
     copy = type(main)(main.__name__)
     vars(copy).update(vars(main))
     return copy

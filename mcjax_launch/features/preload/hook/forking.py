@@ -1,6 +1,6 @@
-"""What makes a process unfit to be forked.
+"""Checks that a process is fit to be forked.
 
-Threads that matter, backends of JAX, open devices, and modules of the program's own.
+Threads that matter, backends of JAX, open devices, and the program's own modules make it unfit.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 _MOST_NAMES = 3
-# Of NVIDIA's driver, of AMD's, of both and Intel's, of TPUs: once such a driver has begun in a
-# process, it works in no child of that.
+# Devices of NVIDIA's driver, of AMD's, of GPU drivers in general, of TPUs. Once such a driver has
+# begun in a process, it works in no child of that process.
 _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/accel", "/dev/vfio/")
 # Options of Python's, and variables: PYTHONPROFILEIMPORTTIME has another name.
 _ABOUT_IMPORTS = ("importtime", "tracemalloc", "perf", "perf_jit")
@@ -23,14 +23,14 @@ _MONITORS = 6
 
 
 class Unfit(Exception):
-    """No rank can be forked; why."""
+    """No rank can be forked; says why."""
 
 
 def check_options() -> None:
-    """Refuse to fork where Python itself is to show what each process imports.
+    """Refuse to fork if Python or a tool is to observe the imports of each process.
 
     Raises:
-        Unfit: by an option or a variable, or since something traces this process.
+        Unfit: an option or a variable asks for that, or something traces this process.
 
     """
     for name in _ABOUT_IMPORTS:
@@ -48,7 +48,7 @@ def check_jax() -> None:
     To find its devices a plugin starts the driver, long before there is a backend.
 
     Raises:
-        Unfit: there is one.
+        Unfit: JAX has a backend, or plugins are registered.
 
     """
     bridge: Any = sys.modules.get("jax._src.xla_bridge")
@@ -72,7 +72,7 @@ def check_devices() -> None:
     for descriptor in os.listdir("/proc/self/fd"):
         try:
             path = os.readlink(f"/proc/self/fd/{descriptor}")
-        except OSError:  # the one that was used to list them
+        except OSError:  # the descriptor that was used to list the folder
             continue
         if path.startswith(_DEVICES):
             raise Unfit(f"an import has started an accelerator's driver ({path} is open)")
@@ -99,9 +99,9 @@ def check_threads() -> None:
 
 
 class OwnModules:
-    """A `with` around imports, in which none of the program's own folder is imported.
+    """Context in which no module of the program's own folder can be imported.
 
-    A file `random.py` or `jax.py` there would be, with all that it does: for each rank, not once.
+    A file `random.py` or `jax.py` there may have any effect, and each rank has to run it itself.
 
     Args:
         folder: which Python has put in front of sys.path; None to allow all.
@@ -124,7 +124,7 @@ class OwnModules:
             raise self._unfit
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """Refuse a top-level module that is there; others are found as ever."""
+        """Refuse a top-level module in that folder; return None for all other modules."""
         import _frozen_importlib_external as importing
 
         finder: Any = importing.PathFinder
@@ -144,7 +144,7 @@ def _threads() -> list[int]:
 
 
 def _name_of(tid: int) -> str:
-    """What a thread is called by Python, or else by the system."""
+    """Return the name of a thread, by Python or else by the system."""
     threading: Any = sys.modules.get("threading")
     if threading is not None:
         for thread in threading.enumerate():
@@ -158,7 +158,7 @@ def _name_of(tid: int) -> str:
 
 
 def fork() -> int:
-    """Fork, with nothing left in the buffers of both, and without a warning about threads.
+    """Fork with empty stream buffers, and without Python's warning about threads.
 
     Raises:
         Unfit: there are too many processes, or there is too little memory.
@@ -169,7 +169,7 @@ def fork() -> int:
             stream.flush()
     warnings: Any = sys.modules.get("warnings")
     try:
-        if warnings is None:  # nobody can show one
+        if warnings is None:  # no module can show a warning
             return os.fork()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

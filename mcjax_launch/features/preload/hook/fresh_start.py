@@ -1,6 +1,6 @@
-"""A forked rank becomes one that was started afresh, as long as nobody can have seen anything.
+"""Fresh start of a forked rank, possible as long as it has had no visible effect.
 
-That is Python itself, run again in the same process: for what cannot be undone in one that lives.
+Python itself is run again in the same process, because some changes cannot be undone in Python.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 _MOST_SIGNAL = 64
 _CHILDREN_FAULTS = 8  # of what /proc/PID/stat says after the process's name
-_COARSE_NS = 20_000_000  # by which a file's time may be behind the clock
+_COARSE_NS = 20_000_000  # a file's time may be behind the clock by so much
 
 
 def working_folder() -> str:
-    """The working directory; "" where somebody has removed it."""
+    """Return the working directory; "" if it has been removed."""
     try:
         return os.getcwd()
     except OSError:
@@ -29,10 +29,11 @@ def working_folder() -> str:
 
 
 class FreshStart:
-    """What a rank was when it began, and whether it can begin again.
+    """State of a rank at its beginning, with which it can begin again.
 
-    It cannot once it has written something, has had a child, or has a file open for writing, a pipe
-    or a socket. What Python compiles of the program's modules does not count.
+    The rank cannot begin again once it has written something, has had a child, or has a file open
+    for writing, a pipe or a socket. Files that Python compiles from the program's modules do not
+    count.
 
     Args:
         argv: its command.
@@ -59,11 +60,14 @@ class FreshStart:
         self._changed_ns = os.stat(".").st_mtime_ns
 
     def cores_are_others(self) -> bool:
-        """Whether it may not run on as many as at first."""
+        """Return whether the number of cores for this rank has changed."""
         return len(os.sched_getaffinity(0)) != len(self._cores)
 
     def discount(self, send: Callable[[], object]) -> None:
-        """Call a function that writes to the agent, which takes the same a second time."""
+        """Call a function that writes to the agent, and do not count what it writes.
+
+        The agent accepts the same message a second time.
+        """
         before = _written()
         send()
         pairs = zip(self._written, before, _written())
@@ -71,14 +75,14 @@ class FreshStart:
         self._written = calls, length
 
     def is_possible(self) -> bool:
-        """Whether nobody can have seen anything."""
+        """Return whether the rank has had no visible effect, so that it can begin again."""
         try:
             return self._nothing_seen()
-        except (OSError, ValueError):  # a /proc that says less
+        except (OSError, ValueError):  # this /proc lacks a file or a field
             return False
 
     def go(self) -> None:
-        """Do it; comes back if that fails."""
+        """Start the rank afresh: replace this process by its command with its first state."""
         import _signal
 
         path = self._environ.get("PATH", os.defpath)
@@ -122,7 +126,7 @@ def _ignores(signum: int) -> bool:
 
 
 def _written() -> tuple[int, int]:
-    """How often this process has written, and how many bytes."""
+    """Return how often this process has written, and how many bytes."""
     with open("/proc/self/io") as file:
         counts = dict(line.split(": ") for line in file)
     return int(counts["syscw"]), int(counts["wchar"])
@@ -138,19 +142,19 @@ def _has_had_children() -> bool:
 
 
 def _files() -> dict[int, tuple[int, int]]:
-    """The open descriptors, and what each is."""
+    """Return the device and inode of each open descriptor."""
     found = {}
     for name in os.listdir("/proc/self/fd"):
         try:
             its = os.fstat(int(name))
-        except OSError:  # the one that was used to list them
+        except OSError:  # the descriptor that was used to list the folder
             continue
         found[int(name)] = its.st_dev, its.st_ino
     return found
 
 
 def _can_be_seen(fd: int) -> bool:
-    """Whether it is anything but a file that is only read."""
+    """Return whether a descriptor is anything but a file that is only read."""
     mode = os.fstat(fd).st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode) and not stat.S_ISCHR(mode):
         return True
@@ -160,7 +164,7 @@ def _can_be_seen(fd: int) -> bool:
 
 
 def _compiled_since(began_ns: int) -> list[int]:
-    """The lengths of the files that Python has made of modules since."""
+    """Return the sizes, in bytes, of files that Python has compiled from modules since then."""
     lengths = []
     for module in list(sys.modules.values()):
         spec = getattr(module, "__spec__", None)

@@ -1,4 +1,4 @@
-"""What imports before the program leave behind, in layers: one for each module of --preload."""
+"""Effects of imports before the program, in layers: one for each package of --preload."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 
 class Layer:
-    """What the import of one package has loaded, read and left.
+    """Layer: everything that the import of a package has loaded, read and changed.
 
     Attributes:
         name: of the package.
-        packages: that were loaded for it, without the standard library's.
-        origins: where these were found, and those of the standard library.
+        packages: the packages that were loaded, without the standard library's.
+        origins: the files of the loaded top-level modules, including the standard library's.
         has_libraries: some module of its packages is a library in C.
         uses: packages of earlier layers that it has imported.
         reads: variables that were read meanwhile; see `VariableReads`.
         settings: variables that were set meanwhile; None for unset.
-        filters: of warnings, that were added.
-        loggers: that were made.
+        filters: filters of warnings that were added.
+        loggers: names of loggers that were made.
 
     """
 
@@ -110,7 +110,7 @@ class Layers:
         self._reads.names = set()  # for what is read here afterwards
 
     def _load(self, layer: Layer, load: Callable[[], object]) -> None:
-        """Load a layer, or more of it, while those before are hidden: their use is seen so."""
+        """Load a layer, or more of it; earlier layers are hidden, to find out which it uses."""
         known = {package_of(name) for name in sys.modules}
         variables, filters, loggers = dict(os.environ), [*_filters()], {*_loggers()}
         flags = dict(self.jax_config.values) if self.jax_config is not None else None
@@ -132,7 +132,7 @@ class Layers:
             for name, module in [*sys.modules.items()]
         )
         layer.settings |= _changes(variables, dict(os.environ))
-        layer.filters += [one for one in _filters() if one not in filters]
+        layer.filters += [added for added in _filters() if added not in filters]
         layer.loggers += [name for name in _loggers() if name not in loggers]
 
     def difference(self, changes: Mapping[str, str | None]) -> str:
@@ -153,8 +153,8 @@ class Layers:
 
         """
         _assign({**dict.fromkeys(os.environ), **self._given, **changes, **self._settings})
-        added = [one for layer in self._layers for one in layer.filters]
-        _set_filters([one for one in _filters() if one not in added])
+        added = [of_import for layer in self._layers for of_import in layer.filters]
+        _set_filters([kept for kept in _filters() if kept not in added])
 
 
 def _can_be_hidden(name: str) -> bool:

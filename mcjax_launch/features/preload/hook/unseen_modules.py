@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     class HiddenLayer(Protocol):
-        """What is hidden together; see `layers.Layer`."""
+        """Packages that are hidden together; see `layers.Layer`."""
 
         name: str
         packages: set[str]

@@ -1,4 +1,4 @@
-"""Which environment variables imports read, by their names."""
+"""Names of the environment variables that imports read."""
 
 from __future__ import annotations
 
