@@ -54,8 +54,6 @@ class Agent:
             events=NO_EVENTS,
             verbose_option="-v",
             shows_stacks="",
-            again="again",
-            visitors=None,
             outputs=lambda on_room: (Target(), Target()),
             why_no_terminal=lambda: "there is none",
         )

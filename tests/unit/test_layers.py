@@ -42,7 +42,6 @@ BECOMES = {
     "__main__": {"kernel.agent"},
     "cli": {"features.preload"},
     "request": {"features.preload", "features.profile"},
-    "cli": {"features.preload"},
     "features": {"job"},
 }
 FOREIGN = {
