@@ -64,7 +64,7 @@ def run() -> "NoReturn":
 
 
 def _open_standard() -> None:
-    """A descriptor that is closed would be given to something else."""
+    """Open /dev/null for each closed descriptor of 0, 1 and 2, so that no other file gets it."""
     for fd in range(3):
         try:
             os.fstat(fd)
@@ -73,7 +73,7 @@ def _open_standard() -> None:
 
 
 def _load_agent() -> "Callable[[str], object]":
-    """What this process runs if it becomes the agent."""
+    """Import the agent, name this process after it, and return the function that runs it."""
     from mcjax_launch.kernel.agent.main import main
     from mcjax_launch.kernel.agent.system import system
 

@@ -41,13 +41,13 @@ class Line(Value):
 
 
 class Event(Value):
-    """Something that has happened in a job.
+    """Event in a job.
 
     Args:
         kind: "started": a rank's process runs; "joining": it has called initialize(); "joined":
             initialize() has returned; "failed": its program has failed, as `message` says;
             "ended": its process has ended, with `status`; "said": a line of the launcher's own.
-        rank: whose event it is; None for "said".
+        rank: the rank of the event; None for "said".
         host: where that rank runs; "" for "said".
         message: in words.
         pid: of the process that has started.

@@ -110,7 +110,8 @@ def _pickled(function: Callable[..., Any], call: object) -> tuple[list[Buffer], 
 def _dumps_by_value() -> Callable[..., bytes]:
     """Return a `cloudpickle.dumps` in which code keeps the name of its file, for tracebacks.
 
-    Source: cloudpickle 3.1.3 puts the same name into each, for pickles that do not vary.
+    Source: cloudpickle 3.1.3 replaces each file's name by "<dynamic-code>", so that equal code
+    gives equal pickles.
     """
     from cloudpickle import CloudPickler
 
@@ -161,7 +162,7 @@ def _would_call_again(source: str) -> bool:
         frame.f_globals is names and frame.f_code.co_name == "<module>"
     ):
         frame = frame.f_back
-    if frame is None:  # it is another thread's doing
+    if frame is None:  # the call was made in another thread
         return False
     line = frame.f_lineno
     branches = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.If))
@@ -178,15 +179,15 @@ def _sources_of_no_files() -> dict[str, str]:
 
 T = TypeVar("T")
 
-# Where a rank's Python finds it: the hook's modules, under the hook's own name.
+# The program of the ranks, as a rank's Python finds it: in the hook's own package.
 _PROGRAM = "_mcjax_launch.features.function.hook"
 _PROCESSES = 4
-# Keywords of `launch` that say how a program is run, where there is none.
+# Keywords of `launch` that are only for programs, so that `run` refuses them.
 _OF_PROGRAMS = ("module", "no_hook", "wrap", "debugpy")
 
 
 class RankTraceback(Exception):
-    """The traceback of an exception in a rank, as text: the cause of that which `run` raises."""
+    """Traceback of an exception in a rank, as text: `__cause__` of the exception from `run`."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
@@ -230,8 +231,9 @@ class _Call:
         """Return what the ranks returned, in order.
 
         Raises:
-            Exception: what the function has raised.
+            Exception: the function has raised it in the rank that is the root cause.
             JobFailed: the job has failed otherwise.
+            LaunchError: the function has not returned in every rank.
 
         """
         if result.ok:
@@ -246,7 +248,7 @@ class _Call:
             raise JobFailed(result)
         try:
             error = self._returns.pop(cause.rank)
-        except Exception:  # of a class that is not to be had here
+        except Exception:  # its class cannot be imported here
             raise JobFailed(result) from None
         error.add_note(
             f"raised by {self._name} in {these_ranks(cause.ranks)} of {len(result.ranks)}"

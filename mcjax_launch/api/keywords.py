@@ -28,7 +28,7 @@ def options_of(program: Sequence[str], keywords: Mapping[str, object]) -> Option
 
     Args:
         program: PROGRAM and its arguments.
-        keywords: those that are options.
+        keywords: the keywords that are options.
 
     Raises:
         LaunchError: a value is not what its option takes.
@@ -92,7 +92,7 @@ def with_keywords(function: Any, **defaults: object) -> Any:
 
     Args:
         function: has `**keywords` last.
-        defaults: of keywords that have others than their options.
+        defaults: defaults of keywords where they differ from the options'.
 
     """
     signature = inspect.signature(function)

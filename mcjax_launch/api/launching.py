@@ -37,7 +37,7 @@ def launch(program: ProgramWords, *args: object, **keywords: Unpack[Keywords]) -
         keywords: the options of the command; and, for a program: `echo` prints the lines that the
             command would print to sys.stdout and sys.stderr; `on_line` is called with each Line of
             a rank, `on_event` with each Event. They are called in a thread of the job's, which
-            waits for them; what they raise ends the job and is raised here.
+            waits for them; an exception in them ends the job and is raised here.
 
     Returns:
         how the job ended; `Result.check` raises a failure.
@@ -85,11 +85,11 @@ def made(
 
     Args:
         program: see `launch`.
-        args: as there.
-        keywords: as there.
-        deliver: calls back, where and when the caller wants it.
-        call: what the ranks get, of a function.
-        returned: is given what they return.
+        args: see `launch`.
+        keywords: see `launch`.
+        deliver: makes the calls of `on_line` and `on_event`, where and when the caller wants.
+        call: content of the call's file, if the ranks call a function.
+        returned: collects the ranks' return values, if they call a function.
 
     Raises:
         LaunchError: a value is not what its option takes.

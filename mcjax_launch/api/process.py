@@ -31,14 +31,14 @@ _FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file
 
 
 class Request(Value):
-    """What a launcher is to run, and what its client wants to hear of it.
+    """Command of a launcher, and the reports that its client wants.
 
     Args:
-        words: its command line.
-        hosts: the lines of a hosts file that is in no file; none if there are none.
-        call: of a function that the ranks are to call, in pieces; none for a program.
-        echoes: the lines that the launcher would print are wanted.
-        hears_output: what ranks print is wanted as events.
+        words: the launcher's command line.
+        hosts: the lines of a hosts list that was not given as a file; empty if there is none.
+        call: content of a call's file, in pieces; empty for a program.
+        echoes: the client wants the lines that the launcher would print.
+        hears_output: the client wants the ranks' output as events.
 
     """
 
@@ -50,10 +50,10 @@ class Request(Value):
 
 
 class LauncherProcess:
-    """A launcher that this program has started, in a session of its own.
+    """Launcher that this program has started, in a session of its own.
 
     Args:
-        request: what it is to do.
+        request: the launcher's command, and the reports that are wanted.
 
     Attributes:
         events: to read its events from.
@@ -61,7 +61,7 @@ class LauncherProcess:
         stdout, stderr: to read from what it prints; stdout is None without `echoes`.
 
     Raises:
-        LaunchError: it cannot be started.
+        LaunchError: the launcher cannot be started.
 
     """
 

@@ -1,4 +1,4 @@
-"""How a job ended: the result of `launch`, as values."""
+"""Result of a job, as `launch` returns it; values."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class RootCause(Value):
         host: of the rank.
         exception: the line that names the exception, or None.
         where: the user's line, as "/work/train.py:18 in load", if it is known.
-        traceback: as text.
-        lines: all that the launcher has to say of it: the summary.
+        traceback: the exception's traceback, as text.
+        lines: the launcher's summary of the failure.
 
     """
 
@@ -86,8 +86,8 @@ class Result(Value):
     Args:
         exit_status: as the command's, see docs/reference.md; 0 if all went well.
         message: the same in one line.
-        root_cause: why it failed; None if it did not.
-        ranks: what became of each rank that this launcher has started, in order.
+        root_cause: cause of its failure; None if it did not fail.
+        ranks: the results of the ranks that this launcher started, in order.
         seconds: how long it took, restarts and all.
         restarts: how often it was started again.
         hosts: where it ran at last.

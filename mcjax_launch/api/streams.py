@@ -14,7 +14,7 @@ _LAST_BYTES = 4096
 
 
 class Taker(Protocol):
-    """Takes what comes from a descriptor."""
+    """Consumer of the bytes from a descriptor."""
 
     def feed(self, data: memoryview) -> bool:
         """Take some bytes, which are used again after that; return whether more are wanted."""
@@ -24,8 +24,7 @@ def read_all(readers: Mapping[int, Taker], close: Callable[[int], object]) -> No
     """Read from several descriptors until their writers have closed all of them.
 
     Args:
-        readers: what takes the bytes of each descriptor; what has come at the same time is taken
-            in this order.
+        readers: the consumer of each descriptor; if several can be read, in this order.
         close: closes a descriptor that has ended, or whose reader wants no more.
 
     """

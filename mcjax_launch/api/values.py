@@ -59,7 +59,7 @@ class _Parts:
         return not self._empty
 
     def fill(self, data: bytes) -> None:
-        """Put in what comes next."""
+        """Copy the next bytes into the parts that are not complete."""
         rest = memoryview(data)
         while rest and self._empty:
             room = self._empty.popleft()

@@ -1,4 +1,4 @@
-"""The unix socket in a job's folder, whose path may be longer than an address can be."""
+"""The unix socket in a job's folder; its path may be too long for a socket's address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folders of detached jobs, below the user's state folder: nobody else can look into them."""
+"""The folders of detached jobs, below the user's state folder; no other user can open them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def make_job_folder(job_id: str) -> str:
     """Make the folder of a job; return its path.
 
     Raises:
-        LaunchError: that is not possible, or others could look into it.
+        LaunchError: the folder cannot be made, or other users could open it.
 
     """
     parent = state_folder()
@@ -50,11 +50,11 @@ def make_job_folder(job_id: str) -> str:
 
 
 def check_private(folder: str) -> None:
-    """Refuse a folder that is a link, another user's, or open to others.
+    """Refuse a folder that is a link, another user's, or open to other users.
 
     Raises:
-        LaunchError: it is.
-        OSError: it is not there.
+        LaunchError: the folder is refused.
+        OSError: there is no such folder.
 
     """
     found = os.lstat(folder)

@@ -156,16 +156,16 @@ class TerminalUser(Protocol):
 
 
 class Visitors:
-    """All visitors of a job, and a timer for their status rows.
+    """Visitors of a job, and a timer for their status rows.
 
     Args:
         folder: of the job.
         loop: calls when there is something to read.
         stop: called when a visitor wants the job to end.
-        set_waits: is told what the job waits for a terminal for, or "".
+        set_waits: called with the reason for which the job waits for a terminal, or "".
 
     Attributes:
-        terminal_user: is told of terminals that come and leave.
+        terminal_user: told when a terminal comes or leaves.
 
     Raises:
         OSError: there can be no socket in that folder.

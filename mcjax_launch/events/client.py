@@ -20,15 +20,15 @@ CLIENT = "_MCJAX_LAUNCH_CLIENT"
 
 
 class Client(Value):
-    """What a client shares with the launcher, and wants of it.
+    """Descriptors that a client shares with the launcher, and the reports that it wants.
 
     Args:
-        life: is readable once the client has ended; the job ends then.
-        values: takes the frames of what a called function returns; None if none is called.
-        call: a file with the call of a function (`features/function/messages.py`); None likewise.
-        echoes: it wants the lines that the launcher prints.
-        hears_output: it wants what ranks print as events.
-        hosts: the lines of a hosts file that is in no file.
+        life: descriptor that is readable once the client has ended; the job ends then.
+        values: descriptor for the frames of return values; None if no function is called.
+        call: descriptor of a call's file (`features/function/messages.py`); None likewise.
+        echoes: the client wants the lines that the launcher prints.
+        hears_output: the client wants the ranks' output as events.
+        hosts: the lines of a hosts list that was not given as a file.
 
     """
 

@@ -1,4 +1,4 @@
-"""The events of a run that nobody reads: what the launcher reports to, at no cost."""
+"""Interface for a run's events; this implementation, for a run without a reader, drops them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Events:
-    """The events of a run that nobody reads: every method does nothing.
+    """Events of a run without a reader: every method does nothing.
 
     Attributes:
         is_read: there is a reader, and the last output of ranks is kept for its summary.

@@ -60,7 +60,7 @@ class Option(Value, kw_only=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names, as the user writes them."""
+        """The option's short and long names, as the user writes them."""
         return (*self.short, self.long)
 
     @property

@@ -429,6 +429,6 @@ class Options(
     BatchOptions,
     kw_only=True,
 ):
-    """All options of a request; None if an option was not given."""
+    """Options of a request; None if an option was not given."""
 
     program: tuple[str, ...] = ()  # and its arguments

@@ -326,7 +326,7 @@ class RunState(Changing):
 
     @property
     def idle_compilations(self) -> dict[int, float]:
-        """By rank, since when it has waited in a compilation without a processor."""
+        """Time since which each rank has waited in a compilation without a processor, by rank."""
         since = self.pause.ended_at
         idle = {run: self._idle_s(run, since) for run in self.running}
         waiting = [run for run, idle_s in idle.items() if idle_s >= IDLE_TOGETHER_S]
