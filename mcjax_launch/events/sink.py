@@ -140,11 +140,11 @@ class Sink(Target):
             self.flush()
 
     def hold(self) -> bytes:
-        """Write what is queued, and from now on nothing more; a file needs no such thing.
+        """Write all queued output, and from now on nothing more; for a file, do nothing.
 
         Returns:
-            The rest of a line of which a slow terminal may have the beginning: for whoever writes
-            there next.
+            The rest of a line of which a slow terminal may have the beginning: the next writer
+            there has to write it first.
 
         """
         poll = select.poll()

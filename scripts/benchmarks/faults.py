@@ -47,8 +47,8 @@ def _signal(signum: int) -> Callable[[int, Marked], object]:
 
 def _kill_helper(pid: int, marked: Marked) -> None:
     """Kill what stands between the launcher and the ranks, a rank's own parent."""
-    others = {one for one in marked.pids() if one != pid}
-    ranks = {one for one in others if "BENCH_FOLDER" in command_of(one)}
+    others = {other for other in marked.pids() if other != pid}
+    ranks = {other for other in others if "BENCH_FOLDER" in command_of(other)}
     helpers = {_parent(rank) for rank in ranks} & (others - ranks)  # and no process of others
     if not helpers:
         raise _NotThere

@@ -37,9 +37,12 @@ def idle(bench: Bench) -> list[Measure]:
     """How often the launcher, the guardian and the agent wake up."""
 
     def measure(pid: int, marked: Marked) -> list[int]:
-        before = [_switches(one) for one in _family(pid)]
+        before = [_switches(family_pid) for family_pid in _family(pid)]
         time.sleep(_IDLE_S)
-        return [_switches(one) - was for one, was in zip(_family(pid), before, strict=True)]
+        return [
+            _switches(family_pid) - was
+            for family_pid, was in zip(_family(pid), before, strict=True)
+        ]
 
     woken = while_idle([*bench.ours, "-n", "4", *_READY], 4, measure)
     title = f"wake-ups of launcher, guardian and agent of an idle job in {_IDLE_S:g} s"
@@ -72,7 +75,7 @@ def _family(pid: int) -> list[int]:
 
 
 def _of_parts(pid: int) -> list[float]:
-    return [pss_mb(one) for one in _family(pid)]
+    return [pss_mb(family_pid) for family_pid in _family(pid)]
 
 
 def _stalled(pid: int, marked: Marked) -> list[float]:

@@ -20,7 +20,7 @@ def description(root: Path, python: str) -> dict[str, str]:
         capture_output=True,
         text=True,
     )
-    load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+    load = ", ".join(f"{average:.1f}" for average in os.getloadavg())
     return {
         "date": time.strftime("%Y-%m-%d"),
         "commit": commit(root),

@@ -82,13 +82,13 @@ def _as_dict(result: Result) -> dict[str, object]:
     if isinstance(result, Measure):
         found["spread"] = {way: asdict(Spread.of(got)) for way, got in result.values.items()}
         ratios = {way: result.ratio(way) for way in result.values}
-        found["ratio"] = {way: asdict(one) for way, one in ratios.items() if one is not None}
+        found["ratio"] = {way: asdict(ratio) for way, ratio in ratios.items() if ratio is not None}
     return found
 
 
 def from_json(saved: Mapping[str, Sequence[Mapping[str, object]]]) -> dict[str, list[Result]]:
     """What `to_json` has made."""
-    return {name: [_from_dict(one) for one in found] for name, found in saved.items()}
+    return {name: [_from_dict(entry) for entry in found] for name, found in saved.items()}
 
 
 def _from_dict(saved: Mapping[str, object]) -> Result:

@@ -11,9 +11,9 @@ def markdown(results: Mapping[str, Sequence[Result]], machine: Mapping[str, str]
     what = "; ".join(f"{name}: {value}" for name, value in machine.items() if value)
     parts = [textwrap.fill(f"Measured in turn. {what}.", 110)]
     for name, found in results.items():
-        if measures := [one for one in found if isinstance(one, Measure)]:
+        if measures := [item for item in found if isinstance(item, Measure)]:
             parts.append("\n".join(_measures(name, measures)))
-        parts += ["\n".join(_grid(one)) for one in found if isinstance(one, Grid)]
+        parts += ["\n".join(_grid(item)) for item in found if isinstance(item, Grid)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -61,7 +61,7 @@ def throughput(bench: Bench) -> list[Measure]:
             for name, launcher in bench.launchers.items()
         }
         for name, (count, more) in options.items():
-            launcher = [*bench.ours, *(one.format(bench.folder / "logs") for one in more)]
+            launcher = [*bench.ours, *(word.format(bench.folder / "logs") for word in more)]
             ways[f"{OURS}, {name}"] = partial(_rate, _ours(launcher, count, rank), count, total)
         for peer in bench.peers:
             theirs = total // _SLOW if peer.slow else total

@@ -115,7 +115,7 @@ def run_all(machine: Machine, about: About, names: Sequence[str]) -> int:
     took = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
     print()
     say(f"{counts(results)}, in {took}; result.json and outputs are in {machine.out}")
-    return 1 if any(one.verdict == FAILED for one in results) else 0
+    return 1 if any(result.verdict == FAILED for result in results) else 0
 
 
 def result_of(name: str, machine: Machine) -> Result:

@@ -43,11 +43,13 @@ HEAD = "| | check | what has to be so | what was seen | |\n|---|---|---|---|---|
 def save(path: Path, about: About, results: list[Result]) -> None:
     """Write all that is known until now."""
     found: dict[str, object] = {"format": "gpu-check", "version": 1, **asdict(about)}
-    found["checks"] = [asdict(one) for one in results]
+    found["checks"] = [asdict(result) for result in results]
     path.write_text(json.dumps(found, indent=1) + "\n")
 
 
 def counts(results: list[Result]) -> str:
     """How many of each verdict, in words."""
-    found = ((sum(one.verdict == word for one in results), word) for word in (OK, FAILED, NOT_RUN))
+    found = (
+        (sum(result.verdict == word for result in results), word) for word in (OK, FAILED, NOT_RUN)
+    )
     return ", ".join(f"{number} {word}" for number, word in found if number)

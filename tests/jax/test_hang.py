@@ -78,7 +78,7 @@ def test_who_waits_for_whom(jobs: Jobs, way: str, where: str, absent: str) -> No
 def test_a_deadlock_ends_the_job(jobs: Jobs, way: str, where: str, gone: str) -> None:
     ended = jobs.run("-n", 3, "-d", 1, "hanging.py", way, 0, cwd=PROGRAMS, env=SOON)
     assert ended.status == 1
-    [line] = [one for one in ended.report.splitlines() if " can never go on" in one]
+    [line] = [reported for reported in ended.report.splitlines() if " can never go on" in reported]
     assert line.startswith("ranks 0,2 have waited ")
     assert line.partition(" s ")[2] == f"{where} for {gone}, so the job can never go on"
 
@@ -110,8 +110,8 @@ def test_ranks_that_wait_for_one_another(jobs: Jobs) -> None:
     line = first_note(jobs, "apart")
     here, there = at('("here")'), at("broadcast_one_to_all")
     two = f"ranks 0,2 in broadcast_one_to_all() at {there}"
-    one = f"rank 1 in sync_global_devices() at {here}"
-    assert line.startswith(f"{two} and {one} have waited ")
+    last = f"rank 1 in sync_global_devices() at {here}"
+    assert line.startswith(f"{two} and {last} have waited ")
     assert line.endswith(" s for one another")
 
 
@@ -121,7 +121,11 @@ def test_no_false_alarm(jobs: Jobs, way: str) -> None:
     ended = jobs.run("-n", 2, "-d", 1, "hanging.py", way, 5, cwd=PROGRAMS, env=SOON, limit=600)
     assert ended.status == 0, ended.stderr
     assert ended.seconds > 4
-    said = [one for one in ended.report.splitlines() if not one.startswith("the job ran for ")]
+    said = [
+        reported
+        for reported in ended.report.splitlines()
+        if not reported.startswith("the job ran for ")
+    ]
     assert said == []
 
 

@@ -449,7 +449,7 @@ def test_who_waited_for_whom(tmp_path: Path, browse: Browse) -> None:
 
 def said_of_waits(dom: str) -> list[str]:
     found = re.findall(r'<button class="wait".*?</button>', dom, re.DOTALL)
-    return [unescape(re.sub("<[^>]*>", "", one)) for one in found]
+    return [unescape(re.sub("<[^>]*>", "", markup)) for markup in found]
 
 
 def test_what_a_hang_waits_for(tmp_path: Path, browse: Browse) -> None:

@@ -116,9 +116,11 @@ def test_many_jobs_at_once_do_not_meet(jobs: Jobs, stand_in: Path) -> None:
     words = ["-n", 2, sys.executable, "-c", f"import jax\n{BARE}"]
     env = {"PYTHONPATH": str(stand_in)}
     running = [jobs.start(*words, env=env) for _ in range(12)]
-    ended = [one.finish() for one in running]
-    assert [one.stderr for one in ended] == [""] * 12
-    assert len({line.split()[-1] for one in ended for line in one.stdout.splitlines()}) == 12
+    ended = [launcher.finish() for launcher in running]
+    assert [launcher.stderr for launcher in ended] == [""] * 12
+    assert (
+        len({line.split()[-1] for launcher in ended for line in launcher.stdout.splitlines()}) == 12
+    )
 
 
 @pytest.fixture

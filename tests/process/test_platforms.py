@@ -122,7 +122,7 @@ def test_what_an_ended_rank_has_left(
     script = f"{LEFT[way].format(long=long)} exit {status}"
     words = ["--stall-timeout", 4, "sh", "-c", script]  # which has the agent look
     assert jobs.run(*words, env=PORTABLE, launcher=launcher).status == status
-    running = [one.info["cmdline"] for one in psutil.process_iter(["cmdline"])]
+    running = [process.info["cmdline"] for process in psutil.process_iter(["cmdline"])]
     assert ["sleep", long] not in running
 
 
@@ -133,8 +133,8 @@ def test_the_mark_of_another_job_is_left_alone(jobs: Jobs, launcher: list[str]) 
                    env=PORTABLE, launcher=launcher)
         for _ in range(2)
     )  # fmt: skip
-    for one in (first, second):
-        one.read_until("ready")
+    for job in (first, second):
+        job.read_until("ready")
     first.signal(signal.SIGTERM)
     assert first.finish().status == 143
 
@@ -212,7 +212,7 @@ def test_an_idle_job_costs_nothing(jobs: Jobs, launcher: list[str]) -> None:
 
     def switches(pause_s: float) -> list[int]:
         time.sleep(pause_s)  # in which nothing is to happen
-        return [one.num_ctx_switches().voluntary for one in watched]
+        return [process.num_ctx_switches().voluntary for process in watched]
 
     eventually(lambda: switches(0) == switches(0.1))
     before, after = switches(0), switches(0.5)

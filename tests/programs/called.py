@@ -45,7 +45,7 @@ def has_no_room(size: int) -> bytes:
 
 
 class Own(Exception):
-    def __init__(self, one: int, two: int) -> None:  # cannot be pickled: its args are others
+    def __init__(self, first: int, two: int) -> None:  # cannot be pickled: its args are others
         super().__init__("a message")
 
 

@@ -88,13 +88,13 @@ def only_seem_to_part(way: str) -> None:
     elif way == "rank 0 alone, with a mesh":  # explicit axes put constraints that divide nothing
         mesh = jax.make_mesh((jax.device_count(),), ("all",))
         whole, parts = NamedSharding(mesh, P()), NamedSharding(mesh, P("all"))
-        one = jax.device_put(np.float32(3), whole)
+        three = jax.device_put(np.float32(3), whole)
         if me == 0:
-            print("times", jax.jit(lambda x: jax.lax.with_sharding_constraint(x * 2, whole))(one))
+            print("times", jax.jit(lambda x: jax.lax.with_sharding_constraint(x * 2, whole))(three))
             alone = shard_map(lambda x: x + 1, mesh=mesh, in_specs=P(), out_specs=P())
-            print("alone", jax.jit(alone)(one))
+            print("alone", jax.jit(alone)(three))
             with set_mesh(mesh):
-                print("loss", one * 100)
+                print("loss", three * 100)
         spread_out = jax.device_put(np.ones(4 * jax.device_count(), np.float32), parts)
         print("all", jax.jit(lambda x: x.sum())(spread_out))
     elif way == "callbacks":

@@ -13,7 +13,7 @@ client = distributed.global_state.client
 rank, count = jax.process_index(), jax.process_count()
 client.key_value_set(f"value of {rank}", str(rank * rank))
 client.wait_at_barrier("all have", 60_000)
-values = [client.blocking_key_value_get(f"value of {one}", 60_000) for one in range(count)]
+values = [client.blocking_key_value_get(f"value of {number}", 60_000) for number in range(count)]
 print(f"process {rank} of {count} knows {' '.join(values)}", flush=True)
 if sys.argv[1:]:
     assert rank != int(sys.argv[1]), "a bad batch"

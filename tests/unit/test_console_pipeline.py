@@ -300,10 +300,10 @@ def test_equal_texts_of_failures_are_shown_once(console: Make, capfd: Capture) -
 
 
 def test_the_text_of_a_rank_that_is_not_shown_hides_none(console: Make, capfd: Capture) -> None:
-    one = console(2, show=(1,))
+    screen = console(2, show=(1,))
     for rank in range(2):
-        one.fails(rank, "no data")
-        one.feed(rank, STDERR, b"no data\n")
+        screen.fails(rank, "no data")
+        screen.feed(rank, STDERR, b"no data\n")
     assert capfd.readouterr().err == "[1] no data\n"
 
 
@@ -311,13 +311,13 @@ def test_an_unfinished_line_is_not_shown_while_its_end_may_be_unread(
     console: Make, capfd: Capture
 ) -> None:
     """As where the launcher was stopped: then all timers are due before all has been read."""
-    one = console(1)
-    one.feed(0, STDOUT, b"beg")
-    one.expire(time.monotonic() + 100)
-    one.feed(0, STDOUT, b"in")
-    one.expire(time.monotonic() + 100)
+    screen = console(1)
+    screen.feed(0, STDOUT, b"beg")
+    screen.expire(time.monotonic() + 100)
+    screen.feed(0, STDOUT, b"in")
+    screen.expire(time.monotonic() + 100)
     assert capfd.readouterr().out == ""
-    one.expire(time.monotonic() + 100)
+    screen.expire(time.monotonic() + 100)
     assert capfd.readouterr().out == "[0] begin"
 
 

@@ -193,11 +193,18 @@ def test_the_settings_for_an_ide() -> None:
     settings = json.loads(text)
     ranks = settings["configurations"]
     assert settings["version"] == "0.2.0"
-    for rank, one in enumerate(ranks):
-        assert (one["name"], one["type"], one["request"]) == (f"rank {rank}", "debugpy", "attach")
-        assert f"rank {rank} at {one['connect']['host']}:{one['connect']['port']}" in page
+    for rank, configuration in enumerate(ranks):
+        assert (configuration["name"], configuration["type"], configuration["request"]) == (
+            f"rank {rank}",
+            "debugpy",
+            "attach",
+        )
+        assert (
+            f"rank {rank} at {configuration['connect']['host']}:{configuration['connect']['port']}"
+            in page
+        )
     [compound] = settings["compounds"]
-    assert compound["configurations"] == [one["name"] for one in ranks]
+    assert compound["configurations"] == [configuration["name"] for configuration in ranks]
 
 
 def test_the_workflow_keeps_the_folder_that_the_launcher_uses() -> None:

@@ -134,9 +134,9 @@ def directives(kind: str, **changes: Any) -> list[str]:
 )
 def test_directives(kind: str, has: list[str]) -> None:
     found = directives(kind, gpus_per_process=2, timeout=3600.0, grace=30.0, max_restarts=1)
-    assert [one for one in has if one not in found] == []
+    assert [part for part in has if part not in found] == []
     plain = directives(kind)
-    assert not any("gpu" in one or "limit" in one or "02" in one for one in plain), plain
+    assert not any("gpu" in part or "limit" in part or "02" in part for part in plain), plain
     beyond = directives(kind, timeout=1e12)  # a limit beyond what can be written
     assert {*beyond} - {*plain} == ({"--time=UNLIMITED"} if kind == "slurm" else set())
 
@@ -249,7 +249,9 @@ def test_job() -> None:
 def jobset_schema() -> Any:
     packed = (Path(__file__).parents[1] / "lab" / "jobset-crd.yaml.gz").read_bytes()
     crd = yaml.load(gzip.decompress(packed), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    (version,) = (one for one in crd["spec"]["versions"] if one["name"] == "v1alpha2")
+    (version,) = (
+        candidate for candidate in crd["spec"]["versions"] if candidate["name"] == "v1alpha2"
+    )
     return version["schema"]["openAPIV3Schema"]
 
 

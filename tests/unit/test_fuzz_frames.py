@@ -130,8 +130,14 @@ def value(rng: random.Random, annotation: str, cls: type[Nested], name: str) -> 
         return rng.choice({"str": TEXTS, "float": FLOATS, "bool": (False, True)}[annotation])
     inner_cls = vars(sys.modules[cls.__module__])[annotation]
     if issubclass(inner_cls, Message):
-        family = [one for one in Message._named.values() if issubclass(one, inner_cls)]
-        inner_cls = rng.choice([one for one in family if not one.__subclasses__()])
+        family = [
+            message_cls
+            for message_cls in Message._named.values()
+            if issubclass(message_cls, inner_cls)
+        ]
+        inner_cls = rng.choice(
+            [message_cls for message_cls in family if not message_cls.__subclasses__()]
+        )
     return some(rng, inner_cls)
 
 

@@ -295,7 +295,10 @@ def test_busy_processors(platform: str) -> None:
     used = watched.state.record_usage
 
     def spinning(usage: Usage, at: float) -> None:
-        used(Usage(tuple(RankUsage(one.rank, at, 1, 0.0, 1) for one in usage.ranks)), at)
+        used(
+            Usage(tuple(RankUsage(rank_usage.rank, at, 1, 0.0, 1) for rank_usage in usage.ranks)),
+            at,
+        )
 
     watched.state.record_usage = spinning  # type: ignore[method-assign]
     watched.until(60)

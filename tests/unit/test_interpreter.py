@@ -73,8 +73,8 @@ def test_each_environment_is_named_once(tmp_path: Path) -> None:
             (tmp_path / name / link).symlink_to(base)
     (tmp_path / "again").symlink_to(tmp_path / "one")
     folders = [f"{tmp_path}/{name}" for name in ("none", "one", "again", "two")]
-    one, two = f"{tmp_path}/one/python3", f"{tmp_path}/two/python3"
-    assert interpreter.in_folders(folders, without=sys.executable) == [one, two]
-    assert interpreter.in_folders(folders, without=f"{tmp_path}/one/python") == [two]
+    first, second = f"{tmp_path}/one/python3", f"{tmp_path}/two/python3"
+    assert interpreter.in_folders(folders, without=sys.executable) == [first, second]
+    assert interpreter.in_folders(folders, without=f"{tmp_path}/one/python") == [second]
     path = os.pathsep.join(folders)
-    assert interpreter.find(["/no/python", "python", one], path) == [f"{tmp_path}/one/python"]
+    assert interpreter.find(["/no/python", "python", first], path) == [f"{tmp_path}/one/python"]

@@ -179,7 +179,9 @@ def test_the_kernel_names_no_feature() -> None:
             for node in ast.walk(ast.parse(path.read_text()))
             if isinstance(node, ast.Constant) and isinstance(node.value, str)
         }
-        assert not {name for name in features if any(f"features.{name}" in one for one in named)}
+        assert not {
+            name for name in features if any(f"features.{name}" in module for module in named)
+        }
         assert not named & (features - {"function", "check", "profile"}), path
 
 
@@ -207,7 +209,7 @@ def test_a_module_lives_with_the_only_one_that_imports_it() -> None:
                 users[there].add(module)
     alone = {
         module
-        for module, (user, *others) in ((one, [*them]) for one, them in users.items() if them)
+        for module, (user, *others) in ((used, [*them]) for used, them in users.items() if them)
         if not others and not _is_index(module) and room(module) != room(user)
     }
     assert alone == set(ALONE)

@@ -99,33 +99,33 @@ def test_an_unfinished_line_that_grows_is_continued_after_a_moment() -> None:
 
 
 def test_an_interrupted_line_is_shown_whole_in_the_end() -> None:
-    plain, one, two = Shown(Plain()), stream(0), stream(1)
-    plain.feed(one, b"loading", 0.0)
+    plain, first, second = Shown(Plain()), stream(0), stream(1)
+    plain.feed(first, b"loading", 0.0)
     assert plain.expire(MOMENT_S) == b"0: loading"
-    assert plain.feed(two, b"hello\n", 1.0) == b"\n1: hello\n"
-    plain.feed(one, b"...", 2.0)
+    assert plain.feed(second, b"hello\n", 1.0) == b"\n1: hello\n"
+    plain.feed(first, b"...", 2.0)
     assert plain.deadline == 2.0 + AGAIN_S
-    assert plain.feed(one, b" done\n", 2.0) == b"0: loading... done\n"
+    assert plain.feed(first, b" done\n", 2.0) == b"0: loading... done\n"
 
 
 def test_interrupted_progress_is_shown_again_where_it_stands() -> None:
-    plain, one, two = Shown(Plain()), stream(0), stream(1)
-    plain.feed(one, b"\r10%", 0.0)
+    plain, first, second = Shown(Plain()), stream(0), stream(1)
+    plain.feed(first, b"\r10%", 0.0)
     plain.expire(MOMENT_S)
-    plain.feed(two, b"hello\n", 1.0)
-    plain.feed(one, b"\r20%\r30%", 2.0)
+    plain.feed(second, b"hello\n", 1.0)
+    plain.feed(first, b"\r20%\r30%", 2.0)
     assert plain.expire(2.0 + AGAIN_S) == b"0: 30%"
     whole = b"\n0: \r0: 10%\r0: 20%\r0: 30%\r0: 100%\n"
-    assert plain.feed(one, b"\r100%\n", 5.0) == whole
+    assert plain.feed(first, b"\r100%\n", 5.0) == whole
 
 
 def test_progress_keeps_its_prefix_in_a_pipe() -> None:
-    plain, one = Shown(Plain()), stream(0)
-    plain.feed(one, b"\r10%\r", 0.0)
+    plain, first = Shown(Plain()), stream(0)
+    plain.feed(first, b"\r10%\r", 0.0)
     assert plain.expire(MOMENT_S) == b"0: \r0: 10%"  # maybe it is the end of a line
-    plain.feed(one, b"20%\r", 2.0)
+    plain.feed(first, b"20%\r", 2.0)
     assert plain.expire(2.0 + GROWS_S) == b"\r0: 20%"
-    assert plain.feed(one, b"\n", 5.0) == b"\r\n"
+    assert plain.feed(first, b"\n", 5.0) == b"\r\n"
 
 
 def test_own_lines_do_not_join_a_prompt() -> None:
@@ -159,14 +159,14 @@ def test_the_time_of_day_comes_before_each_prefix() -> None:
 
 
 def test_live_rows_are_redrawn_in_place() -> None:
-    live, one, two = Shown(Live(lambda: 24)), stream(0), stream(1)
-    live.feed(one, b"\r10%", 0.0)
-    live.feed(two, b"\r20%", 0.1)
+    live, first, second = Shown(Live(lambda: 24)), stream(0), stream(1)
+    live.feed(first, b"\r10%", 0.0)
+    live.feed(second, b"\r20%", 0.1)
     live.expire(MOMENT_S)
     both = live.expire(0.1 + MOMENT_S)
     assert both.startswith(b"\x1b[?2026h\r\x1b[2K\x1b[J") and both.endswith(b"\x1b[?2026l")
     assert b"\x1b[?7l0: 10%\x1b[0m\n1: 20%\x1b[0m\x1b[?7h" in both
-    done = live.feed(one, b"\r100%\n", 1.0)
+    done = live.feed(first, b"\r100%\n", 1.0)
     assert done.startswith(b"\x1b[?2026h\r\x1b[2K\x1b[1A\x1b[2K\x1b[J0: 100%\n")
     assert b"1: 20%" in done
     assert live.deadline is None
@@ -175,14 +175,14 @@ def test_live_rows_are_redrawn_in_place() -> None:
 def test_live_rows_leave_the_terminal_to_others() -> None:
     """Nothing is drawn, or erased, while the terminal's foreground is another's."""
     ours = True
-    live, one, two = Live(lambda: 24, in_foreground=lambda: ours), stream(0), stream(1)
-    assert b"0: 10%" in text(live.fragment(Fragment(one, b"10%"), 0.0))
+    live, first, second = Live(lambda: 24, in_foreground=lambda: ours), stream(0), stream(1)
+    assert b"0: 10%" in text(live.fragment(Fragment(first, b"10%"), 0.0))
     ours = False
-    assert text(live.lines(whole_lines(two, b"hello\n"))) == b"1: hello\n"
-    live.fragment(Fragment(one, b"\r20%"), 1.0)
+    assert text(live.lines(whole_lines(second, b"hello\n"))) == b"1: hello\n"
+    live.fragment(Fragment(first, b"\r20%"), 1.0)
     assert text(live.expire(2.0)) == b""
     ours = True
-    live.fragment(Fragment(one, b"\r30%"), 3.0)
+    live.fragment(Fragment(first, b"\r30%"), 3.0)
     assert text(live.expire(4.0)) == b"\x1b[?7l0: 30%\x1b[0m\x1b[?7h"
 
 

@@ -153,7 +153,7 @@ def test_the_one_that_did_not_come_may_wait_in_a_compilation(
 
 def test_a_program_that_nobody_shares() -> None:
     text = f"DEADLINE_EXCEEDED: GetKeyValue() timed out with key: {KEY} and"
-    [hint] = [one for one in Told([*join(1), *gives_up(text)], 1).summary() if "hint: " in one]
+    [hint] = [line for line in Told([*join(1), *gives_up(text)], 1).summary() if "hint: " in line]
     assert hint.startswith("hint: with jax_share_binary_between_hosts one rank compiles for all")
 
 

@@ -28,12 +28,12 @@ Frame = Message | Data | Raw
 @pytest.fixture
 def dialogue() -> ProtocolState:
     """With an agent that runs ranks 3 and 4."""
-    one = ProtocolState()
-    one.check(HELLO)
-    one.sent(PREPARE)
-    one.check(FACTS)
-    one.sent(START)
-    return one
+    state = ProtocolState()
+    state.check(HELLO)
+    state.sent(PREPARE)
+    state.check(FACTS)
+    state.sent(START)
+    return state
 
 
 @pytest.mark.parametrize(

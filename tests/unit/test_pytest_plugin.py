@@ -70,8 +70,10 @@ def merged(
     progress = RanksProgress(reports, None, 0)
     progress.reports, progress.troubled = reports, list(troubled)
     made = merge.merged(item(expected), progress, ended)
-    assert len({one.when for one in made}) == len(made) and made[-1].when == "teardown"
-    return {one.when: one for one in made}
+    assert (
+        len({made_report.when for made_report in made}) == len(made) and made[-1].when == "teardown"
+    )
+    return {made_report.when: made_report for made_report in made}
 
 
 def xfailed(reason: str) -> pytest.TestReport:
@@ -82,7 +84,7 @@ def xfailed(reason: str) -> pytest.TestReport:
 
 def test_all_pass() -> None:
     made = merged(through(report(duration=1.0), report(duration=2.5)))
-    assert [one.outcome for one in made.values()] == ["passed"] * 3
+    assert [made_report.outcome for made_report in made.values()] == ["passed"] * 3
     assert made["call"].duration == 2.5
 
 
@@ -212,10 +214,10 @@ def test_who_is_to_blame_for_a_crash(
         )
         for rank, status in enumerate(statuses)
     ]
-    first = next((one for one in ranks if one.exit_status), None)
+    first = next((rank for rank in ranks if rank.exit_status), None)
     cause = None
     if first is not None:
-        alike = tuple(one.rank for one in ranks if one.exit_status == first.exit_status)
+        alike = tuple(rank.rank for rank in ranks if rank.exit_status == first.exit_status)
         cause = SimpleNamespace(rank=first.rank, ranks=alike)
     result: Any = SimpleNamespace(ranks=ranks, root_cause=cause)
     output = {rank: ("", said.get(rank, "")) for rank in range(3)}
@@ -248,7 +250,7 @@ def test_the_time_until_the_end_counts() -> None:
     """For the phase in which a test was ended: its ranks could not say how long that took."""
     reports = {0: [report("setup", duration=1.0)], 1: [report("setup", duration=2.0)]}
     made = merged(reports, (), crash(1))
-    assert [one.duration for one in made.values()] == [2.0, 5.0, 0.0]
+    assert [made_report.duration for made_report in made.values()] == [2.0, 5.0, 0.0]
 
 
 def test_an_expected_crash() -> None:

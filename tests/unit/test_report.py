@@ -231,7 +231,7 @@ def test_a_record_of_many_attempts_stays_small() -> None:
     for _ in range(30):
         attempts += record_of(2)["attempts"]
         record.lighten(attempts)
-    kept = [one["complete"] for one in attempts]
+    kept = [attempt["complete"] for attempt in attempts]
     assert kept == [True] + [False] * 22 + [True] * 7
     assert attempts[5]["ranks"][1]["samples"] == []
     assert attempts[5]["ranks"][1]["words"] == attempts[-1]["ranks"][1]["words"]

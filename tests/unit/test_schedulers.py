@@ -101,7 +101,7 @@ def test_hosts_that_are_left_out() -> None:
     assert without(job, [a, b, c], {b}) == (job, [a, b, c])
 
 
-@pytest.mark.parametrize("scheduler", schedulers.SCHEDULERS, ids=lambda one: one.name)
+@pytest.mark.parametrize("scheduler", schedulers.SCHEDULERS, ids=lambda scheduler: scheduler.name)
 def test_what_the_registry_says_has_a_driver(scheduler: schedulers.Scheduler) -> None:
     needed = ["hosts", "client_argv"] if scheduler.inside else []
     found = type(driver(scheduler)) if needed else Driver

@@ -78,7 +78,9 @@ def stored(cls: ast.ClassDef) -> Iterator[tuple[str, str]]:
 def attributes(cls: ast.ClassDef) -> int:
     """What an object holds that may change: a value may have any size."""
     bases = {ast.unparse(base) for base in cls.bases}
-    if bases & VALUES or any("frozen=True" in ast.unparse(one) for one in cls.decorator_list):
+    if bases & VALUES or any(
+        "frozen=True" in ast.unparse(decorator) for decorator in cls.decorator_list
+    ):
         return 0
     annotated = {
         node.target.id

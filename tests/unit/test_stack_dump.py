@@ -66,12 +66,12 @@ def test_no_process_has_a_hook() -> None:
 
 
 def test_complete_when_it_has_been_quiet_for_a_moment() -> None:
-    one, two = process(0, "a", "b", at=BEGAN + 0.1), process(1, "c", at=BEGAN + 0.3)
-    dumped = Dumped(one, two)
+    first, second = process(0, "a", "b", at=BEGAN + 0.1), process(1, "c", at=BEGAN + 0.3)
+    dumped = Dumped(first, second)
     assert dumped.dump.deadline == pytest.approx(BEGAN + 0.3 + QUIET_S)
     assert dumped.at(BEGAN + 0.4) is None
-    one.stacks.append("more")
-    one.last_stack_at = BEGAN + 0.4
+    first.stacks.append("more")
+    first.last_stack_at = BEGAN + 0.4
     assert dumped.at(BEGAN + 0.5) is None
     assert dumped.at(BEGAN + 0.4 + QUIET_S + 0.01) == [
         Stacks(0, 70, "a\nb\nmore", blocked="futex_do_wait"),
@@ -143,22 +143,22 @@ def test_the_other_threads_that_wait_in_jax() -> None:
 
 
 def test_some_are_asked_more_when_the_first_answers_are_there() -> None:
-    one, two = process(0, "a", at=BEGAN + 0.1), process(1, "c", at=BEGAN + 0.1)
-    dumped = Dumped(one, two)
-    dumped.waiting = [two]
+    first, second = process(0, "a", at=BEGAN + 0.1), process(1, "c", at=BEGAN + 0.1)
+    dumped = Dumped(first, second)
+    dumped.waiting = [second]
     asked_again = BEGAN + 0.1 + QUIET_S
     assert dumped.at(asked_again) is None
-    two.stacks, two.last_stack_at = ["c", "more"], asked_again + 0.2
-    assert dumped.at(two.last_stack_at + QUIET_S - 0.01) is None
-    assert dumped.at(two.last_stack_at + QUIET_S) == [
+    second.stacks, second.last_stack_at = ["c", "more"], asked_again + 0.2
+    assert dumped.at(second.last_stack_at + QUIET_S - 0.01) is None
+    assert dumped.at(second.last_stack_at + QUIET_S) == [
         Stacks(0, 70, "a", blocked="futex_do_wait"),
         Stacks(1, 71, "c\nmore"),
     ]
 
 
 def test_one_that_does_not_answer_again_is_waited_for_no_longer() -> None:
-    dumped = Dumped(one := process(0, "a", at=BEGAN + 0.1))
-    dumped.waiting = [one]
+    dumped = Dumped(first := process(0, "a", at=BEGAN + 0.1))
+    dumped.waiting = [first]
     assert dumped.at(BEGAN + 0.1 + QUIET_S) is None
     assert dumped.dump.deadline == BEGAN + SLOWEST_S
     assert dumped.at(BEGAN + SLOWEST_S) == [Stacks(0, 70, "a", blocked="futex_do_wait")]

@@ -25,7 +25,7 @@ V4 = [(f"0000:00:{number:02x}.0", "0x1ae0", "0x005e") for number in range(4, 8)]
 
 def machine(root: Path, *buses: list[tuple[str, str, str]]) -> str:
     """A root folder with these devices."""
-    for place, vendor, device in (one for bus in buses for one in bus):
+    for place, vendor, device in (card for bus in buses for card in bus):
         folder = root / "sys/bus/pci/devices" / place
         folder.mkdir(parents=True)
         (folder / "vendor").write_text(f"{vendor}\n")

@@ -27,12 +27,12 @@ def test_a_value_with_other_fields() -> None:
 
 
 def test_a_changing_object_has_defaults_of_its_own() -> None:
-    one, other = Line("one"), Line("one")
-    one.points.append(Point(1))
-    one.close()
-    assert (one.points, one.closed) == ([Point(1)], True)
+    first, other = Line("one"), Line("one")
+    first.points.append(Point(1))
+    first.close()
+    assert (first.points, first.closed) == ([Point(1)], True)
     assert (other.points, other.closed) == ([], False)
-    assert one != other and repr(other) == "Line(name='one', points=[], closed=False)"
+    assert first != other and repr(other) == "Line(name='one', points=[], closed=False)"
     assert Line("a", [Point(1)], closed=True).closed
 
 

@@ -112,7 +112,9 @@ def threads(kind: str, source: str, others: str) -> list[Stack]:
 
 
 def in_thread(*numbers: int) -> list[Stack]:
-    return [one.replaced(others=STEPPING) if one.rank in numbers else one for one in QUEUED]
+    return [
+        queued.replaced(others=STEPPING) if queued.rank in numbers else queued for queued in QUEUED
+    ]
 
 
 Row = tuple[Sequence[Event], Sequence[Stack], str]
@@ -273,9 +275,9 @@ def test_who_waited_when_a_limit_was_reached() -> None:
     assert many is not None
     assert (many.place, many.where, many.late) == ("", "train.py:12", (2,))
     assert many.arrived == ((0, 20.0), (1, 20.0), (3, 20.0))
-    one = at_a_limit(*away[:3], WAITING[-1])
-    assert one is not None
-    assert (one.arrived, one.late, one.until) == (((3, 20.0),), (0, 1, 2), 80.0)
+    wait = at_a_limit(*away[:3], WAITING[-1])
+    assert wait is not None
+    assert (wait.arrived, wait.late, wait.until) == (((3, 20.0),), (0, 1, 2), 80.0)
     in_a_call = at_a_limit(stack(0, "all processes"), *away[1:])
     assert in_a_call is not None
     assert (in_a_call.place, in_a_call.where) == ("sync_global_devices()", "train.py:12")

@@ -31,14 +31,14 @@ def test_it_says_whose_it_is_and_then_what_it_is_given(
     line, agent = ends
     line.send(Leaving())
     said = agent.recv(4096).decode().splitlines()
-    assert [HookMessage.of(one) for one in said] == [Hello(os.getpid(), "3", 0), Leaving()]
+    assert [HookMessage.of(line) for line in said] == [Hello(os.getpid(), "3", 0), Leaving()]
 
 
 def test_replies_come_one_by_one_however_they_are_cut(
     ends: tuple[AgentLine, socket.socket],
 ) -> None:
     line, agent = ends
-    data = "".join(f"{to_json(GateOpens(one))}\n" for one in "ab").encode()
+    data = "".join(f"{to_json(GateOpens(program))}\n" for program in "ab").encode()
     agent.sendall(b"no message\n" + data[:-3])
     assert line.receive(HookReply) == GateOpens("a")
     assert line.receive(HookReply, 0.01) is None

@@ -275,7 +275,7 @@ def read_hook(data: bytes) -> None:
 
 def show(data: bytes, *, stream: int, culprit: int | None = None) -> None:
     """The pipeline of the console, for what comes line by line."""
-    one = Stream(0, stream, b"[0] ")
+    rank_stream = Stream(0, stream, b"[0] ")
     unfinished, noise_filter = UnfinishedLines(), NoiseFilter()
     plain, live = Plain(), Live(lambda: 24)
     tails = Tails(for_record=True)
@@ -295,7 +295,7 @@ def show(data: bytes, *, stream: int, culprit: int | None = None) -> None:
 
     for piece in pieces(data, 16):
         tails.feed(0, stream, piece)
-        render(filtered(unfinished.feed(one, piece, 0)))
+        render(filtered(unfinished.feed(rank_stream, piece, 0)))
     render(filtered(unfinished.finish()))
     render(noise_filter.expire(float("inf")))
     tails.of(0)

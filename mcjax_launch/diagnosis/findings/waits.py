@@ -236,11 +236,9 @@ class _WaitSearch:
             words,
             tuple(absent),
             compiling,
-            threads=tuple(sighting.switches for sighting in seen if sighting.main is not None),
+            threads=tuple(stack.switches for stack in seen if stack.main is not None),
             is_deadlock=self._is_deadlock(absent),
-            with_orbax=any(
-                frame.library == "orbax" for sighting in seen for frame in sighting.frames
-            ),
+            with_orbax=any(frame.library == "orbax" for stack in seen for frame in stack.frames),
         )
 
     # --- whether that lasts for ever: docs/failures.md has the table ---

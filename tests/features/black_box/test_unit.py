@@ -26,5 +26,5 @@ def test_stacks_that_come_too_late_do_not_replace_earlier_ones(
     monkeypatch.setattr(observations, "collected", lambda *_: next(looks))
     part.received(Collect(goes_on=True))
     part.received(Collect(goes_on=False))
-    assert [one.name for one in sent] == ["native.7.txt", "native.8.txt"]
+    assert [file.name for file in sent] == ["native.7.txt", "native.8.txt"]
     assert sent[0].text == "Thread 1"

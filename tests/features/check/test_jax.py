@@ -16,7 +16,7 @@ def test_on_this_machine(jobs: Jobs, tmp_path: Path) -> None:
     assert (ended.status, ended.stderr) == (0, ""), ended.stdout
     assert ended.stdout.splitlines()[-1].startswith("passed: 2 ranks on 1 host, in ")
     data = json.loads(path.read_text())
-    found = {one["topic"]: one["value"] for one in data["findings"]}
+    found = {finding["topic"]: finding["value"] for finding in data["findings"]}
     assert data["passed"]
     assert found["initialize"].startswith("2 ranks joined at 127.0.0.1:")
     assert found["sum"].startswith("10 over 4 devices, in ")

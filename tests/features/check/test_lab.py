@@ -16,7 +16,7 @@ def test_three_hosts(jobs: Jobs, lab: Lab, tmp_path: Path) -> None:
     path = tmp_path / "check.json"
     ended = lab.run(jobs, ALL, "--check", "-d", 2, "--report", path)
     assert (ended.status, ended.stderr) == (0, ""), ended.stdout
-    found = {one["topic"]: one for one in json.loads(path.read_text())["findings"]}
+    found = {finding["topic"]: finding for finding in json.loads(path.read_text())["findings"]}
     assert found["sum"]["value"].startswith("21 over 6 devices, in ")
     assert found["hosts"]["value"].startswith("3 of 3 reached in ")
     assert found["ports"]["value"] == "all hosts reach one another (6 connections)"

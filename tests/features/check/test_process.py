@@ -93,7 +93,8 @@ def test_what_can_be_found_out_is(jobs: Jobs, tmp_path: Path, bare: str) -> None
     assert (data["format"], data["version"], data["passed"]) == ("mcjax-launch check", 2, False)
     assert "A=..." in data["command"]
     found = {
-        (one["topic"], *one["hosts"]): (one["verdict"], one["value"]) for one in data["findings"]
+        (finding["topic"], *finding["hosts"]): (finding["verdict"], finding["value"])
+        for finding in data["findings"]
     }
     assert found["hosts", "e"][1].startswith("me@e: Permission denied")
     assert found["interpreter", "a", "b", "f"] == ("ok", str(new))

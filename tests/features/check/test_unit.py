@@ -102,7 +102,7 @@ def text(findings: list[Judgement], width: int = 1000) -> str:
 
 
 def wrong(findings: list[Judgement]) -> list[str]:
-    return [re.sub(" +", " ", text([one])) for one in findings if one.verdict != "ok"]
+    return [re.sub(" +", " ", text([finding])) for finding in findings if finding.verdict != "ok"]
 
 
 # --- what the probe has told ---
@@ -307,7 +307,7 @@ def test_lost_hosts_are_told_those_of_one_kind_together() -> None:
 
 def test_ways_that_are_closed() -> None:
     why = "10.0.0.3: no answer (a firewall?)"
-    gaps = tuple(Gap(one, "c", why) for one in "ab")
+    gaps = tuple(Gap(host, "c", why) for host in "ab")
     [line] = wrong(found(host("a"), host("b"), host("c"), ways=6, gaps=gaps, uses="cpu"))
     assert line.startswith(
         f"error ports a, b: cannot reach c at {why}\n - JAX's collectives on CPU"
@@ -367,7 +367,9 @@ def test_what_ranks_tell() -> None:
     ],
 )
 def test_sums_that_are_not_right(ranks: list[dict[str, Any]], why_not: str, line: str) -> None:
-    assert [one for one in summed(*ranks, why_not=why_not) if one[:3] != "ok "] == [line]
+    assert [summary for summary in summed(*ranks, why_not=why_not) if summary[:3] != "ok "] == [
+        line
+    ]
 
 
 def test_a_check_leaves_the_memory_of_gpus_to_others() -> None:
@@ -396,7 +398,9 @@ def test_hosts_are_named_where_they_differ() -> None:
 def test_what_is_to_be_done_about_several_is_said_once() -> None:
     three = [Judgement("t", value, ("a",), "error", "do it") for value in "xyz"]
     begin = "error    t            a: "
-    assert text(three).splitlines() == [f"{begin}{one}" for one in "xyz"] + [f"{' ' * 22}- do it"]
+    assert text(three).splitlines() == [f"{begin}{letter}" for letter in "xyz"] + [
+        f"{' ' * 22}- do it"
+    ]
 
 
 def test_the_last_line() -> None:
@@ -469,5 +473,5 @@ def test_who_can_join(changes: dict[str, Any], alone: bool, line: str) -> None:
 def test_a_jax_without_mutual_tls() -> None:
     job = Job(program=("",), python="/p", chdir="/")
     hosts = [host("a", jax={**JAX, "jax": "0.10.2"}), host("b", jax={**JAX, "jax": "0.12.0"})]
-    [one] = judge_mtls(job, hosts, alone=False)
-    assert one.value == "not used: a has jax 0.10.2, and mutual TLS needs jax 0.12"
+    [finding] = judge_mtls(job, hosts, alone=False)
+    assert finding.value == "not used: a has jax 0.10.2, and mutual TLS needs jax 0.12"

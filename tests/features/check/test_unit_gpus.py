@@ -65,7 +65,7 @@ def test_the_memory_of_those_that_are_visible(
 ) -> None:
     found = agent.survey_gpus(LISTED, {"CUDA_VISIBLE_DEVICES": chosen}, nvidia(tmp_path, 2))
     kinds = (GpuFacts(MODEL, "570.195.03", len(which)),) if which else ()
-    assert found == (kinds, tuple(memory(one, (80994, 9731)[one]) for one in which))
+    assert found == (kinds, tuple(memory(gpu, (80994, 9731)[gpu]) for gpu in which))
 
 
 def test_where_the_driver_has_no_folder(tmp_path: Path) -> None:

@@ -22,6 +22,6 @@ def test_who_is_slow(how: str, jobs: Jobs, tmp_path: Path) -> None:
         assert named == [] and attempt["slow"] == []
     else:
         assert named == ["1", "1"]  # while it runs, and at the end
-        assert [one["rank"] for one in attempt["slow"]] == [1]
+        assert [entry["rank"] for entry in attempt["slow"]] == [1]
     doing = [{what for _, what, _ in rank["looks"]} for rank in attempt["ranks"]]
     assert "jax" in doing[0] and "elsewhere" in doing[1]

@@ -176,7 +176,7 @@ def test_who_is_slow(slow: list[str], jobs: Jobs, tmp_path: Path) -> None:
         does = "elsewhere" if str(rank["rank"]) in slow else "jax"
         assert does in [what for _, what, _ in rank["looks"]]
     named = [line for line in ended.report.splitlines() if " slow: " in line]
-    assert [one["rank"] for one in attempt["slow"]] == ([1] if slow == ["1"] else [])
+    assert [entry["rank"] for entry in attempt["slow"]] == ([1] if slow == ["1"] else [])
     assert len(named) == 2 * len(attempt["slow"])
     for line in named:
         assert line.startswith("rank 1 is slow: the others waited ")

@@ -170,14 +170,14 @@ def test_one_that_waits_as_before_is_not_woken(monkeypatch: pytest.MonkeyPatch) 
         signal_aside=lambda pid, signum: signalled.append(pid) is None,
     )
     monkeypatch.setattr(asking, "system", system)
-    one: Any = SimpleNamespace(pid=7, rank=0)
+    hook: Any = SimpleNamespace(pid=7, rank=0)
     agent: Any = SimpleNamespace(
-        hooks=SimpleNamespace(in_job=[one]), link=SimpleNamespace(send=sent.append)
+        hooks=SimpleNamespace(in_job=[hook]), link=SimpleNamespace(send=sent.append)
     )
     part = asking.PART(agent)
     for answers, waits[7] in ((0, "futex"), (0, "futex"), (1, "futex"), (0, ""), (0, "")):
         if answers:
-            part.hook_said(one, FromHook(0, ThreadPosition("x")))
+            part.hook_said(hook, FromHook(0, ThreadPosition("x")))
         part.received(PollPositions())
         assert sent[-1] == RanksPolled((0,), (waits[7],))
         times.append(len(signalled))

@@ -37,15 +37,15 @@ def portraits(jobs: Jobs, *options: object) -> list[dict[str, Any]]:
     ended = jobs.run(*words, PROGRAMS / "self_portrait.py", "of {process_id}", "{host}")
     assert (ended.status, ended.report) == (0, NOT_JOINED), ended.stderr
     seen = [json.loads(line) for line in ended.stdout.splitlines()]
-    return sorted(seen, key=lambda one: one["before"]["environment"]["JAX_PROCESS_ID"])
+    return sorted(seen, key=lambda portrait: portrait["before"]["environment"]["JAX_PROCESS_ID"])
 
 
-def differences(one: Any, other: Any, at: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def differences(first: Any, other: Any, at: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """The places where two values differ."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        for name in {*one, *other} - OF_A_JOB:
-            yield from differences(one.get(name), other.get(name), (*at, name))
-    elif one != other:
+    if isinstance(first, dict) and isinstance(other, dict):
+        for name in {*first, *other} - OF_A_JOB:
+            yield from differences(first.get(name), other.get(name), (*at, name))
+    elif first != other:
         yield at
 
 
@@ -54,10 +54,10 @@ def differences(one: Any, other: Any, at: tuple[str, ...] = ()) -> Iterator[tupl
 def test_a_forked_rank_sees_what_a_fresh_one_sees(jobs: Jobs, options: list[str]) -> None:
     fresh, forked = portraits(jobs, *options), portraits(jobs, "--preload", "jax", *options)
     numbers = []
-    for one, other in zip(fresh, forked, strict=True):
-        before, more = set(one.pop("modules")), set(other.pop("modules"))
-        mine, its = one.pop("random"), other.pop("random")
-        assert set(differences(one, other)) - {BY_OPENBLAS} <= LEFT_BY_THE_IMPORT
+    for first, other in zip(fresh, forked, strict=True):
+        before, more = set(first.pop("modules")), set(other.pop("modules"))
+        mine, its = first.pop("random"), other.pop("random")
+        assert set(differences(first, other)) - {BY_OPENBLAS} <= LEFT_BY_THE_IMPORT
         assert before <= more and not {"jax", "jax.numpy"} & more
         assert all(mine[name] != its[name] for name in mine)
         numbers.append(its)

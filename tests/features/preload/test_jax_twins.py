@@ -119,7 +119,7 @@ def differences(fresh: list[str], forked: list[str]) -> list[tuple[str, str]]:
     """The lines that are not the same."""
     if len(fresh) != len(forked):
         return [(line, "") for line in {*fresh} ^ {*forked}]
-    return [(one, other) for one, other in zip(fresh, forked, strict=True) if one != other]
+    return [(first, other) for first, other in zip(fresh, forked, strict=True) if first != other]
 
 
 def compare(jobs: Jobs, folder: Path, ranks: int, before: str, *, shows: bool = False) -> None:

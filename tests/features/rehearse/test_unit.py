@@ -22,7 +22,7 @@ def test_what_is_asked_for() -> None:
         "lose:u@h:22@5": (Rehearsal("lose", "u@h:22", 5.0), "lose:u@h:22 at 5 s"),
     }
     found = {text: parse(rehearsal(text)) for text in known}
-    assert {text: (one, str(one)) for text, one in found.items()} == known
+    assert {text: (value, str(value)) for text, value in found.items()} == known
     assert all(rehearsal(rehearsal(text)) == rehearsal(text) for text in known)
 
 

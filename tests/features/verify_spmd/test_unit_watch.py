@@ -124,7 +124,7 @@ def test_some_are_in_a_program_and_some_at_the_gate_of_another(job: Job) -> None
         1, RanProgram("jit_pair", "p", frozenset({1, 2}), (), "train.py:30"), held=True
     )
     job.places[1] = "held"
-    assert [type(one) for one in job.wait(12)] == [ShowCode, Diverged]
+    assert [type(decision) for decision in job.wait(12)] == [ShowCode, Diverged]
 
 
 def test_a_first_run_that_does_not_end_is_no_other_program(job: Job) -> None:
@@ -132,7 +132,7 @@ def test_a_first_run_that_does_not_end_is_no_other_program(job: Job) -> None:
     job.places = {0: "held", 1: "first run", 2: "first run"}
     assert job.wait(60) == []
     job.places[2] = "result"
-    assert [type(one) for one in job.wait(20)] == [ShowCode, Diverged, Diverged]
+    assert [type(decision) for decision in job.wait(20)] == [ShowCode, Diverged, Diverged]
 
 
 def test_a_first_run_of_what_others_have_not_run_is_another_program(job: Job) -> None:
@@ -156,7 +156,7 @@ def test_a_rank_that_is_seen_in_a_program_every_other_time_is_waited_for(job: Jo
     for place in ("result", "loading", "result"):
         job.places[2] = place
         assert job.wait(7) == []
-    assert [type(one) for one in job.wait(14)][:2] == [ShowCode, Diverged]
+    assert [type(decision) for decision in job.wait(14)][:2] == [ShowCode, Diverged]
 
 
 def test_a_host_that_is_late_once_leaves_its_ranks_where_they_were(job: Job) -> None:
@@ -172,7 +172,7 @@ def test_the_time_for_which_a_job_is_suspended_does_not_count(job: Job) -> None:
     job.now += 1000
     job.state.record_resume(job.now)
     assert job.wait(6) == []
-    assert [type(one) for one in job.wait(2)] == [ShowCode, Diverged]
+    assert [type(decision) for decision in job.wait(2)] == [ShowCode, Diverged]
 
 
 BUSY = {
@@ -345,7 +345,7 @@ def test_a_rank_that_stands_still_in_a_compilation(
     for rank in computes:
         job.cpu_s[rank] += 3
     decided += job.wait(8)
-    assert any(isinstance(one, Diverged) for one in decided) == told
+    assert any(isinstance(decision, Diverged) for decision in decided) == told
     if told:
         assert "program #2: rank 0 train.py:20 jit(held)" in divergence_lines(job.programs)[0]
 
