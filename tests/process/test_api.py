@@ -192,7 +192,7 @@ def test_several_at_once_from_threads() -> None:
     script = "i=0; while [ $i -lt 3000 ]; do echo {job} $i; i=$((i + 1)); done"
     got: dict[int, list[str]] = {job: [] for job in range(4)}
 
-    def one(job: int) -> None:
+    def launch_job(job: int) -> None:
         result = mcjax_launch.launch(
             "sh",
             "-c",
@@ -202,7 +202,7 @@ def test_several_at_once_from_threads() -> None:
         )
         assert result.ok
 
-    threads = [threading.Thread(target=one, args=(job,)) for job in got]
+    threads = [threading.Thread(target=launch_job, args=(job,)) for job in got]
     for thread in threads:
         thread.start()
     for thread in threads:
