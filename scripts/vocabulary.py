@@ -12,7 +12,7 @@ OPENING = re.compile(
     r"(All|As|How|If|It|Nobody|Nothing|Of|Others|That|These|This|Those|What|When|Where|Whether"
     r"|Which|Who|Whoever|Whose|Why)\b"
 )
-REPLACED = re.compile(r"\b(next life|sightings?|whereabouts|whoever)\b", re.IGNORECASE)
+REPLACED = re.compile(r"(?i)\b(fork server|heirs?|next life|sightings?|whereabouts|whoever)\b")
 
 
 def faults(source: str, *, in_package: bool) -> Iterator[tuple[int, str]]:

@@ -10,7 +10,7 @@ from gpu_check.machine import NOTHING, Machine
 _TOPICS = (["devices"], ["sum"])
 
 
-def fork_server(machine: Machine) -> Seen:
+def import_server(machine: Machine) -> Seen:
     """--preload jax: ranks that are forked find their GPUs."""
     ran = machine.run(machine.together("fork", "steps", "-v", "--preload", "jax"))
     forked = ran.first(" forked after ")
@@ -58,7 +58,7 @@ def _told(printed: str) -> list[str]:
 
 
 OPTIONS = {
-    "fork": Check("`--preload jax`: forked ranks find their GPUs", fork_server),
+    "fork": Check("`--preload jax`: forked ranks find their GPUs", import_server),
     "once": Check("`--compile-once on`: ranks load what one has compiled", compile_once),
     "verify": Check(
         "`--verify-spmd`: quiet where all run the same, and ended where one does not",

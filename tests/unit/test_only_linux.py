@@ -19,7 +19,7 @@ PLACES = {
     "kernel/wire/system.py",
     "kernel/agent/system/linux.py",
     "kernel/agent/system/out_of_memory.py",
-    "features/preload/agent/fork_server.py",
+    "features/preload/agent/import_server.py",
     "kernel/hook/agent_link.py",
     "features/preload/hook/__init__.py",
     "features/preload/hook/forked_rank.py",

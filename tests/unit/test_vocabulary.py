@@ -11,8 +11,9 @@ FAULTS = {
     "def f(one): pass": "variable `one`: name it after the thing",
     "for one in y: pass": "variable `one`: name it after the thing",
     "# for whoever comes": "'whoever' has been replaced",
+    "# A fork server": "'fork server' has been replaced",
 }
-ALLOWED = ['"""Whatever."""', '"""Allow it."""', "x = f(a.one)", 'x = {"one": 1}']
+ALLOWED = ['"""Whatever."""', '"""Allow it."""', "# of their own", "x = f(a.one)", 'x = {"one": 1}']
 
 
 @pytest.mark.parametrize("source", FAULTS)

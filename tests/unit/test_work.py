@@ -27,7 +27,7 @@ from mcjax_launch.console.unfinished import UnfinishedLines
 from mcjax_launch.diagnosis import spmd
 from mcjax_launch.diagnosis.snapshots import Stack, stack_lines
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.features.preload.agent.fork_server import Importer
+from mcjax_launch.features.preload.agent.import_server import Importer
 from mcjax_launch.jax_messages import known_errors, lost_peer, noise, tracebacks
 from mcjax_launch.job import hosts, placeholders
 from mcjax_launch.kernel.agent.hook_server import HookConnection

@@ -1,6 +1,6 @@
-"""Messages between an agent and the fork server of its host, one packet of JSON each.
+"""Messages between an agent and the import server of its host, one packet of JSON each.
 
-The fork server is a rank's Python that stops before the program, imports what is asked for, and
+The import server is a rank's Python that stops before the program, imports what is asked for, and
 forks the ranks from there.
 """
 
@@ -19,14 +19,14 @@ NAME = "preload"
 
 
 class ForkMessage(Message):
-    """Message between an agent and a fork server."""
+    """Message between an agent and an import server."""
 
 
-# --- fork server to agent ---
+# --- import server to agent ---
 
 
 class ImportBegins(ForkMessage):
-    """The fork server begins to import a module.
+    """The import server begins to import a module.
 
     On `dump_signal` it sends the stack of its main thread, as text; on `dump_all_signal` those of
     all threads. 0: there is no such signal.
@@ -38,13 +38,13 @@ class ImportBegins(ForkMessage):
 
 
 class Imported(ForkMessage):
-    """The fork server has imported all modules in this many seconds, and can fork."""
+    """The import server has imported all modules in this many seconds, and can fork."""
 
     seconds: float
 
 
 class NotForked(ForkMessage):
-    """The fork server cannot fork a rank; before `Imported`: any rank, and it has ended."""
+    """The import server cannot fork a rank; before `Imported`: any rank, and it has ended."""
 
     reason: str
 
@@ -55,15 +55,15 @@ class Forked(ForkMessage):
     pid: int
 
 
-# --- agent to fork server ---
+# --- agent to import server ---
 
 
 class Fork(ForkMessage):
     """Fork a rank; its descriptors 0, 1 and 2 come along, and a descriptor to wait on.
 
     Args:
-        argv: its command; only the program's arguments may differ from the fork server's command.
-        changes: its variables that differ from the fork server's; None: unset.
+        argv: its command; only the program's arguments may differ from the import server's command.
+        changes: its variables that differ from the import server's; None: unset.
         settings: of its process.
         cwd: its working directory.
 
@@ -76,7 +76,7 @@ class Fork(ForkMessage):
 
 
 class Stay(ForkMessage):
-    """Fork a successor of this fork server; its connection to the agent comes along."""
+    """Fork a successor of this import server; its connection to the agent comes along."""
 
 
 class SetTooLate(HookMessage):
@@ -103,7 +103,7 @@ class Preload(ToAgent):
 
 
 class Importing(ToLauncher):
-    """The fork server begins to import a module (--preload)."""
+    """The import server begins to import a module (--preload)."""
 
     module: str
 
@@ -125,7 +125,7 @@ class Preloaded(ToLauncher):
 
 
 class ImportsAgain(ToLauncher):
-    """The fork server of an earlier run cannot fork the ranks (--preload)."""
+    """The import server of an earlier run cannot fork the ranks (--preload)."""
 
     reason: str
 

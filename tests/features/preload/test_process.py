@@ -419,7 +419,7 @@ IMPORTING = "print('importing', flush=True); import time; time.sleep(99)"
 
 
 def importing(jobs: Jobs, folder: Path, body: str = IMPORTING) -> "tuple[object, list[int]]":
-    """A job whose fork server imports for long; its processes, from the launcher's child down."""
+    """A job whose import server imports for long; its processes, from the launcher's child down."""
     (folder / "mine.py").write_text(body)
     running = jobs.start("--preload", "mine", "-n", 3, "program.py", cwd=folder)
     running.read_until("importing")

@@ -1,4 +1,4 @@
-"""--preload with --on-rank-failure restart: next lives are forked too, by an heir of the server."""
+"""--preload with --on-rank-failure restart: rank restarts are forked too."""
 
 import os
 import signal
@@ -46,7 +46,7 @@ def start(
     return jobs.start(*words, cwd=folder, env={SCALE: scale}, stderr=subprocess.STDOUT)
 
 
-def heirs(running: Running) -> list[int]:
+def successors(running: Running) -> list[int]:
     """What is below the agent, but for the ranks."""
     agent = running.agent
     return [child.pid for child in agent.children() if child.pid not in running.pids()]
@@ -86,14 +86,14 @@ def test_what_the_heir_has(jobs: Jobs, folder: Path) -> None:
     text = "wait_for('go')\nif rank == '1' and life == 0:\n    sys.exit(3)"
     running = start(jobs, folder, text)
     running.read_until("] pid", 3)
-    (heir,) = heirs(running)
-    files = Path(f"/proc/{heir}/fd")
+    (successor,) = successors(running)
+    files = Path(f"/proc/{successor}/fd")
     links = [os.readlink(file) for file in sorted(files.iterdir(), key=lambda file: int(file.name))]
     assert links[:3] == ["/dev/null"] * 3
     assert [link.partition(":")[0] for link in links[3:]] == ["socket"]
-    assert os.getsid(heir) == os.getpgid(heir) == heir
-    os.kill(heir, signal.SIGKILL)
-    eventually(lambda: not alive(heir))
+    assert os.getsid(successor) == os.getpgid(successor) == successor
+    os.kill(successor, signal.SIGKILL)
+    eventually(lambda: not alive(successor))
     (folder / "go").touch()
     ended = running.finish()
     assert ended.status == 0, ended.stdout
@@ -106,9 +106,9 @@ def test_the_heir_ends_with_the_agent(jobs: Jobs, folder: Path) -> None:
     """And those that begin again on a host that was lost begin afresh."""
     running = start(jobs, folder, "time.sleep(1000)")
     running.read_until("] pid", 3)
-    (heir,) = heirs(running)
+    (successor,) = successors(running)
     running.agent.kill()
-    eventually(lambda: not alive(heir))
+    eventually(lambda: not alive(successor))
     running.read_until("life 1 True False", 3)
     running.kill_now()
 
@@ -136,11 +136,11 @@ def test_a_life_for_which_there_is_no_room(jobs: Jobs, folder: Path, preload: st
 def test_no_heir_where_no_rank_is_started_again(jobs: Jobs, folder: Path) -> None:
     running = start(jobs, folder, "time.sleep(1000)", "continue")
     running.read_until("] pid", 3)
-    assert heirs(running) == []
+    assert successors(running) == []
     running.kill_now()
 
 
-@pytest.mark.parametrize("victim", ["heir", "launcher"])
+@pytest.mark.parametrize("victim", ["successor", "launcher"])
 @pytest.mark.parametrize("pause_ms", [0, 20, 40, 80])
 def test_a_death_at_any_moment(jobs: Jobs, folder: Path, victim: str, pause_ms: int) -> None:
     """While a rank's next life is forked."""
@@ -149,13 +149,13 @@ def test_a_death_at_any_moment(jobs: Jobs, folder: Path, victim: str, pause_ms: 
     running.read_until("rank 1 life 0")
     running.read_until("starting rank 1 again")
     found: list[int] = []  # one forks the next and ends: a look at all processes may miss both
-    eventually(lambda: found.extend(heirs(running)) or bool(found))
-    heir = found[0]
+    eventually(lambda: found.extend(successors(running)) or bool(found))
+    successor = found[0]
     time.sleep(pause_ms / 1000)  # any moment will do
-    pid = running.process.pid if victim == "launcher" else heir
+    pid = running.process.pid if victim == "launcher" else successor
     if alive(pid):
         os.kill(pid, signal.SIGKILL)
     (folder / "over").touch()
     ended = running.finish()
-    if victim == "heir":
+    if victim == "successor":
         assert ended.status in (0, 137), ended.stdout

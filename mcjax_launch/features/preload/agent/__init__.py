@@ -1,4 +1,4 @@
-"""--preload on one host: a fork server imports modules, and the ranks are forked from it."""
+"""--preload on one host: an import server imports modules, and the ranks are forked from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..messages import (
     Preload,
     StartedAfresh,
 )
-from .fork_server import Forking, ForkServerLink, HiddenOutput, Importer, order_for
+from .import_server import Forking, HiddenOutput, Importer, ImportServerLink, order_for
 from .program import Choice, Unsuited, choose
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -48,13 +48,13 @@ class Preloading(AgentPart):
         super().__init__(agent)
         self._order: Preload | None = None
         self._forking: Forking | None = None  # under way
-        self._server: ForkServerLink | None = None  # its process has not been reaped
+        self._server: ImportServerLink | None = None  # its process has not been reaped
         # The server's successor, not reaped either: it waits for rank restarts, or another run.
-        self._heir: ForkServerLink | None = None
+        self._successor: ImportServerLink | None = None
         self._choice: Choice | None = None
         self._is_used_again = False  # the server is of an earlier run
-        self._keeps = False  # an heir is wanted
-        self._later: list[Wanted] = []  # ranks for the next heir, because the server is busy
+        self._keeps = False  # a successor is wanted
+        self._later: list[Wanted] = []  # ranks for the next successor, because the server is busy
         self._dump_signals = (0, 0)  # they make it send its main thread's stack, or all stacks
         self._unfit = ""  # why the server cannot fork
         self._importer: Importer | None = None  # has been asked for its stack
@@ -118,14 +118,14 @@ class Preloading(AgentPart):
     def _use_again(self) -> bool:
         """Have an earlier run's server fork the ranks; return whether there is a suitable one."""
         assert self._forking is not None
-        heir, self._heir = self._heir, None
-        if heir is None:
+        successor, self._successor = self._successor, None
+        if successor is None:
             return False
-        if heir.order != order_for(self._modules, self._choice):
-            heir.hang_up()
+        if successor.order != order_for(self._modules, self._choice):
+            successor.hang_up()
             return False
-        self._server, self._is_used_again = heir, True
-        self._forking.begin(heir, 0.0)
+        self._server, self._is_used_again = successor, True
+        self._forking.begin(successor, 0.0)
         return True
 
     def _start_anew(self, why: str) -> None:
@@ -143,7 +143,7 @@ class Preloading(AgentPart):
         assert self._forking is not None
         agent, choice = self.agent, self._choice
         try:
-            self._server = ForkServerLink(self._modules, first, agent.loop, self._said)
+            self._server = ImportServerLink(self._modules, first, agent.loop, self._said)
             self._server.start(self._streams(choice), agent.files_limit, choice)
         except (OSError, SpawnError):  # starting the ranks afresh reports the same error
             if self._server is not None:
@@ -157,12 +157,12 @@ class Preloading(AgentPart):
         return Forking(ranks, agent.standard_streams, agent.started, why, keeps=self._keeps)
 
     def _forks_again(self, ranks: Sequence[Wanted]) -> bool:
-        """Have the heir fork ranks for a rank restart; return whether it can."""
+        """Have the successor fork ranks for a rank restart; return whether it can."""
         if self._forking is not None:
             self._later += ranks
             return True
         self.check_children()
-        self._server, self._heir = self._heir, None
+        self._server, self._successor = self._successor, None
         if self._server is None:
             if self._unfit:
                 numbers = tuple(rank.process_id for rank, _ in ranks)
@@ -196,7 +196,7 @@ class Preloading(AgentPart):
         forking, self._forking, self._is_used_again = self._forking, None, False
         assert forking is not None
         self._close_hidden()
-        self._heir = forking.end()
+        self._successor = forking.end()
         for report in forking.reports():
             self.agent.link.send(report)
         self.agent.start_ranks(forking.afresh)
@@ -234,8 +234,8 @@ class Preloading(AgentPart):
 
         When the server ends, its ranks become children of this process, even if they have ended.
         """
-        if self._heir is not None and (status := self._heir.status()) is not None:
-            self._heir = None
+        if self._successor is not None and (status := self._successor.status()) is not None:
+            self._successor = None
             self._unfit = f"the importing process {_fate(status)}"
         status = self._server.status() if self._server is not None else None
         if status is None:
@@ -251,8 +251,8 @@ class Preloading(AgentPart):
         self._over()
 
     def owns(self, pid: int) -> bool:
-        """Return whether a process is the server or its heir; `check_children` reaps both."""
-        servers = (self._server, self._heir)
+        """Return whether a process is the server or its successor; `check_children` reaps both."""
+        servers = (self._server, self._successor)
         return any(server is not None and server.pid == pid for server in servers)
 
     @property
@@ -277,32 +277,32 @@ class Preloading(AgentPart):
         return ()
 
     def rank_ended(self) -> None:
-        """End the heir, if there are no more ranks to fork."""
+        """End the successor, if there are no more ranks to fork."""
         awaits = self.agent.stays or self.agent.supervisor.awaits_ranks
-        if self._heir is not None and not awaits:
-            self._heir.hang_up()
+        if self._successor is not None and not awaits:
+            self._successor.hang_up()
 
     @property
     def kept_pids(self) -> Collection[int]:
-        """Pid of the heir, which stays for the next run."""
-        return [self._heir.pid] if self._heir is not None and self.agent.stays else ()
+        """Pid of the successor, which stays for the next run."""
+        return [self._successor.pid] if self._successor is not None and self.agent.stays else ()
 
     def keep(self) -> object | None:
-        """Return the heir for the next run."""
-        return self._heir
+        """Return the successor for the next run."""
+        return self._successor
 
-    def take_over(self, thing: ForkServerLink) -> None:
-        """Record the heir of an earlier run; it is to fork the ranks of this run."""
-        self._heir = thing
+    def take_over(self, thing: ImportServerLink) -> None:
+        """Record the successor of an earlier run; it is to fork the ranks of this run."""
+        self._successor = thing
         thing.move_to(self.agent.loop, self._said)
 
     def ranks_end(self) -> None:
-        """Stop forking ranks, and end the server; end the heir too, unless the agent stays."""
+        """Stop forking ranks, and end the server; end the successor too, unless the agent stays."""
         if self._forking is not None:
             self._forking.close()
             self._forking = None
             self._close_hidden()
-        for server in (self._server, None if self.agent.stays else self._heir):
+        for server in (self._server, None if self.agent.stays else self._successor):
             if server is not None:
                 server.hang_up()
 

@@ -1,10 +1,10 @@
-"""The fork server: imports modules once, and forks the ranks of its host.
+"""The import server: imports modules once, and forks the ranks of its host.
 
 It is a rank's own command, stopped by the hook at the last moment before Python runs the program.
 A forked rank only returns from the hook: Python itself then runs its program, as in any other rank.
 
 The agent asks for rank after rank. When it closes the connection, the server ends, and the agent
-adopts the ranks. If ranks may be started again, the agent first asks for an heir: a fork of the
+adopts the ranks. If ranks may be started again, the agent first asks for a successor: a fork of the
 server that waits for later requests.
 """
 
@@ -47,11 +47,11 @@ _MOST_PACKET = 1 << 20
 _LONGEST_REASON = 300
 
 
-class ForkServer:
+class ImportServer:
     """Server in a process that forks ranks, and never becomes a rank itself.
 
     Args:
-        order: what `ForkServerLink.start` writes.
+        order: what `ImportServerLink.start` writes.
         link: the hook's link to the agent; each rank connects it.
         environ: the hook's environment; each rank changes it to its own.
 
@@ -71,7 +71,7 @@ class ForkServer:
         self._path: list[str] = []  # sys.path as the program finds it
         self._seconds = 0.0
         self._dump_signals = (0, 0)
-        self._sources: Sources | None = None  # files as they were when this became an heir
+        self._sources: Sources | None = None  # files as they were when this became a successor
 
     def run(self, step_aside: Callable[[], object]) -> None:
         """Import the modules, and fork ranks; return only in each forked rank.
@@ -96,7 +96,7 @@ class ForkServer:
             _send(connection, fork_messages.Imported(self._seconds))
             order = self._serve(connection)
         except BaseException as error:  # nothing may lead from here into the program
-            sys.stderr.write(f"mcjax-launch: the fork server failed: {error!r}; please report\n")
+            sys.stderr.write(f"mcjax-launch: the import server failed: {error!r}; please report\n")
             _leave(1)
         try:
             self._become(order)
@@ -144,7 +144,7 @@ class ForkServer:
     # --- forking ---
 
     def _serve(self, connection: socket.socket) -> fork_messages.Fork:
-        """Fork ranks and heirs until the agent hangs up; return only in a forked rank."""
+        """Fork ranks and successors until the agent hangs up; return only in a forked rank."""
         import _socket
 
         while True:
@@ -162,7 +162,7 @@ class ForkServer:
                 forked_rank.begin(descriptors, order.settings, self._agent, prctl)
                 return order
             else:
-                _inherit(connection, descriptors[0])
+                _become_successor(connection, descriptors[0])
                 self._sources = Sources()
             for fd in descriptors:
                 os.close(fd)
@@ -323,12 +323,12 @@ def _connection(descriptor: int) -> socket.socket:
     return _socket.socket(fileno=descriptor)  # type: ignore[return-value]
 
 
-def _inherit(connection: socket.socket, heirs: int) -> None:
-    """Become the heir: drop the first rank's session and streams, and use its own connection."""
+def _become_successor(connection: socket.socket, own: int) -> None:
+    """Become the successor: leave the first rank's session and streams, and use this connection."""
     os.setsid()
     for target in (1, 2):
         os.dup2(0, target)
-    os.dup2(heirs, connection.fileno(), inheritable=False)  # stacks are written there too
+    os.dup2(own, connection.fileno(), inheritable=False)  # stacks are written there too
 
 
 def _send(connection: socket.socket, message: fork_messages.ForkMessage) -> None:
@@ -340,4 +340,4 @@ def _leave(status: int = 0) -> NoReturn:
     os._exit(status)
 
 
-RUN_INSTEAD = ForkServer
+RUN_INSTEAD = ImportServer

@@ -1,4 +1,4 @@
-"""The agent's end of a fork server: its process, the connection to it, and the ranks it forks."""
+"""The agent's end of an import server: its process, its connection, and the ranks it forks."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _MOST_PACKET = 1 << 16
 _MOST_TEXT = 200
 
 
-class ForkServerLink:
-    """The agent's link to a fork server: a process that imports modules, and then forks ranks.
+class ImportServerLink:
+    """The agent's link to an import server: a process that imports modules, and then forks ranks.
 
     Args:
         modules: the modules that it imports.
@@ -66,7 +66,7 @@ class ForkServerLink:
     def start(
         self, standard: Sequence[int], files_limit: Limit | None, choice: Choice | None
     ) -> None:
-        """Start the fork server.
+        """Start the import server.
 
         Args:
             standard: its 0, 1 and 2.
@@ -100,23 +100,23 @@ class ForkServerLink:
             raise BrokenPipeError
         socket.send_fds(self._connection, [to_json(message).encode()], descriptors)
 
-    def heir(self) -> ForkServerLink:
-        """Have the server fork an heir, which can fork ranks later; the answer holds its pid.
+    def successor(self) -> ImportServerLink:
+        """Have the server fork a successor, which can fork ranks later; the answer holds its pid.
 
         Raises:
             OSError: as for `send`.
 
         """
-        heir = ForkServerLink(self._modules, self._first, self._loop, self._on_packet)
-        heir.order = self.order
+        successor = ImportServerLink(self._modules, self._first, self._loop, self._on_packet)
+        successor.order = self.order
         try:
-            self.send(Stay(), [heir._theirs.fileno()])
+            self.send(Stay(), [successor._theirs.fileno()])
         except OSError:
-            heir.hang_up()
+            successor.hang_up()
             raise
         finally:
-            heir._theirs.close()
-        return heir
+            successor._theirs.close()
+        return successor
 
     def move_to(self, loop: Loop, on_packet: Callable[[ForkMessage | str], None]) -> None:
         """Move the link to another run's loop and callback."""
@@ -247,7 +247,7 @@ def _understood(text: str) -> ForkMessage | str:
 
 
 # --- its ranks, forked one after another ---
-# The agent asks for each rank, then for an heir if ranks may be started again, and closes the
+# The agent asks for each rank, then for a successor if ranks may be started again, and closes the
 # connection. The server ends, and the agent adopts its children. Each rank waits for a byte before
 # it begins: the agent sends the bytes when all ranks are its own children. Ranks that cannot be
 # forked are started afresh.
@@ -261,7 +261,7 @@ class Forking:
         standard: makes the streams of a rank; returns the ends that become its 0, 1 and 2.
         on_forked: called with each forked rank and its pid, before the rank begins.
         why: the reason for --preload, if the user has not asked for it; else "".
-        keeps: have the server fork an heir too, if it can fork a rank.
+        keeps: have the server fork a successor too, if it can fork a rank.
 
     Attributes:
         forked: pids of the forked ranks, by rank.
@@ -290,9 +290,9 @@ class Forking:
         self._ahead = list(ranks)
         self._asked: tuple[Wanted, tuple[int, ...]] | None = None  # with its streams
         self._first_ends: tuple[int, ...] | None = None
-        self._server: ForkServerLink | None = None
+        self._server: ImportServerLink | None = None
         self._keeps = keeps
-        self._heir: ForkServerLink | None = None
+        self._successor: ImportServerLink | None = None
         # A pipe from which the forked ranks read a byte before they begin.
         self._start, self._starting = os.pipe()
 
@@ -312,7 +312,7 @@ class Forking:
             self._first_ends = self._standard(self.ranks[0][0])
         return self._first_ends
 
-    def begin(self, server: ForkServerLink, seconds: float) -> None:
+    def begin(self, server: ImportServerLink, seconds: float) -> None:
         """Ask for the first rank.
 
         Args:
@@ -324,12 +324,12 @@ class Forking:
         self._ask()
 
     def received(self, answer: Forked | NotForked) -> None:
-        """Record the server's answer, and ask for the next rank; end after the heir's answer."""
+        """Record the server's answer, then ask for the next rank; hang up after the successor's."""
         if self._asked is not None:
             self._answered(answer)
             self._ask()
-        elif self._heir is not None:
-            self._heir.pid = answer.pid if isinstance(answer, Forked) else 0
+        elif self._successor is not None:
+            self._successor.pid = answer.pid if isinstance(answer, Forked) else 0
             self._hang_up()
 
     def refuse_all(self, reason: str = "", *, expected: bool = False) -> None:
@@ -357,22 +357,22 @@ class Forking:
         for reason, ranks in self._reasons.items():
             yield StartedAfresh(tuple(ranks), reason, expected)
 
-    def end(self) -> ForkServerLink | None:
-        """Let the forked ranks begin, as children of this process; return the heir, if any."""
+    def end(self) -> ImportServerLink | None:
+        """Let the forked ranks begin, as children of this process; return the successor, if any."""
         for rank, pid in self.forked.items():
             self._on_forked(rank, pid)
         os.write(self._starting, b"." * len(self.forked))
-        heir = None
-        if self.forked and self._heir is not None and self._heir.pid:
-            heir, self._heir = self._heir, None
+        successor = None
+        if self.forked and self._successor is not None and self._successor.pid:
+            successor, self._successor = self._successor, None
         self.close()
-        return heir
+        return successor
 
     def close(self) -> None:
         """Close all descriptors; forked ranks that have not begun then end."""
         self._hang_up()
-        if self._heir is not None:
-            self._heir.hang_up()
+        if self._successor is not None:
+            self._successor.hang_up()
         self._settle()
         for fd in (self._start, self._starting, *(self._first_ends or ())):
             os.close(fd)
@@ -380,7 +380,7 @@ class Forking:
     # --- the connection ---
 
     def _ask(self) -> None:
-        """Ask for the next rank, then for an heir, then hang up, so that the server ends."""
+        """Ask for the next rank, then for a successor, then hang up, so that the server ends."""
         while self._ahead:
             wanted = self._ahead.pop(0)
             try:
@@ -392,14 +392,14 @@ class Forking:
                 self._refuse(wanted, str(error.strerror))
             else:
                 return
-        if not self._asks_for_heir():
+        if not self._asks_for_successor():
             self._hang_up()
 
-    def _asks_for_heir(self) -> bool:
+    def _asks_for_successor(self) -> bool:
         if not self._keeps or not self.forked or self._server is None:
             return False
         try:
-            self._heir = self._server.heir()
+            self._successor = self._server.successor()
         except OSError:  # without one ranks are started afresh
             return False
         return True
