@@ -96,17 +96,17 @@ class Bench:
         return [PYTHON, self.write(f"{name.replace(' ', '-')}.py", _START.format(str(tree)))]
 
     def write(self, name: str, text: str) -> str:
-        """A file in the folder; its path."""
+        """Write a file in the folder; return its path."""
         path = self.folder / name
         path.write_text(text)
         return str(path)
 
     def of_each(self, measure: Callable[[list[str]], float]) -> dict[str, Way]:
-        """A way for the launcher of each tree."""
+        """Return a way for the launcher of each tree."""
         return {name: partial(measure, command) for name, command in self.launchers.items()}
 
     def in_turn(self, rounds: int, ways: Mapping[str, Way]) -> dict[str, list[float]]:
-        """What each way measures, once a round in random order; a way that fails is left out."""
+        """Measure each way once a round, in random order; leave out a way that fails."""
         seen: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(min(self._most_rounds or rounds, rounds)):
             for name in random.sample(list(seen), len(seen)):
@@ -118,11 +118,11 @@ class Bench:
         return {name: values for name, values in seen.items() if values}
 
     def knows(self, option: str) -> bool:
-        """Whether the launcher of this tree has an option."""
+        """Return whether the launcher of this tree has an option."""
         done = subprocess.run([*self.ours, "--help", "all"], capture_output=True, text=True)
         return option in done.stdout
 
 
 def environ(**more: str) -> dict[str, str]:
-    """The environment, with more in it."""
+    """Return the environment with more variables."""
     return {**os.environ, **more}

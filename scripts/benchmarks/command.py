@@ -28,7 +28,7 @@ _SAVED = ROOT / "build" / "bench.json"
 
 
 def who_is_here(bench: Bench) -> list[Grid]:
-    """The other launchers, and why one is missing."""
+    """Print the other launchers, and why a launcher is missing."""
     print("\n".join([*(peer.name for peer in bench.peers), *peers.missing()]), file=sys.stderr)
     return []
 
@@ -98,7 +98,7 @@ def _save(path: str, about: Mapping[str, str], results: Mapping[str, Sequence[Re
 
 @contextmanager
 def _trees(against: str | None) -> Iterator[dict[str, Path]]:
-    """The trees to compare, by name; that of a commit is laid out for the time being."""
+    """Yield the trees to compare, by name; the tree of a commit is checked out meanwhile."""
     if against is None:
         yield {OURS: ROOT}
         return

@@ -39,7 +39,7 @@ class _Job:
 
 
 def compiling(bench: Bench) -> list[Measure]:
-    """A big program, fifty small ones and the guide's toy; cold and warm; wall and CPU time."""
+    """Measure a big program, fifty small ones and the guide's toy: cold and warm, wall and CPU."""
     found: list[Measure] = []
     for job in _jobs(bench):
         print(f"bench: {job.title} on {job.ranks} ranks ...", file=sys.stderr, flush=True)

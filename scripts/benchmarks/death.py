@@ -39,7 +39,7 @@ JAX_LIMIT_S, _JAX_END_S = 30.0, 400.0
 
 
 def death(bench: Bench) -> list[Measure | Grid]:
-    """A rank that is killed, and a rank that raises an exception while JAX holds up its exit."""
+    """Measure the end of a job after a rank is killed, or raises while JAX delays its exit."""
     argv = ["bash", "-c", _RANK]
     ways: dict[str, Way] = bench.of_each(lambda ours: _killed([*ours, "-n", "4", *argv]))
     ours = Measure(

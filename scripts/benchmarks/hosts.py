@@ -33,7 +33,7 @@ def hosts(bench: Bench) -> list[Measure]:
 
 
 def _own_work(bench: Bench) -> Iterator[Measure]:
-    """The launcher's processor time, beyond that with one host, and its memory."""
+    """Measure the launcher's memory, and its processor time beyond that for a single host."""
     program = bench.write("telling.py", _TELLING.format(str(ROOT)))
     sizes = (10, 30) if bench.quick else (100, 300, 1000)
     alone = min(_used(program, 1)[0] for _ in range(3))

@@ -66,7 +66,7 @@ def while_idle(command: Sequence[str], ready: int, measure: Callable[[int, Marke
 
 
 def _family(pid: int) -> list[int]:
-    """The launcher, the guardian and the agent."""
+    """Return the pids of the launcher, the guardian and the agent."""
     found, at = [pid], pid
     for _ in range(2):
         at = int(Path(f"/proc/{at}/task/{at}/children").read_text().split()[0])

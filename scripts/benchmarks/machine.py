@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def description(root: Path, python: str) -> dict[str, str]:
-    """The machine, the versions and the commit, by name.
+    """Return the machine, the versions and the commit, by name.
 
     Args:
         root: of the repository.
@@ -34,7 +34,7 @@ def description(root: Path, python: str) -> dict[str, str]:
 
 
 def commit(root: Path) -> str:
-    """The commit that is checked out, short; marked if files differ from it."""
+    """Return the short name of the current commit, marked if files differ from it."""
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude=*"]
     return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 

@@ -43,7 +43,7 @@ class Measure:
     base: str = OURS
 
     def ratio(self, way: str) -> Spread | None:
-        """The base divided by a way, round by round; None for the base and without one."""
+        """Return the base divided by a way, round by round; None for the base, or without it."""
         ours, theirs = self.values.get(self.base), self.values[way]
         if ours is None or way == self.base or not all(theirs):
             return None
@@ -87,7 +87,7 @@ def _as_dict(result: Result) -> dict[str, object]:
 
 
 def from_json(saved: Mapping[str, Sequence[Mapping[str, object]]]) -> dict[str, list[Result]]:
-    """What `to_json` has made."""
+    """Return the results from what `to_json` returned."""
     return {name: [_from_dict(entry) for entry in found] for name, found in saved.items()}
 
 

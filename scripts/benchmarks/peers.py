@@ -99,7 +99,7 @@ def _that_says(words: str, *programs: str) -> str:
 
 
 def _version(program: str) -> str:
-    """The first word of what it says of its version that is a number with dots."""
+    """Return the first word of a program's `--version` that begins with a digit."""
     if not program:
         return ""
     done = subprocess.run([program, "--version"], capture_output=True, text=True)

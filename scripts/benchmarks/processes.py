@@ -13,7 +13,7 @@ _LOOK_S = 0.002
 
 
 def free_port() -> int:
-    """A TCP port that nobody has right now."""
+    """Return a TCP port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -63,7 +63,7 @@ class Marked:
 
 
 def command_of(pid: int) -> str:
-    """What a process runs, its words separated by spaces."""
+    """Return the command of a process, its words separated by spaces."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
     except OSError:
@@ -71,6 +71,6 @@ def command_of(pid: int) -> str:
 
 
 def pss_mb(pid: int) -> float:
-    """The memory of a process, with its share of what several have, in MB."""
+    """Return the memory of a process, with its share of shared memory, in MB."""
     fields = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in fields if line.startswith("Pss:")) / 1024

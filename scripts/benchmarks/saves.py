@@ -19,7 +19,7 @@ _BETWEEN_S = 1.0
 
 
 def saves(bench: Bench) -> list[Measure]:
-    """The guide's toy program with --watch, started again by hand, and in a shell loop."""
+    """Measure restarts of the guide's toy program: with --watch, by hand, and in a shell loop."""
     if not bench.knows("--watch"):
         return []
     toy = rank_programs.toy(bench)

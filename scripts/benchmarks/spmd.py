@@ -106,7 +106,7 @@ def spmd(bench: Bench) -> list[Measure]:
 
 
 def _gate(bench: Bench) -> list[Measure]:
-    """What it costs to hold programs at their first run: the rest of that is JAX's own."""
+    """Measure what it costs to hold programs at their first run."""
     program = bench.write("programs.py", _PROGRAMS)
     used: dict[str, list[float]] = {OURS: [], "not held": []}
 

@@ -7,7 +7,7 @@ from benchmarks.measure import Grid, Measure, Result, Spread
 
 
 def markdown(results: Mapping[str, Sequence[Result]], machine: Mapping[str, str]) -> str:
-    """A table for each benchmark, below what they were measured on."""
+    """Return a table for each benchmark, below a line about the machine."""
     what = "; ".join(f"{name}: {value}" for name, value in machine.items() if value)
     parts = [textwrap.fill(f"Measured in turn. {what}.", 110)]
     for name, found in results.items():
@@ -56,10 +56,10 @@ def number(value: float) -> str:
 
 
 def put_into(page: str, tables: str, writer: str) -> str:
-    """A page with these tables between the marks of the script that writes them.
+    """Return a page with these tables between the marks of the script that writes them.
 
     Raises:
-        ValueError: it has no marks.
+        ValueError: the page has no marks.
 
     """
     begin, end = f"<!-- {writer} -->", f"<!-- /{writer} -->"

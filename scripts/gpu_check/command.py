@@ -81,7 +81,7 @@ def look(options: argparse.Namespace) -> tuple[Machine, About]:
 
 
 def _first_visible(count: int) -> str:
-    """The first GPUs of those that are visible, as CUDA_VISIBLE_DEVICES."""
+    """Return the first of the visible GPUs, as a value of CUDA_VISIBLE_DEVICES."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = given.split(",") if given is not None else list(map(str, range(count)))
     return ",".join(names[:count])
@@ -119,7 +119,7 @@ def run_all(machine: Machine, about: About, names: Sequence[str]) -> int:
 
 
 def result_of(name: str, machine: Machine) -> Result:
-    """What a check comes to."""
+    """Run a check, and return its result."""
     check, began = CHECKS[name], time.monotonic()
     try:
         seen = check.try_on(machine)

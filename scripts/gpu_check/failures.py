@@ -20,7 +20,7 @@ def _blames(name: str, *words: str) -> Callable[[Machine], Seen]:
 
 
 def restart(machine: Machine) -> Seen:
-    """A rank dies with GPU memory, and the next attempt gets that memory."""
+    """Check that after a rank died with GPU memory, the next attempt gets that memory."""
     ran = machine.run(machine.together("restart", "restart", "--max-restarts", 1))
     held = [line.partition(": ")[2] for line in ran.of_ranks("holds")]
     well = ran.status == 0 and ran.says("killed by SIGKILL", "attempt 2 succeeded")

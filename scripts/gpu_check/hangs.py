@@ -13,7 +13,7 @@ _SOON_S = 30.0
 
 
 def late(machine: Machine) -> Seen:
-    """A rank that does not come to where the others meet first: NCCL's set-up, or a barrier."""
+    """Check a rank that misses the first meeting of the ranks: NCCL's set-up, or a barrier."""
     stall = 60 if machine.several else 20  # NCCL has something to say, too
     ran = machine.run(machine.together("late", "late", "--stall-timeout", stall))
     missed = ran.first(f"rank {machine.last} did not reach a collective")
@@ -23,7 +23,7 @@ def late(machine: Machine) -> Seen:
 
 
 def compiling(machine: Machine) -> Seen:
-    """A rank that compiles for long while the others wait: no alarm, and stacks say so."""
+    """Check that a long compilation in a rank raises no alarm, and that stacks show it."""
     word = "compiling jit(long)"
     with machine.running(
         machine.together("compiling", "compiling", "--stall-timeout", 15)

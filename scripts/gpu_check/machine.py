@@ -62,7 +62,7 @@ class Ran:
         return all(word in "\n".join(self.report) for word in words)
 
     def first(self, *words: str) -> str:
-        """The first of the launcher's lines that has all of these words, else NOTHING."""
+        """Return the launcher's first line that has all of these words, else NOTHING."""
         lines = (line for line in self.report if not line.startswith("hid "))
         return next((line for line in lines if all(word in line for word in words)), NOTHING)
 
@@ -136,19 +136,19 @@ class Machine:
         return self.ranks - 1
 
     def together(self, name: str, way: str, *options: object) -> Job:
-        """A job whose ranks meet: over NCCL where there are several GPUs."""
+        """Return a job whose ranks meet: over NCCL if there are several GPUs."""
         if not self.several:
             return self.sharing(name, way, *options)
         own = self._devices("--gpus-per-process", "1")
         return Job(name, way, self.ranks, (*own, *map(str, options)))
 
     def sharing(self, name: str, way: str, *options: object, ranks: int = 2) -> Job:
-        """A job of ranks that share all GPUs, and meet in barriers alone."""
+        """Return a job whose ranks share all GPUs, and meet only in barriers."""
         shared = (*self._devices("--gpus-per-process", "all"), "-x", SHARE)
         return Job(name, way, ranks, (*shared, *map(str, options)), "barrier")
 
     def alone(self, name: str, way: str, *options: object) -> Job:
-        """A job of one rank, which has one GPU to itself."""
+        """Return a job of one rank with a GPU of its own."""
         own = self._devices("--gpus-per-process", "1")
         return Job(name, way, 1, (*own, *map(str, options)))
 
@@ -165,7 +165,7 @@ class Machine:
         return environ
 
     def command(self, job: Job) -> list[str]:
-        """The whole command line of a job."""
+        """Return the whole command line of a job."""
         platform = job.platform or ("cpu" if self.rehearsal else "gpu")
         return [
             *(*job.before, self.launcher, "-m", "mcjax_launch", "-n", str(job.ranks)),
@@ -184,7 +184,7 @@ class Machine:
 
     @contextlib.contextmanager
     def running(self, job: Job) -> Iterator[Running]:
-        """A job under way; it ends here, if not before."""
+        """Yield a running job; end it at the end of the `with`."""
         path = self.out / f"{job.name}.txt"
         command = self.command(job)
         more = [f"{name}={value}" for name, value in job.environ.items()]

@@ -37,7 +37,7 @@ def shared(machine: Machine) -> Seen:
 
 
 def back_after_kill(machine: Machine) -> Seen:
-    """A rank is killed by SIGKILL with most of a card's memory, and the next job wants it all."""
+    """Check that after SIGKILL of a rank with most of a GPU's memory, the next job gets it."""
     before = _used()
     killed = machine.run(machine.alone("kill-holding", "lost", *_NEARLY_ALL))
     between = _used()
@@ -61,7 +61,7 @@ def shm_full(machine: Machine) -> Seen:
 
 @contextlib.contextmanager
 def _no_room() -> Iterator[tuple[tuple[str, ...], str]]:
-    """A full /dev/shm: words that run a command there, and how it was done.
+    """Yield words that run a command with a full /dev/shm, and how that was done.
 
     Raises:
         NotRun: it cannot be done here.

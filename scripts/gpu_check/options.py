@@ -51,7 +51,7 @@ def check(machine: Machine) -> Seen:
 
 
 def _told(printed: str) -> list[str]:
-    """What matters of --check's findings, and its last line."""
+    """Return the relevant lines of --check's findings, and its last line."""
     lines = [line.split() for line in printed.splitlines() if line.strip()]
     told = [line for line in lines[:-1] if line[0] == "error" or line[1:2] in _TOPICS]
     return [" ".join(line) for line in [*told, *lines[-1:]]]

@@ -56,7 +56,7 @@ class Missing(Exception):
 def launcher_python(
     candidates: Iterable[Path | str] = (VENV, sys.executable), limit_s: float = PYTHON_S
 ) -> str:
-    """The Python that can run the launcher.
+    """Return the first Python that can run the launcher.
 
     Raises:
         Missing: there is none.
@@ -91,10 +91,10 @@ def _why_unfit(python: str, limit_s: float) -> str:
 
 
 def launcher_version(python: str) -> str:
-    """The launcher's own.
+    """Return the launcher's version.
 
     Raises:
-        Missing: it does not run.
+        Missing: the launcher does not run.
 
     """
     environ = {**os.environ, "PYTHONPATH": with_root()}
