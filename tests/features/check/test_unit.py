@@ -233,7 +233,7 @@ WRONG: dict[str, tuple[list[HostFound], str]] = {
     ),
     "a plugin that jaxlib does not use": (
         [with_gpus("a", jax={**CUDA, **dict.fromkeys(PLUGIN, "0.10.1")})],
-        "warning plugins a: jax-cuda12-pjrt 0.10.1, jax-cuda12-plugin 0.10.1 not used, for jaxlib "
+        "warning plugins a: jax-cuda12-pjrt 0.10.1, jax-cuda12-plugin 0.10.1 not used, because jaxlib "
         'is 0.10.2\n - /p -m pip install "jax[cuda12]==0.10.2"',
     ),
     "fewer GPUs": (
