@@ -52,7 +52,7 @@ def fields(job: DetachedJob) -> dict[str, object]:
         "last_line": job.last_line,
         "waits": recorded.waits if job.state == RUNNING else "",
         "launcher_host": description.host,
-        "launcher_pid": description.pid,
+        "launcher_pid": description.pid if job.state == RUNNING else None,
         "disk_full": recorded.full,
         "lost_bytes": recorded.lost,
     }

@@ -42,7 +42,7 @@ def stop(job_id: str, say: Callable[[str], object]) -> int:
             exit_status.FAILED,
         ) from None
     connection.send(StopJob())
-    say(f"job {job.id} is asked to end; --stop {job.id} again kills its ranks")
+    say(f"job {job.id} is ending; --stop {job.id} again kills its ranks at once")
     while connection.receive() is not None:
         pass
     say(f"job {job.id}: {settled(job).end}")

@@ -22,7 +22,10 @@ def state_folder() -> str:
         LaunchError: there is no home folder.
 
     """
-    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    given = os.environ.get("XDG_STATE_HOME", "")
+    state = given or os.path.expanduser("~/.local/state")
+    if given and not os.path.isabs(given):
+        raise LaunchError(f"detached jobs: XDG_STATE_HOME={given} is no absolute path")
     if not os.path.isabs(state):
         raise LaunchError(f"detached jobs: no home folder is known: {OTHER}")
     return os.path.join(state, "mcjax-launch", "jobs")

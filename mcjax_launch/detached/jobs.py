@@ -94,7 +94,7 @@ class DetachedJob:
             why += ", or this machine was started again"
         elif self.description.boot != self._boot:
             why = "this machine was started again while the job ran"
-        return f"{why}: nothing of it is left"
+        return f"{why}, and nothing of the job is left"
 
     @cached_property
     def last_line(self) -> str:

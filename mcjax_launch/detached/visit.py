@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable
 
@@ -123,8 +124,11 @@ class Visiting:
         if self._connection is not None:
             self._loop.watch(self._connection.fd, READ, lambda ready: self._read_launcher())
         self._visit()
-        self._reader.skip_to_tail(_TAIL_BYTES)
-        self._screen.show_tail(self._reader.read(), self._targets[0].rows() - 1)
+        rows = sys.maxsize  # a file or another program gets all that is kept
+        if self._targets[0].is_terminal:
+            self._reader.skip_to_tail(_TAIL_BYTES)
+            rows = self._targets[0].rows() - 1
+        self._screen.show_tail(self._reader.read(), rows)
         self._read_events()
         while self._end is None:
             self._loop.run_once((self.console,))

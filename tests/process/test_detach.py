@@ -152,7 +152,7 @@ def test_stop_ends_a_job_as_ctrl_c_would(detached: DetachedJobs, tmp_path: Path)
     stopped = detached.jobs.run("--stop", job_id)
     assert stopped.status == 0
     assert stopped.report.splitlines() == [
-        f"job {job_id} is asked to end; --stop {job_id} again kills its ranks",
+        f"job {job_id} is ending; --stop {job_id} again kills its ranks at once",
         f"job {job_id}: stopped by SIGINT",
     ]
     assert visit.finish().status == 130
@@ -186,7 +186,7 @@ def test_a_killed_launcher_leaves_a_lost_job_and_nothing_running(
     ended = visit.finish()
     assert ended.status == 255
     assert re.fullmatch(
-        f"job {job_id} is lost: its launcher was killed.*: nothing of it is left", ended.report
+        f"job {job_id} is lost: its launcher was killed.*, and nothing of the job is left", ended.report
     )
     eventually(lambda: not detached.jobs.left())
     assert detached.one(job_id)["state"] == "lost"

@@ -49,7 +49,7 @@ def test_how_a_job_is() -> None:
     made(4)
     assert states() == {"01": "running", "02": "ended", "03": "lost", "04": "lost"}
     assert [job.exit_status for job in all_jobs()] == [None, 0, 255, 255]
-    assert find("00000003").end == "its launcher was killed: nothing of it is left"
+    assert find("00000003").end == "its launcher was killed, and nothing of the job is left"
     locked.close()
 
 
@@ -57,7 +57,7 @@ def test_a_machine_that_was_started_again_has_lost_its_jobs() -> None:
     made(1, boot="another")
     (job,) = all_jobs()
     assert job.state == "lost"
-    assert job.end == "this machine was started again while the job ran: nothing of it is left"
+    assert job.end == "this machine was started again while the job ran, and nothing of the job is left"
 
 
 def test_of_another_machine_what_its_launcher_has_written_counts() -> None:

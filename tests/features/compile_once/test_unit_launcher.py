@@ -9,7 +9,7 @@ from mcjax_launch.features.compile_once.launcher import CompilationCounter
 from mcjax_launch.kernel.wire.hook_messages import Compiling
 from mcjax_launch.runs.rank_run import Compilations
 
-ALONE = "each rank has compiled for itself"
+ALONE = "each rank has compiled its own programs"
 STEP = Compiling("step", "train.py:3", "cpu")
 
 
