@@ -186,7 +186,8 @@ def test_a_killed_launcher_leaves_a_lost_job_and_nothing_running(
     ended = visit.finish()
     assert ended.status == 255
     assert re.fullmatch(
-        f"job {job_id} is lost: its launcher was killed.*, and nothing of the job is left", ended.report
+        f"job {job_id} is lost: its launcher was killed.*, and nothing of the job is left",
+        ended.report,
     )
     eventually(lambda: not detached.jobs.left())
     assert detached.one(job_id)["state"] == "lost"

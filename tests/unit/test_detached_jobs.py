@@ -57,7 +57,10 @@ def test_a_machine_that_was_started_again_has_lost_its_jobs() -> None:
     made(1, boot="another")
     (job,) = all_jobs()
     assert job.state == "lost"
-    assert job.end == "this machine was started again while the job ran, and nothing of the job is left"
+    assert (
+        job.end
+        == "this machine was started again while the job ran, and nothing of the job is left"
+    )
 
 
 def test_of_another_machine_what_its_launcher_has_written_counts() -> None:
