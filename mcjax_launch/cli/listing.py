@@ -22,7 +22,7 @@ def list_jobs(*, as_json: bool) -> int:
     """Print the detached jobs; return the exit status.
 
     Raises:
-        LaunchError: their folder could be another user's.
+        LaunchError: the folder of the jobs cannot be read, or is open to other users.
 
     """
     jobs = all_jobs()
@@ -96,7 +96,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows as lines of aligned columns, with a heading."""
+    """Return a line of headings, then each row as a line; all columns are aligned."""
     whole = [_COLUMNS, *rows]
     widths = [max(len(row[i]) for row in whole) for i in range(len(_COLUMNS))]
     return [

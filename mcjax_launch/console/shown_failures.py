@@ -63,7 +63,7 @@ class ShownFailures:
             self._expect(rank, text)
 
     def judged(self, run: Judged) -> None:
-        """Record the verdict on a rank; none: its run begins."""
+        """Record the verdict on a rank; if there is none, forget what was known of the rank."""
         rank, failure = run.process_id, run.failure
         if run.verdict is None:
             for known in (self._failed, self._victims, self._announced):
@@ -79,7 +79,7 @@ class ShownFailures:
         self._announced[rank] = deque(lines)
 
     def announces(self, rank: int) -> bool:
-        """Return whether a rank is about to print lines that may be hidden."""
+        """Return whether a rank is expected to print known text, whose lines may be hidden."""
         return rank in self._announced
 
     def are_of_others(self, rank: int) -> bool:
@@ -93,7 +93,7 @@ class ShownFailures:
     # --- what is noise ---
 
     def kind_of_line(self, line: bytes, rank: int, *, ending: bool) -> Noise | None:
-        """Return a line's kind of noise if it is in an announced text; None if it is no noise."""
+        """Return the kind of noise of a line in an announced text; None if it must be shown."""
         lines, victim = self._announced[rank], self._victims.get(rank)
         if victim is not None and not ending:
             return None
@@ -104,7 +104,10 @@ class ShownFailures:
         return Noise.SAME if victim is None else Noise.TRACEBACK
 
     def kind_of(self, traceback: Traceback, stream: Stream, *, at_end: bool) -> Noise | None:
-        """Return a traceback's kind of noise; None if it is to be shown, and record it then."""
+        """Return a traceback's kind of noise; None if it must be shown.
+
+        A complete traceback that must be shown is recorded as shown.
+        """
         is_cut = at_end and not traceback.is_over and not traceback.of_usage
         victim = self._victims.get(stream.rank)
         is_reported = (

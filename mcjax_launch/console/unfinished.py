@@ -46,7 +46,7 @@ class UnfinishedLines:
         self._is_paused = False
 
     def feed(self, stream: Stream, data: bytes, now: float) -> list[Piece]:
-        """Return what can be passed on when more bytes of a stream come."""
+        """Add bytes of a stream; return the pieces that can be passed on now."""
         out: list[Piece] = []
         if self._ended and stream in self._ended:
             self._ended.discard(stream)
@@ -81,7 +81,7 @@ class UnfinishedLines:
         self._is_paused = True
 
     def resume(self, now: float) -> None:
-        """Start the clock again: waiting lines get a whole moment for their ends."""
+        """Start the clock again; a waiting line gets its full time again, but only a few times."""
         if not self._is_paused:
             return
         self._is_paused = False
@@ -105,9 +105,10 @@ class UnfinishedLines:
         return [self._begin(stream) for stream in due]
 
     def end(self, rank: int) -> list[Piece]:
-        """End a rank's lines, as a debugger shows its output; return their last pieces.
+        """End a rank's unfinished lines with newlines; return their last pieces.
 
-        Later output begins new lines.
+        A debugger is about to print there. Later output begins new lines; if it begins with a
+        newline, that newline is dropped.
         """
         out = self._end(
             {stream for stream in (*self._waiting, *self._begun) if stream.rank == rank}
@@ -116,7 +117,7 @@ class UnfinishedLines:
         return out
 
     def finish(self, rank: int | None = None) -> list[Piece]:
-        """End the lines of a rank, or of all, whose streams have ended, with a newline."""
+        """End the unfinished lines of a rank, or of all ranks, because their streams have ended."""
         streams = {*self._waiting, *self._begun}
         return self._end({stream for stream in streams if rank in (None, stream.rank)})
 

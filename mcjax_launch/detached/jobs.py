@@ -142,7 +142,7 @@ def all_jobs() -> list[DetachedJob]:
     """Return the jobs, the oldest first; those that have ended long ago are removed.
 
     Raises:
-        LaunchError: other users could have laid them.
+        LaunchError: the folder of the jobs cannot be read, or is open to other users.
 
     """
     jobs = sorted(_found(), key=lambda job: job.description.since)

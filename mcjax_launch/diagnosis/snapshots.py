@@ -236,7 +236,7 @@ class RankSnapshot:
 
     @cached_property
     def program(self) -> RanProgram | None:
-        """The program that spans processes which the rank first ran at its line, if any."""
+        """Program that spans processes, first run by the rank at its current line; None if none."""
         if self._users is None:
             return None
         frame, ran = self.frames[self._users], self.run.compilations.ran.items()
@@ -244,7 +244,7 @@ class RankSnapshot:
 
     @cached_property
     def likely_program(self) -> RanProgram | None:
-        """The program that spans processes in which the rank probably is; None if unknown.
+        """Program that spans processes, and that the rank is probably in; None if unknown.
 
         JAX runs a known program without Python. It is recognized by the line of its first run, or
         by its name in the source of the line.
@@ -271,7 +271,8 @@ class RankSnapshot:
     def is_in_first_run(self) -> bool:
         """True if the rank is in the first run of the latest program that it reached.
 
-        Only there JAX runs a program through Python; a few programs run so every time.
+        JAX runs most programs through Python only the first time. A few programs run through Python
+        every time; for those, True does not prove that it is the first.
         """
         ran = self.run.compilations.ran
         if not self.frames or not ran or self.program is not list(ran.values())[-1]:
@@ -300,8 +301,8 @@ class RankSnapshot:
     def is_surely_in_jax(self) -> bool:
         """True if the rank surely waits in JAX: its innermost call or its line shows that.
 
-        A line shows it if it has run a program that spans processes. Any other call into C from the
-        user's code may wait for something else.
+        A line shows that if a program that spans processes was run from there. Any other call into
+        C from the user's code may wait for something else.
         """
         return bool(self.frames) and (self.frames[0].library in _JAX or self.program is not None)
 

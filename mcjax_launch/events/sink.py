@@ -41,11 +41,11 @@ class Target:
         """Write these pieces, now or as soon as there is room."""
 
     def hold(self) -> bytes:
-        """Write what is queued, and from now on nothing more; see `Sink.hold`."""
+        """Write what is queued, then nothing until `release`; see `Sink.hold`."""
         return b""
 
     def release(self) -> None:
-        """Go on writing."""
+        """Write again after `hold`."""
 
     def rows(self) -> int:
         """Return how many rows the terminal has."""
@@ -140,7 +140,7 @@ class Sink(Target):
             self.flush()
 
     def hold(self) -> bytes:
-        """Write all queued output, and from now on nothing more; for a file, do nothing.
+        """Write all queued output, then nothing until `release`; for a file, do nothing.
 
         Returns:
             The rest of a line of which a slow terminal may have the beginning: the next writer
@@ -168,7 +168,7 @@ class Sink(Target):
         return line
 
     def release(self) -> None:
-        """Go on writing."""
+        """Write again after `hold`."""
         self._holds = False
         self.flush()
         if self.queued == 0:
@@ -221,7 +221,7 @@ class Sink(Target):
         return self._size().columns or super().columns()
 
     def _size(self) -> os.terminal_size:
-        """Return the size of the terminal; (0, 0) if unknown."""
+        """Return the terminal's columns and lines; 0 for both if unknown."""
         try:
             return os.get_terminal_size(self._fd)
         except OSError:

@@ -353,5 +353,5 @@ def last_lines(text: str, most: int) -> list[str]:
 
 
 def _since(began_at: float, at: float | None) -> float | None:
-    """Return the seconds from the beginning of the run to a moment, rounded for the record."""
+    """Return the seconds from the run's beginning to a moment, rounded; None if unknown."""
     return None if at is None else round(at - began_at, 3)

@@ -186,7 +186,7 @@ _MOST_BYTES = 1 << 22
 
 
 def given_arguments(job: Job) -> tuple[str, ...]:
-    """Return the arguments that PROGRAM was given."""
+    """Return the arguments that PROGRAM was given; if it is not Python, all its words."""
     return job.program[_names(job) :]
 
 

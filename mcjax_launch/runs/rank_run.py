@@ -55,12 +55,12 @@ class ReachedStage(Value):
 
     @property
     def is_through(self) -> bool:
-        """True if no rank still waits for this one to come through initialize()."""
+        """True if the rank has left initialize(), or has ended: no rank waits for it there."""
         return self.stage not in (Stage.IMPORTING, Stage.ABSENT, Stage.JOINING)
 
     @property
     def waits_for_others(self) -> bool:
-        """True if the rank waits for other ranks, whatever its program does."""
+        """True if the rank waits for other ranks: in initialize(), or in JAX's exit barrier."""
         return self.stage in (Stage.JOINING, Stage.LEAVING)
 
     def __str__(self) -> str:
@@ -299,7 +299,7 @@ class RankResources(Changing):
     def add(
         self, sample: Sample, main_s: float, main_waits: int, since: float, spins: bool
     ) -> bool:
-        """Add a sample; return whether the rank has made progress since the last one.
+        """Add a sample; return whether the rank has made progress since the last sample.
 
         Args:
             sample: of all processes of the rank.
@@ -409,7 +409,7 @@ class RankRun(Changing):
 
     @property
     def all_runs(self) -> tuple[RankRun, ...]:
-        """The rank's processes in this attempt, this one last."""
+        """The RankRuns of all the rank's processes in this attempt, this one last."""
         return (*self.past, self)
 
     @property

@@ -122,7 +122,7 @@ class WatchedFolders:
             yield from [path] if counts and os.path.realpath(path) not in self._without else []
 
     def _forget(self, folder: str) -> None:
-        """Forget a folder that has been renamed, with those below it."""
+        """Stop watching a folder that has been renamed, and all folders below it."""
         below = os.path.join(folder, "")
         for watch, path in list(self._paths.items()):
             if path == folder or path.startswith(below):

@@ -61,7 +61,7 @@ DRIVER = Pbs()
 
 
 def _lines(environ: Mapping[str, str]) -> list[str]:
-    """Return the names in the node file, one for each slot."""
+    """Return the host names in PBS_NODEFILE: each as often as the host has slots."""
     return allocation.read("PBS_NODEFILE", environ, _SCRIPT).split()
 
 

@@ -200,7 +200,7 @@ def _reached(found: Found) -> Findings:
 
 
 def _refused(hosts: Hosts) -> Findings:
-    """Report what keeps ranks from being started, apart from their Python."""
+    """Report the hosts that refuse to start ranks, and why; Python is judged separately."""
     return each("start", hosts, lambda host: host.surveyed.refused, "error")
 
 

@@ -12,7 +12,7 @@ _MOST_KEPT = 1 << 16
 
 
 class BorrowedTerminal:
-    """Terminal that is borrowed from a visitor, one at a time; waits while no visitor has one.
+    """Terminal of one visitor at a time; a debugger waits while no visitor has a terminal.
 
     Args:
         visitors: the visitors of the job, some with terminals.
@@ -54,7 +54,7 @@ class BorrowedTerminal:
             what: the place in a program that needs it, in words.
 
         Returns:
-            whether a visitor could be asked for its terminal.
+            True if a visitor lends its terminal or was asked to; False if none has a terminal.
 
         """
         self._wanted = what
@@ -67,7 +67,7 @@ class BorrowedTerminal:
         self._kept = (self._kept + data)[-_MOST_KEPT:]
 
     def pop_kept(self) -> bytes:
-        """Return and forget the kept output, because there is a terminal now."""
+        """Remove and return the kept output, because there is a terminal now."""
         kept, self._kept = self._kept, b""
         return kept
 
@@ -79,7 +79,7 @@ class BorrowedTerminal:
             self._visitor.hold()
 
     def visitor_came(self, _: Visitor) -> None:
-        """Ask a new visitor for its screen, if a terminal is wanted: another may be suspended."""
+        """Ask the latest visitor for its screen, if a terminal is wanted and none is borrowed."""
         if self._wanted and self.terminal is None:
             self._ask()
 
@@ -109,7 +109,7 @@ class BorrowedTerminal:
                 self._ask()
 
     def suspend(self) -> None:
-        """Let the user's shell have the terminal, until the visitor is continued."""
+        """Suspend the visitor, so that the user's shell has the terminal until it continues it."""
         if self._visitor is not None:
             visitor = self._visitor
             self._drop()
@@ -117,7 +117,7 @@ class BorrowedTerminal:
             visitor.suspend()
 
     def restore(self) -> None:
-        """Return the terminal to its visitor, because no debugger needs it now."""
+        """Release the visitor's terminal, because no debugger needs it now."""
         self._wanted, self._kept = "", b""
         self._visitors.set_waits("")
         if self._visitor is not None:
@@ -132,6 +132,6 @@ class BorrowedTerminal:
             terminal.close()
 
     def close(self) -> None:
-        """Return the terminal to its visitor for good."""
+        """Release the visitor's terminal, and handle no more visitors."""
         self.restore()
         self._visitors.terminal_user = None

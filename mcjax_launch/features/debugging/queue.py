@@ -37,7 +37,7 @@ class TerminalEffect(Value):
 
 
 class Grant(TerminalEffect):
-    """Grant of the terminal. `others` wait; `again`: it has just had it, and only stepped."""
+    """Grant of the terminal. `others`: waiting ranks; `again`: the debugger has only stepped."""
 
     stopped: StoppedDebugger
     others: tuple[int, ...] = ()
@@ -45,7 +45,7 @@ class Grant(TerminalEffect):
 
 
 class Refuse(TerminalEffect):
-    """Refusal of what a debugger wants."""
+    """Refusal of the terminal."""
 
     stopped: StoppedDebugger
     reason: str
@@ -104,7 +104,7 @@ class DebugQueue:
         return [HasToWait(stopped)]
 
     def resumed(self, rank: int, pid: int, now: float, *, steps: bool) -> Effects:
-        """Handle a debugger that gives the terminal up, or is gone."""
+        """Handle a debugger that gives up the terminal, waits no longer, or has ended."""
         if self.active is None or (self.active.rank, self.active.pid) != (rank, pid):
             self._waiting = [each for each in self._waiting if (each.rank, each.pid) != (rank, pid)]
             return []

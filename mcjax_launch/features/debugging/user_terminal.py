@@ -182,7 +182,7 @@ class _Row:
         self.is_full_screen = False
 
     def add(self, data: bytes) -> None:
-        """Add what has been written."""
+        """Add bytes that were written to the terminal."""
         for mode in _FULL_SCREEN.findall(data):
             self.is_full_screen = mode == b"h"
         _, newline, after = data.rpartition(b"\n")

@@ -52,7 +52,9 @@ def guard(agent: int, folder: str) -> NoReturn:
 
 
 def _wait_for(agent: int) -> int:
-    """Wait for the agent's end, and return its exit status; continue it whenever it is stopped.
+    """Wait for the agent's end; return its exit status.
+
+    Until then, forward signals that end the job, and continue the agent when it is stopped.
 
     Signals stay blocked and are waited for together with the agent's end: Python would not call a
     handler during a wait that begins just when its signal comes.

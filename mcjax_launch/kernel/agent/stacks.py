@@ -53,14 +53,14 @@ if TYPE_CHECKING:
 
 
 class Pieces(list[str]):
-    """Pieces of a stack dump, up to a maximum number of characters in total."""
+    """Pieces of a stack dump; none is added when they have a maximum number of characters."""
 
     def __init__(self) -> None:
         super().__init__()
         self._size = 0
 
     def add(self, piece: str) -> None:
-        """Keep another piece, if there is room."""
+        """Append a piece, unless the earlier pieces have the maximum number of characters."""
         if self._size < _MOST_STACKS:
             self._size += len(piece)
             self.append(piece)

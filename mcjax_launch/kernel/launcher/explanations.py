@@ -31,7 +31,7 @@ class Explanations(LauncherPart):
 
     @property
     def deadline(self) -> float | None:  # type: ignore[override]
-        """Time at which something is to be asked, or said."""
+        """Time at which to call `expire`."""
         times = (self.announcer.deadline, self.hang.deadline)
         return min((at for at in times if at is not None), default=None)
 
@@ -69,7 +69,7 @@ class Explanations(LauncherPart):
             (console.say if finding.is_urgent else console.note)(finding.words)
 
     def _end(self, finding: Finding, others: Iterable[Finding]) -> None:
-        """End a job that can never go on."""
+        """End the job because a finding is certain; give its hint and the others as details."""
         from mcjax_launch.diagnosis.rules import lines_of
 
         details = [*filter(None, [finding.hint]), *lines_of(others)]
@@ -78,7 +78,7 @@ class Explanations(LauncherPart):
         self.launcher.stop(stop)
 
     def _explain_hang(self, stacks: "list[Stack]") -> None:
-        """Explain a hang by the ranks' stacks, or end the job for it."""
+        """Print what the stacks show about a hang, or end the job, or ask for more stacks."""
         from mcjax_launch.diagnosis.rules import lines_of
 
         found = self.hang.judge_stacks(of_ranks(stacks), time.monotonic())
@@ -94,11 +94,11 @@ class Explanations(LauncherPart):
             self.launcher.report_hang()
 
     def concludes(self, now: float) -> None:
-        """Say what was not due before the end of the job."""
+        """Print the findings that were still pending when the job ended."""
         self._say(self.announcer.pending_findings(now))
 
     def concluded(self, summary: "Summary", *, last: bool) -> None:
-        """Say what is worth saying of the whole attempt, unless a rank has failed."""
+        """Print the findings about the whole attempt, unless a rank has failed."""
         from mcjax_launch.diagnosis.rules import findings
 
         if not isinstance(summary.ending, RankFailed):

@@ -119,7 +119,7 @@ class RestartPolicy:
         self.worn_out: set[str] = set()
 
     def failed(self, end: AttemptEnd) -> str:
-        """Judge a failed attempt; return why no other may follow, "" if it may."""
+        """Record a failed attempt; return why no other attempt may follow, "" if it may."""
         before, self._last = self._last, end.crash
         self._failures.update(end.hosts)
         self.worn_out = {host for host, count in self._failures.items() if count >= _WORN}
@@ -267,7 +267,7 @@ def smaller(
 
 
 def without(job: Job, hosts: Sequence[Host], lost: set[Host]) -> tuple[Job, Sequence[Host]]:
-    """Return the job without its lost hosts, if --min-hosts allows that."""
+    """Return the job and hosts without the lost hosts; unchanged if --min-hosts forbids that."""
     left = [host for host in hosts if host not in lost]
     if not lost or job.min_hosts is None or len(left) < max(1, job.min_hosts):
         return job, hosts
@@ -277,7 +277,7 @@ def without(job: Job, hosts: Sequence[Host], lost: set[Host]) -> tuple[Job, Sequ
 
 
 def _pause(seconds: float, front: Front) -> StopReason | None:
-    """Wait; return what has ended the wait early, if anything did: a signal, or a save."""
+    """Wait; return the signal or save that ended the wait early, None if none did."""
     ends: list[StopReason] = []
     over = OneShotTimer(time.monotonic() + seconds, lambda: None)
     saves = [] if front.saves is None else [TimerAction(front.saves, ends.append)]

@@ -23,8 +23,8 @@ class FailedRank(Value):
     Args:
         rank: the rank.
         joined: its program has called initialize(), and has not left the job since.
-        serves: it has done so as process 0.
-        recoverable: it had asked JAX to survive failures of other processes.
+        serves: it has done so as process 0, which runs JAX's coordination service.
+        recoverable: its program had asked JAX to survive failures of other processes.
         awaited: other ranks are in initialize(), and cannot complete it without this rank.
         unserved: it has called initialize(), and process 0 has ended.
 
@@ -92,9 +92,9 @@ class SurvivalPolicy:
         self._due: dict[int, float] = {}  # when a rank is restarted
 
     def failed(self, failed: FailedRank) -> Effect | None:
-        """Decide what follows a failure, before or after the end; None if already decided.
+        """Decide what follows a rank's failure; return None if that is already decided.
 
-        None where that is known already.
+        The caller may report a failure before the rank's process ends, and again afterwards.
         """
         rank = failed.rank
         if rank in self._open:

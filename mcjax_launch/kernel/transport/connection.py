@@ -68,7 +68,7 @@ class ProtocolState:
         """Check that the agent may send this frame now.
 
         Raises:
-            Malformed: it may not, or not about these ranks.
+            Malformed: the agent may not send it, or not about these ranks.
 
         """
         name = type(frame).__name__
@@ -221,12 +221,12 @@ class AgentConnection:
         loop.watch(pipes.errors, READ, lambda ready: self._read_errors())
 
     def pause(self) -> None:
-        """Read nothing more from the agent until `resume`: what it says waits on the way."""
+        """Stop reading from the agent until `resume`; its frames stay in the pipe."""
         self.be_patient(math.inf)
         self._loop.forget(self._pipes.from_agent)
 
     def resume(self) -> None:
-        """Read again, if that was paused."""
+        """Read from the agent again, if reading was paused."""
         if self._patient_until == math.inf and not self.ended:
             self._patient_until, self.heard_at = 0.0, time.monotonic()
             self._loop.watch(self._pipes.from_agent, READ, lambda ready: self._read())
@@ -252,12 +252,12 @@ class AgentConnection:
 
     @property
     def is_awaited(self) -> bool:
-        """True if it was asked something, and has a limited time of silence for that."""
+        """True if `be_patient` has set how long the agent may be silent."""
         return self._patient_until > 0
 
     @property
     def silent_at(self) -> float:
-        """Time at which it will have been silent for too long."""
+        """Time at which the agent will have been silent for too long."""
         return max(self.heard_at + frames.SILENCE_S, self._patient_until)
 
     # --- to the agent ---
@@ -290,7 +290,7 @@ class AgentConnection:
         self._out.send_later(chain(staged, [frames.encoded(then)]))
 
     def open_window(self) -> None:
-        """Allow the first output to be sent."""
+        """Permit the agent to send its first output, up to the size of the window."""
         self.send(Credit(self._window))
 
     @property
@@ -299,7 +299,7 @@ class AgentConnection:
         return self.greeted and not self.ended and self._consumed >= self._window
 
     def give_credit(self) -> None:
-        """Allow as much output as has been consumed, if that is worth a message."""
+        """Permit as many more bytes as were consumed, once they are a quarter of the window."""
         if self._consumed > 0 and self._consumed >= self._window // 4:
             self.send(Credit(self._consumed))
             self._consumed = 0

@@ -157,7 +157,7 @@ def _failure(link: AgentConnection) -> Failure:
 
 
 def _all(links: list[AgentConnection], gone: Callable[[AgentConnection], bool]) -> bool:
-    """Return whether all links are gone, which must be permanent: gone links are removed."""
+    """Remove gone links from the end; return whether none is left. `gone` must be permanent."""
     while links and gone(links[-1]):
         links.pop()
     return not links
@@ -308,7 +308,7 @@ class AgentPool:
 
     @property
     def over(self) -> bool:
-        """True if no agent is connected, or may still connect."""
+        """True if no agent is connected, and none may still connect."""
         ended = _all(self._not_ended, lambda link: link.is_over)
         return ended and self.settled and not self._counts[LinkState.MISSED]
 
@@ -411,7 +411,7 @@ class AgentPool:
         return not _all(self._afar, lambda link: not self._is_heard(link))
 
     def _due_at(self, link: AgentConnection) -> float:
-        """Return when something is to be done about an agent."""
+        """Return the time at which `expire` must act on an agent."""
         state, limit = self._states[link], self._limits[link]
         if state is LinkState.MISSED:
             return limit
@@ -427,7 +427,7 @@ class AgentPool:
         return min(silent_at, limit)
 
     def _is_heard(self, link: AgentConnection) -> bool:
-        """Return whether an agent must send heartbeats; a local one only while it is asked."""
+        """Return whether a silent agent counts as lost; a local agent, only while it is asked."""
         settled = link.ended or (link.said_bye and not link.rests) or not link.greeted
         return not settled and (link.is_awaited or not link.host.is_local)
 
@@ -471,7 +471,7 @@ class AgentPool:
         self.begin()
 
     def _let_go(self, link: AgentConnection) -> None:
-        """End a client whose agent was not to greet any more."""
+        """Close the connection to an agent told to leave before its greeting; end the client."""
         self._enter(link, LinkState.GONE)
         link.close()
         link.kill(signal.SIGTERM)
@@ -483,7 +483,7 @@ class AgentPool:
         self._on_failure(Failure(link.host, why))
 
     def _give_up(self, link: AgentConnection, why: str) -> None:
-        """Close the connection to an agent, which gets time to clean up; see `hang_up`."""
+        """Close a lost agent's connection, end the client, and report why the agent is lost."""
         link.close()
         link.kill(signal.SIGTERM)
         self._on_lost(link, why)
@@ -493,7 +493,7 @@ class AgentPool:
         return [link for link in self.links if link.rests and not link.ended]
 
     def hand_over(self, host: Host) -> Pipes | None:
-        """Return the pipes of a host's agent that waits for another run; None if there is none."""
+        """Remove and return the pipes of a host's agent that waits for another run, or None."""
         for link in self._resting:
             if link.host == host:
                 self.links.remove(link)

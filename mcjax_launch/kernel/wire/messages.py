@@ -30,8 +30,8 @@ class ToAgent(Message):
 class Question(ToAgent):
     """Message that the agent answers, exactly once each time.
 
-    RequestStacks is not one, because an agent answers two requests together. Nor is a refusal the
-    answer to any, because it may come before the question.
+    RequestStacks is no Question, because an agent answers two requests together. Refused answers no
+    Question, because it may come before the Question.
     """
 
 
@@ -328,8 +328,8 @@ class Tpu(Nested):
     Args:
         chips: the number of chips.
         model: such as v5e.
-        worker: the host's number in the slice; None if it does not know.
-        workers: the number of hosts in the slice; 0 if it does not know.
+        worker: the host's number in the slice; None if the host does not know it.
+        workers: the number of hosts in the slice; 0 if the host does not know it.
         slice_number: the slice's number, among several slices.
 
     """
@@ -390,7 +390,7 @@ class HostFacts(ToLauncher):
 
 
 class CoordinatorTried(ToLauncher):
-    """Results by coordinator address: this host's own address towards it, or the error."""
+    """Results by coordinator address: this host's address in the connection, or the error."""
 
     sources: dict[str, str]
     errors: dict[str, str]
@@ -399,7 +399,7 @@ class CoordinatorTried(ToLauncher):
 
 
 class PeersTried(ToLauncher):
-    """Results by peer: the addresses at which it was reached, or the first address's error."""
+    """Results by peer: the addresses that were reached, or the error of the first address."""
 
     reached: dict[str, tuple[str, ...]]
     errors: dict[str, str]

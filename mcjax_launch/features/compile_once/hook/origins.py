@@ -23,7 +23,7 @@ class _Origin(Value):
     Attributes:
         fingerprint: the executable's, to notice when another executable reuses its id.
         store, key: where its file is.
-        is_elsewhere: the file may name other devices than those for which it was loaded.
+        is_elsewhere: another rank may have compiled the file, for devices of its own.
 
     """
 
@@ -57,7 +57,7 @@ class Origins:
         self._by_id[id(executable)] = origin
 
     def forget(self, executable: Any) -> None:
-        """Record that an executable was compiled here."""
+        """Record that an executable was compiled in this process, not loaded."""
         self._by_id.pop(id(executable), None)
 
     def _read(self, executable: Any, check_devices: bool) -> bytes | None:

@@ -70,7 +70,7 @@ class Preloading(AgentPart):
         self.agent.link.send(said)
 
     def starts(self, order: Start, environ: dict[str, str]) -> None:
-        """Keep an importing process where ranks, or the job, may be started again."""
+        """Record whether to keep an import server, because ranks or the job may be restarted."""
         self._keeps = order.on_failure == "restart" or order.stays
 
     def starts_ranks(self, ranks: Sequence[Wanted]) -> bool:
@@ -96,7 +96,7 @@ class Preloading(AgentPart):
         return True
 
     def _choose(self, ranks: Sequence[Wanted], libraries: Collection[str]) -> Choice:
-        """Choose imports for the ranks, if the user has not asked for modules.
+        """Choose what to import for the ranks, because the user has named no modules.
 
         Raises:
             Unsuited: nothing is to be imported; says why.
@@ -230,9 +230,10 @@ class Preloading(AgentPart):
     # --- children ---
 
     def check_children(self) -> None:
-        """Check whether the server has ended, before any other child is checked.
+        """Handle the end of the server or of its successor.
 
-        When the server ends, its ranks become children of this process, even if they have ended.
+        The agent calls this before it reaps other children: at the server's end, its ranks become
+        children of this process, even ranks that have ended.
         """
         if self._successor is not None and (status := self._successor.status()) is not None:
             self._successor = None
@@ -262,7 +263,7 @@ class Preloading(AgentPart):
 
     @property
     def placeholder_pids(self) -> Mapping[int, int]:
-        """The importing server's pid and the first rank, for which it stands."""
+        """Number of the first rank, by the pid of the import server that stands in for the rank."""
         if self._forking is None or self._server is None:
             return {}
         return {self._server.pid: self._forking.ranks[0][0].process_id}
