@@ -130,11 +130,6 @@ class Reporter:
         self._hosts: dict[int, str] = {}
         self._unfinished: dict[tuple[int, Stream], bytearray] = {}
 
-    @property
-    def hears_output(self) -> bool:
-        """True if the caller wants lines."""
-        return self._on_line is not None
-
     def report(self, event: dict[str, Any]) -> None:
         """Report an event of the launcher's; many say nothing to the caller."""
         match event:
@@ -152,7 +147,9 @@ class Reporter:
             case {"event": "note", "text": text, "level": level} if level in self._levels:
                 for line in text.split("\n"):
                     self._tell(Event("said", message=visible(line)))
-            case {"event": "restart", "rank": None} | {"event": "summary"}:
+            case {"event": "restart", "rank": rank}:
+                self._end_lines(rank)
+            case {"event": "summary"}:
                 self._end_lines()
 
     # --- lines ---
@@ -167,12 +164,12 @@ class Reporter:
             self._tell_line(rank, stream, bytes(held[:_LONGEST]))
             del held[:_LONGEST]
 
-    def _end_lines(self) -> None:
-        """Report what an attempt has printed without a newline at its end."""
+    def _end_lines(self, ended: int | None = None) -> None:
+        """Report what a rank, or all ranks, have printed without a newline at its end."""
         for (rank, stream), rest in self._unfinished.items():
-            if rest:
+            if rest and ended in (rank, None):
                 self._tell_line(rank, stream, bytes(rest))
-        self._unfinished.clear()
+                rest.clear()
 
     def _tell_line(self, rank: int, stream: Stream, line: bytes) -> None:
         if self._on_line is not None:

@@ -77,8 +77,13 @@ class Echo:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, data: memoryview) -> bool:
+        text = self._decoder.decode(data)
         try:
-            self._stream.write(self._decoder.decode(data))
+            try:
+                self._stream.write(text)
+            except UnicodeEncodeError as error:  # the stream takes ASCII, for example
+                encoded = text.encode(error.encoding, "backslashreplace")
+                self._stream.write(encoded.decode(error.encoding))
             self._stream.flush()
         except (OSError, ValueError):  # its reader is gone, or it has been closed
             return False

@@ -45,6 +45,8 @@ class Screen:
         self._ranks: list[object] = []  # that the console knows
         self._failed: list[int] = []  # ranks, whose last lines the next summary quotes,
         self._without_quote: list[str] = []  # and that summary without them
+        # By rank and stream: an unfinished line of which nothing has been shown.
+        self._begun: dict[tuple[object, object], str] = {}
 
     def show_tail(self, written: Iterable[bytes], rows: int) -> None:
         """Show the last of these events, about so many rows; tell the console of those before."""
@@ -53,29 +55,33 @@ class Screen:
         while first and left > 0:
             first -= 1
             left -= _rows(events[first])
-        begun: dict[tuple[object, object], str] = {}  # lines of which a part comes before
         for event in events[:first]:
             if event["event"] in (SCREEN, "restart"):
                 self._show(event)
             elif event["event"] == "output":
-                stream = event.get("rank"), event.get("stream")
-                rest = (begun.get(stream, "") + event["text"]).rpartition("\n")[2]
-                begun[stream] = rest[-_MOST_BEGUN:]
+                whole = self._with_beginning(event)
+                rest = whole["text"].rpartition("\n")[2]
+                self._begun[_stream_of(event)] = rest[-_MOST_BEGUN:]
         for event in events[first:]:
-            if event["event"] == "output":
-                stream = event.get("rank"), event.get("stream")
-                lines = (begun.pop(stream, "") + event["text"]).split("\n")
-                event = {**event, "text": "\n".join(lines[max(0, -left) :])}
-                left = 0  # of the first event alone there may be too many
+            whole = self._with_beginning(event)
+            if left < 0 and whole["event"] == "output":
+                whole["text"] = "\n".join(whole["text"].split("\n")[-left:])
+            left = 0  # only the first event may have too many lines
             self.console.shows_past(event.get("time"))
-            self._show(event)
+            self._show(whole)
         self.console.shows_past(None)
+
+    def _with_beginning(self, event: dict[str, Any]) -> dict[str, Any]:
+        """Return an event, if it is output with the part of its first line that came before."""
+        if event["event"] != "output" or _stream_of(event) not in self._begun:
+            return event
+        return {**event, "text": self._begun.pop(_stream_of(event)) + event["text"]}
 
     def show(self, lines: Iterable[bytes]) -> None:
         """Show more events."""
         for line in lines:
             if (event := _event(line)) is not None:
-                self._show(event)
+                self._show(self._with_beginning(event))
 
     def _show(self, event: Mapping[str, Any]) -> None:
         match event:
@@ -124,6 +130,10 @@ class Screen:
                 self._failed, self._without_quote = ranks, lines
             case "finish_ranks", [bool(mentions)]:
                 console.finish_ranks(mentions=mentions)
+
+
+def _stream_of(event: Mapping[str, Any]) -> tuple[object, object]:
+    return event.get("rank"), event.get("stream")
 
 
 def _event(line: bytes) -> dict[str, Any] | None:

@@ -93,6 +93,8 @@ class EventStream(Events):
         )
 
     def restarted(self, rank: int | None, count: int, job_id: str, hosts: Sequence[str]) -> None:
+        if rank is not None:
+            self._end_output([key for key in self._decoders if key[0] == rank])
         self._write("restart", rank=rank, count=count, job_id=job_id, hosts=list(hosts))
 
     def started(self, rank: int, host: str, pid: int) -> None:
@@ -153,10 +155,13 @@ class EventStream(Events):
             self._write("output", rank=rank, stream=name, text=text)
 
     def output_ended(self) -> None:
-        for rank, stream in self._decoders:
+        self._end_output(list(self._decoders))
+
+    def _end_output(self, streams: Sequence[tuple[int, int]]) -> None:
+        for rank, stream in streams:
             rest = self._unfinished.pop((rank, stream), b"")
             self._write_output(rank, stream, rest, final=True)
-        self._decoders.clear()
+            del self._decoders[rank, stream]
 
     # --- the end ---
 
