@@ -1,4 +1,4 @@
-"""Events of a detached job on the console of a terminal that has returned."""
+"""Events of a detached job, shown on the console of a terminal that attaches again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Screen:
         make_console: makes a console of the terminal, for each attempt.
 
     Attributes:
-        console: of the attempt that is shown.
+        console: the console of the attempt that is shown.
 
     """
 
@@ -49,7 +49,15 @@ class Screen:
         self._begun: dict[tuple[object, object], str] = {}
 
     def show_tail(self, written: Iterable[bytes], rows: int) -> None:
-        """Show the last of these events, about so many rows; tell the console of those before."""
+        """Show the last `rows` rows (about) of these events.
+
+        Earlier events are not shown, but those that change the console's state are applied.
+
+        Args:
+            written: events, a line of JSON each.
+            rows: how many rows to show.
+
+        """
         events = [event for line in written if (event := _event(line)) is not None]
         first, left = len(events), rows
         while first and left > 0:
@@ -110,7 +118,7 @@ class Screen:
             self.console.say(text)
 
     def _call(self, event: Mapping[str, Any]) -> None:
-        """Tell the console what the launcher's has been told."""
+        """Repeat a recorded call of the launcher's console on this console."""
         console = self.console
         match event.get("call"), event.get("values"):
             case "add_ranks", [list(ranks)] if ranks != self._ranks:  # each file begins with them
@@ -137,7 +145,7 @@ def _stream_of(event: Mapping[str, Any]) -> tuple[object, object]:
 
 
 def _event(line: bytes) -> dict[str, Any] | None:
-    """Return an event; None for a line that is none, as the first after a full disk may be."""
+    """Parse an event; return None for a broken line, such as the first after a full disk."""
     try:
         event = json.loads(line)
     except ValueError:
@@ -146,7 +154,7 @@ def _event(line: bytes) -> dict[str, Any] | None:
 
 
 def _rows(event: Mapping[str, Any]) -> int:
-    """Return how many rows an event takes, about."""
+    """Return about how many rows of the screen an event needs."""
     shown = event["event"] == "output" or (
         event["event"] == "note" and event.get("level") != "detail"
     )

@@ -53,7 +53,7 @@ class GpuShares(Value):
 
 
 def describe_gpus(shares: Mapping[Host, GpuShares]) -> list[str]:
-    """Return lines on what was decided for all hosts."""
+    """Return lines that say how the GPUs of all hosts are shared among the ranks."""
     by_words: dict[str, list[str]] = {}
     for host, share in shares.items():
         if share.words:
@@ -74,8 +74,8 @@ def share_out(job: Job, ranks: int, found: VisibleGpus) -> GpuShares:
     """Share the GPUs of a host among its ranks.
 
     Args:
-        job: says how.
-        ranks: that run there.
+        job: the job, whose options say how to share them.
+        ranks: the ranks that run on the host.
         found: the GPUs that ranks would see.
 
     Raises:
@@ -165,10 +165,10 @@ def cores_of_ranks(
     """Return the cores of each rank on a host; empty for a rank that may use all.
 
     Args:
-        how: as in Job. "on" gives each rank cores of its own, as long as there are enough; "auto"
-            binds only ranks with GPUs of their own, to all cores next to those GPUs.
-        ranks: how many run there.
-        facts: of the host.
+        how: the option --bind-cores. "on" gives each rank cores of its own, if there are
+            enough; "auto" binds only ranks with GPUs of their own, to all cores next to those GPUs.
+        ranks: how many ranks run there.
+        facts: facts about the host.
         gpus: the ranks' GPUs.
 
     """
@@ -265,9 +265,9 @@ def tpu_bounds(model: str, chips: int, each: int) -> tuple[str, str] | None:
     """Return the processes and the chips of each, as grids; None if libtpu knows no such split.
 
     Args:
-        model: of the chips.
-        chips: of all ranks of the host.
-        each: of each rank.
+        model: the model of the chips.
+        chips: the number of chips of all ranks of the host.
+        each: the number of chips of each rank.
 
     """
     grid = _OTHER_GRIDS.get((model, chips)) or _GRIDS.get(chips)
@@ -320,7 +320,10 @@ _MOST_NAMED = 8
 
 
 def workers_in_order(hosts: Sequence[Host], answers: Mapping[Host, HostFacts]) -> list[Host]:
-    """Return the hosts in the order of their TPU worker numbers, if all are known."""
+    """Return the hosts in the order of their TPU worker numbers.
+
+    Return them in the given order if a host has no number, or if two have the same number.
+    """
     places = {host: _place(answers[host].tpu) for host in hosts}
     numbers = [place for place in places.values() if place is not None]
     if len(set(numbers)) < len(hosts):
@@ -333,7 +336,7 @@ def _place(tpu: Tpu | None) -> tuple[int, int] | None:
 
 
 def slice_order_note(hosts: Sequence[Host]) -> str:
-    """Return the note for hosts that are not in the order that the user gave."""
+    """Return the note that the ranks are in the order of TPU workers, not in the user's order."""
     names = [host.name for host in hosts[:_MOST_NAMED]]
     more = ", ..." if len(hosts) > _MOST_NAMED else ""
     return f"the ranks follow the numbers of the TPU workers: hosts {', '.join(names)}{more}"

@@ -1,4 +1,4 @@
-"""The folder of compiled programs that all ranks of a session share, and what they did with it."""
+"""Folder of compiled programs that all ranks of a session share, and counts of its use."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ _PRIVATE_SIZE = "2G"
 
 
 class CompiledPrograms:
-    """Names the folder, and counts the programs that ranks compile and load.
+    """Folder of compiled programs, and counts of the programs that ranks compile and load.
 
     Without --mcjax-compile-cache the folder is one of pytest's temporary ones, and is removed when
     the pytest ends that the user has started. Workers of pytest-xdist on this machine use it too.
@@ -44,7 +44,12 @@ class CompiledPrograms:
         return self._private
 
     def count(self, ranks: list[dict[str, Any]]) -> None:
-        """Add what the ranks of a job did, as its record has it."""
+        """Add the programs that the ranks of a job have compiled and loaded.
+
+        Args:
+            ranks: the ranks in the job's record.
+
+        """
         names = ("programs_compiled", "compiling_s", "programs_loaded", "saved_s")
         for compiled in (rank["compiled"] for rank in ranks if rank["compiled"]):
             self._add([compiled[name] for name in names])
@@ -56,24 +61,24 @@ class CompiledPrograms:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Tell a worker of this machine which folder to use; elsewhere it has one of its own."""
+        """Send a worker on this machine the path of the folder; other workers make their own."""
         if node.gateway.spec.popen:
             node.workerinput[_KEY] = self._private_folder()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Add what a worker has counted; one that crashed has sent nothing."""
+        """Add the counts of a worker that has ended; a worker that crashed has sent none."""
         self._add(getattr(node, "workeroutput", {}).get(_KEY) or [0] * len(self._counts))
 
     def pytest_sessionfinish(self) -> None:
-        """Send a worker's counts."""
+        """Send the counts to the main pytest process, if this process is a worker."""
         if hasattr(self._config, "workeroutput"):
             self._config.workeroutput[_KEY] = self._counts
 
     # --- the end ---
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Show with -v what was compiled and loaded."""
+        """Print with -v how many programs were compiled and loaded, and the time saved."""
         compiled, compiling_s, loaded, saved_s = self._counts
         if compiled + loaded and self._config.option.verbose > 0:
             terminalreporter.write_line(
@@ -83,7 +88,7 @@ class CompiledPrograms:
 
 
 def _remover(folder: str) -> Callable[[], None]:
-    """Start a process that removes a folder when this one ends, even if it is killed.
+    """Start a process that removes a folder when this process ends, even by SIGKILL.
 
     Returns:
         a function that removes it earlier.
@@ -109,10 +114,12 @@ def _has_jax_a_cache() -> bool:
 
 
 def _given(config: pytest.Config) -> str | None:
-    """Return what the user has given; a relative path is one of the folder where it was given.
+    """Return the value of the option, else of the ini setting; None if neither is set.
+
+    A relative path counts from the working directory (option) or from the rootdir (setting).
 
     Raises:
-        pytest.UsageError: it names no folder.
+        pytest.UsageError: the value names no folder.
 
     """
     option, setting = config.option.mcjax_compile_cache, config.getini("mcjax_compile_cache")

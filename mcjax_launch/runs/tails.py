@@ -17,8 +17,8 @@ class Tails:
     """The last bytes of each rank's streams.
 
     Args:
-        for_record: keep those of stdout too, and more of both.
-        rewrite: is applied to the bytes of a stream before they are returned.
+        for_record: keep the tail of stdout too, and longer tails.
+        rewrite: applied to a tail before it is returned.
 
     """
 
@@ -31,12 +31,12 @@ class Tails:
         self._tails: dict[tuple[int, int], bytearray] = {}
 
     def expect(self, ranks: int) -> None:
-        """Set how many ranks share the memory."""
+        """Divide the memory for tails by this number of ranks."""
         if self._for_record:
             self._most = max(TAIL_BYTES, min(_MOST_TAIL, _MOST_OF_ALL // (2 * ranks)))
 
     def feed(self, rank: int, stream: int, data: bytes) -> None:
-        """Append bytes to a rank's stream, and drop the oldest."""
+        """Append bytes to the tail of a rank's stream; drop its oldest bytes if it is too long."""
         if stream == frames.STDOUT and not self._for_record:
             return
         tail = self._tails.get((rank, stream))
@@ -52,13 +52,13 @@ class Tails:
         del tail[: -self._most]
 
     def of(self, rank: int) -> tuple[str, str]:
-        """Return the last of a rank's stdout, if that is kept, and of its stderr."""
+        """Return the last part of a rank's stdout ("" if that is not kept) and stderr."""
         tails = (self._tails.get((rank, s), b"") for s in (frames.STDOUT, frames.STDERR))
         last = (self._rewrite(bytes(tail[-self._most :])) for tail in tails)
         out, err = (tail.decode("utf-8", "replace") for tail in last)
         return out, err
 
     def forget(self, rank: int) -> None:
-        """Free the memory of a rank's streams."""
+        """Drop the tails of a rank's streams."""
         for stream in (frames.STDOUT, frames.STDERR):
             self._tails.pop((rank, stream), None)

@@ -21,13 +21,13 @@ _ON_A_HOST = (1, 2, 4, 8)
 
 @dataclass(frozen=True, kw_only=True)
 class Tpus:
-    """A number of equal TPU slices.
+    """TPU slices of the same type and topology.
 
     Args:
-        accelerator: their type, by the name that their nodes have, such as tpu-v6e-slice.
-        topology: of each slice, such as 4x4.
-        slices: how many.
-        chips: on each host.
+        accelerator: their type, under the name that their nodes have, such as tpu-v6e-slice.
+        topology: the topology of each slice, such as 4x4.
+        slices: the number of slices.
+        chips: the number of chips on each host.
 
     """
 
@@ -42,8 +42,8 @@ def parse_tpus(text: str, hosts: int, slices: int) -> Tpus:
 
     Args:
         text: as the user wrote it.
-        hosts: of all slices.
-        slices: how many.
+        hosts: the number of hosts of all slices.
+        slices: the number of slices.
 
     Raises:
         LaunchError: the text cannot be read, or does not fit the hosts.
@@ -175,7 +175,10 @@ def _tpus(submission: Submission) -> Tpus | None:
 
 
 def _patience(submission: Submission) -> tuple[list[str], float]:
-    """Return the time for all pods to start: as an option unless given, and in seconds."""
+    """Return the option --start-timeout to add, and the seconds in which all pods must start.
+
+    The option is empty if the user has given it, or if there is no hook.
+    """
     if submission.no_hook or "start_timeout" in submission.given:
         return [], submission.start_timeout or _PATIENCE_S
     return ["--start-timeout", f"{_PATIENCE_S // 60}m"], _PATIENCE_S
@@ -201,7 +204,7 @@ def _check_names(submission: Submission, last_pod: str) -> None:
 
 
 def _command(words: list[str]) -> list[str]:
-    """Return a command that Kubernetes runs unchanged: it expands $(NAME), and reduces $$ to $."""
+    """Double each `$` of a command, because Kubernetes expands $(NAME) and turns $$ into $."""
     for word in words:
         try:
             word.encode()
@@ -211,7 +214,7 @@ def _command(words: list[str]) -> list[str]:
 
 
 def _scalars(value: Any) -> Any:
-    """Return a text, or each text of a list, as a scalar of YAML; anything else unchanged."""
+    """Return a text, or each text of a list, as a YAML scalar; return anything else unchanged."""
     if isinstance(value, list):
         return [scalar(text) for text in value]
     return scalar(value) if isinstance(value, str) else value
@@ -226,7 +229,7 @@ def scalar(text: str) -> str:
 
 
 def _escaped(char: str) -> str:
-    """Return a character as it is written between quotes of YAML: as in JSON, with exceptions."""
+    """Return a character as YAML writes it in double quotes: as JSON does, with two exceptions."""
     if char > "\uffff":
         return f"\\U{ord(char):08x}"  # JSON would write two surrogates, which YAML refuses
     return f"\\x{ord(char):02x}" if char == "\x7f" else json.dumps(char)[1:-1]

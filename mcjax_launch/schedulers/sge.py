@@ -11,7 +11,7 @@ _SCRIPT = "the job's script"
 
 
 class GridEngine(Driver):
-    """The driver for Grid Engine, with tasks below the job.
+    """Driver for Grid Engine: starts an agent on each host as a task of the job (`qrsh -inherit`).
 
     Streams do not go through `qrsh`: its builtin client stalls once a host has been sent about 60
     KB.
@@ -20,7 +20,7 @@ class GridEngine(Driver):
     calls_back = True
 
     def hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
-        """Return the hosts of the parallel environment with their slots; else this machine."""
+        """Return the hosts and slots of the parallel environment; without one, this machine."""
         allocation.check_alone(environ, _SCRIPT)
         if environ.get("JOB_SCRIPT") == "QRSH" and environ.get("JOB_NAME") == "petask":
             raise allocation.several_error(
@@ -42,14 +42,14 @@ class GridEngine(Driver):
         return allocation.make_hosts(counts, "PE_HOSTFILE", slots)
 
     def lacks(self, environ: Mapping[str, str]) -> str:
-        """Return that the job needs a parallel environment, without which it has one slot."""
+        """Return the message that the job has no parallel environment; "" if it has."""
         if "PE_HOSTFILE" in environ:
             return ""
         job = f"Grid Engine's job {environ['JOB_ID']}"
         return f"{job} has no parallel environment, so one slot: submit it with qsub -pe NAME SLOTS"
 
     def client_argv(self, host: Host, script: str, client: str = "qrsh") -> list[str]:
-        """Return the command for a task of the job with the environment of its script."""
+        """Return the `qrsh` command that runs `script` on a host, with this environment."""
         return [client, "-inherit", "-V", host.name, *allocation.shell(script)]
 
 

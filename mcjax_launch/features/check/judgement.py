@@ -200,7 +200,7 @@ def _reached(found: Found) -> Findings:
 
 
 def _refused(hosts: Hosts) -> Findings:
-    """Report the hosts that refuse to start ranks, and why; Python is judged separately."""
+    """Yield the reasons why ranks cannot be started on a host, apart from their Python."""
     return each("start", hosts, lambda host: host.surveyed.refused, "error")
 
 
@@ -471,7 +471,7 @@ def _share(host: HostFound) -> str:
 
 
 def _shared_memory(hosts: Hosts) -> Findings:
-    """Judge the free part of /dev/shm on hosts with several GPUs."""
+    """Judge the free part of /dev/shm, which NCCL needs, on these hosts (with several GPUs)."""
 
     def little(host: HostFound) -> str:
         free, whole = host.surveyed.shm_free_kib, host.surveyed.shm_kib
@@ -509,7 +509,7 @@ def judge_internals(ranks: Sequence[tuple[str, ProbeOutput]]) -> Findings:
 
 
 def judge_sum(ranks: Sequence[ProbeOutput], why_not: str) -> Findings:
-    """Judge the result of the sum.
+    """Judge the result of the test sum that the probes compute over all ranks' devices.
 
     Args:
         ranks: what each rank's probe printed.
@@ -576,7 +576,7 @@ def alike(
 
 
 def names(hosts: Iterable[HostFound]) -> tuple[str, ...]:
-    """Return the names of hosts."""
+    """Return the names of these hosts."""
     return tuple(host.name for host in hosts)
 
 

@@ -11,10 +11,11 @@ class ReadClock(Question):
 
 
 class Survey(Question):
-    """Question for what a host has to run on: answered by Surveyed, whatever is missing.
+    """Question for a host's cores, memory, GPUs and network interfaces: answered by Surveyed.
 
     Args:
-        wanted: as for a job; this host cannot refuse any of it.
+        wanted: what a job would reserve there. If the host cannot run ranks, Surveyed says why in
+            `refused`; the agent does not send Refused.
 
     """
 
@@ -22,7 +23,7 @@ class Survey(Question):
 
 
 class Probe(Question):
-    """Order to run the probe in the ranks' Python: answered by Probed.
+    """Order to run `probe.py` in the ranks' Python: answered by Probed.
 
     Args:
         program: the source of `probe.py`.
@@ -56,7 +57,7 @@ class Probed(ToLauncher):
     Args:
         python: the interpreter that ran it; "" if there is none.
         printed: the end of its stdout.
-        error: why it failed; "" if it did not.
+        error: why the probe failed; "" if it did not.
 
     """
 
@@ -98,17 +99,17 @@ class NetworkInterface(Nested):
 
 
 class Surveyed(ToLauncher):
-    """Facts about what a host has to run on.
+    """Facts about a host's cores, memory, GPUs and network interfaces.
 
     Args:
         facts: as in the answer to Prepare.
         refused: why ranks could not be started; "" if they could.
         cores: the number of cores that a process there may use.
         load: the mean number of runnable processes in the last minute.
-        memory_kib, free_kib: of the machine; 0 if unknown.
-        gpus: by kind, as the driver lists them.
-        gpu_memory: of each GPU, if known.
-        shm_kib, shm_free_kib: of /dev/shm; 0 if unknown.
+        memory_kib, free_kib: total and free memory of the machine; 0 if unknown.
+        gpus: the GPUs by kind, as the driver lists them.
+        gpu_memory: the memory of each GPU, if known.
+        shm_kib, shm_free_kib: size and free part of /dev/shm; 0 if unknown.
         interfaces: those with the addresses by which other hosts may reach the host.
 
     """

@@ -12,19 +12,22 @@ _MOST_KEPT = 1 << 16
 
 
 class BorrowedTerminal:
-    """Terminal of one visitor at a time; a debugger waits while no visitor has a terminal.
+    """Terminal borrowed from a visitor of a detached job, for a debugger.
+
+    At most one terminal is borrowed at a time. If no visitor has a terminal, the debugger waits
+    for a visitor that has.
 
     Args:
         visitors: the visitors of the job, some with terminals.
-        loop: reports keys.
+        loop: the event loop that reports keys.
         on_keys: called with what the user types.
         on_written: called when all output has been written.
         on_lent: called when a terminal has been borrowed.
-        on_resized: called when it has another size.
+        on_resized: called when the borrowed terminal has another size.
 
     Attributes:
         terminal: the borrowed terminal; None while there is none.
-        term: its kind, as in TERM.
+        term: the terminal's type, as in TERM.
 
     """
 
@@ -72,19 +75,19 @@ class BorrowedTerminal:
         return kept
 
     def _ask(self) -> None:
-        """Ask the latest visitor for its screen; show that the job waits until it answers."""
+        """Ask the latest visitor for its terminal; show that the job waits until it agrees."""
         self._visitors.set_waits(self._wanted)
         self._visitor = next(iter(self._visitors.with_terminals), None)
         if self._visitor is not None:
             self._visitor.hold()
 
     def visitor_came(self, _: Visitor) -> None:
-        """Ask the latest visitor for its screen, if a terminal is wanted and none is borrowed."""
+        """Ask a new visitor for its terminal, if one is wanted and none is borrowed."""
         if self._wanted and self.terminal is None:
             self._ask()
 
     def visitor_holds(self, visitor: Visitor) -> None:
-        """Borrow the terminal of a visitor that has stopped using its screen."""
+        """Borrow a visitor's terminal, because the visitor has stopped using it."""
         if visitor is not self._visitor:
             visitor.release()
             return
@@ -102,14 +105,14 @@ class BorrowedTerminal:
             self._on_resized()
 
     def visitor_left(self, visitor: Visitor) -> None:
-        """Drop the terminal of a visitor that is gone; ask another visitor if one is needed."""
+        """Close the terminal of a visitor that is gone; ask another if one is still needed."""
         if visitor is self._visitor:
             self._drop()
             if self._wanted:
                 self._ask()
 
     def suspend(self) -> None:
-        """Suspend the visitor, so that the user's shell has the terminal until it continues it."""
+        """Suspend the visitor, as Ctrl-Z does: the user's shell gets the terminal."""
         if self._visitor is not None:
             visitor = self._visitor
             self._drop()
@@ -132,6 +135,6 @@ class BorrowedTerminal:
             terminal.close()
 
     def close(self) -> None:
-        """Release the visitor's terminal, and handle no more visitors."""
+        """Return the terminal to its visitor; borrow none any more."""
         self.restore()
         self._visitors.terminal_user = None

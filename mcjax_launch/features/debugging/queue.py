@@ -37,7 +37,10 @@ class TerminalEffect(Value):
 
 
 class Grant(TerminalEffect):
-    """Grant of the terminal. `others`: waiting ranks; `again`: the debugger has only stepped."""
+    """Order to give a debugger the terminal.
+
+    `others`: ranks whose debuggers wait. `again`: it kept the terminal while it stepped.
+    """
 
     stopped: StoppedDebugger
     others: tuple[int, ...] = ()
@@ -45,7 +48,7 @@ class Grant(TerminalEffect):
 
 
 class Refuse(TerminalEffect):
-    """Refusal of the terminal."""
+    """Refusal of a debugger's wish for the terminal, or for a switch to another rank's debugger."""
 
     stopped: StoppedDebugger
     reason: str
@@ -58,13 +61,13 @@ class HasToWait(TerminalEffect):
 
 
 class StillSteps(TerminalEffect):
-    """Notice that another debugger gets the terminal, because this one's step takes long."""
+    """Notice that another debugger gets the terminal, because this debugger's step takes long."""
 
     stopped: StoppedDebugger
 
 
 class Reclaim(TerminalEffect):
-    """End of lending: no debugger needs the terminal any more."""
+    """Notice that no debugger needs the terminal any more."""
 
 
 Effects = list[TerminalEffect]
@@ -90,7 +93,7 @@ class DebugQueue:
         self._waiting: list[StoppedDebugger] = []
 
     def stopped(self, stopped: StoppedDebugger) -> Effects:
-        """Handle a debugger that wants the terminal."""
+        """Grant the terminal to a debugger that has stopped, or make the debugger wait."""
         if self.ended:
             return [Refuse(stopped, JOB_ENDS)]
         active = self.active
@@ -104,7 +107,7 @@ class DebugQueue:
         return [HasToWait(stopped)]
 
     def resumed(self, rank: int, pid: int, now: float, *, steps: bool) -> Effects:
-        """Handle a debugger that gives up the terminal, waits no longer, or has ended."""
+        """Handle a debugger whose program goes on or has ended; `steps`: for a single step only."""
         if self.active is None or (self.active.rank, self.active.pid) != (rank, pid):
             self._waiting = [each for each in self._waiting if (each.rank, each.pid) != (rank, pid)]
             return []
@@ -117,12 +120,12 @@ class DebugQueue:
         return self._next()
 
     def gone(self, rank: int) -> Effects:
-        """Handle the end of all processes of a rank."""
+        """Remove a rank's debuggers, because all its processes have ended."""
         self._waiting = [waiting for waiting in self._waiting if waiting.rank != rank]
         return self._next() if self.active is not None and self.active.rank == rank else []
 
     def switches(self, rank: int) -> Effects:
-        """Handle the user's wish for another rank's debugger."""
+        """Give the terminal to a waiting debugger of this rank, as the user asked."""
         active = self.active
         if active is None:
             return []
@@ -134,7 +137,7 @@ class DebugQueue:
         return self._grant(found)
 
     def expire(self, now: float) -> Effects:
-        """Let the next debugger have the terminal, if the deadline has come."""
+        """Give the terminal to the next debugger, if the deadline has passed."""
         if self.deadline is None or now < self.deadline:
             return []
         if self.active is None or self._has_left or not self._waiting:
@@ -160,7 +163,7 @@ class DebugQueue:
 
     @property
     def others(self) -> tuple[int, ...]:
-        """Ranks that wait for the terminal."""
+        """Ranks whose debuggers wait for the terminal."""
         return tuple(sorted(waiting.rank for waiting in self._waiting))
 
     def _why_not(self, active: StoppedDebugger, rank: int) -> str:

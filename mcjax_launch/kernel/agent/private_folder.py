@@ -69,15 +69,14 @@ def _new_folder(base: str) -> str:
 def remove(folder: str, between: Callable[[], object] = lambda: None) -> str:
     """Remove a folder with everything in it, even if permissions forbid it; follow no links.
 
-    Each folder below is moved up into the top folder first: so at any depth no path gets too long,
-    and nothing is recursive.
+    Subfolders are first moved up into `folder`: so no path gets too long, and nothing recurses.
 
     Args:
         folder: the folder to remove.
         between: called after each folder, because there may be many.
 
     Returns:
-        what could not be removed, with the reason; "" if everything was.
+        the first failure: its path and reason; "" if everything was removed.
 
     """
     moved = os.path.join(folder, f"removed-{os.urandom(6).hex()}-")
@@ -107,7 +106,7 @@ KEPT = frozenset({"mcjax_launch", "compiled"})
 
 
 def clear(folder: str) -> None:
-    """Remove what a run has left in the folder; make it again if a cleaner of /tmp removed it."""
+    """Empty the folder after a run; make it again if a cleaner of /tmp has removed it."""
     try:
         entries = list(os.scandir(folder))
     except FileNotFoundError:
@@ -123,7 +122,7 @@ def clear(folder: str) -> None:
 
 
 def _clear_away(entry: os.DirEntry[str], target: str) -> str:
-    """Unlink an entry, or move a folder to `target`; return what went wrong, "" for nothing."""
+    """Unlink an entry, or move a folder to `target`; return the error in words, or ""."""
     try:
         if entry.is_dir(follow_symlinks=False):
             os.chmod(entry.path, 0o700)  # moving a folder writes to it
@@ -152,14 +151,14 @@ def _in_words(path: str, error: OSError) -> str:
 
 
 class Staging:
-    """Writer of staged entries, one after the other; it makes the folder with the first file.
+    """Writer of staged files, folders and links, one at a time; makes the folder when needed.
 
     Args:
         private: the job's private folder.
 
     Attributes:
-        folder: the folder of the files; "" if there are none.
-        what: the latest entry, in words.
+        folder: the folder of the staged files; "" if there are none.
+        what: the latest entry, in words for the user.
 
     """
 
@@ -171,7 +170,7 @@ class Staging:
         self._written_ns = 0  # modification time of that file
 
     def begin(self, entry: StageEntry) -> None:
-        """Make a folder, link or copy of an earlier file, or begin a file whose content follows."""
+        """Make a folder, a link or a copy of an earlier file; or open a file for `write`."""
         self.finish()
         if entry.kind == "private":
             self.what = f"{entry.target}, in {os.path.dirname(self._private)} (TMPDIR)"
@@ -199,7 +198,7 @@ class Staging:
         self._written_ns = entry.written_ns
 
     def write(self, data: bytes) -> None:
-        """Write more of the file's content; do nothing after an error."""
+        """Write more content to the open file; do nothing after an error."""
         if self._file is None:
             return
         rest = memoryview(data)
@@ -212,7 +211,7 @@ class Staging:
             raise
 
     def finish(self) -> None:
-        """Complete the latest entry."""
+        """Close the file of the latest entry, and set its modification time."""
         if self._file is not None:
             os.utime(self._file.fileno(), ns=(self._written_ns, self._written_ns))
             self._file.close()

@@ -18,11 +18,12 @@ _MOST_SHARE = 0.01
 
 
 def usage(ranks: Mapping[int, int], pythons: Collection[int]) -> tuple[RankUsage, ...]:
-    """Return what the processes of each rank use.
+    """Return the processor time and memory that the processes of each rank use.
 
     Args:
-        ranks: pid of each rank's own process -> rank.
-        pythons: processes whose main threads count; if a rank has none there, its own process.
+        ranks: the rank of each rank's own process, by pid.
+        pythons: pids of processes that have joined the JAX job, whose main threads are measured;
+            for a rank without such a process, that of the rank's own process.
 
     """
     found = {process.pid: process for process in system.processes()}
@@ -57,10 +58,10 @@ def rank_of(
 
 
 class UsageSampler:
-    """Periodic report of what the ranks use.
+    """Periodic report of the processor time and memory that ranks use.
 
     Args:
-        ranks: returns pid of each rank's own process -> rank.
+        ranks: returns the rank of each rank's own process, by pid.
         pythons: returns the processes whose main threads count, see `usage`.
         on_usage: called with each sample.
 

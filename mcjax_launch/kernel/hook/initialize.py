@@ -43,7 +43,10 @@ _MOST_NAME = 80
 
 
 def name_barriers_in_stacks() -> None:
-    """Make stacks name the barrier or key that is waited for; call it before JAX's client."""
+    """Make stacks show the name of the barrier or key that JAX's client waits for.
+
+    Call this before JAX makes its client.
+    """
     library = jax_internals.extension()
     client: Any = getattr(library, "DistributedRuntimeClient", None)
     for call in _WAITS:
@@ -136,7 +139,7 @@ class Initialization:
         self._parts = parts
 
     def patch(self, distributed: Any) -> None:
-        """Replace JAX's own functions by ones that call them."""
+        """Replace JAX's initialize() and shutdown() by wrappers."""
         self._replace(distributed, "initialize", self._initialize)
         python = ".".join(map(str, sys.version_info[:3]))
         self._link.send(ImportedJax(*_versions(), python))
@@ -181,7 +184,7 @@ class Initialization:
     def _join(
         self, real: Callable[..., Any], args: Any, kwargs: Any, filled: dict[str, Any]
     ) -> Any:
-        """Call JAX's initialize(), after checks for what would keep it from returning."""
+        """Call JAX's initialize(), after checks for mistakes that would make it hang."""
         coordinator.check_loopback(str(filled["coordinator_address"]), filled["num_processes"])
         mutual_tls.check_name(filled)
         # With TLS, no socket: a certificate cannot name it.
@@ -189,7 +192,7 @@ class Initialization:
         return coordinator.join(real, filled, self._environ, left_open)
 
     def _leave_out(self) -> None:
-        """Report a call in a child process of a rank, instead of making it."""
+        """Report a call in a child process of a rank, without calling JAX's initialize()."""
         call = CalledBelow(user_lines.place(), below.imports_main_again())
         self._link.is_below = True
         try:
@@ -201,7 +204,7 @@ class Initialization:
             pass
 
     def _before(self, filled: Mapping[str, Any]) -> None:
-        """Report the call, and prepare this process before JAX connects the processes."""
+        """Report the call of initialize(), and prepare this process for it."""
         count = _whole_number(filled["num_processes"])
         process_id = _whole_number(filled["process_id"])
         address = str(filled["coordinator_address"])
@@ -232,7 +235,7 @@ class Initialization:
         self._exits.watch()
 
     def _after(self, filled: Mapping[str, Any]) -> None:
-        """Record that this process is in the job."""
+        """Record and report that initialize() has returned: this process is in the job."""
         self._exits.joined = True
         devices.replace_slice_index(filled)
         profiles = [part for part in self._parts.asked() if part.joined()] != []
@@ -242,7 +245,7 @@ class Initialization:
             self._link.send(Joined(process_id, profiles))
 
     def _shutdown(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a shutdown() after which the program may end in any way, or join again."""
+        """Return a wrapper of shutdown() that reports the call and its return."""
 
         def shutdown(*args: Any, **kwargs: Any) -> Any:
             joined = self._exits.joined
@@ -259,7 +262,7 @@ class Initialization:
 
 
 def _refusal(error: Exception) -> NotJoined:
-    """Make the message about an exception of initialize(), which the program may catch."""
+    """Return the message to the agent that initialize() has raised this exception."""
     summary = str(error).partition("\n")[0][:_MOST_SUMMARY]
     started = first_backend.start()
     backend_at = (started.imported_at or started.where) if started is not None else ""
@@ -282,7 +285,7 @@ def _is_recoverable() -> bool:
 
 
 def _whole_number(value: Any) -> int | None:
-    """Return a program's value as an int, also if it is NumPy's; None if it is no whole number."""
+    """Return a value of the program as an int; None if it is no whole number (NumPy's count)."""
     import operator
 
     try:

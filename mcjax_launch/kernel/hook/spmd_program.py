@@ -54,12 +54,12 @@ def exchanges(text: str, places: Sequence[int]) -> bool:
 
 
 def _at(group: Sequence[int], places: Sequence[int]) -> set[int]:
-    """Return the processes of a group."""
+    """Return the processes of the devices in a group."""
     return {places[place] for place in group if place < len(places)}
 
 
 def _groups(text: str, count: int) -> list[Sequence[int]]:
-    """Return the groups of devices from a text in one of HLO's notations."""
+    """Parse groups of devices, written in any of HLO's notations."""
     if text == "{}":
         return [range(count)]
     if text.startswith("{{"):
@@ -384,7 +384,13 @@ class SpanningProgram:
         self._devices = None if of_all else tuple(sorted(self._ids))
 
     def message(self, *, held: bool = False, compiling: bool = False) -> Program:
-        """Return the message that describes it to the launcher."""
+        """Return the message that describes this program to the launcher.
+
+        Args:
+            held: a thread is held until the launcher permits the run.
+            compiling: the program is about to be compiled.
+
+        """
         everywhere = self._devices is None
         processes = None if everywhere else tuple(sorted(set(self.places)))
         return Program(
@@ -401,33 +407,33 @@ class SpanningProgram:
         )
 
     def text(self) -> str:
-        """Return its code as text for the user; "" if that cannot be shown."""
+        """Return the program's code as text for the user; "" if that cannot be shown."""
         try:
             return self.kept_text()()
         except Exception:
             return ""
 
     def kept_text(self) -> Callable[[], str]:
-        """Return a function that makes its text, usable while the compiler works on the code."""
+        """Return a function that makes the program's text, even while the compiler runs."""
         return partial(frozen_text, frozen(self._computation), self._ids)
 
     def forget_code(self) -> None:
-        """Free its code, because it runs now."""
+        """Free the memory of the program's code, because the program runs now."""
         self._computation = None
 
     def runs(self, args: Sequence[Any], where: str) -> None:
-        """Record its first run: the arguments' shapes, and the user's line."""
+        """Record the program's first run: the arguments' shapes, and the user's line."""
         self.where = where
         self.shapes = tuple(_shape(arg) for arg in args[:_MOST_SHAPES])
 
     def concerns_others(self, execution: Any, args: Sequence[Any]) -> bool:
-        """Return whether other processes must run it too; if not, this process may run it alone.
+        """Return whether other processes must run this program too.
 
-        They must if it communicates, or if any process has only a part of an argument or a result:
-        all processes must make such an array with the same program.
+        They must if the program communicates, or if any process has only a part of an argument or
+        a result: all processes must make such an array with the same program.
 
         Args:
-            execution: JAX's own object, which runs it.
+            execution: JAX's object that runs the program.
             args: the arguments of this run.
 
         """
@@ -449,7 +455,7 @@ class SpanningProgram:
 
     @property
     def _is_mapped(self) -> bool:
-        """True if pmap made it: each process then has its own arguments and results."""
+        """True if pmap made this program: each process then has its own arguments and results."""
         if self.name != _MAPPED_NAME:
             return self.name.startswith(_OLD_MAPPED)
         for view in self._computation.body.operations:
@@ -476,7 +482,7 @@ def name_of(computation: Any) -> str:
 
 
 def _are_whole(execution: Any, args: Sequence[Any]) -> bool:
-    """Return whether each process has all of the arguments, and gets all of the results."""
+    """Return whether each process has every argument and every result whole."""
     handler = getattr(execution, "out_handler", None)
     results = getattr(handler, "out_shardings", None)
     avals = getattr(handler, "out_avals", None)

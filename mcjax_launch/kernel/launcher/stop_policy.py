@@ -27,17 +27,18 @@ class JobEffect(Value):
 
 
 class SetReason(JobEffect):
-    """Record why the job ends."""
+    """Order to record why the job ends."""
 
     stop: StopReason
 
 
 class StopRanks(JobEffect):
-    """Have every agent send its ranks this signal, and SIGKILL after the grace.
+    """Order to all agents: send the ranks this signal, and SIGKILL after the grace.
 
     Args:
         by_user: the signal is the user's, so what ranks print about it is shown.
-        settles: other ranks may be about to fail in the same way, and get a moment for that.
+        settles: wait a moment before the signal, because other ranks may be about to fail in the
+            same way.
 
     """
 
@@ -48,11 +49,11 @@ class StopRanks(JobEffect):
 
 
 class ShowStacks(JobEffect):
-    """Have the stacks of all ranks shown, with all their threads; then call `stacks_shown`."""
+    """Order to show the stacks of all threads of all ranks, then to call `stacks_shown`."""
 
 
 class Note(JobEffect):
-    """Print a line for the user."""
+    """Line to print for the user."""
 
     text: str
 
@@ -131,13 +132,16 @@ class StopPolicy:
         self._running = True
 
     def start_failed(self, error: LaunchError) -> Effects:
-        """Handle that the job, or a part of it, cannot be started."""
+        """Kill all ranks, because the job or a part of it cannot be started."""
         if self.error is None and not isinstance(self._reason, StopReason):
             self.error = error
         return self._stop(StopRanks(signal.SIGKILL, 0.0))
 
     def rank_ended(self, failure: RankFailure | None) -> Effects:
-        """Handle a rank's end with a status other than 0; other agents do not know of it yet.
+        """Stop all ranks, because a rank has ended with a status other than 0.
+
+        Record the failure if none is recorded yet. Stop nothing if the ranks are being stopped
+        already, or if the job is ending for a reason that may explain the failure.
 
         Args:
             failure: the rank's failure; None if it only followed from a signal sent to the rank.
@@ -160,12 +164,12 @@ class StopPolicy:
         return self._end(stop, StopRanks(signal.SIGTERM, grace))
 
     def reason_known(self, stop: StopReason) -> Effects:
-        """Record the reason; the ranks are stopped for it when more is known."""
+        """Record a first reason for the end; a later event states it better and stops the ranks."""
         self._early = stop
         return self._set_reason(stop)
 
     def limit_reached(self, stop: StopReason) -> Effects:
-        """End the job for a limit; first show the stacks, if the reason says so."""
+        """End the job because of a limit; show the stacks first if the reason asks for them."""
         if self.ending:  # already: only the reason may be known better now
             return self._set_reason(stop) if self._is_early else []
         if not stop.needs_stacks:
@@ -174,7 +178,7 @@ class StopPolicy:
         return [*self._set_reason(stop), ShowStacks()]
 
     def stacks_shown(self) -> Effects:
-        """Stop the ranks, because the stacks have been shown, or did not come."""
+        """Stop the ranks, because the stacks have been shown or did not arrive."""
         if not self.wants_stacks or self.stopping:
             return []
         return self._stop(StopRanks(signal.SIGTERM, self._grace_s("failure")))
@@ -264,7 +268,7 @@ class StopPolicy:
         return [*self._set_reason(stop), *self._stop(ranks)]
 
     def _set_reason(self, stop: StopReason) -> Effects:
-        """Record a reason, unless there is one that must stay; return the effect."""
+        """Record a reason, unless an earlier reason must stay; return the effects."""
         self.final = self.final or stop.final
         self._was_stopped = True
         # Failures that follow from the loss of a host may be noticed before the loss.

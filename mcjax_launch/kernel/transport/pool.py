@@ -381,7 +381,7 @@ class AgentPool:
                 self._judge_missed(link)
 
     def _judge(self, link: AgentConnection) -> None:
-        """Handle a transport that ended before a greeting: try again, or give up."""
+        """Handle the end of a transport before a greeting: try again or report the failure."""
         if not link.reap():
             return  # its exit status says more; SIGCHLD is about to come
         self._forget(link)

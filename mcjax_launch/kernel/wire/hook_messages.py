@@ -84,9 +84,10 @@ class NotJoined(HookMessage):
 
 
 class CalledBelow(HookMessage):
-    """Notice that a child process of a rank calls initialize() as the rank: the hook skips it.
+    """Notice that a rank's child process has called initialize(), which the hook has skipped.
 
-    `where` is the user's line; `by_import`: multiprocessing is importing the rank's main module.
+    `where` is the user's line. `by_import`: the call comes from multiprocessing, which imports the
+    rank's main module again; otherwise the call repeats an ancestor's call.
     """
 
     where: str

@@ -30,8 +30,8 @@ class ToAgent(Message):
 class Question(ToAgent):
     """Message that the agent answers, exactly once each time.
 
-    RequestStacks is no Question, because an agent answers two requests together. Refused answers no
-    Question, because it may come before the Question.
+    RequestStacks is no Question, because an agent may answer two requests together. Refused is no
+    answer to a Question, because it may arrive before the question.
     """
 
 
@@ -233,7 +233,8 @@ class Stop(ToAgent):
     """Order to end the ranks: send this signal now, and SIGKILL after the grace.
 
     `patience_s`: seconds that the kernel then gets to end them before they count as unkillable.
-    `settles`: a rank has failed, and other ranks that may fail in the same way get a moment first.
+    `settles`: wait a moment before the signal, because other ranks may be about to fail in the same
+    way.
     """
 
     signum: int
@@ -252,7 +253,7 @@ class RequestStacks(ToAgent):
 
 
 class RequestUsage(ToAgent):
-    """Request for what the ranks use now: answered by Usage."""
+    """Request for the processor time and memory that ranks use: answered by Usage."""
 
 
 class ReplyToHooks(ToAgent):
@@ -422,7 +423,7 @@ class Exited(ToLauncher):
         sent: the signals that were sent to end it.
         killer: what the out-of-memory killer did to it, or which limit ended it; "" for neither,
             None if unknown.
-        cpu_s, peak_kib: the processor time and the memory that it used.
+        cpu_s, peak_kib: the processor time and the most memory that it used.
         hooked: the hook was loaded in its Python.
 
     """
@@ -478,7 +479,7 @@ class RankUsage(Nested):
 
 
 class Usage(ToLauncher):
-    """Report of what the ranks of a host use."""
+    """Report of the processor time and memory that the ranks of a host use."""
 
     ranks: tuple[RankUsage, ...]
 
@@ -494,7 +495,7 @@ class Stacks(ToLauncher):
     Args:
         text: faulthandler's output; empty if the process has no hook.
         state: what the kernel knows of the process, if `text` is empty.
-        helper: another process of the rank takes part in the job, not this one.
+        helper: this process does not take part in the job; another process of the rank does.
         blocked: the kernel function in which its main thread waits, "" if unknown.
         importing: this is the import server (--preload), which is not a rank yet.
         others: stacks of other threads in the user's code, if only the main thread's stack was
@@ -517,7 +518,7 @@ class StacksComplete(ToLauncher):
 
 
 class Ending(ToLauncher):
-    """Notice that something other than the launcher ends the agent, and what."""
+    """Notice that the agent ends for a reason that is not the launcher's order."""
 
     reason: str
 

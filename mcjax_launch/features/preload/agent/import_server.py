@@ -69,7 +69,7 @@ class ImportServerLink:
         """Start the import server.
 
         Args:
-            standard: its 0, 1 and 2.
+            standard: its descriptors 0, 1 and 2.
             files_limit: see `System.spawn`.
             choice: why its modules are imported, if the user has not asked for them.
 
@@ -142,7 +142,7 @@ class ImportServerLink:
             self._connection = None
 
     def _receive(self) -> bool:
-        """Hand on a packet; return whether there may be more."""
+        """Receive a packet and pass it to `on_packet`; return whether there may be more."""
         if self._connection is None:
             return False
         try:
@@ -190,7 +190,7 @@ class HiddenOutput:
         loop.watch(self._read_end, READ, lambda ready: self.read())
 
     def read(self) -> None:
-        """Hand on the beginning of the output, if there is any."""
+        """Read the output, and pass its beginning to `on_text`."""
         try:
             data = os.read(self._read_end, _MOST_TEXT)
         except BlockingIOError:
@@ -211,7 +211,7 @@ class Importer:
 
     Args:
         rank: the first of the ranks for which it imports.
-        pid: of the server.
+        pid: the pid of the server.
 
     """
 
@@ -226,13 +226,13 @@ class Importer:
         self._pieces = Pieces()
 
     def take(self, text: str) -> None:
-        """Add a piece of its stack."""
+        """Add a piece of the server's stack."""
         self.last_stack_at = time.monotonic()
         self._pieces.add(text)
 
     @property
     def stacks(self) -> list[str]:
-        """Lines of its stack."""
+        """Lines of the server's stack."""
         return "".join(self._pieces).splitlines()
 
 
@@ -298,7 +298,7 @@ class Forking:
 
     @property
     def has_begun(self) -> bool:
-        """True if the server has imported everything, and is asked for ranks."""
+        """True if the server has imported everything, and forks ranks."""
         return self._server is not None
 
     @property
@@ -324,7 +324,7 @@ class Forking:
         self._ask()
 
     def received(self, answer: Forked | NotForked) -> None:
-        """Record the server's answer, then ask for the next rank; hang up after the successor's."""
+        """Record the server's answer and ask for the next rank; hang up after the last answer."""
         if self._asked is not None:
             self._answered(answer)
             self._ask()
@@ -333,11 +333,11 @@ class Forking:
             self._hang_up()
 
     def refuse_all(self, reason: str = "", *, expected: bool = False) -> None:
-        """Have all ranks started afresh; forked ranks end.
+        """Record that all ranks have to be started afresh; ranks forked already end.
 
         Args:
-            reason: to report; "" if starting the ranks afresh will report it.
-            expected: such a command can never be forked.
+            reason: the reason to report; "" if starting the ranks afresh will report it.
+            expected: a rank with such a command can never be forked.
 
         """
         self._ahead, self.forked, self.afresh = [], {}, list(self.ranks)
@@ -345,7 +345,7 @@ class Forking:
         self._reasons, self._is_expected = {reason: numbers} if reason else {}, expected
 
     def _refuse(self, wanted: Wanted, reason: str) -> None:
-        """Have a rank started afresh."""
+        """Record that a rank cannot be forked and has to be started afresh, and why."""
         self.afresh.append(wanted)
         self._reasons.setdefault(reason, []).append(wanted[0].process_id)
 
