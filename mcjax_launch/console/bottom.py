@@ -60,17 +60,20 @@ class StatusLine:
 
     @property
     def deadline(self) -> float | None:
-        """Time at which to show the row again, in time.monotonic's seconds; None if it is shown."""
+        """Time at which to show the row again, in time.monotonic's seconds.
+
+        None if the row is shown or empty, or hidden until `release`.
+        """
         waits = self._text and not self._drawn and self._silent_until < math.inf
         return self._silent_until if waits else None
 
     def expire(self, now: float) -> None:
-        """Show the row again, if it is time."""
+        """Show the row again, if ranks have been silent for long enough."""
         if self._text and now >= self._silent_until:
             self._show(self._text)
 
     def redraw(self) -> None:
-        """Draw the row again: the size of the terminal has changed."""
+        """Draw the row again, because the size of the terminal has changed."""
         if self._drawn:
             self._draw(self._drawn)
 

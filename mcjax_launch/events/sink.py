@@ -17,11 +17,11 @@ _LAST_WRITE_S = 1  # for a reader that has stopped reading when it is held
 
 
 class Target:
-    """A destination of one of the console's streams; this class drops everything.
+    """Destination of one of the console's streams; this base class drops all output.
 
     Attributes:
-        queued: bytes that are waiting for the reader.
-        taken: bytes that it was given to write, in all.
+        queued: number of bytes that wait for the reader.
+        taken: number of bytes given to `write` so far.
         gone: the reader is gone for good.
         is_terminal: it is a terminal, on which rows can be drawn again.
         in_log: it ends up in a log that shows colours.

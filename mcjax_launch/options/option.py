@@ -12,20 +12,20 @@ class Option(Value, kw_only=True):
     """An option's declaration.
 
     Args:
-        name: of its field; its long name and its variable are derived from it.
-        type: of its value, as annotated.
+        name: the name of its field; its long name and its variable are derived from it.
+        type: the annotated type of its value.
         group: its heading in --help and in docs/reference.md.
-        kind: of its values; None for a flag.
+        kind: the kind of its values; None for a flag.
         default: its value if it is not given.
         help: its text in --help.
-        shown: its default in words, if the value does not say it.
-        metavar: stands for its value in --help.
+        shown: its default in words, if `default` is not clear to the user.
+        metavar: the word for its value in --help.
         short: its other names.
         repeats: it may be given several times; its value is a tuple.
         once: giving it twice is refused, because one of the values would be lost. Of other options
             the last value counts, so that an alias of the shell may set a default.
-        separator: of several values in its variable; None for blanks.
-        variable: another variable that is read too.
+        separator: the separator between values in its variable; None for blanks.
+        variable: a further variable that is read.
         in_environ: it has a variable of its own.
         keyword: its name in the API, if that differs.
         only_command: why the API does not have it; "" if it has.

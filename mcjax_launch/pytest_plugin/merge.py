@@ -1,4 +1,4 @@
-"""One report for each phase of a test from those of all its ranks; pure."""
+"""One report for each phase of a test, merged from the reports of all its ranks; pure."""
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
@@ -39,14 +39,14 @@ def _outcome(report: pytest.TestReport) -> PhaseOutcome:
 
 
 class EarlyEnd(NamedTuple):
-    """Early end of a test: before all ranks had finished it.
+    """End of a test before all ranks have finished it.
 
     Args:
-        name: stands where the name of an exception does.
+        name: shown in place of an exception's name, such as `Timeout`.
         headline: what happened, in one line.
         ranks: the ranks that were ended, or that ended by themselves.
         what: what happened to them, worded to follow `rank 1 `.
-        by_itself: nothing in the ranks' reports explains the early end.
+        by_itself: nothing in the ranks' reports explains the end, as if a rank crashed.
         seconds: how long the test had run.
         sections: lines to show below the headline, each section under its name.
         output: stdout and stderr of the phase that was under way, by rank.
@@ -154,10 +154,10 @@ class _Phase:
 
     Args:
         item: the test.
-        progress: of the whole test.
-        when: which phase.
+        progress: the reports of the whole test.
+        when: setup, call or teardown.
         by_rank: the reports of this phase.
-        ended: if the test was ended in it.
+        ended: the early end, if the test was ended in this phase; else None.
 
     """
 
@@ -246,7 +246,7 @@ class _Phase:
         return _new(self._item, self._when, "failed", self._with_sections(longrepr, account))
 
     def _written(self) -> dict[int, list[tuple[str, str]]]:
-        """Return the output of the ranks, also of ranks that ended before they could report it."""
+        """Return the output of all ranks, including ranks that ended before they reported it."""
         written = {rank: list(report.sections) for rank, report in self._by_rank.items()}
         for rank, streams in (self._ended.output if self._ended is not None else {}).items():
             names = (f"Captured {stream} {self._when}" for stream in ("stdout", "stderr"))
@@ -256,7 +256,7 @@ class _Phase:
     # --- words ---
 
     def _in_words(self, rank: int) -> str:
-        """Return the outcome of a rank in words, with its headline and place if there are any."""
+        """Return a rank's outcome in words, with the headline and position of its error, if any."""
         report, outcome = self._by_rank[rank], self._outcomes[rank]
         headline = reprs.headline(report)
         if outcome is PhaseOutcome.PASSED or not headline:

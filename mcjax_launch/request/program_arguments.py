@@ -87,7 +87,7 @@ def find_arguments(source: bytes) -> Arguments | None:
 
 
 class _Unknown(Exception):
-    """Raised for a program that uses its command line in a way that is not followed here."""
+    """Error: the program uses its command line in a way that is not followed here."""
 
 
 # --- values ---

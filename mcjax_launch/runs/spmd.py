@@ -26,10 +26,11 @@ class RanProgram(Value):
     """A program that spans processes, as one rank ran it.
 
     Args:
-        fingerprint: of its code and its devices; the same on all ranks, if all is well.
+        fingerprint: fingerprint of its code and its devices; the same on all ranks, unless they
+            diverge.
         ranks: the ranks that take part.
         devices: ids of the devices that it runs on; None for all of the job.
-        shapes: of its arguments.
+        shapes: the shapes of its arguments.
         where: the user's line that ran it.
         order: the ids of its first devices, if they are not in ascending order; else empty.
 
@@ -59,8 +60,8 @@ class RanProgram(Value):
         """Return a program as a rank's hook reports it.
 
         Args:
-            message: the hook's.
-            ranks: the ranks of its processes.
+            message: the message of the hook.
+            ranks: the ranks of the program's processes.
 
         """
         devices = None if message.devices is None else frozenset(message.devices)
@@ -100,11 +101,12 @@ class ProgramCode:
 
 
 class Divergence(Value):
-    """Two ranks that run different programs after `count` shared ones.
+    """Two ranks that run different programs after `count` shared programs.
 
     Args:
-        program: of the first rank; None if it runs no more.
-        theirs: of the second rank; None if it runs no more, or its next program is unknown.
+        program: the first rank's next program; None if this rank runs none any more.
+        theirs: the second rank's next program; None if this rank runs none any more, or if it is
+            unknown.
 
     """
 
@@ -119,7 +121,7 @@ class DivergedGroup(Value):
     """A group of ranks that do the same where ranks diverge.
 
     Args:
-        program: that they run; None if they run none any more, or none yet.
+        program: the program that they run; None if they run none any more, or none yet.
         over: their programs have ended.
         again: they had run this program before.
 
@@ -158,7 +160,7 @@ class _Reached:
         return rank in self.program.ranks and rank not in self.there
 
     def was_before(self, rank: int, other: _Reached) -> bool:
-        """Return whether a rank of both programs reached this one before the other."""
+        """Return whether a rank of both programs reached this program before the other program."""
         if rank not in other.program.ranks or rank not in self.there:
             return False
         return other.order.get(rank, math.inf) > self.order[rank]
@@ -205,9 +207,9 @@ class ProcessRanks:
         """Run an action once these processes are known, after all earlier actions.
 
         Args:
-            platform: whose backend has numbered the processes.
-            processes: their numbers.
-            act: is called by `run_known`.
+            platform: the platform whose backend has numbered the processes.
+            processes: the numbers of the processes.
+            act: the action, called by `run_known`.
             at: now, in time.monotonic's seconds.
 
         """
@@ -241,11 +243,11 @@ class ProcessRanks:
 
 
 class Unequal(Value):
-    """An argument that should be the same on all ranks, and is not.
+    """Argument that should be the same on all ranks, and is not.
 
     Args:
-        program: about to be run.
-        argument: its number, from 0.
+        program: the program that is about to run.
+        argument: the number of the argument, from 0.
         groups: the ranks that have the same value, the largest group first.
 
     """
@@ -301,7 +303,7 @@ class Comparison:
     """The comparison of all ranks' programs, given in each rank's order.
 
     Attributes:
-        divergence: the first one found.
+        divergence: the first divergence found.
         count: number of programs of all ranks so far.
         released: by fingerprint, ranks that were held at a program and may run it now. The caller
             that sends the release to the ranks removes it here.
@@ -340,7 +342,7 @@ class Comparison:
         A rank that takes no part in the program need not wait for it.
 
         Args:
-            rank: that runs it.
+            rank: the rank that runs it.
             program: the program.
             held: the rank does not run it before it is released.
 
@@ -434,7 +436,7 @@ class Comparison:
         """Record that ranks will not reach a program, as they run earlier ones again.
 
         Args:
-            program: that these ranks have passed by.
+            program: the program that these ranks will not reach.
             instead: by rank, the program that it is in, if known; a program without a name is known
                 by its line alone.
 

@@ -91,23 +91,24 @@ class RunState(Changing):
     """Facts about a run.
 
     Attributes:
-        num_processes: of the whole job.
-        hosts: how many.
+        num_processes: number of ranks of the whole job, including those of other launchers.
+        hosts: number of hosts.
         began_at: when it began.
-        stop: why it ended, unless that was a rank's failure.
-        idle_since: `activity.active_at`, when the reason to stop became known.
+        stop: why the run ended; None if it goes on, or if a rank's failure ended it.
+        idle_since: the value of `activity.active_at` at the time when `stop` became known.
         stacks: the ranks' stacks when a limit was reached, as they were shown.
         failed_hints: lines about hints and rules that failed because of a bug.
-        activity: of all ranks together.
-        pause: while the user debugs it, or the launcher is stopped.
-        initialize_calls: of all ranks together.
+        activity: times of the latest events, over all ranks.
+        pause: time that counts for no limit.
+        initialize_calls: number of calls of initialize(), in all ranks together.
         tails: the last output of each rank, as it arrives.
         waits: past waits of ranks; None unless a record is written.
         polls: polled positions of main threads; None unless they are polled.
-        expects_hooks: each rank's own process is a Python that the hook gets into.
-        survives: a rank's failure need not end the job: see `kernel.launcher.survival`.
-        ended_all: why a rank's failure ended the job all the same, in words; "" if none can go on.
-        preempted_status: exit status of a run that was told to end and did, without a failure.
+        expects_hooks: each rank's own process is a Python into which the hook is loaded.
+        survives: the job may go on after a rank's failure: see `kernel.launcher.survival`.
+        ended_all: why a failure ended the job although `survives`, in words; "" if none has.
+        preempted_status: exit status to use if the run is told to end and does so without a
+            failure; None for the usual status.
         host_lost: the first host loss after which the job went on; None if there was none.
 
     """
@@ -247,7 +248,7 @@ class RunState(Changing):
         return self.survives and any(run.past or run.failed or run.process.lost for run in runs)
 
     def record_stop(self, stop: StopReason, at: float) -> None:
-        """Record the reason to end the job, or more details of it."""
+        """Record the reason to end the job, or a more detailed reason."""
         if self.stop is None:
             self.stop_at, self.idle_since = at, self.activity.active_at
         self.stop = stop
@@ -255,7 +256,7 @@ class RunState(Changing):
     def record_resume(self, at: float) -> None:
         """Record that the launcher goes on after it was stopped.
 
-        The launcher knows nothing of the time between, so what seemed to stand still need not have.
+        The launcher has received nothing in that time, so ranks that seem idle may have worked.
         """
         self.pause.ended_at = self.pause.resumed_at = at
         self.activity.active_at = self.activity.heard_at = at
@@ -292,7 +293,7 @@ class RunState(Changing):
 
     @property
     def unhooked(self) -> list[int]:
-        """The ranks that ran, and ended by themselves, without the expected hook."""
+        """The ranks that ended by themselves without loading the expected hook."""
         if not self.expects_hooks:
             return []
         ended = [(rank, run.process) for rank, run in self.ranks.items() if run.status is not None]
@@ -304,7 +305,7 @@ class RunState(Changing):
 
     @property
     def ending(self) -> bool:
-        """True if there is a reason to end the job: from then on ranks may do anything."""
+        """True if the job has a reason to end; what ranks do from then on proves nothing."""
         return self.activity.failed_at is not None or self.stop is not None
 
     @property
@@ -373,7 +374,7 @@ class RunState(Changing):
 
     @property
     def unjudged_since(self) -> float | None:
-        """Since when the first program has waited to be compared; None if none waits."""
+        """Time since which the first program waits to be compared; None if none waits."""
         since = [programs.members.deferred_since for programs in self._comparisons.values()]
         return min((at for at in since if at is not None), default=None)
 
@@ -402,7 +403,10 @@ class RunState(Changing):
 
     @property
     def _lets_all_run(self) -> bool:
-        """True if the job ends for no rank's reason: ranks may have a checkpoint to write."""
+        """True if all held ranks may run, because the job ends for a reason in `stop`.
+
+        They may have a checkpoint to write. False if the ranks' programs differ.
+        """
         return self.stop is not None and not self.differs
 
     @property
@@ -436,6 +440,6 @@ class RunState(Changing):
     def compares(self) -> bool:
         """True while programs are compared.
 
-        After a divergence that continues, to show which ranks are in which group.
+        Comparison goes on after a divergence, to show which ranks are in which group.
         """
         return self.differs or not (self.ending or self.has_outlived_failure)

@@ -1,4 +1,4 @@
-"""Requests to hosts to collect what they can see, and the folder with the results (--black-box)."""
+"""Requests to hosts to collect facts about their ranks, and the folder with them (--black-box)."""
 
 import html
 import os
@@ -40,11 +40,11 @@ class BlackBox(LauncherPart):
         self._is_asked = self._is_over = False
 
     def orders(self, ranks: Sequence["Rank"], plan: "Plan") -> Iterable["ToAgent"]:
-        """Have hosts collect by themselves: a host may be the first to know of a failure."""
+        """Return the order to collect when ranks are ended, even without a request."""
         return (Attend(),)
 
     def hangs(self) -> None:
-        """Request a collection, the first time."""
+        """Request a collection when the job seems to hang; do nothing the next time."""
         if not self._is_asked:
             self._is_asked = True
             self.launcher.pool.send_all(Collect(goes_on=True))
@@ -63,7 +63,7 @@ class BlackBox(LauncherPart):
         self._write(os.path.join(link.host.name.replace(os.sep, "_"), name), message.text, what)
 
     def concluded(self, summary: "Summary", *, last: bool) -> None:
-        """Write what is known here, and a page that lists all files."""
+        """Write the last output of each rank, and an HTML page that lists all files."""
         if not self._files:
             return
         for rank, run in self.launcher.state.ranks.items():

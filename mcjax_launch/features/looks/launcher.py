@@ -48,7 +48,7 @@ class PositionSampling(LauncherPart):
 
     @property
     def deadline(self) -> float | None:  # type: ignore[override]
-        """Time of the next poll; None while it would be of no use."""
+        """Time of the next poll; None while polling is of no use."""
         state = self._state
         if state.ending or state.pause.is_on:
             return None
@@ -61,7 +61,7 @@ class PositionSampling(LauncherPart):
 
     @property
     def _has_accelerators(self) -> bool:
-        """True if a rank uses an accelerator: its answers show whether it moves."""
+        """True if a rank uses an accelerator: then polls show whether its main thread moves."""
         return any(run.compilations.on_accelerator for run in self._state.running)
 
     def expire(self, now: float) -> None:
@@ -75,7 +75,7 @@ class PositionSampling(LauncherPart):
             self.launcher.pool.send_all(PollPositions())
 
     def _begin(self, polls: "PositionPolls", now: float) -> bool:
-        """Begin a sample if two ranks can be compared; return whether they can."""
+        """Begin a sample if at least two ranks can be compared; return whether that is so."""
         inside = {rank: run for rank, run in self._state.ranks.items() if self._is_inside(rank)}
         if len(inside) > 1:
             from mcjax_launch.diagnosis.view import Fact
@@ -110,7 +110,7 @@ class PositionSampling(LauncherPart):
 
 
 def position_of(run: RankRun, calls: str, beside: bool, blocked: str) -> "PolledPosition":
-    """Return what a rank's main thread did, and where.
+    """Return what a rank's main thread did when it was polled, and where.
 
     Args:
         run: the rank's run.

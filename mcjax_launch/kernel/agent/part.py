@@ -69,7 +69,7 @@ class AgentPart:
         """Handle a message of the feature from a process of a rank."""
 
     def hook_gone(self, hook: HookConnection) -> None:
-        """Handle the end of a process that had sent such a message."""
+        """Handle the end of a process that has sent a message of the feature."""
 
     def starts(self, order: Start, environ: dict[str, str]) -> None:
         """Prepare for the ranks' start, or change `environ`, the variables of all ranks."""
@@ -79,7 +79,7 @@ class AgentPart:
         return None
 
     def starts_ranks(self, ranks: Sequence[Wanted]) -> bool:
-        """Start these ranks in place of the agent; return whether it does."""
+        """Start these ranks, so that the agent need not; return whether this part does so."""
         return False
 
     def check_children(self) -> None:
@@ -95,11 +95,11 @@ class AgentPart:
         return ()
 
     def keep(self) -> object | None:
-        """Return what the part of another run takes over; None for nothing."""
+        """Return an object for `take_over` in the next run; None for nothing."""
         return None
 
     def take_over(self, thing: Any) -> None:
-        """Take over what the part of an earlier run has kept."""
+        """Use what `keep` returned at the end of an earlier run."""
 
     @property
     def is_starting(self) -> bool:
@@ -108,7 +108,7 @@ class AgentPart:
 
     @property
     def placeholder_pids(self) -> Mapping[int, int]:
-        """Rank of each process that works for a rank that has not begun, by pid."""
+        """Rank by pid, of processes that work for ranks which have not begun."""
         return {}
 
     def request_stacks(self, all_threads: bool) -> Collection[Asked]:
@@ -122,13 +122,13 @@ class AgentPart:
         """Act when the launcher ends the job."""
 
     def ranks_end(self) -> None:
-        """Act when the ranks are being ended, for whatever reason."""
+        """Act when the ranks are about to be ended, whatever the reason."""
 
     def launcher_lost(self) -> None:
         """Act when the launcher is gone, and nothing can be sent any more."""
 
     def drain(self) -> bool:
-        """Send what is left, because all ranks have ended; return whether that is all."""
+        """Send the rest, because all ranks have ended; return whether all has been sent."""
         return True
 
     def expire(self, now: float) -> None:

@@ -104,7 +104,7 @@ class StackDump:
         return min(quiet, self._latest)
 
     def expire(self, now: float) -> None:
-        """Pass on the stacks, if they are complete."""
+        """Call `on_complete` with the stacks, if the dump is complete."""
         deadline = self.deadline
         if deadline is None or now < deadline:
             return
@@ -116,7 +116,7 @@ class StackDump:
         self._on_complete(self._collected())
 
     def _collected(self) -> Iterator[messages.Stacks]:
-        """Yield the stacks that have come, by process."""
+        """Yield the stacks that have arrived, by process."""
         members = {hook.rank for hook in self._asked if hook.joined}
         for hook in self._asked:
             dump = main_thread(hook.stacks) if hook.all_stacks else hook.stacks

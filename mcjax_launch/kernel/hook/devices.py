@@ -66,7 +66,7 @@ def _are_chosen(environ: Mapping[str, str]) -> bool:
 
 
 def _flags() -> dict[str, str]:
-    """Return the flags for visible devices that this jax has, with their values."""
+    """Return the values of the flags for visible devices that this jax has, by name."""
     values = _config().values
     return {name: values[name] for name in _FLAGS if name in values}
 
@@ -114,7 +114,7 @@ class Backends:
         self._any_started = False
 
     def patch(self, bridge: Any) -> None:
-        """Wrap the two functions, to report each backend that starts and the chosen platform."""
+        """Wrap JAX's two functions, to report each started backend and the chosen platform."""
         start, real = bridge._init_backend, bridge.backends
 
         def _init_backend(platform: str) -> Any:
@@ -190,11 +190,14 @@ _MOST_WAITING_MS = 10_000
 def default_partition(
     given: Mapping[str, Any], known: Mapping[str, Any], environ: Mapping[str, str]
 ) -> dict[str, int]:
-    """Return the argument of initialize() for the slices that the user has asked for, if any.
+    """Return the partition or slice index of this process, as an argument of initialize().
+
+    Empty if the user has not asked for slices, if the program gives an index itself, or if this
+    jax has no such argument.
 
     Args:
-        given: the program's own arguments, with the process id.
-        known: the arguments that this jax's initialize() accepts.
+        given: the program's own arguments, and the process id.
+        known: the arguments that initialize() of this jax accepts.
         environ: the hook's variables.
 
     """

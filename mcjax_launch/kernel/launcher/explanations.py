@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Explanations(LauncherPart):
-    """Part that applies the rules of `diagnosis/` when a fact is new, or ranks stand still."""
+    """Part that applies the rules of `diagnosis/` when a fact is new or ranks are idle."""
 
     def __init__(self, launcher: JobLauncher) -> None:
         super().__init__(launcher)
@@ -31,12 +31,12 @@ class Explanations(LauncherPart):
 
     @property
     def deadline(self) -> float | None:  # type: ignore[override]
-        """Time at which to call `expire`."""
+        """Time at which to call `expire` next; None: never."""
         times = (self.announcer.deadline, self.hang.deadline)
         return min((at for at in times if at is not None), default=None)
 
     def heard(self, message: messages.FromHook | messages.Exited, now: float) -> None:
-        """Record a message; say at once what it shows, unless many messages arrive."""
+        """Record a message; print findings from it at once, unless many messages arrive."""
         self.announcer.record_report(message, now)
         self._say(self.announcer.expire(now) or ())
 
@@ -45,7 +45,7 @@ class Explanations(LauncherPart):
         self.announcer.record_fact(fact, now)
 
     def expire(self, now: float) -> None:
-        """Apply the rules, and ask the hosts, if the deadline has come."""
+        """Apply the rules, and ask hosts for stacks or usage, if the deadline has passed."""
         self._say(self.announcer.expire(now) or ())
         ask = self.hang.expire(now)
         if ask is Ask.STACKS:
@@ -78,7 +78,7 @@ class Explanations(LauncherPart):
         self.launcher.stop(stop)
 
     def _explain_hang(self, stacks: "list[Stack]") -> None:
-        """Print what the stacks show about a hang, or end the job, or ask for more stacks."""
+        """Print what the ranks' stacks show about a hang; end the job if that is certain."""
         from mcjax_launch.diagnosis.rules import lines_of
 
         found = self.hang.judge_stacks(of_ranks(stacks), time.monotonic())
@@ -94,11 +94,11 @@ class Explanations(LauncherPart):
             self.launcher.report_hang()
 
     def concludes(self, now: float) -> None:
-        """Print the findings that were still pending when the job ended."""
+        """Print the findings that were not due before the end of the job."""
         self._say(self.announcer.pending_findings(now))
 
     def concluded(self, summary: "Summary", *, last: bool) -> None:
-        """Print the findings about the whole attempt, unless a rank has failed."""
+        """Print findings about the whole attempt, unless a rank has failed."""
         from mcjax_launch.diagnosis.rules import findings
 
         if not isinstance(summary.ending, RankFailed):

@@ -38,9 +38,9 @@ class Front:
         warnings: signals by which a scheduler announces the job's end; treated as SIGTERM.
 
     Attributes:
-        events: events of the runs, for a reader.
-        saves: with --watch, saves of the watched files.
-        transport: with --watch, the starter of every run's agents.
+        events: events of the runs, sent to a reader.
+        saves: the saves of the watched files (--watch).
+        transport: the transport that starts the agents of every run (--watch).
         resting: the agents between two runs (--watch, --max-restarts); None if none stay.
 
     """
@@ -61,7 +61,7 @@ class Front:
         self._outputs: tuple[Target, Target] | None = None  # shared by all attempts
 
     def read_signals(self) -> list[int]:
-        """Return the signals that have come, with a scheduler's warnings as SIGTERM."""
+        """Return the signals received; those that are a scheduler's warnings become SIGTERM."""
         found = self.signals.read()
         return [signal.SIGTERM if signum in self._warnings else signum for signum in found]
 
@@ -111,7 +111,7 @@ class Front:
         return "verbose=True" if self.events.has_client else "-v"
 
     def why_no_terminal(self) -> str:
-        """Return why there is no terminal for a debugger; "" if there is one, or may be later."""
+        """Return why there is no terminal for a debugger; "" if there is, or may be later."""
         if self.visitors is not None:
             return ""
         return "the job was started by a program" if self.events.has_client else why_no_terminal()
@@ -126,7 +126,7 @@ class Front:
 
 
 def of_own_process() -> Front:
-    """Make the front of a process with all of its signals, except an ignored SIGHUP."""
+    """Make the Front of this process, which handles its signals, except SIGHUP if it is ignored."""
     wanted = [*ENDING, *FORWARDED, signal.SIGQUIT, signal.SIGCONT, signal.SIGCHLD]
     wanted += [signal.SIGWINCH, PROFILE]
     if sys.stderr is not None and sys.stderr.isatty():

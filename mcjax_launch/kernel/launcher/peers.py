@@ -23,9 +23,9 @@ _MOST = 64
 
 
 def collectives(job: Job) -> Literal["cpu", "gpu", "any", ""]:
-    """Return which collectives the ranks use, as far as known; "" for those without ports to check.
+    """Return which collectives the ranks use ("any" if unknown); "" for TPUs, which need no check.
 
-    TPUs have a network of their own.
+    TPUs have their own network, whose ports are not checked.
     """
     platforms = dict(job.env).get("JAX_PLATFORMS", "").split(",")[0]
     if job.uses_cpu or platforms == "cpu":
@@ -68,7 +68,7 @@ class Reach:
         self._tried: dict[Host, PeersTried] = {}
 
     def peers(self, host: Host) -> tuple[Peer, ...]:
-        """Return the hosts that a host is to try: all other hosts, or the next ones of many."""
+        """Return the hosts to which a host is to connect: the next 64 in order, or all if fewer."""
         at = self._hosts.index(host)
         others = [*self._hosts[at + 1 :], *self._hosts[:at]][:_MOST]
         return tuple(
@@ -77,7 +77,7 @@ class Reach:
         )
 
     def answered(self, host: Host, tried: PeersTried) -> None:
-        """Record the results of a host."""
+        """Record to which hosts a host has connected."""
         self._tried[host] = tried
 
     def address(self, host: Host) -> str:
@@ -103,7 +103,7 @@ class Reach:
 
 
 def remedy(uses: str) -> str:
-    """Return what a gap means for a job with these collectives, and what to do."""
+    """Return what a failed connection means for a job with these collectives, and a cure."""
     if uses == "cpu":
         return (
             "JAX's collectives on CPU (Gloo) connect the hosts at random ports, so they cannot "

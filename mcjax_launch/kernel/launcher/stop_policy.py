@@ -164,7 +164,7 @@ class StopPolicy:
         return self._end(stop, StopRanks(signal.SIGTERM, grace))
 
     def reason_known(self, stop: StopReason) -> Effects:
-        """Record a first reason for the end; a later event states it better and stops the ranks."""
+        """Record a preliminary reason for the end; a later, better reason stops the ranks."""
         self._early = stop
         return self._set_reason(stop)
 

@@ -60,7 +60,7 @@ def processor() -> tuple[str, ...]:
 
 
 def selector() -> tuple[Any, float]:
-    """Return an object with poll(), and its unit of timeout, as a fraction of milliseconds."""
+    """Return an object with poll(), and the factor from milliseconds to its unit of timeout."""
     import select
 
     if LINUX:  # with epoll, a turn's cost does not grow with the number of descriptors
@@ -173,7 +173,7 @@ def allow_many_files() -> Limit | None:
     """Raise the limit on this process's open files as far as possible.
 
     Returns:
-        the limit before, for child processes; None if nothing has changed.
+        the earlier limit, to restore it in child processes; None if nothing has changed.
 
     """
     import resource
@@ -200,7 +200,7 @@ def limit_files(limit: Limit | None) -> Limit | None:
 
 
 def too_many_files(count: int) -> str:
-    """Return why `count` more files cannot be open; "" if they can."""
+    """Return why this process cannot open `count` more files; "" if it can."""
     import resource
 
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -190,7 +190,7 @@ class HiddenOutput:
         loop.watch(self._read_end, READ, lambda ready: self.read())
 
     def read(self) -> None:
-        """Read the output, and pass its beginning to `on_text`."""
+        """Pass the first line of the output to `on_text`, then stop watching the output."""
         try:
             data = os.read(self._read_end, _MOST_TEXT)
         except BlockingIOError:

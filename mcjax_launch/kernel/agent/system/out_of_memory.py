@@ -13,7 +13,10 @@ _NO_LIMIT = 1 << 60
 
 
 class OutOfMemory:
-    """Watch over kills from now on; a missing counter or log (no permission) is no evidence."""
+    """Watch over what the out-of-memory killer ends from now on.
+
+    A counter or log that cannot be read (no permission) proves nothing.
+    """
 
     def __init__(self) -> None:
         self._log = _open_log()
@@ -29,10 +32,10 @@ class OutOfMemory:
             self._log = -1
 
     def evidence(self, pid: int) -> str | None:
-        """Return what is known about the end of a process that has just died.
+        """Return evidence that the out-of-memory killer has ended this dead process.
 
         Returns:
-            a description; "" if the killer has done nothing; None if that cannot be known.
+            a description; "" if the killer has done nothing; None if this is unknown.
 
         """
         if said := self._logged(pid):
