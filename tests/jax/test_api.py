@@ -17,13 +17,13 @@ from mcjax_launch import JobFailed
 pytestmark = pytest.mark.usefixtures("called")
 
 
-def test_ranks_have_joined(called: Any) -> None:
+def test_called_functions_run_in_joined_ranks(called: Any) -> None:
     # One device each: JAX's end may wait for ever for another one, whose result nobody reads.
     found = mcjax_launch.run(called.total, processes=2, cpu_devices=1)
     assert found == [(2, 2, 1.0), (2, 2, 1.0)]
 
 
-def test_arrays(called: Any) -> None:
+def test_returned_arrays_belong_to_the_caller(called: Any) -> None:
     """Large or small, in either order of memory, they are the caller's own and may be changed."""
     rows: Any = np.arange(60_000, dtype=np.float32).reshape(200, 300)
     arrays = {"rows": rows, "columns": rows.T, "some": rows[::2, ::3], "few": rows[0, :3]}
@@ -37,7 +37,7 @@ def test_arrays(called: Any) -> None:
             of_rank[name] += 1
 
 
-def test_what_one_raises_while_others_wait_in_a_collective(called: Any) -> None:
+def test_exception_is_raised_while_other_ranks_wait_in_a_collective(called: Any) -> None:
     with pytest.raises(ValueError, match="bad batch") as raised:
         mcjax_launch.run(called.fails_in_jax, processes=2, cpu_devices=1)
     assert raised.value.__notes__ == ["raised by fails_in_jax in rank 1 of 2"]
@@ -67,7 +67,7 @@ def test_the_cause_of_a_failure() -> None:
         result.check()
 
 
-def test_a_cancelled_job_of_ranks_that_wait(called: Any) -> None:
+def test_cancelling_ends_a_job_whose_ranks_wait(called: Any) -> None:
     async def main() -> float:
         joined = asyncio.Event()
 
@@ -119,7 +119,7 @@ result = await mcjax_launch.launch_async("sh", "-c", "echo hi {process_id}", pro
 
 
 @pytest.mark.notebook
-def test_a_notebook(jobs: Jobs) -> None:
+def test_jobs_run_in_a_notebook(jobs: Jobs) -> None:
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel")
     pytest.importorskip("cloudpickle")
@@ -136,7 +136,7 @@ def test_a_notebook(jobs: Jobs) -> None:
 
 
 @pytest.mark.notebook
-def test_an_interrupted_cell(jobs: Jobs) -> None:
+def test_interrupting_a_cell_ends_its_job(jobs: Jobs) -> None:
     """The job ends with it; the kernel goes on."""
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel")

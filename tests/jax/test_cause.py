@@ -28,7 +28,7 @@ jax.distributed.initialize(initialization_timeout=5, **mine)
 """
 
 
-def test_another_address(jobs: Jobs) -> None:
+def test_differing_coordinator_address_is_named(jobs: Jobs) -> None:
     found = report(jobs, sys.executable, "-c", OTHER_ADDRESS)
     assert "<string>:5 with coordinator_address=127.0.0.1:1, where the others have " in found
 
@@ -46,7 +46,7 @@ LEAVING = {
 
 @pytest.mark.every_jax
 @pytest.mark.parametrize("way", LEAVING)
-def test_a_rank_that_leaves_or_stands_still(jobs: Jobs, way: str) -> None:
+def test_only_the_leaving_or_stuck_rank_is_blamed(jobs: Jobs, way: str) -> None:
     """Nobody but its victims fails."""
     found = report(jobs, PROGRAMS / "leaving.py", way, env=ENVIRONMENT)
     if "unexpected keyword argument 'shutdown_timeout_seconds'" in found:
@@ -57,7 +57,7 @@ def test_a_rank_that_leaves_or_stands_still(jobs: Jobs, way: str) -> None:
 
 
 @pytest.mark.long  # until Gloo gives up
-def test_a_rank_that_waits_in_a_compilation_for_another(jobs: Jobs) -> None:
+def test_waiting_for_a_shared_compilation_is_reported(jobs: Jobs) -> None:
     """On CPU the processes' keys for one program differ, so none gets what the first compiles."""
     sharing = ["-x", "JAX_SHARE_BINARY_BETWEEN_HOSTS=1", PROGRAMS / "toy.py"]
     ended = jobs.run("-n", 2, "-d", 1, *sharing, limit=120)
@@ -72,7 +72,7 @@ def test_a_rank_that_waits_in_a_compilation_for_another(jobs: Jobs) -> None:
 
 
 @pytest.mark.parametrize("way", ["wrap", "group", "exit with words", "log and exit", "hard"])
-def test_victims_that_handle_it(jobs: Jobs, way: str) -> None:
+def test_victims_that_handle_the_failure_are_not_blamed(jobs: Jobs, way: str) -> None:
     """Whatever they make of the loss of their peer, it is not the cause."""
     ended = jobs.run(*OPTIONS, PROGRAMS / "handled.py", way)
     shown = [line for line in ended.stderr.splitlines() if line.startswith("[")]
@@ -89,7 +89,7 @@ def test_victims_that_handle_it(jobs: Jobs, way: str) -> None:
     assert "as a consequence" in others
 
 
-def test_a_program_that_leaves_by_itself(jobs: Jobs) -> None:
+def test_program_that_shuts_down_by_itself_is_no_failure(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "-d", 1, PROGRAMS / "in_turn.py", "shutdown")
     assert ended.status == 0
     assert "os._exit" not in ended.report
@@ -166,7 +166,7 @@ MISTAKES = {
 
 @pytest.mark.every_jax
 @pytest.mark.parametrize("way", MISTAKES)
-def test_mistakes(jobs: Jobs, way: str) -> None:
+def test_common_mistakes_get_a_hint(jobs: Jobs, way: str) -> None:
     # All that make the same mistake get the time for it, on a busy machine too.
     found = report(jobs, "--grace", 10, PROGRAMS / "mistaken.py", way)
     for words in MISTAKES[way]:
@@ -196,9 +196,7 @@ EARLY = {
 
 @pytest.mark.every_jax
 @pytest.mark.parametrize("name", EARLY)
-def test_what_has_started_a_backend_too_early_is_named(
-    jobs: Jobs, tmp_path: Path, name: str
-) -> None:
+def test_cause_of_an_early_backend_is_named(jobs: Jobs, tmp_path: Path, name: str) -> None:
     files, said = EARLY[name]
     for file, text in files.items():
         (tmp_path / file).parent.mkdir(exist_ok=True)
@@ -209,7 +207,7 @@ def test_what_has_started_a_backend_too_early_is_named(
         assert f"\nhint: {said}" in ended.report, ended.stderr
 
 
-def test_a_port_in_use(jobs: Jobs) -> None:
+def test_port_in_use_is_hinted_at(jobs: Jobs) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         found = report(jobs, PROGRAMS / "mistaken.py", "port", f"127.0.0.1:{port}")

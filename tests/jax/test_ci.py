@@ -46,14 +46,14 @@ def project(folder: Path, failing: int) -> list[str]:
     return shlex.split(line)[1:]
 
 
-def test_its_files_are_uploaded() -> None:
+def test_uploaded_files_are_those_that_are_written() -> None:
     run = " ".join(step.get("run", "") for step in steps())
     (upload,) = [step["with"] for step in steps() if "path" in step.get("with", {})]
     assert all(path in run.split() for path in upload["path"].split())
 
 
 @pytest.mark.long
-def test_a_project_that_is_well(jobs: Jobs, tmp_path: Path) -> None:
+def test_passing_project_leaves_logs(jobs: Jobs, tmp_path: Path) -> None:
     words = project(tmp_path, failing=2)
     ended = jobs.run(*words, cwd=tmp_path, env={"GITHUB_ACTIONS": "true"})
     assert ended.status == 0
@@ -64,7 +64,7 @@ def test_a_project_that_is_well(jobs: Jobs, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_project_with_a_failure_on_one_rank(jobs: Jobs, tmp_path: Path) -> None:
+def test_failure_on_one_rank_is_annotated(jobs: Jobs, tmp_path: Path) -> None:
     """It ends at once, though the other rank waits in a collective."""
     words = project(tmp_path, failing=1)
     ended = jobs.run(*words, cwd=tmp_path, env={"GITHUB_ACTIONS": "true", "NO_COLOR": "1"})

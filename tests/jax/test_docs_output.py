@@ -36,7 +36,7 @@ SHOWN = [(page, command, lines) for page in PAGES for command, lines in blocks(p
 RUN = [block for block in SHOWN if block[1] not in WANTS]
 
 
-def test_what_is_not_run_is_on_a_page() -> None:
+def test_commands_with_special_needs_are_on_a_page() -> None:
     assert {command for _, command, _ in SHOWN} >= WANTS.keys()
 
 

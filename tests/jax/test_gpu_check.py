@@ -22,7 +22,7 @@ def gpu_check(
 
 @pytest.mark.long
 @pytest.mark.parametrize(("gpus", "meets"), [(1, "barrier"), (2, "sum")])
-def test_a_rehearsal(tmp_path: Path, gpus: int, meets: str) -> None:
+def test_gpu_check_rehearsal_passes_on_cpu(tmp_path: Path, gpus: int, meets: str) -> None:
     names = ["killed", "fork", "hidden"]
     done = gpu_check("--cpu", "--gpus", gpus, "--out", tmp_path, *names)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -70,7 +70,7 @@ SET = "os.environ['CUDA_VISIBLE_DEVICES'] = '1'"
         ("", "jax.distributed.initialize(local_device_ids=[2])", "2 0,1", ""),
     ],
 )
-def test_what_the_program_says_wins(
+def test_setting_of_the_program_takes_precedence(
     jobs: Jobs, tmp_path: Path, before: str, after: str, shown: str, preload: str
 ) -> None:
     options = ["--preload", preload] if preload else []
@@ -86,7 +86,7 @@ def test_what_the_program_says_wins(
         (["-n", 2], {"JAX_LOCAL_DEVICE_IDS": "3,1"}, "3 3"),
     ],
 )
-def test_what_the_user_says_wins(
+def test_setting_of_the_user_takes_precedence(
     jobs: Jobs, tmp_path: Path, options: list[object], env: dict[str, str], shown: str
 ) -> None:
     ended = jobs.run(*options, program(tmp_path), env=env)
@@ -102,7 +102,7 @@ def test_cpu_devices_win_over_the_environment(jobs: Jobs, tmp_path: Path) -> Non
     assert ended.stderr == f"mcjax-launch: {line}\n"
 
 
-def test_what_was_decided_is_said(jobs: Jobs, tmp_path: Path) -> None:
+def test_gpu_choice_is_reported(jobs: Jobs, tmp_path: Path) -> None:
     path, record = program(tmp_path), tmp_path / "run.json"
     ended = jobs.run("-v", "--report", record, "-n", 2, path, env=FOUR)
     line = "GPUs: 2 for each rank, of 4 GPUs (CUDA_VISIBLE_DEVICES=4,5,6,7)"

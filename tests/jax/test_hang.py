@@ -62,7 +62,9 @@ def first_note(jobs: Jobs, way: str) -> str:
     ("served", f"in sync_global_devices() at {SERVED}", SERVES),
     ("fetched", f"in sync_global_devices() at {FETCHED}", FETCHES),
 ])  # fmt: skip
-def test_who_waits_for_whom(jobs: Jobs, way: str, where: str, absent: str) -> None:
+def test_waiting_ranks_and_missing_ranks_are_named(
+    jobs: Jobs, way: str, where: str, absent: str
+) -> None:
     waited, _, for_whom = first_note(jobs, way).partition(" s ")
     assert waited.startswith("ranks 0,2 have waited ")
     assert int(waited.split()[-1]) >= 3
@@ -83,7 +85,7 @@ def test_a_deadlock_ends_the_job(jobs: Jobs, way: str, where: str, gone: str) ->
     assert line.partition(" s ")[2] == f"{where} for {gone}, so the job can never go on"
 
 
-def test_a_coordinator_that_nobody_is(jobs: Jobs) -> None:
+def test_missing_coordinator_is_named(jobs: Jobs) -> None:
     line = first_note(jobs, "nobody")
     where = f"in initialize() at {at('192.0.2.7:5')}"
     assert line.startswith("ranks 0-2 have waited ")
@@ -92,7 +94,7 @@ def test_a_coordinator_that_nobody_is(jobs: Jobs) -> None:
     assert line.endswith(f" {where} for one another: {blame}")
 
 
-def test_what_keeps_ranks_apart_is_said_at_once(jobs: Jobs) -> None:
+def test_differing_addresses_are_reported_at_once(jobs: Jobs) -> None:
     running = jobs.start("-n", 2, "-d", 1, "hanging.py", "nobody", 0, cwd=PROGRAMS, stderr=STDOUT)
     text = running.read_until("of its machine\n")
     running.kill_now()
@@ -106,7 +108,7 @@ def test_what_keeps_ranks_apart_is_said_at_once(jobs: Jobs) -> None:
     assert f" {jax.__version__}" in found[0]
 
 
-def test_ranks_that_wait_for_one_another(jobs: Jobs) -> None:
+def test_ranks_that_wait_for_each_other_are_named(jobs: Jobs) -> None:
     line = first_note(jobs, "apart")
     here, there = at('("here")'), at("broadcast_one_to_all")
     two = f"ranks 0,2 in broadcast_one_to_all() at {there}"
@@ -117,7 +119,7 @@ def test_ranks_that_wait_for_one_another(jobs: Jobs) -> None:
 
 @pytest.mark.timeout(660)  # a busy machine takes long to compile
 @pytest.mark.parametrize("way", ["loading", "busy", "compiling", "serving", "stepping"])
-def test_no_false_alarm(jobs: Jobs, way: str) -> None:
+def test_slow_programs_raise_no_false_alarm(jobs: Jobs, way: str) -> None:
     ended = jobs.run("-n", 2, "-d", 1, "hanging.py", way, 5, cwd=PROGRAMS, env=SOON, limit=600)
     assert ended.status == 0, ended.stderr
     assert ended.seconds > 4
@@ -130,7 +132,7 @@ def test_no_false_alarm(jobs: Jobs, way: str) -> None:
 
 
 @pytest.mark.timeout(660)
-def test_a_callback_that_takes_long_is_no_deadlock(jobs: Jobs) -> None:
+def test_slow_callback_is_no_deadlock(jobs: Jobs) -> None:
     ended = jobs.run(
         "-n", 2, "-d", 1, "hanging.py", "callback", 5, cwd=PROGRAMS, env=SOON, limit=600
     )
@@ -138,14 +140,14 @@ def test_a_callback_that_takes_long_is_no_deadlock(jobs: Jobs) -> None:
     assert ended.stdout.count("done") == 2
 
 
-def test_not_told_if_quiet(jobs: Jobs) -> None:
+def test_quiet_suppresses_hang_notes(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "-d", 1, "-q", "hanging.py", "train", 5, cwd=PROGRAMS, env=SOON)
     assert ended.status == 0
     assert ended.report == ""
 
 
 @pytest.mark.long
-def test_a_rank_that_does_not_come_to_the_first_collective(jobs: Jobs) -> None:
+def test_rank_absent_from_the_first_collective_is_named(jobs: Jobs) -> None:
     """The others fail after half a minute, in what sets their communication up."""
     missed = "a collective in which others gave up waiting"
     ways = {
@@ -171,7 +173,7 @@ SPINNING = ["-n", 3, "--max-restarts", 1, "--grace", "1", "--stall-timeout"]
 
 @pytest.mark.long
 @pytest.mark.parametrize("thread", ["thread", "main"])
-def test_a_rank_that_is_stuck_while_the_others_spin(jobs: Jobs, thread: str) -> None:
+def test_stuck_rank_is_found_while_other_ranks_spin(jobs: Jobs, thread: str) -> None:
     """jax-ml/jax 38503: nothing of JAX's own ends such a job."""
     ended = jobs.run(*SPINNING, 20, "spinning.py", thread, cwd=PROGRAMS, env=SOON, limit=120)
     assert ended.status == 0, ended.stderr
@@ -193,7 +195,7 @@ def test_silent_steps_on_accelerators_are_no_hang(jobs: Jobs) -> None:
     assert "stall" not in ended.report
 
 
-def test_what_to_try_stands_below_the_stacks(jobs: Jobs) -> None:
+def test_advice_follows_the_stacks(jobs: Jobs) -> None:
     how = {"cwd": PROGRAMS, "env": SOON, "stderr": STDOUT}
     running = jobs.start("-n", 3, "-d", 1, "hanging.py", "uneven", 100, **how)  # type: ignore[arg-type]
     running.read_until("] done", 2)

@@ -68,13 +68,13 @@ print(jax.distributed.initialize is inner.initialize, jax.distributed.shutdown i
 
 
 @pytest.mark.every_jax
-def test_jax_looks_the_same(jobs: Jobs) -> None:
+def test_hook_leaves_no_trace_in_jax(jobs: Jobs) -> None:
     words = [sys.executable, "-c", LOOKING]
     alone = subprocess.run(words, capture_output=True, text=True, check=True)
     assert jobs.run("--no-prefix", *words).stdout == alone.stdout
 
 
-def test_a_mistake_that_jax_reports_is_not_waited_for(jobs: Jobs) -> None:
+def test_mistake_that_jax_reports_ends_the_wait(jobs: Jobs) -> None:
     program = "import jax; jax.distributed.initialize(num_processes=1, process_id=2)"
     ended = jobs.run("-n", 2, "--grace", "0.5", sys.executable, "-c", program, limit=90)
     assert ended.status == 1

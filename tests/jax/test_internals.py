@@ -22,7 +22,7 @@ GONE = "CliDebugger.print_context"  # which the sum does not need
 
 @pytest.mark.every_jax
 @pytest.mark.parametrize("internal", INTERNALS, ids=str)
-def test_is_there(internal: Internal) -> None:
+def test_internal_of_jax_exists(internal: Internal) -> None:
     """In every jax from 0.6.0 on, unless the table says that it came later."""
     if tuple(map(int, version("jax").split(".")[:2])) < SINCE.get(internal.name, (0, 6)):
         pytest.skip("newer than this jax")
@@ -30,7 +30,7 @@ def test_is_there(internal: Internal) -> None:
 
 
 @pytest.mark.parametrize("internal", INTERNALS, ids=str)
-def test_is_used(internal: Internal) -> None:
+def test_internal_of_jax_is_used_by_the_hook(internal: Internal) -> None:
     """The list holds what the hook's source has, and nothing else."""
     for name in re.findall(r"\w+", internal.name):
         assert re.search(rf"\b{name}\b", SOURCE), f"{name} is not used by the hook any more"
@@ -53,7 +53,7 @@ def test_whatever_module_is_used_is_listed() -> None:
         (JAXLIB, "get_distributed_runtime_client(no_such_argument)"),
     ],
 )
-def test_is_not_there(module: str, name: str) -> None:
+def test_missing_internal_is_detected(module: str, name: str) -> None:
     assert not is_found(Internal(module, name, ""))
 
 

@@ -16,7 +16,7 @@ from jobs import LAUNCHER, PROGRAMS, Jobs
 
 @pytest.mark.every_jax
 @pytest.mark.parametrize(("n", "d"), [(4, 2), (1, 8)])
-def test_toy(jobs: Jobs, n: int, d: int, tmp_path: Path) -> None:
+def test_toy_computes_the_right_sum(jobs: Jobs, n: int, d: int, tmp_path: Path) -> None:
     ended = jobs.run("-n", n, "-d", d, "--log-dir", tmp_path, PROGRAMS / "toy.py")
     assert ended.status == 0, ended.stderr
     total = sum(math.sin(number) for number in range(8 * n))  # -0.12399 in the guide
@@ -42,12 +42,12 @@ def test_the_guides_programs_need_no_arguments(jobs: Jobs, name: str) -> None:
     assert [f"[{rank}] {told.format(rank=rank)}" in ended.stdout for rank in range(4)] == [True] * 4
 
 
-def test_devices_that_the_user_has_exported(jobs: Jobs) -> None:
+def test_exported_number_of_devices_is_kept(jobs: Jobs) -> None:
     ended = jobs.run("-n", 4, PROGRAMS / "guide" / "toy.py", env={"JAX_NUM_CPU_DEVICES": "2"})
     assert ended.status == 0, ended.stderr
 
 
-def test_a_number_of_devices_that_the_program_asserts(jobs: Jobs) -> None:
+def test_failed_assertion_on_devices_gets_a_hint(jobs: Jobs) -> None:
     ended = jobs.run("-n", 4, PROGRAMS / "guide" / "toy.py")
     assert ended.status == 1
     assert "hint: the job has 4 devices, 1 in each rank; -d 2 gives 8" in ended.report
@@ -69,7 +69,9 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize("verbose", [False, True])
-def test_messages_of_victims(jobs: Jobs, tmp_path: Path, verbose: bool) -> None:
+def test_messages_of_victims_are_hidden_unless_verbose(
+    jobs: Jobs, tmp_path: Path, verbose: bool
+) -> None:
     options = ["-n", 3, "--log-dir", tmp_path, *(["-v"] if verbose else [])]
     ended = jobs.run(*options, sys.executable, "-c", ORPHANS)
     assert ended.status == 137
@@ -95,7 +97,7 @@ time.sleep(60)
 """
 
 
-def test_a_failed_rank_that_sees_the_others_end(jobs: Jobs, tmp_path: Path) -> None:
+def test_failed_rank_that_outlives_other_ranks_is_the_cause(jobs: Jobs, tmp_path: Path) -> None:
     program = tmp_path / "outlives.py"
     program.write_text(OUTLIVES)
     ended = jobs.run("-n", 2, "--grace", 50, "--log-dir", tmp_path, program)
@@ -117,7 +119,7 @@ multihost_utils.sync_global_devices("waiting")
 
 
 @pytest.mark.every_jax
-def test_tracebacks_of_victims(jobs: Jobs, tmp_path: Path) -> None:
+def test_tracebacks_of_victims_go_to_the_logs(jobs: Jobs, tmp_path: Path) -> None:
     """They go to the logs; the report says where the ranks stood."""
     program = tmp_path / "bereaved.py"
     program.write_text(BEREAVED)
@@ -144,7 +146,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_coordinates(jobs: Jobs, way: str) -> None:
+def test_each_way_to_pass_coordinates_works(jobs: Jobs, way: str) -> None:
     ended = jobs.run("-n", 2, "-d", 1, PROGRAMS / "coordinates.py", *WAYS[way])
     assert ended.status == 0, ended.stderr
     for rank in range(2):
@@ -199,7 +201,7 @@ def test_atexit_handlers_run_before_the_end(jobs: Jobs) -> None:
     assert "[1] saved in atexit" in ended.stdout
 
 
-def test_one_rank_is_done_well_before_the_others(jobs: Jobs) -> None:
+def test_rank_may_end_well_before_other_ranks(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, PROGRAMS / "early.py", 3)
     assert ended.status == 0, ended.stderr
     assert "[0] slow one done" in ended.stdout
@@ -257,7 +259,7 @@ def test_head_does_not_wait_for_the_preemption_service(jobs: Jobs) -> None:
     assert running.process.stderr.read() == b"mcjax-launch: stopped: the reader of stdout is gone\n"
 
 
-def test_a_term_that_jax_catches_is_said_to_need_time(jobs: Jobs) -> None:
+def test_grace_is_mentioned_if_jax_catches_sigterm(jobs: Jobs) -> None:
     running = jobs.start("-n", 2, "--grace", "1", sys.executable, "-c", ON_AND_ON)
     running.read_until("step", 4)
     running.signal(signal.SIGTERM)
@@ -281,7 +283,7 @@ while True: time.sleep(0.1)
 """
 
 
-def test_ranks_that_only_wait_for_one_that_is_gone_need_no_grace(jobs: Jobs) -> None:
+def test_ranks_that_wait_for_an_ended_rank_get_no_grace(jobs: Jobs) -> None:
     running = jobs.start("-n", 3, "-d", 1, sys.executable, "-c", BARRED)
     running.read_until("ready", 3)
     running.signal(signal.SIGTERM)
@@ -343,7 +345,7 @@ def test_wherever_its_own_name_leads(jobs: Jobs) -> None:
     assert "[0] the coordinator has a port: True" in ended.stdout
 
 
-def test_cpu_transfers(jobs: Jobs) -> None:
+def test_cpu_transfers_work(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "-d", 2, "--cpu-transfers", PROGRAMS / "transfer.py")
     if ended.status == 0:
         assert "[1] process 1 holds 4160 of the result" in ended.stdout
@@ -352,7 +354,7 @@ def test_cpu_transfers(jobs: Jobs) -> None:
         assert "--cpu-transfers: not supported by jax" in ended.report
 
 
-def test_a_process_ends_after_one_that_has_sent_it_something(jobs: Jobs, tmp_path: Path) -> None:
+def test_process_can_end_after_the_sender_of_its_data(jobs: Jobs, tmp_path: Path) -> None:
     """JAX alone waits for ever there, when Python destroys its client."""
     ended = jobs.run("-n", 2, "-d", 1, "--cpu-transfers", PROGRAMS / "transferred.py", tmp_path)
     assert ended.status == 0, ended.stderr
@@ -360,7 +362,7 @@ def test_a_process_ends_after_one_that_has_sent_it_something(jobs: Jobs, tmp_pat
     assert ended.report == ""
 
 
-def test_a_transfer_that_needs_an_option(jobs: Jobs, tmp_path: Path) -> None:
+def test_transfer_without_its_option_gets_a_hint(jobs: Jobs, tmp_path: Path) -> None:
     ended = jobs.run("-n", 2, "-d", 1, PROGRAMS / "transferred.py", tmp_path)
     assert ended.status == 1
     assert "hint: add --cpu-transfers, " in ended.report
@@ -379,7 +381,7 @@ def test_stacks_of_ranks_blocked_in_a_collective(jobs: Jobs) -> None:
     assert running.finish().status == 130
 
 
-def test_start_timeout_names_who_is_missing(jobs: Jobs) -> None:
+def test_start_timeout_names_missing_ranks(jobs: Jobs) -> None:
     ended = jobs.run(
         "-n", 3, "--grace", "1", "--start-timeout", "8s", PROGRAMS / "waiting.py", "initialize"
     )

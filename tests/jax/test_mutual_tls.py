@@ -41,7 +41,7 @@ def test_a_local_job_with_its_own_certificates(jobs: Jobs, tmp_path: Path, way: 
     assert ended.stderr == ""
 
 
-def test_a_name_that_is_missing(jobs: Jobs, tmp_path: Path) -> None:
+def test_certificate_without_the_address_gets_a_hint(jobs: Jobs, tmp_path: Path) -> None:
     files = make_certificate(tmp_path, "DNS:elsewhere")
     ended = jobs.run(*python(JOIN.format(f"**{files}")))
     assert ended.status == 1
@@ -49,14 +49,14 @@ def test_a_name_that_is_missing(jobs: Jobs, tmp_path: Path) -> None:
     assert "names elsewhere, not the coordinator's address: add IP:127.0.0.1 to" in ended.report
 
 
-def test_ranks_that_do_not_agree(jobs: Jobs, tmp_path: Path) -> None:
+def test_ranks_that_disagree_on_mtls_are_named(jobs: Jobs, tmp_path: Path) -> None:
     files = make_certificate(tmp_path, "IP:127.0.0.1")
     code = JOIN.format(f"**({files} if os.environ['JAX_PROCESS_ID'] == '0' else dict())")
     ended = jobs.run("--start-timeout", 3, *python(code))
     assert "rank 1 has no mutual TLS, rank 0 has mutual TLS=on: all processes" in ended.report
 
 
-def test_a_check_without_certificates(jobs: Jobs) -> None:
+def test_verification_without_certificates_gets_a_hint(jobs: Jobs) -> None:
     ended = jobs.run(*python(JOIN.format("verify_secure_credentials=True")))
     assert ended.status == 134
     assert "hint: JAX_DISTRIBUTED_VERIFY_SECURE_CREDENTIALS, or verify_secure_cre" in ended.report
@@ -88,7 +88,7 @@ def intrude(folder: Path, address: str, files: dict[str, str]) -> int:
 
 
 @pytest.mark.parametrize("has", AS_INTRUDER)
-def test_nobody_else_joins(jobs: Jobs, tmp_path: Path, has: str) -> None:
+def test_no_outsider_can_join(jobs: Jobs, tmp_path: Path, has: str) -> None:
     done = tmp_path / "done"
     running = jobs.start(*OVER_SSH, STAYING, done)
     address, job = joined(running)
@@ -106,7 +106,7 @@ def test_without_it_a_second_client_ends_the_job(jobs: Jobs, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("options", [[], ["--preload", "none"], ["--mtls", "off"]])
-def test_joining_is_silent(jobs: Jobs, options: list[str]) -> None:
+def test_joining_with_mtls_prints_nothing(jobs: Jobs, options: list[str]) -> None:
     on = ("--hosts", "a:2,b", *OVER_SSH[2:])
     ended = jobs.run(*on, *options, STAYING, STAYING)
     assert (ended.status, ended.stdout.count("sum 3\n"), ended.stderr) == (0, 3, "")

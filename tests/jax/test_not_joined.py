@@ -23,7 +23,7 @@ def test_all_ranks_go_on_alone(jobs: Jobs, way: str, why: str) -> None:
     )
 
 
-def test_others_wait_for_one_that_has_ended_alone(jobs: Jobs) -> None:
+def test_ranks_that_wait_for_a_separately_ended_rank_get_a_hint(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "-d", 1, "lone.py", "first", cwd=PROGRAMS)
     assert ended.status == 1
     first, why, *_ = ended.report.splitlines()

@@ -51,7 +51,7 @@ def session(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Sessi
 
 
 @pytest.mark.every_jax
-def test_what_passes(session: Session) -> None:
+def test_passing_tests_are_reported(session: Session) -> None:
     """Fixtures of all scopes, marks of all kinds, and what a test is given."""
     (session.path / "conftest.py").write_text("""
 import jax, os, pytest
@@ -275,7 +275,7 @@ TOLD = {
 
 
 @pytest.mark.every_jax
-def test_what_fails(session: Session) -> None:
+def test_each_kind_of_failure_is_reported(session: Session) -> None:
     """Each way to fail is told, and the tests after it go on."""
     session.file(FAILURES)
     result = session.run("--junitxml=junit.xml")
@@ -351,7 +351,7 @@ def branch(rank):
 
 
 @pytest.mark.long
-def test_pytests_own_options(session: Session) -> None:
+def test_pytest_options_keep_their_meaning(session: Session) -> None:
     """-x, --lf, -k, --collect-only, --pdb and pytest-timeout are what they are elsewhere."""
     session.file(ORDINARY)
     (session.path / "measured.py").write_text(MEASURED)
@@ -377,7 +377,7 @@ def test_pytests_own_options(session: Session) -> None:
 
 
 @pytest.mark.long
-def test_coverage_under_xdist(session: Session) -> None:
+def test_coverage_works_under_xdist(session: Session) -> None:
     """Lines that only ranks run count, with workers as well."""
     session.file(ORDINARY)
     (session.path / "measured.py").write_text(MEASURED)
@@ -433,7 +433,7 @@ def test_compiled_programs_are_shared(session: Session) -> None:
     result.stdout.fnmatch_lines(["mcjax: programs compiled: 0 in 0.0 s; loaded: 3, which saved *"])
 
 
-def test_ranks_that_cannot_collect(session: Session) -> None:
+def test_collection_errors_in_ranks_are_reported(session: Session) -> None:
     session.file(
         "if RANK >= 0:\n    raise ImportError('not in ranks')\n"
         "@pytest.mark.mcjax(processes=2)\ndef test_one(): pass\n"
@@ -455,7 +455,7 @@ def test_ranks_that_cannot_collect(session: Session) -> None:
     )
 
 
-def test_ranks_that_cannot_start(session: Session) -> None:
+def test_start_errors_of_ranks_are_reported(session: Session) -> None:
     (session.path / "jax.py").write_text("raise ImportError('no such jax')\n")
     (session.path / "test_it.py").write_text(
         "import pytest\n@pytest.mark.mcjax(processes=2)\ndef test_one(): pass\n"
@@ -468,7 +468,7 @@ def test_ranks_that_cannot_start(session: Session) -> None:
 @pytest.mark.parametrize(
     ("signum", "portable"), [(signal.SIGINT, "0"), (signal.SIGKILL, "0"), (signal.SIGKILL, "1")]
 )
-def test_nothing_is_left_of_a_session_that_is_ended(
+def test_ended_session_leaves_nothing(
     jobs: Jobs, tmp_path: Path, signum: signal.Signals, portable: str
 ) -> None:
     text = (
@@ -493,7 +493,7 @@ def test_nothing_is_left_of_a_session_that_is_ended(
     ("signum", "portable"),
     [(signal.SIGHUP, "0"), (signal.SIGTERM, "0"), (signal.SIGKILL, "0"), (signal.SIGKILL, "1")],
 )
-def test_nothing_is_left_of_a_session_that_is_ended_while_ranks_start(
+def test_session_ended_while_ranks_start_leaves_nothing(
     jobs: Jobs, tmp_path: Path, signum: int, portable: str
 ) -> None:
     text = "import pytest\n@pytest.mark.mcjax(processes=2)\ndef test_one(): pass\n"
@@ -511,7 +511,7 @@ def test_nothing_is_left_of_a_session_that_is_ended_while_ranks_start(
     assert running.finish().status == -signum
 
 
-def test_in_place(jobs: Jobs, tmp_path: Path) -> None:
+def test_pytest_runs_inside_ranks(jobs: Jobs, tmp_path: Path) -> None:
     """Where pytest itself runs in the ranks, which is what a debugger needs."""
     text = """
 @pytest.mark.mcjax(processes=2)
@@ -550,7 +550,9 @@ def test_elsewhere():
         ("processes=2, compile_once=1", "mcjax(compile_once=1): 1 is not one of auto, on, off"),
     ],
 )
-def test_marks_that_mean_nothing(pytester: pytest.Pytester, mark: str, words: str) -> None:
+def test_invalid_marks_are_errors_of_their_test(
+    pytester: pytest.Pytester, mark: str, words: str
+) -> None:
     """They are errors of their own test, and of no other."""
     pytester.makepyfile(
         test_it=f"import pytest\n@pytest.mark.mcjax({mark})\ndef test_one(): pass\n"
@@ -577,7 +579,9 @@ def test_both(): pass
 """
 
 
-def test_a_wrong_mark_beside_others(pytester: pytest.Pytester, jobs: Jobs, tmp_path: Path) -> None:
+def test_invalid_mark_does_not_disturb_other_tests(
+    pytester: pytest.Pytester, jobs: Jobs, tmp_path: Path
+) -> None:
     pytester.makepyfile(test_it=MARKS)
     result = pytester.runpytest_inprocess("-p", "mcjax_launch.pytest_plugin")
     result.assert_outcomes(errors=2, passed=2)

@@ -20,7 +20,7 @@ multihost_utils.sync_global_devices("started")  # all have to come here
 """
 
 
-def test_versions_and_who_waited_for_whom(in_this_process: None, tmp_path: Path) -> None:
+def test_record_holds_versions_and_waits(in_this_process: None, tmp_path: Path) -> None:
     path, program = tmp_path / "run.json", tmp_path / "late.py"
     program.write_text(LATE)
     result = mcjax_launch.launch(program, processes=3, cpu_devices=1, report=path).check()
@@ -54,7 +54,7 @@ time.sleep(1000)
 """
 
 
-def test_a_few_that_wait_for_most(in_this_process: None, tmp_path: Path) -> None:
+def test_record_names_the_late_majority(in_this_process: None, tmp_path: Path) -> None:
     """In a program that all have run before."""
     path, program = tmp_path / "run.json", tmp_path / "few.py"
     program.write_text(FEW)

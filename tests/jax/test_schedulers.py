@@ -17,7 +17,7 @@ def test_a_launcher_on_each_host(jobs: Jobs, tmp_path: Path) -> None:
         assert f"[{rank}] process {rank} of 4" in both[rank // 2].stdout
 
 
-def test_launchers_that_each_see_some_ranks_only(jobs: Jobs) -> None:
+def test_launchers_that_see_only_some_ranks_hold_none(jobs: Jobs) -> None:
     """Each compares its own, says so, and holds none for the others."""
     with_port = f"localhost:{20_000 + os.getpid() % 10_000}"
     options = ["--num-hosts", "2", "--procs-per-host", "2", "--coordinator", with_port, "-d", "1"]
@@ -47,7 +47,7 @@ def test_a_divergence_among_the_ranks_of_another_launcher(jobs: Jobs) -> None:
     assert "did not reach" not in innocent.report
 
 
-def test_pods_that_wait(jobs: Jobs) -> None:
+def test_ranks_run_in_waiting_pods(jobs: Jobs) -> None:
     """Over a stand-in for kubectl, to pods that are processes with a container's variables."""
     via = f"{PROGRAMS.parent / 'fake_kubectl'} exec -i {{host}} --"
     options = ["--hosts", "ws-[0-1]", "--via", via, "-d", 2]

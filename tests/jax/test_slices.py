@@ -51,7 +51,7 @@ def test_a_rank_without_a_partition_is_told(jobs: Jobs) -> None:
     assert "rank 1 has no partition index, rank 0 has: JAX needs it from all" in ended.report
 
 
-def test_the_slices_of_processes_that_are_not_their_ranks(jobs: Jobs) -> None:
+def test_slices_follow_process_ids_not_ranks(jobs: Jobs) -> None:
     """The first device is rank 3's, as on TPUs."""
     ended = jobs.run("-n", 4, "-d", 1, "--slices", 2, PROGRAMS / "permuted.py", "slices")
     assert ended.status == 0, ended.stderr

@@ -9,7 +9,7 @@ from jobs import PROGRAMS, Jobs
 
 
 @pytest.mark.every_jax
-def test_a_rank_that_never_comes_to_a_collective(jobs: Jobs) -> None:
+def test_rank_missing_from_a_collective_is_a_stall(jobs: Jobs) -> None:
     ended = jobs.run(
         "-n", 3, "-d", 2, "--grace", "1", "--stall-timeout", "3", "waiting.py", "collective",
         cwd=PROGRAMS,
@@ -38,7 +38,7 @@ def test_a_compilation_ends_with_its_killed_helper(jobs: Jobs) -> None:
 
 
 @pytest.mark.long
-def test_asking_for_stacks_does_not_disturb_ranks_that_compile(jobs: Jobs) -> None:
+def test_stack_requests_do_not_disturb_compilations(jobs: Jobs) -> None:
     options = ["-n", 2, "-d", 1, "--verify-spmd"]
     running = jobs.start(*options, PROGRAMS / "compiling.py", stderr=subprocess.DEVNULL)
     running.read_until("compiling", 2)
@@ -48,7 +48,7 @@ def test_asking_for_stacks_does_not_disturb_ranks_that_compile(jobs: Jobs) -> No
     assert running.finish().status == 0
 
 
-def test_a_compilation_that_waits_is_a_stall(jobs: Jobs) -> None:
+def test_waiting_compilation_is_a_stall(jobs: Jobs) -> None:
     """As on GPUs, where ranks compile together; within a fifteenth of the time."""
     ended = jobs.run(
         "-n", 3, "-d", 1, "--grace", "1", "--stall-timeout", "6", "compiling_together.py", "program", 3,

@@ -23,14 +23,14 @@ def run(
 
 
 @pytest.mark.parametrize(("how", "status"), [("kill", 137), ("raise", 1)])
-def test_survivors_go_on(jobs: Jobs, tmp_path: Path, how: str, status: int) -> None:
+def test_survivors_continue(jobs: Jobs, tmp_path: Path, how: str, status: int) -> None:
     got, said = run(jobs, tmp_path, "continue", 1, how, "alone")
     assert (got, "living: [0, 2]" in said) == (status, True), said
     assert sorted(re.findall(r"rank (\d) life 0 ends", said)) == ["0", "2"]
     assert "going on without rank 1" in said
 
 
-def test_a_rank_comes_back(jobs: Jobs, tmp_path: Path) -> None:
+def test_restarted_rank_joins_again(jobs: Jobs, tmp_path: Path) -> None:
     got, said = run(jobs, tmp_path, "restart", 1, "kill", "all")
     assert (got, "living: [0, 1, 2]" in said) == (0, True), said
     assert "rank 1 life 1 joined" in said
@@ -58,7 +58,7 @@ def test_a_rank_of_a_lost_host_comes_back(jobs: Jobs, tmp_path: Path) -> None:
     ],
     ids=["process 0", "unasked"],
 )
-def test_what_nobody_can_outlive(
+def test_failure_that_cannot_be_survived_ends_the_job(
     jobs: Jobs, tmp_path: Path, failing: int, how: str, why: str
 ) -> None:
     got, said = run(jobs, tmp_path, "restart", failing, how, "all")

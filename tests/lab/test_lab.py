@@ -12,7 +12,7 @@ ALL = "jh1,jh2,jh3"
 
 
 @pytest.mark.jax
-def test_the_guides_tour(jobs: Jobs, lab: Lab) -> None:
+def test_guides_tour_runs_on_several_hosts(jobs: Jobs, lab: Lab) -> None:
     ended = lab.run(jobs, "jh1:2,jh2:2,jh3:2", "-d", 2, PROGRAMS / "tour.py")
     assert ended.status == 0, ended.stderr
     assert ended.stdout.count("all arrays are right") == 6
@@ -20,7 +20,7 @@ def test_the_guides_tour(jobs: Jobs, lab: Lab) -> None:
 
 
 @pytest.mark.jax
-def test_slices_of_hosts(jobs: Jobs, lab: Lab) -> None:
+def test_hosts_can_be_slices(jobs: Jobs, lab: Lab) -> None:
     """XLA itself takes these hosts for machines; a CPU job is one slice all the same."""
     script = """
 import jax
@@ -45,7 +45,7 @@ def test_a_lost_host_is_the_cause_not_its_peers_errors(jobs: Jobs, lab: Lab) -> 
 
 
 @pytest.mark.jax
-def test_transfers_between_hosts(jobs: Jobs, lab: Lab) -> None:
+def test_transfers_work_between_hosts(jobs: Jobs, lab: Lab) -> None:
     ended = lab.run(jobs, "jh1,jh2", "-d", 2, "--cpu-transfers", PROGRAMS / "transfer.py")
     assert ended.status == 0, ended.stderr
     assert "[1 jh2] process 1 holds 4160 of the result" in ended.stdout
@@ -57,7 +57,7 @@ def test_with_the_launchers_own_machine_first(jobs: Jobs, lab: Lab) -> None:
     assert ended.status == 0, ended.stderr
 
 
-def test_the_coordinator_is_where_the_others_reach_it(jobs: Jobs, lab: Lab) -> None:
+def test_coordinator_address_is_reachable_from_other_hosts(jobs: Jobs, lab: Lab) -> None:
     ended = lab.run(jobs, "jh2,jh1", "sh", "-c", "echo at {coordinator_host} on $(hostname)")
     assert sorted(ended.stdout.splitlines()) == [
         "[0 jh2] at 10.77.0.12 on jh2",
@@ -76,7 +76,7 @@ def test_the_coordinator_is_where_the_others_reach_it(jobs: Jobs, lab: Lab) -> N
         "10.77.0.250 jh1 jh2 jh3\n",
     ],
 )
-def test_hosts_whose_own_name_is_unusable(jobs: Jobs, lab: Lab, names: str) -> None:
+def test_hosts_with_an_unusable_name_can_join(jobs: Jobs, lab: Lab, names: str) -> None:
     """Debian's 127.0.1.1, and a name that leads nowhere: JAX alone fails on both."""
     lab.names(names)
     try:
@@ -97,7 +97,7 @@ def test_a_bad_own_name_without_the_hook(jobs: Jobs, lab: Lab) -> None:
     assert "point it to 10.77.0.1" in ended.report
 
 
-def test_a_coordinator_that_cannot_be_reached(jobs: Jobs, lab: Lab) -> None:
+def test_unreachable_coordinator_is_reported(jobs: Jobs, lab: Lab) -> None:
     lab.do("isolate")
     try:
         ended = lab.run(jobs, ALL, "echo", "started")
@@ -112,7 +112,9 @@ def test_a_coordinator_that_cannot_be_reached(jobs: Jobs, lab: Lab) -> None:
 @pytest.mark.jax
 @pytest.mark.parametrize(("way", "status"), [("raise", 1), ("SIGKILL", 137)])
 @pytest.mark.parametrize("culprit", [0, 2])
-def test_failure_on_any_host(jobs: Jobs, lab: Lab, way: str, status: int, culprit: int) -> None:
+def test_failure_on_any_host_ends_the_job(
+    jobs: Jobs, lab: Lab, way: str, status: int, culprit: int
+) -> None:
     ended = lab.run(jobs, ALL, "--grace", "1", PROGRAMS / "fail.py", way, culprit)
     assert ended.status == status, ended.stderr
     assert f"rank {culprit} on jh{culprit + 1} failed" in ended.report

@@ -12,7 +12,7 @@ ALL = "jh1,jh2,jh3"
 DEAF = ("bash", "-c", "setsid sleep 1000 & trap '' TERM; echo ready; while :; do sleep 1000; done")
 
 
-def test_a_cable_is_cut(jobs: Jobs, lab: Lab) -> None:
+def test_cut_cable_is_noticed_on_both_sides(jobs: Jobs, lab: Lab) -> None:
     """No reset, no end of file: silence. Both sides notice, and nothing comes back with it."""
     running = lab.start(jobs, ALL, *DEAF)
     running.read_until("ready", 3)
@@ -49,7 +49,7 @@ def test_a_job_goes_on_without_a_lost_host(jobs: Jobs, lab: Lab) -> None:
     lab.check_clean()
 
 
-def test_a_host_that_comes_back_has_its_rank_again(jobs: Jobs, lab: Lab) -> None:
+def test_returning_host_gets_its_rank_again(jobs: Jobs, lab: Lab) -> None:
     script = 'echo life ${MCJAX_RANK_RESTART:-0}; [ -n "$MCJAX_RANK_RESTART" ] || exec sleep 1000'
     script = f"[ $JAX_PROCESS_ID != 0 ] || exec sleep 10; {script}"
     running = lab.start(jobs, "jh1,jh2", "--on-rank-failure", "restart", "bash", "-c", script)

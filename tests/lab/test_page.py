@@ -111,7 +111,7 @@ def test_a_failure_of_four_ranks(jobs: Jobs, tmp_path: Path, browse: Browse) -> 
 
 
 @pytest.mark.jax
-def test_a_good_end(jobs: Jobs, tmp_path: Path, browse: Browse) -> None:
+def test_page_shows_a_successful_job(jobs: Jobs, tmp_path: Path, browse: Browse) -> None:
     page = tmp_path / "run.html"
     assert jobs.run("-n", 2, "-d", 2, "--report", page, PROGRAMS / "toy.py").status == 0
     dom = browse(page, "rank=1")
@@ -122,7 +122,7 @@ def test_a_good_end(jobs: Jobs, tmp_path: Path, browse: Browse) -> None:
     assert "process 1 of 2: sum" in side(dom)
 
 
-def test_what_ranks_print_is_text(jobs: Jobs, tmp_path: Path, browse: Browse) -> None:
+def test_page_escapes_rank_output(jobs: Jobs, tmp_path: Path, browse: Browse) -> None:
     page = tmp_path / "run.html"
     evil = "</script><script>document.title='taken'</script><img src=x onerror=alert(1)>"
     program = 'echo "$1"; echo "$1" >&2; exit 3'
@@ -133,7 +133,7 @@ def test_what_ranks_print_is_text(jobs: Jobs, tmp_path: Path, browse: Browse) ->
     assert side(dom).count(evil) == 2
 
 
-def test_256_ranks(tmp_path: Path, browse: Browse) -> None:
+def test_page_shows_256_ranks(tmp_path: Path, browse: Browse) -> None:
     page = write(tmp_path, record_of(256))
     dom = browse(page, "rank=7")
     assert sorted(rows(dom)) == list(range(256))
@@ -201,7 +201,7 @@ ACTS: dict[str, tuple[str, Callable[[str], bool]]] = {
 
 
 @pytest.mark.parametrize("name", ACTS)
-def test_what_a_reader_does(tmp_path: Path, browse: Browse, name: str) -> None:
+def test_page_reacts_to_its_reader(tmp_path: Path, browse: Browse, name: str) -> None:
     script, shows = ACTS[name]
     assert shows(browse(write(tmp_path, record_of(32)), script=script))
 
@@ -290,7 +290,7 @@ APART = ["    socket.py:7 in read", "  > /home/me/load.py:8 in next"]
         (["ranks 0-5:", *COMMON, "rank 6 (pid 1006):", *APART, "rank 7 (pid 1007):"], []),
     ],
 )
-def test_where_the_ranks_stood(
+def test_page_shows_positions_of_ranks(
     tmp_path: Path, browse: Browse, stacks: list[str], apart: list[int]
 ) -> None:
     stacks = ["stacks of 8 ranks, innermost call first:", *stacks]
@@ -308,7 +308,7 @@ def test_where_the_ranks_stood(
     assert ("different stack" in side(dom)) == bool(apart)
 
 
-def test_a_record_without_stacks(tmp_path: Path, browse: Browse) -> None:
+def test_page_hides_missing_stacks(tmp_path: Path, browse: Browse) -> None:
     dom = browse(write(tmp_path, record_of(4)))
     assert re.search(r'<details id="stood"[^>]* hidden=""', dom)
 
@@ -352,7 +352,7 @@ LOOKS = {
 
 @pytest.mark.parametrize("name", LOOKS)
 @pytest.mark.parametrize("count", [3, 8])
-def test_how_it_looks(tmp_path: Path, browse: Browse, name: str, count: int) -> None:
+def test_page_fits_the_window(tmp_path: Path, browse: Browse, name: str, count: int) -> None:
     made = record_of(count)
     for rank in made["attempts"][0]["ranks"]:
         rank["peak_kib"] = int((9.6 + rank["rank"] / 5) * 1024)
@@ -387,7 +387,7 @@ ON_A_PHONE = {
 
 @pytest.mark.parametrize("name", ON_A_PHONE)
 @pytest.mark.parametrize("count", [4, 64])
-def test_how_it_looks_on_a_phone(tmp_path: Path, browse: Browse, name: str, count: int) -> None:
+def test_page_fits_a_phone(tmp_path: Path, browse: Browse, name: str, count: int) -> None:
     made = waited(count)
     made["attempts"][0]["ranks"][-2]["exception"]["traceback"] = ["x" * 300, *TRACEBACK]
     made["attempts"][0]["ranks"][-1].update(signal=None, exit_status=0)
@@ -428,7 +428,7 @@ def waited(count: int) -> dict[str, Any]:
     return made
 
 
-def test_who_waited_for_whom(tmp_path: Path, browse: Browse) -> None:
+def test_page_shows_past_waits(tmp_path: Path, browse: Browse) -> None:
     page = write(tmp_path, waited(4))
     dom = browse(page, "rank=3")
     assert said_of_waits(dom) == [
@@ -452,7 +452,7 @@ def said_of_waits(dom: str) -> list[str]:
     return [unescape(re.sub("<[^>]*>", "", markup)) for markup in found]
 
 
-def test_what_a_hang_waits_for(tmp_path: Path, browse: Browse) -> None:
+def test_page_shows_a_hangs_waits(tmp_path: Path, browse: Browse) -> None:
     """The record says who waits, also where most ranks do not."""
     made = stalled(8, ["ranks 0-2,4-7:", *APART, "rank 3 (pid 1003):", *COMMON])
     assert said_of_waits(browse(write(tmp_path, made))) == []
@@ -473,7 +473,7 @@ def test_each_rank_has_a_colour(tmp_path: Path, browse: Browse) -> None:
         assert len(set(colours)) == count, name
 
 
-def test_versions(tmp_path: Path, browse: Browse) -> None:
+def test_page_shows_versions(tmp_path: Path, browse: Browse) -> None:
     made = record_of(4)
     for rank in made["attempts"][0]["ranks"]:
         rank.update(jax="0.10.2", jaxlib="0.10.1", python="3.11.7")
@@ -528,7 +528,7 @@ def test_a_search_in_the_last_lines(tmp_path: Path, browse: Browse) -> None:
     assert rows(browse(page, script=typed)) == [2]  # which printed that
 
 
-def test_what_is_copied(tmp_path: Path, browse: Browse) -> None:
+def test_page_copies_text(tmp_path: Path, browse: Browse) -> None:
     script = (
         "navigator.clipboard.writeText = async text => { window.got = [...(window.got || []), text]; };"
         "for (const button of document.querySelectorAll('button.copy')) button.click();"
@@ -569,7 +569,9 @@ def test_times_are_the_readers_own(
         assert "the times of day are UTC." in dom
 
 
-def test_memory_has_one_peak_and_begins_at_the_first_sample(tmp_path: Path, browse: Browse) -> None:
+def test_memory_chart_has_one_peak_and_begins_at_the_first_sample(
+    tmp_path: Path, browse: Browse
+) -> None:
     made = record_of(4)
     for rank in made["attempts"][0]["ranks"]:
         rank["peak_kib"] = 500 << 10
@@ -596,7 +598,7 @@ def test_the_labels_of_a_chart_are_exact(tmp_path: Path, browse: Browse, most: f
     assert re.findall(r"<span [^>]*>(.*?)</span>", labels) == SCALES[most]
 
 
-def test_what_a_rank_was_forked_from_is_not_in_its_chart(tmp_path: Path, browse: Browse) -> None:
+def test_chart_excludes_usage_before_the_fork(tmp_path: Path, browse: Browse) -> None:
     made = record_of(2)
     for rank in made["attempts"][0]["ranks"]:
         rank.update(started_s=5.0, ended_s=25.0, cpu_s=8.0)
@@ -615,7 +617,7 @@ def test_a_different_program_is_marked(tmp_path: Path, browse: Browse) -> None:
     assert "Rank 2 " in side(dom)
 
 
-def test_who_is_slow(tmp_path: Path, browse: Browse) -> None:
+def test_page_shows_slow_ranks(tmp_path: Path, browse: Browse) -> None:
     """A strip for what each rank did, until its program is over; what is unknown has a gap."""
     made = succeeded(4, [])
     words = "rank 1 is slow: the others waited 71 % of the time for it"
@@ -633,7 +635,7 @@ def test_who_is_slow(tmp_path: Path, browse: Browse) -> None:
     assert words in text_of(dom, "slow")
 
 
-def test_a_record_without_ranks(jobs: Jobs, tmp_path: Path, browse: Browse) -> None:
+def test_page_shows_a_job_without_ranks(jobs: Jobs, tmp_path: Path, browse: Browse) -> None:
     page = tmp_path / "run.html"
     taken = jobs.run("--coordinator", "10.9.8.7:1", "--report", page, "true")
     assert taken.status == 2

@@ -20,7 +20,7 @@ def sshd(jobs: Jobs, tmp_path: Path) -> Iterator[Sshd]:
 
 
 @needs_sshd
-def test_jax_over_ssh(jobs: Jobs, sshd: Sshd) -> None:
+def test_jax_runs_over_ssh(jobs: Jobs, sshd: Sshd) -> None:
     ended = jobs.run("--hosts", "a:2,localhost", "--via", sshd.via, "-d", 2, PROGRAMS / "toy.py")
     assert ended.status == 0, ended.stderr
     for label in ("0 a", "1 a", "2 localhost"):
@@ -103,7 +103,7 @@ def _is_guardian(process: psutil.Process) -> bool:
 
 
 @needs_sshd
-def test_sync(jobs: Jobs, sshd: Sshd, tmp_path: Path) -> None:
+def test_sync_copies_the_working_directory(jobs: Jobs, sshd: Sshd, tmp_path: Path) -> None:
     """The guide's way to a TPU pod (scp to every worker, then ssh to every worker) in one line."""
     (tmp_path / "src" / "pkg").mkdir(parents=True)
     (tmp_path / "src" / "pkg" / "part.py").write_text("WORDS = 'from the package'")
@@ -155,7 +155,7 @@ def test_a_big_file_is_synced_without_holding_it(jobs: Jobs, sshd: Sshd, tmp_pat
 
 
 @needs_sshd
-def test_many_hosts_on_one_sshd(jobs: Jobs, sshd: Sshd) -> None:
+def test_many_hosts_share_one_sshd(jobs: Jobs, sshd: Sshd) -> None:
     """With sshd's own MaxStartups, which refuses some of ten connections at once."""
     ended = jobs.run("--hosts", "node[01-64]", "--via", sshd.via, "true", limit=100)
     assert (ended.status, ended.stderr) == (0, "")
@@ -163,7 +163,7 @@ def test_many_hosts_on_one_sshd(jobs: Jobs, sshd: Sshd) -> None:
 
 
 @needs_sshd
-def test_memory_with_many_hosts(jobs: Jobs, sshd: Sshd) -> None:
+def test_memory_stays_small_with_many_hosts(jobs: Jobs, sshd: Sshd) -> None:
     running = jobs.start(
         "--hosts", "node[01-16]:4", "--via", sshd.via, "sh", "-c", "echo ready; exec sleep 1000"
     )
@@ -174,7 +174,7 @@ def test_memory_with_many_hosts(jobs: Jobs, sshd: Sshd) -> None:
 
 
 @needs_sshd
-def test_a_key_that_is_refused(jobs: Jobs, sshd: Sshd, tmp_path: Path) -> None:
+def test_refused_key_gets_a_hint(jobs: Jobs, sshd: Sshd, tmp_path: Path) -> None:
     (tmp_path / "authorized_keys").write_text("")
     ended = jobs.run("--hosts", "a", "--via", sshd.via, "true")
     assert ended.status == 255

@@ -82,7 +82,7 @@ def script(*words: str) -> str:
 
 
 @pytest.mark.jax
-def test_an_emitted_script_runs(cluster: Cluster, tmp_path: Path) -> None:
+def test_emitted_script_runs(cluster: Cluster, tmp_path: Path) -> None:
     """On two hosts; all meet in JAX."""
     cluster.submit(tmp_path, emitted(tmp_path, *THREE, "-d", 1, PROGRAMS / "meeting.py"))
     cluster.wait()
@@ -150,7 +150,7 @@ def test_a_job_without_an_environment_for_parallel_jobs(cluster: Cluster, tmp_pa
     assert "submit it with qsub -pe NAME SLOTS" in (tmp_path / "out").read_text()
 
 
-def test_one_launcher_in_each_task_by_mistake(cluster: Cluster, tmp_path: Path) -> None:
+def test_launcher_started_in_each_task_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     other = "other=$(awk 'NR == 2 {print $1}' $PE_HOSTFILE)"
     run = f"qrsh -inherit $other {' '.join(LAUNCHER)} hostname"
     cluster.submit(tmp_path, script(other, run), "-pe", "mpi", "3")

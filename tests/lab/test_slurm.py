@@ -71,7 +71,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.mark.jax
-def test_in_an_allocation(jobs: Jobs, cluster: Cluster) -> None:
+def test_job_runs_in_an_allocation(jobs: Jobs, cluster: Cluster) -> None:
     ended = cluster.salloc(jobs, "-N3 --ntasks-per-node=2", "-d", 2, PROGRAMS / "toy.py").finish()
     assert ended.status == 0, ended.stderr
     for rank in range(6):
@@ -109,7 +109,7 @@ def test_the_input_of_a_batch_script(jobs: Jobs, cluster: Cluster, tmp_path: Pat
     assert (tmp_path / "job.out").read_text() == "[1 jh2] from a file\n"
 
 
-def test_one_launcher_in_each_task_by_mistake(jobs: Jobs, cluster: Cluster) -> None:
+def test_launcher_started_in_each_task_is_refused(jobs: Jobs, cluster: Cluster) -> None:
     shown = cluster.slurm("srun", "-N2", "-n2", *LAUNCHER, "hostname")
     assert "srun has started 2 launchers" in shown
     cluster.idle()
@@ -125,7 +125,7 @@ def submit(cluster: Cluster, folder: Path, *options: object) -> str:
 
 
 @pytest.mark.jax
-def test_an_emitted_script_runs(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
+def test_emitted_script_runs(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
     size = ["--num-hosts", "3", "--procs-per-host", "2", "-d", "2"]
     submit(cluster, tmp_path, *size, PROGRAMS / "toy.py")
     cluster.idle()
@@ -201,7 +201,7 @@ def test_a_signal_to_the_steps_ends_the_job(jobs: Jobs, cluster: Cluster, script
     cluster.idle()
 
 
-def test_a_signal_to_the_steps_that_still_start(jobs: Jobs, cluster: Cluster) -> None:
+def test_signal_to_starting_steps_ends_the_job(jobs: Jobs, cluster: Cluster) -> None:
     for pause_s in (0.1, 0.2, 0.3, 0.4):
         running = cluster.salloc(jobs, "-N2", "--max-restarts", 2, "bash", "-c", OBEDIENT)
         eventually(lambda: ".0" in cluster.slurm("squeue", "-h", "--steps", "-o", "%i"))
@@ -227,7 +227,7 @@ def test_nothing_is_left_of_a_killed_launcher(jobs: Jobs, cluster: Cluster) -> N
     cluster.idle()
 
 
-def test_a_node_dies(jobs: Jobs, cluster: Cluster) -> None:
+def test_dead_node_ends_the_job(jobs: Jobs, cluster: Cluster) -> None:
     running = cluster.salloc(jobs, "-N3", "bash", "-c", "echo ready; exec sleep 1000")
     running.read_until("ready", 3)
     began = time.monotonic()
@@ -317,7 +317,7 @@ IN_A_POD = str(Path(LAUNCHER[0]).parent / "mcjax-launch")
 
 @pytest.mark.jax
 @needs_kubectl
-def test_an_emitted_job_runs(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
+def test_emitted_job_runs(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
     """Without a service account's token, with which JAX's own detection would fail.
 
     Under a user that the image does not know, on a root file system that nobody can write.
@@ -330,7 +330,9 @@ def test_an_emitted_job_runs(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> No
 
 
 @needs_kubectl
-def test_what_a_restricted_pod_can_write(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
+def test_restricted_pod_can_write_where_needed(
+    jobs: Jobs, cluster: Cluster, tmp_path: Path
+) -> None:
     script = """
         if (true >/etc/x) 2>/dev/null; then echo broken; fi
         touch ~/x /tmp/y /dev/shm/z && echo "$HOME $(stat -fc %T /dev/shm) $(id -u) $MORE"
@@ -435,7 +437,7 @@ def test_bare_initialize_under_srun_without_the_launcher(jobs: Jobs, cluster: Cl
 @pytest.mark.skipif(
     shutil.which("mpirun") is None, reason="needs Open MPI: apt install openmpi-bin"
 )
-def test_open_mpi(jobs: Jobs) -> None:
+def test_open_mpi_coordinates_are_taken_only_without_the_hook(jobs: Jobs) -> None:
     """With us its coordinates are not taken; with --no-hook they are."""
     mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe"]
     program = [LAUNCHER[0], str(PROGRAMS / "coordinates.py"), "nothing"]

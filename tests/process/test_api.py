@@ -24,7 +24,7 @@ WAITS = "echo ready; exec sleep 1000"
 pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("in_this_process")]
 
 
-def test_a_job_that_goes_well(tmp_path: Path) -> None:
+def test_successful_job_has_a_complete_result(tmp_path: Path) -> None:
     script = "echo out {process_id}; echo err {process_id} $A >&2"
     result = mcjax_launch.launch("sh", "-c", script, processes=2, env={"A": 7})
     assert (result.exit_status, result.ok, result.root_cause) == (0, True, None)
@@ -66,7 +66,7 @@ def test_hidden_lines_are_shown_by_a_keyword(
         (tmp_path / "ready").unlink()
 
 
-def test_the_first_rank_that_fails_is_the_cause(capfd: pytest.CaptureFixture[str]) -> None:
+def test_first_failing_rank_is_the_cause(capfd: pytest.CaptureFixture[str]) -> None:
     result = mcjax_launch.launch("sh", "-c", "exit $((7 * {process_id}))", processes=2)
     assert result.exit_status == 7 and not result.ok
     cause = result.root_cause
@@ -87,7 +87,7 @@ def test_echo_prints_what_the_command_would(capsys: pytest.CaptureFixture[str]) 
     assert err.startswith("[0] ho\nmcjax-launch: rank 0 failed: exit status 3\n")
 
 
-def test_lines_and_events() -> None:
+def test_callbacks_get_lines_and_events() -> None:
     lines: list[Line] = []
     events: list[Event] = []
     script = "printf 'a\\nb {process_id}'; exit 3"
@@ -115,7 +115,7 @@ REFUSED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_what_is_refused(message: str) -> None:
+def test_invalid_arguments_are_refused(message: str) -> None:
     with pytest.raises(LaunchError) as raised:
         mcjax_launch.launch("true", **REFUSED[message])
     assert (str(raised.value), raised.value.status) == (message, 2)
@@ -130,12 +130,12 @@ def test_what_is_refused(message: str) -> None:
         ("pdb", "only the command has that"),
     ],
 )
-def test_keywords_that_there_are_not(keyword: str, hint: str) -> None:
+def test_unknown_keywords_get_a_hint(keyword: str, hint: str) -> None:
     with pytest.raises(TypeError, match=hint):
         mcjax_launch.launch("true", **{keyword: 1})  # type: ignore[arg-type]
 
 
-def test_a_job_is_stopped() -> None:
+def test_stop_ends_a_job() -> None:
     lines: list[Line] = []
     ready = threading.Event()
 
@@ -179,7 +179,7 @@ def test_a_signal_for_the_ranks() -> None:
         assert job.wait(60).ranks[0].stdout == "ready\ngot\n"
 
 
-def test_what_a_callback_raises_ends_the_job() -> None:
+def test_exception_in_a_callback_ends_the_job() -> None:
     def on_line(line: Line) -> None:
         raise RuntimeError(line.text)
 
@@ -211,7 +211,7 @@ def test_several_at_once_from_threads() -> None:
         assert Counter(lines) == Counter({f"{job} {number}": 2 for number in range(3000)})
 
 
-def test_asyncio() -> None:
+def test_concurrent_async_jobs_return_their_results() -> None:
     async def both() -> tuple[list[int], list[threading.Thread]]:
         threads: list[threading.Thread] = []
 
@@ -230,7 +230,7 @@ def test_asyncio() -> None:
     assert threads == [threading.main_thread()] * 2
 
 
-def test_a_job_that_was_started_can_be_awaited() -> None:
+def test_started_job_can_be_awaited() -> None:
     async def main() -> int:
         job = mcjax_launch.start("true")
         return (await job).exit_status + (await job).exit_status
@@ -239,7 +239,7 @@ def test_a_job_that_was_started_can_be_awaited() -> None:
 
 
 @pytest.mark.parametrize("script", [WAITS, "trap '' INT TERM; " + WAITS.replace("exec ", "")])
-def test_who_cancels_ends_the_job(script: str) -> None:
+def test_cancelling_ends_the_job(script: str) -> None:
     async def main() -> None:
         ready = asyncio.Event()
         job = mcjax_launch.launch_async(
@@ -254,7 +254,7 @@ def test_who_cancels_ends_the_job(script: str) -> None:
     asyncio.run(main())
 
 
-def test_a_limit_of_asyncios() -> None:
+def test_asyncio_timeout_ends_the_job() -> None:
     async def main() -> None:
         async with asyncio.timeout(0.5):
             await mcjax_launch.launch_async("sleep", "1000")
@@ -263,7 +263,7 @@ def test_a_limit_of_asyncios() -> None:
         asyncio.run(main())
 
 
-def test_what_is_the_callers_stays_as_it_is(capfd: pytest.CaptureFixture[str]) -> None:
+def test_launch_leaves_the_callers_state_unchanged(capfd: pytest.CaptureFixture[str]) -> None:
     before = {signum: signal.getsignal(signum) for signum in signal.valid_signals()}
     wakeup = signal.set_wakeup_fd(-1)
     signal.set_wakeup_fd(wakeup)
@@ -309,7 +309,7 @@ def test_a_keyboard_interrupt_ends_the_job(jobs: Jobs) -> None:
     ]
 
 
-def test_interrupts_at_random_moments(jobs: Jobs) -> None:
+def test_interrupts_at_random_moments_leave_nothing(jobs: Jobs) -> None:
     program = PROGRAMS / "interrupted_jobs.py"
     ended = jobs.run(20, time.time_ns(), launcher=[sys.executable, str(program)], limit=300)
     assert ended.status == 0, ended.stderr
@@ -340,7 +340,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("end", ENDS, ids=ENDS.values())
-def test_a_program_that_ends_takes_its_jobs_with_it(jobs: Jobs, end: str) -> None:
+def test_program_that_ends_takes_its_jobs_with_it(jobs: Jobs, end: str) -> None:
     code = f"""
 import os, sys, threading, mcjax_launch
 ready = threading.Event()
@@ -405,7 +405,7 @@ print(job.wait().message)
 # --- the launcher's process ---
 
 
-def test_a_launcher_that_is_killed() -> None:
+def test_killed_launcher_raises_an_error() -> None:
     ready = threading.Event()
     with mcjax_launch.start("sh", "-c", WAITS, on_line=lambda line: ready.set()) as job:
         assert ready.wait(60)
@@ -430,19 +430,19 @@ def test_variables_of_options_do_not_count(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(mcjax_launch.launch("true").ranks) == 1
 
 
-def test_what_is_known_at_once_is_raised_by_start() -> None:
+def test_start_raises_errors_known_at_once() -> None:
     with pytest.raises(LaunchError, match="nosuch: not found") as raised:
         mcjax_launch.start("nosuch")
     assert raised.value.status == 127
 
 
-def test_an_error_that_is_raised_is_not_printed(capfd: pytest.CaptureFixture[str]) -> None:
+def test_raised_error_is_not_printed(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(LaunchError, match="nosuch: not found"):
         mcjax_launch.launch("nosuch", echo=True)
     assert capfd.readouterr() == ("", "")
 
 
-def test_the_launcher_is_that_of_the_caller(jobs: Jobs, tmp_path: Path) -> None:
+def test_launcher_is_that_of_the_caller(jobs: Jobs, tmp_path: Path) -> None:
     """Whatever else Python would find under its name, or beside it under the names of others."""
     other = tmp_path / "other"
     (other / "mcjax_launch").mkdir(parents=True)
@@ -458,7 +458,7 @@ def test_the_launcher_is_that_of_the_caller(jobs: Jobs, tmp_path: Path) -> None:
     assert (ended.status, ended.stderr) == (0, "")
 
 
-def test_lines_of_any_bytes() -> None:
+def test_lines_with_invalid_bytes_are_decoded() -> None:
     lines: list[Line] = []
     mcjax_launch.launch("printf", r"\303\244\377\n\303", on_line=lines.append)
     assert [line.text for line in lines] == ["\xe4\ufffd", "\ufffd"]
@@ -494,14 +494,14 @@ def is_still(path: Path) -> bool:
     return bool(before) and path.read_text() == before
 
 
-def test_an_import_is_quick() -> None:
+def test_import_loads_only_what_is_needed() -> None:
     code = "import sys, mcjax_launch; print(*(m for m in sys.modules if m.startswith('mcjax')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     packages = ("mcjax_launch", "mcjax_launch.kernel", "mcjax_launch.kernel.wire")
     assert set(done.stdout.split()) == {*packages, "mcjax_launch.kernel.wire.version"}
 
 
-def test_a_user_who_interrupts_is_told_only_of_what_works(
+def test_interrupting_user_is_told_of_working_keys_only(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Ctrl-\\ is no key of ours here: it would end the calling program."""

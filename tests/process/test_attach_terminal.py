@@ -34,7 +34,7 @@ def stopped(detached: DetachedJobs, tmp_path: Path) -> str:
     return job_id
 
 
-def test_a_breakpoint_waits_for_a_terminal_and_for_the_next_one(
+def test_breakpoint_waits_for_each_attached_terminal(
     detached: DetachedJobs, stopped: str, at_terminal: START
 ) -> None:
     assert "waits for --attach: rank 0 s" in detached.jobs.run("--jobs").stdout
@@ -67,7 +67,7 @@ def test_a_killed_launcher_gives_the_terminal_back(
     eventually(lambda: terminal.is_as_it_was)
 
 
-def test_the_screen_is_that_of_a_job_that_was_never_left(
+def test_attached_screen_equals_that_of_a_foreground_job(
     detached: DetachedJobs, tmp_path: Path, at_terminal: START
 ) -> None:
     job_id = detached.program(tmp_path, ranks=3)

@@ -27,7 +27,7 @@ def run(jobs: Jobs, stand_in: Path, program: str) -> Ended:
     "os._exit(3)",
     "os.kill(os.getpid(), 9)",
 ])  # fmt: skip
-def test_what_a_process_below_does_is_not_the_ranks(jobs: Jobs, stand_in: Path, end: str) -> None:
+def test_calls_of_child_processes_are_not_the_ranks(jobs: Jobs, stand_in: Path, end: str) -> None:
     ended = run(jobs, stand_in, f"{BARE}\n{CHILD.format(f'{BARE}; {end}')}")
     assert ended.status == 0, ended.stderr
     assert ended.stdout.count("at unix:") == 1
@@ -49,14 +49,16 @@ def test_a_fork_is_below_its_rank(jobs: Jobs, stand_in: Path) -> None:
     (f"if sys.argv[1:]: {BARE}\nelse: os.execv(sys.executable, [*sys.orig_argv, 'again'])", 1),
     (f"{BARE}\nif not sys.argv[1:]: os.execv(sys.executable, [*sys.orig_argv, 'again'])", 2),
 ])  # fmt: skip
-def test_what_may_call_initialize(jobs: Jobs, stand_in: Path, program: str, calls: int) -> None:
+def test_allowed_children_may_call_initialize(
+    jobs: Jobs, stand_in: Path, program: str, calls: int
+) -> None:
     ended = run(jobs, stand_in, program)
     assert ended.status == 0, ended.stderr
     assert ended.stdout.count("at ") == calls
     assert ended.report == ""
 
 
-def test_the_call_of_a_rank_that_could_not_join(jobs: Jobs, stand_in: Path) -> None:
+def test_child_may_join_in_place_of_its_rank(jobs: Jobs, stand_in: Path) -> None:
     """The process that it starts after that may join in its place."""
     program = f"try: jax.distributed.initialize('nowhere')\nexcept IndexError: {CHILD.format(BARE)}"
     ended = run(jobs, stand_in, program)

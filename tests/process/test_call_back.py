@@ -85,7 +85,7 @@ def relay(tmp_path: Path) -> Iterator[Relay]:
         process.kill()
 
 
-def test_bytes_in_both_directions(relay: Relay) -> None:
+def test_relay_passes_bytes_in_both_directions(relay: Relay) -> None:
     """More than a connection holds, while the other end answers; then the key is gone."""
     relay.go()
     assert relay.echoes(os.urandom(20 << 20))
@@ -120,7 +120,7 @@ def test_strangers_neither_get_in_nor_hold_it_up(relay: Relay) -> None:
         assert relay.echoes(b"hello")
 
 
-def test_nobody_else_can_listen_at_its_address(relay: Relay) -> None:
+def test_relay_address_cannot_be_shared(relay: Relay) -> None:
     relay.go()
     eventually(lambda: not relay.key_file.exists())
     for host in ("127.0.0.1", ""):
@@ -167,7 +167,7 @@ def test_the_host_refuses_a_listener_without_the_key(relay: Relay) -> None:
     assert "127.0.0.1 (the process there does not know this job's key)" in said
 
 
-def test_one_address_on_two_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_addresses_on_two_machines_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """A relay between them has the same address on both."""
     here, there = ("127.0.0.1", 5), ("127.0.0.1", 9)
     ours = handshake.place(here, there)
@@ -176,7 +176,7 @@ def test_one_address_on_two_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert handshake.place(here, ("10.0.0.9", 9)) == handshake.place(("::ffff:127.0.0.1", 5), ("10.0.0.9", 1))  # fmt: skip
 
 
-def test_a_file_that_is_not_the_users_alone(tmp_path: Path) -> None:
+def test_file_open_to_other_users_is_not_run(tmp_path: Path) -> None:
     path = tmp_path / "call-1"
     path.write_text("print('ran')")
     path.chmod(0o600)
@@ -196,14 +196,14 @@ def test_a_file_that_is_not_the_users_alone(tmp_path: Path) -> None:
         assert subprocess.run(command, capture_output=True, text=True).stdout == ""
 
 
-def test_a_launcher_that_dies_before_the_host_has_come(relay: Relay) -> None:
+def test_launcher_that_dies_early_leaves_no_key(relay: Relay) -> None:
     assert relay.process.stdin is not None
     relay.process.stdin.close()
     assert relay.process.wait(30) == 255
     assert not relay.key_file.exists()
 
 
-def test_few_open_files(tmp_path: Path) -> None:
+def test_relay_works_with_few_open_files(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
     try:
@@ -217,7 +217,9 @@ def test_few_open_files(tmp_path: Path) -> None:
         assert relay.echoes(b"hello")
 
 
-def test_keys_of_killed_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_of_killed_processes_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     old, new = (call_back.write_key(["127.0.0.1"], 5, b"key") for _ in range(2))
     os.utime(old, (0, 0))
@@ -238,7 +240,9 @@ def test_hosts_without_a_common_home(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
 
 
-def test_a_folder_that_others_can_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_readable_by_other_users_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     folder = tmp_path / "mcjax-launch"
     folder.mkdir()
@@ -260,7 +264,7 @@ def test_a_folder_that_others_can_read(tmp_path: Path, monkeypatch: pytest.Monke
         (["/no/such"], 255, "/no/such: No such file or directory: is it installed?\n"),
     ],
 )
-def test_a_client_that_starts_nothing(
+def test_failing_client_is_reported_and_leaves_no_key(
     tmp_path: Path, client_words: list[str], status: int, said: str
 ) -> None:
     """Its own status; and no key is left."""

@@ -70,13 +70,15 @@ def test_colours_and_a_good_end(jobs: Jobs) -> None:
 @pytest.mark.parametrize(
     ("env", "on"), [({}, False), ({"GITHUB_ACTIONS": "false"}, False), (ACTIONS, True)]
 )
-def test_where_it_is_on(jobs: Jobs, env: dict[str, str], on: bool) -> None:
+def test_ci_annotations_depend_on_the_environment(
+    jobs: Jobs, env: dict[str, str], on: bool
+) -> None:
     ended = jobs.run("-n", 2, "bash", "-c", "echo hi; exit 3", env=env)
     assert ("::error " in ended.stderr) == on
     assert ("\x1b[" in ended.stdout) == on
 
 
-def test_a_job_that_cannot_be_started_is_annotated(jobs: Jobs) -> None:
+def test_job_that_cannot_start_is_annotated(jobs: Jobs) -> None:
     for words, message in (
         (["no-such-program"], "no-such-program: not found in PATH"),
         (["--via", FAKE_SSH, "--hosts", "down", "true"], "host down: "),
@@ -88,7 +90,7 @@ def test_a_job_that_cannot_be_started_is_annotated(jobs: Jobs) -> None:
         assert ended.report.startswith(data)
 
 
-def test_attempts(jobs: Jobs) -> None:
+def test_failed_attempts_are_not_annotated(jobs: Jobs) -> None:
     script = "echo $MCJAX_RESTART; exit $((1 - MCJAX_RESTART))"
     ended = jobs.run("-n", 2, "--max-restarts", 1, "bash", "-c", script, env=ACTIONS)
     assert ended.status == 0

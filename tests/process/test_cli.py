@@ -24,7 +24,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input(jobs: Jobs, name: str) -> None:
+def test_bad_input_is_refused(jobs: Jobs, name: str) -> None:
     """More of it is in tests/unit/test_refused.py."""
     args, status, words = BAD[name]
     ended = jobs.run(*args, env={"CUDA_VISIBLE_DEVICES": ""})
@@ -34,7 +34,7 @@ def test_bad_input(jobs: Jobs, name: str) -> None:
     assert words in ended.report
 
 
-def test_no_limit(jobs: Jobs) -> None:
+def test_zero_timeout_means_no_limit(jobs: Jobs) -> None:
     limits = [word for name in ("", "start-", "stall-") for word in (f"--{name}timeout", "0")]
     ended = jobs.run(*limits, "sh", "-c", "sleep 0.3; echo x")
     assert (ended.status, ended.stdout) == (0, "[0] x\n"), ended.stderr
@@ -76,7 +76,7 @@ def test_misspelt_placeholder_is_a_hint(jobs: Jobs) -> None:
     )
 
 
-def test_an_interpreter_that_reads_its_input_is_a_hint(jobs: Jobs) -> None:
+def test_interpreter_that_reads_its_input_gets_a_hint(jobs: Jobs) -> None:
     told = (
         " reads its standard input, which is empty in ranks; --stdin 0 gives rank 0 the launcher's"
     )
@@ -92,7 +92,7 @@ def test_options_end_at_the_program(jobs: Jobs) -> None:
         assert jobs.run(*before, *program).stdout == "[0] ['-n', '2', '--help', '--']\n"
 
 
-def test_options_from_the_environment(jobs: Jobs) -> None:
+def test_options_are_read_from_the_environment(jobs: Jobs) -> None:
     env = {"MCJAX_NUM_PROCESSES": "2", "MCJAX_NO_PREFIX": "1", "MCJAX_ENV": "A=1 B=2"}
     ended = jobs.run("sh", "-c", "echo $A$B", env=env)
     assert ended.out == b"12\n12\n"
@@ -104,26 +104,26 @@ def test_module(jobs: Jobs, tmp_path: Path) -> None:
     assert ended.stdout == "[0] ['0']\n"
 
 
-def test_program_relative_to_chdir(jobs: Jobs, tmp_path: Path) -> None:
+def test_program_path_is_relative_to_chdir(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text("import os; print(os.getcwd())")
     assert jobs.run("-C", tmp_path, "job.py").stdout == f"[0] {tmp_path}\n"
 
 
-def test_variable_passed_on(jobs: Jobs) -> None:
+def test_variable_is_passed_on(jobs: Jobs) -> None:
     ended = jobs.run(
         "-x", "MINE", "-x", "R=r{process_id}", "sh", "-c", "echo $MINE $R", env={"MINE": "a b"}
     )
     assert ended.stdout == "[0] a b r0\n"
 
 
-def test_one_hash_seed_for_all(jobs: Jobs) -> None:
+def test_all_ranks_share_a_hash_seed(jobs: Jobs) -> None:
     ended = jobs.run("-n", 3, "--no-prefix", sys.executable, "-c", "print(hash('x'))")
     assert len(set(ended.stdout.split())) == 1
     ended = jobs.run("--no-prefix", "sh", "-c", "echo $PYTHONHASHSEED", env={"PYTHONHASHSEED": "7"})
     assert ended.out == b"7\n"
 
 
-def test_bound_cores(jobs: Jobs) -> None:
+def test_ranks_are_bound_to_separate_cores(jobs: Jobs) -> None:
     program = "import os; print(*sorted(os.sched_getaffinity(0)))"
     ended = jobs.run("-n", 2, "--no-prefix", "--bind-cores", "on", sys.executable, "-c", program)
     first, second = ({*map(int, line.split())} for line in ended.stdout.splitlines())
@@ -144,12 +144,12 @@ def test_version(jobs: Jobs) -> None:
     assert jobs.run("--version").stdout.startswith("mcjax-launch 0.")
 
 
-def test_verbose_and_quiet(jobs: Jobs) -> None:
+def test_verbosity_options_change_the_report(jobs: Jobs) -> None:
     assert "rank 0 on localhost: pid " in jobs.run("-v", "true").report
     assert "rank 0 failed" in jobs.run("-q", "false").report
 
 
-def test_closed_standard_streams(jobs: Jobs, tmp_path: Path) -> None:
+def test_closed_standard_streams_do_no_harm(jobs: Jobs, tmp_path: Path) -> None:
     script = f'"$@" >&- 2>&- <&-; echo $? > {tmp_path}/status'
     command = [sys.executable, "-m", "mcjax_launch", "--log-dir", str(tmp_path), "echo", "x"]
     subprocess.run(["sh", "-c", script, "-", *command], env=jobs.environment(), check=True)
@@ -157,7 +157,7 @@ def test_closed_standard_streams(jobs: Jobs, tmp_path: Path) -> None:
     assert (tmp_path / "0.out").read_text() == "x\n"
 
 
-def test_an_internal_error_is_one_line_and_a_file(jobs: Jobs, tmp_path: Path) -> None:
+def test_internal_error_is_one_line_and_a_file(jobs: Jobs, tmp_path: Path) -> None:
     breaking = "import mcjax_launch.kernel.transport.client as t; t.start = None; from mcjax_launch.cli.command import main; main(['true'])"
     ended = jobs.run(
         launcher=[sys.executable, "-c", breaking.replace("main([", "raise SystemExit(main([") + ")"]
@@ -197,7 +197,7 @@ def says_its_python(tmp_path: Path) -> Path:
     return program
 
 
-def test_the_active_environment(jobs: Jobs, bare: Path, says_its_python: Path) -> None:
+def test_active_environment_is_used(jobs: Jobs, bare: Path, says_its_python: Path) -> None:
     """Also where it is not the launcher's own, and lacks what that has; a lost one is ignored."""
     active = {"VIRTUAL_ENV": str(bare.parent)}
     ended = jobs.run(says_its_python, env=active)
@@ -215,7 +215,7 @@ def test_the_active_environment(jobs: Jobs, bare: Path, says_its_python: Path) -
         assert ended.stdout == f"[0] {sys.executable}\n"
 
 
-def test_a_launcher_without_jax_takes_the_first_python_that_has_it(
+def test_launcher_without_jax_uses_the_first_python_with_jax(
     jobs: Jobs, bare: Path, says_its_python: Path, on_its_own: list[str]
 ) -> None:
     path = os.pathsep.join([str(bare), os.path.dirname(sys.executable), "/usr/bin", "/bin"])

@@ -57,7 +57,7 @@ def shown(ended: Ended) -> list[str]:
 
 
 @pytest.mark.parametrize("via", ["pbs_tmrsh", "pbsdsh"])
-def test_pbs_without_ssh(cluster: Cluster, via: str) -> None:
+def test_pbs_hosts_are_reached_without_ssh(cluster: Cluster, via: str) -> None:
     """The clients hand on no stream, and what they start belongs to the job."""
     nodes = cluster.file("nodes", "n1\nn1\nn2\nn2\n")
     environ = {**PBS, "PBS_NODEFILE": nodes}
@@ -76,14 +76,14 @@ def test_pbs_over_ssh_by_default(cluster: Cluster) -> None:
     assert "in a PBS job, --via pbs_tmrsh and --via pbsdsh need no ssh" in ended.report
 
 
-def test_a_host_that_is_this_machine_needs_no_client(cluster: Cluster) -> None:
+def test_this_machine_needs_no_client(cluster: Cluster) -> None:
     nodes = cluster.file("nodes", f"{os.uname().nodename}\n" * 2)
     ended = cluster.run({**PBS, "PBS_NODEFILE": nodes}, "sh", "-c", "echo {process_id}")
     name = os.uname().nodename
     assert shown(ended) in (["[0] 0", "[1] 1"], [f"[0 {name}] 0", f"[1 {name}] 1"])
 
 
-def test_pbs_counts_its_reruns(cluster: Cluster) -> None:
+def test_reruns_of_pbs_are_counted(cluster: Cluster) -> None:
     nodes = cluster.file("nodes", "n1\n")
     cluster.answer("qstat -f 7.server", "Job Id: 7.server\n    run_count = 3\n")
     environ = {**PBS, "PBS_NODEFILE": nodes}
@@ -91,7 +91,7 @@ def test_pbs_counts_its_reruns(cluster: Cluster) -> None:
     assert shown(ended) == ["[0] 2"]
 
 
-def test_where_a_job_was_submitted(cluster: Cluster, tmp_path: Path) -> None:
+def test_ranks_start_where_the_job_was_submitted(cluster: Cluster, tmp_path: Path) -> None:
     """PBS begins in the home; a script that has gone elsewhere stays there."""
     home, work = tmp_path / "home", tmp_path / "work"
     home.mkdir()
@@ -104,7 +104,7 @@ def test_where_a_job_was_submitted(cluster: Cluster, tmp_path: Path) -> None:
     assert shown(cluster.run(environ, "-C", ".", *options, cwd=home)) == [f"[0] {home}"]
 
 
-def test_lsf(cluster: Cluster) -> None:
+def test_lsf_allocation_is_used(cluster: Cluster) -> None:
     """The batch host starts the launcher and gets no rank; each host has GPUs of its own."""
     environ = {
         "LSB_JOBID": "12",
@@ -119,7 +119,7 @@ def test_lsf(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash"])
-def test_grid_engine(cluster: Cluster, shell: str) -> None:
+def test_grid_engine_allocation_is_used(cluster: Cluster, shell: str) -> None:
     hosts = cluster.file("hosts", "n1 2 all.q@n1 UNDEFINED\nn2 1 all.q@n2 <NULL>\n")
     environ = {"JOB_ID": "5", "PE_HOSTFILE": hosts, "SGE_TASK_ID": "undefined", "NSLOTS": "3"}
     environ |= {"RESTARTED": "1", "FAKE_SHELL": shell, "CUDA_VISIBLE_DEVICES": "0"}
@@ -165,7 +165,7 @@ R = {
 SLOTS = {"resources": [{"type": "node", "count": 2, "with": [{"type": "slot", "count": 2}]}]}
 
 
-def test_flux(cluster: Cluster) -> None:
+def test_flux_allocation_is_used(cluster: Cluster) -> None:
     """Inside of Slurm, in the script of a batch job."""
     cluster.answer("flux resource R", json.dumps(R))
     cluster.answer("flux --parent job info ƒ7 jobspec", json.dumps(SLOTS))
@@ -179,7 +179,7 @@ def test_flux(cluster: Cluster) -> None:
     assert "variables of Slurm and Flux: Flux's job is assumed to be the inner one" in ended.report
 
 
-def test_flux_that_names_only_hosts(cluster: Cluster) -> None:
+def test_flux_allocation_with_host_names_only_is_used(cluster: Cluster) -> None:
     cluster.answer("flux hostlist local", "n[1-2]\n")
     environ = {"FLUX_URI": "local:///x", "FAKE_FLUX_HOSTS": "n1 n2"}
     assert shown(cluster.run(environ, "sh", "-c", SHOW)) == [
@@ -188,7 +188,7 @@ def test_flux_that_names_only_hosts(cluster: Cluster) -> None:
     ]
 
 
-def test_a_login_node(cluster: Cluster) -> None:
+def test_login_node_is_reported(cluster: Cluster) -> None:
     nodes = {**PBS, "PBS_NODEFILE": "/var/spool/pbs/aux/7.server"}
     ended = cluster.run(nodes, "true")
     assert ended.status == 2
@@ -210,7 +210,7 @@ def test_a_login_node(cluster: Cluster) -> None:
         ({"FLUX_URI": "x", "FLUX_TASK_RANK": "0", "FLUX_JOB_SIZE": "2"}, "flux run has started 2"),
     ],
 )
-def test_one_launcher_in_each_task_by_mistake(
+def test_launcher_started_in_each_task_is_refused(
     cluster: Cluster, environ: dict[str, str], words: str
 ) -> None:
     nodes = cluster.file("nodes", "n1\nn2\n")
@@ -258,7 +258,7 @@ def test_variables_left_over_from_a_job(cluster: Cluster, found: str) -> None:
 
 
 @pytest.mark.parametrize("client", ["srun", "blaunch"])
-def test_a_client_that_is_not_installed_where_variables_are_left_over(
+def test_missing_client_with_leftover_variables_is_reported(
     cluster: Cluster, client: str, tmp_path: Path
 ) -> None:
     (tmp_path / "none").mkdir()

@@ -11,7 +11,7 @@ from shown import check_whole
 pytestmark = pytest.mark.quick
 
 
-def test_a_job(jobs: Jobs) -> None:
+def test_equal_lines_of_ranks_are_collapsed(jobs: Jobs) -> None:
     program = """
 import signal, sys
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
@@ -39,7 +39,7 @@ print('err', file=sys.stderr)
 PAIRS = ("0-1", "0,2", "1-2")
 
 
-def test_a_flood_is_whole(jobs: Jobs, tmp_path: Path) -> None:
+def test_flood_of_output_is_complete(jobs: Jobs, tmp_path: Path) -> None:
     written = [str(n) for n in range(1, 20_001)]
     ended = jobs.run("-n", 3, "--collapse", "--log-dir", tmp_path, "seq", len(written))
     seen = [line.split() for line in ended.stdout.splitlines()]

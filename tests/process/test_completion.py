@@ -118,7 +118,7 @@ def start(environment: dict[str, str]) -> Iterator[Start]:
         shell.close()
 
 
-def test_in_bash(start: Start) -> None:
+def test_completion_works_in_bash(start: Start) -> None:
     shell = start("bash")
     shell.completed("mcjax-launch --colo", "r ")
     shell.completed("mcjax-launch --color al", "ways ")
@@ -136,7 +136,7 @@ def test_in_bash(start: Start) -> None:
     assert "--" not in shell.listed("mcjax-launch tr", "train.py", "trial.py")
 
 
-def test_in_zsh(start: Start) -> None:
+def test_completion_works_in_zsh(start: Start) -> None:
     shell = start("zsh")
     shell.completed("mcjax-launch --colo", "r")
     shell.completed("mcjax-launch --color al", "ways")
@@ -146,7 +146,7 @@ def test_in_zsh(start: Start) -> None:
     shell.listed("mcjax-launch --emit ", "slurm", "jobset", "job")
 
 
-def test_in_fish(environment: dict[str, str]) -> None:
+def test_completion_works_in_fish(environment: dict[str, str]) -> None:
     """It can be asked for what it would offer."""
     if shutil.which("fish") is None:
         pytest.skip("needs fish")
@@ -177,7 +177,7 @@ def test_in_fish(environment: dict[str, str]) -> None:
     assert status.startswith("--status\tShow how")
 
 
-def test_nothing_is_started(jobs: Jobs) -> None:
+def test_completion_starts_no_process(jobs: Jobs) -> None:
     """Neither an agent nor a job, and the answer is quick."""
     code = (
         "import os\n"
@@ -198,7 +198,7 @@ def test_nothing_is_started(jobs: Jobs) -> None:
         assert ended.err == b""
 
 
-def test_a_shell_that_there_is_no_script_for(jobs: Jobs) -> None:
+def test_completion_for_an_unknown_shell_fails(jobs: Jobs) -> None:
     for asked in ("tcsh_source", "bash_nothing", "bash", ""):
         ended = jobs.run(env={"_MCJAX_LAUNCH_COMPLETE": asked})
         assert (ended.status, ended.out, ended.err) == (1, b"", b"")

@@ -32,7 +32,7 @@ def test_a_bare_call_meets_on_a_socket(jobs: Jobs, stand_in: Path) -> None:
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_rank_0_decides_where(jobs: Jobs, stand_in: Path, first: int) -> None:
+def test_rank_0_decides_on_the_coordinator_address(jobs: Jobs, stand_in: Path, first: int) -> None:
     """Whoever of the two gives the launcher's address itself, they meet."""
     program = f"{EXPLICIT} if rank == '{first}' else {BARE}"
     shown = run(jobs, stand_in, program=program)
@@ -78,14 +78,14 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("jax", OTHERS)
-def test_a_jax_that_cannot(jobs: Jobs, tmp_path: Path, jax: str) -> None:
+def test_unsupported_jax_uses_a_tcp_coordinator(jobs: Jobs, tmp_path: Path, jax: str) -> None:
     make_stand_in(tmp_path, *OTHERS[jax])
     shown = run(jobs, tmp_path)
     assert shown.count("at 127.0.0.1:") == 2
     assert "unix" not in shown
 
 
-def test_what_jax_reports_is_not_hidden(jobs: Jobs, tmp_path: Path) -> None:
+def test_error_of_jax_is_not_hidden(jobs: Jobs, tmp_path: Path) -> None:
     make_stand_in(tmp_path, first="raise ValueError(num_processes)")
     words = ["-n", 1, sys.executable, "-c", f"import jax\n{BARE}"]
     ended = jobs.run(*words, env={"PYTHONPATH": str(tmp_path)})
@@ -171,7 +171,7 @@ CAN_BE_ALONE = shutil.which("unshare") and subprocess.call([*ALONE, "true"]) == 
 
 
 @pytest.mark.skipif(not CAN_BE_ALONE, reason="needs a network namespace of its own")
-def test_a_loopback_that_is_down_is_named(jobs: Jobs, stand_in: Path) -> None:
+def test_missing_loopback_is_named(jobs: Jobs, stand_in: Path) -> None:
     """A rank alone, and what is no JAX, need none."""
 
     def started(*words: object) -> Ended:

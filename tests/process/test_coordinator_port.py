@@ -79,7 +79,7 @@ def test_the_port_can_be_had_again_at_once(host: str) -> None:
     network.reserve_port(host, port).close()
 
 
-def test_each_address_is_tried(coordinator: Coordinator) -> None:
+def test_each_address_is_tried_once(coordinator: Coordinator) -> None:
     with coordinator.serve():
         reached, refused = network.attempt(["127.0.0.1", "127.0.0.2"], coordinator.port)
     assert (reached.source, refused.source) == ("127.0.0.1", "")
@@ -100,7 +100,7 @@ def deaf() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-def test_who_gets_no_answer_tries_again(deaf: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_address_is_tried_again(deaf: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network, "_MOST_S", 0.05)
     tries: list[list[str]] = []
     once = network._try_all

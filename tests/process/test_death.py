@@ -82,7 +82,7 @@ def test_shared_memory_of_killed_ranks_is_removed(jobs: Jobs, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", ["KILL", "TERM"])
-def test_signal_to_a_rank(launch: Launch, name: str) -> None:
+def test_signal_to_a_rank_ends_the_job(launch: Launch, name: str) -> None:
     result = launch(only(2, f"kill -{name} $$"), processes=3)
     assert result.exit_status == 128 + signal.Signals[f"SIG{name}"]
     assert result.root_cause is not None
@@ -90,7 +90,7 @@ def test_signal_to_a_rank(launch: Launch, name: str) -> None:
     assert [rank.outcome for rank in result.ranks] == ["stopped", "stopped", "failed"]
 
 
-def test_ranks_that_ignore_signals_are_killed_after_the_grace(jobs: Jobs) -> None:
+def test_ranks_ignoring_signals_are_killed_after_the_grace(jobs: Jobs) -> None:
     running = jobs.start("-n", 3, "--grace", "0.5", *only(1, "exit 3", DEAF))
     ended = running.finish()
     assert ended.status == 3
@@ -110,7 +110,7 @@ STRAYS = {
 
 @pytest.mark.parametrize("stray", STRAYS)
 @pytest.mark.parametrize("ending", ["well", "badly"])
-def test_strays(jobs: Jobs, stray: str, ending: str) -> None:
+def test_stray_processes_are_killed(jobs: Jobs, stray: str, ending: str) -> None:
     """Also strays that hold a rank's stdout, as most of these do."""
     last = "exit 0" if ending == "well" else "exit 4"
     ended = jobs.run("-n", 2, "--grace", "0.5", *bash(f"{STRAYS[stray]}\n{last}"))
@@ -129,7 +129,7 @@ def test_output_after_the_rank_has_ended(jobs: Jobs) -> None:
 
 
 @pytest.mark.parametrize("name", ["INT", "TERM", "HUP"])
-def test_signal_to_the_launcher(jobs: Jobs, name: str) -> None:
+def test_signal_to_the_launcher_stops_the_job(jobs: Jobs, name: str) -> None:
     signum = signal.Signals[f"SIG{name}"]
     running = jobs.start("-n", 3, *bash(f"trap 'echo got {name}; exit 0' {name}; {_SPIN}"))
     running.read_until("ready", 3)
@@ -196,7 +196,7 @@ def test_user_signals_are_forwarded_and_nothing_else(jobs: Jobs, name: str) -> N
     assert running.finish().status == 0
 
 
-def test_launcher_killed(jobs: Jobs) -> None:
+def test_killed_launcher_leaves_nothing(jobs: Jobs) -> None:
     running = jobs.start("-n", 3, "--grace", "0.3", *bash("setsid sleep 1000 & " + DEAF))
     running.read_until("ready", 3)
     running.signal(signal.SIGKILL)
@@ -206,7 +206,7 @@ def test_launcher_killed(jobs: Jobs) -> None:
 
 
 @pytest.mark.parametrize("victim", ["agent", "guardian"])
-def test_agent_killed(jobs: Jobs, victim: str) -> None:
+def test_killed_agent_ends_the_job(jobs: Jobs, victim: str) -> None:
     running = jobs.start("-n", 2, "--grace", "0.5", *bash("setsid sleep 1000 & " + DEAF))
     running.read_until("ready", 2)
     (running.agent if victim == "agent" else running.guardian).kill()
@@ -255,7 +255,9 @@ def test_launcher_agent_and_guardian_killed_at_once(
 
 
 @pytest.mark.only_linux("parent-death signals")
-def test_an_import_server_whose_agent_is_killed(jobs: Jobs, tmp_path: Path) -> None:
+def test_ranks_do_not_start_if_the_agent_is_killed_during_imports(
+    jobs: Jobs, tmp_path: Path
+) -> None:
     """Its ranks have not begun: none does."""
     module = tmp_path / "slow.py"
     module.write_text("import os, time; open('importing', 'w').close(); time.sleep(1000)")
@@ -308,7 +310,7 @@ def _state(pid: int) -> str:
 
 
 @pytest.mark.parametrize("way", ["blocked", "ignored"])
-def test_a_parent_that_blocks_or_ignores_signals(jobs: Jobs, way: str) -> None:
+def test_launcher_copes_with_blocked_or_ignored_signals(jobs: Jobs, way: str) -> None:
     how = {
         "blocked": "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())",
         "ignored": "[signal.signal(s, signal.SIG_IGN) for s in (2, 15, signal.SIGCHLD)]",
@@ -331,7 +333,7 @@ OBEDIENT = "trap 'exit 0' TERM INT HUP; echo ready; sleep 1000 & wait"
 
 @pytest.mark.parametrize("name", ["TERM", "INT", "HUP"])
 @pytest.mark.parametrize("whom", ["agent", "guardian"])
-def test_an_agent_that_is_stopped_at_any_moment(jobs: Jobs, name: str, whom: str) -> None:
+def test_agent_stopped_at_any_moment_ends_the_job(jobs: Jobs, name: str, whom: str) -> None:
     """From its first moment, before its ranks are started, to a few moments after that."""
     for pause_ms in range(0, 80, 16):
         running = jobs.start("-n", 2, "--max-restarts", 2, *bash(OBEDIENT))
@@ -356,7 +358,7 @@ def _child(pid: int) -> int:
         return 0
 
 
-def test_an_agent_that_is_stopped_together_with_its_ranks(jobs: Jobs) -> None:
+def test_agent_stopped_with_its_ranks_is_the_cause(jobs: Jobs) -> None:
     """A scheduler signals all processes of a step, in any order."""
     running = jobs.start("-n", 3, *bash(WAIT))
     running.read_until("ready", 3)
@@ -404,7 +406,7 @@ def test_quit_shows_stacks_and_the_job_goes_on(jobs: Jobs) -> None:
     ]
 
 
-def test_a_child_that_saves_gets_the_whole_grace(jobs: Jobs) -> None:
+def test_child_that_saves_gets_the_whole_grace(jobs: Jobs) -> None:
     """A shell ends at once of a TERM; what it runs may still be writing its checkpoint."""
     save = "trap 'sleep 6; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
     running = jobs.start("-n", 1, *bash(f'bash -c "{save}" & wait'))
@@ -416,7 +418,7 @@ def test_a_child_that_saves_gets_the_whole_grace(jobs: Jobs) -> None:
     assert "lost" not in ended.report
 
 
-def test_a_child_gets_one_signal(jobs: Jobs) -> None:
+def test_child_gets_one_signal(jobs: Jobs) -> None:
     count = "trap 'echo told' TERM; echo ready; while :; do sleep 0.05; done"
     running = jobs.start("-n", 1, "--grace", "1", *bash(f'bash -c "{count}" & wait'))
     running.read_until("ready")
@@ -437,7 +439,7 @@ def test_a_closed_terminal_is_a_hangup(jobs: Jobs) -> None:
     assert os.path.exists(f"{os.environ['MARKS']}/saved")
 
 
-def test_interrupt_of_a_pipeline(jobs: Jobs) -> None:
+def test_interrupted_pipeline_gives_ranks_their_grace(jobs: Jobs) -> None:
     """Ctrl-C also ends the reader: the ranks get the signal and its whole grace all the same."""
     script = (
         "trap 'sleep 3; touch $MARKS/saved; exit 0' INT; echo ready; while :; do sleep 0.05; done"
@@ -524,7 +526,7 @@ def test_the_leak_check_can_fail(jobs: Jobs, tmp_path: object) -> None:
     assert os.path.isdir(str(tmp_path))
 
 
-def test_a_private_folder_that_ranks_have_filled_is_removed(jobs: Jobs, tmp_path: Path) -> None:
+def test_private_folder_filled_by_ranks_is_removed(jobs: Jobs, tmp_path: Path) -> None:
     """Deeper than a recursion goes, longer than a path may be, and without permission to write."""
     (tmp_path / "dig.py").write_text("""
 import os
@@ -542,7 +544,7 @@ print(os.getcwd())
     assert "/stage\n" in ended.stdout and ended.report == ""
 
 
-def test_an_agent_that_cannot_fork_leaves_no_folder(tmp_path: Path) -> None:
+def test_agent_that_cannot_fork_leaves_no_folder(tmp_path: Path) -> None:
     code = """
 import errno, os
 def fork():

@@ -52,9 +52,7 @@ def test_failure_to_start_is_the_commands_own_and_leaves_nothing(detached: Detac
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGKILL"])
-def test_a_start_that_is_given_up_leaves_nothing(
-    detached: DetachedJobs, tmp_path: Path, name: str
-) -> None:
+def test_abandoned_start_leaves_nothing(detached: DetachedJobs, tmp_path: Path, name: str) -> None:
     via = shell_script(tmp_path / "client", f"touch {tmp_path}/asked; exec sleep 600")
     starting = detached.jobs.start("--detach", "--hosts", "a,b", "--via", f"{via} {{host}}", "true")
     eventually((tmp_path / "asked").exists)
@@ -118,7 +116,7 @@ def test_stdin_from_a_file_is_handed_on(detached: DetachedJobs, tmp_path: Path) 
     assert "[0] typed\n" in detached.attach(job_id).stdout
 
 
-def test_shells_complete_ids(detached: DetachedJobs, tmp_path: Path) -> None:
+def test_shells_complete_job_ids(detached: DetachedJobs, tmp_path: Path) -> None:
     job_id = detached.program(tmp_path)
     env = {"_MCJAX_LAUNCH_COMPLETE": "bash_complete", "COMP_CWORD": "2"}
     for option in ("--attach", "--stop"):
@@ -195,7 +193,7 @@ def test_a_killed_launcher_leaves_a_lost_job_and_nothing_running(
     assert stopped.status == 0 and "its launcher was killed" in stopped.report
 
 
-def test_nobody_else_can_look_into_a_jobs_folder(detached: DetachedJobs, tmp_path: Path) -> None:
+def test_job_folder_is_private(detached: DetachedJobs, tmp_path: Path) -> None:
     job_id = detached.program(tmp_path)
     folder = detached.folder / job_id
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
@@ -205,9 +203,7 @@ def test_nobody_else_can_look_into_a_jobs_folder(detached: DetachedJobs, tmp_pat
 
 
 @pytest.mark.parametrize("kind", ["open", "link"])
-def test_folders_that_others_may_have_laid_are_refused(
-    jobs: Jobs, tmp_path: Path, kind: str
-) -> None:
+def test_folders_of_another_user_are_refused(jobs: Jobs, tmp_path: Path, kind: str) -> None:
     state = tmp_path / "state"
     state.mkdir()
     other = tmp_path / "other"
@@ -237,7 +233,7 @@ def test_folders_that_others_may_have_laid_are_refused(
         (["--detach", "--status=line", "true"], "--detach cannot be combined with --status"),
     ],
 )
-def test_what_cannot_be_done_is_said(jobs: Jobs, args: list[str], words: str) -> None:
+def test_impossible_requests_are_explained(jobs: Jobs, args: list[str], words: str) -> None:
     ended = jobs.run(*args)
     assert ended.status == 2 and words in ended.report, ended.stderr
 

@@ -143,13 +143,13 @@ def test_a_full_disk_ends_nothing_and_is_said(jobs: Jobs) -> None:
         ("/proc/nowhere/events", "cannot be written: "),
     ],
 )
-def test_a_place_that_takes_no_events_is_refused(jobs: Jobs, place: str, words: str) -> None:
+def test_events_path_that_cannot_be_written_is_refused(jobs: Jobs, place: str, words: str) -> None:
     ended = jobs.run("-n", 2, "--events", place, "true")
     assert ended.status == 2
     assert words in ended.report
 
 
-def test_a_job_that_cannot_start_has_a_summary_alone(jobs: Jobs, tmp_path: Path) -> None:
+def test_events_of_a_job_that_cannot_start_are_a_summary(jobs: Jobs, tmp_path: Path) -> None:
     path = tmp_path / "events"
     ended = jobs.run("-n", 2, "--events", path, "no-such-program")
     (summary,) = events_of(path)
@@ -157,7 +157,7 @@ def test_a_job_that_cannot_start_has_a_summary_alone(jobs: Jobs, tmp_path: Path)
     assert summary["message"] in ended.report
 
 
-def test_a_client_that_ends_ends_the_job(jobs: Jobs, tmp_path: Path) -> None:
+def test_job_ends_if_the_events_client_ends(jobs: Jobs, tmp_path: Path) -> None:
     reader, life = os.pipe()
     client = {"_MCJAX_LAUNCH_CLIENT": json.dumps({"life": reader})}
     path = tmp_path / "events"

@@ -65,7 +65,7 @@ def run(jobs: Jobs, tmp_path: Path) -> Run:
 
 @pytest.mark.every_jax
 @pytest.mark.parametrize("name", [*LEAVING, pytest.param("own class", marks=FORKED)])
-def test_every_exit_is_seen(run: Run, name: str) -> None:
+def test_every_exit_is_reported(run: Run, name: str) -> None:
     """JAX's barrier would hold each of them up for as long as rank 0 waits."""
     body = LEAVING[name] if name == "main" else "start()\n" + LEAVING[name]
     ended = run(2, body)
@@ -90,7 +90,7 @@ RAISING = {
 
 @pytest.mark.every_jax
 @pytest.mark.parametrize("name", [*RAISING, pytest.param("finally", marks=FORKED)])
-def test_every_exception_is_seen(run: Run, name: str) -> None:
+def test_every_exception_is_reported(run: Run, name: str) -> None:
     ended = run(2, "forever = threading.Event(); start()\n" + RAISING[name])
     assert ended.status == 1, ended.stderr
     assert "rank 1 failed: ZeroDivisionError: division by zero" in ended.report
@@ -118,7 +118,7 @@ def each(ways: dict[str, str]) -> str:
     )
 
 
-def test_what_is_not_an_exit(run: Run) -> None:
+def test_harmless_endings_are_no_exit(run: Run) -> None:
     ended = run(len(STAYING), each(STAYING))
     assert ended.status == 0, ended.stderr
     assert ended.report == ""
@@ -154,7 +154,7 @@ def keep():
 
 
 @pytest.mark.parametrize("ranks", ["afresh", pytest.param("forked", marks=FORKED)])
-def test_what_is_shown_is_no_failure(run: Run, ranks: str) -> None:
+def test_shown_exceptions_are_no_failure(run: Run, ranks: str) -> None:
     ended = run(len(SHOWING), KEPT + each(SHOWING))
     own = [line for line in ended.report.splitlines() if "--preload" not in line]
     assert (ended.status, own) == (0, []), ended.stderr
@@ -163,7 +163,7 @@ def test_what_is_shown_is_no_failure(run: Run, ranks: str) -> None:
         assert any("Error" in line for line in lines), name
 
 
-def test_an_interrupt_is_seen(run: Run) -> None:
+def test_keyboard_interrupt_is_reported(run: Run) -> None:
     ended = run(2, "start()\nraise KeyboardInterrupt")
     assert ended.status == 130, ended.stderr
     assert "rank 1 failed: KeyboardInterrupt" in ended.report
@@ -195,7 +195,7 @@ def main(call):
 
 @pytest.mark.every_jax
 @pytest.mark.parametrize("name", HANDLING)
-def test_what_was_handled_at_an_exit(run: Run, tmp_path: Path, name: str) -> None:
+def test_exception_handled_at_an_exit_is_reported(run: Run, tmp_path: Path, name: str) -> None:
     (tmp_path / "site-packages").mkdir()
     (tmp_path / "site-packages" / "tool.py").write_text(TOOL)
     program, status, words = HANDLING[name]
@@ -278,7 +278,7 @@ BARE = {
 
 
 @pytest.mark.parametrize("name", BARE)
-def test_nothing_is_told_that_was_not_being_handled(run: Run, name: str) -> None:
+def test_only_the_exception_in_handling_is_reported(run: Run, name: str) -> None:
     ended = run(2, LOAD + "start()\n" + BARE[name])
     assert ended.status == 3, ended.stderr
     assert ended.report.splitlines()[0] == "rank 1 failed: exit status 3"
@@ -303,7 +303,7 @@ NUMBER = re.compile(r"(?<=<string>:)\d+")
 
 
 @pytest.mark.parametrize("name", BEHIND)
-def test_what_an_exception_came_of(run: Run, name: str) -> None:
+def test_causes_of_an_exception_are_reported(run: Run, name: str) -> None:
     program, told = BEHIND[name]
     ended = run(2, LOAD + "start()\n" + program)
     first, *rest = (NUMBER.sub("", line) for line in ended.report.splitlines())
@@ -368,7 +368,9 @@ sys.exit(3)
     [(OTHERS_HAVE_JOINED, 0.0), (OTHERS_HAVE_NOT, ALIKE_S)],
     ids=["joined", "not joined"],
 )
-def test_an_exit_before_joining(jobs: Jobs, tmp_path: Path, program: str, wait_s: float) -> None:
+def test_exit_before_joining_waits_for_earlier_errors(
+    jobs: Jobs, tmp_path: Path, program: str, wait_s: float
+) -> None:
     """Those that have joined are past that line."""
     make_stand_in(tmp_path)
     delays = []

@@ -132,7 +132,7 @@ NO_TEST = {
 
 
 @pytest.mark.parametrize("name", NO_TEST)
-def test_what_keeps_a_test_from_running(run: Run, tmp_path: Path, name: str) -> None:
+def test_error_that_prevents_tests_is_reported(run: Run, tmp_path: Path, name: str) -> None:
     text, told, line = NO_TEST[name]
     ended = run(text, "-m", "pytest", *PLAIN, "test_it.py")
     assert f"2 ranks failed: {told}\n" in ended.report
@@ -140,7 +140,7 @@ def test_what_keeps_a_test_from_running(run: Run, tmp_path: Path, name: str) -> 
     assert f"::error file=test_it.py,line={line}," in ended.stderr
 
 
-def test_a_conftest_that_fails(run: Run, tmp_path: Path) -> None:
+def test_failing_conftest_is_annotated(run: Run, tmp_path: Path) -> None:
     """As one does that calls initialize() in vain."""
     ended = run(PYTEST, "-m", "pytest", *PLAIN, "test_it.py", conftest="\nraise OSError('no data')")
     assert ended.status == 4
@@ -149,7 +149,7 @@ def test_a_conftest_that_fails(run: Run, tmp_path: Path) -> None:
     assert "::error file=conftest.py,line=2," in ended.stderr
 
 
-def test_a_run_without_tests(run: Run) -> None:
+def test_pytest_run_without_tests_fails_with_status_5(run: Run) -> None:
     ended = run(PYTEST, "-m", "pytest", *PLAIN, "-k", "nosuch", "test_it.py")
     assert ended.report.startswith("2 ranks failed: exit status 5\nthe job ran")
 
@@ -180,7 +180,7 @@ def test_the_first_failed_test_of_unittest_is_the_cause(
         ("raise ValueError('x')", "ValueError: x"),
     ],
 )
-def test_what_a_program_says_itself_comes_before_its_tests(run: Run, end: str, told: str) -> None:
+def test_own_error_of_the_program_precedes_its_failed_tests(run: Run, end: str, told: str) -> None:
     program = "import sys, unittest, test_it\nunittest.main(test_it, exit=False, argv=['x'])\n"
     ended = run(UNITTEST.replace("if RANK", "if True"), "program.py", program=program + end)
     assert f"2 ranks failed: {told}" in ended.report

@@ -33,7 +33,7 @@ def found(
         ({"python3.13": True, "python3.11": True}, ["3.11"], "python3.11"),
     ],
 )
-def test_the_newest_that_runs(
+def test_newest_working_python_is_found(
     tmp_path: Path, pythons: dict[str, bool], versions: list[str], chosen: str
 ) -> None:
     assert found(tmp_path, pythons, *versions).stdout == f"{tmp_path / chosen}\n"
@@ -43,13 +43,15 @@ def test_the_newest_that_runs(
     ("pythons", "versions", "missing"),
     [({"python3": False}, [], "3."), ({"python3": True}, ["3.11"], "3.11")],
 )
-def test_none(tmp_path: Path, pythons: dict[str, bool], versions: list[str], missing: str) -> None:
+def test_missing_python_is_reported(
+    tmp_path: Path, pythons: dict[str, bool], versions: list[str], missing: str
+) -> None:
     ended = found(tmp_path, pythons, *versions)
     assert (ended.returncode, ended.stdout) == (1, "")
     assert f"no Python {missing}" in ended.stderr
 
 
-def test_those_that_lie_beside_python3(tmp_path: Path) -> None:
+def test_python_beside_python3_is_found(tmp_path: Path) -> None:
     """As pyenv installs them."""
     python = tmp_path / "versions" / "3.12.1" / "bin" / "python"
     python.parent.mkdir(parents=True)

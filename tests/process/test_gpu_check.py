@@ -24,7 +24,7 @@ def gone(folder: Path) -> bool:
     return not alive(int((folder / "pid").read_text()))
 
 
-def test_a_launcher_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_hanging_launcher_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name, seconds in {"LIMIT_S": 1, "SPARE_S": 0.0, "GRACE_S": 0.1}.items():
         monkeypatch.setattr(f"gpu_check.machine.{name}", seconds)
     launcher = stand_in(tmp_path / "hangs", HANGS)
@@ -35,7 +35,7 @@ def test_a_launcher_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert (tmp_path / "killed.txt").read_text().splitlines()[1:] == ["started"]
 
 
-def test_the_launchers_python(tmp_path: Path) -> None:
+def test_launcher_python_needs_click(tmp_path: Path) -> None:
     here = sys.executable
     old = stand_in(tmp_path / "old", "echo python 3 9 1")
     bare = stand_in(tmp_path / "bare", "echo python 3 13 0; echo lacks click")
@@ -61,7 +61,7 @@ def test_the_launchers_python(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_the_ranks_python(tmp_path: Path, text: str, said: str) -> None:
+def test_unsuitable_rank_python_is_explained(tmp_path: Path, text: str, said: str) -> None:
     python = stand_in(tmp_path / "python", text)
     with pytest.raises(Missing) as missing:
         jax_of(python, os.environ, 1)
@@ -76,7 +76,7 @@ def test_the_ranks_python(tmp_path: Path, text: str, said: str) -> None:
         (HANGS, [], "did not answer within 1 s"),
     ],
 )
-def test_a_driver(
+def test_driver_answers_are_parsed(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     text: str,

@@ -75,7 +75,7 @@ def test_ranks_without_the_hook_are_reported(jobs: Jobs, tmp_path: Path) -> None
     )
 
 
-def test_of_a_command_nothing_is_expected(jobs: Jobs) -> None:
+def test_commands_are_not_expected_to_use_the_hook(jobs: Jobs) -> None:
     assert jobs.run("-n", 2, "sh", "-c", f"exec {sys.executable} -I -c pass").report == ""
     assert jobs.run("-n", 2, "--no-hook", sys.executable, "-c", "pass").report == ""
 
@@ -106,9 +106,7 @@ def in_python(thread: Path) -> bool:
 
 
 @pytest.mark.only_linux("what a process waits for, and signals to a thread")
-def test_a_call_that_waits_in_c_is_not_cut_short_by_a_look_at_the_stack(
-    jobs: Jobs, tmp_path: Path
-) -> None:
+def test_stack_request_does_not_interrupt_a_blocking_c_call(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(WAITS_IN_C)
     os.mkfifo(tmp_path / "end")
     running = jobs.start(tmp_path / "program.py", tmp_path / "end", stderr=subprocess.STDOUT)

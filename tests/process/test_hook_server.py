@@ -120,12 +120,12 @@ def test_messages_are_passed_on_with_their_sender(server: Server) -> None:
 
 
 @pytest.mark.parametrize("process_id", ["", "x", "-1", "4", "1" * 5000, "²", "1.0"])
-def test_a_process_that_is_not_a_rank_of_this_host(server: Server, process_id: str) -> None:
+def test_process_that_is_no_rank_of_this_host_is_ignored(server: Server, process_id: str) -> None:
     server.connect(Hello(100, process_id, 0), ImportedJax(), COMPILING).socket.close()
     assert server.read() == []
 
 
-def test_a_process_that_is_gone_is_forgotten_once(server: Server) -> None:
+def test_ended_process_is_forgotten_once(server: Server) -> None:
     """It is read to its end while what another one has said is acted on."""
     server.connect(HELLO, Leaving())
     gone = server.connect(Hello(101, "1", 0), Awaits(2))
@@ -136,7 +136,7 @@ def test_a_process_that_is_gone_is_forgotten_once(server: Server) -> None:
     assert server.read() == [Leaving(), Awaits(2), Left()]
 
 
-def test_what_comes_before_a_hello_is_dropped(server: Server) -> None:
+def test_messages_before_a_hello_are_dropped(server: Server) -> None:
     server.connect(ImportedJax(), HELLO, Leaving())
     assert server.read() == [Leaving()]
 
@@ -223,7 +223,7 @@ def test_a_flood_does_not_hold_up_a_death(server: Server, monkeypatch: pytest.Mo
     assert server.read() == []
 
 
-def test_all_that_was_written_is_read_at_once(server: Server) -> None:
+def test_all_written_messages_are_read_before_a_death(server: Server) -> None:
     """A death is reported after what the rank had said before, however long that was."""
     process = server.connect(HELLO)
     process.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
@@ -232,7 +232,7 @@ def test_all_that_was_written_is_read_at_once(server: Server) -> None:
     assert server.read() == [failed]
 
 
-def test_the_compilations_of_a_process_that_dies_are_over(server: Server) -> None:
+def test_compilations_of_a_dead_process_end(server: Server) -> None:
     process = server.connect(HELLO, COMPILING, COMPILING, Compiled())
     process.socket.close()
     assert server.read() == [COMPILING, COMPILING, Compiled(), Compiled()]
@@ -241,7 +241,7 @@ def test_the_compilations_of_a_process_that_dies_are_over(server: Server) -> Non
     assert server.read()[-2:] == [ANNOUNCED, ProgramCompiled("x")]
 
 
-def test_who_joins_beside_whom(server: Server) -> None:
+def test_ranks_that_join_together_are_told_apart(server: Server) -> None:
     joining = Joining("h:1", 4, 1, "train.py:3")
     first = server.connect(HELLO, joining)
     server.read()
@@ -266,7 +266,7 @@ def test_who_joins_beside_whom(server: Server) -> None:
     ]
 
 
-def test_the_processes_that_have_joined(server: Server) -> None:
+def test_joined_processes_are_known(server: Server) -> None:
     server.connect(HELLO, Joined(1))
     server.connect(Hello(101, "1", 0), ImportedJax())
     server.connect(Hello(400, "9", 0), Joined(9))
@@ -304,7 +304,7 @@ def test_only_handled_signals_are_sent(server: Server) -> None:
     assert server.hooks.request_stacks(all_threads=True) == []
 
 
-def test_who_has_not_been_heard_yet_is_asked_too(server: Server) -> None:
+def test_process_not_yet_heard_is_asked_too(server: Server) -> None:
     signum = signal.SIGRTMIN + 11
     asked: list[int] = []
     before = signal.signal(signum, lambda number, frame: asked.append(number))
@@ -370,7 +370,7 @@ def test_the_hello_of_a_real_hook(
 
 
 @pytest.mark.only_linux("a full queue is refused elsewhere")
-def test_a_hook_waits_for_an_agent_that_is_busy(tmp_path: Path) -> None:
+def test_hook_waits_for_a_busy_agent(tmp_path: Path) -> None:
     """A full queue is no refusal: hundreds of processes may connect while their agent starts more."""
     path = str(tmp_path / "hook")
     connected: list[AgentLink] = []
@@ -409,7 +409,7 @@ def test_without_an_agent_what_was_held_goes_nowhere() -> None:
     link.send_held()
 
 
-def test_the_ranks_that_have_the_hook(server: Server) -> None:
+def test_ranks_with_the_hook_are_known(server: Server) -> None:
     server.connect(HELLO)
     server.connect(Hello(5, "2", 0)).socket.close()  # of a process below the rank's own
     server.connect(Hello(6, "9", 0))
@@ -417,7 +417,7 @@ def test_the_ranks_that_have_the_hook(server: Server) -> None:
     assert server.hooks.seen == {1, 2}
 
 
-def test_a_reply_goes_to_the_thread_that_waits_for_it(server: Server) -> None:
+def test_reply_reaches_the_thread_that_waits_for_it(server: Server) -> None:
     """Each thread that is held has a connection of its own."""
     program = Program("jit_f", "x", None, (), "train.py:1", held=True)
     other = Program("jit_g", "y", None, (), "train.py:2", held=True)

@@ -69,7 +69,7 @@ def test_a_bug_in_the_agent(jobs: Jobs, tmp_path: Path, where: str, bug: str) ->
 
 
 @pytest.mark.parametrize("where", HOSTS)
-def test_a_place_that_cannot_be_written_is_not_the_last(jobs: Jobs, where: str) -> None:
+def test_unwritable_temporary_folder_has_a_fallback(jobs: Jobs, where: str) -> None:
     ended = jobs.run(*HOSTS[where], "true", env={"TMPDIR": "/proc"})
     assert (ended.status, ended.report) == (0, "")
 
@@ -181,7 +181,7 @@ os._exit(agent.wait())
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_client_that_changes_bytes(jobs: Jobs, tmp_path: Path, name: str) -> None:
+def test_altered_bytes_in_a_connection_are_explained(jobs: Jobs, tmp_path: Path, name: str) -> None:
     """What came instead of a message is said in words, and what the connection has to do."""
     back, there, said = CHANGES[name]
     program = tmp_path / "client.py"
@@ -195,7 +195,7 @@ def test_a_client_that_changes_bytes(jobs: Jobs, tmp_path: Path, name: str) -> N
     assert "[]" not in ended.report
 
 
-def test_frames_are_shown_where_that_is_wanted(jobs: Jobs) -> None:
+def test_debug_variable_shows_frames(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "echo", "x", env={"MCJAX_DEBUG": "frames"})
     assert ended.status == 0
     lines = ended.report.splitlines()

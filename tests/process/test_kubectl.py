@@ -25,7 +25,7 @@ def run(
     return pods.run("--hosts", "ws-[0-1]", "--via", via, *arguments, env={**PODS, **env})
 
 
-def test_a_job_in_pods_that_wait(pods: Jobs) -> None:
+def test_job_runs_in_waiting_pods(pods: Jobs) -> None:
     script = "echo rank $JAX_PROCESS_ID in $HOSTNAME; pwd"
     ended = run(pods, "-C", "/", "--procs-per-host", 2, "sh", "-c", script)
     assert ended.status == 0, ended.stderr
@@ -41,19 +41,19 @@ def test_a_job_in_pods_that_wait(pods: Jobs) -> None:
         "kubectl exec -i pod/{host} -- sh -c {command}",
     ],
 )
-def test_ways_to_write_it(pods: Jobs, via: str) -> None:
+def test_each_spelling_of_kubectl_works(pods: Jobs, via: str) -> None:
     ended = run(pods, "true", via=via)
     assert ended.status == 0, ended.stderr
 
 
-def test_a_file_comes_along(pods: Jobs, tmp_path: Path) -> None:
+def test_synced_file_reaches_the_pods(pods: Jobs, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("here\n")
     options = ["--hosts", "ws-0,ws-1", "--via", "kubectl exec -i {host} --", "--sync", "data"]
     ended = pods.run(*options, "cat", "data", cwd=tmp_path, env=PODS)
     assert (ended.status, ended.stdout.count("here\n")) == (0, 2), ended.stderr
 
 
-def test_one_root_cause(pods: Jobs) -> None:
+def test_one_root_cause_is_reported_for_pods(pods: Jobs) -> None:
     """And the status is that rank's; kubectl's own words on it are not shown."""
     script = "[ $JAX_PROCESS_ID = 1 ] && echo too bad >&2 && exit 7; exec sleep 1000"
     ended = run(pods, "sh", "-c", script)
@@ -72,7 +72,9 @@ def test_one_root_cause(pods: Jobs) -> None:
         ("kubectl exec -i {host}", {}, "Use exec [POD] -- [COMMAND] instead"),
     ],
 )
-def test_what_goes_wrong(pods: Jobs, via: str, env: dict[str, str], words: str) -> None:
+def test_errors_of_kubectl_are_explained(
+    pods: Jobs, via: str, env: dict[str, str], words: str
+) -> None:
     ended = run(pods, "true", via=via, **env)
     assert ended.status == 255
     assert words in ended.report
@@ -96,7 +98,7 @@ def test_nothing_is_left_in_the_pods(pods: Jobs, signum: int) -> None:
     eventually(lambda: not pods.left())
 
 
-def test_a_client_without_input(pods: Jobs) -> None:
+def test_kubectl_without_input_is_refused(pods: Jobs) -> None:
     ended = run(pods, "true", via="kubectl exec {host} --")
     assert (ended.status, ended.report.count("\n")) == (2, 0)
     assert ended.report.endswith("kubectl exec does not pass on standard input; add -i")

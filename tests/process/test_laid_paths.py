@@ -62,7 +62,9 @@ def test_another_users_link_to_a_folder(
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-def test_another_users_folder(jobs: Jobs, everybodys: Path, home: Path, option: str) -> None:
+def test_folder_of_another_user_is_refused(
+    jobs: Jobs, everybodys: Path, home: Path, option: str
+) -> None:
     folder = everybodys / "logs"
     folder.mkdir()
     laid(folder).chmod(0o1777)
@@ -81,7 +83,7 @@ def test_another_users_link_in_place_of_a_log_file(
     check_refused(jobs, home, f"{link} is a link of user {OTHER}", "--log-dir", everybodys)
 
 
-def test_another_users_log_file(jobs: Jobs, everybodys: Path, home: Path) -> None:
+def test_log_file_of_another_user_is_refused(jobs: Jobs, everybodys: Path, home: Path) -> None:
     file = everybodys / "0.out"
     file.write_text("theirs")
     laid(file).chmod(0o666)
@@ -142,14 +144,14 @@ def check_taken(jobs: Jobs, folder: Path) -> None:
     assert report.exists()
 
 
-def test_links_of_ones_own(jobs: Jobs, everybodys: Path, home: Path) -> None:
+def test_own_links_are_followed(jobs: Jobs, everybodys: Path, home: Path) -> None:
     (everybodys / "logs").symlink_to("../home/./new/..")
     (home / "new").mkdir()
     check_taken(jobs, everybodys / "logs" / "below")
     assert (home / "below" / "0.out").exists()
 
 
-def test_another_users_link_where_only_that_user_writes(
+def test_link_in_a_folder_of_another_user_is_followed(
     jobs: Jobs, home: Path, tmp_path: Path
 ) -> None:
     """A colleague's home is that colleague's, and so is what leads on from there."""
@@ -181,7 +183,7 @@ def test_a_folder_of_a_group(jobs: Jobs, everybodys: Path, home: Path) -> None:
     check_refused(jobs, home, "other users can write to", "--report", folder / "run.json")
 
 
-def test_links_of_the_kernel(jobs: Jobs, tmp_path: Path) -> None:
+def test_links_of_the_kernel_are_followed(jobs: Jobs, tmp_path: Path) -> None:
     for name, target in (("0.out", "/dev/stdout"), ("0.err", "/proc/self/fd/1")):
         (tmp_path / name).symlink_to(target)
     running = jobs.start("-q", "--log-dir", tmp_path, "echo", "x", stdout=os.open(tmp_path / "all", os.O_WRONLY | os.O_CREAT))  # fmt: skip
@@ -189,7 +191,7 @@ def test_links_of_the_kernel(jobs: Jobs, tmp_path: Path) -> None:
     assert "x\n" in (tmp_path / "all").read_text()
 
 
-def test_a_circle_of_links(jobs: Jobs, tmp_path: Path) -> None:
+def test_circular_links_are_refused(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "0.out").symlink_to("0.out")
     ended = jobs.run("--log-dir", tmp_path / "logs", "true")

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.only_linux("the limits of an ended process")
 
 @pytest.mark.every_jax
 @pytest.mark.parametrize("preload", ["none", "json"])
-def test_a_rank_that_has_used_up_its_processor_time(
+def test_rank_at_its_processor_time_limit_fails_with_its_position(
     jobs: Jobs, tmp_path: Path, preload: str
 ) -> None:
     (tmp_path / "spins.py").write_text(SPINS)
@@ -52,7 +52,7 @@ def test_a_hard_limit_of_processor_time(jobs: Jobs, tmp_path: Path) -> None:
     assert ended.report.startswith(f"rank 0 failed: killed by SIGKILL ({limit})\n")
 
 
-def test_a_limit_of_files(jobs: Jobs, tmp_path: Path) -> None:
+def test_file_size_limit_is_named(jobs: Jobs, tmp_path: Path) -> None:
     script = shell_script(tmp_path / "run.sh", "ulimit -f 1; exec head -c 99999 /dev/zero > file")
     ended = jobs.run("-n", 1, script, cwd=tmp_path)
     assert ended.status == 128 + signal.SIGXFSZ
@@ -67,14 +67,14 @@ def test_such_a_signal_without_a_limit(jobs: Jobs) -> None:
     assert ended.report.startswith("rank 0 failed: killed by SIGXCPU\n")
 
 
-def test_a_program_that_heeds_the_signal_goes_on(jobs: Jobs, tmp_path: Path) -> None:
+def test_program_that_handles_the_signal_continues(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "handles.py").write_text(HANDLES)
     ended = jobs.run("-n", 1, tmp_path / "handles.py")
     assert (ended.status, ended.stdout, ended.stderr) == (0, "[0] told\n", "")
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_stacks_that_nobody_has_asked_for_are_those_of_an_end(asked: bool) -> None:
+def test_unrequested_stacks_count_as_a_crash(asked: bool) -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         hook = HookConnection(ours)

@@ -55,7 +55,7 @@ def test_a_later_watch_replaces_the_earlier(pipe: Pipe) -> None:
     assert pipe.calls == [WRITE]
 
 
-def test_one_that_another_has_forgotten_is_not_called(pipe: Pipe) -> None:
+def test_forgotten_descriptor_is_not_called(pipe: Pipe) -> None:
     loop = Loop()
     other = os.dup(pipe.write)
 
@@ -71,7 +71,7 @@ def test_one_that_another_has_forgotten_is_not_called(pipe: Pipe) -> None:
     assert pipe.calls == [WRITE]
 
 
-def test_the_end_of_a_reader_is_told_to_who_asks_for_nothing() -> None:
+def test_end_of_a_reader_reaches_idle_descriptors() -> None:
     loop = Loop()
     calls: list[int] = []
     read, write = os.pipe()
@@ -106,7 +106,7 @@ def test_no_earlier_than_the_deadline(seconds: float) -> None:
     assert time.monotonic() >= deadline
 
 
-def test_a_deadline_that_the_system_cannot_count_to(pipe: Pipe) -> None:
+def test_deadline_too_late_for_the_system_is_clipped(pipe: Pipe) -> None:
     loop = Loop()
     loop.watch(pipe.write, WRITE, pipe.called)
     loop.turn(time.monotonic() + 1e9)

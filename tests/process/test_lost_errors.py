@@ -34,7 +34,9 @@ LOST = {
 
 @pytest.mark.every_jax
 @pytest.mark.parametrize("name", LOST)
-def test_what_is_lost_is_told_when_another_fails(jobs: Jobs, tmp_path: Path, name: str) -> None:
+def test_unhandled_error_is_reported_when_another_rank_fails(
+    jobs: Jobs, tmp_path: Path, name: str
+) -> None:
     make_stand_in(tmp_path)
     program, told = LOST[name]
     program = START + f"if odd:\n exec({program!r})\n done = open('done', 'w')\n sys.stdin.read()\n"

@@ -60,14 +60,14 @@ def hosts(python: str, tmp_path: Path) -> Path:
     return path
 
 
-def test_it_is_old_enough(python: str) -> None:
+def test_oldest_python_is_tested(python: str) -> None:
     """Skipped with the name of what stands in, so that a run without a 3.9 says so."""
     if version(python) != OLDEST:
         pytest.skip(f"no Python 3.9 here: what is streamed was tried with {python}")
 
 
 @pytest.mark.parametrize("options", [[], ["--preload", "json"]])
-def test_a_python_that_is_too_old_runs_without_the_hook(jobs: Jobs, options: list[str]) -> None:
+def test_too_old_python_runs_without_the_hook(jobs: Jobs, options: list[str]) -> None:
     """Once, as it would on its own: a helper of the program's."""
     old = [path for path, number in known().items() if (3, 6) <= number < OLDEST]
     if not old:
@@ -88,7 +88,7 @@ def test_every_module_compiles(python: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_command(jobs: Jobs, hosts: Path, tmp_path: Path) -> None:
+def test_command_runs_on_the_oldest_python(jobs: Jobs, hosts: Path, tmp_path: Path) -> None:
     printed = tmp_path / "printed"  # by rank 0, which the failure of rank 1 may end
     wait = f"until [ -e {printed} ]; do sleep 0.01; done; exit 3"
     script = f"echo rank {{process_id}}; [ {{process_id}} = 0 ] && exec touch {printed}; {wait}"
@@ -100,7 +100,7 @@ def test_a_command(jobs: Jobs, hosts: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("raises", ["none", "1"])
-def test_a_python_program(
+def test_python_program_runs_on_the_oldest_python(
     jobs: Jobs, python: str, hosts: Path, tmp_path: Path, raises: str
 ) -> None:
     """The hook fills in the coordinates and reports the exception."""

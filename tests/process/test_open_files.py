@@ -47,7 +47,7 @@ def test_every_attempt_on_every_host_has_the_users_limit(jobs: Jobs) -> None:
         (["--via", SHELL, "--hosts", "a:40"], 255, "host a: needs 104 open files, and the limit"),
     ],
 )
-def test_too_low_for_anything(
+def test_too_low_limit_of_open_files_is_explained(
     jobs: Jobs, tmp_path: Path, args: list[str], status: int, words: str
 ) -> None:
     args = [arg.replace("{}", str(tmp_path)) if arg == "{}" else arg for arg in args]

@@ -24,14 +24,14 @@ def lines_of(rank: int, text: str) -> list[str]:
     return [line[len(mark) :] for line in text.split("\n") if line.startswith(mark)]
 
 
-def test_timestamps(jobs: Jobs) -> None:
+def test_timestamps_precede_lines(jobs: Jobs) -> None:
     ended = jobs.run("-n", 1, "--timestamps", "echo", "x")
     clock, rest = ended.stdout.split(" ", 1)
     assert rest == "[0] x\n"
     time.strptime(clock.split(".")[0], "%H:%M:%S")
 
 
-def test_any_bytes(jobs: Jobs, tmp_path: object) -> None:
+def test_any_bytes_pass_through(jobs: Jobs, tmp_path: object) -> None:
     data = bytes(range(256)).replace(b"\n", b"") + b"\n" + b"\xff\xfe\x00\r\n"
     program = f"import os; os.write(1, {data!r})"
     ended = jobs.run("-n", 1, "--log-dir", tmp_path, *python(program))
@@ -96,21 +96,21 @@ def test_a_slow_reader_loses_nothing(jobs: Jobs) -> None:
     assert lines_of(0, ended.stdout) == [str(n) for n in range(1, count + 1)]
 
 
-def test_log_dir_placeholders(jobs: Jobs, tmp_path: object) -> None:
+def test_log_dir_placeholders_are_filled_in(jobs: Jobs, tmp_path: object) -> None:
     ended = jobs.run("-n", 2, "--log-dir", f"{tmp_path}/{{process_id}}-of-{{num_processes}}", "pwd")
     assert ended.status == 0
     assert sorted(os.listdir(str(tmp_path))) == ["0-of-2", "1-of-2"]
     assert os.path.exists(f"{tmp_path}/1-of-2/1.out")
 
 
-def test_log_dir_that_cannot_be_made(jobs: Jobs) -> None:
+def test_log_dir_that_cannot_be_made_is_refused(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "--log-dir", "/dev/null/logs", "echo", "started")
     assert (ended.status, ended.out) == (2, b"")
     said = "--log-dir /dev/null/logs: /dev/null is not a directory; give another name"
     assert ended.report == said
 
 
-def test_a_log_dir_that_is_a_file(jobs: Jobs, tmp_path: Path) -> None:
+def test_log_dir_that_is_a_file_is_refused(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     ended = jobs.run("--log-dir", "train.py", "echo", "started", cwd=tmp_path)
     assert (ended.status, ended.out) == (2, b"")

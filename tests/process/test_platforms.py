@@ -49,7 +49,7 @@ ASKS = "import mcjax_launch; exec(compile({use!r}, {file!r}, 'exec'))"
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs what Linux alone has")
 @pytest.mark.parametrize("use", USES)
-def test_what_is_refused(launcher: list[str], use: str) -> None:
+def test_linux_only_calls_fail_in_the_portable_copy(launcher: list[str], use: str) -> None:
     """A negative control: that code of ours which uses it fails."""
     folder = os.path.dirname(launcher[-1])
     for whose, refused in (("mcjax_launch/kernel/agent/x.py", True), ("psutil/x.py", False)):
@@ -67,7 +67,7 @@ def test_what_is_refused(launcher: list[str], use: str) -> None:
 # --- a job ---
 
 
-def test_v_says_so(jobs: Jobs, launcher: list[str]) -> None:
+def test_verbose_launcher_says_that_it_is_portable(jobs: Jobs, launcher: list[str]) -> None:
     ended = jobs.run("-v", "-n", 1, "true", env=PORTABLE, launcher=launcher)
     assert "localhost: portable, without what only Linux has" in ended.report.splitlines()
     if not harness.PORTABLE:
@@ -75,7 +75,7 @@ def test_v_says_so(jobs: Jobs, launcher: list[str]) -> None:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
-def test_what_is_left_is_found(
+def test_leftover_processes_are_found_without_linux(
     jobs: Jobs, launcher: list[str], tmp_path: Path, signum: int
 ) -> None:
     """By its parent, its session, or its environment; also by the guardian of a killed agent."""
@@ -114,7 +114,7 @@ LEFT = {
 
 @pytest.mark.parametrize("way", LEFT)
 @pytest.mark.parametrize("status", [0, 3])
-def test_what_an_ended_rank_has_left(
+def test_processes_left_by_an_ended_rank_are_killed(
     jobs: Jobs, launcher: list[str], way: str, status: int
 ) -> None:
     """Nothing tells of its end, and it is over before the launcher is."""
@@ -156,7 +156,7 @@ wait()
 """
 
 
-def test_stacks_end_nobody(jobs: Jobs, launcher: list[str]) -> None:
+def test_stack_request_ends_no_process(jobs: Jobs, launcher: list[str]) -> None:
     """Also not who has no hook any more, or never had one."""
     running = jobs.start("-n", 2, sys.executable, "-c", BECOMES, env=PORTABLE, launcher=launcher)
     running.read_until("ready")
@@ -232,7 +232,7 @@ main("")
 """
 
 
-def test_psutil_is_missing(tmp_path: Path) -> None:
+def test_missing_psutil_is_an_error(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", NO_PSUTIL],
         env={**os.environ, **PORTABLE, "TMPDIR": str(tmp_path)},
@@ -288,7 +288,7 @@ os.waitpid(keeper._pid, 0)
 """
 
 
-def test_a_limit_that_is_none() -> None:
+def test_unlimited_descriptors_do_no_harm() -> None:
     """What restores the terminal sees the launcher go, whatever `ulimit -n` says."""
     subprocess.run([sys.executable, "-c", KEEPS], cwd=ROOT, check=True, timeout=30)
 
@@ -310,7 +310,7 @@ sys.argv = ["mcjax-launch", *sys.argv[1:]]
 
 @pytest.mark.parametrize("way", ["the command", "python -m"])
 @pytest.mark.parametrize("words", [[], ["--version"], ["-n", "4", "toy.py"]])
-def test_windows(way: str, words: list[str]) -> None:
+def test_windows_is_refused(way: str, words: list[str]) -> None:
     if way == "the command":  # as pip installs it
         run = "from mcjax_launch.__main__ import run; run()"
     else:

@@ -45,24 +45,24 @@ def test_coordinates_are_filled_in(jobs: Jobs, folder: Path, way: str) -> None:
     assert ended.report == TOLD
 
 
-def test_without_the_hook(jobs: Jobs, folder: Path) -> None:
+def test_program_gets_coordinates_without_the_hook(jobs: Jobs, folder: Path) -> None:
     ended = jobs.run("--no-hook", "toy.py", cwd=folder)
     assert argv(ended.stdout) == ["[0] argv 0 1"], ended.stderr
 
 
-def test_below_python(jobs: Jobs, folder: Path) -> None:
+def test_program_below_python_gets_coordinates(jobs: Jobs, folder: Path) -> None:
     ended = jobs.run("-n", 2, "--no-prefix", sys.executable, "toy.py", cwd=folder)
     assert argv(ended.stdout) == ["argv 0 2", "argv 1 2"], ended.stderr
     assert ended.report == TOLD.replace("running ", f"running {sys.executable} ")
 
 
-def test_a_module(jobs: Jobs, folder: Path) -> None:
+def test_module_gets_coordinates(jobs: Jobs, folder: Path) -> None:
     ended = jobs.run("-n", 1, "-m", "toy", cwd=folder)
     assert argv(ended.stdout) == ["[0] argv 0 1"], ended.stderr
     assert ended.report.endswith(f": running -m toy {WORDS}")
 
 
-def test_arguments_that_are_given_stay_as_they_are(jobs: Jobs, folder: Path) -> None:
+def test_given_arguments_are_unchanged(jobs: Jobs, folder: Path) -> None:
     ended = jobs.run("toy.py", "{coordinator}", "0", "1", "{host}x", cwd=folder)
     assert (argv(ended.stdout), ended.report) == (["[0] argv 0 1 localhostx"], "")
 
@@ -74,18 +74,18 @@ def test_a_dry_run_shows_them(jobs: Jobs, folder: Path) -> None:
     assert ended.report == TOLD
 
 
-def test_quiet(jobs: Jobs, folder: Path) -> None:
+def test_quiet_hides_added_arguments(jobs: Jobs, folder: Path) -> None:
     ended = jobs.run("-q", "toy.py", cwd=folder)
     assert (argv(ended.stdout), ended.report) == (["[0] argv 0 1"], "")
 
 
-def test_from_python(folder: Path, in_this_process: None) -> None:
+def test_coordinates_are_filled_in_from_the_api(folder: Path, in_this_process: None) -> None:
     result = mcjax_launch.launch("toy.py", processes=2, chdir=folder)
     assert result.exit_status == 0
     assert [argv(rank.stdout) for rank in result.ranks] == [["argv 0 2"], ["argv 1 2"]]
 
 
-def test_the_command_to_type_where_one_argument_is_unknown(jobs: Jobs, folder: Path) -> None:
+def test_hint_shows_the_command_with_an_unknown_argument(jobs: Jobs, folder: Path) -> None:
     (folder / "more.py").write_text(f"import sys; data = open(sys.argv[4]).read()\n{PROGRAM}")
     ended = jobs.run("-n", 2, "--timeout", "1m", "more.py", cwd=folder)
     assert ended.status == 1
@@ -93,7 +93,7 @@ def test_the_command_to_type_where_one_argument_is_unknown(jobs: Jobs, folder: P
     assert ended.report.splitlines()[-1] == f"hint: more.py needs arguments: {command}"
 
 
-def test_a_parser_that_refuses_its_command_line(jobs: Jobs, folder: Path) -> None:
+def test_refusing_argument_parser_gets_a_hint(jobs: Jobs, folder: Path) -> None:
     (folder / "more.py").write_text("""
 import argparse, jax
 parser = argparse.ArgumentParser()
@@ -108,7 +108,7 @@ jax.distributed.initialize("localhost:1", 2, args.process_id)
     assert ended.report.splitlines()[-1] == f"hint: more.py needs arguments: {command}"
 
 
-def test_an_argument_short(jobs: Jobs, folder: Path) -> None:
+def test_missing_argument_gets_a_hint(jobs: Jobs, folder: Path) -> None:
     ended = jobs.run("-n", 1, "toy.py", "localhost:1", cwd=folder)
     assert ended.status == 1
     command = "mcjax-launch -n 1 toy.py localhost:1 {process_id} {num_processes}"

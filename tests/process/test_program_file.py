@@ -99,7 +99,9 @@ def refused(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str, s
 
 
 @pytest.mark.parametrize("refused", REFUSED, indirect=True)
-def test_reason_and_advice(jobs: Jobs, refused: tuple[str, str, str], tmp_path: Path) -> None:
+def test_unusable_program_is_explained_with_working_advice(
+    jobs: Jobs, refused: tuple[str, str, str], tmp_path: Path
+) -> None:
     """The command that is advised is then run, and with it the program works."""
     name, why, advice = refused
     ended = jobs.run("-n", 2, name, cwd=tmp_path)
@@ -115,7 +117,9 @@ def test_reason_and_advice(jobs: Jobs, refused: tuple[str, str, str], tmp_path: 
 @pytest.mark.parametrize(
     "refused", ["carriage return", "zipapp", "another processor"], indirect=True
 )
-def test_on_a_host(jobs: Jobs, refused: tuple[str, str, str], tmp_path: Path) -> None:
+def test_unusable_program_on_a_host_is_explained(
+    jobs: Jobs, refused: tuple[str, str, str], tmp_path: Path
+) -> None:
     name, why, advice = refused
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/ssh").symlink_to(TESTS / "fake_ssh")
@@ -137,7 +141,7 @@ def test_a_command_in_path_is_advised_by_its_path(
 
 @pytest.mark.parametrize("option", ["--python", "--wrap"])
 @pytest.mark.parametrize("refused", ["carriage return"], indirect=True)
-def test_what_an_option_names(
+def test_unusable_file_of_an_option_is_explained(
     jobs: Jobs, refused: tuple[str, str, str], option: str, tmp_path: Path
 ) -> None:
     name, why, advice = refused

@@ -62,7 +62,7 @@ def seen(jobs: Jobs, folder: Path, way: str, *options: object, **environ: str) -
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_nice(jobs: Jobs, folder: Path, way: str) -> None:
+def test_nice_holds_for_rank_and_session(jobs: Jobs, folder: Path, way: str) -> None:
     """The rank's session too, without which Linux would not heed it."""
     for line in seen(jobs, folder, way, "--nice", 7):
         assert line.startswith("nice=7 group=7 ")
@@ -76,7 +76,7 @@ def test_a_higher_value_of_the_host_stays(jobs: Jobs, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["20", "-1", "high"])
-def test_values_that_are_none(jobs: Jobs, value: str) -> None:
+def test_invalid_nice_values_are_refused(jobs: Jobs, value: str) -> None:
     ended = jobs.run(f"--nice={value}", "true")
     assert ended.status == 2
     assert ended.report.startswith(f"--nice: '{value}' is ")

@@ -74,7 +74,9 @@ def fed(running: Running, read: Callable[[int], bytes]) -> Ended:
 
 
 @READERS
-def test_on_a_pipe(jobs: Jobs, tmp_path: Path, read: Callable[[int], bytes]) -> None:
+def test_slow_reader_of_a_pipe_loses_nothing(
+    jobs: Jobs, tmp_path: Path, read: Callable[[int], bytes]
+) -> None:
     ended = fed(jobs.start("--log-dir", tmp_path, *RANKS), read)
     check_exact(ended.stdout)
     assert (ended.status, ended.err) == (0, b"mcjax-launch: logs: %b\n" % bytes(tmp_path))
@@ -83,13 +85,15 @@ def test_on_a_pipe(jobs: Jobs, tmp_path: Path, read: Callable[[int], bytes]) -> 
 
 
 @READERS
-def test_without_prefixes(jobs: Jobs, read: Callable[[int], bytes]) -> None:
+def test_slow_reader_without_prefixes_loses_nothing(
+    jobs: Jobs, read: Callable[[int], bytes]
+) -> None:
     check_exact(fed(jobs.start("--no-prefix", *RANKS), read).stdout, prefix="")
 
 
 @READERS
 @pytest.mark.parametrize("term", ["xterm", "dumb"])
-def test_on_a_terminal(
+def test_slow_terminal_loses_nothing(
     at_terminal: Callable[..., Terminal], read: Callable[[int], bytes], term: str
 ) -> None:
     terminal = at_terminal("-q", *RANKS, env={"TERM": term})
@@ -98,7 +102,7 @@ def test_on_a_terminal(
     check_exact((shown + terminal.shown).replace("\r\n", "\n"))
 
 
-def test_a_reader_that_stops_and_goes_away(jobs: Jobs, tmp_path: Path) -> None:
+def test_reader_that_goes_away_keeps_the_logs_whole(jobs: Jobs, tmp_path: Path) -> None:
     running = jobs.start("--log-dir", tmp_path, *RANKS)
     pipe = running.process.stdout
     assert pipe is not None

@@ -21,7 +21,7 @@ from mcjax_launch.kernel.transport import bootstrap
 SOON = {"MCJAX_TEST_TIME_SCALE": "0.2"}
 
 
-def test_all_that_the_agent_imports_is_streamed() -> None:
+def test_all_agent_imports_are_streamed() -> None:
     """In an interpreter that cannot see the installed package."""
     every = frozenset(("check", "preload"))
     code = bootstrap.loader(every).replace("exec(", "sys.argv=['x'];exec(")
@@ -129,7 +129,7 @@ def test_a_caller_hears_the_users_own_paths(
     assert "/stage/" not in said
 
 
-def test_interrupt_of_a_start(jobs: Jobs) -> None:
+def test_interrupt_ends_a_start(jobs: Jobs) -> None:
     running = jobs.start("--hosts", "a,b", "--via", FAKE_SSH, "true", env={"FAKE_SSH": "hang"})
     launcher = psutil.Process(running.process.pid)
     eventually(lambda: len(launcher.children()) == 2)
@@ -139,9 +139,7 @@ def test_interrupt_of_a_start(jobs: Jobs) -> None:
     assert ended.seconds < 25
 
 
-def test_an_agent_that_is_on_its_way_at_an_interrupt_is_waited_for(
-    jobs: Jobs, tmp_path: Path
-) -> None:
+def test_starting_agent_is_waited_for_after_an_interrupt(jobs: Jobs, tmp_path: Path) -> None:
     """It hears that nobody wants it any more, tidies up, and then its client ends."""
     there, tidy = tmp_path / "there", tmp_path / "tidy"
     does = f"touch {there}\ncat > /dev/null\nsleep 0.3\ntouch {tidy}"
@@ -153,14 +151,14 @@ def test_an_agent_that_is_on_its_way_at_an_interrupt_is_waited_for(
     assert tidy.exists()
 
 
-def test_what_a_transport_has_started_ends_with_it(jobs: Jobs, tmp_path: Path) -> None:
+def test_processes_of_a_transport_end_with_it(jobs: Jobs, tmp_path: Path) -> None:
     shell_script(tmp_path / "ssh", "sleep 1000 & sleep 1000")
     env = {**SOON, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     ended = jobs.run("--hosts", "a", "true", env=env, limit=40)
     assert ended.status == 255
 
 
-def test_sync_of_something_that_is_not_a_file(jobs: Jobs, tmp_path: Path) -> None:
+def test_sync_of_a_special_file_is_refused(jobs: Jobs, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     ended = jobs.run("--hosts", "a", "--via", FAKE_SSH, "--sync", "pipe", "true", cwd=tmp_path)
     assert ended.status == 2
@@ -188,7 +186,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("mode", FAILURES)
-def test_a_host_that_cannot_be_used(jobs: Jobs, mode: str) -> None:
+def test_unusable_host_is_reported(jobs: Jobs, mode: str) -> None:
     ended = jobs.run(
         "--hosts", "a,b", "--via", FAKE_SSH, "--python", "python3", "echo", "started", env={"FAKE_SSH": f"{mode}@b"}
     )  # fmt: skip
@@ -199,7 +197,7 @@ def test_a_host_that_cannot_be_used(jobs: Jobs, mode: str) -> None:
     assert "(" in ended.report  # a hint
 
 
-def test_a_host_that_swallows_the_connection(jobs: Jobs, tmp_path: Path) -> None:
+def test_silent_connection_times_out(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "ssh").symlink_to(Path(__file__).parent.parent / "fake_ssh")
     env = {**SOON, "FAKE_SSH": "hang@b", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     ended = jobs.run("--hosts", "a,b", "true", env=env)
@@ -238,7 +236,7 @@ def test_banners_and_noisy_profiles_do_no_harm(jobs: Jobs) -> None:
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash", "fish", "tcsh"])
-def test_login_shells(jobs: Jobs, shell: str) -> None:
+def test_each_login_shell_works(jobs: Jobs, shell: str) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"needs {shell}: apt install {shell}")
     env = {"FAKE_SHELL": shell}
@@ -260,13 +258,15 @@ def test_an_old_python_on_the_host(jobs: Jobs, tmp_path: Path) -> None:
         (["--python", "/no/python", "-m", "x"], 255, "host a: "),
     ],
 )
-def test_what_a_host_lacks(jobs: Jobs, args: list[str], status: int, words: str) -> None:
+def test_missing_parts_of_a_host_are_named(
+    jobs: Jobs, args: list[str], status: int, words: str
+) -> None:
     ended = jobs.run("--hosts", "a", "--via", FAKE_SSH, *args)
     assert (ended.status, ended.out) == (status, b"")
     assert words in ended.report
 
 
-def test_the_first_python_on_the_host_that_has_jax(jobs: Jobs, tmp_path: Path) -> None:
+def test_first_python_with_jax_on_the_host_is_used(jobs: Jobs, tmp_path: Path) -> None:
     """The path that would be taken here is there, but has no jax: python3 has."""
     for name in ("bare", "whole"):
         venv.create(tmp_path / name)
@@ -301,7 +301,7 @@ def test_the_first_python_on_the_host_that_has_jax(jobs: Jobs, tmp_path: Path) -
         ([], "no-such-command", "host a: no-such-command: not found in PATH"),
     ],
 )
-def test_a_program_that_is_not_on_the_host(
+def test_program_missing_on_the_host_is_named(
     jobs: Jobs, tmp_path: Path, options: list[str], program: str, words: str
 ) -> None:
     """It may be here, or nowhere."""
@@ -317,7 +317,7 @@ def test_a_program_that_is_not_on_the_host(
     assert ended.report.endswith(words.format(tmp_path)), ended.report
 
 
-def test_no_such_transport(jobs: Jobs) -> None:
+def test_missing_transport_is_named(jobs: Jobs) -> None:
     ended = jobs.run("--hosts", "a", "--via", "no-such-ssh {host}", "true")
     assert ended.status == 255
     assert "no-such-ssh: No such file or directory; is it installed?" in ended.report
@@ -344,7 +344,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
     [pytest.param(name, marks=[] if name == "env" else needs_root) for name in LOCAL_CLIENTS],
 )
 @pytest.mark.parametrize("how", ["client killed", "agent killed", "all stopped"])
-def test_nothing_is_left_of_a_host_that_is_given_up(jobs: Jobs, client: str, how: str) -> None:
+def test_abandoned_host_keeps_nothing(jobs: Jobs, client: str, how: str) -> None:
     """Neither what has left its session, nor the folder (see `jobs`)."""
     script = "setsid sleep 1000 & echo ready; exec sleep 1000"
     via = LOCAL_CLIENTS[client]
@@ -370,9 +370,7 @@ def test_nothing_is_left_of_a_host_that_is_given_up(jobs: Jobs, client: str, how
     assert jobs.left() == []
 
 
-def test_nothing_is_left_of_hosts_that_are_given_up_as_they_start(
-    jobs: Jobs, tmp_path: Path
-) -> None:
+def test_hosts_abandoned_at_the_start_keep_nothing(jobs: Jobs, tmp_path: Path) -> None:
     """One host cannot be reached; the others' agents are somewhere on their way by then."""
     client = tmp_path / "client.py"
     client.write_text("""

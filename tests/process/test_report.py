@@ -27,7 +27,7 @@ print("done")
 
 
 @pytest.mark.parametrize("end", ["json", "html"])
-def test_a_good_end(jobs: Jobs, tmp_path: Path, end: str) -> None:
+def test_report_of_a_successful_job_is_complete(jobs: Jobs, tmp_path: Path, end: str) -> None:
     path = tmp_path / f"run.{end}"
     done = jobs.run("-n", 2, "-x", "TOKEN=secret", "--report", path, sys.executable, "-c", BURN)
     assert (done.status, done.report) == (0, f"report: {path}")
@@ -67,7 +67,7 @@ def test_the_paths_are_shown_at_the_end(jobs: Jobs, tmp_path: Path) -> None:
         assert jobs.run("-q", *some, "true", cwd=tmp_path).stderr == ""
 
 
-def test_placeholders_in_the_path(jobs: Jobs, tmp_path: Path) -> None:
+def test_placeholders_in_the_report_path_are_filled_in(jobs: Jobs, tmp_path: Path) -> None:
     done = jobs.run("-n", 2, "--report", "{job_id}/run-{job_id}-{num_processes}.json", "true", cwd=tmp_path)  # fmt: skip
     assert done.status == 0
     (folder,) = tmp_path.iterdir()
@@ -78,13 +78,13 @@ def test_placeholders_in_the_path(jobs: Jobs, tmp_path: Path) -> None:
     assert done.report == f"report: {path}"
 
 
-def test_the_path_of_a_job_that_was_not_started(jobs: Jobs, tmp_path: Path) -> None:
+def test_report_of_a_job_that_did_not_start_is_written(jobs: Jobs, tmp_path: Path) -> None:
     done = jobs.run("--report", "run-{job_id}.json", "--coordinator", "10.9.8.7:1", "true", cwd=tmp_path)  # fmt: skip
     assert done.status == 2
     assert read(tmp_path / "run-not-started.json")["exit_status"] == 2
 
 
-def test_its_folder_is_made(jobs: Jobs, tmp_path: Path) -> None:
+def test_report_folder_is_made(jobs: Jobs, tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "run.json"
     assert jobs.run("--dry-run", "--report", path, "true").status == 0
     assert not list(tmp_path.iterdir())
@@ -113,7 +113,7 @@ def test_the_last_lines_of_each_rank(jobs: Jobs, tmp_path: Path) -> None:
         assert rank["last_lines"] == {"stdout": expected, "stderr": ["3%"]}
 
 
-def test_a_failure(jobs: Jobs, tmp_path: Path) -> None:
+def test_report_holds_a_failure(jobs: Jobs, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     wait = f"until test -e {tmp_path}/0; do sleep 0.01; done"
     program = f"echo out; echo err >&2; test $JAX_PROCESS_ID = 0 || {{ {wait}; kill -SEGV $$; }}; touch {tmp_path}/0; exec sleep 100"
@@ -136,7 +136,7 @@ def test_a_failure(jobs: Jobs, tmp_path: Path) -> None:
     assert victim["last_lines"] == {"stdout": ["out"], "stderr": ["err"]}
 
 
-def test_restarts(jobs: Jobs, tmp_path: Path) -> None:
+def test_report_holds_all_attempts(jobs: Jobs, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     program = "exit $((7 - 7 * MCJAX_RESTART))"
     done = jobs.run("-n", 2, "--max-restarts", 1, "--report", path, "bash", "-c", program)
@@ -164,7 +164,7 @@ def test_a_signal_between_two_attempts(jobs: Jobs, tmp_path: Path) -> None:
     assert [attempt["exit_status"] for attempt in found["attempts"]] == [7]
 
 
-def test_a_timeout(jobs: Jobs, tmp_path: Path) -> None:
+def test_report_holds_a_timeout(jobs: Jobs, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     done = jobs.run("--timeout", "1", "--report", path, "sleep", 100)
     assert done.status == 124
@@ -173,7 +173,7 @@ def test_a_timeout(jobs: Jobs, tmp_path: Path) -> None:
     assert 1 <= found["attempts"][0]["cause"]["at_s"] < 3
 
 
-def test_a_host_that_is_lost(jobs: Jobs, tmp_path: Path) -> None:
+def test_report_holds_a_lost_host(jobs: Jobs, tmp_path: Path) -> None:
     path = tmp_path / "run.html"
     program = "test $JAX_PROCESS_ID = 0 || kill -KILL $PPID; exec sleep 100"
     done = jobs.run(
@@ -190,13 +190,15 @@ def test_a_host_that_is_lost(jobs: Jobs, tmp_path: Path) -> None:
 # --- where it cannot be written ---
 
 
-def test_one_file_for_two_from_python(launch: Launch, tmp_path: Path) -> None:
+def test_api_refuses_one_file_for_two_options(launch: Launch, tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match=r"r\.json name the same path: "):
         launch("true", report=tmp_path / "r.json", log_dir=tmp_path / "r.json")
 
 
 @pytest.mark.parametrize("status", [0, 3])
-def test_a_folder_that_goes_away_meanwhile(jobs: Jobs, tmp_path: Path, status: int) -> None:
+def test_report_folder_replaced_by_a_file_is_an_error(
+    jobs: Jobs, tmp_path: Path, status: int
+) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     program = f"rmdir {folder}; touch {folder}; exit {status}"
@@ -206,14 +208,14 @@ def test_a_folder_that_goes_away_meanwhile(jobs: Jobs, tmp_path: Path, status: i
     assert last == f"--report {folder}/run.json: cannot be written: Not a directory"
 
 
-def test_a_folder_that_is_removed_meanwhile_is_made_again(jobs: Jobs, tmp_path: Path) -> None:
+def test_removed_report_folder_is_made_again(jobs: Jobs, tmp_path: Path) -> None:
     path = tmp_path / "folder" / "run.json"
     path.parent.mkdir()
     assert jobs.run("--report", path, "rmdir", path.parent).status == 0
     assert read(path)["exit_status"] == 0
 
 
-def test_what_was_there_is_replaced_whole(jobs: Jobs, tmp_path: Path) -> None:
+def test_old_report_is_replaced_whole(jobs: Jobs, tmp_path: Path) -> None:
     path, link = tmp_path / "run.json", tmp_path / "link.json"
     path.write_text("old")
     link.symlink_to(path)
@@ -237,7 +239,9 @@ def test_an_internal_error_is_recorded(tmp_path: Path) -> None:
     assert said == [f"report: {path}"]
 
 
-def test_the_temporary_file_is_a_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temporary_report_file_is_always_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In a folder that others write to, its name may lead to a file of the user's."""
     monkeypatch.setattr(os, "urandom", bytes)
     victim = tmp_path / "victim"

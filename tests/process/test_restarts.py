@@ -27,7 +27,9 @@ def test_the_same_bug_twice_is_enough(jobs: Jobs, tmp_path: Path) -> None:
     ("option", "script", "restarts"),
     [("signal", "kill -9 $$", 1), ("signal", "exit 3", 0), ("host,signal", "kill -11 $$", 1)],
 )
-def test_restart_on(jobs: Jobs, option: str, script: str, restarts: int) -> None:
+def test_restart_on_decides_which_failures_restart(
+    jobs: Jobs, option: str, script: str, restarts: int
+) -> None:
     options = ("--max-restarts", 1, "--restart-on", option)
     ended = jobs.run(*options, "bash", "-c", script, env=QUICK)
     assert ended.status != 0
@@ -58,21 +60,23 @@ LEAVES = "trap 'exit {}' TERM INT HUP; echo ready; while :; do sleep 0.05; done"
     ],
     ids=["TERM", "INT", "a rank with 3", "by the signal"],
 )
-def test_preempted(jobs: Jobs, script: str, signum: int, status: int) -> None:
+def test_preempted_job_ends_with_its_status(
+    jobs: Jobs, script: str, signum: int, status: int
+) -> None:
     job = jobs.start("-n", 2, "--preempted-status", 75, "bash", "-c", script)
     job.read_until("ready", 2)
     job.signal(signum)
     assert job.finish().status == status
 
 
-def test_no_preemption(launch: Launch) -> None:
+def test_other_ends_are_no_preemption(launch: Launch) -> None:
     options = {"processes": 2, "preempted_status": 75}
     assert launch("true", **options).exit_status == 0
     assert launch("bash", "-c", "exit 3", **options).exit_status == 3
     assert launch("sleep", 1000, timeout=0.5, **options).exit_status == 124
 
 
-def test_who_is_killed_after_the_grace_was_not_preempted_well(jobs: Jobs) -> None:
+def test_rank_killed_after_the_grace_was_not_preempted(jobs: Jobs) -> None:
     deaf = "trap '' TERM; echo ready; while :; do sleep 1000; done"
     job = jobs.start(
         *("-n", 2, "--grace", "0.3", "--preempted-status", 75, "bash", "-c", deaf),

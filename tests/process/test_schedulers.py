@@ -23,7 +23,7 @@ def emitted(jobs: Jobs, *options: str) -> str:
     return ended.stdout
 
 
-def test_batch_script(jobs: Jobs) -> None:
+def test_batch_script_repeats_the_options(jobs: Jobs) -> None:
     options = "--emit slurm -n 6 --num-hosts 3 --max-restarts 1 --min-hosts 1 --engine-option --partition=x"
     script = emitted(jobs, *options.split())
     for line in (
@@ -121,7 +121,7 @@ def test_the_host_is_told_by_its_own_name(jobs: Jobs, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("quiet", "lines"), [([], 2), (["-q"], 1)])
-def test_a_name_that_never_comes(jobs: Jobs, quiet: list[str], lines: int) -> None:
+def test_unresolved_coordinator_name_times_out(jobs: Jobs, quiet: list[str], lines: int) -> None:
     """No usage error: a Kubernetes Job would not try again."""
     place = "--num-hosts 2 --host-rank 0 --start-timeout 1 --coordinator no.invalid:1"
     ended = jobs.run(*quiet, *place.split(), "true")
@@ -132,7 +132,7 @@ def test_a_name_that_never_comes(jobs: Jobs, quiet: list[str], lines: int) -> No
     assert last.endswith("; waited for 1 s (--start-timeout)")
 
 
-def test_a_name_that_need_not_come(jobs: Jobs) -> None:
+def test_unresolved_name_without_need_to_wait_is_refused(jobs: Jobs) -> None:
     ended = jobs.run("--hosts", "localhost", "--coordinator", "no.invalid:1", "true")
     assert ended.status == 2
 
@@ -161,7 +161,7 @@ def test_restarts_by_the_scheduler_are_counted(jobs: Jobs) -> None:
     assert "restarting" in ended.report
 
 
-def test_all_restarts_fail(jobs: Jobs) -> None:
+def test_failure_of_all_restarts_lists_attempts(jobs: Jobs) -> None:
     ended = jobs.run("--max-restarts", "1", "sh", "-c", "exit $((7 + MCJAX_RESTART))")
     assert ended.status == 8
     assert ended.report.splitlines()[-2:] == [

@@ -8,7 +8,7 @@ from jobs import Jobs
 SPIN = "end=$((SECONDS + 5)); while [ $SECONDS -lt $end ]; do :; done"
 
 
-def test_a_job_that_does_nothing(jobs: Jobs) -> None:
+def test_idle_job_is_a_stall(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "--stall-timeout", "1", "bash", "-c", "echo begun; sleep 100")
     assert ended.status == 124
     assert 'no Python stack: "sleep" is sleeping in the kernel' in ended.report
@@ -17,7 +17,7 @@ def test_a_job_that_does_nothing(jobs: Jobs) -> None:
 
 
 @pytest.mark.parametrize("program", [SPIN, "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.5; done"])
-def test_a_job_that_computes_or_prints(jobs: Jobs, program: str) -> None:
+def test_computing_or_printing_job_is_no_stall(jobs: Jobs, program: str) -> None:
     ended = jobs.run("-n", 1, "--stall-timeout", "1.5", "bash", "-c", program)
     assert ended.status == 0, ended.stderr
 

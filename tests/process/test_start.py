@@ -44,13 +44,13 @@ def imported(*words: str) -> set[str]:
     return seen(*words) - seen("-c", "pass")
 
 
-def test_what_a_launcher_imports() -> None:
+def test_launcher_imports_only_what_it_needs() -> None:
     found = imported("-m", "mcjax_launch", "-n", "1", "true")
     assert {"click", "mcjax_launch.kernel.launcher.launcher"} <= found
     assert found & (OF_SOME_RUNS | OF_THE_AGENT) == set()
 
 
-def test_what_an_agent_imports() -> None:
+def test_agent_imports_only_what_it_needs() -> None:
     root = Path(__file__).parents[2]
     code = f"import sys; sys.path.insert(0, {str(root)!r}); import mcjax_launch.kernel.agent.main"
     found = imported("-I", "-S", "-c", code)
@@ -103,7 +103,7 @@ def test_files_named_like_what_the_agent_imports(jobs: Jobs, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("watch", ["sys.settrace", "sys.setprofile", "thread"])
-def test_a_launcher_that_is_watched_is_not_forked(jobs: Jobs, watch: str) -> None:
+def test_watched_launcher_is_not_forked(jobs: Jobs, watch: str) -> None:
     begin = {
         "thread": "import threading; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()"
     }

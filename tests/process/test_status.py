@@ -31,7 +31,7 @@ def screen(terminal: Terminal) -> list[str]:
     return [row for row in shown.rows if row]
 
 
-def test_hosts_that_come_up(at_terminal: START, tmp_path: Path) -> None:
+def test_status_shows_hosts_connecting(at_terminal: START, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     via = client(tmp_path, f"[ $1 != b ] || cat {gate}")
@@ -91,7 +91,7 @@ def test_there_is_none_in_a_pipe_or_with_quiet(
         assert (ended.status, ended.out, ended.err) == (0, b"", b"")
 
 
-def test_stacks_and_a_resize(at_terminal: START) -> None:
+def test_status_line_stays_below_stacks_and_follows_a_resize(at_terminal: START) -> None:
     """Lines of the launcher's own come above it, and it follows the size."""
     terminal = at_terminal("--status", sys.executable, "-c", "import time; time.sleep(1000)")
     terminal.until("mcjax-launch: 2 s")

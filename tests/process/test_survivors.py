@@ -53,7 +53,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("how", FAILURES)
-def test_the_others_go_on_and_the_failure_is_told_at_once(
+def test_survivors_continue_and_the_failure_is_reported_at_once(
     jobs: Jobs, program: Program, how: str
 ) -> None:
     code, status, words = FAILURES[how]
@@ -103,7 +103,7 @@ def test_a_rank_is_started_again_in_its_place(jobs: Jobs, program: Program, tmp_
     assert "the job ended" not in ended.stderr
 
 
-def test_not_for_ever(jobs: Jobs, program: Program) -> None:
+def test_rank_restarts_are_limited(jobs: Jobs, program: Program) -> None:
     path = program("if rank == 1: sys.exit(3)\nwait_for(GO)")
     ended = jobs.run("-n", 2, "--on-rank-failure=restart:2", path, env=QUICK)
     assert ended.status == 3
@@ -113,14 +113,14 @@ def test_not_for_ever(jobs: Jobs, program: Program) -> None:
     assert ended.stderr.count("rank 1, 3 starts: ") == 1
 
 
-def test_a_host_whose_ranks_all_wait_for_their_next_life(jobs: Jobs, program: Program) -> None:
+def test_all_ranks_of_a_host_can_restart(jobs: Jobs, program: Program) -> None:
     path = program("sys.exit(3 if life == 0 else 0)")
     ended = jobs.run("-n", 2, "--on-rank-failure=restart:1", path, env=QUICK)
     assert ended.status == 0
     assert sorted(re.findall(r"rank (\d life 1)", ended.stdout)) == ["0 life 1", "1 life 1"]
 
 
-def test_nothing_of_a_life_is_left_when_the_next_begins(jobs: Jobs, program: Program) -> None:
+def test_restart_leaves_no_process_of_the_failed_rank(jobs: Jobs, program: Program) -> None:
     path = program(
         """
 PIDS = GO + ".pids"
@@ -157,7 +157,7 @@ other.kill()
         ("again", "rank 1 was restarted and calls initialize(), but process 0 has ended"),
     ],
 )
-def test_a_rank_that_comes_back_too_late(
+def test_rank_that_restarts_too_late_ends_the_job(
     jobs: Jobs, program: Program, tmp_path: Path, rank_0_ends_when: str, why: str
 ) -> None:
     """Its program had left the job already when it failed."""
@@ -217,7 +217,9 @@ wait_for("never")
     assert why in ended.stdout
 
 
-def test_a_life_that_cannot_begin(jobs: Jobs, program: Program, tmp_path: Path) -> None:
+def test_rank_restart_that_cannot_start_ends_the_job(
+    jobs: Jobs, program: Program, tmp_path: Path
+) -> None:
     python = tmp_path / "python"
     python.symlink_to(sys.executable)
     path = program("if rank == 1:\n    os.unlink(sys.argv[1])\n    sys.exit(3)\nwait_for(GO)")
@@ -281,7 +283,7 @@ def test_the_ranks_of_a_lost_host_are_started_again(jobs: Jobs, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("lost", ["a", "b"])
-def test_a_host_that_does_not_come_back(jobs: Jobs, tmp_path: Path, lost: str) -> None:
+def test_ranks_of_a_lost_host_start_on_no_other_host(jobs: Jobs, tmp_path: Path, lost: str) -> None:
     """Its ranks start on no other, whatever room that has."""
     ended = jobs.run(
         *("--hosts", "a,b:2,c:2,d:2", "-n", 4, "--via", FAKE_SSH, "--on-rank-failure", "restart"),
@@ -297,7 +299,7 @@ def test_a_host_that_does_not_come_back(jobs: Jobs, tmp_path: Path, lost: str) -
     assert "life 1" not in ended.stdout
 
 
-def test_what_an_agent_that_is_cut_off_has_left_is_gone(jobs: Jobs, tmp_path: Path) -> None:
+def test_leftovers_of_a_disconnected_agent_are_removed(jobs: Jobs, tmp_path: Path) -> None:
     """Its connection is lost, and it gives its rank, which is deaf, a long grace."""
     relayed = f"bash -c 'cat | {FAKE_SSH} \"$1\" | cat' - {{command}}"
     script = """
@@ -337,7 +339,7 @@ def test_a_signal_while_a_host_is_to_be_tried_again(jobs: Jobs, tmp_path: Path) 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(8))
-def test_faults_at_random_moments(jobs: Jobs, program: Program, seed: int) -> None:
+def test_faults_at_random_moments_leave_nothing(jobs: Jobs, program: Program, seed: int) -> None:
     chance = random.Random(seed)
     path = program(
         "subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"

@@ -33,7 +33,7 @@ except unix.Childless:
 
 @pytest.mark.parametrize("way", ["with waitid", "without waitid"])
 @pytest.mark.parametrize(("script", "status"), [("exit 3", 3), ("kill -9 $$", -9), ("true", 0)])
-def test_waiting(way: str, script: str, status: int) -> None:
+def test_child_processes_are_waited_for(way: str, script: str, status: int) -> None:
     command = [sys.executable, "-c", WAITS, way, script]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == f"{status} True\n"
@@ -47,7 +47,7 @@ def test_waiting(way: str, script: str, status: int) -> None:
         (["true"], "/no/where", 2, "/no/where"),
     ],
 )
-def test_spawn_error(argv: list[str], cwd: str, errno: int, what: str) -> None:
+def test_spawn_error_names_what_failed(argv: list[str], cwd: str, errno: int, what: str) -> None:
     with open(os.devnull, "r+b") as null, pytest.raises(SpawnError) as caught:
         system.spawn(argv, dict(os.environ), cwd, (null.fileno(),) * 3)
     assert (caught.value.errno, caught.value.what) == (errno, what)
@@ -87,7 +87,7 @@ print(pid, one)
 """
 
 
-def test_what_a_child_starts_with(tmp_path: Path) -> None:
+def test_child_starts_with_its_settings(tmp_path: Path) -> None:
     """Its program is the first that can be run, as a shell would find it."""
     places = [tmp_path / name for name in ("missing", "plain", "right")]
     for place in places[1:]:
@@ -102,7 +102,7 @@ def test_what_a_child_starts_with(tmp_path: Path) -> None:
     assert [line.split()[-1] for line in seen] == ["100", core, "/", path, pid]
 
 
-def test_ending() -> None:
+def test_ended_children_are_found_without_reaping() -> None:
     alive, gone = (subprocess.Popen(["sleep", time]) for time in ("100", "0"))
     os.waitid(os.P_PID, gone.pid, os.WEXITED | os.WNOWAIT)
     try:

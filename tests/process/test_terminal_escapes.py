@@ -29,7 +29,7 @@ ERRORS: dict[str, tuple[list[str | bytes], str]] = {
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_in_an_error(jobs: Jobs, name: str) -> None:
+def test_control_characters_in_errors_are_escaped(jobs: Jobs, name: str) -> None:
     words, error = ERRORS[name]
     launcher = [sys.executable, "-m", "mcjax_launch", *words]
     ended = jobs.run(launcher=launcher)
@@ -51,20 +51,20 @@ def test_in_the_words_of_a_client(jobs: Jobs, tmp_path: Path) -> None:
     assert ended.stderr == f"mcjax-launch: host a: {SHOWN}no\\x1b]0;title\\x07\\x9b way\n"
 
 
-def test_a_client_that_is_not_ssh_gets_no_advice_on_keys(jobs: Jobs, tmp_path: Path) -> None:
+def test_client_other_than_ssh_gets_no_advice_on_keys(jobs: Jobs, tmp_path: Path) -> None:
     words = "echo 'nsenter: cannot open /proc/1/ns/net: Permission denied' >&2; exit 1"
     ended = jobs.run(*client(tmp_path, words), "true")
     assert ended.report == "host a: nsenter: cannot open /proc/1/ns/net: Permission denied"
 
 
-def test_in_an_exception(jobs: Jobs) -> None:
+def test_control_characters_in_exceptions_are_escaped(jobs: Jobs) -> None:
     """Shown as in every other line of the launcher's; the rank's own output is the rank's."""
     ended = jobs.run("-n", 1, sys.executable, "-c", "raise ValueError('\\x1b[31mred')")
     assert ended.status == 1
     assert f"rank 0 failed: ValueError: {SHOWN}red" in ended.report
 
 
-def test_of_a_host_that_is_lost(jobs: Jobs, tmp_path: Path) -> None:
+def test_control_characters_of_a_lost_host_are_escaped(jobs: Jobs, tmp_path: Path) -> None:
     """Its client's last words come while the job runs, through the console."""
     words = r"""sh -c "$1"; printf '\033[31mlost\n' >&2; exit 255"""
     ended = jobs.run(*client(tmp_path, words), "bash", "-c", "kill -9 $PPID; sleep 60")
@@ -80,7 +80,7 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("name", FLOODS)
-def test_a_client_that_floods(jobs: Jobs, tmp_path: Path, name: str) -> None:
+def test_flood_from_a_client_is_cut(jobs: Jobs, tmp_path: Path, name: str) -> None:
     """60 MB without a newline on stderr cost time, but neither memory nor a screen full of them."""
     flood = r"head -c 60000000 /dev/zero | tr '\0' x >&2"
     ended = jobs.run(*client(tmp_path, f"{flood}; {FLOODS[name]}"), "true")

@@ -58,7 +58,7 @@ def chips(monkeypatch: pytest.MonkeyPatch, worker: int | None) -> None:
     monkeypatch.setattr(startup, "survey_tpu", lambda environ: Tpu(4, "v5e", worker, 4))
 
 
-def test_the_ports_that_are_open_come_first(
+def test_open_ports_are_used_first(
     cleanup: ExitStack, monkeypatch: pytest.MonkeyPatch, open_ports: tuple[int, ...]
 ) -> None:
     first = WANTED.replaced(coordinator=Bind("", 0), listen=True)

@@ -111,7 +111,7 @@ def launched(jobs: Jobs, folder: Path, code: str) -> tuple[int, str, str]:
     return ended.status, ended.stdout, "".join(programs)
 
 
-def test_programs_alone_and_launched(jobs: Jobs, tmp_path: Path) -> None:
+def test_programs_behave_alike_alone_and_launched(jobs: Jobs, tmp_path: Path) -> None:
     for rank, body in enumerate(PROGRAMS.values()):
         for way in ("alone", "launched"):
             folder = tmp_path / way / str(rank)
@@ -132,7 +132,9 @@ FORKED = pytest.param("own code", marks=pytest.mark.forked("abc"))
 
 
 @pytest.mark.parametrize("name", [*FAILING, "sub-interpreter", FORKED])
-def test_a_program_that_fails_alone_and_launched(jobs: Jobs, tmp_path: Path, name: str) -> None:
+def test_failing_program_behaves_alike_alone_and_launched(
+    jobs: Jobs, tmp_path: Path, name: str
+) -> None:
     body = SUB_INTERPRETER if name == "sub-interpreter" else FAILING[name]
     expected = alone(tmp_path, f"import sys\n{body}")
     assert expected[0] != 0

@@ -102,7 +102,7 @@ def test_an_ended_job_starts_once_for_each_save(
     assert said == [*first, *second, *third, "mcjax-launch: stopped by SIGINT"]
 
 
-def test_a_running_job_is_ended_with_all_that_it_started(jobs: Jobs, folder: Path) -> None:
+def test_restart_on_a_save_ends_all_old_processes(jobs: Jobs, folder: Path) -> None:
     """Also what ignores SIGTERM; and the second run has new processes."""
     text = f"""
 import os, signal, subprocess
@@ -156,7 +156,7 @@ def test_a_syntax_error_ends_nothing(jobs: Jobs, folder: Path) -> None:
     assert "[0] three" in printed
 
 
-def test_a_file_with_a_syntax_error_holds_others_up(jobs: Jobs, folder: Path) -> None:
+def test_syntax_error_delays_the_restart(jobs: Jobs, folder: Path) -> None:
     """It would end the job, which may import it."""
     running = start(jobs, folder)
     running.read_until(WAITS)
@@ -212,7 +212,7 @@ def test_modules_and_new_folders_are_noticed(jobs: Jobs, folder: Path) -> None:
     end(running)
 
 
-def test_what_is_no_source_does_not_count(jobs: Jobs, folder: Path) -> None:
+def test_files_that_are_no_source_are_ignored(jobs: Jobs, folder: Path) -> None:
     for name in (".hidden", "__pycache__", "node_modules", "run-1", "venv", "package"):
         (folder / name).mkdir()
     (folder / "venv" / "pyvenv.cfg").touch()
@@ -229,7 +229,7 @@ def test_what_is_no_source_does_not_count(jobs: Jobs, folder: Path) -> None:
     assert printed.count("starting again") == 1
 
 
-def test_paths_and_log_folders(jobs: Jobs, folder: Path) -> None:
+def test_watched_folder_excludes_logs_of_the_job(jobs: Jobs, folder: Path) -> None:
     """A named folder counts as a whole, but for what the job writes there."""
     for name in ("data", "data/more", "data/logs"):
         (folder / name).mkdir()
@@ -257,7 +257,9 @@ def test_paths_and_log_folders(jobs: Jobs, folder: Path) -> None:
         (["python3", "-u", "script"], "script", "print('two', flush=True)"),
     ],
 )
-def test_programs(jobs: Jobs, folder: Path, command: list[str], file: str, text: str) -> None:
+def test_each_kind_of_program_is_watched(
+    jobs: Jobs, folder: Path, command: list[str], file: str, text: str
+) -> None:
     (folder / "package").mkdir()
     (folder / "package" / "__init__.py").touch()
     for name in ("package/train.py", "script"):
@@ -276,7 +278,7 @@ def test_programs(jobs: Jobs, folder: Path, command: list[str], file: str, text:
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 @pytest.mark.parametrize("runs", [False, True], ids=["waiting", "running"])
-def test_a_signal_ends_all(jobs: Jobs, folder: Path, name: str, *, runs: bool) -> None:
+def test_signal_ends_job_and_watch(jobs: Jobs, folder: Path, name: str, *, runs: bool) -> None:
     write(folder / "train.py", f"print('ready', flush=True)\n{SLEEPS if runs else ''}")
     running = start(jobs, folder)
     running.read_until("ready", 2)
@@ -358,7 +360,7 @@ def test_a_killed_agent_is_replaced(jobs: Jobs, folder: Path) -> None:
     assert "[0] two" in end(running)
 
 
-def test_a_reader_that_goes_away_ends_the_wait(jobs: Jobs, folder: Path) -> None:
+def test_closed_output_ends_the_wait(jobs: Jobs, folder: Path) -> None:
     running = jobs.start("-n", 1, "--watch", "train.py", cwd=folder)
     running.read_until("one")
     assert running.process.stdout is not None
@@ -440,13 +442,15 @@ def test_other_hosts_get_the_saved_files(jobs: Jobs, folder: Path) -> None:
         (["--watch=no/such", "train.py"], "--watch no/such: no such file or directory"),
     ],
 )
-def test_refused(jobs: Jobs, folder: Path, options: list[str], why: str) -> None:
+def test_unsuitable_options_of_watch_are_refused(
+    jobs: Jobs, folder: Path, options: list[str], why: str
+) -> None:
     ended = jobs.run("--watch", *options, cwd=folder)
     assert ended.status == 2
     assert why in ended.report
 
 
-def test_a_program_that_is_not_there_is_refused(jobs: Jobs, folder: Path) -> None:
+def test_missing_program_is_refused(jobs: Jobs, folder: Path) -> None:
     """The first time; what vanishes later may come again."""
     ended = jobs.run("--watch", "no.py", cwd=folder)
     assert ended.status == 2

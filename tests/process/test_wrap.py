@@ -51,7 +51,7 @@ def wrapper(source: str) -> str:
         ("SIGSEGV", 139, "exit status 139"),
     ],
 )
-def test_a_wrapper_that_passes_the_end_on(
+def test_wrapper_passes_the_exit_status_on(
     jobs: Jobs, program: Path, how: str, status: int, why: str
 ) -> None:
     ended = jobs.run("-n", 2, "--wrap", """1:sh -c '"$@"; exit $?' sh""", program, how)
@@ -59,7 +59,7 @@ def test_a_wrapper_that_passes_the_end_on(
     assert (f"rank 1 failed: {why}" in ended.report) == bool(status)
 
 
-def test_a_wrapper_that_swallows_the_end(jobs: Jobs, program: Path) -> None:
+def test_exit_status_of_the_wrapper_counts(jobs: Jobs, program: Path) -> None:
     """Its own end is the rank's."""
     ended = jobs.run("-n", 2, "--wrap", f"1:{wrapper(SWALLOWS)}", program, "3")
     assert (ended.status, ended.report) == (0, "")
@@ -80,7 +80,9 @@ def tool(name: str) -> object:
 
 
 @pytest.mark.parametrize("name", [tool(name) for name in TOOLS])
-def test_real_tools(jobs: Jobs, program: Path, tmp_path: Path, name: str) -> None:
+def test_common_tools_work_as_wrappers(
+    jobs: Jobs, program: Path, tmp_path: Path, name: str
+) -> None:
     command = TOOLS[name].format(folder=tmp_path)
     ended = jobs.run("-n", 2, "--wrap", f"1:{command}", program, "3")
     assert ended.status == 3, ended.stderr
@@ -93,7 +95,7 @@ needs_gdb = pytest.mark.skipif(shutil.which("gdb") is None, reason="needs gdb")
 
 
 @needs_gdb
-def test_gdbs_prompt_with_stdin(jobs: Jobs, program: Path) -> None:
+def test_gdb_prompt_gets_stdin(jobs: Jobs, program: Path) -> None:
     typed = b"print 40 + 2\nrun\nprint $_exitcode\nquit\n"
     options = ["-n", 2, "--stdin", 1, "--wrap", "1:gdb -q -nx --args"]
     running = jobs.start(*options, program, "5", stdin=subprocess.PIPE)
@@ -103,7 +105,7 @@ def test_gdbs_prompt_with_stdin(jobs: Jobs, program: Path) -> None:
 
 
 @needs_gdb
-def test_ranks_under_gdb_are_ended_with_the_others(jobs: Jobs) -> None:
+def test_ranks_under_gdb_end_with_other_ranks(jobs: Jobs) -> None:
     """What that makes of gdb is not its rank's own failure."""
     script = "if [ $JAX_PROCESS_ID = 0 ]; then read line; exit 4; fi; echo ready; exec sleep 600"
     options = ["-n", 2, "--stdin", 0, "--wrap", "1:gdb -q -nx -batch -ex run --args"]
@@ -140,7 +142,7 @@ def test_a_signal_goes_to_the_program(jobs: Jobs, tmp_path: Path) -> None:
     )
 
 
-def test_several_and_placeholders(jobs: Jobs) -> None:
+def test_wrappers_nest_and_have_placeholders(jobs: Jobs) -> None:
     """The first is outermost."""
     options = ["--wrap", "env A={process_id} B=1", "--wrap", "1:env 'B=of {num_processes}'"]
     ended = jobs.run("-n", 2, *options, "sh", "-c", 'echo "$A $B"')
@@ -148,14 +150,14 @@ def test_several_and_placeholders(jobs: Jobs) -> None:
 
 
 @pytest.mark.parametrize("where", [[], ["--hosts", "a,b", "--via", FAKE_SSH]], ids=["", "ssh"])
-def test_a_wrapper_that_is_not_there(jobs: Jobs, where: list[str], program: Path) -> None:
+def test_missing_wrapper_is_refused(jobs: Jobs, where: list[str], program: Path) -> None:
     ended = jobs.run("-n", 2, *where, "--wrap", "1:no-such-tool -f", program, "0")
     assert (ended.status, ended.stdout) == (127, "")
     host = "host b: " if where else ""
     assert ended.report == f"{host}--wrap no-such-tool: not found in PATH"
 
 
-def test_shown(jobs: Jobs, program: Path, tmp_path: Path) -> None:
+def test_wrapper_is_shown_in_a_dry_run(jobs: Jobs, program: Path, tmp_path: Path) -> None:
     options = ["-n", 2, "--wrap", "1:env 'A=x {process_id}'"]
     shown = jobs.run(*options, "--dry-run", program, "0").stdout
     assert f"env 'A=x 1' {PYTHON} {program} 0\n" in shown

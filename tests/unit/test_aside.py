@@ -11,7 +11,7 @@ ONE, ERRORS, TWO = (
 )
 
 
-def test_a_ranks_lines_are_taken_in_their_order_and_others_stay() -> None:
+def test_lines_of_a_rank_are_removed_in_order() -> None:
     aside = Aside()
     lines, own, part = whole_lines(TWO, b"other\n"), b"mcjax-launch: own\n", Fragment(TWO, b"be")
     aside.add(whole_lines(ONE, b"a\nb\n"), b"1 ")

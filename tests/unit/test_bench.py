@@ -27,7 +27,7 @@ def test_ratios_are_of_what_was_measured_in_the_same_round() -> None:
     assert other is not None and other.median == 3.0
 
 
-def test_tables() -> None:
+def test_results_are_written_as_tables() -> None:
     assert markdown(RESULTS, {"cores": "2", "jax": ""}) == (
         "Measured in turn. cores: 2.\n\n"
         "| startup: median; mcjax-launch / this | mcjax-launch | loop | parallel |\n"
@@ -41,7 +41,7 @@ def test_tables() -> None:
     )
 
 
-def test_what_is_saved_can_be_read_again() -> None:
+def test_saved_results_can_be_read_again() -> None:
     saved = json.loads(json.dumps(to_json(RESULTS)))
     assert saved["startup"][0]["spread"]["loop"]["median"] == 45.0
     assert saved["startup"][0]["ratio"]["loop"]["median"] == 2.0

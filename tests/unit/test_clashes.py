@@ -35,7 +35,7 @@ SAME = [
 
 
 @pytest.mark.parametrize("given", SAME, ids=str)
-def test_one_path(given: dict[str, object]) -> None:
+def test_options_with_one_path_clash(given: dict[str, object]) -> None:
     with pytest.raises(LaunchError, match=r"^\S+ \S+ and \S+ \S+ name the same path: ") as raised:
         check_clashes(Options(**given))  # type: ignore[arg-type]
     assert raised.value.status == 2
@@ -58,7 +58,7 @@ IN_THE_WAY: dict[str, list[dict[str, object]]] = {
 @pytest.mark.parametrize(
     ("words", "given"), [(w, g) for w, all_ in IN_THE_WAY.items() for g in all_], ids=str
 )
-def test_a_path_that_is_another_options(words: str, given: dict[str, object]) -> None:
+def test_path_of_another_option_is_refused(words: str, given: dict[str, object]) -> None:
     with pytest.raises(LaunchError, match=words):
         check_clashes(Options(**given))  # type: ignore[arg-type]
 
@@ -78,11 +78,13 @@ APART = [
 
 
 @pytest.mark.parametrize("given", APART, ids=str)
-def test_paths_that_go_together(given: dict[str, object]) -> None:
+def test_compatible_paths_are_accepted(given: dict[str, object]) -> None:
     check_clashes(Options(**given))  # type: ignore[arg-type]
 
 
-def test_a_working_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleted_working_directory_is_no_clash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Others say so."""
     gone = tmp_path / "gone"
     gone.mkdir()
@@ -106,7 +108,7 @@ FOR_CHECK = (
 ).split()
 
 
-def test_what_a_check_takes() -> None:
+def test_check_accepts_only_its_options() -> None:
     def is_taken(name: str) -> bool:
         try:
             check(Options(check=True, hosts="a"), {"check", name}, {})

@@ -29,7 +29,7 @@ def test_a_node_file_has_a_line_for_each_slot(tmp_path: Path) -> None:
     assert counts(pbs.DRIVER.hosts(environ, 8)) == [("n1.site", 8), ("n2", 8)]
 
 
-def test_the_gpus_of_torque(tmp_path: Path) -> None:
+def test_gpus_of_torque_are_found(tmp_path: Path) -> None:
     (tmp_path / "nodes").write_text("n1\nn-2\n")
     (tmp_path / "gpus").write_text("n1-gpu1\nn1-gpu3\nn-2-gpu0\n")
     environ = {"PBS_JOBID": "1", "PBS_NODEFILE": str(tmp_path / "nodes")}
@@ -37,7 +37,7 @@ def test_the_gpus_of_torque(tmp_path: Path) -> None:
     assert [(host.gpus, host.devices) for host in hosts] == [(2, "1,3"), (1, "0")]
 
 
-def test_an_empty_node_file(tmp_path: Path) -> None:
+def test_empty_node_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "nodes").write_text("\n")
     with pytest.raises(LaunchError, match="PBS_NODEFILE: no hosts listed"):
         pbs.DRIVER.hosts({"PBS_JOBID": "1", "PBS_NODEFILE": str(tmp_path / "nodes")}, None)
@@ -56,7 +56,7 @@ def test_an_empty_node_file(tmp_path: Path) -> None:
         ({"LSB_HOSTS": "a", "LSF_PM_TASKID": "1"}, [("a", 1)]),
     ],
 )
-def test_hosts_of_lsf(environ: dict[str, str], hosts: list[tuple[str, int]]) -> None:
+def test_hosts_of_lsf_are_read(environ: dict[str, str], hosts: list[tuple[str, int]]) -> None:
     assert schedulers.around({"LSB_JOBID": "1", **environ}) is schedulers.CLIENTS["blaunch"]
     assert counts(lsf.DRIVER.hosts({"LSB_JOBID": "1", **environ}, None)) == hosts
 
@@ -69,12 +69,12 @@ def test_a_long_list_of_lsf_is_in_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["a", "a 1 b", "a x", "a 0", "a 99999999"])
-def test_bad_variables_of_lsf(text: str) -> None:
+def test_bad_variables_of_lsf_are_refused(text: str) -> None:
     with pytest.raises(LaunchError, match="LSB_MCPU_HOSTS"):
         lsf.DRIVER.hosts({"LSB_JOBID": "1", "LSB_MCPU_HOSTS": text}, None)
 
 
-def test_hosts_of_grid_engine(tmp_path: Path) -> None:
+def test_hosts_of_grid_engine_are_read(tmp_path: Path) -> None:
     file = tmp_path / "hosts"
     file.write_text("a 4 all.q@a UNDEFINED\nb.site 2 b.q@b 0,0:0,1\na 1 b.q@a <NULL>\n\n")
     environ = {"JOB_ID": "1", "PE_HOSTFILE": str(file), "SGE_TASK_ID": "3"}
@@ -87,7 +87,7 @@ def test_hosts_of_grid_engine(tmp_path: Path) -> None:
         sge.DRIVER.hosts(environ, None)
 
 
-def test_the_gpus_that_grid_engine_grants() -> None:
+def test_gpus_granted_by_grid_engine_are_read() -> None:
     devices = {"0 1": "0,1", "gpu2 gpu3": "2,3", "cuda0,cuda1": "0,1", "a b": None, "": None}
     for granted, chosen in devices.items():
         found = schedulers.granted_gpus({"SGE_HGR_gpu": granted})
@@ -104,7 +104,7 @@ def resources(nodelist: list[str], **cores: str) -> str:
     return json.dumps({"version": 1, "execution": {"R_lite": parts, "nodelist": nodelist}})
 
 
-def test_resources_of_flux() -> None:
+def test_resources_of_flux_are_parsed() -> None:
     text = resources(["a[1-2,7]", "b"], _4="0-7", _0_2="0,2-3")
     nodes = [(node.name, node.rank, node.cores) for node in flux.parse_resources(text)]
     assert nodes == [("a1", 0, 3), ("a2", 1, 3), ("a7", 2, 3), ("b", 4, 8)]
@@ -121,11 +121,11 @@ def test_resources_of_flux() -> None:
         resources(["a"], _0="0-99999999999"),
     ],
 )
-def test_what_are_no_resources(text: str) -> None:
+def test_malformed_resources_of_flux_are_ignored(text: str) -> None:
     assert flux.parse_resources(text) == ()
 
 
-def test_the_table_of_flux() -> None:
+def test_table_of_flux_is_parsed() -> None:
     shown = """     STATE NNODES NCORES NGPUS NODELIST
       free      2      8     0 a[1-2]
  allocated      2      8     0 a2,b
@@ -134,14 +134,14 @@ def test_the_table_of_flux() -> None:
     assert flux.parse_table(shown) == ["a1", "a2", "b"]
 
 
-def test_what_a_batch_job_of_flux_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_of_a_flux_batch_job_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocation, "run_client", lambda *words: '["asked"]')
     assert flux._asked({"FLUX_ENCLOSING_ID": "f1"}) == ["asked"]
     assert flux._asked({"FLUX_ENCLOSING_ID": "f1", "FLUX_JOB_ID": "f2"}) is None
     assert flux._asked({}) is None
 
 
-def test_slots_of_flux() -> None:
+def test_slots_of_flux_are_counted() -> None:
     def slots(resource: Any) -> int:
         return flux._slots(flux.Node("a", 0, cores=7), {"resources": [resource]})
 
@@ -176,7 +176,7 @@ def test_the_inner_of_several_allocations(tmp_path: Path) -> None:
     )
 
 
-def test_jobs_that_have_been_started_again() -> None:
+def test_restarts_by_the_scheduler_are_counted() -> None:
     of_lsf = {"LSB_JOBID": "1", "LSB_HOSTS": "a"}
     again = [{"JOB_ID": "1", "PE_HOSTFILE": "x", "RESTARTED": "1"}, {**of_lsf, "LSB_RESTART": "Y"}]
     assert [schedulers.restarts_before(environ) for environ in again] == [1, 1]
@@ -202,7 +202,7 @@ def test_the_number_of_a_host_in_a_list() -> None:
     assert found == numbers
 
 
-def test_a_clients_words_need_no_quoting_that_it_respects(tmp_path: Path) -> None:
+def test_client_words_survive_any_quoting(tmp_path: Path) -> None:
     """Some run words as they are, some join them for a shell: the script runs once in either."""
     words = allocation.shell(f'echo "$0 ran" >>{tmp_path}/out')
     for argv in (words, ["bash", "-c", " ".join(words)], ["dash", "-c", " ".join(words)]):
@@ -210,7 +210,7 @@ def test_a_clients_words_need_no_quoting_that_it_respects(tmp_path: Path) -> Non
     assert (tmp_path / "out").read_text() == "/bin/sh ran\n" * 3
 
 
-def test_code_that_calls_back_goes_through_every_shell() -> None:
+def test_callback_code_survives_every_shell() -> None:
     code = call_back.code("/home/jos\u00e9/it's $x/call-1")
     assert not set("'\"\\$`!\n") & set(code)
     compile(code, "call", "exec")

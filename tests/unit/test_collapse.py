@@ -37,7 +37,7 @@ def feed(collapse: Collapse, rank: int, text: str, now: float = 0.0) -> list[str
     return lines(collapse.feed(printed(rank, *text.encode().split()), now))
 
 
-def test_what_not_all_have_printed_waits_for_a_moment() -> None:
+def test_line_not_printed_by_all_ranks_waits_briefly() -> None:
     collapse = Collapse(3)
     feed(collapse, 0, "a", 1.0)
     feed(collapse, 2, "b a", 1.1)
@@ -53,7 +53,7 @@ def test_the_order_of_each_rank_is_kept() -> None:
     assert lines(collapse.flush()) == ["[1] a"]
 
 
-def test_lines_of_one_rank_in_between_do_not_matter() -> None:
+def test_lines_of_one_rank_in_between_are_ignored() -> None:
     collapse = Collapse(3)
     feed(collapse, 0, "a u0 b v0 c")
     feed(collapse, 1, "a u1 v1 b c")
@@ -62,7 +62,7 @@ def test_lines_of_one_rank_in_between_do_not_matter() -> None:
     assert feed(collapse, 2, "c") == ["[0] v0", "[0-2] c"]
 
 
-def test_a_rank_that_prints_alone_does_not_wait() -> None:
+def test_rank_that_prints_alone_does_not_wait() -> None:
     collapse = Collapse(3)
     assert feed(collapse, 0, "a", 1.0) == []
     assert lines(collapse.expire(1.0 + MOMENT_S)) == ["[0] a"]
@@ -73,7 +73,7 @@ def test_a_rank_that_prints_alone_does_not_wait() -> None:
     assert feed(collapse, 2, "b c", 3.4) == ["[1-2] b", "[0-2] c"]
 
 
-def test_where_others_print_something_else_the_third_time_tells() -> None:
+def test_lines_stop_waiting_after_three_mismatches() -> None:
     collapse = Collapse(2)
     for at in (1.0, 3.0, 5.0):
         assert feed(collapse, 0, f"a{at}", at) == feed(collapse, 1, f"b{at}", at) == []
@@ -84,7 +84,7 @@ def test_where_others_print_something_else_the_third_time_tells() -> None:
     assert feed(collapse, 1, "x", 7.1 + 2 * MOMENT_S) == ["[0-1] x"]
 
 
-def test_a_match_makes_up_for_lines_without_one() -> None:
+def test_match_makes_up_for_unmatched_lines() -> None:
     collapse = Collapse(2)
     for at, same in ((1.0, False), (3.0, False), (5.0, True), (7.0, False), (9.0, False)):
         assert feed(collapse, 0, "m" if same else f"a{at}", at) == []
@@ -93,7 +93,7 @@ def test_a_match_makes_up_for_lines_without_one() -> None:
         collapse.expire(at + MOMENT_S)
 
 
-def test_few_lines_that_did_not_wait_are_remembered() -> None:
+def test_few_unmatched_lines_are_remembered() -> None:
     """A rank that prints alone may print for days."""
     collapse = Collapse(2)
     feed(collapse, 0, "a", 1.0)
@@ -106,7 +106,7 @@ def test_few_lines_that_did_not_wait_are_remembered() -> None:
     assert feed(collapse, 0, "remembered", 3.0) == []
 
 
-def test_a_line_that_has_waited_does_not_hurry_those_of_others() -> None:
+def test_expired_line_does_not_hurry_lines_of_other_ranks() -> None:
     collapse = Collapse(3)
     feed(collapse, 0, "a", 1.0)
     feed(collapse, 1, "u", 1.1)
@@ -115,7 +115,7 @@ def test_a_line_that_has_waited_does_not_hurry_those_of_others() -> None:
     assert lines(collapse.expire(1.1 + MOMENT_S)) == ["[0-1] u"]
 
 
-def test_a_line_joins_one_that_may_as_well_stand_behind_its_ranks_last() -> None:
+def test_line_joins_an_equal_line_that_may_follow_its_ranks_last() -> None:
     collapse = Collapse(3)
     feed(collapse, 2, "alone")
     feed(collapse, 0, "a b")
@@ -124,7 +124,7 @@ def test_a_line_joins_one_that_may_as_well_stand_behind_its_ranks_last() -> None
     assert feed(collapse, 2, "b") == ["[0-2] b"]
 
 
-def test_a_line_joins_none_that_another_rank_has_printed_before_its_ranks_last() -> None:
+def test_line_joins_no_line_printed_before_its_ranks_last() -> None:
     collapse = Collapse(3)
     feed(collapse, 0, "a b")
     feed(collapse, 1, "b a")
@@ -151,7 +151,7 @@ def test_no_more_than_some_lines_change_places(between: int, *, joined: bool) ->
     assert ("[0-1] a" in shown, "[1] a" in shown) == (joined, not joined)
 
 
-def test_one_of_the_last_few_equal_lines_changes_places() -> None:
+def test_only_the_last_few_equal_lines_change_places() -> None:
     collapse = Collapse(4)
     feed(collapse, 2, "c")
     feed(collapse, 0, "a " * 10)
@@ -159,14 +159,14 @@ def test_one_of_the_last_few_equal_lines_changes_places() -> None:
     assert lines(collapse.flush()) == ["[1-2] c", "[0] a", "[0] a", "[0-1] a", *["[0] a"] * 7]
 
 
-def test_what_is_shown_is_not_counted_as_held_back() -> None:
+def test_shown_line_is_not_counted_as_held_back() -> None:
     collapse = Collapse(2)
     for _ in range(MOST_HELD // 400):
         assert feed(collapse, 0, "a") == []
         assert feed(collapse, 1, "a") == ["[0-1] a"]
 
 
-def test_one_rank_repeats_itself() -> None:
+def test_repeated_lines_of_one_rank_stay() -> None:
     collapse = Collapse(2)
     feed(collapse, 0, "a a a")
     assert feed(collapse, 1, "a a") == ["[0-1] a", "[0-1] a"]
@@ -194,7 +194,7 @@ def test_lines_bear_the_time_when_they_came() -> None:
     assert [group.stamp for group in collapse.feed(printed(1, b"a"), 0.1)] == [b"1 "]
 
 
-def test_one_rank_alone_never_waits() -> None:
+def test_single_rank_never_waits() -> None:
     assert feed(Collapse(1), 7, "a b") == ["[7] a", "[7] b"]
 
 

@@ -48,7 +48,7 @@ def offered(line: str) -> list[str]:
     return [item.value if item.type == "plain" else f"<{item.type}>" for item in items(line)]
 
 
-def test_what_is_offered() -> None:
+def test_completion_offers_what_fits() -> None:
     assert {line: offered(line) for line in OFFERED} == OFFERED
 
 
@@ -59,12 +59,12 @@ def test_all_options_with_their_help() -> None:
     assert all(found.values())
 
 
-def test_an_option_that_is_given_is_not_offered_again_unless_it_may_be() -> None:
+def test_given_option_is_offered_again_only_if_repeatable() -> None:
     assert "--quiet" not in offered("--quiet --q")
     assert "--env" in offered("--env A --en")
 
 
-def test_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_hosts_are_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert offered("--hosts ") == FILE
     (tmp_path / ".ssh").mkdir()

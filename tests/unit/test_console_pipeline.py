@@ -120,7 +120,7 @@ def test_equal_lines_are_shown_once(console: Make, capfd: Capture) -> None:
     assert capfd.readouterr().out == "[1] alone\n[1] Name? "  # which cannot wait
 
 
-def test_the_end_shows_all_that_waits(console: Make, capfd: Capture) -> None:
+def test_end_shows_all_waiting_lines(console: Make, capfd: Capture) -> None:
     three = console(3, collapse="always")
     three.feed(0, STDOUT, b"a\nb")
     three.feed(0, STDERR, b"Traceback (most recent call last):")
@@ -180,9 +180,7 @@ def _without_prefixes(line: str) -> tuple[str, str, str]:
     return ranks, mark, rest.replace(f"\r[{ranks}] ", "\r")
 
 
-def test_what_does_not_go_to_a_terminal_goes_there_while_somebody_debugs(
-    console: Make, capfd: Capture
-) -> None:
+def test_output_to_files_continues_during_debugging(console: Make, capfd: Capture) -> None:
     to_files = console()
     to_files.feed(0, STDOUT, b"before")
     to_files.hold()
@@ -193,7 +191,7 @@ def test_what_does_not_go_to_a_terminal_goes_there_while_somebody_debugs(
     assert capfd.readouterr().out == "[0] before and after\n[1] other\n"
 
 
-def test_the_status_line_stays_away_while_ranks_print_and_somebody_debugs() -> None:
+def test_status_line_stays_away_during_debugging() -> None:
     screen = _Terminal()
     style = OutputOptions(status="line", color="never")
     on_it = Console(style, (screen, screen), lambda error: None, lambda: None)
@@ -274,7 +272,7 @@ def wait_if_any(console: Console) -> None:
         wait(console)
 
 
-def test_usage_that_is_no_error_is_shown(console: Make, capfd: Capture) -> None:
+def test_harmless_usage_text_is_shown(console: Make, capfd: Capture) -> None:
     """A helper's help, a line of a log, and what a rank could not print to its end."""
     both = console()
     for rank in range(2):
@@ -299,7 +297,7 @@ def test_equal_texts_of_failures_are_shown_once(console: Make, capfd: Capture) -
     assert capfd.readouterr().err.splitlines() == [*first, "[1] log", "[2] else", hidden]
 
 
-def test_the_text_of_a_rank_that_is_not_shown_hides_none(console: Make, capfd: Capture) -> None:
+def test_text_of_a_hidden_rank_hides_no_text(console: Make, capfd: Capture) -> None:
     screen = console(2, show=(1,))
     for rank in range(2):
         screen.fails(rank, "no data")
@@ -321,9 +319,7 @@ def test_an_unfinished_line_is_not_shown_while_its_end_may_be_unread(
     assert capfd.readouterr().out == "[0] begin"
 
 
-def test_an_unfinished_line_is_shown_although_others_print_all_the_time(
-    console: Make, capfd: Capture
-) -> None:
+def test_unfinished_line_is_shown_while_other_ranks_print(console: Make, capfd: Capture) -> None:
     both = console(2)
     both.feed(0, STDOUT, b"Name? ")
     for _ in range(20):

@@ -11,7 +11,7 @@ from mcjax_launch.kernel.wire.messages import HostFacts, VisibleGpus
 from mcjax_launch.ranks import ranges
 
 
-def test_split_cores() -> None:
+def test_cores_are_split_evenly() -> None:
     assert split([[0], [1], [2], [3]], 2) == [[0, 1], [2, 3]]
     threads = [[0, 4], [1, 5], [2, 6], [3, 7]]
     assert split(threads, 2) == [[0, 1, 4, 5], [2, 3, 6, 7]]
@@ -119,12 +119,14 @@ def test_a_share_of_ones_own_next_to_the_gpu(tmp_path: Path) -> None:
         ({"JAX_LOCAL_DEVICE_IDS": "4,0"}, ["112-127,240-255", "48-63,176-191"]),
     ],
 )
-def test_chosen_gpus(environ: dict[str, str], near: list[str], tmp_path: Path) -> None:
+def test_ranks_are_bound_near_their_gpus(
+    environ: dict[str, str], near: list[str], tmp_path: Path
+) -> None:
     dgx_a100(tmp_path)
     assert bound("auto", 2, visible(environ, str(tmp_path)), 256) == near
 
 
-def test_where_it_is_not_known(tmp_path: Path) -> None:
+def test_unknown_distance_to_gpus_binds_no_cores(tmp_path: Path) -> None:
     """Cards of two models, of which CUDA has the faster one first; cores that may not be used."""
     first, second = "0000:01:00.0", "0000:81:00.0"
     nvidia(tmp_path, {first: "0-7", second: "8-15"}, {first: "Quadro P400"})

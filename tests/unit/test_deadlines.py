@@ -25,13 +25,13 @@ class Times(dict[str, float]):
             self.deadlines.note(item)
 
 
-def test_none_and_the_earliest() -> None:
+def test_earliest_deadline_is_found() -> None:
     assert Times().deadlines.first == inf
     assert Times(a=inf).deadlines.first == inf
     assert Times(a=3, b=1, c=2).deadlines.first == 1
 
 
-def test_one_that_comes_nearer_has_to_be_noted_and_one_that_moves_away_has_not() -> None:
+def test_only_earlier_deadlines_must_be_announced() -> None:
     times = Times(a=1, b=2, c=9)
     times.move("a", 5, told=False)
     assert times.deadlines.first == 2
@@ -45,7 +45,7 @@ def test_one_that_comes_nearer_has_to_be_noted_and_one_that_moves_away_has_not()
     assert times.deadlines.first == 3
 
 
-def test_those_that_are_due_are_taken_once_and_go_on() -> None:
+def test_due_deadlines_are_popped_once() -> None:
     times = Times(a=1, b=2, c=3)
     taken = []
     for item in times.deadlines.take(2):
@@ -58,7 +58,7 @@ def test_those_that_are_due_are_taken_once_and_go_on() -> None:
     assert times.deadlines.first == 11
 
 
-def test_one_that_another_has_settled_is_not_taken() -> None:
+def test_settled_deadline_is_not_popped() -> None:
     times = Times(a=1, b=1, c=1)
     taken = []
     for item in times.deadlines.take(5):
@@ -68,7 +68,7 @@ def test_one_that_another_has_settled_is_not_taken() -> None:
     assert times.deadlines.first == 7
 
 
-def test_a_thousand_that_move_cost_little() -> None:
+def test_thousand_moving_deadlines_are_cheap() -> None:
     times = Times(**{f"n{number}": 100 + number for number in range(1000)})
     before = times.asked
     for at in range(200, 1200):  # each hears from another, and asks when to wake up

@@ -42,7 +42,7 @@ def states() -> dict[str, str]:
     return {job.id[-2:]: job.state for job in all_jobs()}
 
 
-def test_how_a_job_is() -> None:
+def test_state_of_each_job_is_found() -> None:
     locked = StateFile(str(made(1)))
     ended(made(2))
     StateFile(str(made(3))).close()
@@ -53,7 +53,7 @@ def test_how_a_job_is() -> None:
     locked.close()
 
 
-def test_a_machine_that_was_started_again_has_lost_its_jobs() -> None:
+def test_reboot_loses_detached_jobs() -> None:
     made(1, boot="another")
     (job,) = all_jobs()
     assert job.state == "lost"
@@ -63,7 +63,7 @@ def test_a_machine_that_was_started_again_has_lost_its_jobs() -> None:
     )
 
 
-def test_of_another_machine_what_its_launcher_has_written_counts() -> None:
+def test_state_of_a_job_on_another_machine_is_its_last_record() -> None:
     made(1, host="elsewhere")
     ended(made(2, host="elsewhere"), 3)
     assert states() == {"01": "running", "02": "ended"}
@@ -89,7 +89,7 @@ def test_a_folder_of_which_no_job_has_come_is_removed_later() -> None:
     assert states() == {} and not os.path.isdir(folder)
 
 
-def test_what_is_no_job_is_left_alone(tmp_path: Path) -> None:
+def test_folder_that_is_no_job_is_kept(tmp_path: Path) -> None:
     folder = made(1).parent
     (folder / "notes").mkdir()
     (folder / "job.json").write_text("{}")
@@ -98,7 +98,7 @@ def test_what_is_no_job_is_left_alone(tmp_path: Path) -> None:
     assert (folder / "notes").exists()
 
 
-def test_a_long_message_leaves_a_state_that_can_be_read() -> None:
+def test_long_message_keeps_the_state_readable() -> None:
     file = StateFile(str(made(1)))
     file.end(1, "\u20ac" * 10_000)
     file.change(waits="x")
@@ -115,7 +115,7 @@ def test_a_broken_description_is_no_job(text: str) -> None:
     assert states() == {}
 
 
-def test_which_job_is_meant() -> None:
+def test_job_is_found_by_an_unambiguous_prefix() -> None:
     with pytest.raises(LaunchError, match="no detached job: mcjax-launch --detach"):
         find_latest()
     ended(made(0xAA, age_s=50))
@@ -133,7 +133,7 @@ def test_which_job_is_meant() -> None:
     second.close()
 
 
-def test_columns_are_in_line() -> None:
+def test_table_columns_are_aligned() -> None:
     rows = [
         ["1", "running", "2", "a", "12:00", "x.py", "line"],
         ["2", "lost", "16", "b", "", "", ""],
@@ -145,7 +145,7 @@ def test_columns_are_in_line() -> None:
     ]
 
 
-def test_a_disk_that_is_full_from_the_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_at_the_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = made(1)
 
     def full(*_: object) -> int:

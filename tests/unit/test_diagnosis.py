@@ -46,7 +46,7 @@ def first_line(state: RunState) -> str:
     return summarize(state).lines[0]
 
 
-def test_many_alike() -> None:
+def test_equal_failures_are_counted() -> None:
     state = state_of(joined="012")
     for rank in (2, 0, 1):
         where = "t.py:9 in g" if rank == 1 else "t.py:3 in f"
@@ -57,7 +57,7 @@ def test_many_alike() -> None:
 
 
 @pytest.mark.parametrize(("rank", "hinted"), [(0, True), (1, False)])
-def test_a_callback_that_is_called_on_one_rank_for_all(rank: int, *, hinted: bool) -> None:
+def test_callback_failure_names_the_rank(rank: int, *, hinted: bool) -> None:
     state = state_of(joined="012")
     ran(state, rank, "f")
     said = (
@@ -75,7 +75,7 @@ def test_a_callback_that_is_called_on_one_rank_for_all(rank: int, *, hinted: boo
 
 
 @pytest.mark.parametrize(("message", "told"), [("not finite", False), ("corrupt", True)])
-def test_a_thread_whose_exception_is_raised_again(message: str, *, told: bool) -> None:
+def test_reraised_exception_of_a_thread_is_one_failure(message: str, *, told: bool) -> None:
     state = state_of(joined="012")
     raised = hook.Raised("ValueError", f"ValueError: {message}", "data.py:12")
     say(state, 1, hook.UnhandledError("loader", raised), 8.0)
@@ -84,7 +84,7 @@ def test_a_thread_whose_exception_is_raised_again(message: str, *, told: bool) -
     assert any("before" in line for line in summarize(state).lines) == told
 
 
-def test_advice_on_slices() -> None:
+def test_slice_errors_get_advice() -> None:
     said = "`jax.make_mesh` does not support multi-slice topologies. Please use"
     assert "--slices one" in failure_hints(RankRun(0, "h", stderr=said))[0]
     run = failed_at("jax.make_mesh((4,), ('a',))", said, slices=(0, 0, 1, 1))
@@ -190,7 +190,7 @@ ON_GPUS = {
 
 
 @pytest.mark.parametrize("said", [*ADVICE, *ON_GPUS])
-def test_failure_hints(said: str) -> None:
+def test_known_errors_get_a_hint(said: str) -> None:
     [line] = failure_hints(RankRun(0, "h", stderr=said))
     assert line.startswith(f"hint: {({**ADVICE, **ON_GPUS})[said]}")
 
@@ -202,7 +202,7 @@ def test_each_text_of_a_known_error_gets_its_hint() -> None:
             assert failure_hints(RankRun(0, "h", stderr=text)) == [f"hint: {error.hint}"]
 
 
-def test_an_old_jax() -> None:
+def test_old_jax_gets_a_hint() -> None:
     hints = {"0.4.35": ["hint: jax 0.4.35 is too old: install 0.6.0 or newer"], "0.6.0": [], "": []}
     for version, hint in hints.items():
         imported = hook.ImportedJax(version, version, "3.11.2")
@@ -217,7 +217,7 @@ class Broken(str):
         raise ValueError("broken")
 
 
-def test_a_hint_that_fails_takes_nothing_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_hint_does_not_spoil_the_summary(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KnownError.HOST_MEMORY, "hint", Broken("x"))
     state = state_of(joined="012")
     ended(state, 1, 1, "MemoryError")
@@ -241,7 +241,7 @@ def job(**more: object) -> Job:
     return Job(program=("x",), python="python", chdir="/", **more)  # type: ignore[arg-type]
 
 
-def test_start_limit() -> None:
+def test_start_limit_waits_for_ranks_that_can_still_join() -> None:
     """A rank that has ended without joining is no reason to wait for others that have joined."""
     state = state_of(joined="01")
     limits = Limits(job(start_timeout=10.0), state, 0.0)
@@ -253,7 +253,7 @@ def test_start_limit() -> None:
     assert limits.expire(11.0) is None
 
 
-def test_the_start_limit_counts_for_a_ranks_next_life_too() -> None:
+def test_start_limit_counts_for_rank_restarts() -> None:
     state = state_of(joined="012")
     state.survives = True
     limits = Limits(job(start_timeout=10.0), state, 0.0)
@@ -268,7 +268,7 @@ def test_the_start_limit_counts_for_a_ranks_next_life_too() -> None:
     assert limits.deadline is None
 
 
-def test_stall_limit() -> None:
+def test_stall_limit_counts_from_the_last_activity() -> None:
     state = state_of(joined="012")
     limits = Limits(job(stall_timeout=10.0), state, 0.0)
     assert (limits.deadline, limits.expire(19.0)) == (20.0, None)  # nobody has looked yet
@@ -301,7 +301,7 @@ def test_limits_count_from_the_start_of_the_ranks() -> None:
     assert (limits.expire(1063.0), limits.deadline) == (None, None)
 
 
-def test_how_often_agents_report_usage() -> None:
+def test_usage_interval_follows_the_stall_limit() -> None:
     every_s = {0.1: 0.1, 8.0: 2.0, 3600.0: 15.0}
     found = {limit: usage_every_s(job(stall_timeout=limit), watched=False) for limit in every_s}
     assert found == every_s
@@ -311,7 +311,7 @@ def test_how_often_agents_report_usage() -> None:
 
 
 @pytest.mark.parametrize(("heard_at", "hangs"), [(55.0, False), (20.0, True)])
-def test_a_job_that_is_only_long_gets_no_advice_on_hangs(heard_at: float, hangs: bool) -> None:
+def test_long_but_active_job_gets_no_advice_on_hangs(heard_at: float, hangs: bool) -> None:
     state = state_of(joined="012")
     limits = Limits(job(timeout=60.0), state, 0.0)
     state.record_output(1, heard_at)
@@ -331,7 +331,9 @@ def usage(cpu_s: float, main_s: float) -> Usage:
     ("gpu", 8.0, 0.0, False),  # NCCL spins while it hangs
     ("gpu", 8.0, 0.01, True),  # the main thread hands over the next step
 ])  # fmt: skip
-def test_what_counts_as_progress(platform: str, cpu_s: float, main_s: float, busy: bool) -> None:
+def test_activity_depends_on_processor_time_and_platform(
+    platform: str, cpu_s: float, main_s: float, busy: bool
+) -> None:
     state = state_of(joined="012")
     Limits(job(stall_timeout=10.0), state, 0.0)
     state.ranks[0].compilations.platform = platform
@@ -357,7 +359,7 @@ def ran(state: RunState, rank: int, fingerprint: str) -> None:
     say(state, rank, hook.Program("jit_f", fingerprint, None, (), "t.py:1"), 5.0)
 
 
-def test_a_failure_that_follows_from_the_divergence_is_not_the_cause() -> None:
+def test_failure_caused_by_the_divergence_is_not_the_cause() -> None:
     state = state_of(joined="012")
     ran(state, 0, "a")
     ran(state, 1, "b")
@@ -371,7 +373,7 @@ def test_a_failure_that_follows_from_the_divergence_is_not_the_cause() -> None:
     assert summarize(state).lines[1].startswith(parted)
 
 
-def test_a_rank_that_fails_does_not_run_other_programs() -> None:
+def test_failing_rank_is_no_divergence() -> None:
     state = state_of(joined="012")
     for rank in range(3):
         ran(state, rank, "a")
@@ -392,7 +394,7 @@ UNHOOKED = {
 
 
 @pytest.mark.parametrize("name", UNHOOKED)
-def test_ranks_without_the_hook(name: str) -> None:
+def test_ranks_without_the_hook_are_mentioned(name: str) -> None:
     statuses, hooked, line = UNHOOKED[name]
     for expected in (True, False):
         state = state_of()

@@ -67,12 +67,12 @@ def test_the_tables_of_options_are_those_of_the_declarations() -> None:
     assert script("options").page() == OPTIONS.read_text(), "run scripts/options"
 
 
-def test_the_manual_page_is_that_of_the_declarations() -> None:
+def test_manual_page_matches_the_declarations() -> None:
     man = script("man")
     assert man.page() == man.PAGE.read_text(), "run scripts/man"
 
 
-def test_a_stale_file_is_named_with_the_command_that_writes_it(
+def test_stale_file_is_named_with_its_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(generated, "ROOT", tmp_path)
@@ -98,7 +98,7 @@ def test_defaults_match_the_declarations() -> None:
 
 
 @pytest.mark.parametrize("page", [README, *PAGES], ids=lambda page: page.name)
-def test_options_that_are_mentioned_exist(page: Path) -> None:
+def test_mentioned_options_exist(page: Path) -> None:
     known = set().union(*map(names, options().values())) | FOREIGN
     # The flags of XLA have underscores.
     mentioned = set(LONG_OPTION.findall(re.sub(r"--xla\w+", "", page.read_text())))
@@ -207,7 +207,7 @@ def test_the_settings_for_an_ide() -> None:
     assert compound["configurations"] == [configuration["name"] for configuration in ranks]
 
 
-def test_the_workflow_keeps_the_folder_that_the_launcher_uses() -> None:
+def test_workflow_caches_the_launchers_folder() -> None:
     page = (ROOT / "docs" / "cookbook.md").read_text()
     workflow, steps = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
     [job] = workflow["jobs"].values()

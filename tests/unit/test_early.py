@@ -33,7 +33,9 @@ def test_the_words_of_a_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     "names",
     [["MCJAX_HOSTS"], ["MCJAX_DRY_RUN"], ["MCJAX_EMIT"], ["SLURM_JOB_ID", "SLURM_JOB_NODELIST"]],
 )
-def test_the_environment(names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_can_prevent_an_early_fork(
+    names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert not _is_forked(["-n", "4", "train.py"], dict.fromkeys(names, "1"), monkeypatch)
 
 

@@ -20,7 +20,7 @@ EQUINOX = (
     (CALLBACK.format("KeyError"), "KeyError", ("/me/train.py", 6, "check")),
     (EQUINOX, "equinox.EquinoxRuntimeError: x must be >= 0", ("/me/train.py", 24, "f")),
 ])  # fmt: skip
-def test_what_is_quoted(text: str, line: str, frame: tuple[str, int, str]) -> None:
+def test_embedded_exception_is_found(text: str, line: str, frame: tuple[str, int, str]) -> None:
     found = embedded(text)
     assert found is not None
     assert (found.line, found.frames[-1]) == (line, frame)
@@ -30,7 +30,7 @@ def test_what_is_quoted(text: str, line: str, frame: tuple[str, int, str]) -> No
     "", "ValueError: x", "ValueError: Traceback (most recent call last):", 'SyntaxError: x:\n  File "a.py", line 3',
     '  File "a.py", line 3\n    x = (\nSyntaxError: never closed', 'E: x:\n  File "a.py", line 3, in f\n    y',
 ])  # fmt: skip
-def test_nothing_is_quoted(text: str) -> None:
+def test_text_without_exception_is_not_embedded(text: str) -> None:
     assert embedded(text) is None
 
 
@@ -41,5 +41,5 @@ def test_nothing_is_quoted(text: str) -> None:
     ("RuntimeError", "RuntimeError: ", "RuntimeError"),
     ("SyntaxError", '  File "a.py", line 3\n    x = (\nSyntaxError: never closed', "SyntaxError: never closed"),
 ])  # fmt: skip
-def test_the_line_that_says_it(name: str, summary: str, line: str) -> None:
+def test_headline_is_the_most_telling_line(name: str, summary: str, line: str) -> None:
     assert headline(failure(summary, exception=name)) == line

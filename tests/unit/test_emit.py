@@ -59,7 +59,7 @@ def test_templates_in_a_zip_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert zipped.read("job.yaml") == template.read("job.yaml")
 
 
-def test_lines_of_a_template() -> None:
+def test_template_lines_are_filled() -> None:
     text = """## of {no} name
 a {x:02} {{}}
 b {none}
@@ -81,7 +81,7 @@ f:  # if items
     assert filled == "a 07 {}\n- {x}\n- # if none\nc\n\n  e\nf:\n  f\n  h\n"
 
 
-def test_ranks_of_each_host() -> None:
+def test_ranks_per_host_are_computed() -> None:
     assert (ranks_per_host(2, None, None), ranks_per_host(2, None, 3)) == (1, 3)
     assert (ranks_per_host(2, 8, None), ranks_per_host(2, 6, 3)) == (4, 3)
     for hosts, each, words in ((2, 3, "2 hosts with 3 ranks"), (1, 1, "1 host with 1 rank")):
@@ -89,7 +89,7 @@ def test_ranks_of_each_host() -> None:
             ranks_per_host(hosts, 8, each)
 
 
-def test_what_the_launcher_there_is_given() -> None:
+def test_emitted_launcher_gets_the_remaining_options() -> None:
     """Not the size, which it knows from the scheduler; restarts where they are its own."""
     assert emit("slurm", JOB).endswith(" --max-restarts 3 --quiet -- train.py -n\n")
     assert " --timeout 1234567 " in emit(
@@ -132,7 +132,7 @@ def directives(kind: str, **changes: Any) -> list[str]:
         ("flux", ["--signal=USR1@60s"]),  # the ranks' grace, and as much to end
     ],
 )
-def test_directives(kind: str, has: list[str]) -> None:
+def test_directives_follow_from_options(kind: str, has: list[str]) -> None:
     found = directives(kind, gpus_per_process=2, timeout=3600.0, grace=30.0, max_restarts=1)
     assert [part for part in has if part not in found] == []
     plain = directives(kind)
@@ -154,13 +154,13 @@ def test_directives(kind: str, has: list[str]) -> None:
         ("flux", "--nslots=3", "--nslots=3", "--nslots=8"),
     ],
 )
-def test_options_of_the_site(kind: str, option: str, found: str, gone: str) -> None:
+def test_site_options_replace_directives(kind: str, option: str, found: str, gone: str) -> None:
     lines = directives(kind, engine_option=(option,))
     assert lines[-1] == found
     assert not any(gone in line for line in lines)
 
 
-def test_what_lsf_joins() -> None:
+def test_resource_requests_of_lsf_are_kept() -> None:
     lines = directives("lsf", engine_option=('-R "rusage[mem=4]"',))
     assert lines[-1] == '-R "rusage[mem=4]"' and '-R "span[ptile=4]"' in lines
 
@@ -174,7 +174,9 @@ def test_what_lsf_joins() -> None:
         ({"name": "a b"}, "--name a b: use letters, digits"),
     ],
 )
-def test_what_no_batch_script_can_hold(kind: str, changes: dict[str, object], words: str) -> None:
+def test_values_a_batch_script_cannot_hold_are_refused(
+    kind: str, changes: dict[str, object], words: str
+) -> None:
     with pytest.raises(LaunchError, match=re.escape(words)):
         directives(kind, **changes)
 
@@ -227,7 +229,7 @@ def check_pods(spec: Any) -> dict[str, str]:
     return environ
 
 
-def test_job() -> None:
+def test_emitted_job_has_variables_and_names() -> None:
     service, job = yaml.safe_load_all(emit("job", PODS.replaced(name="run-7", max_restarts=0)))
     for document in (service, job):
         assert document["metadata"] == {"name": "run-7", "namespace": "ml"}
@@ -264,7 +266,7 @@ def check_jobset(jobset: Any) -> None:
     kubernetes_validate.validate({**job, "spec": workers["template"]["spec"]}, "1.33", strict=True)
 
 
-def test_jobset() -> None:
+def test_emitted_jobset_has_restarts() -> None:
     jobset = yaml.safe_load(emit("jobset", PODS))
     check_jobset(jobset)
     assert jobset["spec"]["failurePolicy"]["maxRestarts"] == 3
@@ -278,7 +280,7 @@ def test_jobset() -> None:
 
 
 @pytest.mark.parametrize(("grace", "seconds"), [(30.0, 45), (600.0, 615), (0.5, 16)])
-def test_time_to_end(grace: float, seconds: int) -> None:
+def test_termination_grace_exceeds_the_launchers(grace: float, seconds: int) -> None:
     """Kubernetes kills no launcher that still waits for its ranks."""
     _, job = yaml.safe_load_all(emit("job", PODS.replaced(grace=grace, max_restarts=0)))
     assert job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == seconds
@@ -322,7 +324,7 @@ def test_time_for_all_pods_to_come(given: dict[str, Any], has: bool) -> None:
         ),
     ],
 )
-def test_what_pods_cannot_do(changes: dict[str, object], words: str) -> None:
+def test_options_pods_cannot_honour_are_refused(changes: dict[str, object], words: str) -> None:
     with pytest.raises(LaunchError, match=words):
         emit("jobset", JOB.replaced(**changes))
 
@@ -336,7 +338,7 @@ def test_what_pods_cannot_do(changes: dict[str, object], words: str) -> None:
         ({"timeout": 600.0, "start_timeout": 60.0}, 600 + 30 + 60 + 15),
     ],
 )
-def test_deadline_of_an_attempt(given: dict[str, Any], seconds: int | None) -> None:
+def test_attempt_deadline_exceeds_the_timeout(given: dict[str, Any], seconds: int | None) -> None:
     """The launcher's own --timeout counts from the start of the ranks, and comes before it."""
     wanted = JOB.replaced(**{"max_restarts": 2, **given}, given=tuple(given))
     spec = yaml.safe_load(emit("jobset", wanted))["spec"]
@@ -360,7 +362,7 @@ def test_pods_of_both_kinds_are_alike() -> None:
 
 
 @pytest.mark.parametrize("name", ["yes", "no", "on", "null", "true", "y", "n"])
-def test_a_name_that_yaml_would_take_for_something_else(name: str) -> None:
+def test_names_special_in_yaml_are_quoted(name: str) -> None:
     named = JOB.replaced(max_restarts=0, name=name, namespace=name, image=name)
     service, job = yaml.safe_load_all(emit("job", named))
     for manifest in (service, job, yaml.safe_load(emit("jobset", named))):
@@ -385,7 +387,7 @@ def jobs_of(submission: Submission) -> tuple[dict[str, Any], dict[str, Any]]:
     return manifest["spec"], workers
 
 
-def test_slices_of_tpus() -> None:
+def test_tpu_slices_become_replicas() -> None:
     spec, workers = jobs_of(TPUS)
     job = workers["template"]["spec"]
     assert (workers["replicas"], job["completions"], job["parallelism"]) == (2, 4, 4)
@@ -419,7 +421,7 @@ def test_pods_are_counted_over_slices() -> None:
     assert found == list(range(8))
 
 
-def test_one_slice_of_tpus() -> None:
+def test_single_tpu_slice_is_one_job() -> None:
     """Its Job counts its pods."""
     spec, workers = jobs_of(TPUS.replaced(slices=1, num_hosts=4))
     assert "restartStrategy" not in spec["failurePolicy"]
@@ -427,7 +429,7 @@ def test_one_slice_of_tpus() -> None:
     assert "MCJAX_HOST_RANK" not in yaml.dump(workers)
 
 
-def test_chips_of_a_host() -> None:
+def test_chips_per_host_follow_from_the_topology() -> None:
     chips = {
         ("tpu-v5-lite-podslice:2x4", 1, 1): 8,
         ("tpu-v5-lite-podslice:2x4", 2, 1): 4,
@@ -450,19 +452,19 @@ def test_chips_of_a_host() -> None:
         ("jobset", {"gpus_per_process": 1}, "--tpu cannot be combined with --gpus-per-process"),
     ],
 )
-def test_tpus_that_do_not_fit(kind: Any, changes: dict[str, Any], words: str) -> None:
+def test_tpus_that_do_not_fit_are_refused(kind: Any, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(LaunchError) as refused:
         emit(kind, TPUS.replaced(**changes))
     assert words in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["1*4", "1+4*3", "*", "1*4+", "-1", "1*4+3+2", ""])
-def test_not_a_hosts_rank(text: str) -> None:
+def test_invalid_host_rank_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="whole number"):
         kinds.host_rank(text)
 
 
-def test_the_longest_names() -> None:
+def test_longest_names_are_accepted() -> None:
     """JobSet's webhook counts a suffix; a Job's pods are hosts called so, without one."""
     emit("jobset", JOB.replaced(name="a" * 45))
     lone = JOB.replaced(max_restarts=0)

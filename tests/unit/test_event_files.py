@@ -44,7 +44,7 @@ def test_the_oldest_whole_lines_are_dropped_first(tmp_path: Path, files: EventFi
     assert read[0] == b"head"
 
 
-def test_a_line_longer_than_a_file_has_one_of_its_own(tmp_path: Path, files: EventFiles) -> None:
+def test_line_longer_than_a_file_has_its_own_file(tmp_path: Path, files: EventFiles) -> None:
     for text in (line(0), b"y" * 5000 + b"\n", line(1)):
         files.write((text,))
     assert [len(text) for text in EventReader(str(tmp_path)).read()] == [49, 5000, 49]
@@ -124,7 +124,7 @@ def test_a_full_disk_first_takes_the_oldest_file(
     files.close()
 
 
-def test_a_folder_that_is_removed_ends_nothing(tmp_path: Path, full: list[bool]) -> None:
+def test_removed_folder_does_not_end_the_job(tmp_path: Path, full: list[bool]) -> None:
     folder = tmp_path / "job"
     folder.mkdir()
     files = EventFiles(str(folder), full.append, MOST)

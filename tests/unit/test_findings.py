@@ -193,17 +193,17 @@ def mentions(events: Sequence[Event], notes: list[str], end: str, **known: Any) 
 
 
 @pytest.mark.parametrize("name", WHILE_IT_RUNS)
-def test_while_it_runs(name: str) -> None:
+def test_findings_during_a_run_are_worded(name: str) -> None:
     mentions(*WHILE_IT_RUNS[name])
 
 
 @pytest.mark.parametrize("name", ON_HOSTS)
-def test_on_several_hosts(name: str) -> None:
+def test_findings_name_several_hosts(name: str) -> None:
     mentions(*ON_HOSTS[name], hosts=("a", "a", "b"))
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_devices_that_were_asked_for(name: str) -> None:
+def test_missing_devices_are_a_finding(name: str) -> None:
     mentions(*ASKED[name], asked=DevicesAsked("-d 4", 4, "CPU device"))
 
 
@@ -215,7 +215,7 @@ def test_nothing_is_said_once_the_job_ends() -> None:
     assert (told.notes, told.end) == ([], "")
 
 
-def test_what_was_not_due_is_said_at_the_end() -> None:
+def test_pending_finding_is_reported_at_the_end() -> None:
     told = Told(said(1, CalledBelow("t.py:9", True)))
     words = [found.words for found in told.announcer.pending_findings(2.0)]
     assert words == [
@@ -267,13 +267,13 @@ AT_A_LIMIT: dict[str, tuple[Sequence[Event], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", AT_A_LIMIT)
-def test_at_a_limit(name: str) -> None:
+def test_findings_at_a_limit_are_worded(name: str) -> None:
     events, lines = AT_A_LIMIT[name]
     told = Told(events)
     assert (told.at_limit(), told.state.failed_hints) == (lines, [])
 
 
-def test_what_the_last_to_come_did_meanwhile() -> None:
+def test_activity_of_the_last_rank_is_mentioned() -> None:
     told = Told([call(0), call(1), 60.0])
     told.state.ranks[2].position_before_call = "in load at data.py:7"
     told.happens(call(2))
@@ -281,14 +281,14 @@ def test_what_the_last_to_come_did_meanwhile() -> None:
     assert told.notes == [late]
 
 
-def test_a_rank_that_is_started_again_is_not_late() -> None:
+def test_restarted_rank_is_not_late() -> None:
     told = Told([*join(3), *ends(2, -9), 60.0], survives=True)
     told.state.restart_rank(2, told.now)
     told.happens(call(2))
     assert told.notes == []
 
 
-def test_no_advice_while_somebody_debugs() -> None:
+def test_no_advice_during_debugging() -> None:
     told = Told([call(0), call(2)])
     told.state.pause.begin(5.0)
     assert SEE not in told.at_limit()
@@ -296,12 +296,12 @@ def test_no_advice_while_somebody_debugs() -> None:
     assert SEE in told.at_limit()
 
 
-def test_a_job_that_is_only_long_gets_no_advice_on_hangs() -> None:
+def test_long_but_active_job_gets_no_advice_on_hangs() -> None:
     told = Told([*join(3), *compiled(0, 1, 2)])
     assert told.at_limit(moves=True) == [f"ranks 0-2: {LAST}"]
 
 
-def test_a_job_that_should_use_jax() -> None:
+def test_job_expected_to_use_jax_is_told_of_initialize() -> None:
     assert Told([]).at_limit(uses_jax=True)[0] == "ranks 0-2: never called initialize()"
 
 
@@ -364,13 +364,13 @@ AFTER_A_FAILURE: dict[str, tuple[Sequence[Event], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", AFTER_A_FAILURE)
-def test_after_a_failure(name: str) -> None:
+def test_findings_after_a_failure_are_worded(name: str) -> None:
     events, lines = AFTER_A_FAILURE[name]
     told = Told(events)
     assert (list(told.summary()[: len(lines)]), told.state.failed_hints) == (lines, [])
 
 
-def test_where_ranks_stood_that_are_ended_for_another() -> None:
+def test_positions_of_stopped_ranks_are_mentioned() -> None:
     told = Told([*join(3), *fails(1, TIMED_OUT, where="/me/train.py:7 in save"), *ends(1, 1)])
     told.state.ranks[0].late_position = "in f at train.py:3"
     assert told.summary()[0].endswith(" (nor did rank 2); it was in f at train.py:3")
@@ -419,7 +419,7 @@ def test_beside_a_failure_or_none(name: str) -> None:
     assert told.state.failed_hints == []
 
 
-def test_the_exception_that_nobody_catches_is_no_news() -> None:
+def test_uncaught_exception_is_not_repeated() -> None:
     uncaught = fails(1, f"RuntimeError: {LATE.summary}", joined=False)
     stopped = ends(0, -signal.SIGTERM, sent=(signal.SIGTERM,))
     told = Told([*calls(2), *said(1, LATE), *uncaught, *ends(1, 1), *stopped])
@@ -453,7 +453,7 @@ def test_no_rule_is_lost_and_none_loses_a_summary(monkeypatch: pytest.MonkeyPatc
 # --- what it costs ---
 
 
-def test_what_many_ranks_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_findings_cost_grows_with_time_not_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     """1,000 ranks that come, and end, within 2 s each: passes by the time, not by the ranks."""
     count, seconds = 1000, 2.0
     asked: Counter[str] = Counter()
@@ -481,7 +481,7 @@ def test_what_many_ranks_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(asked.values()) <= set(range(1, 50))
 
 
-def test_who_only_waits() -> None:
+def test_only_ranks_that_just_wait_count_as_waiting() -> None:
     """Ranks in initialize(), and in the exit barrier, where one has failed that they wait for."""
     told = Told([call(1), *said(1, Joined(1)), call(0), *ends(2, 3)])
     assert not told.state.only_waits

@@ -20,7 +20,7 @@ STREAM = (
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 9, 20, len(STREAM)])
-def test_decoding(size: int) -> None:
+def test_frames_are_decoded_from_any_chunks(size: int) -> None:
     decoder = frames.Decoder()
     seen: list[object] = []
     data, of_file, raw = b"", b"", b""
@@ -68,7 +68,7 @@ def message(text: bytes) -> bytes:
         (message(b'["Bye",[[],%d,"",false]]' % (1 << 80)), "Bye: expected a number of 64 bits"),
     ],
 )
-def test_what_is_no_frame(data: bytes, what: str) -> None:
+def test_malformed_frame_is_refused_early(data: bytes, what: str) -> None:
     """It is refused as soon as that is clear, before all of it has come."""
     decoder = frames.Decoder(messages.ToLauncher, longest=100)
     assert list(decoder.feed(frames.encoded(EXITED))) == [EXITED]

@@ -120,7 +120,7 @@ _getaddrinfo = socket.getaddrinfo
 
 
 @pytest.mark.parametrize("make", [a_command_line, a_hosts_file, an_environment])
-def test_one_line_and_a_status(
+def test_fuzzed_command_line_gives_one_line_and_a_status(
     make: Callable[[random.Random, Path], tuple[list[str], dict[str, str]]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -160,7 +160,9 @@ def a_frame(rng: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("begun", [True, False], ids=["while ranks run", "before"])
-def test_random_messages(begun: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_messages_do_no_harm(
+    begun: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where tracebacks are saved
     rng = random.Random(f"messages {begun} {_SEED}")
     for _ in range(_CASES):
@@ -173,7 +175,7 @@ def test_random_messages(begun: bool, tmp_path: Path, monkeypatch: pytest.Monkey
                     agent.sends(a_frame(rng))
 
 
-def test_flipped_bits() -> None:
+def test_flipped_bits_do_no_harm() -> None:
     rng = random.Random(f"bits {_SEED}")
     said = [
         *(FACTS, *(messages.Started(rank, 100 + rank) for rank in OWN)),

@@ -18,7 +18,7 @@ from mcjax_launch.runs.stop_reasons import StopReason
 GLOO = "[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
 
 
-def test_escapes() -> None:
+def test_annotation_text_is_escaped() -> None:
     data, file = "100%\r\n%0A,::", "a,b:c%3A\nd"
     line = command("error", data, file, 3)
     assert line.count("\n") == 1
@@ -54,12 +54,12 @@ def test_the_root_cause_and_its_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", [None, "/elsewhere/train.py:3 in step", "<string>:1 in f"])
-def test_a_place_that_is_not_in_the_repository(where: str | None, tmp_path: Path) -> None:
+def test_path_outside_the_repository_is_left_out(where: str | None, tmp_path: Path) -> None:
     found = annotated(failed(where=where), str(tmp_path), "warning")
     assert (found.name, found.properties) == ("warning", {"title": "mcjax-launch"})
 
 
-def test_what_a_rank_printed_that_left_without_a_word() -> None:
+def test_annotation_quotes_stdout_of_a_silent_exit() -> None:
     """As pytest does, whose words are on stdout."""
     state = failed(summary="exit status 1", exception="SystemExit", exited=True)
     last = [f"line {n}" for n in range(9)]

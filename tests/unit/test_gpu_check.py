@@ -24,14 +24,16 @@ def machine(count: int, *, rehearsal: bool = False) -> Machine:
         (2, True, "-n 2 -d 1", "sum"),
     ],
 )
-def test_ranks_that_meet(count: int, rehearsal: bool, options: str, meets: str) -> None:
+def test_ranks_meet_as_the_machine_allows(
+    count: int, rehearsal: bool, options: str, meets: str
+) -> None:
     here, platform = machine(count, rehearsal=rehearsal), "cpu" if rehearsal else "gpu"
     words = " ".join(here.command(here.together("name", "killed", "--max-restarts", 1)))
     assert words.startswith(f"python -m mcjax_launch {options} --max-restarts 1 --python ranks ")
     assert words.endswith(f"on_gpus.py killed {meets} {platform}")
 
 
-def test_what_is_not_run() -> None:
+def test_missing_requirements_skip_a_trial() -> None:
     def run(machine: Machine) -> Seen:
         return Seen(True, "fine")
 

@@ -53,12 +53,12 @@ def test_a_list_of_visible_devices(value: str, count: int, tmp_path: Path) -> No
     assert (found.count, found.counted) == (count, f"CUDA_VISIBLE_DEVICES={shown}")
 
 
-def test_a_machine_without_gpus(tmp_path: Path) -> None:
+def test_machine_without_gpus_has_none_visible(tmp_path: Path) -> None:
     assert visible({}, str(tmp_path)) == VisibleGpus()
     assert visible({"CUDA_VISIBLE_DEVICES": "0,1"}, str(tmp_path)).count == 2  # who knows better
 
 
-def test_gpus_of_the_driver(tmp_path: Path) -> None:
+def test_gpus_of_the_driver_are_found(tmp_path: Path) -> None:
     """Those alone whose device files are here, and that are still on their bus."""
     nvidia(tmp_path, 2, 0, 1)
     assert visible({}, str(tmp_path)) == VisibleGpus((0, 1, 2), counted=PROC)
@@ -70,7 +70,9 @@ def test_gpus_of_the_driver(tmp_path: Path) -> None:
     assert visible({}, str(tmp_path)).ids == ()
 
 
-def test_a_device_that_may_not_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inaccessible_device_is_not_visible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As where a scheduler's cgroup forbids it, which access() says, to root as well."""
     nvidia(tmp_path, 0, 1)
     real = os.access
@@ -94,13 +96,13 @@ def test_no_gpu_where_jax_is_to_use_the_cpu(tmp_path: Path) -> None:
     assert found == VisibleGpus(counted="JAX_PLATFORMS=cpu")
 
 
-def test_those_that_jax_is_told_to_use(tmp_path: Path) -> None:
+def test_visible_devices_variable_limits_gpus(tmp_path: Path) -> None:
     nvidia(tmp_path, 0, 1, 2, 3)
     ids = {"2,3": (2, 3), "3,9": (3,), "0": (0,), "x": (0, 1, 2, 3)}
     assert {value: visible({IDS: value}, str(tmp_path)).ids for value in ids} == ids
 
 
-def test_mig_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mig_devices_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """nvidia-smi alone has their uuids, also where it fails because of another GPU."""
     nvidia(tmp_path, 0, 1)
     smi = tmp_path / "bin/nvidia-smi"
@@ -152,7 +154,9 @@ def intel(root: Path, kind: str, *tiles: str) -> None:
         ({"ZE_AFFINITY_MASK": "0,2"}, 2, "ZE_AFFINITY_MASK=0,2"),
     ],
 )
-def test_gpus_of_intel(environ: dict[str, str], count: int, counted: str, tmp_path: Path) -> None:
+def test_gpus_of_intel_are_found(
+    environ: dict[str, str], count: int, counted: str, tmp_path: Path
+) -> None:
     """Their tiles; a display is none."""
     intel(tmp_path, "0x030000")
     assert visible({}, str(tmp_path)) == VisibleGpus()
@@ -179,13 +183,15 @@ BOTH = {"ROCR_VISIBLE_DEVICES": "GPU-a,GPU-b", "HIP_VISIBLE_DEVICES": "0,1,2"}
         ({"ROCR_VISIBLE_DEVICES": ""}, 0, "ROCR_VISIBLE_DEVICES=''"),
     ],
 )
-def test_amd(environ: dict[str, str], count: int, counted: str, tmp_path: Path) -> None:
+def test_gpus_of_amd_are_found(
+    environ: dict[str, str], count: int, counted: str, tmp_path: Path
+) -> None:
     amd(tmp_path, 128, 129, 130, 131)
     found = visible(environ, str(tmp_path))
     assert (found.count, found.counted) == (count, counted)
 
 
-def test_an_amd_device_that_is_not_here(tmp_path: Path) -> None:
+def test_absent_amd_device_is_not_counted(tmp_path: Path) -> None:
     amd(tmp_path, 128, 129)
     (tmp_path / "dev/dri/renderD129").unlink()
     assert visible({}, str(tmp_path)).count == 1
@@ -198,7 +204,7 @@ def gpus(count: int) -> VisibleGpus:
     return VisibleGpus(tuple(range(count)), counted=PROC)
 
 
-def test_equal_shares() -> None:
+def test_gpus_are_shared_equally() -> None:
     assert share_out(JOB, 8, gpus(8)).of_ranks == tuple((number,) for number in range(8))
     assert share_out(JOB, 4, gpus(8)).of_ranks == ((0, 1), (2, 3), (4, 5), (6, 7))
     assert share_out(JOB, 1, gpus(8)).of_ranks == share_out(JOB, 2, gpus(0)).of_ranks == ()
@@ -214,13 +220,13 @@ def test_equal_shares() -> None:
         (2, 1, "start 1 there"),
     ],
 )
-def test_shares_that_are_not_equal(ranks: int, count: int, words: str) -> None:
+def test_unequal_shares_are_not_assigned(ranks: int, count: int, words: str) -> None:
     share = share_out(JOB, ranks, gpus(count))
     assert words in share.uneven
     assert (share.of_ranks, share.settings(0, hook=True)) == ((), {})
 
 
-def test_nothing_is_assigned() -> None:
+def test_user_settings_prevent_gpu_assignment() -> None:
     for changes in (
         *({"cpu_devices": 2}, {"env": (("JAX_PLATFORMS", "cpu"),)}, {"gpus_per_process": "all"}),
     ):

@@ -116,7 +116,7 @@ def test_a_deadlock_ends_the_job_once_all_threads_are_known() -> None:
 
 
 @pytest.mark.parametrize("doubt", ["a thread", "other work"])
-def test_a_wait_that_may_be_no_deadlock_is_told(doubt: str) -> None:
+def test_doubtful_deadlock_is_reported_without_ending_the_job(doubt: str) -> None:
     """What a rank computes in C++, however little, may be what the other one waits for."""
     watched = deadlocked(thread=LOADER if doubt == "a thread" else "")
     while watched.now < 200.0:
@@ -127,19 +127,19 @@ def test_a_wait_that_may_be_no_deadlock_is_told(doubt: str) -> None:
     assert first.startswith("rank 0 has waited ") and first.endswith(" in JAX's exit barrier")
 
 
-def test_a_job_that_does_not_use_jax_is_never_looked_at() -> None:
+def test_job_without_jax_is_never_polled() -> None:
     watched = Watched(joins=False)
     watched.state.record_output(0, 1.0)
     assert watched.watch.deadline is None
 
 
-def test_a_rank_alone_waits_for_nobody() -> None:
+def test_single_rank_is_never_polled() -> None:
     watched = Watched()
     watched.state.num_processes = 1
     assert watched.watch.deadline is None
 
 
-def test_one_that_prints_is_left_alone() -> None:
+def test_printing_rank_is_not_polled() -> None:
     """For half a minute: then it might be that one rank prints and the others wait for it."""
     watched = Watched()
     for at in range(1, 30):
@@ -147,7 +147,7 @@ def test_one_that_prints_is_left_alone() -> None:
         assert watched.until(at + 0.99, moves=(0, 1)) == []
 
 
-def test_one_that_moves_in_silence_is_asked_ever_more_seldom() -> None:
+def test_silent_but_moving_rank_is_polled_ever_less_often() -> None:
     watched = Watched()
     asked = watched.until(1000, moves=(0, 1))
     assert {ask for _, ask in asked} == {Ask.USAGE}
@@ -159,13 +159,13 @@ def test_one_that_moves_in_silence_is_asked_ever_more_seldom() -> None:
 
 
 @pytest.mark.parametrize(("waits", "asked"), [(3, Ask.STACKS), (4, Ask.USAGE)])
-def test_a_main_thread_that_waits_again_and_again_moves(waits: int, asked: Ask) -> None:
+def test_repeatedly_waiting_main_thread_counts_as_moving(waits: int, asked: Ask) -> None:
     watched = Watched()
     watched.waits = waits
     assert watched.until(40)[-1][1] is asked
 
 
-def test_one_rank_waits_and_the_other_has_not_come() -> None:
+def test_rank_that_waits_for_a_missing_rank_is_reported() -> None:
     watched = Watched()
     watched.until(40)
     assert [(round(at), ask) for at, ask in watched.asked] == [
@@ -212,7 +212,7 @@ def test_a_joined_thread_has_to_stand_still_too() -> None:
     assert len(watched.lines) == 5  # the hint is not repeated
 
 
-def test_a_thread_that_has_died_before() -> None:
+def test_dead_thread_is_a_finding() -> None:
     watched = Watched()
     raised = hook.Raised("ValueError", "ValueError: corrupt record", "data.py:12")
     say(watched.state, 1, hook.UnhandledError("loader", raised), 3.0)
@@ -229,7 +229,7 @@ def test_a_thread_that_has_died_before() -> None:
 
 
 @pytest.mark.parametrize("survives", [True, False])
-def test_the_flag_that_ends_a_collective_on_cpu_is_told_once(*, survives: bool) -> None:
+def test_cpu_collective_timeout_flag_is_mentioned_once(*, survives: bool) -> None:
     watched = Watched()
     watched.state.survives = survives
     say(watched.state, 0, hook.Compiling("jit_step", "train.py:9", "cpu"), 0.0)
@@ -250,7 +250,7 @@ def test_told_after_twice_the_time_again() -> None:
     assert len(watched.asked) <= 24
 
 
-def test_one_that_prints_while_another_waits_for_it() -> None:
+def test_printing_rank_that_delays_another_is_reported() -> None:
     watched = Watched()
     for at in range(1, 100):
         watched.state.record_output(1, at)
@@ -259,7 +259,7 @@ def test_one_that_prints_while_another_waits_for_it() -> None:
     assert len([line for line in watched.lines if "has waited" in line]) <= 2
 
 
-def test_ranks_that_all_wait_for_something_else() -> None:
+def test_ranks_waiting_for_something_else_are_not_reported() -> None:
     watched = Watched()
     watched.stacks[0] = LOADING
     asked = watched.until(1000)
@@ -270,9 +270,7 @@ def test_ranks_that_all_wait_for_something_else() -> None:
 @pytest.mark.parametrize(
     ("began", "ended", "told"), [(2.0, 40.0, False), (39.0, 40.0, True), (18.0, 20.0, True)]
 )
-def test_what_has_compiled_for_long_may_run_for_long(
-    began: float, ended: float, *, told: bool
-) -> None:
+def test_long_compilation_extends_the_patience(began: float, ended: float, *, told: bool) -> None:
     """Just after it the rank runs what it has compiled, perhaps without JAX's code on its stack."""
     watched = Watched()
     watched.until(began, moves=(1,))
@@ -286,7 +284,7 @@ def test_what_has_compiled_for_long_may_run_for_long(
 
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
-def test_busy_processors(platform: str) -> None:
+def test_busy_processors_count_as_progress_only_on_cpu(platform: str) -> None:
     """On an accelerator they prove nothing: threads may spin."""
     watched = Watched()
     for rank in (0, 1):
@@ -330,14 +328,14 @@ class OnGpus(Watched):
         super()._answer(ask)
 
 
-def test_on_accelerators_a_rank_that_runs_no_python_waits() -> None:
+def test_rank_without_python_activity_waits_on_accelerators() -> None:
     watched = OnGpus()
     watched.until(40)
     assert watched.lines[0].startswith("rank 0 has waited 3")
 
 
 @pytest.mark.parametrize("blocked", ["hrtimer_nanosleep", "syscall 230", ""])
-def test_on_accelerators_a_main_thread_that_polls(blocked: str) -> None:
+def test_polling_main_thread_waits_on_accelerators_if_blocked(blocked: str) -> None:
     """NCCL's usleep(1) below a line of the user's; a sleep of the user's own uses no processor."""
     watched = OnGpus()
     watched.stacks[0] = f'{AT}  File "/me/train.py", line 30 in f\n'
@@ -355,7 +353,7 @@ def test_on_accelerators_a_long_step_or_many(*, runs: bool, places: int) -> None
     assert watched.lines == []
 
 
-def test_on_accelerators_a_rank_that_answers_is_no_stall() -> None:
+def test_answering_rank_is_no_stall_on_accelerators() -> None:
     """It may have moved until it is asked again."""
     watched, active_at = OnGpus(), []
     for at, answers in ((2.0, (1,)), (4.0, ()), (6.0, (0, 1)), (8.0, ()), (10.0, ())):
@@ -383,7 +381,7 @@ def test_over_once_the_job_ends() -> None:
     assert watched.watch.deadline is None
 
 
-def test_the_limit_that_the_job_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stall_limit_of_the_job_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched()
     watched.watch = HangWatch(watched.state, Announcer(watched.state), 0.0, 600.0)
     watched.until(40)

@@ -61,7 +61,7 @@ def click_options() -> list[click.Option]:
     return [p for p in command.get_params(context()) if isinstance(p, click.Option)]
 
 
-def test_groups(shown: str) -> None:
+def test_help_has_all_groups(shown: str) -> None:
     assert tuple(sections(shown)) == (*TITLES, "Examples")
     assert tuple(GROUPS) == TITLES
 
@@ -97,7 +97,7 @@ def test_every_option_has_its_help_and_its_default(shown: str) -> None:
             assert text.endswith(unwrapped(f"[default: {default}]"))
 
 
-def test_it_fits_the_terminal(shown: str) -> None:
+def test_help_fits_the_terminal(shown: str) -> None:
     lines = shown.splitlines()
     assert max(map(len, lines)) <= 80
     assert [line for line in lines if line.endswith(" ")] == []
@@ -117,7 +117,7 @@ def test_examples_are_at_the_end(shown: str) -> None:
         assert f"\n  # {purpose}\n  {line}\n" in f"{shown}\n"
 
 
-def test_the_common_options() -> None:
+def test_common_options_are_listed_first() -> None:
     shown = command.get_help(context())
     listed = [names for section in sections(shown).values() for names in entries(section)]
     assert len(listed) == 21 + 3  # and those of help

@@ -51,7 +51,7 @@ def test_missing_arguments_are_filled_in() -> None:
     }
 
 
-def test_only_arguments_that_this_jax_knows() -> None:
+def test_only_arguments_known_to_this_jax_are_filled_in() -> None:
     filled = hook.fill_in(old_jax, (), {}, ENVIRON)
     assert set(filled) == {"coordinator_address", "num_processes", "process_id"}
 
@@ -60,7 +60,7 @@ def test_only_arguments_that_this_jax_knows() -> None:
     ("version", "filled"),
     [("0.4.35", False), ("0.6.0", True), ("0.12.0.1", True), ("0.10.0.dev2", True), ("", True)],
 )
-def test_only_a_method_of_detection_that_this_jax_knows(
+def test_only_a_detection_method_known_to_this_jax_is_filled_in(
     monkeypatch: pytest.MonkeyPatch, version: str, filled: bool
 ) -> None:
     monkeypatch.setitem(sys.modules, "jax.version", SimpleNamespace(__version__=version))
@@ -68,7 +68,7 @@ def test_only_a_method_of_detection_that_this_jax_knows(
     assert ("cluster_detection_method" in given) is filled
 
 
-def test_explicit_arguments_win() -> None:
+def test_explicit_arguments_take_precedence() -> None:
     filled = hook.fill_in(
         new_jax, ("far:1", 8), {"process_id": 7, "shutdown_timeout_seconds": 5}, ENVIRON
     )
@@ -86,7 +86,7 @@ def test_a_local_address_of_the_programs_own_is_bound_locally() -> None:
 
 
 @pytest.mark.parametrize("address", ["localhost:port", "localhost:", ":", "", "a:b:c"])
-def test_an_address_that_is_none_is_left_to_jax(address: str) -> None:
+def test_invalid_address_is_passed_to_jax(address: str) -> None:
     assert hook.fill_in(new_jax, (address, 4, 1), {}, ENVIRON)["coordinator_address"] == address
 
 
@@ -98,7 +98,7 @@ def test_an_explicit_bind_address_wins() -> None:
 SLICES = {**ENVIRON, "MCJAX_HOOK_SLICES": "0,2"}
 
 
-def test_the_slices_that_the_user_has_asked_for() -> None:
+def test_requested_slices_are_filled_in() -> None:
     filled = hook.fill_in(jax_with_partitions, (), {}, SLICES)
     assert (filled["partition_index"], "slice_index" in filled) == (1, False)
     assert hook.fill_in(jax_with_slices, (), {}, SLICES)["slice_index"] == 1
@@ -117,7 +117,7 @@ def test_a_programs_own_partition_wins(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("survives", "given", "seconds"), [("1", None, 10), ("", None, None), ("1", 7, 7)]
 )
-def test_ranks_that_outlive_others_soon_know_of_a_loss(
+def test_surviving_ranks_get_a_short_heartbeat(
     survives: str, given: int | None, seconds: int | None
 ) -> None:
     environ = {**ENVIRON, "MCJAX_HOOK_SURVIVES": survives}

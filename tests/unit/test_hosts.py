@@ -22,19 +22,19 @@ FILES = {
 }
 
 
-def test_file() -> None:
+def test_hosts_file_is_parsed() -> None:
     for text, expected in FILES.values():
         assert [(host.name, host.slots) for host in parse_file(text, "h", 1)] == expected
 
 
-def test_settings() -> None:
+def test_host_settings_are_parsed() -> None:
     line = "me@a slots=2 port=2222 python=/opt/py chdir=/data"
     assert parse_file(line, "h", 1) == (
         Host(name="a", user="me", slots=2, port=2222, python="/opt/py", chdir="/data"),
     )
 
 
-def test_a_host_named_again() -> None:
+def test_repeated_host_gets_more_slots() -> None:
     """It gets more slots; another user's or port's is another host."""
     text = "a slots=1 chdir=/tmp\na slots=2 chdir=/tmp\nb@a slots=4\na port=23\n"
     assert [(host.login, host.port, host.slots) for host in parse_file(text, "h", 1)] == [
@@ -44,12 +44,12 @@ def test_a_host_named_again() -> None:
     ]
 
 
-def test_names_that_clients_take() -> None:
+def test_names_for_any_client_are_accepted() -> None:
     names = "pod/worker-0,my_host.example.com,fe80::1%eth0,münchen"
     assert [host.name for host in parse_list(names, 1)] == names.split(",")
 
 
-def test_default_slots() -> None:
+def test_default_slots_apply() -> None:
     assert [host.slots for host in parse_file("a\nb slots=3\nc:2\n", "h", 5)] == [5, 3, 2]
 
 
@@ -88,25 +88,25 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", BAD)
-def test_bad_file(text: str) -> None:
+def test_malformed_hosts_file_is_refused(text: str) -> None:
     with pytest.raises(LaunchError) as caught:
         parse_file(text, "h", 1)
     assert str(caught.value).startswith(BAD[text])
     assert caught.value.status == 2
 
 
-def test_list() -> None:
+def test_host_list_is_parsed() -> None:
     hosts = [(host.login, host.slots) for host in parse_list("a,u@b:2,n[01-02,7]", 3)]
     assert hosts == [("a", 3), ("u@b", 2), ("n01", 3), ("n02", 3), ("n7", 3)]
 
 
 @pytest.mark.parametrize("text", ["", "a,,b", "a,-b", "a b"])
-def test_bad_list(text: str) -> None:
+def test_malformed_host_list_is_refused(text: str) -> None:
     with pytest.raises(LaunchError, match="--hosts"):
         parse_list(text, 1)
 
 
-def test_local() -> None:
+def test_localhost_without_user_is_local() -> None:
     local, other = parse_list("localhost,me@localhost", 1)
     assert local.is_local
     assert not other.is_local

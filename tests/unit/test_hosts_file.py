@@ -11,7 +11,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.request import hosts
 
 
-def test_a_file(tmp_path: Path) -> None:
+def test_hosts_file_is_read(tmp_path: Path) -> None:
     file = tmp_path / "hosts"
     file.write_bytes("\ufeffa\nb # é".encode() + b"\xe4\n")
     assert hosts.read_file(str(file)) == "a\nb # é\udce4\n"
@@ -24,7 +24,7 @@ def fifo(tmp_path: Path) -> str:
     return path
 
 
-def test_a_pipe_whose_writer_comes_late_and_is_slow(fifo: str) -> None:
+def test_slow_pipe_is_read_to_its_end(fifo: str) -> None:
     went_on = threading.Event()
 
     def write() -> None:
@@ -40,7 +40,7 @@ def test_a_pipe_whose_writer_comes_late_and_is_slow(fifo: str) -> None:
     writer.join()
 
 
-def test_a_pipe_that_nobody_writes_to(fifo: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pipe_without_writer_is_refused(fifo: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hosts, "_WRITER_S", 0.05)
     with pytest.raises(LaunchError, match=f"^--hosts {fifo}: no process writes to this pipe$"):
         hosts.read_file(fifo)
@@ -62,7 +62,7 @@ UNREADABLE: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
-def test_what_is_no_hosts_file(name: str, tmp_path: Path) -> None:
+def test_unreadable_hosts_file_is_refused(name: str, tmp_path: Path) -> None:
     make, why = UNREADABLE[name]
     path = tmp_path / "hosts"
     make(path)

@@ -27,18 +27,18 @@ def executable(path: Path, script: str) -> str:
 
 
 @pytest.mark.parametrize("mark", ["pyvenv.cfg", "conda-meta"])
-def test_a_folder_tells(tmp_path: Path, mark: str) -> None:
+def test_environment_folder_shows_whether_it_has_jax(tmp_path: Path, mark: str) -> None:
     assert interpreter.has_jax(environment(tmp_path / "a", mark=mark), "/", {})
     assert not interpreter.has_jax(environment(tmp_path / "b", mark=mark, jax=False), "/", {})
 
 
-def test_of_two_versions_the_python_itself_knows_its_own(tmp_path: Path) -> None:
+def test_python_must_find_jax_of_its_own_version(tmp_path: Path) -> None:
     python = environment(tmp_path)
     (tmp_path / "lib/python3.12/site-packages").mkdir(parents=True)
     assert not interpreter.has_jax(python, "/", {})
 
 
-def test_another_python_is_asked(tmp_path: Path) -> None:
+def test_another_python_is_asked_for_jax(tmp_path: Path) -> None:
     environment(tmp_path / "other")
     elsewhere = {"PYTHONPATH": f"{tmp_path}/other/lib/python3.11/site-packages"}
     shim = executable(tmp_path / "python", f'exec {sys.executable} "$@"')
@@ -46,7 +46,7 @@ def test_another_python_is_asked(tmp_path: Path) -> None:
     assert not interpreter.has_jax(executable(tmp_path / "broken", "exit 1"), "/", {})
 
 
-def test_the_version_of_jax(tmp_path: Path) -> None:
+def test_version_of_jax_is_read(tmp_path: Path) -> None:
     python = environment(tmp_path / "own")
     packages = tmp_path / "own/lib/python3.11/site-packages"
     assert interpreter.jax_version(python, "/", {}) == ""

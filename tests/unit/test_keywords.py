@@ -44,7 +44,7 @@ def test_choices_and_their_default_have_the_annotated_type(option: Option) -> No
         assert option.default in literals
 
 
-def test_defaults_are_clicks() -> None:
+def test_keyword_defaults_equal_clicks() -> None:
     context = command.make_context("mcjax-launch", ["true"])
     assert Options(**context.params) == Options(program=("true",))
 
@@ -67,7 +67,7 @@ SAME: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("words", SAME)
-def test_the_same_options(words: str) -> None:
+def test_keywords_and_options_agree(words: str) -> None:
     context = command.make_context("mcjax-launch", words.split())
     options = kw.options_of(["p"], SAME[words])
     assert options == Options(**context.params)
@@ -83,12 +83,12 @@ def test_hosts_may_be_the_lines_of_a_file() -> None:
 
 
 @pytest.mark.parametrize("name", ["github", "profile_after"])
-def test_an_option_that_was_removed(name: str) -> None:
+def test_removed_option_is_refused_with_advice(name: str) -> None:
     with pytest.raises(TypeError, match=f"argument '{name}', which was removed: .*[A-Z]"):
         kw.options_of(["p"], {name: "x"})
 
 
-def test_a_value_that_was_removed() -> None:
+def test_removed_value_is_refused_with_advice() -> None:
     with pytest.raises(LaunchError, match=r"coordinator: 'ssh' was removed: .*HOST:PORT"):
         kw.options_of(["p"], {"coordinator": "ssh"})
 
@@ -108,7 +108,7 @@ def test_help_shows_all_keywords(function: Callable[..., Any]) -> None:
             assert default == (None if of_option == () else of_option), name
 
 
-def test_all_that_is_public_is_there() -> None:
+def test_all_public_names_exist() -> None:
     for name in mcjax_launch.__all__:
         assert getattr(mcjax_launch, name) is not None
         assert name in dir(mcjax_launch)

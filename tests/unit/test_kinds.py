@@ -5,7 +5,7 @@ import pytest
 from mcjax_launch.options import kinds
 
 
-def test_duration() -> None:
+def test_durations_are_parsed() -> None:
     seconds: dict[str, float] = {
         "90": 90,
         "90s": 90,
@@ -20,34 +20,34 @@ def test_duration() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "5 m", "1w", "30m1h", "1h30", "h", "1e3", "1h1h"])
-def test_not_a_duration(text: str) -> None:
+def test_malformed_durations_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration"):
         kinds.duration(text)
 
 
-def test_no_limit() -> None:
+def test_zero_is_no_limit() -> None:
     assert kinds.limit("0") is None
     assert kinds.limit("0h") is None
     assert kinds.limit("1d") == 86400
 
 
 @pytest.mark.parametrize("text", ["", "x", "0", "-1", "1.5", "1_0", "²", "٣"])
-def test_not_a_whole_number(text: str) -> None:
+def test_malformed_whole_numbers_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a whole number of 1 or more"):
         kinds.number(1, 9).read(text)
 
 
-def test_whole_number() -> None:
+def test_whole_numbers_are_parsed() -> None:
     assert [kinds.number(1, 9).read(text) for text in ("1", "9", " 007 ")] == [1, 9, 7]
 
 
 @pytest.mark.parametrize("text", ["10", "9" * 5000])
-def test_too_many(text: str) -> None:
+def test_too_large_numbers_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=f"'{text}' is more than 9"):
         kinds.number(1, 9).read(text)
 
 
-def test_an_endless_duration() -> None:
+def test_huge_duration_stays_finite() -> None:
     assert kinds.duration("9" * 5000) < float("inf")
 
 
@@ -55,12 +55,12 @@ def test_an_endless_duration() -> None:
     ("c", "c", 10), ("a:b/c", "a:b/c", 10), ("c:5G", "c", 5), ("c:512mb", "c", 0.5),
     ("a:b:2GiB", "a:b", 2), ("c:1.5G", "c", 1.5),
 ])  # fmt: skip
-def test_cache(text: str, folder: str, gib: float) -> None:
+def test_cache_value_is_parsed(text: str, folder: str, gib: float) -> None:
     assert kinds.cache_of(text) == (folder, gib * 2**30)
 
 
 @pytest.mark.parametrize("text", ["c:50Q", "c:0", "c:0G", "c:5", ":5G", ""])
-def test_no_cache(text: str) -> None:
+def test_malformed_cache_value_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="write DIR or DIR:5G"):
         kinds.cache(text)
 

@@ -89,7 +89,7 @@ LOCAL = pytest.mark.parametrize("ends", ["local"], indirect=True)
 
 
 @BOTH
-def test_it_greets(ends: Ends) -> None:
+def test_link_begins_with_a_greeting(ends: Ends) -> None:
     assert ends.greeting == MAGIC + encoded(Greeting(VERSION))
     assert ends.link.uplink.empty
 
@@ -115,13 +115,13 @@ def test_an_end_of_file_is_the_end(ends: Ends) -> None:
 
 
 @LOCAL
-def test_on_one_machine_silence_means_nothing(ends: Ends) -> None:
+def test_silence_on_one_machine_is_no_loss(ends: Ends) -> None:
     assert ends.link.deadline is None
     assert ends.after(1000) == []
     assert ends.lost == 0
 
 
-def test_over_a_network_it_says_that_it_is_there(ends: Ends) -> None:
+def test_link_over_a_network_sends_pings(ends: Ends) -> None:
     assert ends.after(0) == [Ping()]
     assert ends.link.deadline == ends.clock.now + PING_S
     assert ends.after(PING_S - 0.1) == []
@@ -158,7 +158,7 @@ def test_acting_on_a_message_is_no_silence(ends: Ends) -> None:
     assert ends.lost == 0
 
 
-def test_after_its_bye_it_only_says_that_it_is_there(ends: Ends) -> None:
+def test_link_sends_only_pings_after_its_bye(ends: Ends) -> None:
     """A launcher that waits for a slow reader may still ask; an answer would make no sense."""
     ends.link.send(Bye((), 0))
     assert ends.write(encoded(Credit(7))) == []

@@ -200,7 +200,7 @@ ALONE = {
 }
 
 
-def test_a_module_lives_with_the_only_one_that_imports_it() -> None:
+def test_module_is_in_the_folder_of_its_only_importer() -> None:
     """Unless there is a reason."""
     users: dict[str, set[str]] = {module: set() for module in modules(PACKAGE)}
     for module in users:
@@ -280,7 +280,7 @@ def _around(ahead: dict[str, set[str]]) -> list[str]:
     return path[path.index(path[-1]) : -1]
 
 
-def test_no_circle_of_imports() -> None:
+def test_imports_have_no_cycle() -> None:
     """Not even of those that are made later, or for types alone."""
     assert circle(PACKAGE) == []
 

@@ -64,7 +64,7 @@ def stream(rank: int, prefix: bytes | None = None) -> Stream:
         ([b"no end"], b"0: no end\n"),
     ],
 )
-def test_plain(chunks: list[bytes], shown: bytes) -> None:
+def test_plain_output_prefixes_lines(chunks: list[bytes], shown: bytes) -> None:
     plain, source = Shown(Plain()), stream(0)
     out = b"".join(plain.feed(source, chunk) for chunk in chunks)
     assert out + plain.finish() == shown
@@ -86,7 +86,7 @@ def test_chunk_borders_do_not_matter() -> None:
         assert out + plain.finish() == expected
 
 
-def test_an_unfinished_line_that_grows_is_continued_after_a_moment() -> None:
+def test_growing_unfinished_line_is_continued_after_a_moment() -> None:
     plain, source = Plain(), stream(0)
     assert text(plain.fragment(Fragment(source, b"."), 5.0)) == b"0: ."
     for now in (6.0, 6.1):
@@ -172,7 +172,7 @@ def test_live_rows_are_redrawn_in_place() -> None:
     assert live.deadline is None
 
 
-def test_live_rows_leave_the_terminal_to_others() -> None:
+def test_live_rows_are_not_drawn_in_the_background() -> None:
     """Nothing is drawn, or erased, while the terminal's foreground is another's."""
     ours = True
     live, first, second = Live(lambda: 24, in_foreground=lambda: ours), stream(0), stream(1)

@@ -31,7 +31,7 @@ def test_each_stream_has_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("append", "content"), [(False, b"new\n"), (True, b"old\nnew\n")])
-def test_a_restart_appends(tmp_path: Path, append: bool, content: bytes) -> None:
+def test_restart_appends_to_log_files(tmp_path: Path, append: bool, content: bytes) -> None:
     (tmp_path / "0.out").write_bytes(b"old\n")
     logs, _ = opened(tmp_path, append=append)
     logs.feed(0, STDOUT, b"new\n")
@@ -46,12 +46,12 @@ def test_a_rank_without_a_folder_has_no_files() -> None:
     logs.close()
 
 
-def test_a_file_that_cannot_be_opened() -> None:
+def test_log_file_that_cannot_be_opened_is_an_error() -> None:
     with pytest.raises(LaunchError, match=r"--log-dir: /dev/null/logs/0\.out: Not a directory"):
         opened(Path("/dev/null/logs"))
 
 
-def test_a_full_disk_ends_one_log(tmp_path: Path) -> None:
+def test_full_disk_ends_one_log_only(tmp_path: Path) -> None:
     os.symlink("/dev/full", tmp_path / "0.out")
     logs, lost = opened(tmp_path)
     for _ in range(3):

@@ -56,7 +56,7 @@ WATCHDOG = (
     ("FAILED_PRECONDITION: Incarnation id 77 is stale", True),
     (CUDA, False), (OWN_KEY, False), ("INVALID_ARGUMENT: x", False),
 ])  # fmt: skip
-def test_exceptions(message: str, is_victims: bool) -> None:
+def test_exceptions_of_victims_are_recognized(message: str, is_victims: bool) -> None:
     assert is_of_lost_peer("JaxRuntimeError", message) == is_victims
 
 
@@ -65,12 +65,12 @@ def test_the_same_words_in_an_exception_of_the_programs_own() -> None:
 
 
 @pytest.mark.parametrize("text", [GLOO, CLIQUE.format("gpu:"), STUCK, WATCHDOG])
-def test_a_peer_that_did_not_come_in_time(text: str) -> None:
+def test_timeout_for_a_peer_is_recognized(text: str) -> None:
     assert says_timed_out(text)
 
 
 @pytest.mark.parametrize("text", [ASYNC, WATCHDOG])
-def test_ended_by_xla(text: str) -> None:
+def test_termination_by_xla_is_recognized(text: str) -> None:
     assert says_ended_by_jax(text)
 
 
@@ -114,12 +114,12 @@ BLAMED: dict[str, tuple[list[Event], str]] = {
 
 
 @pytest.mark.parametrize("name", BLAMED)
-def test_who_is_to_blame(name: str) -> None:
+def test_blamed_rank_is_the_cause(name: str) -> None:
     events, line = BLAMED[name]
     assert Told([*join(3), *events]).summary()[0] == line
 
 
-def test_where_the_one_that_did_not_come_stood() -> None:
+def test_position_of_a_missing_rank_is_mentioned() -> None:
     told = Told([*join(3), *ran(0, 2), *gives_up(), *is_ended(1, 2)])
     told.state.ranks[1].late_position = "in load at data.py:4"
     first, others, *_ = told.summary()
@@ -136,9 +136,7 @@ TUNING = 'File "/v/site-packages/jax/_src/compiler.py", line 310 in backend_comp
     (TUNING, 20.0, "jit(step) at t.py:9 for another rank's program"),
     (TUNING, 3.0, ""),  # it compiles
 ])  # fmt: skip
-def test_the_one_that_did_not_come_may_wait_in_a_compilation(
-    frame: str, idle_s: float, words: str
-) -> None:
+def test_compilation_of_a_missing_rank_is_mentioned(frame: str, idle_s: float, words: str) -> None:
     state = run_of(2, joins=True)
     say(state, 1, hook.Compiling("jit_step", "t.py:9", "cpu"), 3.0)
     state.ranks[1].compilations.record_usage(0.0, 3.0 + idle_s)
@@ -151,14 +149,14 @@ def test_the_one_that_did_not_come_may_wait_in_a_compilation(
     assert (told.summary()[0] == f"rank 1 was {found}, {missed}") == bool(words)
 
 
-def test_a_program_that_nobody_shares() -> None:
+def test_unshared_compilation_gets_a_hint() -> None:
     text = f"DEADLINE_EXCEEDED: GetKeyValue() timed out with key: {KEY} and"
     [hint] = [line for line in Told([*join(1), *gives_up(text)], 1).summary() if "hint: " in line]
     assert hint.startswith("hint: with jax_share_binary_between_hosts one rank compiles for all")
 
 
 @pytest.mark.parametrize("reached", [True, False])
-def test_the_one_that_did_not_come_may_be_another_launchers(reached: bool) -> None:
+def test_missing_rank_of_another_launcher_is_not_blamed(reached: bool) -> None:
     """Of two launchers' four ranks: none of these is blamed, unless it is known not to have come."""
     events = [*ran(*range(1 + reached)), *gives_up(), *is_ended(1)]
     first, second, *others = Told([*join(2, size=4), *events], 2, num_processes=4).summary()

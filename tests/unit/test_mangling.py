@@ -16,7 +16,7 @@ CHANGED = {
 
 
 @pytest.mark.parametrize("how", CHANGED)
-def test_changes(how: str) -> None:
+def test_altered_bytes_are_recognized(how: str) -> None:
     assert mangling(b"Welcome\n" + CHANGED[how]) == how
 
 
@@ -28,7 +28,7 @@ def test_no_conclusion_before_all_has_come() -> None:
     assert mangling(b"mcjax-launch 0.3: see the manual\n\0\xff[]") == ""
 
 
-def test_text() -> None:
+def test_readable_text_is_recognized() -> None:
     assert all(
         map(is_text, ("", "Permission denied", "Zugriff verweigert: \N{POUND SIGN}", "\tx" * 9))
     )

@@ -21,7 +21,7 @@ def listed() -> list[tuple[str, str]]:
     return row.findall(matrix.REQUIREMENTS.read_text())
 
 
-def test_the_pairs_that_are_listed_are_those_that_are_run() -> None:
+def test_listed_pairs_are_those_that_run() -> None:
     [line] = re.findall(r"scripts/matrix run (.+)", (ROOT / ".ci" / "run").read_text())
     classifiers = re.findall(r"Python :: 3\.(\d+)", matrix.PYPROJECT.read_text())
     (newest, _), *others = listed()
@@ -56,7 +56,7 @@ def test_a_test_counts_once_however_often_it_is_run() -> None:
     ]
 
 
-def test_a_test_whose_end_fails_has_not_passed() -> None:
+def test_test_with_failing_teardown_has_not_passed() -> None:
     def report(name: str, when: Any, outcome: Any) -> pytest.TestReport:
         return pytest.TestReport(f"tests/unit/x.py::{name}", ("x.py", 1, ""), {}, outcome, "", when)
 
@@ -75,7 +75,7 @@ def test_a_test_whose_end_fails_has_not_passed() -> None:
     assert outcomes(reporter) == {"unit": expected}
 
 
-def test_a_page_that_claims_more_than_there_is(
+def test_page_that_claims_too_many_tests_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page, counts = tmp_path / "page.md", tmp_path / "counts"

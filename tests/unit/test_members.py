@@ -64,7 +64,7 @@ def test_an_end_counts_after_what_was_run_before(state: RunState) -> None:
     assert state.programs.divergence is None
 
 
-def test_a_rank_that_has_ended_tells_no_more(state: RunState) -> None:
+def test_ended_rank_is_forgotten(state: RunState) -> None:
     number(state, 0, 1, 2)
     reach(state, 2, program("step", (0, 3)))
     assert state.programs.count == 0
@@ -83,14 +83,14 @@ def test_it_is_given_up_after_a_while(state: RunState) -> None:
     assert watch.expire(14.0) == [Release("step", frozenset({2}))]
 
 
-def test_nobody_is_held_at_the_end(state: RunState) -> None:
+def test_no_rank_is_held_at_the_end(state: RunState) -> None:
     reach(state, 2, program("step", (0, 3)))
     assert state.pop_released() == {}
     state.record_stop(interrupted(2), 5.0)
     assert state.pop_released() == {"step": {2}}
 
 
-def test_a_rank_that_runs_programs_in_turn_is_another_process_in_each(state: RunState) -> None:
+def test_consecutive_programs_of_a_rank_are_separate_processes(state: RunState) -> None:
     number(state, *RANKS)
     for rank in RANKS:
         say(state, rank, hook.Joining("h:1", 4, rank), 6.0)

@@ -77,7 +77,7 @@ def test_messages_survive_a_round_trip(cls: type[Nested]) -> None:
     assert from_values(cls, values_of(message)) == message
 
 
-def test_no_two_messages_have_one_name() -> None:
+def test_message_names_are_unique() -> None:
     with pytest.raises(TypeError, match="two messages are called Exited"):
         type("Exited", (Message,), {"__module__": __name__})
 
@@ -111,7 +111,7 @@ NO_JSON = [
 
 
 @pytest.mark.parametrize("text", NO_JSON, ids=lambda text: repr(text[:8]))
-def test_invalid_json(text: str) -> None:
+def test_invalid_json_is_refused(text: str) -> None:
     with pytest.raises(Malformed):
         from_json(text)
 
@@ -137,7 +137,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_invalid_hook_messages(name: str) -> None:
+def test_invalid_hook_messages_are_refused(name: str) -> None:
     with pytest.raises(Malformed):
         hook_messages.HookMessage.of(WRONG[name])
 
@@ -154,7 +154,7 @@ def test_seconds_may_be_whole() -> None:
     assert decoded(messages.Stop, "[15,5,60,false]") == messages.Stop(15, 5.0, 60.0)
 
 
-def test_a_message_of_a_hook_within_one_of_the_agent() -> None:
+def test_hook_message_survives_inside_an_agent_message() -> None:
     said = messages.FromHook(3, Joining("h:1", None, 3, "train.py:8"), sent=(15,))
     assert messages.ToLauncher.of(to_json(said)) == said
     with pytest.raises(Malformed):
@@ -173,12 +173,12 @@ def test_a_message_of_a_hook_within_one_of_the_agent() -> None:
         (Failed, '[512,true,false,"","","",null,null,null,"",null]'),
     ],
 )
-def test_values_that_make_no_sense(cls: type[Nested], text: str) -> None:
+def test_nonsensical_values_are_refused(cls: type[Nested], text: str) -> None:
     with pytest.raises(Malformed):
         decoded(cls, text)
 
 
-def test_what_is_left_out_has_its_default() -> None:
+def test_omitted_fields_have_defaults() -> None:
     assert Failed(1, True).handled is None
     assert Failed(1, True, handled=Raised("E", "e")).handled == Raised("E", "e")
     for wrong in (

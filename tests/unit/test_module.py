@@ -32,12 +32,12 @@ def cwd(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", FOUND)
-def test_a_module_that_is_there(name: str, cwd: Path) -> None:
+def test_existing_module_is_accepted(name: str, cwd: Path) -> None:
     check_module(name, sys.executable, str(cwd), os.environ)
 
 
 @pytest.mark.parametrize("name", NOT_FOUND)
-def test_a_module_that_is_not(name: str, cwd: Path) -> None:
+def test_missing_module_is_refused(name: str, cwd: Path) -> None:
     import json
 
     with pytest.raises(Unusable) as raised:
@@ -46,7 +46,7 @@ def test_a_module_that_is_not(name: str, cwd: Path) -> None:
     assert str(raised.value) == f"-m {name}: {NOT_FOUND[name].format(**places)}"
 
 
-def test_in_pythonpath_and_with_a_python_that_does_not_start(cwd: Path) -> None:
+def test_module_in_pythonpath_is_found_without_a_working_python(cwd: Path) -> None:
     check_module("pkg.train", "/nothing", "/", {"PYTHONPATH": f"::{cwd}"})
     check_module("unknown", "/nothing", "/", {})
 
@@ -60,7 +60,7 @@ def test_in_pythonpath_and_with_a_python_that_does_not_start(cwd: Path) -> None:
         ("jax", "; name a program in it"),
     ],
 )
-def test_a_folder(name: str, hint: str, cwd: Path) -> None:
+def test_folder_as_program_is_refused(name: str, hint: str, cwd: Path) -> None:
     with pytest.raises(Unusable, match="directory") as raised:
         find_command(name, str(cwd), "")
     assert str(raised.value) == f"{name}: is a directory{hint}"

@@ -25,7 +25,7 @@ def check(folder: Path, host: str, names: str = NAMES, **more: object) -> None:
 
 
 @pytest.mark.parametrize("host", MATCHING)
-def test_a_name_that_matches(tmp_path: Path, host: str) -> None:
+def test_matching_name_is_accepted(tmp_path: Path, host: str) -> None:
     check(tmp_path, host)
 
 
@@ -58,6 +58,6 @@ def test_nothing_is_said_of_other_calls(tmp_path: Path, more: dict[str, Any]) ->
     check(tmp_path, "10.0.0.2", **more)
 
 
-def test_what_a_program_names() -> None:
+def test_own_mtls_arguments_are_found() -> None:
     given = {"mtls_cert_file": "c", "mtls_key_file": None, "process_id": 0}
     assert in_use(given) == {"mtls_cert_file": "c"}

@@ -37,7 +37,7 @@ VICTIMS = BEGUN + f"{LOST_PEER}\n".encode()
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_kinds(name: str) -> None:
+def test_lines_are_classified(name: str) -> None:
     listener, lines = LineClassifier(), [line for line, _ in STREAMS[name]]
     text = "\n".join([*lines, ""]).encode()
     listener.expect(text, lambda traceback: Noise.TRACEBACK if traceback.is_victims else None)
@@ -169,7 +169,7 @@ def test_text_of_the_users_behind_an_unfinished_line() -> None:
     assert passed(users, ERR, line, 0.0) == line
 
 
-def test_what_mixed_lines_leave_behind() -> None:
+def test_mixed_noise_leaves_only_other_text() -> None:
     both = "[Gloo] Rank [Gloo] Rank 00 is connected to  is connected to 11"
     rest = " peer ranks.  peer ranks. " + CONNECTED[-46:-1]
     for mixed in (f"{both}{rest}{CONNECTED[-46:-1]}11\n\n", f"{both}{rest}1\n1\n"):
@@ -179,7 +179,7 @@ def test_what_mixed_lines_leave_behind() -> None:
         assert shown(chunks, OUT, NoiseFilter()) == b"0: \n0: 3\n"
 
 
-def test_a_line_that_has_been_shown_in_part_is_shown_whole() -> None:
+def test_partly_shown_line_is_shown_whole() -> None:
     unfinished, noise, plain = UnfinishedLines(patience_s), NoiseFilter(), Plain()
     assert unfinished.feed(OUT, b"[Gloo] Ra", 0.0) == []
     assert unfinished.deadline == MOMENT_S
@@ -304,7 +304,7 @@ def test_a_traceback_waits_for_its_last_line() -> None:
         assert last_notes(noise) == []
 
 
-def test_a_traceback_that_a_rank_does_not_finish() -> None:
+def test_unfinished_traceback_is_released() -> None:
     """It is killed in the middle of it, once another has failed; or none has."""
     noise = NoiseFilter()
     assert passed(noise, ERR, b"before\n" + BEGUN, 5.0) == b""
@@ -327,14 +327,14 @@ def test_a_victims_traceback_is_held_until_the_failure_is_known() -> None:
     assert last_notes(noise) == ["hid 3 more lines of follow-on errors; -v shows them"]
 
 
-def test_a_loss_that_is_the_effect_of_something_else_is_hidden_with_its_cause() -> None:
+def test_consequential_loss_is_hidden_with_its_cause() -> None:
     noise, chain = NoiseFilter(), b"%s\nStopIteration\n\n%s\n\n" % (TRACEBACK.encode(), CHAINS[0])
     job_ends(noise, 1, own_term=True, now=0.0)
     assert passed(noise, ERR, chain + VICTIMS + b"\nnext\n", 0.0) == b"next\n"
 
 
 @pytest.mark.parametrize("reported", [True, False])
-def test_what_the_failed_rank_says_of_the_end_of_the_others(reported: bool) -> None:
+def test_reaction_of_the_failed_rank_is_hidden_if_it_reported_its_failure(reported: bool) -> None:
     """It is the only trace of its own failure if it has not reported another."""
     own = [TRACEBACK, LOST_PEER]
     echo = [POLLED, FATAL, FRAME]
@@ -355,7 +355,7 @@ def interrupt(line: int, library: int = 1) -> bytes:
     ).encode()
 
 
-def test_an_interrupt_at_one_place_is_shown_once() -> None:
+def test_interrupt_traceback_is_shown_once() -> None:
     noise = NoiseFilter()
     streams = [Stream(rank, frames.STDERR) for rank in range(5)]
     passed(noise, streams[0], interrupt(1), -1.0)
@@ -429,7 +429,7 @@ def test_the_end_of_an_error_comes_later() -> None:
     assert passed(noise, streams[1], end, 2.1) == b""
 
 
-def test_errors_of_one_moment_are_shown_once() -> None:
+def test_simultaneous_equal_errors_are_shown_once() -> None:
     """All have come before the first of them is shown, and before the job ends."""
     noise = NoiseFilter()
     for rank in range(3):
@@ -440,7 +440,7 @@ def test_errors_of_one_moment_are_shown_once() -> None:
     assert last_notes(noise) == ["hid 8 lines of the same error in ranks 1-2; -v shows them"]
 
 
-def test_an_error_that_does_not_end_the_job_is_shown_by_each_rank() -> None:
+def test_nonfatal_error_is_shown_for_each_rank() -> None:
     noise, streams = NoiseFilter(), [Stream(rank, frames.STDERR) for rank in range(2)]
     passed(noise, streams[0], error(9, 0), 1.0)
     assert bytes_of(noise.expire(1.0 + CHAIN_S)) == error(9, 0)
@@ -457,7 +457,7 @@ def test_each_error_has_its_time_to_be_followed() -> None:
     assert noise.deadline == 1.05 + CHAIN_S
 
 
-def test_what_an_error_leads_to_belongs_to_it() -> None:
+def test_chained_errors_stay_together() -> None:
     """However a traceback comes: in pieces, as Python writes it."""
     chained = b"%s\n%s\n\n%s" % (error(1, 0), CHAINS[0], error(9, 0))
     for cut in range(0, len(chained), 7):
@@ -479,7 +479,7 @@ def test_the_culprits_traceback_is_shown() -> None:
 
 
 @pytest.mark.parametrize("begun", [b"", b"step 3: "])
-def test_nothing_that_was_held_back_is_lost(begun: bytes) -> None:
+def test_held_back_text_is_never_lost(begun: bytes) -> None:
     noise, chunks = NoiseFilter(), [begun, ERRORS, BEGUN, b"ValueError: 3\n", b"end\n"]
     said = shown(chunks, Stream(0, frames.STDERR), noise)
     assert said + bytes_of(noise.expire(HOLD_S)) == b"".join(chunks)
@@ -496,7 +496,7 @@ def test_part_of_a_line_stays_behind_what_is_held_back() -> None:
         assert fold == kept
 
 
-def test_a_traceback_that_has_begun_to_show_is_shown_whole() -> None:
+def test_partly_shown_traceback_is_shown_whole() -> None:
     noise = NoiseFilter()
     job_ends(noise, 1, own_term=True, now=0.0)
     for part in (VICTIMS[:20], VICTIMS[20:35]):

@@ -49,18 +49,18 @@ def found(pattern: re.Pattern[str], text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", [str(p.relative_to(PACKAGE)) for p in PACKAGE.rglob("*.py")])
-def test_nothing_is_asked_elsewhere(path: str) -> None:
+def test_linux_only_calls_are_in_listed_places(path: str) -> None:
     text = (PACKAGE / path).read_text()
     if path not in PLACES | ASK:
         assert found(NAMES, text) == found(WAITID, text) == []
 
 
-def test_the_places_are_needed() -> None:
+def test_listed_places_use_linux_only_calls() -> None:
     unneeded = {path for path in PLACES if not found(NAMES, (PACKAGE / path).read_text())}
     assert unneeded == set()
 
 
-def test_what_is_seen() -> None:
+def test_uses_of_linux_are_counted() -> None:
     counts = {
         'open("/proc/self/stat")': 1,
         'os.path.join(root, "sys/bus")': 1,

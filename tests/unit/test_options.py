@@ -18,19 +18,19 @@ def read(*words: str) -> tuple[Options, click.Context]:
     return Options(**context.params), context
 
 
-def test_one_field_for_each_option() -> None:
+def test_each_option_has_one_field() -> None:
     assert set(Options._fields) == {*Options.declared, "program"}
     assert set(Options._fields) == {str(p.name) for p in command.params if p.expose_value}
 
 
-def test_what_is_excluded_or_needed_exists() -> None:
+def test_excluded_and_needed_options_exist() -> None:
     names = {name for option in Options.declared.values() for name in option.names}
     for option in Options.declared.values():
         texts = [text.partition(":")[0] for text in option.excludes]
         assert {*texts, *option.needs.split()[:1]} <= names, option.name
 
 
-def test_typed_values() -> None:
+def test_option_values_are_typed() -> None:
     words = "-n 4 --show 0,2-3 --timeout 5m -x A=1 -x B -q --color never train.py -n 2"
     options, _ = read(*words.split())
     assert options.num_processes == 4
@@ -42,7 +42,7 @@ def test_typed_values() -> None:
     assert options.program == ("train.py", "-n", "2")
 
 
-def test_what_is_not_given() -> None:
+def test_omitted_options_have_defaults() -> None:
     options, context = read()
     assert (options.program, options.env, options.max_restarts) == ((), (), 0)
     assert options.color == "auto"
@@ -67,7 +67,7 @@ GIVEN = {
 
 
 @pytest.mark.parametrize("given", GIVEN)
-def test_the_command_line_again(given: str) -> None:
+def test_command_line_is_rewritten(given: str) -> None:
     options, context = read(*given.split())
     written = rewritten_words(options, context)
     expected = GIVEN[given].split()
@@ -132,12 +132,12 @@ WRONG = {
 
 
 @pytest.mark.parametrize("words", WRONG)
-def test_one_format(words: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors_have_one_format(words: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(words.split()) == 2
     assert capfd.readouterr() == ("", f"mcjax-launch: {WRONG[words]}\n")
 
 
-def test_what_the_environment_sets_is_not_blamed_on_an_option(
+def test_error_from_the_environment_names_the_variable(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MCJAX_NUM_PROCESSES", "8")
@@ -172,7 +172,7 @@ def test_a_variable_of_no_option(
 
 
 @pytest.mark.parametrize("name", ["github", "profile-after"])
-def test_the_variable_of_an_option_that_was_removed(
+def test_variable_of_a_removed_option_is_refused(
     name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     variable = f"MCJAX_{name.upper().replace('-', '_')}"
@@ -201,7 +201,7 @@ AFTER_PROGRAM = {
 }
 
 
-def test_options_after_program() -> None:
+def test_options_after_the_program_are_warned_of() -> None:
     said = {words: warnings(*read(*words.split()), {}) for words in AFTER_PROGRAM}
     assert {words: "; ".join(lines) for words, lines in said.items()} == AFTER_PROGRAM
 
@@ -218,7 +218,7 @@ REFUSED = {
 }
 
 
-def test_options_that_a_program_refuses() -> None:
+def test_options_refused_by_a_program_are_recognized() -> None:
     assert {words: "; ".join(misplaced(*read(*words.split()))) for words in REFUSED} == REFUSED
 
 
@@ -275,7 +275,9 @@ FAMILIAR = {
 
 
 @pytest.mark.parametrize("words", FAMILIAR)
-def test_familiar_words(words: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_options_of_other_launchers_get_advice(
+    words: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert main([*words.split(), "train.py"]) == 2
     out, err = capfd.readouterr()
     first = words.split()[0].partition("=")[0]
@@ -284,7 +286,7 @@ def test_familiar_words(words: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert FAMILIAR[words] in err
 
 
-def test_the_advice_names_options_that_exist() -> None:
+def test_advice_names_existing_options() -> None:
     known = {name for option in command.params for name in option.opts}
     for advice in usage_errors._ADVICE.values():
         text = advice.replace("--engine-option {option}", "--engine-option")

@@ -19,7 +19,7 @@ def came(waits: PastWaits, what: RanProgram, times: dict[int, float]) -> None:
         waits.came(rank, what, at)
 
 
-def test_the_last_to_come_is_who_the_others_waited_for() -> None:
+def test_last_rank_to_arrive_is_late() -> None:
     waits = PastWaits()
     came(waits, program("step"), {0: 1.0, 1: 1.1, 3: 1.2, 2: 5.0})
     (wait,) = waits.until(9.0)
@@ -28,7 +28,7 @@ def test_the_last_to_come_is_who_the_others_waited_for() -> None:
     assert (wait.late, wait.until, wait.seconds) == ((2,), 5.0, 4.0)
 
 
-def test_several_may_be_late() -> None:
+def test_several_ranks_may_be_late() -> None:
     waits = PastWaits()
     came(waits, program("step"), {0: 1.0, 1: 1.1, 3: 6.0, 2: 6.5})
     assert [wait.late for wait in waits.until(9.0)] == [(2, 3)]
@@ -40,7 +40,7 @@ def test_a_short_wait_is_none() -> None:
     assert waits.until(9.0) == []
 
 
-def test_those_who_never_come() -> None:
+def test_ranks_that_never_arrive_are_late() -> None:
     waits = PastWaits()
     came(waits, program("step"), {0: 1.0, 2: 3.0})
     (wait,) = waits.until(9.0)
@@ -112,7 +112,7 @@ def test_stacks_tell_of_a_wait_only_if_no_other_is_known() -> None:
     ]
 
 
-def test_a_rank_that_never_joins_is_waited_for_until_the_end() -> None:
+def test_rank_that_never_joins_is_late_until_the_end() -> None:
     state = run_of(3, waits=PastWaits())
     for rank in range(2):
         say(state, rank, Joining("h:1", 3, rank, "train.py:3"), 2.0)
@@ -120,14 +120,14 @@ def test_a_rank_that_never_joins_is_waited_for_until_the_end() -> None:
     assert (wait.late, wait.until) == ((2,), 60.0)
 
 
-def test_ranks_without_jax_wait_for_nobody() -> None:
+def test_ranks_without_jax_have_no_waits() -> None:
     state = run_of(3, waits=PastWaits())
     for rank in range(3):
         state.record_exit(end_of(rank, 0), 10.0 * rank)
     assert waits_of(state.ranks, state.waits, 60.0) == []
 
 
-def test_who_goes_on_does_not_wait() -> None:
+def test_continuing_rank_does_not_wait() -> None:
     waits = PastWaits()
     came(waits, program("alone"), {0: 1.0, 1: 1.0})  # as when ranks run different programs
     came(waits, program("next"), {0: 2.0})

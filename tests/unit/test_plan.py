@@ -38,7 +38,7 @@ def plan_of_two_hosts(job: Job) -> Plan:
         ({"program": ("x", "{host}/{job_id}")}, ("x", "localhost/0badcafe")),
     ],
 )  # fmt: skip
-def test_command(changes: dict[str, object], argv: tuple[str, ...]) -> None:
+def test_rank_command_is_built(changes: dict[str, object], argv: tuple[str, ...]) -> None:
     assert plan_of(JOB.replaced(**changes)).ranks[0].argv == argv
 
 
@@ -62,7 +62,7 @@ def test_the_users_variables_win_and_hold_placeholders() -> None:
     assert found["JAX_NUM_CPU_DEVICES"] == "4"
 
 
-def test_torchs_names() -> None:
+def test_torch_variables_are_set() -> None:
     job = JOB.replaced(env_style="torch", env=(("MASTER_PORT", "1"),))
     plan = plan_of_two_hosts(job)
     own = plan_of(JOB).ranks[0].env
@@ -120,7 +120,7 @@ def test_tpu_chips_are_shared_out() -> None:
         plan_of(job.replaced(tpu_chips_per_process=3), facts.replaced(tpu=Tpu(8, "v5e")))
 
 
-def test_slices() -> None:
+def test_first_ranks_of_slices_are_set() -> None:
     def first_ranks(**changes: object) -> str | None:
         return plan_of_two_hosts(JOB.replaced(**changes)).env.get("MCJAX_HOOK_SLICES")
 
@@ -142,7 +142,7 @@ def test_an_outer_step_does_not_mislead_jax() -> None:
     assert rank_environ.misleading([*of_steps, *jobs]) == sorted(of_steps)
 
 
-def test_what_ranks_inherit() -> None:
+def test_outer_mpi_variables_are_not_inherited() -> None:
     """Without the hook several ranks are no processes of an outer MPI's, and a lone one may be."""
     outer = dict.fromkeys(["SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "HOME"], "1")
 
@@ -158,7 +158,7 @@ def test_what_ranks_inherit() -> None:
     assert inherited(1, "TPU_PROCESS_ADDRESSES", hook=True) == ""
 
 
-def test_no_proxy() -> None:
+def test_proxy_is_bypassed_for_the_coordinator() -> None:
     """Where there is a proxy: JAX warns of any variable of such a name."""
     assert rank_environ.no_proxy({"HOME": "x", "NO_PROXY": "a"}, "h") == {}
     assert rank_environ.no_proxy({"http_proxy": "x"}, "h") == {"no_proxy": "h"}
@@ -188,7 +188,7 @@ def test_a_path_of_ours_has_no_other_braces() -> None:
     placeholders.check_path("--log-dir", "logs/{job_id}/{host}")
 
 
-def test_misspelt_placeholders() -> None:
+def test_misspelt_placeholders_are_found() -> None:
     texts = ["--id={proces_id}", "{process_id}", "{lr}", '{"a": {num_process}}']
     assert placeholders.misspelt(texts) == [
         ("proces_id", "process_id"),
@@ -196,12 +196,12 @@ def test_misspelt_placeholders() -> None:
     ]
 
 
-def test_placeholders_in_formulas() -> None:
+def test_placeholders_in_formulas_are_found() -> None:
     texts = ["{process_id+1}", "{process_id:03d}.log {process_id}", "{host: a}", "{x+1}"]
     assert placeholders.calculated([*texts, *texts]) == ["process_id+1", "process_id:03d"]
 
 
-def test_split_address() -> None:
+def test_addresses_are_split() -> None:
     assert [split_address(text) for text in ("h", "h:1")] == [("h", 0), ("h", 1)]
     six = [split_address(text) for text in ("[::1]:1", "[::1]", "::1")]
     assert six == [("::1", 1), ("::1", 0), ("::1", 0)]
@@ -223,7 +223,7 @@ EXPECTS_HOOKS = {
 
 
 @pytest.mark.parametrize("words", EXPECTS_HOOKS)
-def test_which_programs_are_to_have_the_hook(words: str) -> None:
+def test_hook_is_expected_in_python_programs(words: str) -> None:
     program = tuple(words.split())
     assert JOB.replaced(program=program).expects_hooks == EXPECTS_HOOKS[words]
     assert JOB.replaced(program=program, module=True).expects_hooks
@@ -237,7 +237,7 @@ def listed(job: Job, **environ: str) -> list[str]:
     return list(describe(plan_of(job), environ, ()))
 
 
-def test_what_ranks_share_is_said_once() -> None:
+def test_shared_settings_are_printed_once() -> None:
     lines = listed(JOB, HOME="/root", MCJAX_QUIET="1", SLURM_PROCID="0", PYTHONPATH="/mine")
     assert lines == [
         "# job 0badcafe: 3 ranks on 1 host",
@@ -282,7 +282,7 @@ def test_words_are_quoted() -> None:
         (JOB, [A.replaced(chdir="/x"), B], ["cd /x &&", "cd /x &&", "cd /w &&"]),
     ],
 )
-def test_the_folder(job: Job, hosts: list[Host], folders: list[str]) -> None:
+def test_working_folders_are_shown(job: Job, hosts: list[Host], folders: list[str]) -> None:
     """With --sync it is none of this machine."""
     lines = dry_run(job, hosts, {}, VisibleGpus()).splitlines()
     found = [line for line in lines if line.startswith("cd ")]

@@ -102,7 +102,7 @@ def test_eight_at_first_and_more_as_it_goes_well(agents_of: Make) -> None:
     assert [link.host.name for link in agents.pool.links] == names
 
 
-def test_half_as_many_where_one_is_refused(agents_of: Make) -> None:
+def test_refusal_halves_the_concurrent_starts(agents_of: Make) -> None:
     names = [f"n{number}" for number in range(20)]
     agents = agents_of(*names)
     for link in agents.made[:4]:
@@ -116,7 +116,7 @@ def test_half_as_many_where_one_is_refused(agents_of: Make) -> None:
 # --- again, and no more ---
 
 
-def test_who_is_refused_is_tried_again_after_a_pause(agents_of: Make) -> None:
+def test_refused_host_is_retried_after_a_pause(agents_of: Make) -> None:
     agents = agents_of("a")
     pauses = []
     for attempt in range(1, 7):
@@ -145,7 +145,7 @@ def test_who_is_refused_is_tried_again_after_a_pause(agents_of: Make) -> None:
         (b"", 3, "did not start (no output, exit status 3)"),
     ],
 )
-def test_who_fails_otherwise_is_given_up(
+def test_otherwise_failing_host_is_given_up(
     agents_of: Make, errors: bytes, status: int, reason: str
 ) -> None:
     agents = agents_of("a", "b")
@@ -156,7 +156,7 @@ def test_who_fails_otherwise_is_given_up(
     assert agents.pool.links == agents.made[1:]
 
 
-def test_an_answer_that_is_no_text_is_not_quoted(agents_of: Make) -> None:
+def test_binary_answer_is_not_quoted(agents_of: Make) -> None:
     """A terminal echoes the agent's sources."""
     agents = agents_of("a")
     agents.made[0].noise = "\N{REPLACEMENT CHARACTER}".encode() * 40
@@ -175,7 +175,7 @@ def test_the_exit_status_is_waited_for(agents_of: Make) -> None:
     assert agents.made[0].closed and len(agents.failures) == 1
 
 
-def test_who_does_not_greet_in_time_is_given_up(agents_of: Make) -> None:
+def test_host_without_a_timely_greeting_is_given_up(agents_of: Make) -> None:
     agents = agents_of(LOCAL, "b", "c")
     agents.made[2].says(HELLO)
     agents.made[2].silent_at += 100
@@ -193,7 +193,7 @@ def test_who_does_not_greet_in_time_is_given_up(agents_of: Make) -> None:
 # --- silence, and ends ---
 
 
-def test_over_a_network_agents_are_told_that_we_are_there(agents_of: Make) -> None:
+def test_agents_over_a_network_get_pings(agents_of: Make) -> None:
     agents = agents_of(LOCAL, "b", "c")
     for link in agents.made[:2]:
         link.says(HELLO)
@@ -222,7 +222,7 @@ def test_over_a_network_silence_is_a_loss(agents_of: Make) -> None:
     assert len(agents.lost) == 2 and not agents.made[0].closed
 
 
-def test_who_sends_nonsense_is_lost_or_never_was_there(agents_of: Make) -> None:
+def test_nonsense_from_a_host_ends_its_connection(agents_of: Make) -> None:
     agents = agents_of("a", "b")
     agents.made[0].says(HELLO)
     for link in agents.made[:2]:
@@ -266,7 +266,7 @@ def test_an_end_without_a_goodbye_is_a_loss(agents_of: Make) -> None:
         ),
     ],
 )
-def test_how_a_client_ends_says_what_has_happened(
+def test_reason_for_the_clients_end_is_reported(
     agents_of: Make, status: int, errors: bytes, reason: str
 ) -> None:
     agents = agents_of("a")
@@ -279,7 +279,7 @@ def test_how_a_client_ends_says_what_has_happened(
     assert host == "a" and said.startswith(reason) and agents.pool.over
 
 
-def test_a_client_that_stays_is_not_waited_for(agents_of: Make) -> None:
+def test_client_that_does_not_end_is_not_waited_for(agents_of: Make) -> None:
     agents = agents_of("a")
     agents.made[0].says(HELLO)
     agents.made[0].ends()
@@ -290,14 +290,14 @@ def test_a_client_that_stays_is_not_waited_for(agents_of: Make) -> None:
 
 
 @pytest.mark.parametrize("status", [-signal.SIGTERM, 128 + signal.SIGTERM])
-def test_who_is_stopped_before_it_greets_has_not_failed(agents_of: Make, status: int) -> None:
+def test_agent_stopped_before_its_greeting_has_not_failed(agents_of: Make, status: int) -> None:
     agents = agents_of("a")
     agents.made[0].ends(status=status)
     [failure] = agents.failed
     assert failure.stopped and "was stopped by SIGTERM" in failure.reason
 
 
-def test_an_agent_that_does_not_end_its_ranks_is_given_up(agents_of: Make) -> None:
+def test_agent_that_does_not_end_its_ranks_is_given_up(agents_of: Make) -> None:
     agents = agents_of(LOCAL, "b")
     for link in agents.made:
         link.says(HELLO)
@@ -367,7 +367,7 @@ def test_transports_get_so_much_time_to_end(agents_of: Make) -> None:
 # --- between two runs ---
 
 
-def test_agents_that_stay_are_heard_and_handed_over(agents_of: Make) -> None:
+def test_kept_agents_are_handed_over(agents_of: Make) -> None:
     """The others have to end; what is not handed over is hung up on."""
     agents = agents_of("a", "b", "c")
     stays, leaves, unused = agents.made
@@ -395,7 +395,7 @@ def test_agents_that_stay_are_heard_and_handed_over(agents_of: Make) -> None:
     assert agents.lost == []
 
 
-def test_an_agent_that_falls_silent_between_two_runs_is_missed_by_nobody(agents_of: Make) -> None:
+def test_agent_silent_between_runs_is_not_reported(agents_of: Make) -> None:
     agents = agents_of("a")
     (link,) = agents.made
     for message in (HELLO, NothingLeft(), Bye((), 0, stays=True)):

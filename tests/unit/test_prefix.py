@@ -18,7 +18,7 @@ def test_the_prefix_of_several_ranks() -> None:
     assert COLOURED.of_ranks([0, 1]) == b"\x1b[1m[0-1]\x1b[0m "
 
 
-def test_no_prefix() -> None:
+def test_prefix_can_be_turned_off() -> None:
     prefixes = Prefixes(shown=False, colour=True)
     assert prefixes.of_rank(RankLabel(3), 1) == prefixes.of_ranks([0, 1]) == b""
 
@@ -41,12 +41,12 @@ def test_the_status_fits_any_terminal() -> None:
         assert PLAIN.status("3/4 joined, waiting for 2", columns) == shown
 
 
-def test_the_time_of_day() -> None:
+def test_time_of_day_has_milliseconds() -> None:
     clock = time.strftime("%H:%M:%S", time.localtime(1_000_000))
     assert time_of_day(1_000_000.25) == f"{clock}.250 ".encode()
 
 
-def test_colour() -> None:
+def test_colour_depends_on_option_terminal_and_environment() -> None:
     """By --color, whether it is a terminal, and the environment."""
     assert wants_colour("auto", True, {}) and not wants_colour("auto", False, {})
     for variable in ("TERM=dumb", "NO_COLOR=1"):

@@ -44,7 +44,9 @@ def test_neither_depth_nor_length_keeps_it(folder: str, depth: int, name: str) -
     assert not os.path.exists(folder)
 
 
-def test_what_cannot_be_removed_is_named(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_cannot_be_removed_are_named(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Path(folder, "kept").touch()
     unlink = os.unlink
 
@@ -77,19 +79,19 @@ def test_a_deep_tree_is_staged(tmp_path: Path) -> None:
     private_folder.remove(str(tmp_path / "d"))
 
 
-def test_a_path_that_is_too_long_is_named(tmp_path: Path) -> None:
+def test_too_long_path_is_named(tmp_path: Path) -> None:
     dig(str(tmp_path), 40, "d" * 200)
     with pytest.raises(LaunchError, match=r"--sync: /.*\.\.\.: File name too long"):
         sync.entries((".",), str(tmp_path))
     private_folder.remove(str(tmp_path / ("d" * 200)))
 
 
-def test_what_somebody_else_has_removed_is_not_in_the_way(folder: str) -> None:
+def test_missing_folder_is_no_error_on_removal(folder: str) -> None:
     os.rmdir(folder)
     assert private_folder.remove(folder) == ""
 
 
-def test_a_folder_that_a_cleaner_has_taken_is_made_again(folder: str) -> None:
+def test_folder_removed_by_a_cleaner_is_made_again(folder: str) -> None:
     os.rmdir(folder)
     private_folder.clear(folder)
     assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700

@@ -108,7 +108,7 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize("program", NEEDS)
-def test_arguments_that_a_program_needs(program: str) -> None:
+def test_needed_program_arguments_are_found(program: str) -> None:
     found = find_arguments((HEAD + program.replace("INIT", INITIALIZE)).encode())
     assert found is not None
     assert " ".join(found.words) == NEEDS[program]
@@ -116,7 +116,7 @@ def test_arguments_that_a_program_needs(program: str) -> None:
 
 
 @pytest.mark.parametrize("program", UNKNOWN)
-def test_what_is_not_understood_is_left_alone(program: str) -> None:
+def test_unclear_argument_checks_are_ignored(program: str) -> None:
     assert find_arguments((HEAD + program.replace("INIT", INITIALIZE)).encode()) is None
 
 
@@ -136,8 +136,6 @@ def test_what_is_not_understood_is_left_alone(program: str) -> None:
         ("--rank {process_id}", "-r 0", None),
     ],
 )  # fmt: skip
-def test_arguments_with_those_that_are_missing(
-    needs: str, given: str, completed: str | None
-) -> None:
+def test_missing_arguments_are_completed(needs: str, given: str, completed: str | None) -> None:
     found = Arguments(tuple(needs.split())).completed(given.split())
     assert found == (tuple(completed.split()) if completed is not None else None)

@@ -33,7 +33,7 @@ def parts(*changes: tuple[str, str]) -> list[tuple[str, str, str]]:
     return list(code_difference(parse_code(TEXT), parse_code(other)))
 
 
-def test_arguments() -> None:
+def test_program_arguments_are_parsed() -> None:
     assert parse_code(TEXT).arguments == (
         Argument("params['w']", "f32[8,4]", "P(None, ('data', 'model'))"),
         Argument("batch", "bool[]", ""),
@@ -105,7 +105,7 @@ def test_a_long_operation_is_cut_where_it_differs() -> None:
     assert second == first.replace("a50 = 50", "a50 = 51")
 
 
-def test_what_is_no_program() -> None:
+def test_malformed_program_text_is_compared_without_error() -> None:
     assert (
         list(
             code_difference(

@@ -73,7 +73,7 @@ def test_an_agent_speaks_of_its_ranks(dialogue: ProtocolState, frame: Frame) -> 
     ],
     ids=repr,
 )
-def test_and_of_nothing_else(dialogue: ProtocolState, frame: Frame, why: str) -> None:
+def test_frames_out_of_order_are_refused(dialogue: ProtocolState, frame: Frame, why: str) -> None:
     with pytest.raises(Malformed, match=why):
         dialogue.check(frame)
 
@@ -89,14 +89,14 @@ def test_nothing_comes_before_the_greeting_or_after_the_goodbye(dialogue: Protoc
     dialogue.check(messages.InternalError("E", "Traceback"))
 
 
-def test_a_rank_ends_once(dialogue: ProtocolState) -> None:
+def test_second_end_of_a_rank_is_refused(dialogue: ProtocolState) -> None:
     dialogue.check(EXITED)
     dialogue.check(Data(3, frames.STDOUT, b"the rest"))
     with pytest.raises(Malformed, match="Exited of rank 3 again"):
         dialogue.check(EXITED)
 
 
-def test_an_answer_is_one_to_the_question() -> None:
+def test_answer_without_a_question_is_refused() -> None:
     dialogue = ProtocolState()
     dialogue.check(HELLO)
     dialogue.sent(PREPARE)

@@ -82,7 +82,7 @@ def xfailed(reason: str) -> pytest.TestReport:
     return found
 
 
-def test_all_pass() -> None:
+def test_all_ranks_passing_is_one_result() -> None:
     made = merged(through(report(duration=1.0), report(duration=2.5)))
     assert [made_report.outcome for made_report in made.values()] == ["passed"] * 3
     assert made["call"].duration == 2.5
@@ -102,7 +102,7 @@ def test_sections_are_each_ranks_own() -> None:
 
 
 @pytest.mark.parametrize(("count", "words"), [(2, "both ranks"), (3, "all 3 ranks")])
-def test_equal_failures_are_one(count: int, words: str) -> None:
+def test_equal_failures_are_merged(count: int, words: str) -> None:
     failed = (report(outcome="failed", words="no") for _ in range(count))
     made = merged(through(*failed), tuple(range(count))[::-1])
     assert made["call"].failed
@@ -136,13 +136,15 @@ def test_the_first_failure_is_shown() -> None:
         ),
     ],
 )
-def test_outcomes(calls: list[pytest.TestReport], outcome: str, words: str) -> None:
+def test_outcomes_of_ranks_are_merged(
+    calls: list[pytest.TestReport], outcome: str, words: str
+) -> None:
     made = merged(through(*calls), (0,))["call"]
     assert made.outcome == outcome
     assert words in (getattr(made, "wasxfail", "") or made.longreprtext)
 
 
-def test_a_skip_in_the_setup_of_one_rank() -> None:
+def test_skip_in_the_setup_of_one_rank_is_a_failure() -> None:
     """What the other did afterwards is not a second result of the test."""
     reports = through(report(), report(outcome="failed", words="alone"))
     reports[0] = [report("setup", "skipped", "no"), report("teardown")]
@@ -198,7 +200,7 @@ LEFT = "exit status 0, as by os._exit(0)"
         ([0, 0, 0], [2], [0, 1], {}, (2, LEFT)),
     ],
 )
-def test_who_is_to_blame_for_a_crash(
+def test_crash_is_blamed_on_the_right_rank(
     statuses: list[int],
     gone: list[int],
     through: list[int],
@@ -225,7 +227,7 @@ def test_who_is_to_blame_for_a_crash(
     assert controller.blamed(result, gone, unfinished, output) == told
 
 
-def test_the_launcher_may_know_that_a_rank_left() -> None:
+def test_rank_that_left_is_known_from_the_launcher() -> None:
     ranks = [
         SimpleNamespace(rank=0, exit_status=0, message="exited with 0", outcome="ended"),
         SimpleNamespace(rank=1, exit_status=134, message="aborted", outcome="consequence"),
@@ -234,7 +236,7 @@ def test_the_launcher_may_know_that_a_rank_left() -> None:
     assert controller.blamed(result, [0, 1], {0, 1}, {0: (), 1: ()}) == (0, LEFT)
 
 
-def test_who_came_through_the_setup_is_not_told_of_twice() -> None:
+def test_rank_that_passed_the_setup_is_mentioned_once() -> None:
     reports = {0: [report("setup")], 1: [report("setup", "failed", "no")]}
     what = "was still running 1.0 s later, and was ended"
     ended = EarlyEnd("Timeout", f"rank 0 {what}", frozenset([0]), what, False, 0, (), {})
@@ -253,7 +255,7 @@ def test_the_time_until_the_end_counts() -> None:
     assert [made_report.duration for made_report in made.values()] == [2.0, 5.0, 0.0]
 
 
-def test_an_expected_crash() -> None:
+def test_expected_crash_is_an_xfail() -> None:
     made = merged({0: [report("setup")], 1: [report("setup")]}, (), crash(1), "known")["call"]
     assert made.skipped and made.wasxfail == "known (rank 1 crashed: exit status 3)"
 
@@ -283,7 +285,7 @@ def test_a_failure_begins_a_grace() -> None:
     assert test.deadline is None and test.early(200.0) is None
 
 
-def test_limits() -> None:
+def test_time_limits_count_from_the_start_of_a_test() -> None:
     test = progress(TimeLimit(5.0, "here"))
     assert test.deadline == 105.0
     test.limited(1.0, 101.0)
@@ -295,7 +297,7 @@ def test_limits() -> None:
 # --- the launcher's words ---
 
 
-def test_last_words() -> None:
+def test_last_words_are_cut_to_the_users_lines() -> None:
     text = """
 Fatal Python error: Aborted
 
@@ -312,7 +314,7 @@ Extension modules: numpy (total: 1)
     ]
 
 
-def test_stacks() -> None:
+def test_stacks_leave_out_the_plugins_own_calls() -> None:
     own = [
         "stacks of 2 ranks, innermost call first:",
         "rank 0 (pid 12):",
@@ -399,7 +401,7 @@ def cache_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CacheO
         ("", "kept", "/base/mcjax-compiled:2G"),  # on the command line for one session
     ],
 )
-def test_where_compiled_programs_are(
+def test_compile_cache_setting_decides_on_the_folder(
     cache_of: CacheOf, option: str | None, setting: str, cache: str
 ) -> None:
     assert cache_of(option, setting) == cache
@@ -424,7 +426,7 @@ def test_cache_of_jax_is_not_hidden(cache_of: CacheOf, monkeypatch: pytest.Monke
     assert cache_of() is None
 
 
-def test_folder_without_a_name(cache_of: CacheOf) -> None:
+def test_cache_without_a_folder_is_refused(cache_of: CacheOf) -> None:
     with pytest.raises(pytest.UsageError, match="--mcjax-compile-cache: ':1G' names no folder"):
         cache_of(":1G")
     with pytest.raises(pytest.UsageError, match="mcjax_compile_cache: ':1G' names no folder"):

@@ -9,13 +9,13 @@ import mcjax_launch
 from mcjax_launch.ranks import all_ranks, counted, have, parse_ranges, ranges, these_ranks
 
 
-def test_both_ways() -> None:
+def test_rank_ranges_are_parsed_and_written() -> None:
     sets = {"0": {0}, "0,4-7": {0, 4, 5, 6, 7}, "3-4,6,9-11": {3, 4, 6, 9, 10, 11}}
     assert {text: parse_ranges(text) for text in sets} == sets
     assert {ranges(ranks): ranks for ranks in sets.values()} == sets
 
 
-def test_what_is_written_is_read_again() -> None:
+def test_written_ranges_are_parsed_to_the_same_ranks() -> None:
     """Every set of the ranks 0 to 7 but the empty one."""
     for bits in range(1, 256):
         ranks = {rank for rank in range(8) if bits >> rank & 1}
@@ -33,12 +33,12 @@ def test_not_a_set_of_ranks(text: str) -> None:
         parse_ranges(text)
 
 
-def test_of_a_long_set_the_error_shows_what_is_wrong() -> None:
+def test_error_for_a_long_set_shows_the_wrong_part() -> None:
     with pytest.raises(ValueError, match=r"^'1-x' is not a set of ranks: "):
         parse_ranges("1," * 100 + "1-x")
 
 
-def test_all_ranks() -> None:
+def test_all_ranks_of_two_are_both() -> None:
     assert [all_ranks(count) for count in (2, 3)] == ["both ranks", "all 3 ranks"]
 
 
@@ -50,15 +50,15 @@ def test_no_other_words_for_all_of_so_many() -> None:
 
 
 @pytest.mark.parametrize("text", ["65536", "0-99999999999", "1" * 5000])
-def test_ranks_that_no_job_has(text: str) -> None:
+def test_ranks_above_the_maximum_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=f"rank {text.rpartition('-')[2]} is more than 65535"):
         parse_ranges(text)
 
 
-def test_in_a_sentence() -> None:
+def test_rank_sets_have_matching_nouns_and_verbs() -> None:
     assert (these_ranks([3]), have([3])) == ("rank 3", "has")
     assert (these_ranks([2, 0, 1, 5]), have([0, 1])) == ("ranks 0-2,5", "have")
 
 
-def test_counted() -> None:
+def test_counted_nouns_have_a_plural() -> None:
     assert [counted(number, "slot") for number in (0, 1, 2)] == ["0 slots", "1 slot", "2 slots"]

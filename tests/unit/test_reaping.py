@@ -12,7 +12,7 @@ from mcjax_launch.kernel.agent.system.unix import EndedChild
 SERVER, ORPHAN = 7, 8
 
 
-def test_the_server_of_preload_is_left_to_who_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_server_is_reaped_by_its_owner(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may end between the look at it and the one at all children."""
     zombies: list[int] = []
     reaped: list[int] = []

@@ -85,7 +85,7 @@ REFUSED: dict[str, str | tuple[str, int]] = {
 
 
 @pytest.mark.parametrize("words", REFUSED)
-def test_what_is_refused(
+def test_bad_command_lines_are_refused(
     words: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

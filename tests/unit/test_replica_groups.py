@@ -24,7 +24,7 @@ EXCHANGED = {
 }
 
 
-def test_what_is_exchanged() -> None:
+def test_ranks_that_exchange_data_follow_from_replica_groups() -> None:
     processes = [0, 0, 1, 1, 2, 2, 3, 3]
     found = {text: spmd_program.exchanges(text, processes) for text in EXCHANGED}
     assert found == EXCHANGED

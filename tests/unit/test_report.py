@@ -153,7 +153,7 @@ def _given(spot: PolledPosition, _: str) -> PolledPosition:
     return spot
 
 
-def test_what_main_threads_did() -> None:
+def test_main_thread_activity_is_recorded() -> None:
     """Each change of it: another function is one, another line of the same is none."""
     state = run_of(2, began_at=100.0, polls=PositionPolls(2))
     lines = ["in f at a.py:3", "in f at a.py:4", "in g at a.py:9"]
@@ -200,7 +200,7 @@ LINES: dict[str, tuple[str, list[str]]] = {
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_last_lines(name: str) -> None:
+def test_last_lines_are_kept(name: str) -> None:
     text, expected = LINES[name]
     assert record.last_lines(text, 10_000) == expected
 
@@ -237,7 +237,7 @@ def test_a_record_of_many_attempts_stays_small() -> None:
     assert attempts[5]["ranks"][1]["words"] == attempts[-1]["ranks"][1]["words"]
 
 
-def test_nothing_ends_the_element_that_holds_the_record() -> None:
+def test_record_cannot_end_its_script_element() -> None:
     text = json.dumps({"a": "</script><!--\u2028é"})
     page = files.page(text)
     held = re.search(r'<script type="application/json" id="record">(.*?)</script>', page)
@@ -259,7 +259,7 @@ def test_the_page_runs_its_own_script_alone() -> None:
     assert "unsafe" not in policy[1]
 
 
-def test_the_page_loads_nothing() -> None:
+def test_page_loads_no_other_resource() -> None:
     text = files.page(json.dumps(record_of(2)))
     assert "default-src 'none'" in text  # so that it could not if it wanted
     assert not re.findall(r"https?://", text)

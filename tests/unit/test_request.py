@@ -31,7 +31,7 @@ def slots(words: str, environ: dict[str, str] | None = None) -> list[tuple[str, 
     return [(host.name, host.slots) for host in find_hosts(options(words), environ or {})]
 
 
-def test_this_machine() -> None:
+def test_ranks_default_to_this_machine() -> None:
     assert slots("a.py") == [("localhost", 1)]
     assert slots("-n 3 a.py") == [("localhost", 3)]
     assert slots("--procs-per-host 2 a.py") == [("localhost", 2)]
@@ -47,7 +47,9 @@ def test_a_list_and_a_file(tmp_path: Path) -> None:
         slots(f"--hosts {tmp_path} a.py")
 
 
-def test_an_allocation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_slurm_allocation_is_used_with_its_gpus(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """The GPUs that scontrol shows; none where it is missing, fails or shows none."""
     scontrol = tmp_path / "scontrol"
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
@@ -67,7 +69,7 @@ def test_the_way_to_the_hosts() -> None:
     assert default_via(options("a.py"), {}) == "ssh"
 
 
-def test_one_of_several_launchers() -> None:
+def test_each_of_several_launchers_has_its_share_of_ranks() -> None:
     place = "--num-hosts 3 --host-rank 2 --coordinator 10.0.0.1:1"
     assert slots(f"{place} -n 6 a.py") == [("localhost", 2)]
     assert slots(f"{place} --procs-per-host 4 a.py") == [("localhost", 4)]
@@ -76,7 +78,7 @@ def test_one_of_several_launchers() -> None:
     assert (job.num_processes, job.num_hosts, job.host_rank, job.processes_here) == (12, 3, 2, 4)
 
 
-def test_what_this_machine_adds() -> None:
+def test_settings_of_this_machine_complete_the_job() -> None:
     here = ThisMachine("/w", RanksPython("/py", ""), (("A", "1"),), coordinator="10.0.0.1:7")
     job = make_job(options("-C x --python p --host-rank 1 a.py"), [Host(name="a", slots=2)], here)
     assert (job.chdir, job.chdir_given, job.python, job.python_given) == ("/w", True, "/py", True)
@@ -84,7 +86,7 @@ def test_what_this_machine_adds() -> None:
     assert (job.num_processes, job.num_hosts, job.host_rank) == (2, 1, 0)
 
 
-def test_ranks_to_show() -> None:
+def test_shown_ranks_are_parsed() -> None:
     assert make_job(options("-n 4 --show 1-3 a.py"), [], HERE).show == {1, 2, 3}
     with pytest.raises(LaunchError, match="--show 4: no such rank; the job has ranks 0-3"):
         make_job(options("-n 4 --show 0,4 a.py"), [], HERE)
@@ -92,7 +94,7 @@ def test_ranks_to_show() -> None:
         make_job(options("-n 1 --show 3 a.py"), [], HERE)
 
 
-def test_ranks_under_a_command() -> None:
+def test_ranks_outside_the_job_are_refused() -> None:
     for ranks, there_are in (("0,4", "ranks 0-3"), ("5", "ranks 0-3")):
         with pytest.raises(LaunchError, match=f"--wrap {ranks[-1]}: no such rank; .* {there_are}"):
             make_job(options(f"-n 4 --wrap {ranks}:env a.py"), [], HERE)
@@ -105,7 +107,7 @@ def test_grid_engine_without_a_parallel_environment_has_one_slot() -> None:
         slots("-n 2 a.py", environ)
 
 
-def test_ranks_that_take_the_input() -> None:
+def test_ranks_that_read_stdin_are_parsed() -> None:
     def taking(words: str) -> frozenset[int]:
         return make_job(options(f"-n 4 {words} a.py"), [], HERE).stdin
 
@@ -116,7 +118,7 @@ def test_ranks_that_take_the_input() -> None:
         taking("--stdin 0-4")
 
 
-def test_a_dry_run_says_who_takes_the_input() -> None:
+def test_dry_run_names_the_rank_that_reads_stdin() -> None:
     def shown(words: str) -> str:
         given = options(f"-n 2 {words} cat")
         hosts = find_hosts(given, {})
@@ -127,7 +129,7 @@ def test_a_dry_run_says_who_takes_the_input() -> None:
     assert "input" not in shown("")
 
 
-def test_a_python_that_each_host_has_in_its_own_place(
+def test_python_path_in_the_home_is_kept_for_each_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -142,7 +144,7 @@ def test_a_python_that_each_host_has_in_its_own_place(
             assert named.python == python
 
 
-def test_variables() -> None:
+def test_variables_are_parsed() -> None:
     assert variable("A=b=c", {}) == ("A", "b=c")
     assert variable("A=", {"A": "x"}) == ("A", "")
     assert variable("A", {"A": "x"}) == ("A", "x")
@@ -155,7 +157,7 @@ def addresses(*found: str) -> Any:
     return [(kinds[":" in address], 0, 0, "", (address, 0)) for address in found]
 
 
-def test_a_coordinators_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_coordinator_name_is_resolved_to_ipv4_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """IPv4 first; a port only where the user gives one."""
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: addresses("fd00::1", "10.0.0.1"))
     assert this_machine.resolve_coordinator("h:1", 0, pytest.fail) == "10.0.0.1:1"
@@ -163,14 +165,14 @@ def test_a_coordinators_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert this_machine.resolve_coordinator("h", 0, pytest.fail) == "[fd00::1]:0"
 
 
-def test_a_name_that_ranks_look_up() -> None:
+def test_stable_coordinator_name_is_kept_for_ranks() -> None:
     names = {("pod-0.svc:1", "10.0.0.1:1"): "pod-0.svc", ("10.0.0.1:1", "10.0.0.1:1"): ""}
     names |= {("[fd00::1]:1", "[fd00::1]:1"): "", ("localhost:1", "127.0.0.1:1"): ""}
     names["me:1", "127.0.1.1:1"] = ""  # as Debian sets it up
     assert {given: this_machine.lasting_name(*given) for given in names} == names
 
 
-def test_a_name_that_appears_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_name_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     answers = [socket.gaierror(-2, "Name or service not known")] * 2 + [addresses("10.0.0.1")]
 
@@ -189,7 +191,7 @@ def test_a_name_that_appears_later(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("wait_s", "status", "words"), [(0.0, 2, "h: no$"), (0.01, 124, r"h: no; waited for 0\.01 s")]
 )
-def test_a_name_that_does_not_appear(
+def test_unresolved_name_ends_the_wait_with_an_error(
     monkeypatch: pytest.MonkeyPatch, wait_s: float, status: int, words: str
 ) -> None:
     def lookup(*_: object, **__: object) -> Any:
@@ -203,7 +205,7 @@ def test_a_name_that_does_not_appear(
 
 
 @pytest.mark.parametrize("text", ["", ":1", "h:port", "h:65536", "h:-1"])
-def test_not_an_address(text: str) -> None:
+def test_malformed_address_is_refused(text: str) -> None:
     with pytest.raises(LaunchError, match="write HOST or HOST:PORT"):
         this_machine.resolve_coordinator(text, 0, pytest.fail)
 
@@ -220,7 +222,7 @@ def test_not_an_address(text: str) -> None:
         ("--python p a.py python", "a.py python"),
     ],
 )
-def test_what_python_stands_for(line: str, program: str) -> None:
+def test_python_stands_for_the_chosen_interpreter(line: str, program: str) -> None:
     """By that name alone it is the one of --python; any other names itself."""
     job = make_job(options(line), [Host(name="a", slots=1)], HERE)
     assert " ".join(job.program) == program

@@ -52,7 +52,7 @@ HISTORIES: dict[str, tuple[str, list[AttemptEnd], str]] = {
 
 
 @pytest.mark.parametrize("name", HISTORIES)
-def test_history(name: str) -> None:
+def test_restarts_follow_the_policy(name: str) -> None:
     option, ends, said = HISTORIES[name]
     policy = RestartPolicy(restart_on(option))
     assert [policy.failed(end) for end in ends[:-1]] == [""] * (len(ends) - 1)
@@ -68,7 +68,7 @@ def test_a_host_is_worn_out_by_two_failures() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "host,", "hosts", "any,bug"])
-def test_what_the_option_refuses(text: str) -> None:
+def test_invalid_restart_on_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not some of host, signal, any"):
         restart_on(text)
 
@@ -111,11 +111,11 @@ def ended(status: int, *hook: Failed | Joining, stderr: str = "") -> AttemptEnd:
         "an exception, and JAX held up the exit",
     ],
 )
-def test_how_a_rank_has_ended_an_attempt(end: object, known: AttemptEnd) -> None:
+def test_end_of_an_attempt_is_classified_by_its_rank(end: object, known: AttemptEnd) -> None:
     assert end() == known  # type: ignore[operator]
 
 
-def test_how_else_an_attempt_has_ended() -> None:
+def test_end_of_an_attempt_without_a_failed_rank_is_classified() -> None:
     state, lost = RunState(), [Host(name="b", slots=1)]
     away = attempt_of(state, not_started("host b: timed out", 255))
     assert end_of(away, lost) == HOST

@@ -18,7 +18,7 @@ JAX_OPERATION = "JaxStackTraceBeforeTransformation"
 
 
 @pytest.mark.parametrize("name", HISTORIES)
-def test_root_cause(name: str) -> None:
+def test_root_cause_and_status_are_found(name: str) -> None:
     ends, cause, status = HISTORIES[name]
     found = first_failure(ends)
     assert (found.process_id if found else None) == cause
@@ -28,7 +28,7 @@ def test_root_cause(name: str) -> None:
 
 
 @pytest.mark.parametrize(("status", "cause"), [(-KILL, 1), (3, 0)])
-def test_our_signal_may_meet_a_rank_that_has_been_killed(status: int, cause: int) -> None:
+def test_rank_killed_before_our_signal_is_the_cause(status: int, cause: int) -> None:
     """Its victim's exception was read first; no program ends itself by SIGKILL for a SIGTERM."""
     state = RunState({0: end(0, 1, -KILL, (KILL,), failure=failure(RESET)), 1: rank_run(1, None)})
     state.record_exit(end_of(1, status, (TERM,)), 2.0)
@@ -42,7 +42,7 @@ def test_a_reason_to_stop_counts_and_not_what_follows_from_it() -> None:
     assert summarize(RunState(ranks)).status == 5
 
 
-def test_what_is_final() -> None:
+def test_unstartable_program_is_not_restarted() -> None:
     failed = {0: end(0, 1, 5)}
     assert not summarize(RunState(failed)).final
     assert summarize(RunState(failed), final=True).final
@@ -69,7 +69,7 @@ def test_the_lines_of_a_summary() -> None:
 
 
 @pytest.mark.parametrize("is_python", [True, False])
-def test_a_python_that_crashed_can_show_where(is_python: bool) -> None:
+def test_crashed_python_gets_a_hint_on_faulthandler(is_python: bool) -> None:
     run = end(0, 1, -signal.SIGSEGV)
     run.process.hooked = is_python
     summary = summarize(RunState({0: run}))
@@ -85,7 +85,7 @@ OPERATIONS = {
 
 
 @pytest.mark.parametrize("where", OPERATIONS)
-def test_what_jax_says_of_an_operation_repeats_the_exception(where: str) -> None:
+def test_operation_named_by_jax_is_not_repeated(where: str) -> None:
     cause = Raised(JAX_OPERATION, f"jax.{JAX_OPERATION}: ValueError: x", where, "x @ w")
     run = end(0, 1, 1, failure=failure(causes=(cause,)))
     lines = summarize(RunState({0: run})).lines
@@ -100,7 +100,7 @@ def test_what_jax_says_of_an_operation_repeats_the_exception(where: str) -> None
         ("something else\n", False),
     ],
 )
-def test_what_the_rank_has_just_printed_can_be_left_out(stderr: str, said_before: bool) -> None:
+def test_error_just_printed_by_the_rank_is_not_quoted(stderr: str, said_before: bool) -> None:
     run = end(0, 1, 1, failure=failure())
     run.stderr = stderr
     summary = summarize(RunState({0: run}), seconds=3.21)
@@ -111,19 +111,19 @@ def test_what_the_rank_has_just_printed_can_be_left_out(stderr: str, said_before
     assert summary.without_quote == (*first, *rest)
 
 
-def test_a_duration_in_words() -> None:
+def test_durations_are_rounded() -> None:
     words = {0.00087: "less than 0.1 s", 0.0951: "0.095 s", 9.44: "9.4 s", 9.96: "10 s"}
     words |= {59.6: "60 s", 61: "1 min 1 s", 3600: "1 h 0 min", 90000: "25 h 0 min"}
     assert {seconds: duration(seconds) for seconds in words} == words
 
 
-def test_one_line_is_enough_where_nobody_reads() -> None:
+def test_summary_without_a_reader_is_one_line() -> None:
     stop = StopReason("stopped: the reader of stdout is gone", 141, unread=True)
     summary = summarize(RunState({0: end(0, 1, -TERM, (TERM,))}, stop=stop), seconds=1.0)
     assert (summary.lines, summary.status) == ((stop.message,), 141)
 
 
-def test_last_words() -> None:
+def test_last_words_of_a_rank_are_extracted() -> None:
     hidden = "  (1 JAX log line hidden)"
     lines = {"": [], CAUGHT: [f"  | {CAUGHT}"], f"{CAUGHT}\n{CAUGHT}": [f"  | {CAUGHT}", hidden]}
     lines[f"mine\n{CAUGHT}"] = ["  | mine", hidden]
@@ -138,13 +138,13 @@ def test_a_python_without_jax_gets_advice() -> None:
     assert "the ranks' Python, /usr/bin/python3, has no jax" in lines[-1]
 
 
-def test_status_text() -> None:
+def test_exit_status_is_worded() -> None:
     words = {3: "exit status 3", -11: "killed by SIGSEGV (segmentation fault)"}
     words |= {-40: "killed by signal 40"}
     assert {status: status_text(status) for status in words} == words
 
 
-def test_a_life_that_is_over_takes_the_others_down() -> None:
+def test_ended_survival_names_the_rank_that_failed_first() -> None:
     """Process 0 fails of a peer that has been started again meanwhile, not for the first time."""
     state = RunState(survives=True, ended_all="process 0 cannot be outlived")
     lost = failure("ValueError: UNKNOWN: Gloo failed: Connection reset by peer")
@@ -163,7 +163,9 @@ def test_a_life_that_is_over_takes_the_others_down() -> None:
 
 
 @pytest.mark.parametrize(("order", "status"), [(1, 255), (3, 7)])
-def test_a_host_that_the_job_went_on_without(order: int, status: int) -> None:
+def test_status_after_surviving_a_host_loss_is_that_of_the_first_failure(
+    order: int, status: int
+) -> None:
     """The first failure's status counts, and a lost host is one."""
     lost = StopReason("host b: gone", 255)
     state = RunState(survives=True, host_lost=lost)

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.only_linux("inotify")
         ("a.pyc", False, False),
     ],
 )
-def test_files_that_count(name: str, *, of_python: bool, of_all: bool) -> None:
+def test_only_sources_count(name: str, *, of_python: bool, of_all: bool) -> None:
     assert Watched("/a").counts(name) == of_python
     assert Watched("/a", all_files=True).counts(name) == of_all
     assert Watched("/a", name).counts(name)
@@ -56,7 +56,7 @@ def test_a_link_to_a_folder_above_is_followed_once(tmp_path: Path) -> None:
     assert [os.path.basename(path) for path in watched.saved()] == ["a.py"]
 
 
-def test_a_file_that_is_not_closed_yet_does_not_count(tmp_path: Path) -> None:
+def test_open_file_does_not_count(tmp_path: Path) -> None:
     watched = WatchedFolders([Watched(str(tmp_path))])
     with (tmp_path / "a.py").open("w") as file:
         file.write("half of")
@@ -78,7 +78,7 @@ def test_lost_events_count_as_a_save(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert watched.saved() == [str(tmp_path / "package" / "a.py")]
 
 
-def test_too_many_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_folders_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folders, "_MOST_FOLDERS", 3)
     for name in "abc":
         (tmp_path / name).mkdir()
@@ -86,7 +86,7 @@ def test_too_many_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         WatchedFolders([Watched(str(tmp_path))])
 
 
-def test_folders_that_become_too_many_end_nothing(
+def test_folders_that_become_too_many_are_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched = WatchedFolders([Watched(str(tmp_path))])
@@ -101,7 +101,7 @@ def test_folders_that_become_too_many_end_nothing(
 
 
 @pytest.mark.parametrize("way", ["renamed", "removed"])
-def test_a_folder_that_goes_is_named(tmp_path: Path, way: str) -> None:
+def test_removed_folder_is_named(tmp_path: Path, way: str) -> None:
     folder = tmp_path / "project"
     folder.mkdir()
     watched = WatchedFolders([Watched(str(folder))])
@@ -113,7 +113,7 @@ def test_a_folder_that_goes_is_named(tmp_path: Path, way: str) -> None:
     ]
 
 
-def test_too_many_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_watches_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def add(self: object, folder: str) -> int:
         raise OSError(28, "No space left on device")
 
@@ -122,13 +122,15 @@ def test_too_many_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         WatchedFolders([Watched(str(tmp_path))])
 
 
-def test_no_inotify(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_inotify_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda *args, **kwargs: object())
     with pytest.raises(LaunchError, match="--watch needs Linux"):
         inotify.Inotify()
 
 
-def test_what_follows_the_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watch_value_is_told_from_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """PROGRAM may: only what cannot be one is taken for PATH."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "src").mkdir()
@@ -187,7 +189,7 @@ def test_saves_without_end_are_not_waited_for(desk: Desk) -> None:
     assert [reason for reason in reasons if reason] == ["a.py has changed: starting again"]
 
 
-def test_what_is_saved_while_the_job_ends_is_waited_for(desk: Desk) -> None:
+def test_save_during_the_end_of_the_job_is_waited_for(desk: Desk) -> None:
     """It is said once, and what is broken then is not started."""
     desk.save("a.py")
     assert desk.after(0.2)
@@ -216,7 +218,7 @@ def test_what_is_saved_while_the_job_ends_is_waited_for(desk: Desk) -> None:
         ("return 1", "1: SyntaxError: 'return' outside function"),
     ],
 )
-def test_syntax_errors(tmp_path: Path, text: str, error: str) -> None:
+def test_syntax_errors_are_found(tmp_path: Path, text: str, error: str) -> None:
     (tmp_path / "a.py").write_text(text)
     found = syntax_error(str(tmp_path / "a.py"), sys.executable)
     assert found.startswith(error)
@@ -233,7 +235,7 @@ def test_the_ranks_python_has_the_last_word(tmp_path: Path) -> None:
     assert syntax_error(str(tmp_path / "a.py"), "/no/python") == ""
 
 
-def test_only_what_looks_fresh_is_removed(tmp_path: Path) -> None:
+def test_only_misleading_bytecode_is_removed(tmp_path: Path) -> None:
     source = tmp_path / "a.py"
     source.write_text("value = 1")
     subprocess.run([sys.executable, "-m", "py_compile", str(source)], check=True)

@@ -14,7 +14,7 @@ from mcjax_launch.schedulers import Driver, driver, slurm
 from mcjax_launch.schedulers.submission import default_name
 
 
-def test_allocation() -> None:
+def test_slurm_allocation_is_found() -> None:
     environ = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n[1-2],m7"}
     assert schedulers.around(environ) is schedulers.CLIENTS["srun"]
     assert schedulers.around({"SLURM_JOB_ID": "1"}) is None  # of a shell on a node, by ssh
@@ -25,7 +25,7 @@ def test_allocation() -> None:
     assert [h.slots for h in slurm.allocated(environ, 4)] == [4, 4, 4]
 
 
-def test_gpus_of_each_node() -> None:
+def test_gpus_of_each_node_are_parsed() -> None:
     shown = """   JOB_GRES=gpu:6
      Nodes=jh[1-2] CPU_IDs=6-7 Mem=0 GRES=gpu:2(IDX:0-1)
      Nodes=jh3 CPU_IDs=0 Mem=0 GRES=gpu:a100:1(IDX:0),gpu:t4:1(IDX:3),shard:7(IDX:0)
@@ -57,7 +57,7 @@ def test_srun_gets_none_of_its_options_from_outside() -> None:
     assert client_environ("ssh", {**outside, **kept}) == {**outside, **kept}
 
 
-def test_a_step_asks_for_the_gpus_that_the_job_has_on_its_node() -> None:
+def test_step_asks_for_the_gpus_of_its_node() -> None:
     for gpus, words in ((2, ["--gpus=2"]), (0, []), (None, [])):
         argv = slurm.DRIVER.client_argv(Host(name="n1", slots=1, gpus=gpus), "x")
         assert [word for word in argv if word.startswith("--gpus")] == words
@@ -71,13 +71,13 @@ def test_more_tasks_than_a_job_may_have_ranks() -> None:
         slurm.tasks_per_node("1(x65536),1")
 
 
-def test_several_launchers_under_srun() -> None:
+def test_several_launchers_under_srun_are_refused() -> None:
     environ = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n1", "SLURM_STEP_NUM_TASKS": "2"}
     with pytest.raises(LaunchError, match="srun has started 2 launchers"):
         slurm.allocated(environ, None)
 
 
-def test_default_name() -> None:
+def test_default_name_follows_from_the_program() -> None:
     names = {
         "train.py": "train",
         "a/Train_v2.py": "train-v2",
@@ -87,7 +87,7 @@ def test_default_name() -> None:
     assert {program: default_name(program) for program in names} == names
 
 
-def test_hosts_that_are_left_out() -> None:
+def test_fewer_hosts_have_fewer_ranks() -> None:
     a, b, c = (Host(name=name, slots=2) for name in "abc")
     job = Job(program=("x",), num_processes=5, python="p", chdir="/")
     job = job.replaced(min_hosts=2)
@@ -102,12 +102,12 @@ def test_hosts_that_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("scheduler", schedulers.SCHEDULERS, ids=lambda scheduler: scheduler.name)
-def test_what_the_registry_says_has_a_driver(scheduler: schedulers.Scheduler) -> None:
+def test_driver_implements_what_its_registry_entry_needs(scheduler: schedulers.Scheduler) -> None:
     needed = ["hosts", "client_argv"] if scheduler.inside else []
     found = type(driver(scheduler)) if needed else Driver
     assert [name for name in needed if getattr(found, name) is getattr(Driver, name)] == []
     assert bool(scheduler.inside) == bool(scheduler.client)
 
 
-def test_restarts_of_a_jobset() -> None:
+def test_restarts_of_a_jobset_are_counted() -> None:
     assert schedulers.restarts_before({"MCJAX_ENGINE_RESTART": "3", "SLURM_RESTART_COUNT": ""}) == 3

@@ -113,7 +113,7 @@ def test_functions_are_short() -> None:
     assert long == set(LONG)
 
 
-def test_objects_hold_little() -> None:
+def test_objects_have_few_attributes() -> None:
     wide = {name for name, node in nodes(ast.ClassDef, parsed()) if attributes(node) > ATTRIBUTES}
     assert wide == set(WIDE)
 
@@ -122,7 +122,7 @@ def test_objects_have_all_their_attributes_from_the_start() -> None:
     assert late(parsed()) == set(LATE)
 
 
-def test_what_counts() -> None:
+def test_limits_count_attributes() -> None:
     """The limits see what they are meant to see."""
     source = """
 class Base:
@@ -168,7 +168,7 @@ def _asks_for_strings(module: ast.Module) -> bool:
     )
 
 
-def test_no_two_classes_have_one_name() -> None:
+def test_class_names_are_unique() -> None:
     """One word for one thing, also for who looks for it."""
     names = [node.name for _, node in nodes(ast.ClassDef, parsed())]
     assert len(names) > 400

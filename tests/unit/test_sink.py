@@ -31,7 +31,7 @@ def shown(screen: int, stream: sink.Sink, size: int) -> bytes:
 
 
 @pytest.mark.parametrize("piece", [5, len(LINES)])
-def test_a_line_that_a_slow_terminal_has_in_part_goes_to_who_writes_there_next(
+def test_partly_written_line_is_completed_by_the_next_writer(
     terminal: tuple[int, int], monkeypatch: pytest.MonkeyPatch, piece: int
 ) -> None:
     monkeypatch.setattr(sink, "_LAST_WRITE_S", 0)

@@ -38,7 +38,7 @@ OWNERS = {
 
 
 @pytest.mark.parametrize("file", OWNERS)
-def test_owner(file: str) -> None:
+def test_owner_of_a_file_is_found(file: str) -> None:
     assert owner(file) == OWNERS[file]
     assert source_lines.is_users(file) == (OWNERS[file] == USER)
     assert source_lines.is_jax(file) == (OWNERS[file] in ("jax", "jaxlib"))
@@ -61,7 +61,7 @@ PYTHONS = "/usr/lib/python3.11/runpy.py"
 HOOKS = f"{SITE}/mcjax_launch/kernel/hook/compilation.py"
 
 
-def test_the_line_that_a_user_can_act_on() -> None:
+def test_innermost_user_line_is_chosen() -> None:
     """Innermost first: the user's own, else a library's, else whatever is not ours."""
 
     def chosen(*stack: str) -> str | None:

@@ -67,7 +67,7 @@ ALIKE = {
 
 @pytest.mark.parametrize("shuffle", range(8))
 @pytest.mark.parametrize("name", ALIKE)
-def test_no_divergence(name: str, shuffle: int) -> None:
+def test_equal_programs_are_no_divergence(name: str, shuffle: int) -> None:
     over = "0123" if name in ("the same", "sub-meshes") else ""
     assert compared(ALIKE[name], over, shuffle).divergence is None
 
@@ -99,7 +99,7 @@ ORDERS = {
 
 @pytest.mark.parametrize("shuffle", range(4))
 @pytest.mark.parametrize("name", APART)
-def test_divergence(name: str, shuffle: int) -> None:
+def test_differing_programs_are_a_divergence(name: str, shuffle: int) -> None:
     ranks, over, line = APART[name]
     found = compared(ranks, over, shuffle)
     assert found.divergence is not None
@@ -128,7 +128,7 @@ def test_equal_lines_with_other_code() -> None:
     )
 
 
-def test_of_many_arguments_those_that_differ_are_shown() -> None:
+def test_only_differing_arguments_of_many_are_shown() -> None:
     found = Comparison()
     for rank in range(4):
         shapes = (*(f"f32[{n}]" for n in range(40)), f"f32[{64 if rank else 128}]")
@@ -139,7 +139,7 @@ def test_of_many_arguments_those_that_differ_are_shown() -> None:
     ]
 
 
-def test_waiting() -> None:
+def test_missing_rank_is_waited_for() -> None:
     found = compared(["a b", "a b", "a b", "a"])
     [(waited_for, there, missing)] = found.unfinished()
     assert (waited_for.title, there, missing) == ("jit(b)", {0, 1, 2}, {3})
@@ -155,7 +155,7 @@ def test_a_rank_far_behind_is_forgotten_not_kept() -> None:
     assert len(found.unfinished()) < 3000
 
 
-def test_what_a_hook_reports() -> None:
+def test_program_is_read_from_a_hook_message() -> None:
     said = hook_messages.Program("jit_f", "x", (0, 7), ("f32[4]",), "train.py:3", (5, 4))
     ran = RanProgram("jit_f", "x", frozenset({2, 3}), ("f32[4]",), "train.py:3", frozenset({4, 5}))
     assert RanProgram.from_hook(said, frozenset({2, 3})) == ran
@@ -181,11 +181,11 @@ def test_ranks_are_released_when_all_are_there() -> None:
     assert found.unfinished() == []
 
 
-def test_those_of_a_sub_mesh_are_released_by_themselves() -> None:
+def test_ranks_of_a_sub_mesh_are_released_separately() -> None:
     assert held({0: "x@01", 1: "x@01", 2: "y@23"}).released == {"x@01": {0, 1}}
 
 
-def test_threads_are_held_apart() -> None:
+def test_threads_are_held_separately() -> None:
     assert held({0: "a/01 b/23", 1: "b/23", 2: "b/23", 3: "b/23"}).released == {"b/23": set(ALL)}
 
 
@@ -197,7 +197,7 @@ def test_after_a_divergence_none_is_released() -> None:
     assert found.released == {}
 
 
-def test_ranks_that_are_let_go_early() -> None:
+def test_ranks_are_released_early_on_request() -> None:
     found = held({0: "a", 1: "a"})
     found.release(program("a"))
     assert found.released.pop("a") == {0, 1}
@@ -219,7 +219,7 @@ def test_ranks_that_are_let_go_early() -> None:
     assert found.divergence is None
 
 
-def test_one_that_comes_late_with_another_program() -> None:
+def test_late_rank_with_another_program_diverges() -> None:
     found = held({0: "a", 1: "a"})
     found.release(program("a"))
     found.released.clear()
@@ -228,7 +228,7 @@ def test_one_that_comes_late_with_another_program() -> None:
     assert found.released == {}
 
 
-def test_one_that_is_over_releases_none() -> None:
+def test_ended_rank_releases_no_rank() -> None:
     found = held({0: "a", 1: "a", 2: "a"})
     found.record_end(3)
     assert divergence_lines(found) == [

@@ -52,7 +52,7 @@ class Dumped:
         return self.stacks
 
 
-def test_nothing_is_asked() -> None:
+def test_dump_without_a_request_has_no_deadline() -> None:
     dump = StackDump(lambda stacks: pytest.fail("nothing was asked"))
     assert dump.deadline is None
     dump.expire(BEGAN)
@@ -81,20 +81,20 @@ def test_complete_when_it_has_been_quiet_for_a_moment() -> None:
     dumped.at(BEGAN + 9)  # is complete once
 
 
-def test_one_that_has_not_begun_gets_longer() -> None:
+def test_process_that_has_not_begun_gets_more_time() -> None:
     """What it said to an earlier question does not count."""
     dumped = Dumped(process(0, "a", at=BEGAN + 0.1), process(1, at=BEGAN - 5))
     assert dumped.at(BEGAN + SLOWEST_S - 0.01) is None
     assert dumped.at(BEGAN + SLOWEST_S) == [Stacks(0, 70, "a", blocked="futex_do_wait")]
 
 
-def test_one_that_does_not_stop_is_cut() -> None:
+def test_endless_dump_is_cut() -> None:
     dumped = Dumped(process(0, "a", at=BEGAN + SLOWEST_S - 0.01))
     assert dumped.dump.deadline == BEGAN + SLOWEST_S
     assert dumped.at(BEGAN + SLOWEST_S) == [Stacks(0, 70, "a", blocked="futex_do_wait")]
 
 
-def test_beside_the_process_that_has_joined_the_others_are_helpers() -> None:
+def test_processes_beside_the_joined_process_are_helpers() -> None:
     at = BEGAN + 0.1
     dumped = Dumped(
         process(0, "a", at=at, joined=True),
@@ -108,7 +108,7 @@ def test_beside_the_process_that_has_joined_the_others_are_helpers() -> None:
     ]
 
 
-def test_the_other_threads_that_run_code_of_the_users(tmp_path: Path) -> None:
+def test_other_threads_in_user_code_are_found(tmp_path: Path) -> None:
     source = tmp_path / "data.py"
     source.write_text("load()\n")
     begin = "Thread 0x7f [loader] (most recent call first):"
@@ -125,7 +125,7 @@ def test_the_other_threads_that_run_code_of_the_users(tmp_path: Path) -> None:
         assert told.others == others
 
 
-def test_the_other_threads_that_wait_in_jax() -> None:
+def test_other_threads_waiting_in_jax_are_found() -> None:
     """With how often they gave a processor up: so one sees later whether they have moved."""
     site = "/v/lib/python3.11/site-packages"
     waits, idle = "Thread 0x7f (most recent call first):", "Thread 0x8f (most recent call first):"
@@ -156,7 +156,7 @@ def test_some_are_asked_more_when_the_first_answers_are_there() -> None:
     ]
 
 
-def test_one_that_does_not_answer_again_is_waited_for_no_longer() -> None:
+def test_process_that_does_not_answer_again_is_not_waited_for() -> None:
     dumped = Dumped(first := process(0, "a", at=BEGAN + 0.1))
     dumped.waiting = [first]
     assert dumped.at(BEGAN + 0.1 + QUIET_S) is None
@@ -164,7 +164,7 @@ def test_one_that_does_not_answer_again_is_waited_for_no_longer() -> None:
     assert dumped.at(BEGAN + SLOWEST_S) == [Stacks(0, 70, "a", blocked="futex_do_wait")]
 
 
-def test_whose_main_thread_may_wait_for_another_one(tmp_path: Path) -> None:
+def test_main_thread_may_wait_for_a_thread_of_the_user(tmp_path: Path) -> None:
     source = tmp_path / "train.py"
     source.write_text("step(x).block_until_ready()\nwith lock:\n    pass\n")
     inside, lock = (f'  File "{source}", line {line} in f' for line in (1, 2))

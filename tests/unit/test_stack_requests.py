@@ -70,19 +70,19 @@ def test_it_is_over_in_time_although_an_agent_has_not_answered(asked: Asked) -> 
     assert asked.requests.deadline is None
 
 
-def test_what_has_come_of_a_host_that_has_not_sent_all_counts(asked: Asked) -> None:
+def test_incomplete_answer_of_a_host_counts(asked: Asked) -> None:
     asked.requests.received(asked.links[1], Stacks(1, 71, DUMP.format(1)))  # type: ignore[arg-type]
     asked.clock.now += 4
     [lines] = asked.expire()
     assert lines[1] == "rank 1 (pid 71):"
 
 
-def test_nothing_has_come(asked: Asked) -> None:
+def test_request_without_answers_ends_empty(asked: Asked) -> None:
     asked.clock.now += 4
     assert asked.expire() == [[]]
 
 
-def test_an_agent_that_ends_meanwhile_is_not_waited_for(asked: Asked) -> None:
+def test_agent_that_ends_is_not_waited_for(asked: Asked) -> None:
     asked.answer(0, 2)
     asked.links[1].ended = True
     [lines] = asked.expire()
@@ -122,7 +122,7 @@ def test_asked_again_afterwards_begins_anew(asked: Asked) -> None:
     assert asked.expire()[1][0] == "stacks of 2 ranks, innermost call first:"
 
 
-def test_where_no_agent_has_greeted_it_is_over_at_once(asked: Asked) -> None:
+def test_request_without_agents_ends_at_once(asked: Asked) -> None:
     asked.answer(0, 1, 2)
     asked.expire()
     for link in asked.links:

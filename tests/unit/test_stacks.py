@@ -60,7 +60,7 @@ def test_hosts_are_named_where_there_are_several() -> None:
     assert 'rank 2 on gpu02 (pid 7): no Python stack: "bash" is sleeping in the kernel' in lines
 
 
-def test_many_ranks_without_python() -> None:
+def test_ranks_without_python_share_a_line() -> None:
     lines = stack_lines(
         [Stack(rank, "h", rank, "", '"bash" is sleeping in the kernel') for rank in range(256)]
     )
@@ -74,7 +74,7 @@ def test_the_users_lines_are_shown() -> None:
     assert "  > /home/me/train.py:99 in <module>" in lines
 
 
-def test_helpers_are_apart() -> None:
+def test_helpers_are_listed_separately() -> None:
     stacks = [Stack(rank, "h", 100 + rank, WAITING) for rank in range(2)]
     stacks += [Stack(rank, "h", 200 + rank, WAITING, helper=True) for rank in range(2)]
     lines = stack_lines(stacks)
@@ -82,7 +82,7 @@ def test_helpers_are_apart() -> None:
     assert "helpers of ranks 0-1:" in lines
 
 
-def test_source_of_a_dump(tmp_path: Path) -> None:
+def test_source_lines_are_added_to_a_dump(tmp_path: Path) -> None:
     program = tmp_path / "train.py"
     program.write_text("import time\n\n    time.sleep(3)\n")
     dump = [

@@ -36,7 +36,7 @@ def of(*paths: str, folders: tuple[str, ...] = (A, B)) -> StagedPaths:
         ("a+b (1)", f"{A}/a+b (1)/x.py", "/home/me/work/a+b (1)/x.py"),
     ],
 )
-def test_a_path_is_that_of_the_original(synced: str, said: str, shown: str | None) -> None:
+def test_staged_path_is_shown_as_the_original(synced: str, said: str, shown: str | None) -> None:
     for staged in (of(synced), of("other.py", synced, "zzz")):
         assert staged.in_text(said) == (shown or said)
         assert staged.in_bytes(said.encode()) == (shown or said).encode()
@@ -48,7 +48,7 @@ def test_the_longest_of_several_paths_counts() -> None:
     assert staged.in_text(said) == "/home/me/work/lib/own/x /home/me/work/lib/owner /opt/lib-2/y"
 
 
-def test_bytes_that_are_not_utf8_stay() -> None:
+def test_bytes_that_are_not_utf8_are_kept() -> None:
     assert of("x.py").in_bytes(b"\xff " + A.encode() + b"/x.py\n") == b"\xff /home/me/work/x.py\n"
 
 

@@ -21,7 +21,7 @@ def test_the_call_of_a_function_is_no_file_of_the_users(tmp_path: Path) -> None:
     assert (tmp_path / "call").read_bytes() == b"a call"
 
 
-def test_a_file_is_nobody_elses_before_it_has_its_mode(
+def test_staged_file_is_private_until_it_has_its_mode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     modes = []
@@ -42,7 +42,7 @@ def test_a_file_is_nobody_elses_before_it_has_its_mode(
     assert stat.S_IMODE(os.stat(tmp_path / "stage/a").st_mode) == 0o640
 
 
-def test_what_does_not_fit_is_refused_once(tmp_path: Path) -> None:
+def test_full_disk_is_reported_once(tmp_path: Path) -> None:
     staging = Staging(str(tmp_path))
     staging.begin(StageEntry("call", "private", target="a call"))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

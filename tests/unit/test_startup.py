@@ -139,7 +139,9 @@ def test_ranks_follow_tpu_workers(start_on: Make) -> None:
     ("port", "said"),
     [(8476, "port 8476, at"), (8482, "port 8482 (8476: in use there), at"), (4000, "port 4000 (8476 and 8482: in use there), at")],
 )  # fmt: skip
-def test_the_ports_that_a_network_of_tpus_passes(start_on: Make, port: int, said: str) -> None:
+def test_coordinator_port_avoids_those_a_tpu_network_blocks(
+    start_on: Make, port: int, said: str
+) -> None:
     start = start_on("a", "b")
     start.greet()
     for number, name in enumerate("ab"):
@@ -167,7 +169,7 @@ def test_a_part_of_a_slice_is_noted(start_on: Make) -> None:
 # --- the order of questions ---
 
 
-def test_this_machine_alone(start_on: Make) -> None:
+def test_single_machine_needs_no_connection_test(start_on: Make) -> None:
     start = start_on(LOCAL)
     start.greet()
     [question] = start.asked
@@ -202,7 +204,7 @@ def test_several_hosts_try_the_coordinator_before_there_is_a_plan(start_on: Make
     assert start.errors == []
 
 
-def test_an_agent_that_prepares_may_be_silent(start_on: Make) -> None:
+def test_preparing_agent_may_be_silent(start_on: Make) -> None:
     start = start_on("a", "b")
     start.greet()
     assert [link.patience_s for link in start.links] == [20, 20]
@@ -236,7 +238,7 @@ def test_the_call_of_a_function_comes_before_the_question(start_on: Make) -> Non
 # --- what goes wrong ---
 
 
-def test_a_host_that_cannot_reach_the_coordinator(start_on: Make) -> None:
+def test_unreachable_coordinator_names_the_host(start_on: Make) -> None:
     start = start_on("a", "b", "c")
     start.greet()
     start.answer(0, 1, 2)
@@ -250,7 +252,7 @@ def test_a_host_that_cannot_reach_the_coordinator(start_on: Make) -> None:
 @pytest.mark.parametrize(
     ("names", "where"), [((LOCAL,), ""), (("a",), "host a: "), ((LOCAL, "b"), "host localhost: ")]
 )
-def test_refused(start_on: Make, names: tuple[str, ...], where: str) -> None:
+def test_missing_program_is_refused(start_on: Make, names: tuple[str, ...], where: str) -> None:
     start = start_on(*names)
     start.greet()
     start.says(0, Refused("x: not found in PATH", 127))
@@ -267,7 +269,7 @@ def test_another_version_is_asked_nothing(start_on: Make) -> None:
     assert start.links[0].sent == []
 
 
-def test_failures_that_come_soon_are_reported_together(start_on: Make) -> None:
+def test_simultaneous_failures_are_reported_together(start_on: Make) -> None:
     start = start_on("a", "b", "c")
     start.greet()
     start.fail("c")
@@ -281,7 +283,7 @@ def test_failures_that_come_soon_are_reported_together(start_on: Make) -> None:
     assert len(start.after(10)) == 1
 
 
-def test_where_no_more_can_fail_nothing_is_waited_for(start_on: Make) -> None:
+def test_no_time_is_spent_if_no_more_can_fail(start_on: Make) -> None:
     start = start_on("a", "b")
     start.fail("b")
     start.settled = True
@@ -305,7 +307,7 @@ def test_after_a_failure_nothing_is_started(start_on: Make) -> None:
     assert [len(link.sent) for link in start.links] == [1, 1]
 
 
-def test_who_greets_after_a_stop_is_sent_away(start_on: Make) -> None:
+def test_late_agent_is_stopped(start_on: Make) -> None:
     start = start_on("a", "b")
     start.says(0, HELLO)
     start.startup.stop()
@@ -324,7 +326,7 @@ def test_after_a_stop_there_is_no_plan(start_on: Make) -> None:
     assert start.plans == [] and start.errors == []
 
 
-def test_very_many_hosts_try_the_coordinator_one_after_the_other(
+def test_many_hosts_test_the_coordinator_in_turn(
     start_on: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(startup, "_TRY_AT_ONCE", 1)
@@ -340,7 +342,7 @@ def test_very_many_hosts_try_the_coordinator_one_after_the_other(
 # --- which hosts reach one another ---
 
 
-def test_of_very_many_hosts_each_tries_some() -> None:
+def test_each_of_many_hosts_tests_some_hosts() -> None:
     hosts = [Host(name=f"h{number}", slots=1) for number in range(100)]
     answers = {host: HostFacts("p", "/", addresses=("10.0.0.1",), machine="m") for host in hosts}
     peers = Reach(hosts, answers).peers(hosts[90])

@@ -4,7 +4,7 @@ from mcjax_launch.kernel.agent.system import linux
 from mcjax_launch.kernel.launcher.hang_watch import _STILL_S
 
 
-def test_one_that_is_starved_does_not_stand_still() -> None:
+def test_starved_rank_does_not_stand_still() -> None:
     """One that is woken now and then on a busy machine does."""
     still = {(0.0, 0.0): True, (0.005, 0.2): True, (0.02, 0.0): False, (0.001, 5.0): False}
     for (ran_s, delayed_s), is_still in still.items():

@@ -46,7 +46,7 @@ def test_it_makes_way_and_comes_back_when_ranks_are_silent() -> None:
     assert (drawn.all, line.deadline) == (["a", "", "b", ""], None)
 
 
-def test_it_stays_away_while_somebody_else_has_the_screen() -> None:
+def test_status_line_stays_away_from_a_screen_in_use() -> None:
     drawn = Drawn()
     drawn.line.say("a", 0.0)
     drawn.line.hold()
@@ -60,7 +60,7 @@ def test_it_stays_away_while_somebody_else_has_the_screen() -> None:
     assert drawn.all[-1] == "b"
 
 
-def test_with_status_it_stays() -> None:
+def test_live_status_line_stays() -> None:
     drawn = Drawn(live=True)
     drawn.line.say("a", 0.0)
     drawn.line.make_way(1.0)
@@ -141,7 +141,7 @@ def test_a_row_for_each_rank() -> None:
     assert progress.rank_rows(many, 2.0, 2)[1] == "the other 99 ranks: 98 importing, 1 elsewhere"
 
 
-def test_whom_ranks_wait_for_in_a_program_that_they_know() -> None:
+def test_rank_rows_show_what_ranks_wait_for() -> None:
     state, words = joining(3), []
     for rank in range(3):
         state.record_output(rank, 0.0)
@@ -228,7 +228,7 @@ def awaited(state: RunState, startup: Any = None) -> str:
     return progress.awaited(startup or Hosts(), state)  # type: ignore[arg-type]
 
 
-def test_hosts() -> None:
+def test_status_shows_missing_hosts() -> None:
     state = RunState()
     assert awaited(state, Hosts("gpu3", hosts=4)) == "3/4 hosts ready, waiting for gpu3"
     assert awaited(state, Hosts("localhost")) == "0/1 host ready, waiting for localhost"
@@ -237,7 +237,7 @@ def test_hosts() -> None:
     assert awaited(state, Hosts(hosts=2)) == "2 hosts ready, preparing the ranks"
 
 
-def test_ranks() -> None:
+def test_status_shows_missing_ranks() -> None:
     assert awaited(run_of(2)) == "0/2 ranks started"
     assert awaited(joining(4)) == ""  # maybe no job of JAX's
     assert awaited(joining(4, 3)) == "3/4 joined, waiting for 3"
@@ -256,7 +256,7 @@ def used(state: RunState, at: float, *cpu_s: float) -> None:
     state.record_usage(Usage(tuple(ranks)), at)
 
 
-def test_use() -> None:
+def test_status_shows_usage() -> None:
     state = joining(3, 3, 3)
     used(state, 10.0, 1.0, 1.0, 1.0)
     used(state, 11.0, 2.0, 1.5, 1.0)
@@ -274,7 +274,7 @@ def test_use() -> None:
     )
 
 
-def test_use_of_two_ranks() -> None:
+def test_status_shows_usage_of_two_ranks() -> None:
     state = joining(2, 2)
     used(state, 10.0, 1.0, 1.0)
     used(state, 11.0, 2.0, 2.0)
@@ -310,7 +310,7 @@ def test_without_status_it_changes_with_events_alone() -> None:
     assert (drawn.all[-1], part.deadline) == ("", None)
 
 
-def test_a_rank_that_is_to_be_started_again() -> None:
+def test_status_shows_a_pending_rank_restart() -> None:
     state = joining(2, 2, 2)
     state.survives = True
     state.record_exit(Exited(1, -9, (), None, 0.0, 0), 3.0)
@@ -320,7 +320,7 @@ def test_a_rank_that_is_to_be_started_again() -> None:
     assert progress.awaited(Hosts(), state) == "1/2 ranks started"  # type: ignore[arg-type]
 
 
-def test_with_status_it_ticks() -> None:
+def test_live_status_line_is_redrawn_each_second() -> None:
     drawn, state = Drawn(live=True), joining(2, 2, 2)
     part = Progress(drawn.line, Hosts(), state)  # type: ignore[arg-type]
     for at in (10.0, 11.0, 12.0):

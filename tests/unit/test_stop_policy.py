@@ -237,12 +237,12 @@ def replay(policy: StopPolicy, steps: Steps) -> None:
 
 
 @pytest.mark.parametrize("name", EARLY)
-def test_history_before_the_start(name: str) -> None:
+def test_stop_policy_acts_before_the_start(name: str) -> None:
     replay(StopPolicy(GRACES.__getitem__), EARLY[name])
 
 
 @pytest.mark.parametrize("name", HISTORIES)
-def test_history(name: str) -> None:
+def test_stop_policy_acts_during_the_run(name: str) -> None:
     policy = StopPolicy(GRACES.__getitem__)
     policy.ranks_starting()
     begins, follows = HISTORIES[name]
@@ -267,7 +267,7 @@ def test_an_error_is_kept_unless_there_was_a_reason_before() -> None:
     assert policy.error is None
 
 
-def test_the_deadline_is_that_of_what_waits() -> None:
+def test_deadline_is_that_of_the_pending_stop() -> None:
     policy = StopPolicy(GRACES.__getitem__)
     policy.ranks_starting()
     assert policy.deadline is None
@@ -279,7 +279,7 @@ def test_the_deadline_is_that_of_what_waits() -> None:
     assert policy.deadline == 3.0 + READER_S
 
 
-def test_what_is_not_started_again() -> None:
+def test_final_stops_are_not_restarted() -> None:
     def final(*events: tuple[str, Any]) -> bool:
         policy = StopPolicy(GRACES.__getitem__)
         for method, argument in events:

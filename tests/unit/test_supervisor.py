@@ -168,21 +168,21 @@ def replay(group: Supervisor, history: list[tuple[str, tuple[Any, ...], Any]]) -
 
 
 @pytest.mark.parametrize("name", HISTORIES)
-def test_history(name: str) -> None:
+def test_supervisor_ends_ranks_after_a_failure(name: str) -> None:
     replay(Supervisor(grace_s=2.0), HISTORIES[name])
 
 
 @pytest.mark.parametrize("name", GOING_ON)
-def test_history_of_survivors(name: str) -> None:
+def test_supervisor_continues_with_survivors(name: str) -> None:
     replay(Supervisor(2.0, on_failure="continue"), GOING_ON[name])
 
 
 @pytest.mark.parametrize("name", STARTED_AGAIN)
-def test_history_of_one_that_is_started_again(name: str) -> None:
+def test_supervisor_restarts_a_rank(name: str) -> None:
     replay(Supervisor(2.0, on_failure="restart"), STARTED_AGAIN[name])
 
 
-def test_signals_that_a_rank_was_sent() -> None:
+def test_signals_sent_to_each_rank_are_recorded() -> None:
     group = Supervisor(2.0)
     for rank in range(3):
         group.started(rank)
@@ -232,7 +232,7 @@ def test_an_exiting_rank_is_not_blamed_on_our_signal() -> None:
     assert ranks.sent == {0: [KILL], 1: [], 2: [signal.SIGTERM, KILL]}
 
 
-def test_others_get_a_moment_to_fail_alike() -> None:
+def test_other_ranks_get_a_moment_to_fail_alike() -> None:
     three = Supervisor(2.0)
     for rank in range(3):
         three.started(rank)

@@ -53,7 +53,7 @@ FIRST: dict[str, tuple[str, FailedRank, Any]] = {
 
 
 @pytest.mark.parametrize("name", FIRST)
-def test_the_first_failure(name: str) -> None:
+def test_first_failure_is_survived_as_configured(name: str) -> None:
     option, loss, effect = FIRST[name]
     assert SurvivalPolicy(option).failed(loss) == effect
 
@@ -126,7 +126,7 @@ HISTORIES: dict[str, tuple[str, list[tuple[str, tuple[Any, ...], Any]]]] = {
 
 
 @pytest.mark.parametrize("name", HISTORIES)
-def test_history(name: str) -> None:
+def test_later_failures_are_survived_as_configured(name: str) -> None:
     option, history = HISTORIES[name]
     policy = SurvivalPolicy(option)
     for method, arguments, effects in history:
@@ -144,13 +144,13 @@ def test_the_deadline_is_the_next_start() -> None:
     assert policy.deadline == 11.0
 
 
-def test_the_option() -> None:
+def test_survival_option_is_parsed() -> None:
     for text in ("stop", "continue", "restart:7"):
         assert on_rank_failure(text) == text
     assert on_rank_failure("restart") == "restart:3"
 
 
 @pytest.mark.parametrize("text", ["go", "stop:1", "continue:2", "restart:", "restart:0", "RESTART"])
-def test_what_the_option_refuses(text: str) -> None:
+def test_invalid_survival_option_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is"):
         on_rank_failure(text)

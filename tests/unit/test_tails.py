@@ -26,7 +26,7 @@ def test_tails_of_stdout_where_they_are_wanted() -> None:
 @pytest.mark.parametrize(
     ("ranks", "kept"), [(1, 128 << 10), (64, 128 << 10), (256, 32 << 10), (4000, 16 << 10)]
 )
-def test_a_record_has_longer_tails_that_share_their_memory(ranks: int, kept: int) -> None:
+def test_tails_for_the_record_are_longer_and_share_memory(ranks: int, kept: int) -> None:
     tails = Tails(for_record=True)
     tails.expect(ranks)
     for n in range(30_000):
@@ -36,7 +36,7 @@ def test_a_record_has_longer_tails_that_share_their_memory(ranks: int, kept: int
     assert out.endswith("line 00029998\nline 00029999\n")
 
 
-def test_what_a_progress_bar_overwrote_takes_no_room() -> None:
+def test_overwritten_progress_takes_no_room() -> None:
     tails = Tails(for_record=True)
     tails.expect(1)
     tails.feed(0, STDERR, b"before\r\n")

@@ -18,20 +18,20 @@ def after(place: Path, status: int, *summaries: tuple[str, ...]) -> str:
     return place.read_text()
 
 
-def test_the_last_summary(tmp_path: Path) -> None:
+def test_last_summary_is_written(tmp_path: Path) -> None:
     lines = ("rank 3 failed: exit status 7", "the others were ended")
     assert after(tmp_path / "log", 7, ("an earlier one",), lines) == "\n".join(lines)
 
 
-def test_nothing_to_say(tmp_path: Path) -> None:
+def test_success_writes_no_message(tmp_path: Path) -> None:
     assert after(tmp_path / "log", 0, ("attempt 1: rank 3 failed",)) == ""
 
 
-def test_nothing_was_started(tmp_path: Path) -> None:
+def test_job_that_did_not_start_has_a_message(tmp_path: Path) -> None:
     assert after(tmp_path / "log", 124) == "the end in a line"
 
 
-def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+def test_unwritable_message_file_is_no_error(tmp_path: Path) -> None:
     recorder = TerminationMessage(str(tmp_path / "no" / "folder"))
     recorder.over(1, "the end")
 

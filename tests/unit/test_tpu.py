@@ -119,7 +119,7 @@ def test_ranks_follow_the_numbers_of_workers(order: str) -> None:
     assert "".join(host.name for host in workers_in_order(*ORDERS[order])) == order
 
 
-def test_what_is_said_of_the_order() -> None:
+def test_slice_order_is_noted() -> None:
     named, _ = ORDERS["cab"]
     said = "the ranks follow the numbers of the TPU workers: hosts a, b, c"
     assert slice_order_note(named) == said

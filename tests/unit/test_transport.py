@@ -37,7 +37,7 @@ def ssh_options(*left_out: str) -> list[str]:
     return [word for option in wanted for word in ("-o", option)]
 
 
-def test_ssh_argv() -> None:
+def test_ssh_command_is_built() -> None:
     words, end = ["ssh", "-T", "-x", *ssh_options()], ["--", "me@h", "exec sh -c 'x'"]
     host = Host(name="h", user="me", slots=1)
     assert ssh_argv(host, "x") == [*words, *end]
@@ -72,7 +72,7 @@ TEMPLATES = {
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_template(template: str) -> None:
+def test_transport_template_is_filled_in(template: str) -> None:
     assert template_argv(template, HOST, "x y") == TEMPLATES[template]
 
 
@@ -102,7 +102,7 @@ def test_the_python_of_a_host(host: dict[str, Any], job: dict[str, Any], begins:
     assert line.startswith(f'exec sh -c \'{begins}exec "$p" -I -S -c "')
 
 
-def test_what_cannot_be_quoted_for_every_shell() -> None:
+def test_words_that_no_quoting_protects_are_refused() -> None:
     for wrong in ({"python": "/a b$/python"}, {"devices": "a`b"}):
         with pytest.raises(LaunchError, match="is not allowed in"):
             remote_argv(HOST.replaced(**wrong), JOB, frozenset())
@@ -118,7 +118,7 @@ def test_a_variable_of_the_users_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     assert started[0]["CUDA_VISIBLE_DEVICES"] + started[0]["OTHER_DEVICES"] == "31"
 
 
-def test_how_long_a_client_may_take() -> None:
+def test_greeting_timeout_depends_on_the_client() -> None:
     seconds = {
         ("ssh", 900.0): 14,
         ("srun", None): 14,
@@ -148,7 +148,7 @@ BAD_TEMPLATES = (
 
 
 @pytest.mark.parametrize("template", BAD_TEMPLATES)
-def test_bad_template(template: str) -> None:
+def test_malformed_template_is_refused(template: str) -> None:
     with pytest.raises(LaunchError, match="--via"):
         template_argv(template, HOST, "x")
 

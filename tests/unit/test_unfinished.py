@@ -7,7 +7,7 @@ from mcjax_launch.kernel.wire.frames import STDERR, STDOUT
 ONE, TWO = Stream(0, STDOUT), Stream(0, STDERR)
 
 
-def test_a_line_that_has_waited_is_handed_on_in_parts() -> None:
+def test_waiting_line_is_passed_on_in_parts() -> None:
     unfinished = UnfinishedLines()
     unfinished.feed(ONE, b"Na", 1.0)
     unfinished.feed(ONE, b"me? ", 1.2)
@@ -40,7 +40,7 @@ def test_the_end_of_a_stream_ends_its_line() -> None:
     assert unfinished.deadline is None
 
 
-def test_the_lines_of_a_rank_that_somebody_looks_at_are_ended() -> None:
+def test_lines_of_an_examined_rank_are_ended() -> None:
     """Then what comes begins other lines, but for the newline itself."""
     unfinished, other = UnfinishedLines(), Stream(1, STDOUT)
     unfinished.feed(ONE, b"begun", 0.0)

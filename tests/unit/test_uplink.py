@@ -43,7 +43,7 @@ def way() -> Iterator[Way]:
         os.close(fd)
 
 
-def test_what_may_wait_gets_its_turn_beside_a_stream_that_never_ends(way: Way) -> None:
+def test_deferred_frames_are_sent_beside_an_endless_stream(way: Way) -> None:
     uplink = way.uplink
     uplink.send(bytes(1 << 18))
     for number in range(3):
@@ -59,7 +59,7 @@ def test_what_may_wait_gets_its_turn_beside_a_stream_that_never_ends(way: Way) -
     assert data.count(b"C")
 
 
-def test_nothing_is_kept_for_a_reader_that_is_gone(way: Way) -> None:
+def test_no_frame_is_kept_for_a_closed_reader(way: Way) -> None:
     uplink = way.uplink
     uplink.send_later([bytes(1 << 20)])
     way.reader_goes()
@@ -91,7 +91,7 @@ def test_messages_overtake_what_may_wait_and_nothing_is_made_before_there_is_roo
     assert data.replace(b"stop", b"") == (b"a" * 10_000 + b"b" * 10_000) * 50
 
 
-def test_one_frame_of_what_may_wait_is_sent_at_a_time(way: Way) -> None:
+def test_deferred_frames_are_sent_one_by_one(way: Way) -> None:
     """What else is ready is handled in between."""
     uplink = way.uplink
     uplink.send_later(iter([b"one", b"two"]))
@@ -102,7 +102,7 @@ def test_one_frame_of_what_may_wait_is_sent_at_a_time(way: Way) -> None:
     assert os.read(way.out, 100) == b"stoptwo"
 
 
-def test_what_waits_for_a_reader_that_is_gone_is_let_go(way: Way) -> None:
+def test_deferred_frames_for_a_closed_reader_are_closed(way: Way) -> None:
     uplink, closed = way.uplink, []
 
     def pieces() -> Iterator[bytes]:

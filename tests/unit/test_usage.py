@@ -35,13 +35,13 @@ class Looks:
         return len(self.came)
 
 
-def test_never(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_usage_is_never_sampled_with_interval_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = Looks(monkeypatch, 0)
     assert looks.looker.deadline is None
     assert looks.after(1000) == 0
 
 
-def test_every_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_usage_is_sampled_at_its_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = Looks(monkeypatch, 2.0)
     assert looks.looker.deadline == 102
     assert [looks.after(1), looks.after(1), looks.after(1.5), looks.after(0.5)] == [0, 1, 1, 2]

@@ -39,6 +39,6 @@ def test_a_changing_object_has_defaults_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("args", "kwargs"), [((), {}), (("a", [], True, 1), {}), (("a",), {"colour": 1})]
 )
-def test_fields_that_are_missing_or_not_there(args: tuple[object, ...], kwargs: object) -> None:
+def test_missing_or_unknown_fields_are_refused(args: tuple[object, ...], kwargs: object) -> None:
     with pytest.raises(TypeError, match="Line: not its fields"):
         Line(*args, **kwargs)  # type: ignore[arg-type]

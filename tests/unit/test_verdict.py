@@ -145,7 +145,7 @@ def test_screen_and_summary_agree_on_streams(name: str, status: int | None) -> N
         (rank_run(0, None, lost=True), None),
     ],
 )
-def test_what_an_end_was(run: RankRun, verdict: Verdict | None) -> None:
+def test_end_of_a_rank_gets_its_verdict(run: RankRun, verdict: Verdict | None) -> None:
     assert verdict_of(run) is verdict
 
 

@@ -190,7 +190,7 @@ for own in OWN_WAITS:  # so a rank that waits there is waited for, and waits for
 
 
 @pytest.mark.parametrize("name", WAITS)
-def test_who_waits_for_whom(name: str) -> None:
+def test_waiting_ranks_and_missing_ranks_are_found(name: str) -> None:
     events, stacks, line = WAITS[name]
     told = Told([*join(4), *events], 4)
     assert line_of(wait_in(told.state, stacks)) == line
@@ -199,11 +199,11 @@ def test_who_waits_for_whom(name: str) -> None:
 @pytest.mark.parametrize(("how", "line"), [
     ({"busy": (2,)}, ""), ({"busy": (0, 1, 3)}, ""), ({"moves": (0, 1, 3)}, ""), ({"moves": (2,)}, WAITED),
 ])  # fmt: skip
-def test_ranks_that_compute_or_move(how: dict[str, Any], line: str) -> None:
+def test_computing_or_moving_ranks_do_not_wait(how: dict[str, Any], line: str) -> None:
     assert line_of(wait_in(Told(join(4), 4).state, AWAY, **how)) == line
 
 
-def test_ranks_that_stand_still_for_a_thread_have_to_do_so_all() -> None:
+def test_thread_wait_needs_all_ranks_to_stand_still() -> None:
     state = Told([*join(4), *DIED], 4).state
     assert wait_in(state, QUEUED, moves=(1,)) is wait_in(state, QUEUED, busy=(3,)) is None
     wait = wait_in(Told(join(4), 4).state, in_thread(0, 1, 3))
@@ -234,7 +234,7 @@ def test_a_thread_of_orbax_at_a_barrier(called: str, where: str, elsewhere: str)
     }[elsewhere]  # fmt: skip
 
 
-def test_a_rank_that_others_outlive() -> None:
+def test_wait_for_a_survived_rank_is_found() -> None:
     state = Told([*join(4), *ends(2, -9)], 4, survives=True).state
     where = "ranks 0-1,3 have waited 40 s at train.py:12 for rank 2, which"
     assert line_of(wait_in(state, WAITING)) == f"{where} has failed"
@@ -253,7 +253,7 @@ def test_ranks_of_another_launcher_or_host() -> None:
     assert line.endswith("for rank 2 on gpu02, which is in f at data.py:41")
 
 
-def test_one_whose_call_of_initialize_failed() -> None:
+def test_rank_with_a_failed_initialize_is_waited_for() -> None:
     calls = [e for rank in (0, 1) for e in said(rank, hook.Joining("h:1", 2, rank, "train.py:3"))]
     refused = said(1, hook.NotJoined("ValueError", "no {address}"))
     assert line_of(wait_in(Told([*calls, *refused], 2).state, [stack(1, "own", DATA)])) == (
@@ -268,7 +268,7 @@ def at_a_limit(*stacks: Stack, idle_since: float | None = 20.0) -> PastWait | No
     return last_wait(state, stacks)
 
 
-def test_who_waited_when_a_limit_was_reached() -> None:
+def test_waiting_ranks_at_a_limit_are_found() -> None:
     """Few or many: those that JAX blocks wait for the others."""
     away = ranks("own", 0, 1, 2, 3, line=DATA, blocked="hrtimer_nanosleep")
     many = at_a_limit(*WAITING, away[2])
@@ -285,7 +285,7 @@ def test_who_waited_when_a_limit_was_reached() -> None:
     assert at_a_limit(*WAITING, away[2], idle_since=None) is None
 
 
-def test_times() -> None:
+def test_times_are_worded() -> None:
     words = {30.4: "30 s", 119: "119 s", 120: "2 min", 3600: "60 min"}
     assert {seconds: lasting(seconds) for seconds in words} == words
 
@@ -304,9 +304,7 @@ FOR = "have waited 98 s at train.py:12 for"
     ({1: 40, 2: 40, 3: 40}, "own", f"ranks 1-3 have {IDLE.format(40)}: they wait for rank 0, which is in f at train.py:12"),
     ({2: 70}, "tracing", ""),  # what others compute, it may need
 ])  # fmt: skip
-def test_a_compilation_that_uses_no_processor(
-    idle: dict[int, float], others: str, line: str
-) -> None:
+def test_idle_compilation_is_a_wait(idle: dict[int, float], others: str, line: str) -> None:
     state = Told(join(4), 4).state
     for rank, seconds in idle.items():
         spent = state.ranks[rank].compilations
@@ -322,7 +320,7 @@ def test_a_compilation_that_uses_no_processor(
     (70, "ranks 0-1,3 have waited 70 s for rank 2 to compile jit(step), at train.py:12; "
      f"rank 2 has {IDLE.format(70)}"),
 ])  # fmt: skip
-def test_ranks_wait_for_the_one_that_compiles_for_them(idle_s: float, line: str) -> None:
+def test_ranks_wait_for_the_compiling_rank(idle_s: float, line: str) -> None:
     state = Told(join(4), 4).state
     for rank in range(4):
         spent = state.ranks[rank].compilations
@@ -333,7 +331,7 @@ def test_ranks_wait_for_the_one_that_compiles_for_them(idle_s: float, line: str)
     assert line_of(found, 100.0) == line
 
 
-def test_a_compilation_that_computes_is_no_wait() -> None:
+def test_computing_compilation_is_no_wait() -> None:
     state = Told(join(4), 4).state
     spent = state.ranks[2].compilations
     spent.begin(hook.Compiling("jit_step", STEP, "gpu"), 30.0)
@@ -413,18 +411,18 @@ MORE = [
     ({"moves": (0,)}, "note"),
     ({"moves": (2,)}, "note"),
 ])  # fmt: skip
-def test_what_makes_it_doubtful(how: dict[str, Any], expected: str) -> None:
+def test_doubts_make_a_wait_no_deadlock(how: dict[str, Any], expected: str) -> None:
     assert lasts("the program", "has finished", **how) == expected
 
 
-def test_ranks_on_several_hosts() -> None:
+def test_deadlock_is_found_on_several_hosts() -> None:
     assert lasts("the program", "exited with 0", hosts=HOSTS) == "for ever"
     state = job(*MORE, *leave(2), hosts=HOSTS)
     wait = wait_in(state, [*WAIT_AT["all processes"], *DOES["has finished"][0]])
     assert wait is not None and wait.is_deadlock
 
 
-def test_a_third_rank_that_is_elsewhere() -> None:
+def test_rank_elsewhere_makes_a_wait_no_deadlock() -> None:
     """It may do something that nobody else can know of."""
     program, finished = WAIT_AT["the program"][0], DOES["has finished"][0]
     wait = wait_in(job(*leave(2)), [program, stack(1, "own", DATA), *finished])
@@ -433,7 +431,7 @@ def test_a_third_rank_that_is_elsewhere() -> None:
     assert wait is not None and wait.is_deadlock
 
 
-def test_two_that_compile_together() -> None:
+def test_compiling_together_is_no_deadlock() -> None:
     """JAX gives up such a wait by itself."""
     state = job(*leave(2))
     for rank in (0, 1):
@@ -443,7 +441,7 @@ def test_two_that_compile_together() -> None:
     assert wait is not None and not wait.is_deadlock
 
 
-def test_ranks_that_may_recover() -> None:
+def test_recoverable_ranks_are_no_deadlock() -> None:
     state = job(*leave(2))
     state.ranks[0].membership.call = hook.Joining("h:1", 3, 0, "train.py:3", recoverable=True)
     wait = wait_in(state, [*WAIT_AT["the program"], *DOES["has finished"][0]])
@@ -468,7 +466,7 @@ def test_a_line_from_which_c_code_is_called(source: str, *, expected: bool) -> N
     (f"{SITE}/jax/_src/callback.py", True),  # a callback of the program's
 ])  # fmt: skip
 @pytest.mark.parametrize("rank", [0, 2])
-def test_what_other_threads_may_do(rank: int, file: str, *, active: bool) -> None:
+def test_other_threads_may_end_a_wait(rank: int, file: str, *, active: bool) -> None:
     state = job()
     stacks = [*WAIT_AT["the program"], *DOES["has finished"][0]]
     thread = (

@@ -25,7 +25,7 @@ def ends(tmp_path: Path) -> Iterator[tuple[AgentLine, socket.socket]]:
         line.close()
 
 
-def test_it_says_whose_it_is_and_then_what_it_is_given(
+def test_line_greets_before_its_messages(
     ends: tuple[AgentLine, socket.socket],
 ) -> None:
     line, agent = ends
@@ -34,7 +34,7 @@ def test_it_says_whose_it_is_and_then_what_it_is_given(
     assert [HookMessage.of(line) for line in said] == [Hello(os.getpid(), "3", 0), Leaving()]
 
 
-def test_replies_come_one_by_one_however_they_are_cut(
+def test_replies_are_split_at_any_cut(
     ends: tuple[AgentLine, socket.socket],
 ) -> None:
     line, agent = ends
@@ -68,6 +68,6 @@ def test_without_an_agent_nothing_comes_and_nothing_fails(
     assert line.receive(HookReply) is None
 
 
-def test_nobody_is_there(tmp_path: Path) -> None:
+def test_missing_agent_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         AgentLine(str(tmp_path / "hook"), "3")

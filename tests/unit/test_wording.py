@@ -16,7 +16,7 @@ SHOWN = {
 }
 
 
-def test_visible() -> None:
+def test_control_characters_are_made_visible() -> None:
     assert {text: visible(text) for text in SHOWN} == SHOWN
 
 

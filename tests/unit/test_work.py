@@ -191,7 +191,7 @@ USES = list(
 
 
 @pytest.mark.parametrize(("where", "method", "pattern"), USES, ids=[use[0] for use in USES])
-def test_a_pattern(where: str, method: str, pattern: re.Pattern[Any]) -> None:
+def test_pattern_takes_linear_time(where: str, method: str, pattern: re.Pattern[Any]) -> None:
     for before, piece in sorted(Worst(pattern).found):
 
         def work(size: int, before: str = before, piece: str = piece) -> Callable[[], object]:
@@ -202,7 +202,7 @@ def test_a_pattern(where: str, method: str, pattern: re.Pattern[Any]) -> None:
         assert not slow, f"{where}: {method} {pattern.pattern!r} of {before!r} {piece!r}: {slow}"
 
 
-def test_patterns_are_found() -> None:
+def test_patterns_in_the_source_are_found() -> None:
     found = {where.partition(":")[0] for where, _, _ in uses()}
     assert len(USES) > 70
     assert {
@@ -212,7 +212,7 @@ def test_patterns_are_found() -> None:
     } <= found
 
 
-def test_a_square_is_noticed() -> None:
+def test_quadratic_pattern_is_detected() -> None:
     pattern = re.compile(rb"[^\n\r]*\r(?=[^\n])")
     slow = grows_too_fast(
         lambda size: applied(pattern, "sub", "\r" + "a" * size), _OF_A_PATTERN // 4
@@ -393,7 +393,7 @@ LOOPS.update({name: on_text(loop) for name, loop in TEXTS.items()})
 
 
 @pytest.mark.parametrize("name", LOOPS)
-def test_a_loop(name: str) -> None:
+def test_loop_takes_linear_time(name: str) -> None:
     for piece in REPEATED:
         unit = piece.encode("utf-8", "surrogateescape")
 

@@ -5,7 +5,7 @@ import pytest
 from mcjax_launch.options.wrappers import Wrapper, around, commands, parse
 
 
-def test_parse() -> None:
+def test_wrappers_are_parsed() -> None:
     parsed = {
         "strace -f": Wrapper(None, ("strace", "-f")),
         "all:strace -f": Wrapper(None, ("strace", "-f")),
@@ -18,12 +18,12 @@ def test_parse() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0:", " ", "'", "2-1:env", "gdb -ex run", "0:/usr/bin/gdb"])
-def test_not_a_wrapper(text: str) -> None:
+def test_malformed_wrapper_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"write|closing|after --args"):
         parse(text)
 
 
-def test_of_a_rank() -> None:
+def test_wrappers_of_a_rank_are_chosen() -> None:
     wrappers = [parse("a 1"), parse("1,3:b"), parse("{host}/c"), parse("2:a 2")]
     assert around(wrappers, 0) == ["a", "1", "{host}/c"]
     assert around(wrappers, 1) == ["a", "1", "b", "{host}/c"]

@@ -33,7 +33,7 @@ def program(tmp_path: Path) -> Path:
 
 @pytest.mark.only_linux("/proc")
 @pytest.mark.parametrize("where", [[], ["--hosts", "a:1,b:2", "--via", FAKE_SSH]], ids=["", "ssh"])
-def test_what_is_seen_of_ranks_that_another_one_takes_down(
+def test_black_box_keeps_stacks_of_ranks_killed_by_another_rank(
     jobs: Jobs, tmp_path: Path, program: Path, where: list[str]
 ) -> None:
     program.write_text(FAIL)
@@ -56,7 +56,9 @@ def test_what_is_seen_of_ranks_that_another_one_takes_down(
         assert any(name.startswith(f"{hosts[0]}/native.") for name in found)
 
 
-def test_a_job_that_is_ended_by_a_limit(jobs: Jobs, tmp_path: Path, program: Path) -> None:
+def test_black_box_keeps_stacks_when_a_limit_ends_the_job(
+    jobs: Jobs, tmp_path: Path, program: Path
+) -> None:
     program.write_text(WAIT)
     folder = tmp_path / "box"
     options = ["-n", 2, "--timeout", 2, "--black-box", folder]
@@ -65,7 +67,7 @@ def test_a_job_that_is_ended_by_a_limit(jobs: Jobs, tmp_path: Path, program: Pat
 
 
 @pytest.mark.parametrize("ends", ["well", "by its user"])
-def test_nothing_is_collected_of_others(
+def test_black_box_of_a_normal_end_is_not_written(
     jobs: Jobs, tmp_path: Path, program: Path, ends: str
 ) -> None:
     program.write_text(WAIT if ends == "by its user" else "print('up')\n")
@@ -78,7 +80,7 @@ def test_nothing_is_collected_of_others(
     assert not folder.exists()
 
 
-def test_a_folder_that_cannot_be_is_refused(jobs: Jobs, program: Path) -> None:
+def test_black_box_folder_that_cannot_be_made_is_refused(jobs: Jobs, program: Path) -> None:
     program.write_text("")
     ended = jobs.run("--black-box", program, sys.executable, program)
     assert ended.status == 2

@@ -9,7 +9,7 @@ from mcjax_launch.features.black_box.agent import EvidenceCollector, observation
 from mcjax_launch.features.black_box.messages import Collect, Evidence
 
 
-def test_stacks_that_come_too_late_do_not_replace_earlier_ones(
+def test_late_stacks_do_not_replace_earlier_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sent: list[Evidence] = []

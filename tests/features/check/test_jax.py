@@ -10,7 +10,7 @@ from jobs import Jobs
 from remote import FAKE_SSH
 
 
-def test_on_this_machine(jobs: Jobs, tmp_path: Path) -> None:
+def test_check_passes_on_this_machine(jobs: Jobs, tmp_path: Path) -> None:
     path = tmp_path / "check.json"
     ended = jobs.run("--check", "-n", 2, "-d", 2, "--report", path)
     assert (ended.status, ended.stderr) == (0, ""), ended.stdout
@@ -28,19 +28,19 @@ def test_on_this_machine(jobs: Jobs, tmp_path: Path) -> None:
     assert found["jax"].startswith(f"{jax.__version__}, ")
 
 
-def test_over_several_hosts(jobs: Jobs) -> None:
+def test_check_passes_over_several_hosts(jobs: Jobs) -> None:
     ended = jobs.run("--check", "--hosts", "a:2,b", "--via", FAKE_SSH, "-d", 1)
     assert (ended.status, ended.stderr) == (0, ""), ended.stdout
     assert "\nok       sum          6 over 3 devices, in " in ended.stdout
 
 
-def test_without_the_hook(jobs: Jobs) -> None:
+def test_check_passes_without_the_hook(jobs: Jobs) -> None:
     ended = jobs.run("--check", "-n", 2, "-d", 1, "--no-hook")
     assert (ended.status, ended.stderr) == (0, ""), ended.stdout
     assert "\nok       sum          3 over 2 devices, in " in ended.stdout
 
 
-def test_ranks_that_do_not_all_join(jobs: Jobs) -> None:
+def test_check_fails_if_not_all_ranks_join(jobs: Jobs) -> None:
     options = ["-n", 2, "-d", 1, "-x", "JAX_NUM_PROCESSES=3", "--start-timeout", "12s"]
     ended = jobs.run("--check", *options)
     assert ended.status == 1
@@ -65,7 +65,7 @@ def test_an_interrupt_of_the_sum(jobs: Jobs, tmp_path: Path) -> None:
     assert ended.seconds < 30
 
 
-def test_ranks_that_cannot_be_placed(jobs: Jobs) -> None:
+def test_check_reports_ranks_that_cannot_be_placed(jobs: Jobs) -> None:
     """What the launcher refuses after it has asked the hosts."""
     ended = jobs.run("--check", "-n", 1, "--gpus-per-process", 999)
     assert ended.status == 1

@@ -12,7 +12,7 @@ ALL = "jh1,jh2,jh3"
 
 
 @pytest.mark.jax
-def test_three_hosts(jobs: Jobs, lab: Lab, tmp_path: Path) -> None:
+def test_check_passes_over_three_hosts(jobs: Jobs, lab: Lab, tmp_path: Path) -> None:
     path = tmp_path / "check.json"
     ended = lab.run(jobs, ALL, "--check", "-d", 2, "--report", path)
     assert (ended.status, ended.stderr) == (0, ""), ended.stdout

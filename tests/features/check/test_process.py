@@ -69,7 +69,7 @@ def findings(ended: Ended) -> list[str]:
     return [re.sub(" +", " ", line) for line in text.splitlines() if line[:1] != " "]
 
 
-def test_no_host_answers(jobs: Jobs) -> None:
+def test_check_fails_if_no_host_answers(jobs: Jobs) -> None:
     ended = over(jobs, "h[1-3]", FAKE_SSH="key")
     assert (ended.status, ended.stderr) == (1, "")
     [lost, none, _, _] = findings(ended)
@@ -79,7 +79,9 @@ def test_no_host_answers(jobs: Jobs) -> None:
     assert none == "note sum not run: see hosts"
 
 
-def test_what_can_be_found_out_is(jobs: Jobs, tmp_path: Path, bare: str) -> None:
+def test_check_examines_each_host_despite_failures_of_others(
+    jobs: Jobs, tmp_path: Path, bare: str
+) -> None:
     """One host is lost, one has no jax, one another version; yet each is looked at."""
     old = environment(tmp_path / "old", jax="0.9.0", jaxlib="0.9.0")
     new = environment(tmp_path / "new", jax="0.10.2", jaxlib="0.10.2")
@@ -110,13 +112,13 @@ def test_what_can_be_found_out_is(jobs: Jobs, tmp_path: Path, bare: str) -> None
     assert found["sum",] == ("note", "not run: see hosts, start, python, jax")
 
 
-def test_a_clock_that_is_wrong(jobs: Jobs, tmp_path: Path, bare: str) -> None:
+def test_check_warns_of_a_wrong_clock(jobs: Jobs, tmp_path: Path, bare: str) -> None:
     ahead = shell_script(tmp_path / "ahead", AHEAD.format(python=bare))
     ended = over(jobs, some_hosts(tmp_path, f"a python={bare}", f"b python={ahead}"))
     assert re.search(r"\nwarning  clock        b: (100|99)\.\d s ahead of", ended.stdout)
 
 
-def test_a_python_that_does_not_run(jobs: Jobs, tmp_path: Path) -> None:
+def test_check_reports_a_python_that_does_not_run(jobs: Jobs, tmp_path: Path) -> None:
     broken = shell_script(tmp_path / "python", "echo 'a library is missing' >&2; exit 1")
     ended = check(jobs, "--python", broken)
     assert ended.status == 1
@@ -124,7 +126,7 @@ def test_a_python_that_does_not_run(jobs: Jobs, tmp_path: Path) -> None:
     assert words in findings(ended)
 
 
-def test_gpus(jobs: Jobs, tmp_path: Path, bare: str) -> None:
+def test_check_lists_visible_gpus(jobs: Jobs, tmp_path: Path, bare: str) -> None:
     """As nvidia-smi lists them, and as far as the environment lets a program see them."""
     listed = tmp_path / "bin" / "nvidia-smi"
     listed.parent.mkdir()
@@ -149,7 +151,9 @@ def test_gpus(jobs: Jobs, tmp_path: Path, bare: str) -> None:
         assert any(line.startswith(taken) for line in said)
 
 
-def test_a_host_that_is_lost_at_last(jobs: Jobs, tmp_path: Path, bare: str) -> None:
+def test_check_keeps_findings_of_a_host_that_is_lost_later(
+    jobs: Jobs, tmp_path: Path, bare: str
+) -> None:
     """Its agent dies while JAX counts devices. What it has said before is not forgotten."""
     deadly = environment(tmp_path / "deadly", jax="0.10.2", jaxlib="0.10.2")
     (module,) = (tmp_path / "deadly").glob("lib/python3*/site-packages/jax/__init__.py")
@@ -162,7 +166,7 @@ def test_a_host_that_is_lost_at_last(jobs: Jobs, tmp_path: Path, bare: str) -> N
     assert "ok jax 0.10.2, jaxlib 0.10.2" in said
 
 
-def test_a_port_that_is_taken(jobs: Jobs, bare: str) -> None:
+def test_check_names_a_port_in_use(jobs: Jobs, bare: str) -> None:
     import socket
 
     with socket.socket() as taken:
@@ -174,7 +178,7 @@ def test_a_port_that_is_taken(jobs: Jobs, bare: str) -> None:
     assert "is in use; choose another with --coordinator" in " ".join(ended.stdout.split())
 
 
-def test_quiet(jobs: Jobs, bare: str) -> None:
+def test_quiet_check_prints_only_problems(jobs: Jobs, bare: str) -> None:
     ended = check(jobs, "-q", "--python", bare)
     assert ended.status == 1
     assert "ok " not in ended.stdout
@@ -192,7 +196,7 @@ def test_variables_for_many_command_lines(jobs: Jobs, bare: str) -> None:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt(jobs: Jobs, signum: int) -> None:
+def test_interrupt_ends_the_check(jobs: Jobs, signum: int) -> None:
     running = jobs.start(
         *("--check", "--hosts", "a,b", "--via", FAKE_SSH), env={"FAKE_SSH": "hang"}
     )

@@ -122,18 +122,18 @@ TOLD = 'noise\nmcjax-check: {"version": "3.9.2", "packages": {"jax": "0.10.2"}}\
         (Probed("", "", "no Python found"), PythonFacts("", "", {}, "no Python found")),
     ],
 )
-def test_a_python_that_was_probed(answer: Probed, facts: PythonFacts) -> None:
+def test_python_facts_are_read_from_probe_output(answer: Probed, facts: PythonFacts) -> None:
     assert python_of(answer) == facts
 
 
 @pytest.mark.parametrize("printed", ["", "mcjax-check: {", TOLD, TOLD.replace('"0.10.2"', "7")])
-def test_what_no_probe_would_print(printed: str) -> None:
+def test_malformed_probe_output_is_an_error(printed: str) -> None:
     assert devices_of(Probed("/p", printed, "")).error != ""
     if "0.10.2" not in printed:
         assert python_of(Probed("/p", printed, "")).error.startswith("does not run: ")
 
 
-def test_devices_that_were_counted() -> None:
+def test_devices_are_read_from_probe_output() -> None:
     printed = 'mcjax-check: {"devices": [["cpu", "cpu", 4]]}\n'
     assert devices_of(Probed("/p", printed, "")) == FOUR_CPUS
     assert devices_of(Probed("/p", printed, "killed")) == DevicesCounted((), "killed")
@@ -142,7 +142,7 @@ def test_devices_that_were_counted() -> None:
 # --- judgement ---
 
 
-def test_all_is_well() -> None:
+def test_check_of_healthy_hosts_finds_no_problem() -> None:
     """Nothing is said of GPUs, nor of the NCCL that came with another package."""
     hosts = host("a"), host("b", free_kib=60 << 20), host("c", jax={**JAX, "nvidia-nccl-cu12": "2"})
     assert text(found(*hosts, ways=6)).splitlines() == [
@@ -277,13 +277,13 @@ WRONG: dict[str, tuple[list[HostFound], str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong(name: str) -> None:
+def test_each_problem_is_reported_in_one_line(name: str) -> None:
     hosts, words = WRONG[name]
     [line, *others] = wrong(found(*hosts))
     assert line.startswith(words) and others == []
 
 
-def test_what_is_just_enough() -> None:
+def test_barely_sufficient_resources_pass() -> None:
     gpus = H100.replaced(driver="525.60.13")
     half = GpuMemory(0, 80 << 20, 40 << 20)
     enough = {"load": 8.0, "ahead_s": -1.0, "shm_free_kib": 1 << 20}
@@ -297,7 +297,7 @@ def test_hosts_with_more_ranks_may_have_more_devices() -> None:
     assert wrong(found(host("a"), more, host("c"))) == []
 
 
-def test_lost_hosts_are_told_those_of_one_kind_together() -> None:
+def test_lost_hosts_with_the_same_reason_share_a_line() -> None:
     lost = {f"n{number}": f"ssh: n{number}: refused" for number in range(1, 60)}
     assert wrong(found(host("a"), lost={**lost, "x": "Permission denied"})) == [
         "error hosts n1, n2, n3, n4, n5, n6, n7, n8 and 51 more: ssh: n1: refused",
@@ -305,7 +305,7 @@ def test_lost_hosts_are_told_those_of_one_kind_together() -> None:
     ]
 
 
-def test_ways_that_are_closed() -> None:
+def test_closed_ports_are_reported_with_their_reason() -> None:
     why = "10.0.0.3: no answer (a firewall?)"
     gaps = tuple(Gap(host, "c", why) for host in "ab")
     [line] = wrong(found(host("a"), host("b"), host("c"), ways=6, gaps=gaps, uses="cpu"))
@@ -314,7 +314,7 @@ def test_ways_that_are_closed() -> None:
     )
 
 
-def test_tpu_chips() -> None:
+def test_tpu_chips_are_compared_between_hosts() -> None:
     four = DevicesCounted((DeviceCount("tpu", "TPU v5 lite", 4),), "")
     alike = (host("ab"[n], tpu=Tpu(4, "v5e", n, 2), devices=four) for n in range(2))
     assert wrong(found(*alike)) == []
@@ -343,7 +343,7 @@ def summed(*ranks: dict[str, Any], why_not: str = "") -> list[str]:
     return re.sub(" +", " ", text(merged(judge_sum(ranks, why_not)))).splitlines()
 
 
-def test_what_ranks_tell() -> None:
+def test_facts_are_read_from_rank_output() -> None:
     printed = 'a warning\nsome mcjax-check: {"a": 1}\nmcjax-check: {cut o\nmcjax-check: {"b": [2]}'
     assert parse_output(printed) == {"a": 1, "b": [2]}
     assert summed(told(0), told(1), told(2)) == [
@@ -366,13 +366,13 @@ def test_what_ranks_tell() -> None:
         ([], "host a: x", "error sum host a: x"),
     ],
 )
-def test_sums_that_are_not_right(ranks: list[dict[str, Any]], why_not: str, line: str) -> None:
+def test_wrong_sums_are_reported(ranks: list[dict[str, Any]], why_not: str, line: str) -> None:
     assert [summary for summary in summed(*ranks, why_not=why_not) if summary[:3] != "ok "] == [
         line
     ]
 
 
-def test_a_check_leaves_the_memory_of_gpus_to_others() -> None:
+def test_check_does_not_preallocate_gpu_memory() -> None:
     name = "XLA_PYTHON_CLIENT_PREALLOCATE"
     job = Job(program=(), python="python", chdir="/")
     own = job_of_check(job.replaced(timeout=7.0, start_timeout=5.0))
@@ -395,7 +395,7 @@ def test_hosts_are_named_where_they_differ() -> None:
     assert max(map(len, shown)) <= 60
 
 
-def test_what_is_to_be_done_about_several_is_said_once() -> None:
+def test_a_cure_shared_by_several_findings_is_printed_once() -> None:
     three = [Judgement("t", value, ("a",), "error", "do it") for value in "xyz"]
     begin = "error    t            a: "
     assert text(three).splitlines() == [f"{begin}{letter}" for letter in "xyz"] + [
@@ -403,7 +403,7 @@ def test_what_is_to_be_done_about_several_is_said_once() -> None:
     ]
 
 
-def test_the_last_line() -> None:
+def test_last_line_counts_ranks_and_names_problems() -> None:
     bad = [Judgement("jax", "x", verdict="error"), Judgement("load", "y", verdict="warning")]
     assert last_line([], "2 ranks") == "passed: 2 ranks"
     assert last_line(bad[1:], "2 ranks") == "passed: 2 ranks (warnings: load)"
@@ -427,7 +427,7 @@ def test_every_topic_is_documented() -> None:
         ([(0.2, 0.09)], 0.0),  # as far as can be known
     ],
 )
-def test_how_far_a_clock_is_ahead(
+def test_clock_offset_is_estimated_from_the_quickest_answer(
     monkeypatch: pytest.MonkeyPatch, answers: list[tuple[float, float]], ahead_s: float
 ) -> None:
     """Each answer: how long it took, and how far the clock was ahead in the middle of that."""
@@ -462,7 +462,9 @@ def test_how_far_a_clock_is_ahead(
         ),
     ],
 )
-def test_who_can_join(changes: dict[str, Any], alone: bool, line: str) -> None:
+def test_check_says_whether_strangers_can_join(
+    changes: dict[str, Any], alone: bool, line: str
+) -> None:
     job = Job(program=("",), python="/p", chdir="/", **changes)
     hosts = [host("a", jax={**JAX, "jax": "0.12.0"})]
     told = text(list(judge_mtls(job, hosts, alone=alone)))

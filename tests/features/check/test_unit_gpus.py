@@ -60,7 +60,7 @@ def test_the_driver_says_what_is_there(tmp_path: Path, version: str, number: str
 @pytest.mark.parametrize(
     ("chosen", "which"), [("1", [1]), ("1,0", [0, 1]), ("GPU-11f2", [1]), ("", []), ("7", [])]
 )
-def test_the_memory_of_those_that_are_visible(
+def test_gpu_memory_is_read_for_visible_gpus_only(
     tmp_path: Path, chosen: str, which: list[int]
 ) -> None:
     found = agent.survey_gpus(LISTED, {"CUDA_VISIBLE_DEVICES": chosen}, nvidia(tmp_path, 2))
@@ -68,7 +68,7 @@ def test_the_memory_of_those_that_are_visible(
     assert found == (kinds, tuple(memory(gpu, (80994, 9731)[gpu]) for gpu in which))
 
 
-def test_where_the_driver_has_no_folder(tmp_path: Path) -> None:
+def test_gpus_are_found_without_the_drivers_folder(tmp_path: Path) -> None:
     """As on Windows' Linux, or where only device files are there."""
     both = (GpuFacts(MODEL, "570.195.03", 2),), (memory(0, 80994), memory(1, 9731))
     assert agent.survey_gpus(LISTED, {}, str(tmp_path)) == both
@@ -86,12 +86,12 @@ def test_where_the_driver_has_no_folder(tmp_path: Path) -> None:
         "No devices were found\n",
     ],
 )
-def test_memory_that_is_not_known(tmp_path: Path, listed: str) -> None:
+def test_unknown_gpu_memory_is_left_out(tmp_path: Path, listed: str) -> None:
     kinds, found = agent.survey_gpus(listed, {}, nvidia(tmp_path, 2))
     assert (kinds, found) == ((GpuFacts(MODEL, "570.195.03", 2),), ())
 
 
-def test_a_model_without_end(tmp_path: Path) -> None:
+def test_overlong_gpu_model_is_cut(tmp_path: Path) -> None:
     root = nvidia(tmp_path, 1)
     write(
         tmp_path / "proc/driver/nvidia/gpus/0000:00:00.0/information",
@@ -101,7 +101,7 @@ def test_a_model_without_end(tmp_path: Path) -> None:
     assert kind.name == "x" * 100
 
 
-def test_amd(tmp_path: Path) -> None:
+def test_amd_gpus_are_surveyed(tmp_path: Path) -> None:
     nodes = tmp_path / "sys/class/kfd/kfd/topology/nodes"
     write(nodes / "0/properties", "cpu_cores_count 96\nsimd_count 0\ndrm_render_minor 0\n")
     for minor in (128, 129):
@@ -121,7 +121,7 @@ def test_amd(tmp_path: Path) -> None:
     assert found == ((GpuFacts("AMD Instinct MI300X OAM", "6.10.5", 1),), ())
 
 
-def test_a_tool_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unresponsive_gpu_tool_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pids = tmp_path / "pids"
     write(tmp_path / "nvidia-smi", f"#!/bin/sh\necho $$ >>{pids}\nexec sleep 1000\n")
     (tmp_path / "nvidia-smi").chmod(0o700)
@@ -130,19 +130,23 @@ def test_a_tool_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [pid for pid in map(int, pids.read_text().split()) if psutil.pid_exists(pid)] == []
 
 
-def test_nothing_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_survey_of_a_machine_without_gpus_is_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert gpus.nvidia_smi(1.0) == ""
     assert agent.survey_gpus("", {}, str(tmp_path)) == ((), ())
     assert agent.shared_memory_kib(str(tmp_path)) == (0, 0)
 
 
-def test_packages_that_belong_to_jax_are_asked_for() -> None:
+def test_probe_asks_for_packages_that_jax_needs() -> None:
     for name in ("jax-cuda13-plugin", "jax-cuda12-pjrt", "jax-rocm7-plugin", "nvidia-nccl-cu12"):
         assert name in probe.PACKAGES
 
 
-def test_interfaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interfaces_are_listed_with_mtu_and_speed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A bond has a speed, a container's pair none that means anything."""
     known = [("lo", "127.0.0.1"), ("bond0", "10.0.0.1"), ("veth0", "10.1.0.1")]
     monkeypatch.setattr(agent, "addresses_of_interfaces", lambda: known)

@@ -64,7 +64,7 @@ def test_jax_cache_serves_all_ranks(jobs: Jobs, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not SHARES, reason="jax 0.6 does not let ranks share")
-def test_next_rank_compiles_if_one_is_killed(jobs: Jobs, tmp_path: Path) -> None:
+def test_next_rank_compiles_if_the_first_is_killed(jobs: Jobs, tmp_path: Path) -> None:
     program = [PROGRAMS / "compiling_fails.py", "killed", tmp_path / "started"]
     running = jobs.start("-n", 3, "--on-rank-failure", "continue", *program)
     pid = int(running.read_until("\n", 1).split("compiles ")[1])

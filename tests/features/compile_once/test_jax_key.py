@@ -9,7 +9,7 @@ from jobs import PROGRAMS
 
 
 @pytest.mark.every_jax
-def test_keys() -> None:
+def test_cache_keys_differ_only_where_programs_do() -> None:
     command = [sys.executable, str(PROGRAMS / "compiled_keys.py")]
     keys = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=60).stdout)
     assert keys["first"] == keys["again"] == keys["other device"]

@@ -13,14 +13,14 @@ def test_missing_folders_are_made(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "b").is_dir()
 
 
-def test_a_folder_that_every_user_can_write_to(tmp_path: Path) -> None:
+def test_folder_writable_by_every_user_is_not_trusted(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
     assert "every user can write to it" in why_untrusted(str(tmp_path))
     tmp_path.chmod(0o775)
     assert why_untrusted(str(tmp_path)) == ""
 
 
-def test_what_is_no_folder(tmp_path: Path) -> None:
+def test_cache_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert why_untrusted(str(tmp_path / "file")) == "Not a directory"
 
@@ -37,7 +37,7 @@ def test_a_folder_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a link away")
-def test_a_link_that_another_user_has_laid(tmp_path: Path) -> None:
+def test_link_made_by_another_user_is_not_trusted(tmp_path: Path) -> None:
     open_to_all, mine = tmp_path / "tmp", tmp_path / "mine"
     open_to_all.mkdir()
     open_to_all.chmod(0o1777)

@@ -40,5 +40,7 @@ def said(*ranks: Compilations) -> list[str]:
     ],
     ids=["shared", "loaded", "alone", "killed while compiling", "none"],
 )
-def test_last_line(ranks: list[Compilations], line: list[str]) -> None:
+def test_last_line_summarizes_shared_compilations(
+    ranks: list[Compilations], line: list[str]
+) -> None:
     assert said(*ranks) == line

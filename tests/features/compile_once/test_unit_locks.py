@@ -40,7 +40,7 @@ def test_other_programs_do_not_wait(tmp_path: Path) -> None:
     assert waits == []
 
 
-def test_nobody_waits_for_a_program_that_cannot_be_shared(tmp_path: Path) -> None:
+def test_no_rank_waits_for_a_program_that_cannot_be_shared(tmp_path: Path) -> None:
     locks, waits = Locks(str(tmp_path), "1"), list[int]()
     with locks.hold("a", waits.append) as first:
         first.give_up_sharing()

@@ -20,7 +20,7 @@ def files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_store_reads_back_what_it_has_written(tmp_path: Path) -> None:
     assert Store(str(tmp_path), 9 * KIB).write("a", PROGRAM)
     store = Store(str(tmp_path), 9 * KIB)
     assert store.has("a")
@@ -63,7 +63,7 @@ def test_least_recently_used_are_removed(tmp_path: Path) -> None:
     assert sum(sizes) <= 10 * KIB
 
 
-def test_several_writers_keep_one_bound(tmp_path: Path) -> None:
+def test_concurrent_writers_share_one_size_limit(tmp_path: Path) -> None:
     stores = [Store(str(tmp_path), 20 * KIB) for _ in range(4)]
     for number in range(80):
         assert put(stores[number % 4], str(number))
@@ -72,7 +72,9 @@ def test_several_writers_keep_one_bound(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("size", "least_s"), [(KIB, 0.0), (99 * KIB, 1.6)], ids=["large", "quick"])
-def test_programs_that_are_not_kept(tmp_path: Path, size: int, least_s: float) -> None:
+def test_too_large_or_too_quick_programs_are_not_kept(
+    tmp_path: Path, size: int, least_s: float
+) -> None:
     assert not Store(str(tmp_path), size, least_s).write("a", PROGRAM)
     assert files(tmp_path) == []
 

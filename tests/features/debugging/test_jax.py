@@ -55,7 +55,7 @@ def start(at_terminal: Start, tmp_path: Path) -> Start:
     return start
 
 
-def test_in_a_training_loop(start: Start) -> None:
+def test_debugger_works_in_a_training_loop(start: Start) -> None:
     """Also in steps over a collective, in which the others take part."""
     terminal = start(TRAINING, "-n", 3, stops="1")
     terminal.until("mcjax-launch: rank 1 stopped at ")
@@ -96,7 +96,7 @@ def test_the_limits_of_jax_are_told_once(start: Start, tmp_path: Path) -> None:
 
 
 @needs_sshd
-def test_over_ssh(start: Start, jobs: Jobs, tmp_path: Path) -> None:
+def test_debugger_works_over_ssh(start: Start, jobs: Jobs, tmp_path: Path) -> None:
     """Rank 0 is here, rank 1 there, and both stop."""
     server = Sshd(tmp_path, jobs.token)
     try:
@@ -118,7 +118,7 @@ def test_over_ssh(start: Start, jobs: Jobs, tmp_path: Path) -> None:
         server.end()
 
 
-def test_jaxs_own_breakpoint(start: Start) -> None:
+def test_jax_breakpoint_opens_a_prompt(start: Start) -> None:
     terminal = start(IN_A_PROGRAM, "-n", 2)
     terminal.until("mcjax-launch: rank 1 stopped at ")
     terminal.answer(JAX_PROMPT, "p y")
@@ -128,7 +128,7 @@ def test_jaxs_own_breakpoint(start: Start) -> None:
     assert "[1] doubled 6.0\r\n" in terminal.shown
 
 
-def test_several_that_stop_at_jaxs_own_breakpoint(start: Start) -> None:
+def test_several_ranks_can_stop_at_jax_breakpoints(start: Start) -> None:
     terminal = start(IN_A_PROGRAM.replace("if jax.process_index() == 1", "if True"), "-n", 2)
     terminal.until(" too: type `rank ")
     first = re.findall(r"rank (\d) stopped", terminal.shown)[0]
@@ -146,7 +146,7 @@ def test_several_that_stop_at_jaxs_own_breakpoint(start: Start) -> None:
         assert f"[{rank}] doubled 6.0\r\n" in terminal.shown
 
 
-def test_an_exception(start: Start) -> None:
+def test_exception_opens_a_post_mortem_before_the_job_ends(start: Start) -> None:
     """The others wait in a collective; nothing is ended before the user has looked at it."""
     text = TRAINING.replace("breakpoint()", "raise ValueError(step)")
     terminal = start(text, "-n", 2, "--pdb", stops="0")

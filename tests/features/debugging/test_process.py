@@ -91,7 +91,7 @@ def without_moves(shown: str) -> str:
     return re.sub("\x1b[^a-zA-Z]*[a-zA-Z]|\r(?!\n)", "", shown)
 
 
-def test_an_import_of_preload_that_stops_and_then_each_rank(start: START, tmp_path: Path) -> None:
+def test_preloaded_module_stops_once_and_then_each_rank(start: START, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("imported = 1\nbreakpoint()\n")
     terminal = start(f"-n 2 -C {tmp_path} --preload mine", PROGRAM, "0,1")
     assert "mine.py:2" in terminal.until("(Pdb 0) ")
@@ -116,9 +116,7 @@ def rank_in(terminal: Terminal) -> str:
 
 
 @pytest.mark.parametrize("buffered", [False, True])
-def test_what_a_rank_prints_in_a_step_is_seen_before_the_next_prompt(
-    start: START, buffered: bool
-) -> None:
+def test_output_of_a_step_is_shown_before_the_next_prompt(start: START, buffered: bool) -> None:
     terminal = start("-n 1 -x PYTHONUNBUFFERED=" + ("" if buffered else "1"), IN_STEPS, "\n")
     assert "[0] begins\r\n" in terminal.until("rank 0 stopped")
     terminal.step_past_breakpoint()
@@ -154,7 +152,7 @@ def assert_lines(terminal: Terminal, rank: int, count: int = 100_000) -> None:
             raise AssertionError(f"line {wanted}: {shown[at : at + 400]!r}")
 
 
-def test_much_that_a_rank_prints_in_a_step(start: START) -> None:
+def test_step_continues_despite_much_output(start: START) -> None:
     """More than the launcher keeps: the step goes on all the same."""
     text = "breakpoint()\nfor i in range(100_000): print('line', i, 'x' * 50)\nprint('end')\n"
     terminal = start("-n 1", text)
@@ -183,7 +181,7 @@ print("end")
     assert_lines(terminal, rank=0, count=33_000)
 
 
-def test_what_can_be_done_at_a_prompt(start: START) -> None:
+def test_prompt_offers_editing_history_and_completion(start: START) -> None:
     """Lines are edited, history comes back, names are completed, and more than one line is read."""
     terminal = start("-n 1", PROGRAM, "0")
     terminal.until(PROMPT)
@@ -209,7 +207,7 @@ def test_what_can_be_done_at_a_prompt(start: START) -> None:
     assert "[0] value 8\r\n" in terminal.shown
 
 
-def test_completion_of_one_of_several_and_of_nothing(start: START) -> None:
+def test_completion_inserts_only_unique_matches(start: START) -> None:
     terminal = start("-n 1", "value_one, value_two = 1, 2\nbreakpoint()\n")
     terminal.until(PROMPT)
     terminal.type("p value_o\t\r")
@@ -233,7 +231,7 @@ def test_completion_of_one_of_several_and_of_nothing(start: START) -> None:
     assert terminal.finish() == 0
 
 
-def test_history_across_stops(start: START) -> None:
+def test_history_persists_across_stops(start: START) -> None:
     terminal = start("-n 1", "for turn in range(3):\n    breakpoint()\n    x = turn\n")
     terminal.answer(PROMPT, "turn + 40")
     terminal.until("\r\n40\r\n")
@@ -249,7 +247,7 @@ def test_history_across_stops(start: START) -> None:
     assert terminal.finish() == 0
 
 
-def test_the_terminals_size(start: START) -> None:
+def test_debugger_knows_the_terminals_size(start: START) -> None:
     terminal = start("-n 1", PROGRAM, "0")
     note = "told = []; import signal; signal.signal(signal.SIGWINCH, lambda *_: told.append(1))"
     terminal.answer(PROMPT, note)
@@ -294,7 +292,7 @@ def test_leaving_the_debugger_ends_the_job(start: START, keys: str) -> None:
     assert terminal.is_as_it_was
 
 
-def test_several_that_stop(start: START) -> None:
+def test_user_switches_between_stopped_ranks(start: START) -> None:
     terminal = start("-n 3", PROGRAM, "012")
     first = terminal.until(" stopped at ")[-1]
     others = [rank for rank in "012" if rank != first]
@@ -317,7 +315,7 @@ def test_several_that_stop(start: START) -> None:
         assert f"[{rank}] value {41 + int(rank)}\r\n" in terminal.shown
 
 
-def test_a_step_that_takes_long_lets_others_have_the_terminal(start: START, tmp_path: Path) -> None:
+def test_long_step_lets_other_ranks_use_the_terminal(start: START, tmp_path: Path) -> None:
     """As one does that needs them: here rank 0 waits for what rank 1 does after its breakpoint."""
     text = f"""
 import os, time
@@ -349,7 +347,7 @@ print("met", rank)
     assert "[0] met 0\r\n" in terminal.shown
 
 
-def test_the_output_of_others_waits(start: START, tmp_path: Path) -> None:
+def test_output_of_other_ranks_waits_for_the_prompt(start: START, tmp_path: Path) -> None:
     """Without bound in time, but not in memory."""
     text = f"""
 import os, time
@@ -373,14 +371,14 @@ else:
     assert_lines(terminal, rank=1)
 
 
-def test_limits_wait(start: START) -> None:
+def test_limits_are_suspended_at_the_prompt(start: START) -> None:
     terminal = start("-n 2 --timeout 5 --stall-timeout 1", PROGRAM, "0")
     terminal.answer(PROMPT, "import time; time.sleep(6)")
     terminal.answer(PROMPT, "c")
     assert terminal.finish() == 0
 
 
-def test_limits_count_again_afterwards(start: START) -> None:
+def test_limits_count_again_after_the_debugger(start: START) -> None:
     terminal = start("-n 2 --stall-timeout 2", PROGRAM + "time.sleep(1000)\n", "0")
     terminal.answer(PROMPT, "c")
     assert terminal.finish() == 124
@@ -451,7 +449,7 @@ print("goes on")
     assert "[0] goes on\r\n" in terminal.shown
 
 
-def test_breakpoints_that_are_ignored(start: START) -> None:
+def test_ignored_breakpoints_open_no_prompt(start: START) -> None:
     terminal = start("-n 2 -x PYTHONBREAKPOINT=0", PROGRAM, "01")
     assert terminal.finish() == 0
     assert not PROMPT.search(terminal.shown)
@@ -504,7 +502,9 @@ breakpoint()
 
 
 @pytest.mark.parametrize("reason", ["failure", "TERM"])
-def test_a_rank_that_stops_as_the_job_ends(start: START, tmp_path: Path, reason: str) -> None:
+def test_stop_of_a_rank_does_not_delay_the_end_of_the_job(
+    start: START, tmp_path: Path, reason: str
+) -> None:
     """Nobody can look at it any more, and it does not hold up the end."""
     terminal = start("-n 2 --grace 1000", AS_IT_ENDS, tmp_path / "there")
     terminal.until("ready")
@@ -523,7 +523,7 @@ def test_a_rank_that_stops_as_the_job_ends(start: START, tmp_path: Path, reason:
 # --- elsewhere ---
 
 
-def test_on_other_hosts(start: START) -> None:
+def test_debugger_works_on_other_hosts(start: START) -> None:
     """A debugger there, another one, and the end of both by `q`."""
     terminal = start(f"--hosts a,b --via {shlex.quote(FAKE_SSH)}", PROGRAM, "01")
     first = terminal.until(" too: ")[-1]
@@ -558,7 +558,9 @@ def test_a_host_is_lost_at_the_prompt(start: START) -> None:
 
 
 @pytest.mark.parametrize("way", ["breakpoint()", "import pdb; pdb.set_trace()"])
-def test_without_a_terminal(jobs: Jobs, tmp_path: Path, way: str) -> None:
+def test_debugger_without_a_terminal_fails_with_a_hint(
+    jobs: Jobs, tmp_path: Path, way: str
+) -> None:
     (tmp_path / "a.py").write_text(
         f"import os\nif os.environ['JAX_PROCESS_ID'] == '1':\n    {way}\n"
     )
@@ -573,7 +575,7 @@ def test_without_a_terminal(jobs: Jobs, tmp_path: Path, way: str) -> None:
     assert "BdbQuit" not in ended.stderr
 
 
-def test_pdb_without_a_terminal(jobs: Jobs, tmp_path: Path) -> None:
+def test_pdb_without_a_terminal_is_refused(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "a.py").touch()
     ended = jobs.run("--pdb", "a.py", cwd=tmp_path)
     assert ended.status == 2
@@ -582,7 +584,7 @@ def test_pdb_without_a_terminal(jobs: Jobs, tmp_path: Path) -> None:
     )
 
 
-def test_debugpy_that_is_missing(jobs: Jobs, tmp_path: Path) -> None:
+def test_missing_debugpy_is_hinted_at(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "a.py").touch()
     without = shell_script(tmp_path / "python", f'exec {sys.executable} -S "$@"')
     ended = jobs.run("-n", 1, "--debugpy", 5678, "--python", without, "a.py", cwd=tmp_path)

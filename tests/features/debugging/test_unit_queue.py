@@ -31,7 +31,7 @@ def resume(
     return queue.resumed(stopped.rank, stopped.pid, now, steps=steps)
 
 
-def test_one_after_another() -> None:
+def test_stopped_ranks_get_the_terminal_one_by_one() -> None:
     queue = DebugQueue()
     assert queue.stopped(FIRST) == [Grant(FIRST)]
     assert queue.stopped(SECOND) == [HasToWait(SECOND)]
@@ -57,7 +57,7 @@ def test_a_step_keeps_the_terminal_for_a_moment() -> None:
     assert queue.stopped(further) == [HasToWait(further)]
 
 
-def test_one_that_is_gone_in_a_step_may_be_the_end_of_the_job() -> None:
+def test_rank_that_ends_in_a_step_frees_the_terminal_after_a_delay() -> None:
     queue = DebugQueue()
     queue.stopped(FIRST)
     queue.stopped(SECOND)
@@ -68,7 +68,7 @@ def test_one_that_is_gone_in_a_step_may_be_the_end_of_the_job() -> None:
     assert resume(queue, SECOND, 7.1) == [Reclaim()]
 
 
-def test_a_step_of_the_only_one_gives_the_terminal_back() -> None:
+def test_long_step_of_the_only_stopped_rank_frees_the_terminal() -> None:
     queue = DebugQueue()
     queue.stopped(FIRST)
     resume(queue, FIRST, 5.0, steps=True)
@@ -76,7 +76,7 @@ def test_a_step_of_the_only_one_gives_the_terminal_back() -> None:
     assert queue.stopped(FIRST) == [Grant(FIRST)]
 
 
-def test_switching() -> None:
+def test_switching_is_granted_only_to_stopped_ranks() -> None:
     queue = DebugQueue()
     queue.stopped(FIRST)
     assert queue.switches(1) == [Refuse(FIRST, "rank 1 has not stopped, nor has any other rank")]
@@ -88,7 +88,7 @@ def test_switching() -> None:
     assert queue.switches(0) == [Grant(FIRST, (1, 2))]
 
 
-def test_those_that_are_gone() -> None:
+def test_ended_ranks_leave_the_queue() -> None:
     queue = DebugQueue()
     queue.stopped(FIRST)
     queue.stopped(SECOND)
@@ -114,7 +114,7 @@ def running(**limits: float) -> tuple[RunState, Limits]:
     return state, Limits(job, state, 0.0)
 
 
-def test_no_limit_counts_while_somebody_debugs() -> None:
+def test_no_limit_counts_while_a_rank_is_debugged() -> None:
     state, limits = running(timeout=10.0, start_timeout=8.0, stall_timeout=5.0)
     state.activity.usage_at = 3.0
     state.pause.begin(4.0)
@@ -128,7 +128,7 @@ def test_no_limit_counts_while_somebody_debugs() -> None:
     assert stop is not None and stop.message.startswith("--start-timeout")
 
 
-def test_no_hang_is_looked_for_while_somebody_debugs() -> None:
+def test_no_hang_is_reported_while_a_rank_is_debugged() -> None:
     state, _ = running()
     state.num_processes, state.initialize_calls = 2, 1
     watch = HangWatch(state, Announcer(state), 0.0, None)
@@ -139,7 +139,7 @@ def test_no_hang_is_looked_for_while_somebody_debugs() -> None:
     assert watch.expire(1000.0) is None
 
 
-def test_a_value_that_is_left_out() -> None:
+def test_omitted_value_of_pdb_is_filled_in() -> None:
     filled = {
         "--pdb a.py": "--pdb=all a.py",
         "--pdb 0,2 a.py": "--pdb 0,2 a.py",

@@ -11,7 +11,7 @@ from mcjax_launch.features.debugging import agent
 from mcjax_launch.kernel.wire.loop import Loop
 
 
-def test_what_is_written_about_an_interrupt_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_written_after_an_interrupt_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel discards it where the key itself comes, some time later."""
     with_loop = Loop()
     terminal = agent._Terminal(SimpleNamespace(pid=1), with_loop)  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ class _NoKeeper:
         pass
 
 
-def test_what_others_have_written_meanwhile_is_not_erased(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_of_other_processes_is_not_erased(monkeypatch: pytest.MonkeyPatch) -> None:
     """Line editors leave a sequence behind the last line, with which a row begins."""
     screen, theirs = os.openpty()
     tty.setraw(theirs)
@@ -54,7 +54,7 @@ def test_what_others_have_written_meanwhile_is_not_erased(monkeypatch: pytest.Mo
         (b"\x1b[?1049h full \r\n", False),
     ],
 )
-def test_rows_that_can_be_written_again(written: bytes, fits: bool) -> None:
+def test_row_that_fits_the_terminal_can_be_rewritten(written: bytes, fits: bool) -> None:
     row = user_terminal._Row()
     for at in range(len(written)):
         row.add(written[at : at + 1])

@@ -31,14 +31,16 @@ def test_values_come_in_rank_order(called: Any) -> None:
     assert run(called.times, 3, processes=3, kwargs={"plus": 1}) == [1, 4, 7]
 
 
-def test_what_it_prints_is_shown(called: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_of_a_called_function_is_shown(
+    called: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     mcjax_launch.run(called.times, processes=1, args=(1,), initialize=False)
     assert capsys.readouterr() == ("", "[0] called\n")
     run(called.times, 1)
     assert capsys.readouterr() == ("", "")
 
 
-def test_what_it_raises_is_raised_again(called: Any) -> None:
+def test_exception_of_a_called_function_is_raised_again(called: Any) -> None:
     with pytest.raises(KeyError, match="no such thing") as raised:
         run(called.fails, "KeyError")
     assert raised.value.__notes__ == ["raised by fails in rank 1 of 2"]
@@ -63,41 +65,43 @@ def test_a_traceback_begins_below_our_own_code(
     ("how", "message"),
     [("Own", "rank 1 failed: called.Own: a message"), ("kill", "rank 1 failed: killed by SIGKILL")],
 )
-def test_what_cannot_be_raised_again(called: Any, how: str, message: str) -> None:
+def test_exception_that_cannot_be_raised_again_fails_the_job(
+    called: Any, how: str, message: str
+) -> None:
     with pytest.raises(JobFailed, match=message) as raised:
         run(called.fails, how)
     assert raised.value.result.root_cause is not None
     assert raised.value.result.root_cause.rank == 1
 
 
-def test_a_rank_that_does_not_return(called: Any) -> None:
+def test_function_that_does_not_return_is_an_error(called: Any) -> None:
     with pytest.raises(LaunchError, match="run: leaves has not returned in ranks 0-1"):
         run(called.leaves)
 
 
-def test_a_value_that_cannot_be_pickled(called: Any) -> None:
+def test_value_that_cannot_be_pickled_is_an_error(called: Any) -> None:
     with pytest.raises(TypeError, match="what unpicklable returned cannot be pickled: cannot"):
         run(called.unpicklable)
 
 
-def test_what_is_no_function() -> None:
+def test_run_refuses_what_is_not_callable() -> None:
     with pytest.raises(TypeError, match=r"'toy\.py' is not callable; launch runs a program"):
         run("toy.py")
 
 
-def test_what_is_of_programs(called: Any) -> None:
+def test_run_refuses_options_of_programs(called: Any) -> None:
     with pytest.raises(TypeError, match="'no_hook' is for programs; use launch"):
         run(called.times, 1, no_hook=True)
 
 
-def test_on_other_hosts(called: Any, tmp_path: Path) -> None:
+def test_function_is_called_on_other_hosts(called: Any, tmp_path: Path) -> None:
     """The call is copied there, beside what the function needs."""
     (tmp_path / "data").write_text("7")
     found = run(called.reads, "data", hosts=["a", "b"], via=FAKE_SSH, sync=tmp_path / "data")
     assert found == ["7", "7"]
 
 
-def test_asyncio(called: Any) -> None:
+def test_run_async_returns_the_values(called: Any) -> None:
     async def main() -> list[int]:
         return await mcjax_launch.run_async(
             called.times, processes=2, args=(2,), initialize=False, echo=False
@@ -106,7 +110,7 @@ def test_asyncio(called: Any) -> None:
     assert asyncio.run(main()) == [0, 2]
 
 
-def test_the_memory_of_arguments_is_not_that_of_others(called: Any) -> None:
+def test_each_rank_has_its_own_copy_of_arguments(called: Any) -> None:
     data = bytearray(1 << 20)
     found = run(called.changed, pickle.PickleBuffer(data), processes=3)
     assert found == [b"\1" + bytes((1 << 20) - 1)] * 3
@@ -121,7 +125,7 @@ def test_values_come_from_other_hosts(called: Any) -> None:
 
 
 @pytest.mark.parametrize("preload", [None, "json"])
-def test_another_attempt(called: Any, preload: str | None) -> None:
+def test_values_come_from_the_last_attempt(called: Any, preload: str | None) -> None:
     assert run(called.fails_once, 5, max_restarts=1, preload=preload) == [bytes(5), b"\1" * 5]
 
 
@@ -173,13 +177,13 @@ def test_a_function_of_the_main_file(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("[1, 4] {True}\n", "")
 
 
-def test_a_function_of_a_module_that_is_the_main_program(tmp_path: Path) -> None:
+def test_function_of_a_module_run_as_main_is_called(tmp_path: Path) -> None:
     script(tmp_path, "from . import neighbour", GUARD, " main()")
     done = python("-m", "pack.script", cwd=tmp_path)
     assert (done.stdout, done.stderr) == ("[1, 4] {True}\n", "")
 
 
-def test_a_main_file_that_other_hosts_lack(tmp_path: Path) -> None:
+def test_main_file_is_sent_to_hosts_that_lack_it(tmp_path: Path) -> None:
     """Its text comes along, for tracebacks too."""
     path = script(
         tmp_path,
@@ -211,7 +215,7 @@ def test_an_exception_of_the_main_file(tmp_path: Path) -> None:
     assert "mcjax" not in done.stdout.replace(str(path), "")
 
 
-def test_what_the_ranks_would_call_again(tmp_path: Path) -> None:
+def test_unguarded_call_in_the_main_file_is_refused(tmp_path: Path) -> None:
     path = script(tmp_path, "main()")
     assert python(path).stderr.splitlines()[-1] == (
         f"mcjax_launch.LaunchError: run: mine is of {path}, which the ranks import, and which would "
@@ -223,7 +227,7 @@ def test_what_the_ranks_would_call_again(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("[1, 4] {True}\n", "")
 
 
-def test_a_job_that_the_ranks_would_start(tmp_path: Path) -> None:
+def test_job_started_on_import_by_ranks_is_refused(tmp_path: Path) -> None:
     path = script(tmp_path, GUARD, " main(echo=False)", "else:", " mcjax_launch.launch('true')")
     done = python(path)
     assert (
@@ -232,7 +236,7 @@ def test_a_job_that_the_ranks_would_start(tmp_path: Path) -> None:
     )
 
 
-def test_what_only_the_main_program_defines(tmp_path: Path) -> None:
+def test_function_defined_only_under_the_guard_is_refused(tmp_path: Path) -> None:
     path = script(tmp_path, GUARD, " def mine(pair): return pair", " mine.__qualname__ = 'other'")
     path.write_text(path.read_text() + "\n other = mine\n main(echo=False)\n")
     assert f"the ranks import it without what stands under `{GUARD}`" in python(path).stderr
@@ -288,7 +292,7 @@ def test_arguments_are_not_copied(called: Any) -> None:
 
 
 @pytest.mark.parametrize("where", [{}, {"hosts": ["a"], "via": FAKE_SSH}], ids=["here", "there"])
-def test_a_caller_that_is_killed(called: Any, where: dict[str, object]) -> None:
+def test_killed_caller_leaves_nothing(called: Any, where: dict[str, object]) -> None:
     """While a value is on its way; what is left is looked for after each test."""
     code = f"""
 import called, mcjax_launch, time

@@ -59,7 +59,7 @@ def buffer(byte: int) -> object:
     return pickle.PickleBuffer(bytearray([byte]) * LARGE)
 
 
-def test_values_of_several_ranks(host: Host) -> None:
+def test_large_values_of_several_ranks_are_sent_back(host: Host) -> None:
     host.add(0, {"small": 1, "large": buffer(1), "other": buffer(2)})
     host.add(3, buffer(3))
     assert os.listdir(host.folder) == []  # nobody has to remove anything
@@ -90,7 +90,7 @@ def test_that_of_an_earlier_attempt_is_forgotten(host: Host) -> None:
     assert not returns.has("value", 0)
 
 
-def test_of_a_job_that_is_to_end_only_exceptions_are_sent(host: Host) -> None:
+def test_ending_job_sends_back_only_exceptions(host: Host) -> None:
     host.add(0, buffer(1))
     host.add(1, KeyError("no such thing"), "raised")
     host.returns.stops()
@@ -99,7 +99,7 @@ def test_of_a_job_that_is_to_end_only_exceptions_are_sent(host: Host) -> None:
     assert contents == [1]
 
 
-def test_a_rank_that_has_written_nothing(host: Host) -> None:
+def test_no_value_is_sent_for_a_rank_that_wrote_none(host: Host) -> None:
     returned = Returned("value", (1,))
     host.returns.hook_said(None, FromHook(0, returned))  # type: ignore[arg-type]
     assert host.way.deferred == []

@@ -10,7 +10,7 @@ from jobs import PROGRAMS, Jobs
 
 @pytest.mark.only_linux("looks at ranks")
 @pytest.mark.parametrize("how", ["work", "equal"])
-def test_who_is_slow(how: str, jobs: Jobs, tmp_path: Path) -> None:
+def test_slow_rank_is_named_beside_collectives(how: str, jobs: Jobs, tmp_path: Path) -> None:
     """One that works in NumPy, with a sum over all ranks in each step."""
     report = tmp_path / "run.json"
     options = ["-n", 3, "-d", 1, "--report", report, PROGRAMS / "uneven.py", how, "15"]

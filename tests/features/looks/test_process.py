@@ -98,7 +98,9 @@ def test_a_process_is_asked_as_it_ends() -> None:
 
 @pytest.mark.only_linux("looks at ranks")
 @pytest.mark.parametrize(("words", "asked"), [((), True), (("alone",), False), (("deaf",), True)])
-def test_what_waits_is_not_cut_short(words: tuple[str, ...], asked: bool) -> None:
+def test_position_request_does_not_interrupt_blocking_calls(
+    words: tuple[str, ...], asked: bool
+) -> None:
     """Another thread that waits for a lock gets the signal, if there is one that takes it."""
     mine, its = socket.socketpair()
     with mine, its, started(str(its.fileno()), *words, fds=(its.fileno(),)) as process:
@@ -114,7 +116,7 @@ def test_what_waits_is_not_cut_short(words: tuple[str, ...], asked: bool) -> Non
 
 
 @pytest.mark.only_linux("looks at ranks")
-def test_what_works_answers_at_once(tmp_path: Path) -> None:
+def test_working_process_reports_its_position_at_once(tmp_path: Path) -> None:
     with started(str(tmp_path / "end")) as process:
         assert process.stdout is not None
         assert system.signal_aside(process.pid, position_signal())
@@ -154,7 +156,9 @@ WAIT = "import threading\nlock = threading.Lock()\nlock.acquire()\ndef wait(): l
 
 @pytest.mark.only_linux("looks at ranks")
 @pytest.mark.parametrize("slow", [["1"], ["0", "1", "2"]])
-def test_who_is_slow(slow: list[str], jobs: Jobs, tmp_path: Path) -> None:
+def test_slow_rank_is_reported_during_the_run_and_at_the_end(
+    slow: list[str], jobs: Jobs, tmp_path: Path
+) -> None:
     """Once while it runs, and at the end; not where all load."""
     make_stand_in(tmp_path / "site-packages")
     (tmp_path / "site-packages" / "jax" / "_src" / "array.py").write_text(WAIT)

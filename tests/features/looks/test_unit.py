@@ -92,14 +92,14 @@ HISTORIES: dict[str, tuple[str, int, list[str]]] = {
 
 
 @pytest.mark.parametrize("name", HISTORIES)
-def test_who_is_slow(name: str) -> None:
+def test_slow_ranks_are_found_in_a_history(name: str) -> None:
     pattern, count, lines = HISTORIES[name]
     state = run_of(4)
     state.polls = history(pattern, count)
     assert [found.words for found in findings(View(state, 0.0), Occasion.OVER)] == lines
 
 
-def test_notes_on_slow_ranks() -> None:
+def test_slow_rank_notes_are_limited_to_three() -> None:
     """Of each only one, and of no more than three."""
     told = Told([], 4)
     told.state.polls = polls = PositionPolls(4)
@@ -110,7 +110,7 @@ def test_notes_on_slow_ranks() -> None:
     assert told.notes == [slow(0, 100), slow(1, 62), slow(2, 62)]
 
 
-def test_what_is_unanswered_does_not_count_until_it_is() -> None:
+def test_unanswered_polls_count_once_the_rank_answers() -> None:
     """A rank that has been in one call since then answers for all of these polls at once."""
     polls = history("wwlw" + 4 * "|wwl-", 5)
     assert sum(bool(poll.known) for poll in polls.all_polls) == 1
@@ -147,7 +147,7 @@ SITE = "/v/lib/python3.11/site-packages"
     (["/usr/lib/python3.11/pdb.py:1:interaction", "/me/train.py:12:f"], "", False, ThreadState.UNKNOWN),
     ([], "futex_do_wait", False, ThreadState.UNKNOWN),
 ])  # fmt: skip
-def test_what_a_main_thread_does(
+def test_main_thread_state_is_derived_from_its_calls(
     calls: list[str], blocked: str, beside: bool, doing: ThreadState
 ) -> None:
     state = run_of(2, joins=True)
@@ -158,7 +158,7 @@ def test_what_a_main_thread_does(
     assert spot.place == ("in f at train.py:12" if doing is ThreadState.ELSEWHERE else "")
 
 
-def test_one_that_waits_as_before_is_not_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rank_that_still_waits_is_not_woken_by_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would not seem to stand still, and no hang would be told of."""
     waits = {7: "futex"}
     signalled: list[int] = []

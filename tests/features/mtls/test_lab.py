@@ -12,7 +12,9 @@ pytestmark = [needs_lab, pytest.mark.jax]
 
 
 @pytest.mark.parametrize("mtls", ["auto", "off"])
-def test_a_host_that_is_not_of_the_job(jobs: Jobs, lab: Lab, tmp_path: Path, mtls: str) -> None:
+def test_mtls_keeps_out_a_host_outside_the_job(
+    jobs: Jobs, lab: Lab, tmp_path: Path, mtls: str
+) -> None:
     """With TLS the job goes on; without it a second client ends the job."""
     done = tmp_path / "done"
     options = ("--python", sys.executable, "-d", 1, "--mtls", mtls)

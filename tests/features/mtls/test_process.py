@@ -50,7 +50,7 @@ print("PRIVATE KEY" in key, key[40:80] in everything)
 
 
 @pytest.mark.parametrize("options", [[], ["--mtls", "on"], ["--preload", "jax"], [sys.executable]])
-def test_several_hosts(jobs: Jobs, tmp_path: Path, options: list[str]) -> None:
+def test_mtls_connects_several_hosts(jobs: Jobs, tmp_path: Path, options: list[str]) -> None:
     path = program(tmp_path, "0.12.0", LOOK)
     ended = run(jobs, path, "-n", 3, *options, on=("--hosts", "a:2,b", *OVER_SSH[2:]))
     assert ended.status == 0, ended.stderr
@@ -62,7 +62,9 @@ def test_several_hosts(jobs: Jobs, tmp_path: Path, options: list[str]) -> None:
     assert prefixes.pop().startswith("spiffe://mcjax/")
 
 
-def test_one_machine(jobs: Jobs, tmp_path: Path) -> None:
+def test_mtls_on_one_machine_uses_a_private_socket_unless_asked_for(
+    jobs: Jobs, tmp_path: Path
+) -> None:
     """Its socket is private; where TLS is asked for all the same, there is a port."""
     path = program(tmp_path, "0.12.0")
     shown = run(jobs, path, on=("-n", 2)).stdout
@@ -79,7 +81,7 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("version", PLAIN)
-def test_another_jax(jobs: Jobs, tmp_path: Path, version: str) -> None:
+def test_mtls_is_left_out_for_an_unsupported_jax(jobs: Jobs, tmp_path: Path, version: str) -> None:
     path = program(tmp_path, version)
     ended = run(jobs, path, "-v")
     assert ended.status == 0, ended.stderr
@@ -95,13 +97,13 @@ def test_another_jax(jobs: Jobs, tmp_path: Path, version: str) -> None:
 
 
 @pytest.mark.parametrize("options", [["--mtls", "off"], ["--no-hook"]])
-def test_without(jobs: Jobs, tmp_path: Path, options: list[str]) -> None:
+def test_mtls_can_be_turned_off(jobs: Jobs, tmp_path: Path, options: list[str]) -> None:
     call = "print('tls', 'MCJAX_HOOK_FOR_MTLS' in os.environ)"
     ended = run(jobs, program(tmp_path, "0.12.0", call), *options)
     assert ended.stdout.count("tls False\n") == 2, ended.stderr
 
 
-def test_the_programs_own_certificate(jobs: Jobs, tmp_path: Path) -> None:
+def test_own_certificate_of_the_program_is_kept(jobs: Jobs, tmp_path: Path) -> None:
     call = "jax.distributed.initialize(mtls_peer_uri_prefix='spiffe://mine/')"
     shown = run(jobs, program(tmp_path, "0.12.0", call)).stdout
     assert shown.count("tls None None None spiffe://mine/\n") == 2
@@ -133,6 +135,8 @@ def test_no_key_is_traced(jobs: Jobs, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_where_it_cannot_be(jobs: Jobs, options: list[object], why: str) -> None:
+def test_mtls_on_is_refused_where_it_is_impossible(
+    jobs: Jobs, options: list[object], why: str
+) -> None:
     ended = jobs.run("--mtls", "on", *options, "true")
     assert (ended.status, ended.report[: len(why)]) == (2, why)

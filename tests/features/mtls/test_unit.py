@@ -54,7 +54,9 @@ def test_a_temporary_folder_with_any_name(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @needs_openssl
-def test_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_making_certificates_leaves_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     certificate.make("0badcafe")
@@ -62,7 +64,9 @@ def test_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @needs_openssl
-def test_the_package_cryptography(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_certificates_are_made_with_the_package_cryptography(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("cryptography", reason="needs the package cryptography")
     with monkeypatch.context() as without:
         without.setenv("PATH", str(tmp_path))
@@ -78,7 +82,7 @@ def test_the_package_cryptography(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ("echo x", "its answer"),
     ],
 )
-def test_an_openssl_that_fails(
+def test_failing_openssl_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, why: str
 ) -> None:
     (tmp_path / "openssl").write_text(f"#!/bin/sh\n{script}\n")
@@ -112,7 +116,7 @@ VERSIONS = {
 
 
 @pytest.mark.parametrize("why", VERSIONS)
-def test_versions_of_jax(why: str) -> None:
+def test_mtls_depends_on_the_jax_version(why: str) -> None:
     assert why_plain(VERSIONS[why]) == why
     assert why_plain({"a": "1.0.0"}) == ""
     if "needs" not in why:  # the hook will see
@@ -138,7 +142,9 @@ NEITHER = "to make a certificate, openssl or the Python package cryptography is 
     ],
 )
 @needs_openssl
-def test_what_is_known_before_hosts_are_reached(changes: dict[str, object], why: str) -> None:
+def test_mtls_obstacles_are_found_before_hosts_are_reached(
+    changes: dict[str, object], why: str
+) -> None:
     from os import environ
 
     assert why_impossible(JOB.replaced(**changes), environ) == why
@@ -166,7 +172,7 @@ def arguments(
     return PART(AgentLink(), environ).arguments(given, known)
 
 
-def test_arguments_of_initialize() -> None:
+def test_initialize_gets_mtls_arguments() -> None:
     assert asked_features(RANK) == ["mtls"]
     assert arguments({"num_processes": 2}, KNOWN, RANK) == {
         "mtls_cert_file": "/f/mtls/certificate.pem",
@@ -184,7 +190,7 @@ def test_arguments_of_initialize() -> None:
         ({"num_processes": 3}, KNOWN, RANK),  # one of whom is not of this job
     ],
 )
-def test_calls_that_are_left_alone(
+def test_calls_with_own_mtls_settings_are_unchanged(
     given: dict[str, object], known: tuple[str, ...], environ: dict[str, str]
 ) -> None:
     assert arguments(given, known, environ) == {}

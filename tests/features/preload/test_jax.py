@@ -51,7 +51,7 @@ def differences(first: Any, other: Any, at: tuple[str, ...] = ()) -> Iterator[tu
 
 @pytest.mark.every_jax
 @pytest.mark.parametrize("options", [[], ["--stdin", "1", "--verify-spmd"]])
-def test_a_forked_rank_sees_what_a_fresh_one_sees(jobs: Jobs, options: list[str]) -> None:
+def test_forked_rank_has_the_same_state_as_a_fresh_rank(jobs: Jobs, options: list[str]) -> None:
     fresh, forked = portraits(jobs, *options), portraits(jobs, "--preload", "jax", *options)
     numbers = []
     for first, other in zip(fresh, forked, strict=True):
@@ -130,7 +130,9 @@ MISSED = {
 
 
 @pytest.mark.parametrize("program", MISSED)
-def test_what_an_import_has_missed_is_told(jobs: Jobs, tmp_path: Path, program: str) -> None:
+def test_settings_made_after_the_preloaded_import_are_reported(
+    jobs: Jobs, tmp_path: Path, program: str
+) -> None:
     """Where the rank has printed something; otherwise it is started afresh."""
     (tmp_path / "mine.py").write_text(MINE)
     (tmp_path / "program.py").write_text("import os; print('seen'); " + program)
@@ -149,7 +151,9 @@ LATER = {
 
 
 @pytest.mark.parametrize("before", LATER)
-def test_what_is_set_between_two_imports(jobs: Jobs, tmp_path: Path, before: str) -> None:
+def test_variable_set_between_two_imports_is_reported(
+    jobs: Jobs, tmp_path: Path, before: str
+) -> None:
     (tmp_path / "mine.py").write_text(MINE)
     (tmp_path / "program.py").write_text(
         f"import os; {before}; import mine; print(mine.X64 == mine.jax.config.jax_enable_x64)"
@@ -160,7 +164,9 @@ def test_what_is_set_between_two_imports(jobs: Jobs, tmp_path: Path, before: str
     assert said == ([f"--preload: {LATER[before]}"] if LATER[before] else [])
 
 
-def test_an_import_that_changes_flags(jobs: Jobs, tmp_path: Path) -> None:
+def test_preloaded_module_that_changes_jax_flags_prevents_forking(
+    jobs: Jobs, tmp_path: Path
+) -> None:
     (tmp_path / "mine.py").write_text("import jax; jax.config.update('jax_enable_x64', True)")
     (tmp_path / "program.py").write_text("import jax; print(jax.config.jax_enable_x64)")
     ended = jobs.run("-n", 2, "--preload", "jax,mine", "program.py", cwd=tmp_path)

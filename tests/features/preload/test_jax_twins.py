@@ -134,12 +134,12 @@ def compare(jobs: Jobs, folder: Path, ranks: int, before: str, *, shows: bool = 
 
 
 @pytest.mark.parametrize("name", OF_A_PROGRAM)
-def test_a_forked_rank_is_as_a_fresh_one(jobs: Jobs, tmp_path: Path, name: str) -> None:
+def test_forked_rank_equals_a_fresh_rank(jobs: Jobs, tmp_path: Path, name: str) -> None:
     compare(jobs, tmp_path, 2, OF_A_PROGRAM[name], shows=name == "nothing")
 
 
 @pytest.mark.timeout(600)
-def test_forked_ranks_that_differ_are_as_fresh_ones(jobs: Jobs, tmp_path: Path) -> None:
+def test_differing_forked_ranks_equal_fresh_ranks(jobs: Jobs, tmp_path: Path) -> None:
     ways = [*OF_A_RANK.values()]
     compare(jobs, tmp_path, len(ways), f"exec({ways}[int(os.environ['JAX_PROCESS_ID'])])")
 

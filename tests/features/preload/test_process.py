@@ -100,7 +100,7 @@ if __name__ == "__main__":
 """
 
 
-def test_multiprocessing_in_the_program(jobs: Jobs, folder: Path) -> None:
+def test_multiprocessing_works_in_forked_ranks(jobs: Jobs, folder: Path) -> None:
     (folder / "mine.py").write_text("import multiprocessing")
     (folder / "program.py").write_text(CHILDREN)
     fresh = lines(jobs.run("-n", 2, "program.py", cwd=folder))
@@ -108,7 +108,7 @@ def test_multiprocessing_in_the_program(jobs: Jobs, folder: Path) -> None:
     assert lines(preload(jobs, folder, "-n", 2, "program.py")) == fresh
 
 
-def test_coverage_of_the_program(jobs: Jobs, folder: Path) -> None:
+def test_coverage_measures_forked_ranks(jobs: Jobs, folder: Path) -> None:
     pytest.importorskip("coverage")
     (folder / "program.py").write_text(
         "import mine\nif mine.by == 0:\n    print('never')\nprint(1)\n"
@@ -133,7 +133,7 @@ def test_each_rank_has_its_own_command(jobs: Jobs, folder: Path) -> None:
     assert lines(ended) == sorted([*commands, "[0] imported", *said])
 
 
-def test_a_command_that_differs_before_the_programs_arguments(jobs: Jobs, folder: Path) -> None:
+def test_rank_with_another_command_is_started_afresh(jobs: Jobs, folder: Path) -> None:
     program = PROGRAM + " # {process_id}"
     ended = preload(jobs, folder, "-n", 3, sys.executable, "-c", program, "x")
     said = [line + " x" for line in (*ranks(True, 0), *ranks(False, 1, 2))]
@@ -142,7 +142,9 @@ def test_a_command_that_differs_before_the_programs_arguments(jobs: Jobs, folder
 
 
 @pytest.mark.parametrize("words", [["sh", "-c", "echo done"], ["--no-hook", "done.py"]])
-def test_what_is_no_python_runs_as_ever(jobs: Jobs, folder: Path, words: list[str]) -> None:
+def test_program_that_is_no_python_runs_without_preload(
+    jobs: Jobs, folder: Path, words: list[str]
+) -> None:
     (folder / "done.py").write_text("print('done')")
     ended = preload(jobs, folder, "-n", 2, *words)
     assert lines(ended) == ["[0] done", "[1] done"]
@@ -151,7 +153,7 @@ def test_what_is_no_python_runs_as_ever(jobs: Jobs, folder: Path, words: list[st
     assert f"--preload: not for this PROGRAM; {AFRESH}" in verbose.report
 
 
-def test_a_script_as_interpreter(jobs: Jobs, folder: Path) -> None:
+def test_script_as_interpreter_prevents_forking(jobs: Jobs, folder: Path) -> None:
     python = shell_script(folder / "python", f'exec {sys.executable} "$@"')
     ended = preload(jobs, folder, "-v", "--python", python, "-n", 2, "program.py")
     assert set(ranks(False, 0, 1)) <= set(lines(ended))
@@ -166,7 +168,7 @@ def test_the_users_sitecustomize_runs_before_the_imports(jobs: Jobs, folder: Pat
     assert lines(ended) == ["[0] custom", "[1] custom"]
 
 
-def test_cores_and_limits(jobs: Jobs, folder: Path) -> None:
+def test_forked_ranks_get_their_cores_and_limits(jobs: Jobs, folder: Path) -> None:
     (folder / "program.py").write_text(
         "import os, resource;"
         "print(os.sched_getaffinity(0), resource.getrlimit(resource.RLIMIT_NOFILE), os.getcwd())"
@@ -175,7 +177,7 @@ def test_cores_and_limits(jobs: Jobs, folder: Path) -> None:
     assert lines(preload(jobs, folder, *words, module="abc")) == lines(jobs.run(*words))
 
 
-def test_on_other_hosts(jobs: Jobs, folder: Path) -> None:
+def test_preload_works_on_other_hosts(jobs: Jobs, folder: Path) -> None:
     words = ["--hosts", "a:2,b:2", "--via", FAKE_SSH, "program.py"]
     ended = preload(jobs, folder, *words)
     forked = [
@@ -186,7 +188,9 @@ def test_on_other_hosts(jobs: Jobs, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("where", [["-n", 2], ["--hosts", "a,b", "--via", FAKE_SSH, "--sync", "."]])
-def test_restarts(jobs: Jobs, folder: Path, where: list[object]) -> None:
+def test_each_attempt_imports_preloaded_modules_anew(
+    jobs: Jobs, folder: Path, where: list[object]
+) -> None:
     """Each attempt imports anew, also what has been changed meanwhile."""
     (folder / "mine.py").write_text(f"{MODULE}; word = 'old'")
     (folder / "program.py").write_text(
@@ -243,7 +247,9 @@ READING = {
 
 
 @pytest.mark.parametrize("expression", READING)
-def test_a_variable_that_an_import_has_read(jobs: Jobs, folder: Path, expression: str) -> None:
+def test_variable_read_by_an_import_has_the_ranks_value(
+    jobs: Jobs, folder: Path, expression: str
+) -> None:
     """It has the value of the rank, in whichever way."""
     (folder / "mine.py").write_text(f"import os\nby = os.getpid()\nread = {expression}")
     (folder / "program.py").write_text(
@@ -258,7 +264,9 @@ def test_a_variable_that_an_import_has_read(jobs: Jobs, folder: Path, expression
 
 
 @pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "NCCL_DEBUG"])
-def test_a_variable_that_a_library_may_have_read(jobs: Jobs, folder: Path, name: str) -> None:
+def test_differing_variable_that_a_library_may_have_read_prevents_forking(
+    jobs: Jobs, folder: Path, name: str
+) -> None:
     ended = preload(jobs, folder, "-n", 2, "-x", f"{name}={{process_id}}", "program.py")
     assert f"{name} differs between ranks" in ended.report
 
@@ -297,7 +305,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("program", CHANGES)
 @pytest.mark.parametrize("seen", [False, True])
-def test_a_variable_that_the_program_sets_too_late(
+def test_variable_set_by_the_program_too_late_is_handled(
     jobs: Jobs, folder: Path, program: str, seen: bool
 ) -> None:
     """Before it imports what has read it: it runs again if nobody can know, or one line says so."""
@@ -341,7 +349,9 @@ DONE = {
 
 
 @pytest.mark.parametrize("done", DONE)
-def test_what_can_be_seen_of_a_rank(jobs: Jobs, folder: Path, done: str) -> None:
+def test_rank_with_observable_side_effects_is_not_rerun(
+    jobs: Jobs, folder: Path, done: str
+) -> None:
     """Such a rank goes on with what it has; any other is started afresh, as it was at first."""
     (folder / "mine.py").write_text("import os; seen = os.environ.get('OWN')")
     (folder / "settings.py").write_text("")
@@ -363,7 +373,7 @@ def test_what_can_be_seen_of_a_rank(jobs: Jobs, folder: Path, done: str) -> None
     assert forked.report.startswith("--preload: mine had been") is not DONE[done]
 
 
-def test_a_working_directory_that_is_gone(jobs: Jobs, folder: Path) -> None:
+def test_deleted_working_directory_does_not_prevent_forking(jobs: Jobs, folder: Path) -> None:
     (folder / "there").mkdir()
     (folder / "program.py").write_text("import os; os.rmdir('../there')\n" + PROGRAM)
     ended = preload(jobs, folder, "-C", "there", "../program.py", env={"PYTHONPATH": str(folder)})
@@ -371,7 +381,7 @@ def test_a_working_directory_that_is_gone(jobs: Jobs, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["os/path", "a b", "1a", "jax,-v"])
-def test_what_is_no_module(jobs: Jobs, value: str) -> None:
+def test_preload_refuses_an_invalid_module_name(jobs: Jobs, value: str) -> None:
     ended = jobs.run("--preload", value, "true")
     assert (ended.status, ended.out) == (2, b"")
     assert "is not the name of a module" in ended.report
@@ -393,7 +403,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_ends_of_a_rank(jobs: Jobs, folder: Path, end: str) -> None:
+def test_end_of_a_forked_rank_is_reported(jobs: Jobs, folder: Path, end: str) -> None:
     body, status = ENDS[end]
     (folder / "program.py").write_text(body)
     ended = preload(jobs, folder, "-n", 3, "program.py")
@@ -454,7 +464,7 @@ def test_a_death_while_modules_are_imported(jobs: Jobs, folder: Path, victim: st
     eventually(lambda: not alive(server))
 
 
-def test_where_an_import_is(jobs: Jobs, folder: Path) -> None:
+def test_stack_of_a_slow_import_is_shown(jobs: Jobs, folder: Path) -> None:
     (folder / "mine.py").write_text(IMPORTING)
     hosts = ["--hosts", "a,b", "--via", FAKE_SSH, "--preload", "abc,mine"]
     running = jobs.start(*hosts, "program.py", cwd=folder, stderr=subprocess.STDOUT)
@@ -471,14 +481,14 @@ def test_where_an_import_is(jobs: Jobs, folder: Path) -> None:
     assert never == "mcjax-launch: both ranks: never started"
 
 
-def test_an_import_that_takes_long_is_told_of(jobs: Jobs, folder: Path) -> None:
+def test_long_import_is_reported(jobs: Jobs, folder: Path) -> None:
     (folder / "mine.py").write_text("import os, time; time.sleep(1); by = os.getpid()")
     ended = preload(jobs, folder, "-n", 2, "program.py", env={"MCJAX_TEST_TIME_SCALE": "0.01"})
     assert lines(ended) == ranks(True, 0, 1)
     assert ended.report.startswith("--preload: still importing mine for 0 s; Ctrl-\\ shows where")
 
 
-def test_imports_that_compute_are_no_stall(jobs: Jobs, folder: Path) -> None:
+def test_computing_import_is_no_stall(jobs: Jobs, folder: Path) -> None:
     body = "import time; end = time.monotonic() + 4\nwhile time.monotonic() < end: pass\nby = 0"
     (folder / "mine.py").write_text(body)
     ended = preload(jobs, folder, "-n", 2, "--stall-timeout", "2s", "program.py")

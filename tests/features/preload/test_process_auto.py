@@ -35,7 +35,9 @@ def how(ended: Ended) -> tuple[int, str]:
 @pytest.mark.parametrize(
     "words", [["program.py"], ["-m", "program"], [sys.executable, "program.py"]]
 )
-def test_a_program_that_imports_it(jobs: Jobs, folder: Path, words: list[str]) -> None:
+def test_ranks_of_a_program_that_imports_jax_are_forked(
+    jobs: Jobs, folder: Path, words: list[str]
+) -> None:
     forked, said = how(run(jobs, folder, *words))
     assert forked == 2 and said.endswith("(program.py imports jax)")
 
@@ -54,7 +56,9 @@ NOT_FORKED = {
 
 
 @pytest.mark.parametrize("words", NOT_FORKED, ids=lambda words: "_".join(words[-2:]))
-def test_programs_that_start_afresh(jobs: Jobs, folder: Path, words: tuple[str, ...]) -> None:
+def test_unsuitable_programs_are_started_afresh(
+    jobs: Jobs, folder: Path, words: tuple[str, ...]
+) -> None:
     (folder / "other.py").write_text("import os; print('rank', os.name == 0)")
     _, said = how(run(jobs, folder, *words))
     if NOT_FORKED[words].endswith("JAX") and "-m" in words:  # where it is, depends on the Python
@@ -72,7 +76,7 @@ IN_THE_LIBRARY = {
 
 
 @pytest.mark.parametrize("text", IN_THE_LIBRARY)
-def test_where_it_cannot_be_no_line_is_printed(jobs: Jobs, folder: Path, text: str) -> None:
+def test_failing_automatic_preload_prints_nothing(jobs: Jobs, folder: Path, text: str) -> None:
     """Each rank does what it would do anyway."""
     with (folder / "library" / "jax.py").open("a") as file:
         file.write(f"\nif not os.path.exists('rank'):\n    {text}\n")
@@ -113,7 +117,7 @@ print([name for name in sys.modules if name[0] == "m" and len(name) == 2])
     assert ended.stdout.count(f"] {names}") == 2
 
 
-def test_on_each_host(jobs: Jobs, folder: Path) -> None:
+def test_each_host_decides_on_forking_by_itself(jobs: Jobs, folder: Path) -> None:
     """By the file that is there, and by how many ranks that has."""
     hosts = ["--hosts", "a:2,b:1", "-n", 3, "--via", FAKE_SSH]
     forked, said = how(run(jobs, folder, *hosts, "program.py"))

@@ -52,7 +52,7 @@ def successors(running: Running) -> list[int]:
     return [child.pid for child in agent.children() if child.pid not in running.pids()]
 
 
-def test_next_lives_are_forked(jobs: Jobs, folder: Path) -> None:
+def test_restarted_ranks_are_forked(jobs: Jobs, folder: Path) -> None:
     """Of two ranks that fail at once, one of them twice, in variables of their own."""
     ended = start(
         jobs,
@@ -81,7 +81,7 @@ open(f"{rank}.{life}", "w")
     assert ended.stdout.count("ranks 1-2 forked again") + again == 3
 
 
-def test_what_the_heir_has(jobs: Jobs, folder: Path) -> None:
+def test_standby_import_server_shares_nothing_with_ranks(jobs: Jobs, folder: Path) -> None:
     """Nothing of a rank's: and a life that begins without it begins afresh."""
     text = "wait_for('go')\nif rank == '1' and life == 0:\n    sys.exit(3)"
     running = start(jobs, folder, text)
@@ -102,7 +102,7 @@ def test_what_the_heir_has(jobs: Jobs, folder: Path) -> None:
     assert f"mcjax-launch: --preload: {why}" in ended.stdout
 
 
-def test_the_heir_ends_with_the_agent(jobs: Jobs, folder: Path) -> None:
+def test_standby_import_server_ends_with_the_agent(jobs: Jobs, folder: Path) -> None:
     """And those that begin again on a host that was lost begin afresh."""
     running = start(jobs, folder, "time.sleep(1000)")
     running.read_until("] pid", 3)
@@ -114,7 +114,7 @@ def test_the_heir_ends_with_the_agent(jobs: Jobs, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("preload", ["mine", "none"])
-def test_a_life_for_which_there_is_no_room(jobs: Jobs, folder: Path, preload: str) -> None:
+def test_restart_fails_cleanly_without_memory(jobs: Jobs, folder: Path, preload: str) -> None:
     text = "wait_for('go')\nif rank == '1': sys.exit(3)\ntime.sleep(1000)"
     running = start(jobs, folder, text, preload=preload, scale="3")
     running.read_until("] pid", 3)
@@ -133,7 +133,7 @@ def test_a_life_for_which_there_is_no_room(jobs: Jobs, folder: Path, preload: st
     assert "then never started" in ended.stdout
 
 
-def test_no_heir_where_no_rank_is_started_again(jobs: Jobs, folder: Path) -> None:
+def test_no_standby_import_server_is_kept_without_rank_restarts(jobs: Jobs, folder: Path) -> None:
     running = start(jobs, folder, "time.sleep(1000)", "continue")
     running.read_until("] pid", 3)
     assert successors(running) == []

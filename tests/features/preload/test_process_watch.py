@@ -49,7 +49,7 @@ def server(running: Running) -> psutil.Process:
     return child
 
 
-def test_modules_are_imported_once_and_the_others_in_each_run(jobs: Jobs, folder: Path) -> None:
+def test_each_run_reimports_only_modules_that_are_not_preloaded(jobs: Jobs, folder: Path) -> None:
     running = start(jobs, folder)
     for number in (2, 3):
         running.read_until(WAITS, number - 1)
@@ -63,7 +63,7 @@ def test_modules_are_imported_once_and_the_others_in_each_run(jobs: Jobs, folder
     assert not any("stray" in line for line in lines)
 
 
-def test_a_preloaded_module_that_changed_is_imported_again(jobs: Jobs, folder: Path) -> None:
+def test_changed_preloaded_module_is_imported_again(jobs: Jobs, folder: Path) -> None:
     """It is in no folder that is watched: the next run notices."""
     running = start(jobs, folder)
     running.read_until(WAITS)
@@ -82,7 +82,7 @@ def test_a_preloaded_module_that_changed_is_imported_again(jobs: Jobs, folder: P
     assert sum("forked again" in line for line in lines) == 1
 
 
-def test_a_server_that_died_is_replaced(jobs: Jobs, folder: Path) -> None:
+def test_dead_import_server_is_replaced(jobs: Jobs, folder: Path) -> None:
     running = start(jobs, folder)
     running.read_until(WAITS)
     old = server(running)
@@ -151,7 +151,7 @@ def test_a_single_rank_is_forked_too(jobs: Jobs, folder: Path) -> None:
     assert first == second
 
 
-def test_a_save_during_an_import_starts_that_again(jobs: Jobs, folder: Path) -> None:
+def test_save_during_an_import_restarts_the_import(jobs: Jobs, folder: Path) -> None:
     mine = folder / "elsewhere" / "mine.py"
     mine.write_text(
         f"{MODULE}\nwhile not os.path.exists('go'): time.sleep(0.01)".replace("os;", "os, time;")

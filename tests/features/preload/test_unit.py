@@ -37,7 +37,7 @@ def chosen(folder: Path, text: str, *argv: str) -> tuple[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("text", IMPORTS)
-def test_programs_that_import_jax(tmp_path: Path, text: str) -> None:
+def test_programs_that_import_jax_are_recognized(tmp_path: Path, text: str) -> None:
     if IMPORTS[text]:
         assert chosen(tmp_path, text)[0] == f"program.py imports {IMPORTS[text]}"
     else:
@@ -60,7 +60,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_where_the_source_is(tmp_path: Path, command: str) -> None:
+def test_program_source_is_found_from_the_command(tmp_path: Path, command: str) -> None:
     (tmp_path / "package").mkdir()
     for name in ("program", "__main__"):
         (tmp_path / "package" / f"{name}.py").write_text("import jax")
@@ -71,7 +71,7 @@ def test_where_the_source_is(tmp_path: Path, command: str) -> None:
         assert chosen(tmp_path, "import jax", *command.split())[0].endswith("imports jax")
 
 
-def test_what_cannot_be_parsed(tmp_path: Path) -> None:
+def test_unparsable_program_is_not_preloaded(tmp_path: Path) -> None:
     with pytest.raises(Unsuited, match="cannot be parsed"):
         chosen(tmp_path, "import jax\nprint 1")
 
@@ -89,12 +89,12 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("text", SETTINGS)
-def test_variables_that_it_sets_before(tmp_path: Path, text: str) -> None:
+def test_constant_settings_before_the_import_are_found(tmp_path: Path, text: str) -> None:
     """Constants only, and for certain."""
     assert chosen(tmp_path, f"import os\n{text}\nimport jax")[1] == SETTINGS[text]
 
 
-def test_imports_that_take_long_are_told_of_ever_more_seldom() -> None:
+def test_long_imports_are_reported_ever_less_often() -> None:
     notes: list[str] = []
     job = SimpleNamespace(preload=("abc", "mine"))
     console = SimpleNamespace(note=notes.append, detail=None)

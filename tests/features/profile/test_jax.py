@@ -68,7 +68,7 @@ while process_allgather(not said.exists() or said.read_text().count("trace.json.
 """
 
 
-def test_traces_on_demand(jobs: Jobs, tmp_path: Path) -> None:
+def test_sigprof_starts_a_trace(jobs: Jobs, tmp_path: Path) -> None:
     """SIGPROF to the launcher begins one, as often as it comes."""
     (tmp_path / "program.py").write_text(ON_DEMAND)
     traces = tmp_path / "traces"
@@ -87,7 +87,9 @@ def test_traces_on_demand(jobs: Jobs, tmp_path: Path) -> None:
         assert {"step of 0", "step of 1"} <= events
 
 
-def test_a_program_that_is_over_before(jobs: Jobs, tmp_path: Path) -> None:
+def test_profile_of_a_program_that_ends_too_early_is_reported_missing(
+    jobs: Jobs, tmp_path: Path
+) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     options = ["-n", 1, "-d", 1, "--profile", f"{tmp_path}/traces@1h"]
     ended = jobs.run(*options, "program.py", "quick", cwd=tmp_path, limit=120)
@@ -125,7 +127,7 @@ else:
 
 
 @pytest.mark.every_jax
-def test_a_program_that_traces_itself_comes_first(jobs: Jobs, tmp_path: Path) -> None:
+def test_own_trace_of_the_program_has_precedence(jobs: Jobs, tmp_path: Path) -> None:
     """Rank 0 traces already when a trace is due; the others begin their own during that one."""
     (tmp_path / "program.py").write_text(OWN_TRACE)
     traces = tmp_path / "traces"

@@ -34,7 +34,7 @@ def merged(folder: Path) -> list[dict[str, Any]]:
     return events
 
 
-def test_each_rank_has_tracks_of_its_own_on_one_axis(tmp_path: Path) -> None:
+def test_each_rank_has_its_own_tracks_on_a_common_time_axis(tmp_path: Path) -> None:
     write(tmp_path, 0, 1000.5, 10.0)
     write(tmp_path, 2, 1000.0, 20.0)
     [said] = merge(str(tmp_path), [0, 2], here=True)
@@ -50,7 +50,7 @@ def test_each_rank_has_tracks_of_its_own_on_one_axis(tmp_path: Path) -> None:
     }
 
 
-def test_what_xprof_reads_lies_in_one_folder(tmp_path: Path) -> None:
+def test_xprof_files_are_in_one_folder(tmp_path: Path) -> None:
     write(tmp_path, 1, 0.0, 0.0)
     write(tmp_path, 2, 0.0, 0.0)
     assert len(list(merge(str(tmp_path), [1, 2], here=True))) == 1
@@ -61,7 +61,7 @@ def test_what_xprof_reads_lies_in_one_folder(tmp_path: Path) -> None:
     ]
 
 
-def test_who_waits_least_in_collectives(tmp_path: Path) -> None:
+def test_rank_with_least_time_in_collectives_is_named(tmp_path: Path) -> None:
     write(tmp_path, 0, 0.0, 0.0, event_of("all-reduce.1", 0.0, 4e6), event_of("all", 4e6, 1e6))
     both = event_of("ncclDevKernel_AllGather_RING_LL", 0.0, 3e5), event_of("all-gather", 1e5, 4e5)
     write(tmp_path, 1, 0.0, 0.0, *both)
@@ -75,7 +75,7 @@ def test_who_waits_least_in_collectives(tmp_path: Path) -> None:
     assert in_collectives({0: 0.5}) == in_collectives({0: 0.0, 1: 0.0}) == ""
 
 
-def test_what_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_traces_are_named(tmp_path: Path) -> None:
     write(tmp_path, 1, 0.0, 0.0)
     said = list(merge(str(tmp_path), [0, 1, 2], here=False))
     assert said[0].startswith("profile of rank 1: ")

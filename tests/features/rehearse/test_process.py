@@ -39,7 +39,7 @@ BLAMED = {
 
 
 @pytest.mark.parametrize("name", BLAMED)
-def test_no_outsider_is_blamed(jobs: Jobs, name: str, tmp_path: Path) -> None:
+def test_rehearsed_fault_is_not_blamed_on_outsiders(jobs: Jobs, name: str, tmp_path: Path) -> None:
     options, script, *_ = RUNS[name]
     report = tmp_path / "run.json"
     ended = jobs.run("-n", 2, *options, "--report", report, "bash", "-c", script)
@@ -59,14 +59,14 @@ def test_another_kill_is_not_the_rehearsals(jobs: Jobs) -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_fault(jobs: Jobs, name: str) -> None:
+def test_each_rehearsed_fault_happens_and_is_reported(jobs: Jobs, name: str) -> None:
     options, script, status, said = RUNS[name]
     ended = jobs.run("-n", 2, *options, "bash", "-c", script)
     assert ended.status == status, ended.stderr
     assert f"rehearsed {said}" in ended.report.splitlines()[-1]
 
 
-def test_each_once_in_the_first_attempt_that_gets_so_far(jobs: Jobs) -> None:
+def test_each_fault_is_rehearsed_once(jobs: Jobs) -> None:
     faults = ("--rehearse", "kill:0@0.2s", "--rehearse", "kill:1@0.6s")
     ended = jobs.run("-n", 2, "--max-restarts", 1, *faults, "bash", "-c", WAIT)
     report = ended.report
@@ -75,14 +75,14 @@ def test_each_once_in_the_first_attempt_that_gets_so_far(jobs: Jobs) -> None:
     assert "not rehearsed" not in report
 
 
-def test_with_ranks_that_outlive_others(jobs: Jobs) -> None:
+def test_killed_rank_restarts_in_a_rehearsal(jobs: Jobs) -> None:
     options = ("--on-rank-failure", "restart", "--rehearse", "kill:1@0.2s")
     ended = jobs.run("-n", 2, *options, "sleep", 3)
     assert ended.status == 0
     assert "rehearsed kill:1 at 0.2 s: rank 1 was back after" in ended.report
 
 
-def test_a_host_that_others_outlive(jobs: Jobs) -> None:
+def test_job_survives_a_rehearsed_host_loss(jobs: Jobs) -> None:
     options = ("--on-rank-failure", "continue", "--rehearse", "lose:b@0.2s")
     ended = jobs.run(*HOSTS, *options, "sleep", 1)
     assert ended.status == 255, ended.stderr
@@ -97,11 +97,11 @@ def test_a_host_that_others_outlive(jobs: Jobs) -> None:
         ("lose:b@1s", "--rehearse lose:b: there is no such host here; there are localhost"),
     ],
 )
-def test_what_is_not_there(jobs: Jobs, fault: str, said: str) -> None:
+def test_rehearsal_of_an_absent_target_is_refused(jobs: Jobs, fault: str, said: str) -> None:
     ended = jobs.run("-n", 2, "--rehearse", fault, "echo", "started")
     assert (ended.status, ended.report, ended.stdout) == (2, said, "")
 
 
-def test_a_job_that_ends_before(jobs: Jobs) -> None:
+def test_rehearsal_after_the_end_is_reported_as_not_done(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "--rehearse", "term@60s", "true")
     assert (ended.status, ended.report) == (0, "not rehearsed: term at 60 s: the job had ended")

@@ -14,7 +14,7 @@ from mcjax_launch.runs.state import RunState
 TERM = Rehearsal("term", "", 2.0)
 
 
-def test_what_is_asked_for() -> None:
+def test_rehearsals_are_parsed() -> None:
     known = {
         "kill:1@30s": (Rehearsal("kill", "1", 30.0), "kill:1 at 30 s"),
         "term@1m": (Rehearsal("term", "", 60.0), "term at 60 s"),
@@ -29,7 +29,7 @@ def test_what_is_asked_for() -> None:
 @pytest.mark.parametrize(
     "text", ["term", "kill@5s", "kill:@5s", "kill:a@5s", "term:1@5s", "burn:1@5s", "kill:1@soon"]
 )
-def test_what_is_refused(text: str) -> None:
+def test_malformed_rehearsals_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is"):
         rehearsal(text)
 
@@ -51,7 +51,7 @@ def test_it_counts_from_the_last_join() -> None:
 
 
 @pytest.mark.parametrize("state", [begun(hooks=False), begun(1)], ids=["no Python", "one rank"])
-def test_or_from_the_start(state: RunState) -> None:
+def test_rehearsal_time_counts_from_the_start_without_joins(state: RunState) -> None:
     assert joined_at(state) == float(len(state.ranks))
 
 
@@ -70,7 +70,9 @@ def test_or_from_the_start(state: RunState) -> None:
         ),
     ],
 )
-def test_what_comes_of_a_term(ends: dict[int, tuple[int, tuple[int, ...]]], said: str) -> None:
+def test_outcome_of_a_rehearsed_term_is_described(
+    ends: dict[int, tuple[int, tuple[int, ...]]], said: str
+) -> None:
     state = begun()
     state.record_stop(stop_reasons.interrupted(15), 10.0)
     for rank, (status, sent) in ends.items():
@@ -78,7 +80,7 @@ def test_what_comes_of_a_term(ends: dict[int, tuple[int, tuple[int, ...]]], said
     assert describe_outcome(TERM, 10.0, state, summarize(state), 20.0) == f"term at 2 s: {said}"
 
 
-def test_what_comes_of_a_kill() -> None:
+def test_outcome_of_a_rehearsed_kill_is_described() -> None:
     kill = Rehearsal("kill", "1", 2.0)
     state = begun()
     state.record_exit(Exited(1, -9, (), "", 0.0, 0), 10.0)
@@ -87,7 +89,7 @@ def test_what_comes_of_a_kill() -> None:
     assert describe_outcome(kill, 10.0, state, summarize(state), 11.0).startswith(ended)
 
 
-def test_what_comes_of_a_kill_that_others_outlive() -> None:
+def test_outcome_of_a_survived_kill_is_described() -> None:
     kill = Rehearsal("kill", "1", 2.0)
     state = begun()
     state.survives = True

@@ -30,7 +30,7 @@ def run_with(jobs: Jobs, data: bytes, *args: object) -> tuple[int, list[str], st
 
 
 @pytest.mark.parametrize("where", [[], ["--hosts", "a:2,b:2", "--via", FAKE_SSH]], ids=["", "ssh"])
-def test_each_gets_the_whole(jobs: Jobs, where: list[str]) -> None:
+def test_each_chosen_rank_gets_the_whole_input(jobs: Jobs, where: list[str]) -> None:
     options = ["-n", 4, *where, "--stdin", "0,2-3", "--no-prefix"]
     status, lines, err = run_with(jobs, MUCH, *options, PYTHON, "-c", DIGEST)
     whole, nothing = hashlib.md5(MUCH).hexdigest(), hashlib.md5(b"").hexdigest()
@@ -52,7 +52,7 @@ def test_a_file_is_read_from_its_place_on(jobs: Jobs, tmp_path: Path) -> None:
         assert file.tell() == 13
 
 
-def test_input_that_cannot_be_read(jobs: Jobs, tmp_path: Path) -> None:
+def test_unreadable_input_counts_as_empty(jobs: Jobs, tmp_path: Path) -> None:
     with (tmp_path / "file").open("wb") as file:
         ended = jobs.start("--stdin", 0, "cat", stdin=file.fileno()).finish()
     assert (ended.status, ended.stdout) == (0, "")
@@ -106,7 +106,7 @@ def _is_idle(running: Running) -> bool:
     return all(process.status() == psutil.STATUS_SLEEPING for process in processes)
 
 
-def test_ranks_that_take_no_more(jobs: Jobs) -> None:
+def test_ranks_that_stop_reading_do_not_disturb_other_readers(jobs: Jobs) -> None:
     """They close it, or end: the others still get the whole, and nobody fails."""
     ends = (
         "case $JAX_PROCESS_ID in 0) exec <&-; sleep 0.1;; 1) head -c 1 >/dev/null;; 2) wc -c; esac"
@@ -115,7 +115,7 @@ def test_ranks_that_take_no_more(jobs: Jobs) -> None:
     assert (status, lines, err) == (0, [f"[2] {len(MUCH)}"], "")
 
 
-def test_the_writer_learns_that_nobody_takes_it(jobs: Jobs) -> None:
+def test_writer_learns_that_no_rank_reads(jobs: Jobs) -> None:
     closed = "exec <&-; trap 'exit 0' USR1; echo ready; while :; do sleep 0.01; done"
     running = jobs.start("--stdin", "all", "-n", 2, "sh", "-c", closed, stdin=subprocess.PIPE)
     running.read_until("ready", 2)
@@ -147,7 +147,7 @@ def test_a_restart_reads_a_file_again(jobs: Jobs, tmp_path: Path) -> None:
     assert "read standard input again only from a file" in ended.report
 
 
-def test_a_rank_that_is_started_again_has_no_input(jobs: Jobs) -> None:
+def test_restarted_rank_has_no_input(jobs: Jobs) -> None:
     """Its earlier life has taken what it wanted; another rank still gets the whole."""
     program = """
 if [ $JAX_PROCESS_ID = 1 ]; then wc -c; exit; fi
@@ -158,7 +158,7 @@ read line; echo "${MCJAX_RANK_RESTART-0} <$line>"; [ $MCJAX_RANK_RESTART ]
     assert (status, lines) == (0, ["[0] 0 <once>", "[0] 1 <>", "[1] 10"]), err
 
 
-def test_one_of_several_launchers_reads_for_its_own_ranks(jobs: Jobs) -> None:
+def test_each_of_several_launchers_reads_for_its_own_ranks(jobs: Jobs) -> None:
     """The same options for all; a launcher without such a rank leaves its input alone."""
     place = ["-n", 2, "--num-hosts", 2, "--coordinator", "127.0.0.1:1", "--stdin", 1]
     assert run_with(jobs, b"x\n", *place, "--host-rank", 1, "cat")[:2] == (0, ["[1] x"])
@@ -221,7 +221,7 @@ def test_a_launcher_in_the_background_of_a_terminal(shell: Terminal) -> None:
     assert "[0] for the shell" not in shell.shown
 
 
-def test_unread_lines_in_the_background_wake_nobody(shell: Terminal) -> None:
+def test_unread_lines_in_the_background_cause_no_wakeups(shell: Terminal) -> None:
     launcher = _launcher(shell)
     os.kill(shell.pid, signal.SIGSTOP)
     shell.type("nobody reads this yet\n")

@@ -69,7 +69,7 @@ COMPILED_APART = {
 
 
 @pytest.mark.parametrize("way", COMPILED_APART)
-def test_programs_that_could_only_be_compiled_together(jobs: Jobs, way: str) -> None:
+def test_divergence_is_found_while_ranks_wait_in_the_compiler(jobs: Jobs, way: str) -> None:
     """Their ranks wait in the compiler, which none of them leaves."""
     options = ["-n", 3, *OPTIONS[2:], TOGETHER, way, 3]
     ended = jobs.run(*options, cwd=PROGRAMS, env=SOON, limit=120)
@@ -81,7 +81,7 @@ def test_programs_that_could_only_be_compiled_together(jobs: Jobs, way: str) -> 
         assert "they differ at: rank 0: stablehlo.constant 0 f32[]" in ended.report
 
 
-def test_a_compilation_that_others_wait_for_is_not_blamed(jobs: Jobs) -> None:
+def test_slow_compilation_is_not_blamed(jobs: Jobs) -> None:
     ended = jobs.run("-n", 3, *OPTIONS[2:], TOGETHER, "slow", 30, env=SOON, limit=300)
     assert ended.status == 0, ended.stderr
     assert ended.stdout.count("] end\n") == 3
@@ -110,13 +110,13 @@ HARMLESS = [
 ]
 
 
-def test_what_only_looks_like_a_divergence(jobs: Jobs) -> None:
+def test_harmless_differences_are_no_divergence(jobs: Jobs) -> None:
     ended = jobs.run(*OPTIONS, DIVERGING, *HARMLESS)
     assert ended.status == 0, ended.stderr
     assert ended.stdout.count("] end\n") == 4
 
 
-def test_programs_that_a_rank_runs_in_turn(jobs: Jobs, tmp_path: Path) -> None:
+def test_consecutive_programs_of_a_rank_are_told_apart(jobs: Jobs, tmp_path: Path) -> None:
     """The end of the first is not the end of the rank."""
     python, program = sys.executable, PROGRAMS / "in_turn.py"
     script = f"{python} {program} first && {python} {program} second"
@@ -129,7 +129,7 @@ def test_programs_that_a_rank_runs_in_turn(jobs: Jobs, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_programs_that_are_right_are_not_blamed(jobs: Jobs) -> None:
+def test_correct_programs_are_not_blamed(jobs: Jobs) -> None:
     """Some eighty of them; with the option they would be ended, without it there is no warning."""
     program = PROGRAMS / "legitimate.py"
     ended = jobs.run("-n", 4, "-d", 2, "--verify-spmd", program, limit=240)
@@ -147,7 +147,7 @@ NUMBERS = (
 @pytest.mark.every_jax
 @pytest.mark.parametrize("verify", [["--verify-spmd"], []])
 @pytest.mark.parametrize("way", ["right", "some"])
-def test_right_programs_of_processes_that_are_not_their_ranks(
+def test_correct_programs_are_not_blamed_if_process_ids_differ_from_ranks(
     jobs: Jobs, way: str, verify: list[str]
 ) -> None:
     ended = jobs.run("-n", 4, "-d", 1, "--grace", "1", *verify, PERMUTED, way)
@@ -165,7 +165,7 @@ PERMUTED_APART = {
 
 
 @pytest.mark.parametrize("way", PERMUTED_APART)
-def test_processes_that_are_not_their_ranks_diverge(jobs: Jobs, way: str) -> None:
+def test_divergence_is_found_if_process_ids_differ_from_ranks(jobs: Jobs, way: str) -> None:
     ended = jobs.run(*OPTIONS, PERMUTED, way, cwd=PROGRAMS, env=SOON, limit=180)
     assert ended.status == 1, ended.stderr
     assert PERMUTED_APART[way].format(**places(PERMUTED)) in ended.report
@@ -177,7 +177,7 @@ def test_processes_that_are_not_their_ranks_diverge(jobs: Jobs, way: str) -> Non
 
 
 @pytest.mark.parametrize("verify", [["--verify-spmd"], []])
-def test_who_waits_for_whom_where_processes_are_not_their_ranks(
+def test_waiting_ranks_are_named_if_process_ids_differ_from_ranks(
     jobs: Jobs, verify: list[str]
 ) -> None:
     options = ["-n", 4, "-d", 1, "--grace", "1", "--stall-timeout", "3", *verify]
@@ -208,7 +208,7 @@ def test_without_the_option_a_divergence_is_only_reported(jobs: Jobs) -> None:
     assert "rank 3: waiting for the others in JAX's exit barrier" in ended.report
 
 
-def test_ranks_that_pass_a_program_by(jobs: Jobs) -> None:
+def test_rank_that_skips_a_program_is_found(jobs: Jobs) -> None:
     ended = jobs.run("-n", 3, *OPTIONS[2:], OVERTAKEN, "metric", cwd=PROGRAMS, env=SOON)
     assert ended.status == 1, ended.stderr
     assert ended.seconds < 40
@@ -222,7 +222,7 @@ def test_ranks_that_pass_a_program_by(jobs: Jobs) -> None:
 
 
 @pytest.mark.parametrize("way", ["data", "lag"])
-def test_ranks_that_are_only_slow(jobs: Jobs, way: str) -> None:
+def test_slow_ranks_are_no_divergence(jobs: Jobs, way: str) -> None:
     ended = jobs.run("-n", 3, *OPTIONS[2:], OVERTAKEN, way, env=SOON)
     assert ended.status == 0, ended.stderr
     assert ended.stdout.count("] end\n") == 3
@@ -237,7 +237,7 @@ KEPT_OUT = [
 
 @pytest.mark.every_jax
 @pytest.mark.parametrize("way", KEPT_OUT)
-def test_no_rank_sees_the_result_of_a_program_that_differs(jobs: Jobs, way: str) -> None:
+def test_no_rank_gets_the_result_of_a_differing_program(jobs: Jobs, way: str) -> None:
     ended = jobs.run(*OPTIONS, GATED, way)
     assert ended.status == 1, ended.stderr
     assert "--verify-spmd: the ranks run different programs\n" in ended.report
@@ -259,7 +259,7 @@ DIFFERENCES = {
 
 @pytest.mark.every_jax
 @pytest.mark.parametrize("way", DIFFERENCES)
-def test_what_differs_is_shown_and_saved(jobs: Jobs, tmp_path: Path, way: str) -> None:
+def test_differences_are_shown_and_saved(jobs: Jobs, tmp_path: Path, way: str) -> None:
     program = PROGRAMS / "differing.py"
     saved = (
         ["--log-dir", tmp_path]
@@ -289,7 +289,7 @@ def test_programs_from_the_compilation_cache_are_held_too(jobs: Jobs, tmp_path: 
     assert ended.stdout.count("cached\n") == 4  # in the first run some ranks may have been early
 
 
-def test_a_program_for_which_the_others_wait_in_another_way(jobs: Jobs, tmp_path: Path) -> None:
+def test_held_program_is_released_if_ranks_wait_elsewhere(jobs: Jobs, tmp_path: Path) -> None:
     """It is let go after a while, with a note, and they are compared all the same."""
     program = [GATED, "held by a file", tmp_path / "file"]
     ended = jobs.run(*OPTIONS, *program, cwd=PROGRAMS, env=SOON)
@@ -303,7 +303,7 @@ def test_a_program_for_which_the_others_wait_in_another_way(jobs: Jobs, tmp_path
     )
 
 
-def test_a_rank_that_has_skipped_a_program_that_all_know(jobs: Jobs) -> None:
+def test_rank_that_skipped_a_known_program_is_found(jobs: Jobs) -> None:
     """It is found when that rank comes to a new one, and the others wait for it in an old one."""
     ended = jobs.run(*OPTIONS, GATED, "skipped", cwd=PROGRAMS, env=SOON, limit=180)
     assert ended.status == 1, ended.stderr
@@ -316,7 +316,7 @@ def test_a_rank_that_has_skipped_a_program_that_all_know(jobs: Jobs) -> None:
     assert re.search(rf"ranks? [0-3,-]*2 {re.escape(odd)} jit\(mean\) f32\[8,4\]", ended.report)
 
 
-def test_a_handler_that_raises_ends_the_wait(jobs: Jobs, tmp_path: Path) -> None:
+def test_exception_in_a_signal_handler_ends_the_hold(jobs: Jobs, tmp_path: Path) -> None:
     """What waited before waits on with its next call, and is let go when all are there."""
     ended = jobs.run(*OPTIONS, GATED, "interrupted", tmp_path)
     assert ended.status == 0, ended.stderr
@@ -352,7 +352,7 @@ def held(jobs: Jobs, *options: object) -> Running:
     return job
 
 
-def test_the_launchers_death_holds_nobody_at_the_gate(jobs: Jobs) -> None:
+def test_death_of_the_launcher_releases_held_ranks(jobs: Jobs) -> None:
     job = held(jobs)
     job.signal(signal.SIGKILL)
     job.process.wait()
@@ -361,7 +361,7 @@ def test_the_launchers_death_holds_nobody_at_the_gate(jobs: Jobs) -> None:
 
 
 @pytest.mark.parametrize("hosts", [[], ["--hosts", "a:2,b:2", "--via", "env HOST={host}"]])
-def test_a_lost_agent_holds_nobody_at_the_gate(jobs: Jobs, hosts: list[str]) -> None:
+def test_loss_of_an_agent_releases_held_ranks(jobs: Jobs, hosts: list[str]) -> None:
     """Of the host of the rank that has not come, where there are two."""
     job = held(jobs, *hosts)
     guardian = psutil.Process(job.process.pid).children()[-1]

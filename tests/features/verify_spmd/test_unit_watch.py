@@ -103,7 +103,7 @@ def test_nothing_is_done_while_no_rank_waits(job: Job) -> None:
     assert job.watch.deadline is None
 
 
-def test_ranks_that_wait_for_one_another_run_different_programs(job: Job) -> None:
+def test_mutually_waiting_ranks_run_different_programs(job: Job) -> None:
     """Rank 0 has skipped `metric`: the others are in it, which they cannot leave without it."""
     assert job.wait(10) == []
     show, early = job.wait(0.5)
@@ -127,7 +127,7 @@ def test_some_are_in_a_program_and_some_at_the_gate_of_another(job: Job) -> None
     assert [type(decision) for decision in job.wait(12)] == [ShowCode, Diverged]
 
 
-def test_a_first_run_that_does_not_end_is_no_other_program(job: Job) -> None:
+def test_unfinished_first_run_is_no_other_program(job: Job) -> None:
     """Rank 0 has run `metric` too: JAX itself hangs, as some releases do on few cores."""
     job.places = {0: "held", 1: "first run", 2: "first run"}
     assert job.wait(60) == []
@@ -135,7 +135,7 @@ def test_a_first_run_that_does_not_end_is_no_other_program(job: Job) -> None:
     assert [type(decision) for decision in job.wait(20)] == [ShowCode, Diverged, Diverged]
 
 
-def test_a_first_run_of_what_others_have_not_run_is_another_program(job: Job) -> None:
+def test_first_run_of_an_unknown_program_is_a_divergence(job: Job) -> None:
     apart = RanProgram("jit_apart", "a", ALL, (), "train.py:12")
     job.programs.record_run(1, apart)
     job.state.ranks[1].compilations.ran[apart.where] = apart
@@ -144,14 +144,14 @@ def test_a_first_run_of_what_others_have_not_run_is_another_program(job: Job) ->
 
 
 @pytest.mark.parametrize("place", ["barrier", "loading", ""])
-def test_for_a_rank_in_no_program_nobody_is_held(job: Job, place: str) -> None:
+def test_ranks_are_released_if_another_rank_is_in_no_program(job: Job, place: str) -> None:
     """What it waits for may be what the program that is held does; or nothing is known."""
     job.places = {0: "held", 1: "result", **({2: place} if place else {})}
     assert job.wait(12) == LET_GO
     assert job.wait(60) == []
 
 
-def test_a_rank_that_is_seen_in_a_program_every_other_time_is_waited_for(job: Job) -> None:
+def test_rank_seen_in_a_program_every_other_time_is_waited_for(job: Job) -> None:
     """A stack may be taken in a moment in which it does not show that."""
     for place in ("result", "loading", "result"):
         job.places[2] = place
@@ -159,7 +159,7 @@ def test_a_rank_that_is_seen_in_a_program_every_other_time_is_waited_for(job: Jo
     assert [type(decision) for decision in job.wait(14)][:2] == [ShowCode, Diverged]
 
 
-def test_a_host_that_is_late_once_leaves_its_ranks_where_they_were(job: Job) -> None:
+def test_late_host_keeps_the_positions_of_its_ranks(job: Job) -> None:
     job.wait(4)
     del job.places[2]
     job.cpu_s[2] += 1
@@ -187,7 +187,7 @@ BUSY = {
 
 
 @pytest.mark.parametrize("name", BUSY)
-def test_whoever_moves_will_come(job: Job, name: str) -> None:
+def test_moving_rank_is_waited_for_with_a_limit(job: Job, name: str) -> None:
     """It is waited for, but not for ever."""
     if name == "a compilation":
         job.places[2] = "loading"
@@ -223,7 +223,7 @@ def ran(state: RunState, rank: int, fingerprint: str) -> None:
     )
 
 
-def test_after_a_divergence_the_others_get_a_moment_to_show_their_side() -> None:
+def test_all_sides_of_a_divergence_get_time_to_report() -> None:
     state = run_of(3, num_processes=0)
     watch = SpmdWatch(state)
     ran(state, 0, "a")
@@ -284,7 +284,7 @@ def test_ranks_in_programs_on_different_devices_may_have_threads(job: Job) -> No
     assert job.wait(20) == []
 
 
-def test_ranks_that_are_too_far_apart_are_not_compared() -> None:
+def test_ranks_too_far_apart_are_not_compared() -> None:
     comparison, both = Comparison(), frozenset({0, 1})
     programs = [RanProgram("jit_f", f"f{number}", both) for number in range(2500)]
     for program in programs[:-1]:
@@ -333,7 +333,7 @@ def test_the_end_of_a_compilation_may_be_read_before_its_announcement(job: Job) 
         ((1,), (), True),
     ],
 )
-def test_a_rank_that_stands_still_in_a_compilation(
+def test_rank_stuck_in_a_compilation_is_a_divergence(
     job: Job, ranks: tuple[int, ...], computes: tuple[int, ...], *, told: bool
 ) -> None:
     """It will not come to where others are held, or stand still as well."""
@@ -350,7 +350,7 @@ def test_a_rank_that_stands_still_in_a_compilation(
         assert "program #2: rank 0 train.py:20 jit(held)" in divergence_lines(job.programs)[0]
 
 
-def test_arguments_that_differ_end_the_job_before_the_program_runs(job: Job) -> None:
+def test_differing_arguments_end_the_job_before_the_program_runs(job: Job) -> None:
     for rank, checksum in enumerate(["a", "b", "a"]):
         job.programs.checksums.compare(rank, HELD, ("", "7", checksum))
         if rank:
