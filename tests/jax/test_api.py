@@ -43,7 +43,7 @@ def test_exception_is_raised_while_other_ranks_wait_in_a_collective(called: Any)
     assert raised.value.__notes__ == ["raised by fails_in_jax in rank 1 of 2"]
 
 
-def test_the_cause_of_a_failure() -> None:
+def test_event_and_result_have_the_same_cause() -> None:
     events: list[mcjax_launch.Event] = []
     fail = PROGRAMS / "fail.py"
     result = mcjax_launch.launch(fail, "raise", processes=2, cpu_devices=1, on_event=events.append)

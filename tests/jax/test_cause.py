@@ -95,7 +95,7 @@ def test_program_that_shuts_down_by_itself_is_no_failure(jobs: Jobs) -> None:
     assert "os._exit" not in ended.report
 
 
-def test_a_second_process_of_a_rank(jobs: Jobs) -> None:
+def test_second_process_of_a_rank_is_blamed(jobs: Jobs) -> None:
     """None of the two has started the other one, so each may be the rank."""
     both = f"{sys.executable} in_turn.py twice & {sys.executable} in_turn.py twice & wait -n"
     found = report(jobs, "bash", "-c", both, cwd=PROGRAMS)
@@ -224,7 +224,7 @@ CGROUP = Path("/sys/fs/cgroup/memory")  # version 1; of version 2 we would need 
     not (os.access(CGROUP, os.W_OK) and (CGROUP / "memory.limit_in_bytes").exists()),
     reason="needs root and memory cgroups (version 1)",
 )
-def test_a_rank_killed_for_its_memory(jobs: Jobs) -> None:
+def test_rank_killed_for_its_memory_is_recognized(jobs: Jobs) -> None:
     own = CGROUP / f"test-{os.getpid()}"
     own.mkdir()
     try:
@@ -241,7 +241,7 @@ def test_a_rank_killed_for_its_memory(jobs: Jobs) -> None:
 
 
 @pytest.mark.parametrize("without", [0, 2])
-def test_a_rank_without_a_gpu(jobs: Jobs, without: int) -> None:
+def test_rank_without_a_gpu_is_named(jobs: Jobs, without: int) -> None:
     """It uses the CPU without a word, and another one fails; said at once, and in the end."""
     words = ["-n", 3, "--grace", "1", PROGRAMS / "without_gpu.py", 3, without]
     ended = jobs.run(*words)

@@ -45,7 +45,7 @@ def test_gpu_check_rehearsal_passes_on_cpu(tmp_path: Path, gpus: int, meets: str
     assert "\ngpu-check: 2 ok, 1 not run, in " in done.stdout
 
 
-def test_a_jax_without_a_gpu(tmp_path: Path) -> None:
+def test_gpu_check_needs_a_gpu_in_jax(tmp_path: Path) -> None:
     done = gpu_check("--out", tmp_path / "none", env={**os.environ, "JAX_PLATFORMS": "cpu"})
     assert done.returncode == 2
     assert " sees no GPU (only cpu)" in done.stdout.splitlines()[-1]

@@ -52,7 +52,9 @@ def program(folder: Path, before: str = "", after: str = INITIALIZE) -> Path:
     ],
     ids=str,
 )
-def test_each_rank_has_its_own(jobs: Jobs, tmp_path: Path, options: list[str], after: str) -> None:
+def test_each_rank_has_its_own_gpus(
+    jobs: Jobs, tmp_path: Path, options: list[str], after: str
+) -> None:
     """Of every vendor's GPUs that this jax knows."""
     ended = jobs.run("-n", 2, *options, program(tmp_path, after=after), env=FOUR)
     assert uses(ended) == {0: "0,1 0,1", 1: "2,3 2,3"}

@@ -31,7 +31,7 @@ POLLED_TOO_LONG = "Polled an error from coordination service"
 @pytest.mark.every_jax
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("status", [0, 3])
-def test_the_job_is_joined_again(jobs: Jobs, tmp_path: Path, status: int) -> None:
+def test_job_may_be_joined_again(jobs: Jobs, tmp_path: Path, status: int) -> None:
     """And who has left it may end as he likes: nothing holds him up."""
     program = f"{AGAIN}sys.exit({status} * (rank == '1'))"
     words = ["-n", 2, "--no-prefix", sys.executable, "-c", program, "{process_id}"]

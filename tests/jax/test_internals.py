@@ -36,7 +36,7 @@ def test_internal_of_jax_is_used_by_the_hook(internal: Internal) -> None:
         assert re.search(rf"\b{name}\b", SOURCE), f"{name} is not used by the hook any more"
 
 
-def test_whatever_module_is_used_is_listed() -> None:
+def test_each_internal_module_in_use_is_listed() -> None:
     listed = {internal.module for internal in INTERNALS}
     used = set(re.findall(r"(?<!logging )[\"'](jax\._src\.[\w.]+)[\"']", SOURCE))
     # Loggers, whose names are no names in modules.

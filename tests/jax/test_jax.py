@@ -163,7 +163,7 @@ ROUTES = {
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_bare_initialize_below_another_program(jobs: Jobs, route: str) -> None:
+def test_bare_initialize_works_below_another_program(jobs: Jobs, route: str) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     # pytest imports the program with its own argv.
     ended = jobs.run("-n", 2, "-d", 1, *ROUTES[route], cwd=PROGRAMS, env={"PATH": path})
@@ -189,7 +189,7 @@ def test_failure_ends_the_job_with_its_status(jobs: Jobs, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["SIGKILL", "raise"])
-def test_failure_of_the_coordinators_rank(jobs: Jobs, way: str) -> None:
+def test_failure_of_the_coordinators_rank_is_the_cause(jobs: Jobs, way: str) -> None:
     ended = jobs.run("-n", 3, "--grace", "1", PROGRAMS / "fail.py", way, 0)
     assert ended.status == {"SIGKILL": 137, "raise": 1}[way]
     assert "rank 0 failed" in ended.report
@@ -313,7 +313,7 @@ def test_no_warning_about_proxies_where_there_is_none(jobs: Jobs) -> None:
         assert "JAX detected proxy variable(s)" in ended.stderr
 
 
-def test_a_local_job_listens_on_loopback_only(jobs: Jobs) -> None:
+def test_local_job_listens_on_loopback_only(jobs: Jobs) -> None:
     """And for the coordinator on no port at all."""
     ended = jobs.run("-n", 2, "-d", 1, PROGRAMS / "listening.py")
     assert ended.status == 0, ended.stderr
@@ -329,7 +329,7 @@ def outside_address() -> str:
     return next((a for a in inet if not a.startswith("127.")), "")
 
 
-def test_wherever_its_own_name_leads(jobs: Jobs) -> None:
+def test_collectives_listen_on_loopback_despite_the_hostname(jobs: Jobs) -> None:
     """Gloo would listen there."""
     if os.geteuid() or not outside_address():
         pytest.skip("needs root and an address other than loopback")
@@ -398,6 +398,6 @@ def test_no_hook_leaves_jax_alone(jobs: Jobs) -> None:
     assert "Number of processes must be defined" in ended.stderr
 
 
-def test_no_hook_with_coordinates_in_argv(jobs: Jobs) -> None:
+def test_coordinates_in_argv_work_without_the_hook(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "--no-hook", PROGRAMS / "coordinates.py", *WAYS["argv"])
     assert ended.status == 0, ended.stderr

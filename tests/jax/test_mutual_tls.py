@@ -31,7 +31,7 @@ def python(code: str) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("way", ["arguments", "variables"])
-def test_a_local_job_with_its_own_certificates(jobs: Jobs, tmp_path: Path, way: str) -> None:
+def test_local_job_accepts_its_own_certificates(jobs: Jobs, tmp_path: Path, way: str) -> None:
     files = make_certificate(tmp_path, "IP:127.0.0.1")
     env = {f"JAX_{name.upper()}": path for name, path in files.items()}
     given = "" if way == "variables" else f"**{files}"

@@ -11,7 +11,7 @@ TOO_LATE = "because lone.py:13 had already started a backend: call initialize() 
     ("all", TOO_LATE),
     ("wrong", "with IndexError: list index out of range"),
 ])  # fmt: skip
-def test_all_ranks_go_on_alone(jobs: Jobs, way: str, why: str) -> None:
+def test_ranks_that_all_fail_to_join_continue_separately(jobs: Jobs, way: str, why: str) -> None:
     """None waits for another one, as by hand; and the user is told what these are now."""
     ended = jobs.run("-n", 3, "-d", 1, "lone.py", way, cwd=PROGRAMS)
     assert ended.status == 0, ended.stderr

@@ -6,7 +6,7 @@ from pathlib import Path
 from jobs import PROGRAMS, Jobs
 
 
-def test_a_launcher_on_each_host(jobs: Jobs, tmp_path: Path) -> None:
+def test_one_launcher_per_host_forms_one_job(jobs: Jobs, tmp_path: Path) -> None:
     with_port = f"localhost:{20_000 + os.getpid() % 10_000}"
     options = ["--num-hosts", "2", "--procs-per-host", "2", "--coordinator", with_port, "-d", "1"]
     first = jobs.start(*options, "--host-rank", "0", PROGRAMS / "toy.py")
@@ -32,7 +32,7 @@ def test_launchers_that_see_only_some_ranks_hold_none(jobs: Jobs) -> None:
         assert "waited" not in ended.stderr
 
 
-def test_a_divergence_among_the_ranks_of_another_launcher(jobs: Jobs) -> None:
+def test_divergence_is_reported_by_the_launcher_of_its_ranks_only(jobs: Jobs) -> None:
     """The one that has these ranks tells it; the other one blames none of its own."""
     with_port = f"localhost:{20_000 + os.getpid() % 10_000}"
     options = ["--num-hosts", "2", "--procs-per-host", "2", "--coordinator", with_port, "-d", "1"]

@@ -17,7 +17,7 @@ def seen(text: str) -> set[str]:
     return {line for line in lines if line}
 
 
-def test_equal_slices_in_order_of_rank(jobs: Jobs) -> None:
+def test_slices_are_equal_and_in_rank_order(jobs: Jobs) -> None:
     ended = jobs.run("-n", 4, "-d", 2, "--slices", 2, PROGRAM)
     assert ended.status == 0, ended.stderr
     assert seen(ended.stdout) == {"0 0 0 0 1 1 1 1"}

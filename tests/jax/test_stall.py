@@ -31,7 +31,7 @@ def test_a_long_step_or_compilation_is_not_a_stall(jobs: Jobs, way: tuple[str, i
     assert ended.seconds > (3 if way[0] == "step" else 1)
 
 
-def test_a_compilation_ends_with_its_killed_helper(jobs: Jobs) -> None:
+def test_compilation_ends_if_its_helper_is_killed(jobs: Jobs) -> None:
     ended = jobs.run("-n", 1, "-d", 1, "--stall-timeout", "3", PROGRAMS / "helper.py")
     assert ended.status == 124, ended.stderr
     assert "[0] the helper is gone" in ended.stdout

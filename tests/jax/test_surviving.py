@@ -37,7 +37,7 @@ def test_restarted_rank_joins_again(jobs: Jobs, tmp_path: Path) -> None:
     assert "rank 1, 2 starts: killed by SIGKILL" in said
 
 
-def test_a_rank_of_a_lost_host_comes_back(jobs: Jobs, tmp_path: Path) -> None:
+def test_rank_of_a_lost_host_restarts(jobs: Jobs, tmp_path: Path) -> None:
     ended = jobs.run(
         *("--hosts", "a,b", "-n", 2, "-d", 1, "--via", FAKE_SSH, "--python", sys.executable),
         *("--on-rank-failure", "restart", "--rehearse", "lose:b@1s"),

@@ -19,7 +19,7 @@ time.sleep({sleeps})
 """
 
 
-def test_a_joined_job_is_run_again(jobs: Jobs, tmp_path: Path) -> None:
+def test_joined_job_is_run_again(jobs: Jobs, tmp_path: Path) -> None:
     """JAX catches the SIGTERM that ends the first run; the third has the second's import."""
     program = tmp_path / "train.py"
     program.write_text(PROGRAM.format(text="one", sleeps=1000))

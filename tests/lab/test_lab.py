@@ -52,7 +52,7 @@ def test_transfers_work_between_hosts(jobs: Jobs, lab: Lab) -> None:
 
 
 @pytest.mark.jax
-def test_with_the_launchers_own_machine_first(jobs: Jobs, lab: Lab) -> None:
+def test_launchers_machine_may_be_first(jobs: Jobs, lab: Lab) -> None:
     ended = lab.run(jobs, "localhost,jh2", "-d", 2, PROGRAMS / "toy.py")
     assert ended.status == 0, ended.stderr
 
@@ -86,7 +86,7 @@ def test_hosts_with_an_unusable_name_can_join(jobs: Jobs, lab: Lab, names: str) 
     assert ended.status == 0, ended.stderr
 
 
-def test_a_bad_own_name_without_the_hook(jobs: Jobs, lab: Lab) -> None:
+def test_unusable_hostname_without_the_hook_gets_a_hint(jobs: Jobs, lab: Lab) -> None:
     lab.names("127.0.0.1 localhost\n127.0.1.1 jh1 jh2\n")
     try:
         ended = lab.run(jobs, "jh1,jh2", "-d", 1, "--no-hook", "echo", "started")

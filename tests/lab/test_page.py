@@ -83,7 +83,7 @@ def text_of(dom: str, name: str) -> str:
 
 
 @pytest.mark.jax
-def test_a_failure_of_four_ranks(jobs: Jobs, tmp_path: Path, browse: Browse) -> None:
+def test_page_shows_a_failure_of_four_ranks(jobs: Jobs, tmp_path: Path, browse: Browse) -> None:
     page = tmp_path / "run.html"
     done = jobs.run(
         "-n", 4, "-d", 1, "--max-restarts", 1, "--report", page, PROGRAMS / "fail.py", "raise"
@@ -265,7 +265,7 @@ def block(dom: str, name: str) -> list[str] | None:
         (255, None, "a host lost or unreachable"),
     ],
 )
-def test_an_exit_status_in_words(
+def test_page_explains_the_exit_status(
     tmp_path: Path, browse: Browse, status: int, of_rank: dict[str, Any] | None, words: str
 ) -> None:
     made = record_of(4) if status and of_rank is not None else stalled(4, [])
@@ -313,7 +313,7 @@ def test_page_hides_missing_stacks(tmp_path: Path, browse: Browse) -> None:
     assert re.search(r'<details id="stood"[^>]* hidden=""', dom)
 
 
-def test_a_good_end_of_different_programs(tmp_path: Path, browse: Browse) -> None:
+def test_page_of_a_success_hides_differing_programs(tmp_path: Path, browse: Browse) -> None:
     lines = ["program #3: rank 0 <a> · ranks 1-3 <b>", "the code in it differs"]
     dom = browse(write(tmp_path, succeeded(4, lines)))
     assert text_of(dom, "badge").endswith("Succeeded, but the ranks ran different programs")
@@ -494,7 +494,7 @@ def test_page_shows_versions(tmp_path: Path, browse: Browse) -> None:
         ("/var/log", "../../var/log/2.err"),
     ],
 )
-def test_links_to_the_log_files(tmp_path: Path, browse: Browse, folder: str, href: str) -> None:
+def test_page_links_to_log_files(tmp_path: Path, browse: Browse, folder: str, href: str) -> None:
     made = record_of(4)
     made["attempts"][0]["log_dir"] = folder
     paths = {"stdout": f"{folder}/2.out", "stderr": f"{folder}/2.err"}
@@ -504,7 +504,7 @@ def test_links_to_the_log_files(tmp_path: Path, browse: Browse, folder: str, hre
     assert f'">{folder}</a>' in dom
 
 
-def test_a_search_in_the_last_lines(tmp_path: Path, browse: Browse) -> None:
+def test_page_searches_last_lines(tmp_path: Path, browse: Browse) -> None:
     made = record_of(4)
     lines = [f"step {n} loss {n / 8}" for n in range(500)]
     made["attempts"][0]["ranks"][2]["last_lines"] = {"stdout": lines, "stderr": ["Done"]}

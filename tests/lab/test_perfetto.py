@@ -111,7 +111,7 @@ def shown_by_perfetto(trace: Path, folder: Path) -> dict[str, Any]:
     return dict(said[0])
 
 
-def test_the_trace_of_all_ranks(jobs: Jobs, tmp_path: Path) -> None:
+def test_perfetto_shows_the_trace_of_all_ranks(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     options = ["-n", 2, "-d", 1, "--profile", "traces@1"]
     ended = jobs.run(*options, "program.py", cwd=tmp_path, limit=LIMIT_S)

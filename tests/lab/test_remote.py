@@ -28,7 +28,7 @@ def test_jax_runs_over_ssh(jobs: Jobs, sshd: Sshd) -> None:
 
 
 @needs_sshd
-def test_hosts_from_a_file_and_from_stdin(jobs: Jobs, sshd: Sshd, tmp_path: Path) -> None:
+def test_hosts_are_read_from_a_file_or_stdin(jobs: Jobs, sshd: Sshd, tmp_path: Path) -> None:
     text = f"a slots=2 # two\nb port={sshd.port}\nc\n"
     (tmp_path / "hosts.txt").write_text(text)
     options = ["--via", sshd.via, "-n", "3", "echo", "{host}"]
@@ -45,7 +45,7 @@ def test_hosts_from_a_file_and_from_stdin(jobs: Jobs, sshd: Sshd, tmp_path: Path
 
 
 @needs_sshd
-def test_the_environment_is_the_hosts_own(jobs: Jobs, sshd: Sshd) -> None:
+def test_remote_rank_has_the_environment_of_its_host(jobs: Jobs, sshd: Sshd) -> None:
     env = {"LOCAL_SECRET": "s", "HANDED": "on it goes"}
     script = "echo [$LOCAL_SECRET] [$HANDED]"
     ended = jobs.run("--hosts", "a", "--via", sshd.via, "-x", "HANDED", "sh", "-c", script, env=env)
@@ -53,7 +53,9 @@ def test_the_environment_is_the_hosts_own(jobs: Jobs, sshd: Sshd) -> None:
 
 
 @needs_sshd
-def test_output_of_any_size_and_logs_here(jobs: Jobs, sshd: Sshd, tmp_path: Path) -> None:
+def test_remote_output_of_any_size_arrives_in_local_logs(
+    jobs: Jobs, sshd: Sshd, tmp_path: Path
+) -> None:
     options = ["--hosts", "a,b", "--via", sshd.via, "--log-dir", tmp_path / "logs"]
     ended = jobs.run(*options, "seq", 200_000)
     assert ended.stdout.count("\n") == 400_000

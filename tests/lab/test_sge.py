@@ -104,7 +104,7 @@ def test_its_own_parser_takes_the_script(cluster: Cluster, tmp_path: Path) -> No
     assert "mem_free=1M" in found["hard resource_list"]
 
 
-def test_slots_and_streams_in_both_directions(cluster: Cluster, tmp_path: Path) -> None:
+def test_grid_engine_passes_slots_and_streams_both_ways(cluster: Cluster, tmp_path: Path) -> None:
     """Of more than Grid Engine's own connection takes; modules of the script reach all hosts."""
     (tmp_path / "in").write_bytes(bytes(3 << 20))
     launcher = " ".join(LAUNCHER)
@@ -115,7 +115,7 @@ def test_slots_and_streams_in_both_directions(cluster: Cluster, tmp_path: Path) 
     assert (shown.count("3145728"), shown.count("] loaded\n")) == (3, 3), shown
 
 
-def test_a_failure_is_the_root_cause(cluster: Cluster, tmp_path: Path) -> None:
+def test_failed_rank_is_the_root_cause(cluster: Cluster, tmp_path: Path) -> None:
     program = ["sh", "-c", "[ $JAX_PROCESS_ID = 2 ] && exit 9; exec sleep 1000"]
     cluster.submit(tmp_path, emitted(tmp_path, *THREE, "--grace", 1, *program))
     cluster.wait()
@@ -144,7 +144,7 @@ def test_nothing_is_left_after_a_forced_end(cluster: Cluster, tmp_path: Path) ->
     cluster.wait()
 
 
-def test_a_job_without_an_environment_for_parallel_jobs(cluster: Cluster, tmp_path: Path) -> None:
+def test_job_without_parallel_environment_gets_a_hint(cluster: Cluster, tmp_path: Path) -> None:
     cluster.submit(tmp_path, script(f"{' '.join(LAUNCHER)} -n 2 hostname"))
     cluster.wait()
     assert "submit it with qsub -pe NAME SLOTS" in (tmp_path / "out").read_text()

@@ -84,7 +84,9 @@ GPUS = ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES of ${JAX_LOCAL_DEVICE_IDS-all}"]
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: Slurm's GPUs are devices")
 @pytest.mark.parametrize("size", ["--exclusive", "--gpus-per-task=1", "--gres=gpu:2"])
-def test_the_gpus_of_an_allocation(jobs: Jobs, cluster: Cluster, size: str) -> None:
+def test_gpus_of_an_allocation_are_divided_among_ranks(
+    jobs: Jobs, cluster: Cluster, size: str
+) -> None:
     """A step inherits what was asked for a task, and nothing where the job is exclusive."""
     ended = cluster.salloc(jobs, f"-N2 --ntasks-per-node=2 {size}", *GPUS).finish()
     assert ended.status == 0, ended.stderr
@@ -94,14 +96,14 @@ def test_the_gpus_of_an_allocation(jobs: Jobs, cluster: Cluster, size: str) -> N
     cluster.idle()
 
 
-def test_a_step_of_the_users_own(jobs: Jobs, cluster: Cluster) -> None:
+def test_own_srun_command_of_the_user_works(jobs: Jobs, cluster: Cluster) -> None:
     via = "srun --nodes=1 --ntasks=1 --nodelist={host} --overlap"
     ended = cluster.salloc(jobs, "-N2", "--via", via, "hostname").finish()
     assert sorted(ended.stdout.splitlines()) == ["[0 jh1] jh1", "[1 jh2] jh2"], ended.stderr
     cluster.idle()
 
 
-def test_the_input_of_a_batch_script(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
+def test_batch_script_passes_its_input_on(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "in").write_text("from a file\n")
     options = ["--num-hosts", 2, "--engine-option", f"--input={tmp_path}/in", "--stdin", 1]
     submit(cluster, tmp_path, *options, "cat")
@@ -365,7 +367,7 @@ def test_the_root_cause_outlives_the_pods(jobs: Jobs, cluster: Cluster, tmp_path
 
 
 @pytest.mark.jax
-def test_the_pods_of_an_emitted_jobset(jobs: Jobs, cluster: Cluster) -> None:
+def test_emitted_jobset_runs_in_pods(jobs: Jobs, cluster: Cluster) -> None:
     """Under the host names and variables that JobSet documents; there is no controller to ask.
 
     At first the coordinator's name leads to a pod that is no longer there, as after a restart.
@@ -417,7 +419,9 @@ def test_the_pods_of_an_emitted_jobset(jobs: Jobs, cluster: Cluster) -> None:
 
 
 @pytest.mark.jax
-def test_bare_initialize_under_srun_without_the_launcher(jobs: Jobs, cluster: Cluster) -> None:
+def test_bare_initialize_works_under_srun_without_the_launcher(
+    jobs: Jobs, cluster: Cluster
+) -> None:
     """The guide's way, as the program of a lone rank with --no-hook."""
     srun = [
         "srun",

@@ -161,7 +161,7 @@ def test_the_end_of_the_block_stops_a_job() -> None:
     assert job.done and job.wait().exit_status == 143
 
 
-def test_a_job_is_killed_at_once() -> None:
+def test_kill_ends_a_job_at_once() -> None:
     ready = threading.Event()
     script = "trap '' TERM; echo ready; while :; do sleep 1; done"
     with mcjax_launch.start("sh", "-c", script, on_line=lambda line: ready.set()) as job:
@@ -170,7 +170,7 @@ def test_a_job_is_killed_at_once() -> None:
         assert job.wait(20).ranks[0].exit_status == 137
 
 
-def test_a_signal_for_the_ranks() -> None:
+def test_signal_reaches_the_ranks() -> None:
     ready = threading.Event()
     script = "trap 'echo got; exit 0' USR1; echo ready; while :; do sleep 0.1; done"
     with mcjax_launch.start("sh", "-c", script, on_line=lambda line: ready.set()) as job:
@@ -187,7 +187,7 @@ def test_exception_in_a_callback_ends_the_job() -> None:
         mcjax_launch.launch("sh", "-c", WAITS, on_line=on_line)
 
 
-def test_several_at_once_from_threads() -> None:
+def test_jobs_in_several_threads_keep_their_output_apart() -> None:
     """Their output does not get mixed up, whatever its size."""
     script = "i=0; while [ $i -lt 3000 ]; do echo {job} $i; i=$((i + 1)); done"
     got: dict[int, list[str]] = {job: [] for job in range(4)}
@@ -279,7 +279,7 @@ def test_launch_leaves_the_callers_state_unchanged(capfd: pytest.CaptureFixture[
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_caller_without_children_to_wait_for() -> None:
+def test_caller_may_ignore_sigchld() -> None:
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         assert mcjax_launch.launch("true", processes=2).ok
@@ -316,7 +316,9 @@ def test_interrupts_at_random_moments_leave_nothing(jobs: Jobs) -> None:
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_an_interrupt_while_the_job_begins(monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+def test_interrupt_during_the_start_ends_the_job(
+    monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
     """The caller does not know whether there is a thread that reads."""
 
     class Interrupted(threading.Thread):
@@ -376,7 +378,7 @@ os._exit(0)
         os.kill(child, signal.SIGKILL)
 
 
-def test_a_fork_has_jobs_of_its_own_only(jobs: Jobs) -> None:
+def test_fork_cannot_use_jobs_of_its_parent(jobs: Jobs) -> None:
     code = """
 import os, mcjax_launch
 job = mcjax_launch.start("sleep", "0.5")
@@ -424,7 +426,7 @@ def test_ranks_know_nothing_of_a_client(capfd: pytest.CaptureFixture[str]) -> No
     assert result.ranks[0].stdout.split() == ["0", "0", "1", "2"]
 
 
-def test_variables_of_options_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_option_variables_are_ignored_by_the_api(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCJAX_NUM_PROCESSES", "3")
     monkeypatch.setenv("MCJAX_TIMEOUT", "soon")
     assert len(mcjax_launch.launch("true").ranks) == 1

@@ -227,7 +227,9 @@ def test_keys_of_killed_processes_are_removed(
     assert (os.path.exists(old), os.path.exists(new)) == (False, True)
 
 
-def test_hosts_without_a_common_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hosts_without_a_common_home_get_a_hint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(call_back, "_SHOWN_S", 0)
     path = tmp_path / "call-1"
     ended = subprocess.run(

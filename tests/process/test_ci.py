@@ -29,7 +29,7 @@ def errors(log: github_log.Log) -> list[tuple[str, dict[str, str]]]:
     return [(each.data, each.properties) for each in log.commands if each.name == "error"]
 
 
-def test_a_failure_under_github_actions(jobs: Jobs, tmp_path: Path) -> None:
+def test_failure_is_annotated_under_github_actions(jobs: Jobs, tmp_path: Path) -> None:
     program = tmp_path / "src" / "train.py"
     program.parent.mkdir()
     os.mkfifo(program.parent / "said")  # rank 1 fails when rank 0 has said all
@@ -47,7 +47,7 @@ def test_a_failure_under_github_actions(jobs: Jobs, tmp_path: Path) -> None:
     assert ended.stderr.splitlines()[-1].startswith("::error ")
 
 
-def test_a_traceback_is_there_once(jobs: Jobs, tmp_path: Path) -> None:
+def test_traceback_is_printed_once_under_github_actions(jobs: Jobs, tmp_path: Path) -> None:
     """In the log; neither of each rank, nor in the summary below it once more."""
     program = tmp_path / "train.py"
     program.write_text("def step():\n    raise ValueError('bad batch')\n\n\nstep()\n")
@@ -61,7 +61,7 @@ def test_a_traceback_is_there_once(jobs: Jobs, tmp_path: Path) -> None:
     assert properties == {"file": "train.py", "line": "2", "title": "mcjax-launch"}
 
 
-def test_colours_and_a_good_end(jobs: Jobs) -> None:
+def test_successful_job_is_not_annotated(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "bash", "-c", "echo hi", env=ACTIONS)
     assert (ended.status, ended.stdout.count("\x1b[")) == (0, 4)
     assert ended.stderr == ""

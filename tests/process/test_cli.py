@@ -40,7 +40,7 @@ def test_zero_timeout_means_no_limit(jobs: Jobs) -> None:
     assert (ended.status, ended.stdout) == (0, "[0] x\n"), ended.stderr
 
 
-def test_the_port_of_another_job(jobs: Jobs) -> None:
+def test_port_of_another_job_is_not_taken(jobs: Jobs) -> None:
     """JAX would bind beside it, and end the other job."""
     with socket.socket() as other, socket.socket() as beside:
         for each in (other, beside):
@@ -228,7 +228,7 @@ def test_launcher_without_jax_uses_the_first_python_with_jax(
     assert ended.stdout.startswith(f"[0] {os.path.dirname(sys.executable)}/python")
 
 
-def test_no_python_with_jax_anywhere(
+def test_missing_python_with_jax_is_reported(
     jobs: Jobs, bare: Path, says_its_python: Path, on_its_own: list[str]
 ) -> None:
     ended = jobs.run(says_its_python, launcher=on_its_own, env={"PATH": str(bare)})

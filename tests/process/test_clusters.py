@@ -129,7 +129,7 @@ def test_grid_engine_allocation_is_used(cluster: Cluster, shell: str) -> None:
     assert cluster.clients() == ["qrsh n1 -", "qrsh n2 -"]
 
 
-def test_a_warning_of_grid_engine_is_a_preemption(cluster: Cluster, jobs: Jobs) -> None:
+def test_warning_of_grid_engine_preempts_the_job(cluster: Cluster, jobs: Jobs) -> None:
     hosts = cluster.file("hosts", "n1 1 q UNDEFINED\nn2 1 q UNDEFINED\n")
     environ = {**cluster.environ, "JOB_ID": "5", "PE_HOSTFILE": hosts}
     script = "trap 'echo got TERM; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
@@ -141,7 +141,7 @@ def test_a_warning_of_grid_engine_is_a_preemption(cluster: Cluster, jobs: Jobs) 
     assert ended.stdout.count("got TERM") == 2
 
 
-def test_grid_engine_without_an_environment_for_parallel_jobs(cluster: Cluster) -> None:
+def test_grid_engine_job_without_parallel_environment_gets_a_hint(cluster: Cluster) -> None:
     environ = {"JOB_ID": "5", "SGE_TASK_ID": "undefined", "NSLOTS": "1"}
     why = "Grid Engine's job 5 has no parallel environment, so one slot: submit it with qsub -pe"
     ended = cluster.run(environ, "-n", 2, "true")
@@ -243,7 +243,7 @@ LEFT_OVER = {
 
 
 @pytest.mark.parametrize("found", LEFT_OVER)
-def test_variables_left_over_from_a_job(cluster: Cluster, found: str) -> None:
+def test_leftover_job_variables_are_explained(cluster: Cluster, found: str) -> None:
     """The error says what was found, what it stands for, and two ways to run here, which work."""
     others, job, first = LEFT_OVER[found]
     environ = dict(pair.split("=") for pair in [*found.split(" and "), *others.split()])
@@ -271,12 +271,12 @@ def test_missing_client_with_leftover_variables_is_reported(
     assert "Python" not in ended.report
 
 
-def test_empty_variables_are_none_of_a_job(cluster: Cluster) -> None:
+def test_empty_job_variables_are_ignored(cluster: Cluster) -> None:
     environ = {"SLURM_JOB_ID": "", "SLURM_JOB_NODELIST": "", "FLUX_URI": ""}
     assert shown(cluster.run(environ, "-n", 2, "echo", "x")) == ["[0] x", "[1] x"]
 
 
-def test_in_a_job_its_variables_are_not_doubted(cluster: Cluster, tmp_path: Path) -> None:
+def test_variables_inside_a_job_are_trusted(cluster: Cluster, tmp_path: Path) -> None:
     """The scheduler's daemon is above the launcher."""
     daemon = tmp_path / "slurmstepd"
     daemon.write_bytes(Path("/bin/sh").read_bytes())

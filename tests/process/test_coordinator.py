@@ -25,7 +25,7 @@ def run(jobs: Jobs, folder: Path, *options: object, program: str = "", **env: st
     return ended.stdout
 
 
-def test_a_bare_call_meets_on_a_socket(jobs: Jobs, stand_in: Path) -> None:
+def test_bare_initialize_uses_a_socket(jobs: Jobs, stand_in: Path) -> None:
     shown = run(jobs, stand_in)
     assert shown.count("at unix:/") == 2
     assert "[0] listens on unix:/" in shown
@@ -39,7 +39,7 @@ def test_rank_0_decides_on_the_coordinator_address(jobs: Jobs, stand_in: Path, f
     assert shown.count("at unix:/" if first == 1 else "at 127.0.0.1:") == 2
 
 
-def test_another_name_for_the_launchers_address(jobs: Jobs, stand_in: Path) -> None:
+def test_other_names_for_the_launchers_address_use_the_socket(jobs: Jobs, stand_in: Path) -> None:
     local = EXPLICIT.replace(
         "os.environ['JAX_COORDINATOR_ADDRESS']", "'localhost:{coordinator_port}'"
     )
@@ -112,7 +112,7 @@ def test_wherever_the_temporary_folder_is(jobs: Jobs, stand_in: Path, name: str)
     assert shown.count("at unix:/tmp/mcjax-") == 2
 
 
-def test_many_jobs_at_once_do_not_meet(jobs: Jobs, stand_in: Path) -> None:
+def test_concurrent_jobs_have_separate_sockets(jobs: Jobs, stand_in: Path) -> None:
     words = ["-n", 2, sys.executable, "-c", f"import jax\n{BARE}"]
     env = {"PYTHONPATH": str(stand_in)}
     running = [jobs.start(*words, env=env) for _ in range(12)]

@@ -51,7 +51,7 @@ def coordinator(monkeypatch: pytest.MonkeyPatch) -> Iterator[Coordinator]:
     held.close()
 
 
-def test_more_hosts_at_once_than_the_kernel_holds(coordinator: Coordinator) -> None:
+def test_more_hosts_than_the_backlog_connect(coordinator: Coordinator) -> None:
     """Nobody gives up his place, so without somebody who accepts most would wait forever."""
     with contextlib.ExitStack() as held:
         calls = [held.enter_context(socket.socket()) for _ in range(50)]

@@ -51,7 +51,7 @@ def _marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 1, 3])
-def test_exit_status_of_a_rank(jobs: Jobs, rank: int) -> None:
+def test_exit_status_of_a_rank_is_the_jobs(jobs: Jobs, rank: int) -> None:
     ended = jobs.run("-n", 4, *only(rank, "echo last words >&2; exit 7"))
     assert ended.status == 7
     assert f"rank {rank} failed: exit status 7" in ended.report
@@ -119,7 +119,7 @@ def test_stray_processes_are_killed(jobs: Jobs, stray: str, ending: str) -> None
     assert ended.seconds < 10
 
 
-def test_output_after_the_rank_has_ended(jobs: Jobs) -> None:
+def test_output_after_the_end_of_a_rank_is_shown(jobs: Jobs) -> None:
     script = "( for i in 1 2 3; do sleep 0.05; echo late $i; done ) & echo first"
     ended = jobs.run("-n", 2, *bash(script))
     assert ended.status == 0
@@ -144,7 +144,7 @@ _SPIN = "echo ready; while :; do sleep 0.05; done"
 
 
 @pytest.mark.parametrize("name", ["INT", "TERM", "HUP"])
-def test_a_signal_at_any_moment_of_the_start(jobs: Jobs, name: str) -> None:
+def test_signal_at_any_moment_of_the_start_prints_no_traceback(jobs: Jobs, name: str) -> None:
     """From the first line of the entry point on, which is where it begins to handle them."""
     if sys.platform != "linux":
         pytest.skip("only Linux tells which signals a process handles")
@@ -233,7 +233,7 @@ RESTARTS = f"{IMPORTS_JAX}; os.environ.get('MCJAX_RANK_RESTART') or os._exit(3);
     ],
     ids=["spawned", "without hook", "forked", "forked again", "spawned again"],
 )  # fmt: skip
-def test_launcher_agent_and_guardian_killed_at_once(
+def test_ranks_die_with_launcher_agent_and_guardian(
     jobs: Jobs, tmp_path: Path, options: tuple[str, ...], ready: int, program: tuple[str, ...]
 ) -> None:
     """Nobody is left who could end the ranks: the kernel does."""
@@ -277,7 +277,7 @@ def test_ranks_do_not_start_if_the_agent_is_killed_during_imports(
     shutil.rmtree(folder)
 
 
-def test_a_stopped_agent_is_made_to_go_on(jobs: Jobs) -> None:
+def test_stopped_agent_is_continued(jobs: Jobs) -> None:
     running = jobs.start("-n", 2, "--timeout", 2, *bash(WAIT))
     running.read_until("ready", 2)
     agent = running.agent.pid
@@ -376,7 +376,7 @@ def test_agent_stopped_with_its_ranks_is_the_cause(jobs: Jobs) -> None:
     assert "host localhost: its agent was stopped by SIGTERM" in ended.report
 
 
-def test_reader_gone_while_no_rank_writes(jobs: Jobs) -> None:
+def test_closed_output_of_a_silent_job_ends_it(jobs: Jobs) -> None:
     running = jobs.start("-n", 2, *bash(WAIT))
     running.read_until("ready", 2)
     assert running.process.stdout is not None
@@ -384,7 +384,7 @@ def test_reader_gone_while_no_rank_writes(jobs: Jobs) -> None:
     assert running.process.wait(20) == 141
 
 
-def test_reader_gone_while_ranks_write(jobs: Jobs) -> None:
+def test_closed_output_of_a_printing_job_ends_it(jobs: Jobs) -> None:
     script = 'set -o pipefail; "$@" 2>/dev/null | head -n 3'
     command = ["bash", "-c", script, "-", *LAUNCHER, "-n", "2", "yes"]
     ended = subprocess.run(command, env=jobs.environment(), capture_output=True, timeout=30)
@@ -503,7 +503,7 @@ def test_slow_reader_does_not_keep_a_failed_job_alive(jobs: Jobs) -> None:
     assert running.finish().status == 5
 
 
-def test_stop_reaches_ranks_without_a_reader(jobs: Jobs) -> None:
+def test_signal_reaches_ranks_without_a_reader(jobs: Jobs) -> None:
     running = jobs.start("-n", 2, "yes")
     eventually(lambda: len(jobs.left()) >= 5)
     time.sleep(0.2)  # let every buffer fill

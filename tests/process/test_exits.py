@@ -225,7 +225,7 @@ IN_RANK_1 = "if os.environ['JAX_PROCESS_ID'] == '0': start()\n"
 @pytest.mark.every_jax
 @pytest.mark.parametrize("before", ["start()\n", IN_RANK_1], ids=["joined", "early"])
 @pytest.mark.parametrize("name", TEXTS)
-def test_the_text_of_an_exit_is_the_cause(run: Run, name: str, before: str) -> None:
+def test_text_of_an_exit_is_the_cause(run: Run, name: str, before: str) -> None:
     program, told = TEXTS[name]
     ended = run(2, LOAD + before + program)
     assert ended.status == 1, ended.stderr
@@ -235,7 +235,7 @@ def test_the_text_of_an_exit_is_the_cause(run: Run, name: str, before: str) -> N
         assert place.startswith("at <string>:")
 
 
-def test_a_helpers_exit_is_not_the_ranks(run: Run) -> None:
+def test_exit_of_a_helper_is_not_the_ranks(run: Run) -> None:
     helper = (
         "import subprocess; subprocess.run([sys.executable, '-c', 'exit(\"of the helper\")'])\n"
     )
@@ -325,7 +325,7 @@ start(); import asyncio; asyncio.run(main())
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="there are no groups")
-def test_the_exceptions_of_a_group(run: Run) -> None:
+def test_exceptions_of_a_group_are_reported(run: Run) -> None:
     ended = run(2, GROUP)
     lines = [line for line in ended.report.splitlines() if line.startswith("inside: ")]
     assert [line.partition(", at <string>:")[0] for line in lines] == [

@@ -24,7 +24,7 @@ def test_the_users_sitecustomize_still_runs(jobs: Jobs, tmp_path: Path) -> None:
     assert run(jobs, program, PYTHONPATH=str(tmp_path)) == f"ran {tmp_path}/sitecustomize.py True\n"
 
 
-def test_it_stays_out_of_the_way(jobs: Jobs) -> None:
+def test_hook_leaves_no_trace_in_python(jobs: Jobs) -> None:
     program = """
 import sys
 here = [entry for entry in sys.path if 'mcjax_launch/kernel/hook' in entry]
@@ -33,14 +33,14 @@ print(here, sorted({'jax', 'json', 'socket', 'threading'} & set(sys.modules)))
     assert run(jobs, program) == "[] []\n"
 
 
-def test_a_pythonpath_of_the_users_own(jobs: Jobs, tmp_path: Path) -> None:
+def test_pythonpath_of_the_user_is_kept(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("")
     program = "import sys, mine; print('_mcjax_launch' in sys.modules)"
     ended = jobs.run("-x", f"PYTHONPATH={tmp_path}", sys.executable, "-c", program)
     assert ended.stdout == "[0] True\n", ended.stderr
 
 
-def test_a_launch_within_a_rank(jobs: Jobs) -> None:
+def test_nested_job_is_independent(jobs: Jobs) -> None:
     """It is a job of its own: neither the outer's options nor its coordinates nor its hook."""
     show = "env | grep -cE '^MCJAX_(HOOK|NUM|LOG)|JAX_PROCESS_ID=1'; true"
     inner = f'{sys.executable} -m mcjax_launch --no-hook --no-prefix sh -c "{show}"'
@@ -57,7 +57,7 @@ def test_a_syntax_error_is_named(jobs: Jobs, tmp_path: Path) -> None:
         assert f"at {tmp_path}/bad.py:1 in <module>: def (" in report
 
 
-def test_each_of_hundreds_has_the_hook(jobs: Jobs) -> None:
+def test_hundreds_of_processes_have_the_hook(jobs: Jobs) -> None:
     """More than wait at once to be accepted."""
     program = "import sys; print(any('_mcjax_launch' in str(type(f)) for f in sys.meta_path))"
     ended = jobs.run("--no-prefix", "-n", 200, sys.executable, "-c", program)

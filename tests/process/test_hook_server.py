@@ -345,7 +345,7 @@ def test_no_other_threads_stack_is_taken_for_the_main_ones(server: Server) -> No
         ("\udcff\n", None),
     ],
 )
-def test_the_hello_of_a_real_hook(
+def test_hook_writes_a_valid_hello(
     server: Server, process_id: str, imported: list[str] | None
 ) -> None:
     """Where it can it writes that message itself, without what makes messages."""
@@ -399,7 +399,7 @@ def test_hook_waits_for_a_busy_agent(tmp_path: Path) -> None:
     os.close(connected[0]._fd)
 
 
-def test_without_an_agent_what_was_held_goes_nowhere() -> None:
+def test_link_without_an_agent_drops_held_messages() -> None:
     link = AgentLink()
     link.send(COMPILING)
     with pytest.raises(OSError):

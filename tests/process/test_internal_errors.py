@@ -59,7 +59,7 @@ def check(ended: Ended, host: str) -> None:
 
 @pytest.mark.parametrize("bug", BUGS)
 @pytest.mark.parametrize("where", HOSTS)
-def test_a_bug_in_the_agent(jobs: Jobs, tmp_path: Path, where: str, bug: str) -> None:
+def test_bug_in_the_agent_is_reported(jobs: Jobs, tmp_path: Path, where: str, bug: str) -> None:
     launcher = with_bug(tmp_path, *BUGS[bug])
     ended = jobs.run(*HOSTS[where], "sleep", 60, launcher=launcher)
     host = "" if where == "here" else ("host a: " if "host a: " in ended.report else "host b: ")
@@ -79,7 +79,7 @@ def test_unwritable_temporary_folder_has_a_fallback(jobs: Jobs, where: str) -> N
     ("where", "disk"),
     [("here", "that is read-only"), *(("on other hosts", disk) for disk in DISKS)],
 )
-def test_a_disk_is_no_bug(jobs: Jobs, tmp_path: Path, where: str, disk: str) -> None:
+def test_disk_error_is_no_internal_error(jobs: Jobs, tmp_path: Path, where: str, disk: str) -> None:
     name, old, new = DISKS[disk]
     launcher = with_bug(tmp_path, old, new, name)
     env = {"TMPDIR": "/proc"} if disk == "that is read-only" else {}

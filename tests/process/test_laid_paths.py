@@ -50,7 +50,7 @@ def check_refused(jobs: Jobs, home: Path, culprit: str, *arguments: object) -> N
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-def test_another_users_link_to_a_folder(
+def test_link_of_another_user_to_a_folder_is_refused(
     jobs: Jobs, everybodys: Path, home: Path, option: str
 ) -> None:
     link = everybodys / "logs"
@@ -74,7 +74,7 @@ def test_folder_of_another_user_is_refused(
 
 
 @pytest.mark.parametrize("name", ["0.out", "0.err"])
-def test_another_users_link_in_place_of_a_log_file(
+def test_link_of_another_user_as_log_file_is_refused(
     jobs: Jobs, everybodys: Path, home: Path, name: str
 ) -> None:
     link = everybodys / name
@@ -91,7 +91,7 @@ def test_log_file_of_another_user_is_refused(jobs: Jobs, everybodys: Path, home:
     assert file.read_text() == "theirs"
 
 
-def test_another_users_link_in_place_of_the_report(
+def test_link_of_another_user_as_report_is_refused(
     jobs: Jobs, everybodys: Path, home: Path
 ) -> None:
     link = everybodys / "run.json"
@@ -103,7 +103,7 @@ def test_another_users_link_in_place_of_the_report(
     assert checked.report.endswith(LAID)
 
 
-def test_another_users_link_behind_a_link_of_ones_own(
+def test_link_of_another_user_behind_an_own_link_is_refused(
     jobs: Jobs, everybodys: Path, home: Path, tmp_path: Path
 ) -> None:
     theirs, own = everybodys / "theirs", tmp_path / "own"
@@ -113,7 +113,7 @@ def test_another_users_link_behind_a_link_of_ones_own(
     check_refused(jobs, home, f"{theirs} is a link", "--log-dir", own)
 
 
-def test_another_users_link_laid_while_the_job_runs(
+def test_link_of_another_user_made_during_the_job_is_refused(
     jobs: Jobs, everybodys: Path, home: Path
 ) -> None:
     link = everybodys / "run.json"
@@ -124,7 +124,9 @@ def test_another_users_link_laid_while_the_job_runs(
     assert list(home.iterdir()) == []
 
 
-def test_another_users_profile_of_a_rank(jobs: Jobs, everybodys: Path, home: Path) -> None:
+def test_link_of_another_user_as_profile_is_refused(
+    jobs: Jobs, everybodys: Path, home: Path
+) -> None:
     link = everybodys / "0"
     link.symlink_to(home)
     laid(link)
@@ -163,14 +165,16 @@ def test_link_in_a_folder_of_another_user_is_followed(
     check_taken(jobs, theirs / "link")
 
 
-def test_the_owner_of_everybodys_folder(jobs: Jobs, everybodys: Path, home: Path) -> None:
+def test_link_of_the_folders_owner_is_followed(jobs: Jobs, everybodys: Path, home: Path) -> None:
     laid(everybodys)
     (everybodys / "link").symlink_to(home)
     laid(everybodys / "link")
     check_taken(jobs, everybodys / "link")
 
 
-def test_a_folder_of_a_group(jobs: Jobs, everybodys: Path, home: Path) -> None:
+def test_folder_of_a_group_may_hold_files_but_no_links(
+    jobs: Jobs, everybodys: Path, home: Path
+) -> None:
     folder = everybodys / "project"
     folder.mkdir()
     laid(folder, group=os.getegid()).chmod(0o2775)

@@ -43,7 +43,7 @@ def test_rank_at_its_processor_time_limit_fails_with_its_position(
     assert place == f"at {tmp_path}/spins.py:5 in spin: while True: pass"
 
 
-def test_a_hard_limit_of_processor_time(jobs: Jobs, tmp_path: Path) -> None:
+def test_hard_limit_of_processor_time_is_named(jobs: Jobs, tmp_path: Path) -> None:
     """As ulimit sets it: the kernel sends a SIGKILL at once."""
     script = shell_script(tmp_path / "run.sh", "ulimit -t 1; exec sh -c 'while :; do :; done'")
     ended = jobs.run("-n", 1, script)
@@ -61,7 +61,7 @@ def test_file_size_limit_is_named(jobs: Jobs, tmp_path: Path) -> None:
     assert ended.report.startswith(f"rank 0 failed: killed by SIGXFSZ ({limit})\n")
 
 
-def test_such_a_signal_without_a_limit(jobs: Jobs) -> None:
+def test_sigxcpu_without_a_limit_names_no_limit(jobs: Jobs) -> None:
     kill = "import os, signal; os.kill(os.getpid(), signal.SIGXCPU)"
     ended = jobs.run("-n", 1, sys.executable, "-c", kill)
     assert ended.report.startswith("rank 0 failed: killed by SIGXCPU\n")

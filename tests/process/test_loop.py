@@ -31,7 +31,7 @@ def pipe() -> Iterator[Pipe]:
         os.close(fd)
 
 
-def test_called_while_there_is_something_and_not_when_forgotten(pipe: Pipe) -> None:
+def test_descriptor_is_called_while_ready_and_watched(pipe: Pipe) -> None:
     loop = Loop()
     loop.watch(pipe.read, READ, pipe.called)
     loop.turn(time.monotonic())
@@ -100,7 +100,7 @@ def test_a_plain_file_is_always_ready(pipe: Pipe, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.05, 0.0, -5.0])
-def test_no_earlier_than_the_deadline(seconds: float) -> None:
+def test_loop_wakes_no_earlier_than_the_deadline(seconds: float) -> None:
     deadline = time.monotonic() + seconds
     Loop().turn(deadline)
     assert time.monotonic() >= deadline

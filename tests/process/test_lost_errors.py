@@ -51,7 +51,7 @@ def test_unhandled_error_is_reported_when_another_rank_fails(
     assert all(line.startswith(start) and line.endswith(end) for line in lines), lines
 
 
-def test_a_future_is_as_python_has_it(jobs: Jobs, tmp_path: Path) -> None:
+def test_exception_of_a_future_is_the_cause(jobs: Jobs, tmp_path: Path) -> None:
     make_stand_in(tmp_path)
     program = START + "print(vars(futures.Future).get('_exception'))\nsubmit().result()"
     ended = jobs.run("-n", 1, sys.executable, "-c", program, env={"PYTHONPATH": str(tmp_path)})

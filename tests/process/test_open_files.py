@@ -22,7 +22,7 @@ def limited(soft: int, hard: int | None = None) -> list[str]:
     return [sys.executable, "-c", code.format(soft, hard) + run, *LAUNCHER]
 
 
-def test_more_log_files_than_the_user_may_open(jobs: Jobs, tmp_path: Path) -> None:
+def test_log_files_may_exceed_the_soft_limit(jobs: Jobs, tmp_path: Path) -> None:
     ended = jobs.run("-n", 64, "--log-dir", tmp_path / "d", *SHOW, launcher=limited(100))
     assert (ended.status, ended.report) == (0, f"logs: {tmp_path / 'd'}")
     files = sorted((tmp_path / "d").glob("*.out"))

@@ -52,7 +52,7 @@ def test_nothing_is_lost_or_reordered(jobs: Jobs, tmp_path: object) -> None:
                 assert log.read() == "".join(f"{n}\n" for n in written)
 
 
-def test_burst_before_a_violent_death(jobs: Jobs) -> None:
+def test_output_just_before_a_kill_is_shown(jobs: Jobs) -> None:
     program = "import os; os.write(1, b'x' * 50000 + b'\\nlast\\n'); os.kill(os.getpid(), 9)"
     ended = jobs.run("-n", 1, *python(program))
     assert ended.status == 137
@@ -67,7 +67,7 @@ def test_a_prompt_is_shown_while_its_rank_waits(jobs: Jobs) -> None:
     assert running.finish().out == b"[0] Name? \n"
 
 
-def test_a_huge_line_in_pieces_and_bounded_memory(jobs: Jobs, tmp_path: object) -> None:
+def test_huge_line_is_passed_on_in_bounded_memory(jobs: Jobs, tmp_path: object) -> None:
     size = 100_000_000
     program = f"import sys; [sys.stdout.write('x' * 1_000_000) for _ in range({size // 1_000_000})]"
     command = ["-n", 1, "--log-dir", tmp_path, *python(program)]
@@ -117,7 +117,7 @@ def test_log_dir_that_is_a_file_is_refused(jobs: Jobs, tmp_path: Path) -> None:
     assert ended.report == "--log-dir train.py: not a directory; give another name"
 
 
-def test_log_files_of_an_earlier_job_of_more_ranks(jobs: Jobs, tmp_path: Path) -> None:
+def test_stale_log_files_of_higher_ranks_are_removed(jobs: Jobs, tmp_path: Path) -> None:
     others = ["4711.out", "4711.err", "5.out", "6.out", "6.err", "07.out", "notes.out"]
     assert jobs.run("-n", 5, "--log-dir", tmp_path, "echo", "first").status == 0
     for name in others:
@@ -160,7 +160,9 @@ def test_a_traceback_is_shown_once(jobs: Jobs, shown: str) -> None:
 @pytest.mark.parametrize(
     ("long_s", "quiet", "said"), [(60, [], ""), (0, [], "it"), (0, ["-q"], "")]
 )
-def test_a_good_end_of_a_long_job(jobs: Jobs, long_s: int, quiet: list[str], said: str) -> None:
+def test_only_a_long_job_reports_its_duration(
+    jobs: Jobs, long_s: int, quiet: list[str], said: str
+) -> None:
     """It says how long it was; a short one says nothing."""
     code = (
         f"from mcjax_launch.kernel.launcher import launcher; launcher.LONG_S = {long_s}\n"
@@ -175,7 +177,7 @@ def test_a_good_end_of_a_long_job(jobs: Jobs, long_s: int, quiet: list[str], sai
 START = Callable[..., Terminal]
 
 
-def test_progress_bars_on_a_terminal(at_terminal: START) -> None:
+def test_progress_bars_are_drawn_on_a_terminal(at_terminal: START) -> None:
     program = """
 import time, tqdm
 for _ in tqdm.tqdm(range(10), desc='epoch', mininterval=0): time.sleep(0.1)
@@ -218,7 +220,7 @@ def test_interrupt_from_a_terminal_reaches_each_rank_once(at_terminal: START) ->
     assert terminal.shown.count("caught") == 2
 
 
-def test_two_jobs_with_the_same_log_files(jobs: Jobs, tmp_path: Path) -> None:
+def test_second_job_with_the_same_log_files_warns(jobs: Jobs, tmp_path: Path) -> None:
     """The second says so, and leaves alone what it does not write itself."""
     wait = ("sh", "-c", "echo first {process_id}; exec sleep 1000")
     first = jobs.start("-n", 3, "--log-dir", tmp_path, *wait)

@@ -67,7 +67,7 @@ def test_given_arguments_are_unchanged(jobs: Jobs, folder: Path) -> None:
     assert (argv(ended.stdout), ended.report) == (["[0] argv 0 1 localhostx"], "")
 
 
-def test_a_dry_run_shows_them(jobs: Jobs, folder: Path) -> None:
+def test_dry_run_shows_added_coordinates(jobs: Jobs, folder: Path) -> None:
     ended = jobs.run("-n", 2, "--dry-run", "toy.py", cwd=folder)
     assert "toy.py 127.0.0.1:PORT 0 2\n" in ended.stdout
     assert "toy.py 127.0.0.1:PORT 1 2\n" in ended.stdout

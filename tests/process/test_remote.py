@@ -223,7 +223,7 @@ def test_the_workers_of_a_tpu_slice_by_gcloud(jobs: Jobs, tmp_path: Path) -> Non
     assert "host 7: - worker index 7 is larger than the valid worker indexes" in ended.report
 
 
-def test_refused_connections_are_tried_again(jobs: Jobs, tmp_path: Path) -> None:
+def test_refused_connections_are_retried(jobs: Jobs, tmp_path: Path) -> None:
     env = {"FAKE_SSH": "refused", "FAKE_SSH_STATE": str(tmp_path)}
     ended = jobs.run("--hosts", "a,b,c", "--via", FAKE_SSH, "true", env=env)
     assert (ended.status, ended.stderr) == (0, "")
@@ -244,7 +244,7 @@ def test_each_login_shell_works(jobs: Jobs, shell: str) -> None:
     assert (ended.status, ended.stdout) == (0, "[0] $HOME 'x'\n"), ended.stderr
 
 
-def test_an_old_python_on_the_host(jobs: Jobs, tmp_path: Path) -> None:
+def test_old_python_on_a_host_is_refused(jobs: Jobs, tmp_path: Path) -> None:
     old = shell_script(tmp_path / "oldpython", "echo '3.6.9 (old)' >&2; exit 93")
     ended = jobs.run("--hosts", "a", "--via", FAKE_SSH, "--python", old, "true")
     assert ended.status == 255

@@ -92,7 +92,7 @@ def test_report_folder_is_made(jobs: Jobs, tmp_path: Path) -> None:
     assert read(path)["exit_status"] == 0
 
 
-def test_the_files_of_the_ranks(jobs: Jobs, tmp_path: Path) -> None:
+def test_report_names_log_files(jobs: Jobs, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     done = jobs.run("-n", 2, "--log-dir", f"{tmp_path}/{{process_id}}", "--report", path, "true")
     assert done.status == 0
@@ -102,7 +102,7 @@ def test_the_files_of_the_ranks(jobs: Jobs, tmp_path: Path) -> None:
         assert all(Path(file).exists() for file in rank["log_files"].values())
 
 
-def test_the_last_lines_of_each_rank(jobs: Jobs, tmp_path: Path) -> None:
+def test_report_has_the_last_lines_of_each_rank(jobs: Jobs, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     program = (
         'for ((n = 0; n < $1; n++)); do printf "%0100d\\n" $n; done; printf "1%%\\r2%%\\r3%%" >&2'
@@ -151,7 +151,7 @@ def test_report_holds_all_attempts(jobs: Jobs, tmp_path: Path) -> None:
     assert first["job_id"] != second["job_id"]
 
 
-def test_a_signal_between_two_attempts(jobs: Jobs, tmp_path: Path) -> None:
+def test_signal_between_two_attempts_is_recorded(jobs: Jobs, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     running = jobs.start("--max-restarts", 3, "--report", path, "bash", "-c", "exit 7")
     assert running.process.stderr is not None

@@ -93,7 +93,7 @@ def test_the_agent_holds_no_stream_and_no_name_of_the_launchers(jobs: Jobs) -> N
     running.finish()
 
 
-def test_files_named_like_what_the_agent_imports(jobs: Jobs, tmp_path: Path) -> None:
+def test_local_files_do_not_shadow_agent_imports(jobs: Jobs, tmp_path: Path) -> None:
     """`python -m mcjax_launch` has the working directory in front of Python's own folders."""
     for name in ("array", "ctypes", "socket"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong one')")
@@ -121,7 +121,7 @@ run()
     assert (ended.status, ended.stdout) == (0, "[0] hi\n")
 
 
-def test_an_option_behind_the_number_of_ranks_and_program(jobs: Jobs, tmp_path: Path) -> None:
+def test_option_after_the_program_gets_a_warning(jobs: Jobs, tmp_path: Path) -> None:
     """The toy program of JAX's guide takes it for its number."""
     program = tmp_path / "toy.py"
     program.write_text("import sys\nrank = int(sys.argv[1])\n")

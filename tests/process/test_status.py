@@ -42,7 +42,7 @@ def test_status_shows_hosts_connecting(at_terminal: START, tmp_path: Path) -> No
     assert screen(terminal) == ["[0-2] hi"]
 
 
-def test_it_is_gone_when_ranks_print_and_comes_back(at_terminal: START, tmp_path: Path) -> None:
+def test_status_line_disappears_while_ranks_print(at_terminal: START, tmp_path: Path) -> None:
     gate, other = tmp_path / "gate", tmp_path / "other"
     os.mkfifo(gate)
     os.mkfifo(other)
@@ -78,7 +78,7 @@ def test_an_idle_job_costs_nothing_on_a_terminal(at_terminal: START) -> None:
 
 
 @pytest.mark.parametrize("words", [["-q"], []])
-def test_there_is_none_in_a_pipe_or_with_quiet(
+def test_pipe_or_quiet_has_no_status_line(
     jobs: Jobs, at_terminal: START, tmp_path: Path, words: list[str]
 ) -> None:
     options = ["--hosts", "a,b", "--via", client(tmp_path, "sleep 2")]

@@ -71,7 +71,7 @@ def test_survivors_continue_and_the_failure_is_reported_at_once(
     assert sorted(re.findall(r"done (\d)", ended.stdout)) == ["0", "2"]
 
 
-def test_the_first_failures_status_counts(jobs: Jobs, program: Program) -> None:
+def test_status_of_the_first_failure_counts(jobs: Jobs, program: Program) -> None:
     path = program("if rank == 2: sys.exit(5)\nwait_for(GO)\nsys.exit(6 if rank == 0 else 0)")
     job = jobs.start("-n", 3, "--on-rank-failure=continue", path, stderr=subprocess.STDOUT)
     job.read_until("going on without rank 2")
@@ -194,7 +194,7 @@ else:
     assert ended.report.count("let process 0 end last") == 1
 
 
-def test_a_call_for_which_a_rank_is_missing(jobs: Jobs, program: Program, tmp_path: Path) -> None:
+def test_failed_call_is_reported_once(jobs: Jobs, program: Program, tmp_path: Path) -> None:
     """Its failure is told by its hook, and by its end; it is named once."""
     make_stand_in(tmp_path)
     path = program(
@@ -234,7 +234,7 @@ def test_rank_restart_that_cannot_start_ends_the_job(
 @pytest.mark.parametrize(
     ("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["INT", "TERM"]
 )
-def test_a_signal_while_a_rank_is_to_be_started_again(
+def test_signal_ends_a_pending_rank_restart(
     jobs: Jobs, program: Program, signum: int, status: int
 ) -> None:
     path = program("if rank == 1: sys.exit(3)\ntime.sleep(1000)")
@@ -324,7 +324,7 @@ def test_leftovers_of_a_disconnected_agent_are_removed(jobs: Jobs, tmp_path: Pat
     assert job.finish().status == 0
 
 
-def test_a_signal_while_a_host_is_to_be_tried_again(jobs: Jobs, tmp_path: Path) -> None:
+def test_signal_ends_a_pending_host_retry(jobs: Jobs, tmp_path: Path) -> None:
     job = jobs.start(
         *("--hosts", "a,b", "--via", FAKE_SSH, "--on-rank-failure", "restart"),
         *("--rehearse", "lose:b@0.2s", "bash", "-c", LIVE, "-", "never"),

@@ -44,7 +44,7 @@ def client(folder: Path, script: str) -> list[str]:
     return ["--via", f"{path} {{command}} {{host}}", "--hosts", "a"]
 
 
-def test_in_the_words_of_a_client(jobs: Jobs, tmp_path: Path) -> None:
+def test_control_characters_in_client_messages_are_escaped(jobs: Jobs, tmp_path: Path) -> None:
     words = r"printf '\033[31mno\033]0;title\007\302\233 way\n' >&2; exit 255"
     ended = jobs.run(*client(tmp_path, words), "true")
     assert ended.status == 255

@@ -298,7 +298,7 @@ def test_a_second_interrupt_kills_at_once(jobs: Jobs, folder: Path) -> None:
     assert running.finish().status == 130
 
 
-def test_an_interrupt_while_a_failure_ends_the_job(jobs: Jobs, folder: Path) -> None:
+def test_interrupt_during_a_failure_keeps_its_status(jobs: Jobs, folder: Path) -> None:
     """The failure is the exit status, and nothing is waited for."""
     text = "import os, signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     text += "print('ready', flush=True)\nif os.environ['JAX_PROCESS_ID'] == '1':\n    os._exit(3)"
@@ -314,7 +314,7 @@ def test_an_interrupt_while_a_failure_ends_the_job(jobs: Jobs, folder: Path) -> 
     assert WAITS not in ended.stderr
 
 
-def test_an_interrupt_while_a_save_ends_the_job(jobs: Jobs, folder: Path) -> None:
+def test_interrupt_during_a_restart_ends_the_watch(jobs: Jobs, folder: Path) -> None:
     """It is not started again."""
     text = "import signal\nfor name in ('SIGINT', 'SIGTERM'):\n"
     text += "    signal.signal(getattr(signal, name), signal.SIG_IGN)\nprint('ready', flush=True)"
@@ -401,7 +401,7 @@ def test_each_run_has_its_own_attempts_and_record(jobs: Jobs, folder: Path) -> N
     assert (folder / "logs" / "0.out").read_text() == "two\n0\ntwo\n1\n"
 
 
-def test_a_save_in_the_pause_before_another_attempt(jobs: Jobs, folder: Path) -> None:
+def test_save_during_the_restart_pause_starts_at_once(jobs: Jobs, folder: Path) -> None:
     write(folder / "train.py", "import os; os._exit(3)")
     running = start(jobs, folder, "--max-restarts", 5)
     running.read_until("restarting in")

@@ -12,7 +12,7 @@ FAULTS = Grid("left behind", {"a rank ends": {"ours": "none"}, "KILL": {"ours": 
 RESULTS: dict[str, list[Result]] = {"startup": [STARTUP, END], "faults": [FAULTS]}
 
 
-def test_the_median_and_the_middle_half() -> None:
+def test_spread_holds_median_and_middle_half() -> None:
     assert Spread.of([5.0]) == Spread(5.0, 5.0, 5.0)
     assert Spread.of([4.0, 1.0, 2.0, 3.0, 100.0]) == Spread(3.0, 2.0, 4.0)
 

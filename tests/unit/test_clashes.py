@@ -93,7 +93,7 @@ def test_deleted_working_directory_is_no_clash(
     check_clashes(Options(report="r.json", log_dir="r.json"))
 
 
-def test_the_last_port_of_debuggers() -> None:
+def test_debugger_ports_must_fit() -> None:
     given = Options(program=("a.py",), debugpy=65534, num_processes=2)
     check(given, {"debugpy"}, {})
     with pytest.raises(LaunchError, match="the last rank's port would be 65536"):

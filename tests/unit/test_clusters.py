@@ -151,7 +151,7 @@ def test_slots_of_flux_are_counted() -> None:
     assert slots({"type": "slot", "count": 6}) == slots(None) == 1
 
 
-def test_the_inner_of_several_allocations(tmp_path: Path) -> None:
+def test_innermost_allocation_is_used(tmp_path: Path) -> None:
     """By the daemon above the launcher, by a file that only the job's host has, else Flux."""
     both = {**SLURM, "PBS_JOBID": "1.server", "PBS_NODEFILE": str(tmp_path / "nodes")}
 
@@ -185,7 +185,7 @@ def test_restarts_by_the_scheduler_are_counted() -> None:
 
 
 @pytest.mark.parametrize("own", ["Me", "me.site", "ME.other"])
-def test_this_machine_is_known_by_its_name_with_its_domain_or_without(
+def test_this_machine_is_known_by_short_and_full_name(
     monkeypatch: pytest.MonkeyPatch, own: str
 ) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: own)
@@ -194,7 +194,7 @@ def test_this_machine_is_known_by_its_name_with_its_domain_or_without(
     assert [host.here for host in hosts] == [True, True, False, False]
 
 
-def test_the_number_of_a_host_in_a_list() -> None:
+def test_position_of_a_host_in_a_list_is_found() -> None:
     names = ["a.x", "A", "b.x", "c"]
     numbers = {"a": 1, "a.x": 0, "a.y": 0, "B": 2, "c.x": 3, "d": None}
     hosts = {name: Host(name=name, slots=1) for name in numbers}

@@ -52,7 +52,7 @@ def test_completion_offers_what_fits() -> None:
     assert {line: offered(line) for line in OFFERED} == OFFERED
 
 
-def test_all_options_with_their_help() -> None:
+def test_all_options_are_offered_with_help() -> None:
     found = {item.value: item.help for item in items("--")}
     names = {max(param.opts, key=len) for param in command.params if param.name != "program"}
     assert set(found) >= names - {"-h"}

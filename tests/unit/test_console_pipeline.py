@@ -65,7 +65,7 @@ def wait(console: Console) -> None:
         console.expire(due)
 
 
-def test_lines_go_to_their_streams(console: Make, capfd: Capture) -> None:
+def test_lines_keep_their_streams(console: Make, capfd: Capture) -> None:
     both = console()
     both.feed(0, STDOUT, b"a\nb")
     both.feed(1, STDERR, b"c\n")

@@ -103,7 +103,7 @@ def test_ranks_run_next_to_their_gpus(machine: object, tmp_path: Path) -> None:
     assert bound("off", 8, found, threads) == [""] * 8
 
 
-def test_a_share_of_ones_own_next_to_the_gpu(tmp_path: Path) -> None:
+def test_own_share_next_to_the_gpu_is_bound(tmp_path: Path) -> None:
     dgx_a100(tmp_path)
     shares = bound("on", 8, visible({}, str(tmp_path)), 256)
     assert shares[:4] == ["48-55,176-183", "56-63,184-191", "16-23,144-151", "24-31,152-159"]

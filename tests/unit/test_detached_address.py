@@ -31,7 +31,7 @@ def test_terminals_reach_the_launcher_however_long_the_path_is(
         opened.close()
 
 
-def test_a_folder_without_a_launcher(tmp_path: Path) -> None:
+def test_folder_without_a_launcher_refuses_connections(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         address.connect(str(tmp_path))
     address.listen(str(tmp_path)).close()

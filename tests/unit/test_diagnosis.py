@@ -103,7 +103,7 @@ WRONG_DEVICES = {
 
 
 @pytest.mark.parametrize("said", WRONG_DEVICES)
-def test_advice_on_the_number_of_devices(said: str) -> None:
+def test_wrong_number_of_devices_gets_advice(said: str) -> None:
     hints = failure_hints(failed_at("devices.reshape(2, 4)", said), ranks=2)
     assert hints == [f"hint: {WRONG_DEVICES[said]}"]
 
@@ -125,7 +125,7 @@ ASSERTED = {
 
 
 @pytest.mark.parametrize("line", ASSERTED)
-def test_advice_on_an_asserted_number_of_devices(line: str) -> None:
+def test_asserted_number_of_devices_gets_advice(line: str) -> None:
     run = failed_at(line, "", exception="AssertionError")
     run.membership.backend = hook.Backend("cpu", 1)
     hint = ASSERTED[line]

@@ -23,7 +23,7 @@ FORKED = {
 }
 
 
-def test_the_words_of_a_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_line_decides_on_an_early_fork(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {
         line: _is_forked(line.split(), {"PATH": "/bin"}, monkeypatch) for line in FORKED
     } == FORKED
@@ -39,7 +39,7 @@ def test_environment_can_prevent_an_early_fork(
     assert not _is_forked(["-n", "4", "train.py"], dict.fromkeys(names, "1"), monkeypatch)
 
 
-def test_a_system_without_room_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_fork_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_room(*_: object) -> int:
         raise OSError
 

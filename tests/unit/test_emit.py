@@ -49,7 +49,9 @@ def test_the_template_of_each_kind_is_package_data(kind: str) -> None:
     assert [path.stem for path in files].count(kind) == 1
 
 
-def test_templates_in_a_zip_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_templates_are_read_from_a_zip_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with zipfile.ZipFile(tmp_path / "package.zip", "w") as archive:
         archive.writestr("zipped/__init__.py", "")
         for name in ("template.py", "job.yaml"):
@@ -295,7 +297,7 @@ def test_termination_grace_exceeds_the_launchers(grace: float, seconds: int) -> 
         ({"no_hook": False}, True),
     ],
 )
-def test_time_for_all_pods_to_come(given: dict[str, Any], has: bool) -> None:
+def test_pods_get_more_time_to_start(given: dict[str, Any], has: bool) -> None:
     """Longer than for ranks that start together."""
     wanted = JOB.replaced(given=tuple(given), max_restarts=0, **given)
     _, job = yaml.safe_load_all(emit("job", wanted))
@@ -495,7 +497,7 @@ def ended(code: int, conditions: list[dict[str, str]], container: str) -> dict[s
 
 
 @pytest.mark.parametrize(("code", "conditions", "reason", "action"), ENDS)
-def test_a_pod_of_a_jobset_fails(
+def test_failed_pod_of_a_jobset_follows_the_policy(
     code: int, conditions: list[dict[str, str]], reason: str, action: str
 ) -> None:
     spec = yaml.safe_load(emit("jobset", JOB))["spec"]
@@ -511,6 +513,8 @@ def test_a_pod_of_a_jobset_fails(
     ("code", "conditions", "is_"),
     [(1, [], "Count"), (2, [], "FailJob"), (127, [], "FailJob"), (143, [DRAINED], "Ignore")],
 )
-def test_a_pod_of_a_job_fails(code: int, conditions: list[dict[str, str]], is_: str) -> None:
+def test_failed_pod_of_a_job_follows_the_policy(
+    code: int, conditions: list[dict[str, str]], is_: str
+) -> None:
     _, job = yaml.safe_load_all(emit("job", JOB.replaced(max_restarts=0)))
     assert verdict(job["spec"], ended(code, conditions, "main"))[0] == is_

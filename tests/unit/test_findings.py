@@ -412,7 +412,7 @@ BESIDE: dict[str, tuple[Sequence[Event], str]] = {
 
 
 @pytest.mark.parametrize("name", BESIDE)
-def test_beside_a_failure_or_none(name: str) -> None:
+def test_wait_beside_a_failure_is_worded(name: str) -> None:
     events, line = BESIDE[name]
     told = Told(events)
     assert line in told.summary()
@@ -426,7 +426,7 @@ def test_uncaught_exception_is_not_repeated() -> None:
     assert not any("single-process" in line for line in told.summary())
 
 
-def test_keys_for_which_jax_waits() -> None:
+def test_missing_keys_of_jax_are_parsed() -> None:
     keys: dict[str, Any] = {LOCAL: ("cuda", (1, 2)), GLOBAL: ("cuda", (0,)), TUNING: ("", (2,))}
     keys |= {GLOBAL + LOCAL: ("cuda", (1, 2))}
     keys |= {"GetKeyValue() timed out with key: mine/1 and duration: 2m": None}

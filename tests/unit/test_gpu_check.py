@@ -54,7 +54,7 @@ def test_missing_requirements_skip_a_trial() -> None:
         (PLUGIN, "", None, "type JAX_PLATFORMS=cuda ranks -c 'import jax; jax.devices()'"),
     ],
 )
-def test_why_jax_sees_no_gpu(
+def test_reason_for_an_unseen_gpu_is_found(
     monkeypatch: pytest.MonkeyPatch, jax: Jax, why_none: str, visible: str | None, said: str
 ) -> None:
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)

@@ -46,7 +46,7 @@ def write(path: Path, text: str) -> None:
         ("7", 0),
     ],
 )
-def test_a_list_of_visible_devices(value: str, count: int, tmp_path: Path) -> None:
+def test_list_of_visible_devices_is_counted(value: str, count: int, tmp_path: Path) -> None:
     nvidia(tmp_path, 0, 1, 2, 3)
     found = visible({"CUDA_VISIBLE_DEVICES": value}, str(tmp_path))
     shown = value if value == value.strip() != "" else repr(value)
@@ -84,13 +84,13 @@ def test_inaccessible_device_is_not_visible(
     assert visible({}, str(tmp_path)).ids == (0,)
 
 
-def test_device_files_where_there_is_no_folder(tmp_path: Path) -> None:
+def test_device_files_without_a_folder_are_counted(tmp_path: Path) -> None:
     for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "nvidia-modeset"):
         write(tmp_path / "dev" / name, "")
     assert visible({}, str(tmp_path)) == VisibleGpus((0, 1), counted="/dev/nvidia*")
 
 
-def test_no_gpu_where_jax_is_to_use_the_cpu(tmp_path: Path) -> None:
+def test_cpu_platform_hides_gpus(tmp_path: Path) -> None:
     nvidia(tmp_path, 0, 1)
     found = visible({"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "0"}, str(tmp_path))
     assert found == VisibleGpus(counted="JAX_PLATFORMS=cpu")
@@ -236,7 +236,7 @@ def test_user_settings_prevent_gpu_assignment() -> None:
         assert share_out(own, 2, gpus(8)) == GpuShares(words=f"as -x {name} says")
 
 
-def test_a_share_of_what_the_user_restricts() -> None:
+def test_gpus_restricted_by_the_user_are_shared_out() -> None:
     job = JOB.replaced(env=(("CUDA_VISIBLE_DEVICES", "4,5"),))
     share = share_out(job, 2, VisibleGpus((0, 1), counted="CUDA_VISIBLE_DEVICES=4,5"))
     assert share.settings(1, hook=False) == {"JAX_LOCAL_DEVICE_IDS": "1"}
@@ -248,13 +248,13 @@ def test_a_share_of_what_the_user_restricts() -> None:
     ) == ["GPUs: 1 for each rank, of 2 GPUs (CUDA_VISIBLE_DEVICES=4,5), on a"]
 
 
-def test_a_number_of_gpus_and_an_assignment_of_ones_own() -> None:
+def test_number_of_gpus_and_own_assignment_clash() -> None:
     job = JOB.replaced(gpus_per_process=1, env=(("CUDA_VISIBLE_DEVICES", "{local_process_id}"),))
     with pytest.raises(LaunchError, match="cannot be combined with -x CUDA_VISIBLE_DEVICES"):
         share_out(job, 2, gpus(8))
 
 
-def test_a_mig_device_for_each() -> None:
+def test_each_rank_gets_one_mig_device() -> None:
     found = VisibleGpus((0, 1, 2), ("MIG-a", "MIG-b", "MIG-c"), "nvidia-smi -L")
     share = share_out(JOB, 2, found)
     assert share.settings(1, hook=False) == {
@@ -266,7 +266,7 @@ def test_a_mig_device_for_each() -> None:
         share_out(JOB.replaced(gpus_per_process=2), 1, found)
 
 
-def test_a_line_once_a_host_where_gpus_are_used_and_not_shared() -> None:
+def test_unshared_gpus_get_one_note_per_host() -> None:
     state = run_of(4)
     for rank, run in state.ranks.items():
         run.host, run.share.uneven_gpus = "aabb"[rank], "how to share them"

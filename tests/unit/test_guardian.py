@@ -27,7 +27,7 @@ class _Stuck:
         signal.pause()
 
 
-def test_its_patience_has_an_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_guardian_gives_up_eventually(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(main, "system", _Stuck())
     monkeypatch.setattr(main, "_PATIENCE_S", 1)
     folder = tmp_path / "private"

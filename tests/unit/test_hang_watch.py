@@ -190,7 +190,7 @@ AT_BARRIER = (
 )
 
 
-def test_a_joined_thread_has_to_stand_still_too() -> None:
+def test_joined_thread_must_stand_still_too() -> None:
     """It may pass one barrier after the other, or the same in each step."""
     watched = Watched()
     watched.stacks[0], watched.others[0] = JOINING, AT_BARRIER + "Switches of 0x7f 1\n"
@@ -240,7 +240,7 @@ def test_cpu_collective_timeout_flag_is_mentioned_once(*, survives: bool) -> Non
     assert len(hints) == int(survives)
 
 
-def test_told_after_twice_the_time_again() -> None:
+def test_hang_is_reported_again_after_twice_the_time() -> None:
     watched = Watched()
     watched.until(2000)
     told = [line for line in watched.lines if "has waited" in line]
@@ -345,7 +345,7 @@ def test_polling_main_thread_waits_on_accelerators_if_blocked(blocked: str) -> N
 
 
 @pytest.mark.parametrize(("runs", "places"), [(False, 1), (True, 2)])
-def test_on_accelerators_a_long_step_or_many(*, runs: bool, places: int) -> None:
+def test_long_step_on_accelerators_is_no_hang(*, runs: bool, places: int) -> None:
     """All at one place are in a long step; a rank that runs Python moves, wherever it is."""
     watched = OnGpus(runs=runs)
     watched.stacks[1] = BLOCKED if places == 1 else LOADING
@@ -363,7 +363,7 @@ def test_answering_rank_is_no_stall_on_accelerators() -> None:
     assert active_at == [2.0, 4.0, 4.0, 8.0, 8.0]
 
 
-def test_in_initialize_to_the_second() -> None:
+def test_wait_in_initialize_is_timed_to_the_second() -> None:
     watched = Watched(joins=False)
     say(watched.state, 0, CALL, 10.0)
     asked = watched.until(41)
@@ -374,7 +374,7 @@ def test_in_initialize_to_the_second() -> None:
     assert wait.endswith("which has not called it and is in load_batch at data.py:41")
 
 
-def test_over_once_the_job_ends() -> None:
+def test_watch_ends_with_the_job() -> None:
     watched = Watched()
     watched.state.record_failure(watched.state.ranks[1], 1.0)
     assert watched.until(100) == []

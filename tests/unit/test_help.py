@@ -128,7 +128,7 @@ def test_common_options_are_listed_first() -> None:
 
 
 @pytest.mark.parametrize("title", EXAMPLES)
-def test_the_options_of_a_group(title: str) -> None:
+def test_help_of_a_group_shows_its_options_and_an_example(title: str) -> None:
     """All of them, and an example."""
     shown = command.get_help(context(group_key(title)))
     assert list(sections(shown)) == [title, "Example"]
@@ -156,7 +156,7 @@ def test_examples_can_be_copied(
     assert {path.name for path in tmp_path.iterdir()} == {"train.py", "hosts.txt", "package"}
 
 
-def test_all_and_some_of_it(
+def test_short_and_full_help_name_known_options_only(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")

@@ -65,7 +65,7 @@ def test_malformed_cache_value_is_refused(text: str) -> None:
         kinds.cache(text)
 
 
-def test_a_profile_in_no_folder() -> None:
+def test_profile_value_needs_a_folder() -> None:
     assert kinds.split_profile("a@b@2m") == ("a@b", 120)
     with pytest.raises(ValueError, match="write DIR or DIR@30s"):
         kinds.split_profile("@30s")

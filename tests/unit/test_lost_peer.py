@@ -60,7 +60,7 @@ def test_exceptions_of_victims_are_recognized(message: str, is_victims: bool) ->
     assert is_of_lost_peer("JaxRuntimeError", message) == is_victims
 
 
-def test_the_same_words_in_an_exception_of_the_programs_own() -> None:
+def test_own_exception_with_the_same_words_is_no_victim() -> None:
     assert not is_of_lost_peer("ValueError", "Connection refused: incarnation id")
 
 

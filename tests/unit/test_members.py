@@ -72,7 +72,7 @@ def test_ended_rank_is_forgotten(state: RunState) -> None:
     assert state.programs.count == 1
 
 
-def test_it_is_given_up_after_a_while(state: RunState) -> None:
+def test_unanswered_comparison_is_released_after_a_while(state: RunState) -> None:
     watch = SpmdWatch(state)
     number(state, 0, 1)
     reach(state, 2, program("step", (0, 3)))

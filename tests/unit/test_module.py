@@ -66,7 +66,7 @@ def test_folder_as_program_is_refused(name: str, hint: str, cwd: Path) -> None:
     assert str(raised.value) == f"{name}: is a directory{hint}"
 
 
-def test_a_file_without_its_ending(cwd: Path) -> None:
+def test_missing_extension_gets_a_suggestion(cwd: Path) -> None:
     (cwd / "toy.py").touch()
     for name in ("toy", "./toy"):
         with pytest.raises(Unusable, match=r"; did you mean (\./)?toy\.py\?$"):

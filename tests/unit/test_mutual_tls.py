@@ -54,7 +54,7 @@ def test_the_subject_counts_where_there_is_no_other_name(tmp_path: Path) -> None
         {"mtls_cert_file": "/nowhere"},  # JAX says that
     ],
 )
-def test_nothing_is_said_of_other_calls(tmp_path: Path, more: dict[str, Any]) -> None:
+def test_certificates_of_other_calls_are_not_checked(tmp_path: Path, more: dict[str, Any]) -> None:
     check(tmp_path, "10.0.0.2", **more)
 
 

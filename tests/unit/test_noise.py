@@ -142,7 +142,9 @@ BAR = b" 50%|###  |"
 @pytest.mark.parametrize("message", [TERM_CAUGHT, STREAMS["TERM"][1][0], POLLED, FATAL])
 @pytest.mark.parametrize("begun", [BAR, b"\r 40%|##   |\r" + BAR, BAR * 2000, b"W1125 mine "])
 @pytest.mark.parametrize("is_shown_before", [False, True])
-def test_noise_behind_an_unfinished_line(message: str, begun: bytes, is_shown_before: bool) -> None:
+def test_noise_after_an_unfinished_line_is_hidden(
+    message: str, begun: bytes, is_shown_before: bool
+) -> None:
     noise, said = NoiseFilter(), b""
     job_ends(noise, 1, own_term=True, now=0.0)
     end = message.encode() + b"\n"
@@ -156,7 +158,7 @@ def test_noise_behind_an_unfinished_line(message: str, begun: bytes, is_shown_be
     assert last_notes(noise) == ["hid 1 line of follow-on errors; -v shows them"]
 
 
-def test_text_of_the_users_behind_an_unfinished_line() -> None:
+def test_user_text_after_an_unfinished_line_is_shown() -> None:
     text = b"SIGTERM caught at noon"
     noise = NoiseFilter()
     job_ends(noise, 1, own_term=True, now=0.0)
@@ -207,7 +209,7 @@ def test_a_flood_goes_through_as_it_is() -> None:
     assert same is flood
 
 
-def test_an_unfinished_line_goes_on_behind_gloos() -> None:
+def test_unfinished_line_continues_after_gloo_noise() -> None:
     line = CONNECTED.encode() + b"\n"
     for chunks in (
         [b"a 50%" + line, b" 100%\nb\n"],
@@ -265,7 +267,7 @@ def test_a_victims_errors_are_held_until_the_failure_is_known() -> None:
     assert passed(noise, streams[1], ERRORS + b"next\n", 5.3) == ERRORS + b"next\n"
 
 
-def test_without_a_failure_they_are_shown() -> None:
+def test_held_errors_are_shown_without_a_failure() -> None:
     noise, stream = NoiseFilter(), Stream(3, frames.STDERR)
     assert passed(noise, stream, ERRORS, 5.0) == b""
     assert by_rank(noise.expire(5.0 + HOLD_S)) == [(3, ERRORS)]
@@ -418,7 +420,7 @@ def test_an_error_of_all_ranks_is_shown_once(culprit: int, late: bool) -> None:
     assert last_notes(noise) == ["hid 12 lines of the same error in ranks 1-3; -v shows them"]
 
 
-def test_the_end_of_an_error_comes_later() -> None:
+def test_late_end_of_an_error_belongs_to_it() -> None:
     """The last line of its message, also that of the rank that failed first."""
     noise, streams = NoiseFilter(), [Stream(rank, frames.STDERR) for rank in range(2)]
     job_ends(noise, 1, own_term=True, now=0.0)
@@ -485,7 +487,7 @@ def test_held_back_text_is_never_lost(begun: bytes) -> None:
     assert said + bytes_of(noise.expire(HOLD_S)) == b"".join(chunks)
 
 
-def test_part_of_a_line_stays_behind_what_is_held_back() -> None:
+def test_partial_line_stays_behind_held_back_text() -> None:
     errors: Lines | Fragment = whole_lines(ERR, ERRORS)
     prompt: list[Lines | Fragment] = [Fragment(ERR, b"Name? "), Fragment(ERR, b"Bob\n")]
     for ending, kept in ((False, [errors, *prompt]), (True, prompt)):

@@ -162,7 +162,7 @@ VARIABLES = {
 
 
 @pytest.mark.parametrize("variable", VARIABLES)
-def test_a_variable_of_no_option(
+def test_unknown_variable_is_warned_of(
     variable: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(variable, "1")
@@ -240,7 +240,7 @@ READS = {
 
 
 @pytest.mark.parametrize("text", READS)
-def test_options_after_a_program_with_the_number_of_ranks_before(text: str, tmp_path: Path) -> None:
+def test_options_after_dashes_and_program_are_not_warned_of(text: str, tmp_path: Path) -> None:
     path = tmp_path / "a.py"
     path.write_text(text)
     found = read("-n", "2", "--report", "a b.json", str(path), "-d", "2")

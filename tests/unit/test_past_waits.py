@@ -34,7 +34,7 @@ def test_several_ranks_may_be_late() -> None:
     assert [wait.late for wait in waits.until(9.0)] == [(2, 3)]
 
 
-def test_a_short_wait_is_none() -> None:
+def test_short_wait_is_not_recorded() -> None:
     waits = PastWaits()
     came(waits, program("step"), {0: 1.0, 1: 1.01, 3: 1.02, 2: 1.05})
     assert waits.until(9.0) == []
@@ -77,7 +77,7 @@ def test_only_the_longest_are_kept() -> None:
     assert len(waits.until(9.0)) == 256
 
 
-def test_the_waits_of_a_run() -> None:
+def test_waits_of_a_run_are_recorded() -> None:
     state = run_of(3, waits=PastWaits())
     for rank, at in enumerate((2.0, 2.5, 7.0)):
         say(state, rank, Joining("h:1", 3, rank, "train.py:3"), at)

@@ -290,7 +290,7 @@ def test_working_folders_are_shown(job: Job, hosts: list[Host], folders: list[st
     assert ("# STAGE is the folder to which --sync copies 'a b'" in lines) == ("a b" in job.sync)
 
 
-def test_the_coordinator_of_a_dry_run() -> None:
+def test_dry_run_shows_the_coordinator() -> None:
     def address(given: str | None, *hosts: Host) -> str:
         lines = dry_run(JOB.replaced(coordinator=given), hosts, {}, VisibleGpus()).splitlines()
         [line] = [line for line in lines if line.startswith("export JAX_COORDINATOR_ADDRESS=")]

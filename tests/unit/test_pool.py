@@ -83,7 +83,7 @@ def agents_of(monkeypatch: pytest.MonkeyPatch) -> Make:
 # --- how many at a time ---
 
 
-def test_eight_at_first_and_more_as_it_goes_well(agents_of: Make) -> None:
+def test_concurrent_starts_grow_from_eight(agents_of: Make) -> None:
     names = [f"n{number}" for number in range(20)]
     agents = agents_of(*names)
     assert agents.started == names[:8]
@@ -327,7 +327,7 @@ def test_after_a_goodbye_silence_is_no_loss(agents_of: Make) -> None:
     assert agents.pool.deadline is None
 
 
-def test_a_stop_lets_go_of_what_has_not_greeted(agents_of: Make) -> None:
+def test_stop_ends_connections_without_a_greeting(agents_of: Make) -> None:
     agents = agents_of(LOCAL, *(f"n{number}" for number in range(19)))
     agents.made[1].says(HELLO)
     count = len(agents.made)
@@ -348,7 +348,7 @@ def test_a_stop_lets_go_of_what_has_not_greeted(agents_of: Make) -> None:
     assert agents.failures == [] and len(agents.made) == count
 
 
-def test_transports_get_so_much_time_to_end(agents_of: Make) -> None:
+def test_transports_get_time_to_end(agents_of: Make) -> None:
     agents = agents_of(LOCAL, "b", "c")
     for link in agents.made:
         link.says(HELLO)

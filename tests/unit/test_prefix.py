@@ -7,13 +7,13 @@ from mcjax_launch.console.prefix import Prefixes, RankLabel, time_of_day, wants_
 PLAIN, COLOURED = Prefixes(shown=True, colour=False), Prefixes(shown=True, colour=True)
 
 
-def test_the_prefix_of_a_rank() -> None:
+def test_prefix_of_a_rank_is_coloured() -> None:
     assert PLAIN.of_rank(RankLabel(3), 1) == b"[3] "
     assert PLAIN.of_rank(RankLabel(3, "gpu7"), 2) == b"[ 3 gpu7] "
     assert COLOURED.of_rank(RankLabel(10), 2) == b"\x1b[36m[10]\x1b[0m "
 
 
-def test_the_prefix_of_several_ranks() -> None:
+def test_prefix_of_several_ranks_is_bold() -> None:
     assert PLAIN.of_ranks([5, 0, 1]) == b"[0-1,5] "
     assert COLOURED.of_ranks([0, 1]) == b"\x1b[1m[0-1]\x1b[0m "
 
@@ -23,7 +23,7 @@ def test_prefix_can_be_turned_off() -> None:
     assert prefixes.of_rank(RankLabel(3), 1) == prefixes.of_ranks([0, 1]) == b""
 
 
-def test_lines_of_the_launchers_own() -> None:
+def test_launcher_lines_have_their_own_style() -> None:
     """A name that stands back, a headline that stands out, and no colour of a rank's."""
     name = "\x1b[2mmcjax-launch:\x1b[0m"
     for keywords in ({}, {"headline": True}, {"headline": True, "alarm": True}):

@@ -28,7 +28,7 @@ def dig(folder: str, depth: int, name: str) -> None:
     os.close(at)
 
 
-def test_it_is_private_and_removed(folder: str) -> None:
+def test_private_folder_is_private_and_removed(folder: str) -> None:
     assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
     os.mkfifo(os.path.join(folder, "fifo"))
     os.symlink("/etc", os.path.join(folder, "link"))
@@ -38,7 +38,7 @@ def test_it_is_private_and_removed(folder: str) -> None:
 
 
 @pytest.mark.parametrize(("depth", "name"), [(1200, "d"), (40, "d" * 200)])
-def test_neither_depth_nor_length_keeps_it(folder: str, depth: int, name: str) -> None:
+def test_deep_or_long_folder_is_removed(folder: str, depth: int, name: str) -> None:
     dig(folder, depth, name)
     assert private_folder.remove(folder) == ""
     assert not os.path.exists(folder)
@@ -61,7 +61,7 @@ def test_files_that_cannot_be_removed_are_named(
     assert private_folder.remove(folder) == ""
 
 
-def test_between_folders_there_is_time_for_other_things(folder: str) -> None:
+def test_removal_yields_between_folders(folder: str) -> None:
     for name in "abc":
         os.makedirs(os.path.join(folder, name))
     calls: list[int] = []

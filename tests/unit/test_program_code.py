@@ -41,7 +41,7 @@ def test_program_arguments_are_parsed() -> None:
     )
 
 
-def test_the_text_is_without_places() -> None:
+def test_program_text_has_no_locations() -> None:
     text = parse_code(TEXT).text
     assert "loc" not in text
     assert "    return %0 : tensor<f32>\n  }\n}\n" in text
@@ -89,7 +89,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_in_what_two_programs_part(name: str) -> None:
+def test_difference_of_two_programs_is_found(name: str) -> None:
     changes, expected = PARTS[name]
     assert parts(*changes) == expected
 

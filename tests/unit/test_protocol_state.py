@@ -49,7 +49,7 @@ def dialogue() -> ProtocolState:
     ],
     ids=repr,
 )
-def test_an_agent_speaks_of_its_ranks(dialogue: ProtocolState, frame: Frame) -> None:
+def test_frames_in_order_are_accepted(dialogue: ProtocolState, frame: Frame) -> None:
     dialogue.check(frame)
 
 

@@ -22,13 +22,13 @@ def test_written_ranges_are_parsed_to_the_same_ranks() -> None:
         assert parse_ranges(ranges(ranks)) == ranks
 
 
-def test_other_ways_to_write_them() -> None:
+def test_unusual_rank_ranges_are_parsed() -> None:
     ranks = {" 0 , 2 ": {0, 2}, "2,0-1,1": {0, 1, 2}, "3-3": {3}, "007": {7}}
     assert {text: parse_ranges(text) for text in ranks} == ranks
 
 
 @pytest.mark.parametrize("text", ["", ",", "0,", "a", "-1", "3-1", "0-", "1 2", "0x1", "1.0", "٣"])
-def test_not_a_set_of_ranks(text: str) -> None:
+def test_malformed_rank_ranges_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a set of ranks: write 0 or 0,4-7"):
         parse_ranges(text)
 
@@ -42,7 +42,7 @@ def test_all_ranks_of_two_are_both() -> None:
     assert [all_ranks(count) for count in (2, 3)] == ["both ranks", "all 3 ranks"]
 
 
-def test_no_other_words_for_all_of_so_many() -> None:
+def test_all_ranks_are_worded_in_one_place() -> None:
     """Of two it would be `all 2`."""
     files = Path(mcjax_launch.__file__).parent.rglob("*.py")
     texts = {path: path.read_text() for path in files if path.name != "ranks.py"}

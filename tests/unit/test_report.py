@@ -59,7 +59,7 @@ ENDS: dict[str, tuple[RankRun, str, str, int | None, str | None]] = {
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_the_end_of_a_rank(name: str) -> None:
+def test_record_holds_the_end_of_a_rank(name: str) -> None:
     run, outcome, words, status, by = ENDS[name]
     attempt = attempt_of(RunState(ranks={0: run}), Summary(Completed(1)))
     (rank,) = record.attempt(attempt, 0)["ranks"]
@@ -67,7 +67,7 @@ def test_the_end_of_a_rank(name: str) -> None:
     assert (rank["exit_status"], rank["signal"]) == (status, by)
 
 
-def test_times_and_use_of_a_rank() -> None:
+def test_record_holds_times_and_usage_of_a_rank() -> None:
     state = RunState(began_at=105.0)
     state.record_plan("ab12", "127.0.0.1:1", {0: "h"}, None)
     state.ranks[0].share.log_folder = "/logs"

@@ -37,7 +37,7 @@ def test_ranks_default_to_this_machine() -> None:
     assert slots("--procs-per-host 2 a.py") == [("localhost", 2)]
 
 
-def test_a_list_and_a_file(tmp_path: Path) -> None:
+def test_hosts_option_takes_a_list_or_a_file(tmp_path: Path) -> None:
     assert slots("--hosts a,b:3 --procs-per-host 2 a.py") == [("a", 2), ("b", 3)]
     (tmp_path / "h").write_text("\N{ZERO WIDTH NO-BREAK SPACE}c slots=4\nd\n")
     assert slots(f"--hosts {tmp_path}/h a.py") == [("c", 4), ("d", 1)]
@@ -63,7 +63,7 @@ def test_slurm_allocation_is_used_with_its_gpus(
     assert [host.gpus for host in find_hosts(options("a.py"), SLURM)] == [None, None]
 
 
-def test_the_way_to_the_hosts() -> None:
+def test_default_transport_follows_the_scheduler() -> None:
     assert default_via(options("a.py"), SLURM) == "srun"
     assert default_via(options("--hosts a a.py"), SLURM) == "ssh"
     assert default_via(options("a.py"), {}) == "ssh"

@@ -51,7 +51,7 @@ def test_unstartable_program_is_not_restarted() -> None:
     assert not_started("no such file", 127).final
 
 
-def test_the_lines_of_a_summary() -> None:
+def test_summary_lists_all_failures_in_order() -> None:
     ranks = {
         0: end(0, 2, -KILL, (TERM, KILL)),
         1: end(1, 1, -KILL, (KILL,), failure=failure()),

@@ -225,7 +225,7 @@ def test_syntax_errors_are_found(tmp_path: Path, text: str, error: str) -> None:
     assert bool(found) == bool(error)
 
 
-def test_the_ranks_python_has_the_last_word(tmp_path: Path) -> None:
+def test_ranks_python_decides_on_syntax(tmp_path: Path) -> None:
     """A newer one may know what this one does not."""
     (tmp_path / "a.py").write_text("new syntax")
     newer = shell_script(tmp_path / "newer", "exit 0")

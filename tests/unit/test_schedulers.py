@@ -35,7 +35,7 @@ def test_gpus_of_each_node_are_parsed() -> None:
     assert slurm.parse_gpus(shown) == {"jh1": 2, "jh2": 2, "jh3": 2}
 
 
-def test_a_step_with_some_of_the_nodes() -> None:
+def test_step_with_some_nodes_uses_only_these() -> None:
     environ = {
         "SLURM_JOB_ID": "1",
         "SLURM_JOB_NODELIST": "n[1-2]",
@@ -65,7 +65,7 @@ def test_step_asks_for_the_gpus_of_its_node() -> None:
         assert argv[-3:] == ["sh", "-c", "x"]
 
 
-def test_more_tasks_than_a_job_may_have_ranks() -> None:
+def test_more_tasks_than_possible_ranks_are_refused() -> None:
     assert slurm.tasks_per_node("2(x2),1") == [2, 2, 1]
     with pytest.raises(LaunchError, match=r"SLURM_TASKS_PER_NODE=1\(x65536\),1: "):
         slurm.tasks_per_node("1(x65536),1")

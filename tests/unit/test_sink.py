@@ -49,7 +49,7 @@ def test_partly_written_line_is_completed_by_the_next_writer(
     loop.close()
 
 
-def test_nothing_is_left_to_say_where_a_terminal_has_taken_all(terminal: tuple[int, int]) -> None:
+def test_terminal_that_took_all_text_gets_no_remainder(terminal: tuple[int, int]) -> None:
     loop = Loop()
     stream = sink.Sink(terminal[1], loop, lambda: None)
     stream.write([b"one\n", b"begun"])

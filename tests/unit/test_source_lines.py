@@ -74,7 +74,7 @@ def test_innermost_user_line_is_chosen() -> None:
     assert chosen(HOOKS, "<frozen runpy>") is chosen() is None
 
 
-def test_this_line_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_callers_line_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parent)
     line = sys._getframe().f_lineno + 1
     assert user_lines.place() == f"{Path(__file__).name}:{line}"

@@ -38,7 +38,7 @@ def compared(ranks: list[str], over: str = "", shuffle: int = 0) -> Comparison:
     return found
 
 
-def test_another_order_of_a_meshs_devices() -> None:
+def test_other_device_order_is_recognized() -> None:
     found = Comparison()
     for rank in ALL:
         order = (1, 0) if rank == 2 else ()
@@ -115,7 +115,7 @@ def test_differing_programs_are_a_divergence(name: str, shuffle: int) -> None:
         assert more == [] or more[0].endswith(": a different order")
 
 
-def test_equal_lines_with_other_code() -> None:
+def test_equal_lines_with_different_code_diverge() -> None:
     found = Comparison()
     for rank in range(4):
         found.record_run(

@@ -58,14 +58,14 @@ def test_dump_without_a_request_has_no_deadline() -> None:
     dump.expire(BEGAN)
 
 
-def test_no_process_has_a_hook() -> None:
+def test_dump_without_hooks_has_no_deadline() -> None:
     dumped = Dumped()
     assert dumped.dump.deadline == BEGAN
     assert dumped.at(BEGAN) == []
     assert dumped.dump.deadline is None
 
 
-def test_complete_when_it_has_been_quiet_for_a_moment() -> None:
+def test_dump_completes_after_a_quiet_moment() -> None:
     first, second = process(0, "a", "b", at=BEGAN + 0.1), process(1, "c", at=BEGAN + 0.3)
     dumped = Dumped(first, second)
     assert dumped.dump.deadline == pytest.approx(BEGAN + 0.3 + QUIET_S)
@@ -142,7 +142,7 @@ def test_other_threads_waiting_in_jax_are_found() -> None:
     assert told[0].others.splitlines() == [waits, at_barrier, in_orbax, "", "Switches of 0x7f 3 1"]
 
 
-def test_some_are_asked_more_when_the_first_answers_are_there() -> None:
+def test_further_questions_follow_the_first_answers() -> None:
     first, second = process(0, "a", at=BEGAN + 0.1), process(1, "c", at=BEGAN + 0.1)
     dumped = Dumped(first, second)
     dumped.waiting = [second]
@@ -180,7 +180,7 @@ def test_main_thread_may_wait_for_a_thread_of_the_user(tmp_path: Path) -> None:
         assert waits_for_a_thread(process(0, OWN, *calls)) is waits
 
 
-def test_the_main_threads_part_of_all_stacks() -> None:
+def test_main_thread_is_extracted_from_all_stacks() -> None:
     """The oldest thread is the last; the current one is the one that was asked."""
     begin, call = "(most recent call first):", '  File "a.py", line {} in f'
     dump = [

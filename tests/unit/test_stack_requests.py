@@ -111,7 +111,7 @@ def test_another_request_comes_after_the_first(asked: Asked) -> None:
     assert asked.requests.deadline is None
 
 
-def test_asked_again_afterwards_begins_anew(asked: Asked) -> None:
+def test_later_request_begins_anew(asked: Asked) -> None:
     asked.answer(0, 1, 2)
     asked.expire()
     asked.links[0].ended = True

@@ -32,7 +32,7 @@ def test_the_current_thread_comes_first() -> None:
     assert [frame.library for frame in other] == ["python", ""]
 
 
-def test_equal_stacks_once_the_odd_ones_apart() -> None:
+def test_equal_stacks_are_merged_and_odd_ones_separate() -> None:
     stacks = [Stack(rank, "h", 100 + rank, WAITING) for rank in (3, 0, 2)]
     stacks.append(Stack(1, "h", 101, LOADING.replace("0x00007f02", "0x00007f99")))
     assert stack_lines(stacks) == [

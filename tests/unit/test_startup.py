@@ -350,7 +350,7 @@ def test_each_of_many_hosts_tests_some_hosts() -> None:
     assert len(peers) == 64
 
 
-def test_a_host_of_which_no_address_is_known() -> None:
+def test_host_without_a_known_address_is_unreachable() -> None:
     hosts = [Host(name="a", slots=1), Host(name="b", slots=1)]
     addresses = {"a": ("10.0.0.1",), "b": ()}
     reach = Reach(hosts, {h: HostFacts("p", "/", addresses=addresses[h.name]) for h in hosts})

@@ -27,7 +27,7 @@ class Drawn:
         self.line = StatusLine(self.all.append, live)
 
 
-def test_it_makes_way_and_comes_back_when_ranks_are_silent() -> None:
+def test_status_line_disappears_and_returns() -> None:
     drawn = Drawn()
     line = drawn.line
     line.say("a", 0.0)
@@ -72,7 +72,7 @@ def test_live_status_line_stays() -> None:
     assert drawn.all == ["a", "", "a"]
 
 
-def test_a_table_below_the_output() -> None:
+def test_table_stays_below_the_output() -> None:
     screen, live = Screen(40), Live(lambda: 24)
     for written in (
         live.status(b"status\n[0] a\n[1] b"),
@@ -119,7 +119,7 @@ def test_pinned_rows_stay_while_the_output_scrolls() -> None:
     assert screen.shown[-2:] == ["[0] 50 %", "changed"]
 
 
-def test_a_row_for_each_rank() -> None:
+def test_each_rank_has_a_row() -> None:
     state = joining(3, 2)
     used(state, 10.0, 1.0, 1.0, 1.0)
     used(state, 12.0, 2.0, 1.0, 1.0)
@@ -159,7 +159,7 @@ def test_rank_rows_show_what_ranks_wait_for() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("pinned", [False, True])
-def test_nothing_is_left_of_it(seed: int, pinned: bool) -> None:
+def test_no_trace_of_the_status_line_remains(seed: int, pinned: bool) -> None:
     """However lines, unfinished lines and the status follow one another."""
     chance = random.Random(seed)
     live, screen, lines = Live(lambda: 9), Screen(40, 9 if pinned else 0), []
@@ -281,7 +281,7 @@ def test_status_shows_usage_of_two_ranks() -> None:
     assert progress.use(state, 20.0).startswith("both busy, 2.0 cores | ")
 
 
-def test_use_of_a_single_rank() -> None:
+def test_status_shows_usage_of_a_single_rank() -> None:
     state = joining(1)
     assert progress.use(state, 9.0) == ""
     used(state, 10.0, 1.0)
@@ -289,7 +289,7 @@ def test_use_of_a_single_rank() -> None:
     assert progress.use(state, 20.0) == "busy, 0.5 cores | 512 MiB"
 
 
-def test_without_status_it_changes_with_events_alone() -> None:
+def test_plain_status_line_changes_with_events_only() -> None:
     drawn, state, startup = Drawn(), joining(2), Hosts()
     part = Progress(drawn.line, startup, state)  # type: ignore[arg-type]
     assert part.deadline == 0.0

@@ -198,7 +198,7 @@ def test_signals_sent_to_each_rank_are_recorded() -> None:
     assert group.sent == {0: [], 1: [KILL], 2: []}
 
 
-def test_a_stop_before_anything_was_started() -> None:
+def test_stop_before_the_start_ends_at_once() -> None:
     group = Supervisor(2.0)
     assert group.childless() == []  # a helper of the agent's own has ended
     assert group.stop(KILL, 0.0, 1.0) == [Kill()]
@@ -246,7 +246,7 @@ def test_other_ranks_get_a_moment_to_fail_alike() -> None:
 
 
 @pytest.mark.parametrize("how", ["signal", "user", "all", "none is left that may"])
-def test_the_moment_is_cut_short(how: str) -> None:
+def test_moment_for_equal_failures_is_cut_short(how: str) -> None:
     two = Supervisor(2.0)
     for rank in range(2):
         two.started(rank)

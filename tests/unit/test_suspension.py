@@ -18,7 +18,7 @@ def limits(state: RunState, **given: float) -> Limits:
     return Limits(job, state, 0.0)
 
 
-def test_ranks_get_their_time_to_stall_and_to_join_again() -> None:
+def test_suspension_extends_stall_and_join_limits() -> None:
     state = run_of(2)
     watched = limits(state, stall_timeout=8.0, start_timeout=6.0)
     state.activity.usage_at = 4.5
@@ -33,7 +33,7 @@ def test_ranks_get_their_time_to_stall_and_to_join_again() -> None:
     assert stop is not None and stop.message.startswith("--stall-timeout")
 
 
-def test_the_time_of_the_whole_job_is_the_clocks() -> None:
+def test_suspension_does_not_extend_the_job_limit() -> None:
     state = run_of(2)
     watched = limits(state, timeout=100.0)
     state.record_resume(1000.0)
@@ -41,7 +41,7 @@ def test_the_time_of_the_whole_job_is_the_clocks() -> None:
     assert stop is not None and stop.message.startswith("--timeout")
 
 
-def test_no_rank_is_said_to_have_waited_meanwhile() -> None:
+def test_suspension_does_not_count_as_waiting() -> None:
     state = run_of(2)
     say(state, 0, hook.Joining("h:1", 2, 0, "train.py:3"), 1.0)
     watch = HangWatch(state, Announcer(state), 0.0, None)
@@ -66,7 +66,7 @@ class Due:
         self.told.append("due")
 
 
-def test_the_loop_says_so_before_any_timer_is_asked() -> None:
+def test_resumption_is_announced_before_any_timer() -> None:
     told: list[str] = []
     loop, now = Loop(), time.monotonic()
     loop.run_once([Due(now - 1000, told)], lambda at: told.append("resumed"))

@@ -15,7 +15,7 @@ def test_tails_are_bounded() -> None:
     assert tails.of(4) == ("", "")
 
 
-def test_tails_of_stdout_where_they_are_wanted() -> None:
+def test_tails_of_stdout_are_kept_for_the_record_only() -> None:
     for for_record in (True, False):
         tails = Tails(for_record)
         tails.feed(0, STDOUT, b"out")

@@ -36,7 +36,7 @@ def test_unwritable_message_file_is_no_error(tmp_path: Path) -> None:
     recorder.over(1, "the end")
 
 
-def test_as_much_as_is_kept() -> None:
+def test_message_is_cut_to_its_maximum() -> None:
     kept = {("a" * 4096,): 4096, ("a" * 4095, "b"): 4095, ("a" * 4094, "b"): 4096}
     kept |= {("a" * 5000,): 4096, ("ä" * 5000,): 4096, ("a" + "ä" * 5000,): 4095}
     kept |= {("a", "b" * 5000): 1, ("\udce4",): 6}

@@ -64,7 +64,7 @@ def test_chips_are_counted_as_jax_does(tmp_path: Path) -> None:
     assert startup.tpu_models(machine(tmp_path / "v4", V4)) == ["v4"] * 4
 
 
-def test_a_worker_in_a_cluster(tmp_path: Path) -> None:
+def test_tpu_worker_in_a_cluster_is_found(tmp_path: Path) -> None:
     root = machine(tmp_path, V5E)
     environ = {"TPU_WORKER_ID": "2", "TPU_WORKER_HOSTNAMES": "a.x,b.x,c.x,d.x"}
     assert startup.survey_tpu(environ, root) == Tpu(4, "v5e", 2, 4)
@@ -78,7 +78,7 @@ def test_a_worker_in_a_cluster(tmp_path: Path) -> None:
     assert startup.survey_tpu(environ, root) == Tpu(4, "v5e", None, 4, 1)
 
 
-def test_a_worker_of_its_own(tmp_path: Path) -> None:
+def test_single_tpu_worker_is_found(tmp_path: Path) -> None:
     root = machine(tmp_path, V4)
     with metadata(
         agent_worker_number="3",
@@ -130,7 +130,7 @@ def part_of(named: list[Host], answers: dict[Host, HostFacts]) -> str:
     return slice_part_note(answers[host].tpu for host in named)
 
 
-def test_a_part_of_a_slice() -> None:
+def test_partial_slice_is_noted() -> None:
     assert part_of(*hosts(a=(0, 0), b=(0, 1), c=(0, 2))) == (
         "3 of the slice's 4 workers have ranks: on TPUs JAX waits for all of them; "
         "add the others to --hosts (or -d K for CPU devices)"

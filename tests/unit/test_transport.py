@@ -97,7 +97,7 @@ PYTHONS = [
 
 
 @pytest.mark.parametrize(("host", "job", "begins"), PYTHONS)
-def test_the_python_of_a_host(host: dict[str, Any], job: dict[str, Any], begins: str) -> None:
+def test_python_of_a_host_is_chosen(host: dict[str, Any], job: dict[str, Any], begins: str) -> None:
     line = remote_argv(HOST.replaced(**host), JOB.replaced(**job), frozenset())[-1]
     assert line.startswith(f'exec sh -c \'{begins}exec "$p" -I -S -c "')
 

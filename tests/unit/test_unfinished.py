@@ -22,7 +22,7 @@ def test_waiting_line_is_passed_on_in_parts() -> None:
     assert unfinished.feed(ONE, b"yes\n", 2.1) == [Lines(ONE, b"Next? ", b"yes\n", 4)]
 
 
-def test_some_lines_have_more_time() -> None:
+def test_some_lines_wait_longer() -> None:
     unfinished = UnfinishedLines(lambda begun: 3.0 if begun.startswith(b"slow") else 0.0)
     unfinished.feed(ONE, b"slow", 0.0)
     unfinished.feed(TWO, b"quick", 1.0)

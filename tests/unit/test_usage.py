@@ -50,7 +50,7 @@ def test_usage_is_sampled_at_its_interval(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize(("cost_s", "pause_s"), [(0.01, 2.0), (0.03, 3.0), (1.0, 4.0)])
-def test_less_often_where_looking_is_slow(
+def test_usage_is_sampled_less_often_if_slow(
     monkeypatch: pytest.MonkeyPatch, cost_s: float, pause_s: float
 ) -> None:
     looks = Looks(monkeypatch, 2.0)

@@ -19,7 +19,7 @@ class Line(Changing):
         self.closed = True
 
 
-def test_a_value_with_other_fields() -> None:
+def test_value_can_be_copied_with_other_fields() -> None:
     assert Point(1).replaced(x=3) == Point(3, 2)
     assert Point(1).replaced() == Point(1)
     with pytest.raises(TypeError, match="no such field"):

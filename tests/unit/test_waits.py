@@ -215,7 +215,7 @@ def test_thread_wait_needs_all_ranks_to_stand_still() -> None:
     ("blocking_key_value_get", "in blocking_key_value_get('save.0')"),
 ])  # fmt: skip
 @pytest.mark.parametrize("elsewhere", ["queue", "jax"])
-def test_a_thread_of_orbax_at_a_barrier(called: str, where: str, elsewhere: str) -> None:
+def test_orbax_thread_at_a_barrier_waits(called: str, where: str, elsewhere: str) -> None:
     """It waits for the others, where these wait for threads as where JAX blocks them."""
     calls = (
         f"{SITE}/jaxlib/coordination_service:3:{called}('save.0')",
@@ -244,7 +244,7 @@ def test_wait_for_a_survived_rank_is_found() -> None:
     assert line_of(wait_in(state, WAITING)) == f"{where} is being started again"
 
 
-def test_ranks_of_another_launcher_or_host() -> None:
+def test_ranks_of_another_launcher_are_named_by_host() -> None:
     state = Told(join(2), 2, num_processes=4).state
     waited = "ranks 0-1 have waited 40 s at train.py:12 for ranks of other launchers"
     assert line_of(wait_in(state, WAITING[:2])) == waited
@@ -393,7 +393,7 @@ def lasts(where: str, does: str, moves: Sequence[int] = (), **how: Any) -> str:
 @pytest.mark.parametrize(("where", "does", "expected"), [
     (where, does, row[at]) for where, row in TABLE.items() for at, does in enumerate(DOES)
 ])  # fmt: skip
-def test_whether_it_lasts_for_ever(where: str, does: str, expected: str) -> None:
+def test_deadlock_is_told_from_a_temporary_wait(where: str, does: str, expected: str) -> None:
     assert lasts(where, does) == expected
 
 
@@ -452,7 +452,7 @@ def test_recoverable_ranks_are_no_deadlock() -> None:
     ("x = step(x)", True), ("x = step(", True), ("loss = float(step(x))", True),
     ("writer.write(step(x)).result()", False), ("if step(x):", False), ("", False),
 ])  # fmt: skip
-def test_a_line_from_which_c_code_is_called(source: str, *, expected: bool) -> None:
+def test_line_with_several_calls_is_no_single_call(source: str, *, expected: bool) -> None:
     """Nobody sees which of its calls waits."""
     lines = ranks("own", 0, 1, blocked=FUTEX, source=source)
     wait = wait_in(job(*leave(2)), [*lines, *DOES["has finished"][0]])

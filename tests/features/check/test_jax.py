@@ -48,7 +48,7 @@ def test_check_fails_if_not_all_ranks_join(jobs: Jobs) -> None:
     assert ended.seconds < 60
 
 
-def test_an_interrupt_of_the_sum(jobs: Jobs, tmp_path: Path) -> None:
+def test_interrupt_during_the_sum_ends_the_check(jobs: Jobs, tmp_path: Path) -> None:
     """A rank's Python says when it starts; then the user has had enough."""
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)

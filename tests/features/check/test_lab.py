@@ -26,7 +26,7 @@ def test_check_passes_over_three_hosts(jobs: Jobs, lab: Lab, tmp_path: Path) -> 
     assert ended.seconds < 60  # 5 s where nothing else runs
 
 
-def test_a_wall_between_two_hosts(jobs: Jobs, lab: Lab) -> None:
+def test_blocked_route_between_two_hosts_is_reported(jobs: Jobs, lab: Lab) -> None:
     lab.do("enter", "jh2", "ip", "route", "add", "unreachable", "10.77.0.13")
     try:
         ended = lab.run(jobs, ALL, "--check", "-d", 1)

@@ -188,7 +188,7 @@ def test_quiet_check_prints_only_problems(jobs: Jobs, bare: str) -> None:
     assert end.startswith("FAILED: 1 rank on 1 host, in ")
 
 
-def test_variables_for_many_command_lines(jobs: Jobs, bare: str) -> None:
+def test_irrelevant_variables_are_ignored_by_check(jobs: Jobs, bare: str) -> None:
     """Those of options that make no difference to a check are no error."""
     ended = check(jobs, "--python", bare, MCJAX_LOG_DIR="x", MCJAX_WRAP="env", MCJAX_STDIN="all")
     assert (ended.status, ended.stderr) == (1, "")

@@ -158,7 +158,7 @@ def test_check_of_healthy_hosts_finds_no_problem() -> None:
     ]
 
 
-def test_all_is_well_with_gpus() -> None:
+def test_check_of_healthy_gpus_finds_no_problem() -> None:
     share = GpuShares(words="1 for each rank, of 8 GPUs (/proc/driver/nvidia/gpus)")
     hosts = [with_gpus(name, share=share, interface=facing(9000)) for name in "ab"]
     shown = text(found(*hosts))
@@ -472,7 +472,7 @@ def test_check_says_whether_strangers_can_join(
     assert list(judge_mtls(job, [], alone=alone)) == []
 
 
-def test_a_jax_without_mutual_tls() -> None:
+def test_jax_without_mutual_tls_is_noted() -> None:
     job = Job(program=("",), python="/p", chdir="/")
     hosts = [host("a", jax={**JAX, "jax": "0.10.2"}), host("b", jax={**JAX, "jax": "0.12.0"})]
     [finding] = judge_mtls(job, hosts, alone=False)

@@ -26,7 +26,9 @@ def test_cache_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder away")
-def test_a_folder_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_of_another_user_is_not_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     os.chown(tmp_path, 4321, -1)
     monkeypatch.setattr(os, "geteuid", lambda: 1234)
     assert "it belongs to another user" in why_untrusted(str(tmp_path))

@@ -86,7 +86,7 @@ sys.exit(0 if attempt == "1" else 3)
 """
 
 
-def test_the_limits_of_jax_are_told_once(start: Start, tmp_path: Path) -> None:
+def test_limits_of_jax_are_mentioned_once(start: Start, tmp_path: Path) -> None:
     """Also where the job is started again."""
     terminal = start(STOPS_IN_EACH_ATTEMPT, "-n", 2, "--max-restarts", 1, "-C", tmp_path)
     for _ in range(2):

@@ -48,7 +48,7 @@ def at_prompt(jobs: Jobs, lab: Lab, tmp_path: Path) -> Iterator[Callable[[], Ter
         terminal.close()
 
 
-def test_a_step_and_the_rest(at_prompt: Callable[[], Terminal], lab: Lab) -> None:
+def test_step_runs_while_other_hosts_take_part(at_prompt: Callable[[], Terminal], lab: Lab) -> None:
     terminal = at_prompt()
     terminal.type("n\r")
     terminal.until(PROMPT)

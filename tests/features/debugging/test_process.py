@@ -407,7 +407,7 @@ time.sleep(1000)
     assert terminal.is_as_it_was
 
 
-def test_an_exception_in_several_ranks(start: START) -> None:
+def test_leaving_one_of_several_post_mortems_ends_the_job(start: START) -> None:
     """The user looks at one and leaves: the job ends, and no other rank gets the terminal."""
     terminal = start("-n 3 --pdb", "raise ValueError('bad batch')\n")
     first = terminal.until(" failed at ")[-1]
@@ -430,7 +430,7 @@ def test_an_exception_in_another_rank_opens_none(start: START) -> None:
     assert not PROMPT.search(terminal.shown)
 
 
-def test_a_post_mortem_of_the_programs_own(start: START) -> None:
+def test_own_post_mortem_of_the_program_works(start: START) -> None:
     text = """
 import pdb
 try:
@@ -455,7 +455,7 @@ def test_ignored_breakpoints_open_no_prompt(start: START) -> None:
     assert not PROMPT.search(terminal.shown)
 
 
-def test_a_process_below_a_rank(start: START, tmp_path: Path) -> None:
+def test_breakpoint_in_a_child_process_opens_a_prompt(start: START, tmp_path: Path) -> None:
     (tmp_path / "below.py").write_text("x = 5\nbreakpoint()\nprint('x', x)\n")
     # Not by subprocess.run, which kills what it has started 0.25 s after an interrupt.
     text = f"""import contextlib, subprocess, sys

@@ -99,7 +99,7 @@ def test_ended_ranks_leave_the_queue() -> None:
     assert queue.gone(2) == []
 
 
-def test_the_end_of_the_job() -> None:
+def test_stopped_ranks_are_refused_at_the_end_of_the_job() -> None:
     assert DebugQueue().end() == []
     queue = DebugQueue()
     queue.stopped(FIRST)

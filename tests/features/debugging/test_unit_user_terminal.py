@@ -65,7 +65,7 @@ def test_row_that_fits_the_terminal_can_be_rewritten(written: bytes, fits: bool)
         assert row.fits(80) == fits
 
 
-def test_a_row_has_what_is_to_be_seen() -> None:
+def test_row_keeps_the_visible_text_only() -> None:
     row = user_terminal._Row()
     row.add(b"line\r\n\x1b[?2004l\r")
     assert row.shown == b""

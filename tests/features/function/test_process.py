@@ -129,7 +129,7 @@ def test_values_come_from_the_last_attempt(called: Any, preload: str | None) -> 
     assert run(called.fails_once, 5, max_restarts=1, preload=preload) == [bytes(5), b"\1" * 5]
 
 
-def test_no_room_for_a_value(called: Any) -> None:
+def test_value_without_room_is_an_error(called: Any) -> None:
     why = "no room for what the function returned: File too large in .* set TMPDIR to another"
     with pytest.raises(OSError, match=why):
         run(called.has_no_room, 1 << 20)
@@ -169,7 +169,7 @@ def script(folder: Path, *lines: str) -> Path:
     return path
 
 
-def test_a_function_of_the_main_file(tmp_path: Path) -> None:
+def test_function_of_the_main_file_is_called(tmp_path: Path) -> None:
     path = script(
         tmp_path, "import neighbour, sys", "assert sys.argv[1:] == ['a']", GUARD, " main()"
     )
@@ -200,7 +200,7 @@ def test_main_file_is_sent_to_hosts_that_lack_it(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_an_exception_of_the_main_file(tmp_path: Path) -> None:
+def test_exception_class_of_the_main_file_is_raised_again(tmp_path: Path) -> None:
     path = script(
         tmp_path,
         "class Own(Exception): pass",
@@ -242,7 +242,7 @@ def test_function_defined_only_under_the_guard_is_refused(tmp_path: Path) -> Non
     assert f"the ranks import it without what stands under `{GUARD}`" in python(path).stderr
 
 
-def test_a_function_of_what_has_no_file() -> None:
+def test_function_without_a_file_is_called() -> None:
     pytest.importorskip("cloudpickle")
     done = python("-c", f"{MAIN}\nmain()")
     assert (done.stdout, done.stderr) == ("[1, 4] {True}\n", "")
@@ -309,7 +309,7 @@ mcjax_launch.run(called.beside, args=({20 << 20}, "ready"), processes=1, initial
         caller.kill()
 
 
-def test_an_interrupt_while_a_value_is_on_its_way(called: Any) -> None:
+def test_interrupt_ends_the_transfer_of_a_value(called: Any) -> None:
     def interrupt(event: mcjax_launch.Event) -> None:
         if event.kind == "ended":
             os.kill(os.getpid(), signal.SIGINT)

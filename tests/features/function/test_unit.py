@@ -73,14 +73,14 @@ def test_large_values_of_several_ranks_are_sent_back(host: Host) -> None:
     assert not returns.has("value", 0)
 
 
-def test_a_part_of_a_value_is_none(host: Host) -> None:
+def test_part_of_a_value_does_not_count(host: Host) -> None:
     host.add(0, buffer(1))
     returns = RankValues()
     returns.feed(memoryview(host.way.taken(most=3)))
     assert not returns.has("value", 0)
 
 
-def test_that_of_an_earlier_attempt_is_forgotten(host: Host) -> None:
+def test_value_of_an_earlier_attempt_is_forgotten(host: Host) -> None:
     host.add(0, 7)
     returns = RankValues()
     returns.feed(memoryview(host.way.taken()))

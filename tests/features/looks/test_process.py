@@ -92,7 +92,7 @@ PositionReporter(None, {}).joined()
 
 
 @pytest.mark.only_linux("looks at ranks")
-def test_a_process_is_asked_as_it_ends() -> None:
+def test_ending_process_can_be_asked() -> None:
     assert subprocess.run([sys.executable, "-c", ENDING], check=False).returncode == 0
 
 

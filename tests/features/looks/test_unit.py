@@ -119,7 +119,7 @@ def test_unanswered_polls_count_once_the_rank_answers() -> None:
     assert [3 in poll.stayed for poll in polls.all_polls] == [False, False, True, True, True]
 
 
-def test_a_long_run_takes_little_memory_and_keeps_its_shares() -> None:
+def test_long_run_keeps_its_shares_in_little_memory() -> None:
     """An hour of it was slow, of ten; the last two minutes are whole."""
     polls = PositionPolls(4)
     for at, word in enumerate(chain(1_200 * ["wwlw"], 10_800 * ["wwww"])):
@@ -194,7 +194,7 @@ def test_rank_that_still_waits_is_not_woken_by_polls(monkeypatch: pytest.MonkeyP
         ("cpu", 8.0, []),
     ],
 )
-def test_ranks_on_accelerators_are_asked_without_an_onlooker(
+def test_ranks_on_accelerators_are_polled_without_a_status_line(
     platform: str, stall_timeout: float | None, asked: list[float]
 ) -> None:
     state, sent, now = run_of(2, joins=True), list[float](), 0.0

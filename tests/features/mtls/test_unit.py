@@ -47,7 +47,9 @@ def test_openssl_reads_what_it_has_signed(tmp_path: Path) -> None:
 
 
 @needs_openssl
-def test_a_temporary_folder_with_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temporary_folder_may_have_any_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "a#b $c").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "a#b $c"))
     check(tmp_path, *certificate.make("0badcafe"))
@@ -150,7 +152,7 @@ def test_mtls_obstacles_are_found_before_hosts_are_reached(
     assert why_impossible(JOB.replaced(**changes), environ) == why
 
 
-def test_nothing_to_make_it_with(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_tools_for_certificates_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mcjax_launch.request.mutual_tls.is_here", lambda name: False)
     assert why_impossible(JOB, ENVIRON) == NEITHER
     with pytest.raises(LaunchError, match=f"--mtls on: {NEITHER}: install one of them"):
@@ -196,6 +198,6 @@ def test_calls_with_own_mtls_settings_are_unchanged(
     assert arguments(given, known, environ) == {}
 
 
-def test_a_jax_without_it_where_it_has_to_be() -> None:
+def test_required_mtls_fails_if_jax_lacks_it() -> None:
     with pytest.raises(RuntimeError, match="--mtls on: this jax has no mutual TLS"):
         arguments({}, (), {**RANK, ASKED: "on:/f/mtls"})

@@ -50,7 +50,7 @@ def test_modules_are_imported_once(jobs: Jobs, folder: Path) -> None:
     assert ended.err == b""
 
 
-def test_the_variable_does_the_same(jobs: Jobs, folder: Path) -> None:
+def test_preload_variable_equals_the_option(jobs: Jobs, folder: Path) -> None:
     ended = jobs.run("-n", 2, "program.py", cwd=folder, env={"MCJAX_PRELOAD": "mine,json"})
     assert lines(ended) == ["[0] imported", *ranks(True, 0, 1)]
 
@@ -68,7 +68,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_ways_to_run_a_program(jobs: Jobs, folder: Path, way: str) -> None:
+def test_each_way_to_run_a_program_can_fork(jobs: Jobs, folder: Path, way: str) -> None:
     (folder / "__main__.py").write_text(PROGRAM)
     words = [word.format(folder=folder.name) for word in WAYS[way]]
     ended = preload(jobs, folder, "-n", 2, *words)
@@ -217,7 +217,7 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("body", UNFIT)
-def test_imports_after_which_nothing_can_be_forked(jobs: Jobs, folder: Path, body: str) -> None:
+def test_unfit_import_prevents_forking(jobs: Jobs, folder: Path, body: str) -> None:
     (folder / "mine.py").write_text(body)
     (folder / "program.py").write_text("import sys; print('mine' in sys.modules)")
     ended = preload(jobs, folder, "-n", 2, "program.py")
@@ -225,7 +225,7 @@ def test_imports_after_which_nothing_can_be_forked(jobs: Jobs, folder: Path, bod
     assert ended.report == f"--preload: {UNFIT[body]}; {AFRESH}"
 
 
-def test_a_hash_seed_of_each_ranks_own(jobs: Jobs, folder: Path) -> None:
+def test_random_hash_seed_prevents_forking(jobs: Jobs, folder: Path) -> None:
     ended = preload(jobs, folder, "-n", 2, "-x", "PYTHONHASHSEED=random", "program.py")
     assert set(ranks(False, 0, 1)) <= set(lines(ended))
     assert ended.report == (
@@ -439,7 +439,7 @@ def importing(jobs: Jobs, folder: Path, body: str = IMPORTING) -> "tuple[object,
 
 @pytest.mark.parametrize(("name", "status"), [("INT", 130), ("TERM", 143), ("HUP", 129)])
 @pytest.mark.parametrize("deaf", [False, True])
-def test_a_signal_while_modules_are_imported(
+def test_signal_during_imports_ends_the_job(
     jobs: Jobs, folder: Path, name: str, status: int, deaf: bool
 ) -> None:
     ignore = f"import signal; signal.signal(signal.SIG{name}, signal.SIG_IGN); "
@@ -455,7 +455,7 @@ def test_a_signal_while_modules_are_imported(
 
 
 @pytest.mark.parametrize("victim", ["launcher", "guardian", "agent"])
-def test_a_death_while_modules_are_imported(jobs: Jobs, folder: Path, victim: str) -> None:
+def test_death_during_imports_leaves_nothing(jobs: Jobs, folder: Path, victim: str) -> None:
     running, (guardian, agent, server) = importing(jobs, folder)
     pid = {"launcher": running.process.pid, "guardian": guardian, "agent": agent}[victim]  # type: ignore[attr-defined]
     os.kill(pid, signal.SIGKILL)
@@ -509,7 +509,7 @@ def test_nothing_but_ranks_is_left_of_the_server(jobs: Jobs, folder: Path) -> No
 
 
 @pytest.mark.parametrize("pause_ms", range(0, 200, 25))
-def test_a_signal_at_any_moment(jobs: Jobs, folder: Path, pause_ms: int) -> None:
+def test_signal_at_any_moment_ends_forked_ranks(jobs: Jobs, folder: Path, pause_ms: int) -> None:
     """Also while ranks are being forked."""
     (folder / "program.py").write_text(READY + "time.sleep(99)")
     running = jobs.start("--preload", "mine", "-n", 8, "program.py", cwd=folder)
@@ -521,7 +521,9 @@ def test_a_signal_at_any_moment(jobs: Jobs, folder: Path, pause_ms: int) -> None
 
 @pytest.mark.parametrize("victim", ["launcher", "agent", "server"])
 @pytest.mark.parametrize("pause_ms", [0, 10, 30, 60])
-def test_a_death_at_any_moment(jobs: Jobs, folder: Path, victim: str, pause_ms: int) -> None:
+def test_death_at_any_moment_ends_forked_ranks(
+    jobs: Jobs, folder: Path, victim: str, pause_ms: int
+) -> None:
     (folder / "program.py").write_text("print('rank')")
     running = jobs.start("--preload", "mine", "-n", 8, "program.py", cwd=folder)
     running.read_until("imported")

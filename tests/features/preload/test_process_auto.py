@@ -91,7 +91,7 @@ def test_failing_automatic_preload_prints_nothing(jobs: Jobs, folder: Path, text
 
 
 @pytest.mark.parametrize("name", ["jax", "difflib"])
-def test_a_module_of_the_programs_own(jobs: Jobs, folder: Path, name: str) -> None:
+def test_own_modules_of_the_program_run_in_each_rank(jobs: Jobs, folder: Path, name: str) -> None:
     """It runs in each rank, as often as ever."""
     (folder / f"{name}.py").write_text("import os; by = os.getpid(); print('mine', flush=True)")
     ended = run(jobs, folder, "program.py")

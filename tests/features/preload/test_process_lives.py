@@ -142,7 +142,9 @@ def test_no_standby_import_server_is_kept_without_rank_restarts(jobs: Jobs, fold
 
 @pytest.mark.parametrize("victim", ["successor", "launcher"])
 @pytest.mark.parametrize("pause_ms", [0, 20, 40, 80])
-def test_a_death_at_any_moment(jobs: Jobs, folder: Path, victim: str, pause_ms: int) -> None:
+def test_death_at_any_moment_does_not_hang_the_job(
+    jobs: Jobs, folder: Path, victim: str, pause_ms: int
+) -> None:
     """While a rank's next life is forked."""
     text = "if rank == '1' and life < 2:\n    sys.exit(3)\nwait_for('over')"
     running = start(jobs, folder, text)

@@ -27,7 +27,7 @@ while process_allgather(began is None or time.monotonic() < began + 1).any():
 """
 
 
-def test_a_trace_of_all_ranks(jobs: Jobs, tmp_path: Path) -> None:
+def test_trace_has_the_steps_of_all_ranks(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     traces = tmp_path / "traces"
     options = ["-n", 2, "-d", 1, "--profile", "traces@0"]

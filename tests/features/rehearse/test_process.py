@@ -49,7 +49,7 @@ def test_rehearsed_fault_is_not_blamed_on_outsiders(jobs: Jobs, name: str, tmp_p
     assert killers == [None, "--rehearse" if name == "kill" else None]
 
 
-def test_another_kill_is_not_the_rehearsals(jobs: Jobs) -> None:
+def test_other_kill_is_not_blamed_on_the_rehearsal(jobs: Jobs) -> None:
     """Rank 0 has been killed before, and rank 1 by itself."""
     script = "[ {process_id} = 1 ] && { sleep 1; kill -9 $$; }; exec sleep 1000"
     options = ("--on-rank-failure", "continue", "--rehearse", "kill:0@0.1s")

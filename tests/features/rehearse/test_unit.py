@@ -41,7 +41,7 @@ def begun(ranks: int = 2, *, hooks: bool = True) -> RunState:
     return state
 
 
-def test_it_counts_from_the_last_join() -> None:
+def test_rehearsal_time_counts_from_the_last_join() -> None:
     state = begun()
     for rank in range(2):
         assert joined_at(state) is None

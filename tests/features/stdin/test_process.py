@@ -37,13 +37,13 @@ def test_each_chosen_rank_gets_the_whole_input(jobs: Jobs, where: list[str]) -> 
     assert (status, lines) == (0, sorted([whole, nothing, whole, whole])), err
 
 
-def test_no_rank_takes_it_unless_asked(jobs: Jobs) -> None:
+def test_no_rank_reads_stdin_by_default(jobs: Jobs) -> None:
     for given in ([], ["--stdin", "none"]):
         status, lines, _ = run_with(jobs, b"x\n", *given, "-n", 2, "wc", "-c")
         assert (status, lines) == (0, ["[0] 0", "[1] 0"])
 
 
-def test_a_file_is_read_from_its_place_on(jobs: Jobs, tmp_path: Path) -> None:
+def test_file_is_read_from_its_current_position(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"first\nsecond\n")
     with (tmp_path / "file").open("rb", buffering=0) as file:
         file.read(6)
@@ -208,7 +208,7 @@ def _bring_to_foreground(shell: Terminal, launcher: psutil.Process) -> None:
         launcher.send_signal(signal.SIGCONT)  # without epoll and kqueue only a shell can tell it
 
 
-def test_a_launcher_in_the_background_of_a_terminal(shell: Terminal) -> None:
+def test_background_launcher_leaves_input_to_the_shell(shell: Terminal) -> None:
     """It runs on, leaves what is typed to the shell, and reads when it comes to the foreground."""
     launcher = _launcher(shell)
     shell.type("for the shell\n")

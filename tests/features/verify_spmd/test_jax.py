@@ -325,7 +325,7 @@ def test_exception_in_a_signal_handler_ends_the_hold(jobs: Jobs, tmp_path: Path)
     assert "waited" not in ended.stderr
 
 
-def test_a_stall_at_the_gate(jobs: Jobs) -> None:
+def test_rank_held_too_long_is_a_stall(jobs: Jobs) -> None:
     ended = jobs.run(*OPTIONS, "--stall-timeout", "3", GATED, "never", cwd=PROGRAMS)
     assert ended.status == 124, ended.stderr
     line = places(GATED)["never"]

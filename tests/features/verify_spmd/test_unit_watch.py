@@ -95,7 +95,7 @@ LET_GO = [
 ]
 
 
-def test_nothing_is_done_while_no_rank_waits(job: Job) -> None:
+def test_waiting_watch_has_no_deadline(job: Job) -> None:
     assert job.wait(2) == []
     for rank in (1, 2):
         job.programs.record_run(rank, HELD, held=True)
@@ -118,7 +118,7 @@ def test_mutually_waiting_ranks_run_different_programs(job: Job) -> None:
     ]
 
 
-def test_some_are_in_a_program_and_some_at_the_gate_of_another(job: Job) -> None:
+def test_ranks_in_one_program_and_held_at_another_diverge(job: Job) -> None:
     """None of them can go on, though none of these programs differs from another."""
     job.programs.record_run(
         1, RanProgram("jit_pair", "p", frozenset({1, 2}), (), "train.py:30"), held=True
@@ -201,7 +201,7 @@ def test_moving_rank_is_waited_for_with_a_limit(job: Job, name: str) -> None:
     assert released == LET_GO[1]
 
 
-def test_all_are_let_go_when_the_user_ends_the_job(job: Job) -> None:
+def test_all_ranks_are_released_when_the_user_ends_the_job(job: Job) -> None:
     job.state.record_stop(interrupted(2), 1.0)
     assert job.wait(1) == [Release("h", frozenset({0}))]
     late = hook_messages.Program("jit_late", "l", None, (), "", held=True)
@@ -209,7 +209,7 @@ def test_all_are_let_go_when_the_user_ends_the_job(job: Job) -> None:
     assert job.wait(1) == [Release("l", frozenset({1}))]
 
 
-def test_none_is_let_go_when_a_rank_has_failed(job: Job) -> None:
+def test_no_rank_is_released_after_a_failure(job: Job) -> None:
     """They would only lose their peer."""
     apply(job.state, FromHook(1, hook_messages.Failed(1, joined=True)), 2.0)
     late = hook_messages.Program("jit_late", "l", None, (), "", held=True)
@@ -263,7 +263,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("source", LINES)
-def test_a_wait_in_the_users_own_line_is_none_in_a_program(job: Job, source: str) -> None:
+def test_line_of_the_user_without_calls_is_in_no_program(job: Job, source: str) -> None:
     """But where that line calls what may be one: JAX's C++ runs known programs without Python."""
     text = f'Stack (most recent call first):\n  File "/me/train.py", line 40 in f\n    {source}\n'
     stack = Stack(1, "h", 71, text, blocked="futex_do_wait")
@@ -271,7 +271,7 @@ def test_a_wait_in_the_users_own_line_is_none_in_a_program(job: Job, source: str
     assert (seen.in_program is not None) == LINES[source]
 
 
-def test_ranks_in_programs_on_different_devices_may_have_threads(job: Job) -> None:
+def test_ranks_in_programs_on_different_devices_are_not_judged(job: Job) -> None:
     """Rank 0 is held at one, rank 1 at another: a second thread of each may come to the other's."""
     both = frozenset({0, 1})
     for rank in (1, 2):
@@ -308,7 +308,7 @@ def compile_(job: Job, *ranks: int, program: hook_messages.Program = NEW) -> Non
         job.places[rank] = "result"
 
 
-def test_the_end_of_a_compilation_may_be_read_before_its_announcement(job: Job) -> None:
+def test_end_of_a_compilation_may_precede_its_announcement(job: Job) -> None:
     """They come over two connections."""
     begun = hook_messages.Compiling(NEW.name, NEW.where, "cpu")
     other = NEW.replaced(fingerprint="o")
