@@ -1,4 +1,4 @@
-"""The browser of this machine, for tests of pages."""
+"""Start this machine's browser, for tests of pages."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""Certificates for tests, made with openssl."""
+"""Make certificates with openssl."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""A leak check around every test that starts a launcher; marks that come from folders."""
+"""Check around each test that nothing is left of its jobs; mark tests by their folder."""
 
 import contextlib
 import gc

@@ -1,4 +1,4 @@
-"""Jobs that a test starts without a terminal, and what becomes of them."""
+"""Start detached jobs and wait for what becomes of them."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What stands for time, and for an agent's connection, where nothing may wait."""
+"""Fake clock and fake connection to an agent, for tests that must not wait."""
 
 from collections.abc import Callable, Iterator
 from types import ModuleType

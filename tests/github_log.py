@@ -1,4 +1,4 @@
-"""A log of GitHub Actions as its runner reads it: commands, and what is text."""
+"""Parse a GitHub Actions log as its runner does: commands, and plain text."""
 
 import re
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""How runs have ended: what became of their ranks, and what those said of it."""
+"""Build the ends of ranks, and of whole runs, from short descriptions."""
 
 import signal
 from pathlib import Path

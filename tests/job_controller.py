@@ -1,4 +1,4 @@
-"""What Kubernetes' Job controller and JobSet's make of a pod's end; read in their sources.
+"""Decide on a failed pod as Kubernetes' Job controller and JobSet's controller do.
 
 `pkg/controller/job/pod_failure_policy.go` and `job_controller.go` of Kubernetes 1.34, and
 `pkg/controllers/failure_policy.go` of JobSet. Standard library only: the stub of the API runs it too.

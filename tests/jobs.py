@@ -1,4 +1,4 @@
-"""Runs the launcher the way a user does and proves that nothing of a job is left."""
+"""Run the launcher as a user does, and prove that nothing of a job is left."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What a kubelet makes of a container's command and variables; read in Kubernetes' sources.
+"""Expand a container's command and variables as a kubelet does.
 
 In commands and values `$(NAME)` is a variable, if there is one, and `$$` is `$`
 (`third_party/forked/golang/expansion`). Standard library only: the stub of the API runs it too.

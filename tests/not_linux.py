@@ -1,4 +1,4 @@
-"""A copy of the launcher for which nothing exists that Linux alone has.
+"""Make a copy of the launcher that is refused everything that only Linux has.
 
 TEST_PORTABLE=1 has the tests run that, with MCJAX_PORTABLE=1. What Python has on Linux alone is
 gone for all of a process; files like /proc, and the C library's prctl, are refused to the code of

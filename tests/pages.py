@@ -1,4 +1,4 @@
-"""What the documentation's pages show: commands with what they print, and files."""
+"""Read the commands, their output and the files that the pages of docs/ show."""
 
 import re
 from pathlib import Path

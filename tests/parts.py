@@ -1,4 +1,4 @@
-"""What a feature's part on a host has of its agent, without a process."""
+"""Fake the agent that a feature's part on a host works for."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Records of runs that did not happen, of any size, and those of runs that did."""
+"""Make records of invented runs of any size, and read records of real runs."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""Real ssh hosts for the tests: a rootless sshd on loopback, and a lab of hosts in namespaces."""
+"""Start real ssh hosts: an sshd on loopback, and hosts in network namespaces."""
 
 import contextlib
 import os

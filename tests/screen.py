@@ -1,4 +1,4 @@
-"""What a terminal shows of what is written to it: as much of one as the launcher uses."""
+"""Emulate a terminal's screen, as far as the launcher uses it."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""The programs of scripts/, as modules."""
+"""Import the programs of scripts/ as modules."""
 
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader

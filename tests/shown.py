@@ -1,4 +1,4 @@
-"""What the console shows of ranks that write a lot."""
+"""Check what the console shows of ranks that write a lot."""
 
 from collections.abc import Sequence
 

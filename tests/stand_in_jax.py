@@ -1,4 +1,4 @@
-"""Stands for jax where only the way into the job matters, or out of it."""
+"""Write a minimal package jax that only joins and leaves the job."""
 
 from pathlib import Path
 

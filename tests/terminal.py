@@ -1,4 +1,4 @@
-"""A launcher in a terminal of its own, and a user who types there."""
+"""Run a launcher in a terminal of its own, and type there."""
 
 import fcntl
 import os

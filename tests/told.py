@@ -1,4 +1,4 @@
-"""What happens in a run, event by event, and what the rules say of it at one moment."""
+"""Play the events of a run, and collect the findings, notes and summary that follow."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

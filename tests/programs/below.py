@@ -1,4 +1,4 @@
-"""A rank that starts processes which call initialize() too, as argv says."""
+"""Start child processes that call initialize() too, as argv says."""
 
 import multiprocessing
 import os

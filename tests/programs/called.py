@@ -1,4 +1,4 @@
-"""Functions for `mcjax_launch.run`, by the name of this module."""
+"""Functions that `mcjax_launch.run` calls, by the name of this module."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""Prints the keys of programs, and of one program in several surroundings, as JSON."""
+"""Print the cache keys of several programs, and of one program in several settings, as JSON."""
 
 import json
 import os

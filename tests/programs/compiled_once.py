@@ -1,4 +1,4 @@
-"""Programs of the kinds in argv, or of all; prints a digest of each result.
+"""Run programs of the kinds in argv, or of all kinds, and print a digest of each result.
 
 No way of compiling may change one.
 """

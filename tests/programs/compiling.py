@@ -1,4 +1,4 @@
-"""A thread of each rank compiles and runs many programs over all processes."""
+"""Compile and run many programs over all processes in a thread of each rank."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""The rank that compiles first is killed meanwhile, or its compiler fails, as argv says."""
+"""Kill the rank that compiles first, or let its compiler fail, as argv says."""
 
 import os
 import signal

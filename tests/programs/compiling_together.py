@@ -1,4 +1,4 @@
-"""Ranks that compile together, as on GPUs: each waits in its compilation for all others to share.
+"""Compile together, as on GPUs: each rank waits in its compilation for all other ranks.
 
 argv: how the last rank differs from the others.
 """

@@ -1,4 +1,4 @@
-"""Takes its coordinates in the way that argv says."""
+"""Pass coordinates to initialize() in the way that argv says."""
 
 import sys
 

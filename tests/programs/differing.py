@@ -1,4 +1,4 @@
-"""Ranks of which rank 2 runs a program that differs in what argv says."""
+"""Run a program on rank 2 that differs from the other ranks' in what argv says."""
 
 import sys
 

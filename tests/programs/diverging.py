@@ -1,4 +1,4 @@
-"""Ranks whose programs part in the ways that argv says ... or only look as if they did."""
+"""Run different programs on some ranks, or seem to, in the ways that argv says."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Rank 1 is done at once; rank 0 has `argv[1]` more seconds of work that needs nobody."""
+"""End rank 1 at once, while rank 0 computes alone for `argv[1]` more seconds."""
 
 import sys
 import time

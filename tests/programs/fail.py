@@ -1,4 +1,4 @@
-"""A running JAX job in which rank 1 (or the one named) ends in the way that argv says."""
+"""End rank 1 (or the rank in argv) of a running JAX job in the way that argv says."""
 
 import atexit
 import os

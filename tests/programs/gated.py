@@ -1,4 +1,4 @@
-"""Ranks of which one runs another program, in the way that argv says: none may see a result.
+"""Run another program on one rank, in the way that argv says: no rank may see a result.
 
 A rank that does prints "result".
 """

@@ -1,4 +1,4 @@
-"""Rank 1 fails; the others handle the loss of it in the way that argv says, and end themselves."""
+"""Fail in rank 1; the other ranks handle the loss in the way that argv says, and end."""
 
 import logging
 import os

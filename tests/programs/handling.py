@@ -1,4 +1,4 @@
-"""Rank 1 fails as a victim would; the others handle the TERM that follows, and leave."""
+"""Fail in rank 1 as a victim would; the other ranks handle the SIGTERM and leave."""
 
 import signal
 import sys

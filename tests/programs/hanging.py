@@ -1,4 +1,4 @@
-"""Ranks that wait for others, or all for something else, in the way that argv[1] says.
+"""Wait for other ranks, or on all ranks for something else, in the way that argv[1] says.
 
 argv[2] is for how many seconds one rank, or all of them, have something else to do.
 """

@@ -1,4 +1,4 @@
-"""A Python of the rank's own is killed in the middle of a compilation; then all is quiet."""
+"""Kill a helper process in the middle of a compilation; then all is quiet."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Rank 1 takes more memory than there is for it."""
+"""Use more memory in rank 1 than there is."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""One of several programs of a rank: it takes part in the job, and leaves it, as argv says."""
+"""Take part in the job and leave it, as argv says, as one of several programs of a rank."""
 
 import os
 import sys

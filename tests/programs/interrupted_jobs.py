@@ -1,4 +1,4 @@
-"""Runs many short jobs, each interrupted at a random moment; says what went wrong.
+"""Run many short jobs, interrupt each at a random moment, and print what went wrong.
 
 Arguments: how many jobs; the seed.
 """

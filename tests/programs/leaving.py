@@ -1,4 +1,4 @@
-"""Rank 1 leaves the others, or stands still, in the way that argv says; JAX loses its patience."""
+"""Leave the job in rank 1, or stand still, in the way that argv says, until JAX gives up."""
 
 import os
 import signal

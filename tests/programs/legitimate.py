@@ -1,4 +1,4 @@
-"""Programs that are right, though their ranks do different things: none of them is to be blamed.
+"""Run correct programs in which ranks do different things: none may be blamed.
 
 Each case is followed by a program of all ranks that is the same on all, and new. argv names cases;
 all of them without one.

@@ -1,4 +1,4 @@
-"""Prints the addresses on which this process listens after a collective, and on which ports."""
+"""Print the addresses and ports on which this process listens after a collective."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Ranks whose call of initialize() raises an exception, which the program catches."""
+"""Call initialize() so that it raises an exception, which the program catches."""
 
 import os
 import sys

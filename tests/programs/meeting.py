@@ -1,4 +1,4 @@
-"""Ranks that meet at the coordinator alone: values of each for all, and a barrier; no collective.
+"""Exchange values at the coordinator and meet at a barrier, without a collective.
 
 The rank that argv names fails then, while the others wait for it.
 """

@@ -1,4 +1,4 @@
-"""A job whose ranks all make the same mistake."""
+"""Make the same mistake in all ranks; argv says which."""
 
 import sys
 

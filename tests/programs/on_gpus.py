@@ -1,4 +1,4 @@
-"""What scripts/gpu-check runs: ranks that take ten steps, and one of which does what argv[1] says.
+"""Take ten steps, in which one rank does what argv[1] says; scripts/gpu-check runs it.
 
 In each step they meet as argv[2] says: in a "sum" over all devices, for which each needs a GPU of its
 own, or at a "barrier" after a computation of each, for which they may share one.

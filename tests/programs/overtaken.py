@@ -1,4 +1,4 @@
-"""Ranks of which one goes on to a program that the others do not come to, or only later.
+"""Skip or delay a program on some ranks: `metric` is the mistake, other ways are harmless.
 
 The way is in argv: `metric` is the mistake, the others look like it.
 """

@@ -1,4 +1,4 @@
-"""Ranks of which jax.process_index() is another's number, as on TPUs, in the way that argv says."""
+"""Run ranks whose jax.process_index() is another rank's number, as on TPUs."""
 
 import sys
 import time

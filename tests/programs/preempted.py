@@ -1,4 +1,4 @@
-"""Trains until it is told that it will be preempted, then saves and leaves."""
+"""Train until a preemption notice comes, then save and leave."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Parameters that call themselves replicated, made of one seed or, with `seeds`, of each rank's own."""
+"""Make parameters that claim to be replicated, from one seed or (`seeds`) from each rank's own."""
 
 import sys
 

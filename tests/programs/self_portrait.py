@@ -1,4 +1,4 @@
-"""Prints all that a process can see of itself, as JSON: before it imports jax, and after."""
+"""Print all that a process can see of itself, as JSON: before it imports jax, and after."""
 
 import atexit
 import faulthandler

@@ -1,4 +1,4 @@
-"""Shows the slice of each device, and adds up numbers on a hybrid mesh over all slices.
+"""Print the slice of each device, and add up numbers on a hybrid mesh over all slices.
 
 With "make_mesh" it then asks for a mesh that has no slices. "argument N" gives initialize() a
 partition index, "variable N" sets the variable that JAX reads, "without R" unsets it in rank R.

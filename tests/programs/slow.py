@@ -1,4 +1,4 @@
-"""Ranks that are silent for long in the way that argv says, and well."""
+"""Be silent for long in the way that argv says, without an error."""
 
 import sys
 import time

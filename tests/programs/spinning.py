@@ -1,4 +1,4 @@
-"""jax-ml/jax 38503 without a GPU: at step 5 one rank sleeps, and the others spin in argv[1].
+"""Sleep in one rank at step 5 while other ranks spin in argv[1]: jax-ml/jax 38503 without a GPU.
 
 That is "thread", another thread than the main one; "main", in a call of C that does not return, as
 NCCL's set-up with usleep(1); or "steps", in which nobody hangs, and all ranks take 40 steps of half

@@ -1,4 +1,4 @@
-"""An array over the devices of all ranks, or of some."""
+"""Make an array over the devices of all ranks, or of some."""
 
 import jax
 import numpy as np

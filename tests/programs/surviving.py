@@ -1,4 +1,4 @@
-"""Goes on when another process dies, and takes it back: `FAILING HOW UNTIL FOLDER`.
+"""Continue when another process dies, and let it join again: `FAILING HOW UNTIL FOLDER`.
 
 Rank FAILING (or `none`) fails in its first life, HOW says in which way. Each step is a barrier of those that
 live; process 0 says that the job is over: when one is missed (UNTIL `alone`), or has come back

@@ -1,4 +1,4 @@
-"""The guide's tour, rewritten: meshes, matmul over processes, a sub-mesh, three ways to build arrays.
+"""Run the guide's tour: meshes, matmul over processes, a sub-mesh, three ways to build arrays.
 
 jax.device_put between processes is in transfer.py: on CPU it may hang beside collectives.
 """

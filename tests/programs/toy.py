@@ -1,4 +1,4 @@
-"""The guide's toy program, rewritten: a sum over an array that spans all processes."""
+"""Run the guide's toy program: a sum over an array that spans all processes."""
 
 import jax
 import jax.numpy as jnp

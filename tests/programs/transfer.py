@@ -1,4 +1,4 @@
-"""The guide's pipeline: jax.device_put from the first half of the devices to the second."""
+"""Run the guide's pipeline: jax.device_put from the first half of the devices to the second."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""An array goes from one process to the other, which ends after the first is gone; argv: a folder."""
+"""Send an array to another process, which ends after the sender; argv: a folder."""
 
 import contextlib
 import os

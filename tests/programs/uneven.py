@@ -1,4 +1,4 @@
-"""Steps with a sum over all ranks, of which rank 1 takes its time in the way that argv says."""
+"""Take steps with a sum over all ranks, in which rank 1 is slow in the way that argv says."""
 
 import sys
 import time

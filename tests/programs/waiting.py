@@ -1,4 +1,4 @@
-"""Rank 1 never comes: the others wait for it, in a collective or in initialize()."""
+"""Keep rank 1 away: other ranks wait for it in a collective or in initialize()."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""All ranks but those of argv[2:] find a GPU that is none, and exchange what they have as XLA does.
+"""Hide the GPU from all ranks but those of argv[2:], and exchange data as XLA does.
 
 argv[1] is for how long they wait for the others, in seconds, where XLA waits for two minutes.
 """
