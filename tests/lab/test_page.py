@@ -369,19 +369,19 @@ def test_page_fits_the_window(tmp_path: Path, browse: Browse, name: str, count: 
 ON_A_PHONE = {
     "nothing is wider than the screen": """
         page.documentElement.scrollWidth <= 390
-          && [...page.querySelectorAll('body *')].every(one =>
-            one.closest('.track, svg') || one.getBoundingClientRect().right <= 390)""",
+          && [...page.querySelectorAll('body *')].every(element =>
+            element.closest('.track, svg') || element.getBoundingClientRect().right <= 390)""",
     "no words are cut": """
         [...page.querySelectorAll('.row .end, .row .name, .pill, #legend > span, #facts dd,'
-          + '.read div, .wait, .said, h1')].every(one => one.scrollWidth <= one.clientWidth + 1
-            || view.getComputedStyle(one).display === 'inline')""",
+          + '.read div, .wait, .said, h1')].every(element => element.scrollWidth <= element.clientWidth + 1
+            || view.getComputedStyle(element).display === 'inline')""",
     "lines wrap": """
-        [...page.querySelectorAll('pre')].every(one =>
-          view.getComputedStyle(one).whiteSpace === 'pre-wrap'
-            && one.scrollWidth <= one.clientWidth)""",
+        [...page.querySelectorAll('pre')].every(element =>
+          view.getComputedStyle(element).whiteSpace === 'pre-wrap'
+            && element.scrollWidth <= element.clientWidth)""",
     "a timeline has the whole width": """
-        [...page.querySelectorAll('.row .track')].every(one =>
-          one.offsetWidth > 0.8 * page.querySelector('#main').offsetWidth)""",
+        [...page.querySelectorAll('.row .track')].every(element =>
+          element.offsetWidth > 0.8 * page.querySelector('#main').offsetWidth)""",
 }
 
 
@@ -535,7 +535,7 @@ def test_page_copies_text(tmp_path: Path, browse: Browse) -> None:
         "setTimeout(() => { document.body.append(Object.assign(document.createElement('pre'),"
         " {id: 'got', textContent: JSON.stringify(window.got)}),"
         " Object.assign(document.createElement('pre'), {id: 'labels', textContent:"
-        " [...document.querySelectorAll('button.copy')].map(one => one.textContent).join('')})); }, 100)"
+        " [...document.querySelectorAll('button.copy')].map(element => element.textContent).join('')})); }, 100)"
     )
     dom = browse(write(tmp_path, record_of(4)), script=script)
     copied = json.loads(text_of(dom, "got"))

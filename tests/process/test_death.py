@@ -477,8 +477,8 @@ def test_many_python_helpers_do_not_exhaust_the_agent(jobs: Jobs) -> None:
     program = """
 import subprocess, sys
 many = [subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE) for _ in range(40)]
-for one in many: one.communicate(b'x')
-print('all', sum(one.returncode for one in many))
+for helper in many: helper.communicate(b'x')
+print('all', sum(helper.returncode for helper in many))
 """
     ended = jobs.run(
         *bash(f'ulimit -Hn 64; exec {" ".join(LAUNCHER)} python3 -c "{program}"'),

@@ -76,14 +76,14 @@ from mcjax_launch.kernel.wire.rank_process import RankSettings
 null = os.open(os.devnull, os.O_RDWR)
 limit = (100, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 held = resource.getrlimit(resource.RLIMIT_NOFILE), os.sched_getaffinity(0)
-one = min(os.sched_getaffinity(0))
-settings = RankSettings(cores=(one,))
+core = min(os.sched_getaffinity(0))
+settings = RankSettings(cores=(core,))
 script = "ulimit -n; grep Cpus_allowed_list /proc/$$/status; pwd; echo $PATH; ps -o sid= -p $$"
 command, environ = ["my-sh", "-c", script], {"PATH": sys.argv[1]}
 pid = system.spawn(command, environ, "/", (null, 1, 2), settings, limit)
 os.waitpid(pid, 0)
 assert held == (resource.getrlimit(resource.RLIMIT_NOFILE), os.sched_getaffinity(0))
-print(pid, one)
+print(pid, core)
 """
 
 

@@ -142,14 +142,14 @@ import os
 import mcjax_launch
 factor = 3
 class Pair:
-    def __init__(self, one): self.one = one
+    def __init__(self, number): self.number = number
 def mine(pair):
     assert type(pair) is Pair
-    return Pair(int(os.environ["JAX_PROCESS_ID"]) * factor + pair.one)
+    return Pair(int(os.environ["JAX_PROCESS_ID"]) * factor + pair.number)
 def main(**keywords):
     keywords = {"processes": 2, "args": (Pair(1),), "initialize": False, **keywords}
     found = mcjax_launch.run(mine, **keywords)
-    print([pair.one for pair in found], {type(pair) is Pair for pair in found})
+    print([pair.number for pair in found], {type(pair) is Pair for pair in found})
 """
 GUARD = 'if __name__ == "__main__":'
 NO_CLOUDPICKLE = "import sys; sys.modules['cloudpickle'] = None\n"

@@ -19,14 +19,14 @@ def seen():
     own = {"JAX_COORDINATOR_ADDRESS", "MCJAX_JOB_ID"}
     return {
         "variables": {n: v for n, v in os.environ.items() if n not in own and "MCJAX_HOOK" not in n},
-        "filters": [repr(one) for one in warnings.filters],
+        "filters": [repr(filter) for filter in warnings.filters],
         "loggers": sorted((n, str(l), getattr(l, "disabled", 0), len(getattr(l, "handlers", ()))) for n, l in loggers.items()),
-        "handlers": sorted(repr(one()) for one in logging._handlerList),
+        "handlers": sorted(repr(handler()) for handler in logging._handlerList),
         "exits": atexit._ncallbacks(),
         "limits": [sys.getrecursionlimit(), sys.getswitchinterval(), resource.getrlimit(resource.RLIMIT_NOFILE)],
-        "gc": [gc.isenabled(), gc.get_threshold(), [str(one).split(" at ")[0] for one in gc.callbacks]],
+        "gc": [gc.isenabled(), gc.get_threshold(), [str(callback).split(" at ")[0] for callback in gc.callbacks]],
         "folder": [os.getcwd(), status.partition("Umask:")[2].split()[0], sys.path],
-        "signals": [str(signal.getsignal(one)).split(" at ")[0] for one in (1, 2, 10, 12, 13, 14, 15)],
+        "signals": [str(signal.getsignal(number)).split(" at ")[0] for number in (1, 2, 10, 12, 13, 14, 15)],
         "blocked": sorted(map(str, signal.pthread_sigmask(signal.SIG_BLOCK, ()))),
         "fault": faulthandler.is_enabled(),
         "locale": locale.setlocale(locale.LC_ALL),
@@ -34,7 +34,7 @@ def seen():
         "points": len(importlib.metadata.entry_points()),
         "modules": sorted({n.partition(".")[0] for n in sys.modules} - {*sys.stdlib_module_names, "cython_runtime", "_cython_3_3_1"}),
         "command": [Path("/proc/self/cmdline").read_text(), Path("/proc/self/comm").read_text()],
-        "environ": sorted(one for one in Path("/proc/self/environ").read_text().split(chr(0)) if one and not one.startswith(("MCJAX_", *own))),
+        "environ": sorted(word for word in Path("/proc/self/environ").read_text().split(chr(0)) if word and not word.startswith(("MCJAX_", *own))),
         "cores": len(os.sched_getaffinity(0)),
     }
 
