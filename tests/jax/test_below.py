@@ -21,7 +21,7 @@ DONE = "loaded [0, 1, 4]"
     ("exits", "exited with 3", GUARD),
     ("program", "ended", "call it in the rank's own process alone"),
 ])  # fmt: skip
-def test_a_call_below_a_rank_is_left_out(jobs: Jobs, way: str, said: str, cure: str) -> None:
+def test_initialize_below_a_rank_is_not_counted(jobs: Jobs, way: str, said: str, cure: str) -> None:
     ended = jobs.run("-n", 2, "-d", 1, "below.py", way, cwd=PROGRAMS)
     assert ended.status == 0, ended.stderr
     assert ended.stdout.count(said) == ended.stdout.count("sum 1") == 2

@@ -109,7 +109,7 @@ def test_second_process_of_a_rank_is_blamed(jobs: Jobs) -> None:
         ("process_id=rank + 1", "process_id=3, which is not one of 0 to 2"),
     ],
 )
-def test_a_hopeless_call_ends_the_job(jobs: Jobs, arguments: str, reason: str) -> None:
+def test_unrecoverable_call_ends_the_job(jobs: Jobs, arguments: str, reason: str) -> None:
     program = "import jax, os; rank = int(os.environ['JAX_PROCESS_ID'])\n"
     call = f"jax.distributed.initialize({arguments})"
     ended = jobs.run("-n", 3, "-d", 1, sys.executable, "-c", program + call)

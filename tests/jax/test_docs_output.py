@@ -42,7 +42,7 @@ def test_commands_with_special_needs_are_on_a_page() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("block", RUN, ids=lambda block: f"{block[0].name}: {block[1]}")
-def test_a_block_is_what_is_printed(
+def test_documented_output_is_what_is_printed(
     jobs: Jobs, tmp_path: Path, block: tuple[Path, str, str]
 ) -> None:
     """Every line is printed, in whatever order ranks print theirs; the launcher's own in order."""

@@ -95,7 +95,7 @@ def test_setting_of_the_user_takes_precedence(
     assert uses(ended)[0] == shown
 
 
-def test_cpu_devices_win_over_the_environment(jobs: Jobs, tmp_path: Path) -> None:
+def test_cpu_devices_option_overrides_the_environment(jobs: Jobs, tmp_path: Path) -> None:
     path = tmp_path / "shows.py"
     path.write_text("import jax; print(jax.default_backend(), len(jax.devices()))")
     ended = jobs.run("-d", 3, path, env={"JAX_PLATFORMS": "cuda"})

@@ -57,7 +57,7 @@ def test_missing_internal_is_detected(module: str, name: str) -> None:
     assert not is_found(Internal(module, name, ""))
 
 
-def test_check_says_what_is_lost(jobs: Jobs, tmp_path: Path) -> None:
+def test_check_names_missing_internals(jobs: Jobs, tmp_path: Path) -> None:
     check = ["--check", "-n", 2, "-d", 1]
     ended = jobs.run(*check)
     found = f"{len(INTERNALS)} of {len(INTERNALS)} of JAX's internals are found"

@@ -302,7 +302,7 @@ print("checks" if checks else "does not check", os.environ.get("no_proxy"))
 """
 
 
-def test_no_warning_about_proxies_where_there_is_none(jobs: Jobs) -> None:
+def test_no_proxy_warning_appears_without_a_proxy(jobs: Jobs) -> None:
     """Nor is JAX's own check of them turned off."""
     run = partial(jobs.run, "-n", 1, "-d", 1, sys.executable, "-c", PROXIED)
     ended = run()
@@ -392,7 +392,7 @@ def test_start_timeout_names_missing_ranks(jobs: Jobs) -> None:
     assert "ranks 0,2: waiting in initialize()" in ended.report
 
 
-def test_no_hook_leaves_jax_alone(jobs: Jobs) -> None:
+def test_no_hook_leaves_jax_unchanged(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "--no-hook", PROGRAMS / "coordinates.py", "nothing")
     assert ended.status == 1
     assert "Number of processes must be defined" in ended.stderr

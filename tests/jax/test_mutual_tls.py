@@ -98,7 +98,7 @@ def test_no_outsider_can_join(jobs: Jobs, tmp_path: Path, has: str) -> None:
     assert (ended.status, ended.stdout.count("sum 1\n")) == (0, 2), ended.stderr
 
 
-def test_without_it_a_second_client_ends_the_job(jobs: Jobs, tmp_path: Path) -> None:
+def test_second_client_without_mtls_ends_the_job(jobs: Jobs, tmp_path: Path) -> None:
     """Which is why there is TLS: this test may fail once JAX does something about it."""
     running = jobs.start(*OVER_SSH, "--mtls", "off", STAYING, tmp_path / "never")
     intrude(tmp_path, joined(running)[0], {})

@@ -34,7 +34,7 @@ def test_ranks_that_wait_for_a_separately_ended_rank_get_a_hint(jobs: Jobs) -> N
 
 
 @pytest.mark.every_jax
-def test_a_second_call_changes_nothing(jobs: Jobs) -> None:
+def test_second_call_of_initialize_changes_nothing(jobs: Jobs) -> None:
     """JAX refuses it, and the job is what it was."""
     ended = jobs.run("-n", 3, "-d", 1, "lone.py", "twice", cwd=PROGRAMS)
     assert ended.status == 0, ended.stderr

@@ -36,7 +36,7 @@ def test_a_mesh_without_slices_is_refused_with_a_hint(jobs: Jobs) -> None:
 
 @new_jax
 @pytest.mark.parametrize("how", ["argument", "variable"])
-def test_the_programs_own_partitions_win(jobs: Jobs, how: str) -> None:
+def test_own_partitions_of_the_program_take_precedence(jobs: Jobs, how: str) -> None:
     for options in ((), ("--slices", "one")):
         ended = jobs.run("-n", 2, "-d", 1, *options, PROGRAM, how, "{process_id}")
         assert ended.status == 0, ended.stderr
@@ -44,7 +44,7 @@ def test_the_programs_own_partitions_win(jobs: Jobs, how: str) -> None:
 
 
 @new_jax
-def test_a_rank_without_a_partition_is_told(jobs: Jobs) -> None:
+def test_rank_without_a_partition_gets_a_hint(jobs: Jobs) -> None:
     own = ("-x", "JAX_PARTITION_INDEX=0")
     ended = jobs.run("-n", 2, "-d", 1, *own, PROGRAM, "without", 1)
     assert ended.status == 0, ended.stderr

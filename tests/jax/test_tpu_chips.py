@@ -26,7 +26,7 @@ def jaxs_bounds() -> Any:
     pytest.skip("this jax shares chips out in another way")
 
 
-def test_the_grids_are_those_of_jax() -> None:
+def test_grids_of_tpu_chips_match_jax() -> None:
     bounds = jaxs_bounds()
     for version, chips, each in itertools.product(
         hardware_utils.TpuVersion, (1, 2, 4, 8), (1, 2, 4, 8)

@@ -36,7 +36,7 @@ print("slices", *(device.slice_index for device in jax.devices()), "XLA's", *xla
 
 
 @pytest.mark.jax
-def test_a_lost_host_is_the_cause_not_its_peers_errors(jobs: Jobs, lab: Lab) -> None:
+def test_lost_host_is_the_cause_not_errors_of_its_peers(jobs: Jobs, lab: Lab) -> None:
     ended = lab.run(jobs, "jh1,jh2,jh3", "-d", 1, "--grace", "1", PROGRAMS / "fail.py", "agent")
     assert ended.status == 255
     assert "host jh2: " in ended.report

@@ -31,7 +31,7 @@ def test_cut_cable_is_noticed_on_both_sides(jobs: Jobs, lab: Lab) -> None:
     lab.check_clean(limit=40)
 
 
-def test_a_job_goes_on_without_a_lost_host(jobs: Jobs, lab: Lab) -> None:
+def test_job_continues_without_a_lost_host(jobs: Jobs, lab: Lab) -> None:
     script = "echo $JAX_PROCESS_ID of $JAX_NUM_PROCESSES; [ $MCJAX_RESTART = 1 ] || exec sleep 1000"
     options = ["--max-restarts", "2", "--min-hosts", "2"]
     running = lab.start(jobs, ALL, *options, "bash", "-c", script)
@@ -62,7 +62,7 @@ def test_returning_host_gets_its_rank_again(jobs: Jobs, lab: Lab) -> None:
     lab.check_clean()
 
 
-def test_a_cable_is_cut_during_a_sync(jobs: Jobs, lab: Lab, tmp_path: Path) -> None:
+def test_cable_cut_during_a_sync_ends_the_job(jobs: Jobs, lab: Lab, tmp_path: Path) -> None:
     (tmp_path / "big").write_bytes(bytes(400 << 20))
     options = ["--sync", str(tmp_path / "big"), "true"]
     running = lab.start(jobs, "jh2,jh3", *options)

@@ -64,9 +64,7 @@ def test_remote_output_of_any_size_arrives_in_local_logs(
 
 @needs_sshd
 @pytest.mark.parametrize("victim", ["launcher", "transport", "session", "agent"])
-def test_nothing_is_left_when_a_link_of_the_chain_is_killed(
-    jobs: Jobs, sshd: Sshd, victim: str
-) -> None:
+def test_killed_link_of_the_ssh_chain_leaves_nothing(jobs: Jobs, sshd: Sshd, victim: str) -> None:
     script = "setsid sleep 1000 & trap '' TERM; echo ready; while :; do sleep 1000; done"
     running = jobs.start("--hosts", "a,b", "--via", sshd.via, "--grace", "1", "bash", "-c", script)
     running.read_until("ready", 2)
@@ -147,7 +145,7 @@ def test_sync_never_writes_through_a_link(jobs: Jobs, sshd: Sshd, tmp_path: Path
 
 
 @needs_sshd
-def test_a_big_file_is_synced_without_holding_it(jobs: Jobs, sshd: Sshd, tmp_path: Path) -> None:
+def test_big_file_is_synced_in_little_memory(jobs: Jobs, sshd: Sshd, tmp_path: Path) -> None:
     (tmp_path / "big").write_bytes(os.urandom(1 << 20) * 40)
     options = ["--hosts", "a", "--via", sshd.via, "--sync", "big"]
     running = jobs.start(*options, "sh", "-c", "wc -c big; sleep 0.5", cwd=tmp_path)

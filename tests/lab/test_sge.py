@@ -90,7 +90,7 @@ def test_emitted_script_runs(cluster: Cluster, tmp_path: Path) -> None:
     assert shown.count("of 3 knows 0 1 4") == 3, shown
 
 
-def test_its_own_parser_takes_the_script(cluster: Cluster, tmp_path: Path) -> None:
+def test_parser_of_grid_engine_accepts_the_script(cluster: Cluster, tmp_path: Path) -> None:
     options = ["--timeout", "2h", "--max-restarts", 1, "--name", "my-job"]
     options += ["--engine-option", "-pe mpi", "--engine-option", "-l mem_free=1M"]
     (tmp_path / "job.sh").write_text(emitted(tmp_path, *THREE, *options, "echo", "it's $HOME"))
@@ -133,7 +133,7 @@ def test_qdel_reaches_the_preemption_service(cluster: Cluster, tmp_path: Path) -
     assert out.read_text().count("saved") == 3, out.read_text()
 
 
-def test_nothing_is_left_after_a_forced_end(cluster: Cluster, tmp_path: Path) -> None:
+def test_forced_end_leaves_nothing(cluster: Cluster, tmp_path: Path) -> None:
     """Without -notify, Grid Engine kills at once."""
     stubborn = "trap '' TERM USR2; echo ready; while :; do sleep 1000; done"
     run = f'exec {" ".join(LAUNCHER)} bash -c "{stubborn}"'

@@ -216,7 +216,7 @@ def test_signal_to_starting_steps_ends_the_job(jobs: Jobs, cluster: Cluster) -> 
         cluster.idle()
 
 
-def test_nothing_is_left_of_a_killed_launcher(jobs: Jobs, cluster: Cluster) -> None:
+def test_killed_launcher_leaves_nothing(jobs: Jobs, cluster: Cluster) -> None:
     script = "setsid sleep 1000 & trap '' TERM; echo ready; while :; do sleep 1000; done"
     running = cluster.salloc(jobs, "-N3", "--grace", "1", "bash", "-c", script)
     running.read_until("ready", 3)
@@ -349,7 +349,7 @@ def test_restricted_pod_can_write_where_needed(
 
 
 @needs_kubectl
-def test_the_root_cause_outlives_the_pods(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
+def test_root_cause_survives_the_pods(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
     """Where the launcher has a summary; of a wrong command line the log says why."""
     program = ["sh", "-c", "[ $JAX_PROCESS_ID = 3 ] && echo too bad >&2 && exit 7; exec sleep 1000"]
     terminated = "{.items[*].status.containerStatuses[0].state.terminated.message}"

@@ -420,7 +420,7 @@ def test_killed_launcher_raises_an_error() -> None:
     assert raised.value.status == 137
 
 
-def test_ranks_know_nothing_of_a_client(capfd: pytest.CaptureFixture[str]) -> None:
+def test_ranks_have_no_variables_of_a_client(capfd: pytest.CaptureFixture[str]) -> None:
     script = "env | grep -c _MCJAX_LAUNCH_CLIENT; ls /proc/$$/fd"
     result = mcjax_launch.launch("sh", "-c", script, preload="none")
     assert result.ranks[0].stdout.split() == ["0", "0", "1", "2"]

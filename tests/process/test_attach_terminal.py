@@ -56,7 +56,7 @@ def test_breakpoint_waits_for_each_attached_terminal(
     assert second.is_as_it_was
 
 
-def test_a_killed_launcher_gives_the_terminal_back(
+def test_killed_launcher_frees_the_terminal(
     detached: DetachedJobs, stopped: str, at_terminal: START
 ) -> None:
     terminal = at_terminal("--attach", stopped)
@@ -81,7 +81,7 @@ def test_attached_screen_equals_that_of_a_foreground_job(
     assert terminal.finish() == 0
 
 
-def test_closing_the_terminals_ends_nothing(
+def test_closing_the_terminals_does_not_end_the_job(
     detached: DetachedJobs, tmp_path: Path, at_terminal: START
 ) -> None:
     (tmp_path / "program.py").write_text(
@@ -104,7 +104,9 @@ def test_closing_the_terminals_ends_nothing(
 
 
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux")
-def test_a_killed_tmux_session_ends_nothing(detached: DetachedJobs, tmp_path: Path) -> None:
+def test_killing_the_tmux_session_does_not_end_the_job(
+    detached: DetachedJobs, tmp_path: Path
+) -> None:
     (tmp_path / "program.py").write_text(
         "import time\nprint('ready', flush=True)\ntime.sleep(600)\n"
     )

@@ -101,7 +101,7 @@ def test_only_the_user_can_read_the_key(relay: Relay) -> None:
     assert stat.S_IMODE(relay.key_file.parent.stat().st_mode) == 0o700
 
 
-def test_strangers_neither_get_in_nor_hold_it_up(relay: Relay) -> None:
+def test_strangers_neither_connect_nor_delay(relay: Relay) -> None:
     with ExitStack() as stack:
         for _ in range(call_back._MOST_HELLOS + 50):
             stack.enter_context(relay.connect())

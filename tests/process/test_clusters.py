@@ -219,7 +219,7 @@ def test_launcher_started_in_each_task_is_refused(
     assert words in ended.report and ": start a single launcher, in the " in ended.report
 
 
-def test_hosts_of_the_users_own_win(cluster: Cluster) -> None:
+def test_hosts_chosen_by_the_user_take_precedence(cluster: Cluster) -> None:
     environ = {"JOB_ID": "5", "PE_HOSTFILE": "/no/such/file"}
     ended = cluster.run(environ, "--hosts", "localhost:2", "sh", "-c", "echo {process_id}")
     assert shown(ended) == ["[0] 0", "[1] 1"]

@@ -48,7 +48,7 @@ def test_other_names_for_the_launchers_address_use_the_socket(jobs: Jobs, stand_
     assert shown.count("at unix:/") == 2
 
 
-def test_a_programs_own_address_is_left_alone(jobs: Jobs, stand_in: Path) -> None:
+def test_own_address_of_the_program_is_kept(jobs: Jobs, stand_in: Path) -> None:
     shown = run(jobs, stand_in, program=EXPLICIT)
     assert "unix" not in shown
     assert "[0] listens on 127.0.0.1:" in shown
@@ -100,12 +100,12 @@ def test_error_of_jax_is_not_hidden(jobs: Jobs, tmp_path: Path) -> None:
         ["--coordinator", "127.0.0.1"],
     ],
 )
-def test_a_users_own_address_is_taken(jobs: Jobs, stand_in: Path, options: list[str]) -> None:
+def test_address_given_by_the_user_is_used(jobs: Jobs, stand_in: Path, options: list[str]) -> None:
     assert "unix" not in run(jobs, stand_in, *options)
 
 
 @pytest.mark.parametrize("name", ["a" * 100, "a b%20c?#é"])
-def test_wherever_the_temporary_folder_is(jobs: Jobs, stand_in: Path, name: str) -> None:
+def test_socket_works_in_any_temporary_folder(jobs: Jobs, stand_in: Path, name: str) -> None:
     folder = stand_in / name
     folder.mkdir()
     shown = run(jobs, stand_in, TMPDIR=str(folder))

@@ -65,7 +65,7 @@ def test_more_hosts_than_the_backlog_connect(coordinator: Coordinator) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", ""])
-def test_the_port_can_be_had_again_at_once(host: str) -> None:
+def test_port_is_free_again_at_once(host: str) -> None:
     """Of who is dismissed by us, and not leaves himself, the kernel knows for a minute more."""
     loop = Loop()
     held = network.reserve_port(host, 0)
@@ -113,7 +113,7 @@ def test_silent_address_is_tried_again(deaf: int, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(("ranks", "longest_s"), [(2, 0.01), (20, 0.01), (200, 0.1), (1000, 0.5)])
-def test_many_ranks_do_not_wear_out_the_coordinators_host(
+def test_many_ranks_do_not_exhaust_the_coordinators_host(
     ranks: int, longest_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Together they knock 2000 times a second at the most, until somebody opens."""
@@ -134,7 +134,7 @@ def test_many_ranks_do_not_wear_out_the_coordinators_host(
     assert max(pauses) == longest_s
 
 
-def test_a_name_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unresolved_name_is_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """At first it leads to a pod that is gone; a name server is not asked at every attempt."""
     with socket.socket() as live, socket.socket() as gone:
         live.bind(("127.0.0.1", 0))

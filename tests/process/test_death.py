@@ -163,7 +163,7 @@ def test_signal_at_any_moment_of_the_start_prints_no_traceback(jobs: Jobs, name:
 
 
 @pytest.mark.parametrize("name", ["INT", "TERM"])
-def test_a_second_signal_kills_now(jobs: Jobs, name: str) -> None:
+def test_second_signal_kills_at_once(jobs: Jobs, name: str) -> None:
     signum = signal.Signals[f"SIG{name}"]
     running = jobs.start("-n", 2, "--grace", 60, *bash(DEAF))
     running.read_until("ready", 2)
@@ -453,7 +453,7 @@ def test_interrupted_pipeline_gives_ranks_their_grace(jobs: Jobs) -> None:
     assert os.path.exists(f"{os.environ['MARKS']}/saved")
 
 
-def test_a_timeout_wins_over_what_happens_while_stacks_are_shown(jobs: Jobs) -> None:
+def test_timeout_takes_precedence_while_stacks_are_shown(jobs: Jobs) -> None:
     """A stopped Python does not answer: that takes two seconds in which others may fail."""
     program = """
 import os, signal, time

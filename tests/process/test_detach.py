@@ -14,9 +14,7 @@ from jobs import Jobs, eventually, shell_script
 from remote import FAKE_SSH
 
 
-def test_detach_prints_the_id_alone_once_all_ranks_run(
-    detached: DetachedJobs, tmp_path: Path
-) -> None:
+def test_detach_prints_the_id_once_all_ranks_run(detached: DetachedJobs, tmp_path: Path) -> None:
     job_id = detached.program(tmp_path)
     job = detached.one(job_id)
     assert job["state"] == "running" and job["ranks"] == 2 and job["program"] == ["program.py"]
@@ -27,7 +25,7 @@ def test_detach_prints_the_id_alone_once_all_ranks_run(
     assert detached.attach(job_id).status == 0
 
 
-def test_attach_shows_the_last_lines_then_the_rest_and_has_the_jobs_status(
+def test_attach_shows_missed_lines_and_ends_with_the_jobs_status(
     detached: DetachedJobs, tmp_path: Path
 ) -> None:
     job_id = detached.program(tmp_path, 100, ranks=1)
@@ -44,7 +42,7 @@ def test_attach_shows_the_last_lines_then_the_rest_and_has_the_jobs_status(
     assert again.status == 7 and "rank 0 failed: exit status 7" in again.report
 
 
-def test_failure_to_start_is_the_commands_own_and_leaves_nothing(detached: DetachedJobs) -> None:
+def test_failed_start_is_reported_by_the_command_and_leaves_nothing(detached: DetachedJobs) -> None:
     ended = detached.jobs.run("--detach", "nowhere.py")
     assert ended.status == 127 and not ended.stdout
     assert "nowhere.py: no such file" in ended.report
@@ -247,7 +245,7 @@ def test_ids_may_be_shortened_and_left_out(detached: DetachedJobs, tmp_path: Pat
     assert latest.report.splitlines()[0] == f"job {job_id}, ended: program.py"
 
 
-def test_the_id_is_the_jobs_own_everywhere_and_programs_below_are_not_detached(
+def test_id_is_the_same_everywhere_and_child_launchers_stay_attached(
     detached: DetachedJobs, tmp_path: Path
 ) -> None:
     report, events = tmp_path / "run.json", tmp_path / "events.jsonl"

@@ -34,7 +34,7 @@ def text_of(events: list[Event], rank: int, stream: str = "stdout") -> str:
     )
 
 
-def test_events_tell_a_failed_job_from_beginning_to_end(jobs: Jobs, tmp_path: Path) -> None:
+def test_events_describe_a_failed_job_from_beginning_to_end(jobs: Jobs, tmp_path: Path) -> None:
     program = "echo out; echo err >&2; [ $JAX_PROCESS_ID = 0 ] && exec sleep 60; exit 3"
     path = tmp_path / "events"
     ended = jobs.run("-n", 2, "--events", path, "sh", "-c", program)
@@ -90,7 +90,7 @@ def test_bytes_that_are_no_utf8_survive(jobs: Jobs, tmp_path: Path) -> None:
     assert written == b"a\xffb\xc3\xa9\nend"
 
 
-def test_a_descriptor_takes_events_and_no_rank_has_it(jobs: Jobs, tmp_path: Path) -> None:
+def test_descriptor_gets_events_and_is_hidden_from_ranks(jobs: Jobs, tmp_path: Path) -> None:
     program = "import os, sys; sys.exit(os.path.exists('/proc/self/fd/7'))"
     command = [*LAUNCHER, "-n", "2", "--events", "fd:7", sys.executable, "-c", program]
     path = tmp_path / "events"
@@ -101,7 +101,7 @@ def test_a_descriptor_takes_events_and_no_rank_has_it(jobs: Jobs, tmp_path: Path
 
 
 @pytest.mark.parametrize("how", ["is slow", "leaves"])
-def test_a_reader_of_a_fifo_ends_nothing(jobs: Jobs, tmp_path: Path, how: str) -> None:
+def test_reader_of_a_fifo_may_leave(jobs: Jobs, tmp_path: Path, how: str) -> None:
     fifo, marks = tmp_path / "fifo", tmp_path / "marks"
     os.mkfifo(fifo)
     program = f"import os; os.write(1, b'x' * (8 << 20)); open({str(marks)!r}, 'a').close()"
@@ -128,7 +128,7 @@ def test_a_fifo_without_a_reader_is_waited_for(jobs: Jobs, tmp_path: Path) -> No
     assert job.finish().status == 130
 
 
-def test_a_full_disk_ends_nothing_and_is_said(jobs: Jobs) -> None:
+def test_full_disk_is_reported_and_does_not_end_the_job(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "--events", "/dev/full", "echo", "hi")
     assert (ended.status, ended.stdout.count("hi")) == (0, 2)
     assert ended.report == "--events /dev/full: No space left on device: no more are written"

@@ -213,7 +213,9 @@ def test_a_line_without_end_costs_little(server: Server) -> None:
     assert server.read() == [Leaving()]
 
 
-def test_a_flood_does_not_hold_up_a_death(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flood_does_not_delay_the_report_of_a_death(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What processes below the rank go on writing is no part of what the rank has said."""
     server.connect(HELLO)
     server.read()
@@ -318,7 +320,7 @@ def test_process_not_yet_heard_is_asked_too(server: Server) -> None:
 
 
 @pytest.mark.only_linux("it tells which thread takes a signal")
-def test_no_other_threads_stack_is_taken_for_the_main_ones(server: Server) -> None:
+def test_stack_of_another_thread_is_not_taken_for_the_main_threads(server: Server) -> None:
     """The kernel chooses another where it cannot, or had better not, give it to the main thread."""
     signum = signal.SIGRTMIN + 11
     over = threading.Event()

@@ -93,7 +93,7 @@ def test_disk_error_is_no_internal_error(jobs: Jobs, tmp_path: Path, where: str,
 
 
 @pytest.mark.parametrize("verbose", [True, False])
-def test_a_bug_in_a_hint_costs_the_hint_alone(jobs: Jobs, tmp_path: Path, verbose: bool) -> None:
+def test_bug_in_a_hint_loses_only_the_hint(jobs: Jobs, tmp_path: Path, verbose: bool) -> None:
     module, old = "diagnosis/hints.py", "    error = known_error(text)\n"
     launcher = with_bug(tmp_path, old, "    raise RuntimeError('boom')\n", module)
     options = ["-v"] if verbose else []
@@ -106,7 +106,7 @@ def test_a_bug_in_a_hint_costs_the_hint_alone(jobs: Jobs, tmp_path: Path, verbos
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_bug_in_the_client_is_not_ours(jobs: Jobs, tmp_path: Path, client: str) -> None:
+def test_bug_in_the_client_is_not_blamed_on_us(jobs: Jobs, tmp_path: Path, client: str) -> None:
     program = tmp_path / "mcjax" / "client.py"
     program.parent.mkdir()
     program.write_text(CLIENTS[client])

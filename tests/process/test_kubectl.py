@@ -87,7 +87,7 @@ def test_a_container_is_chosen_by_kubectl(pods: Jobs) -> None:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
-def test_nothing_is_left_in_the_pods(pods: Jobs, signum: int) -> None:
+def test_job_leaves_nothing_in_the_pods(pods: Jobs, signum: int) -> None:
     """Though the end of kubectl is no signal for what it has started."""
     script = "trap '' TERM; echo ready; setsid sleep 1000 & while :; do sleep 1000; done"
     options = ["--hosts", "ws-[0-1]", "--via", "kubectl exec -i {host} --", "--grace", "0.2s"]

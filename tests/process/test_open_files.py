@@ -29,7 +29,7 @@ def test_log_files_may_exceed_the_soft_limit(jobs: Jobs, tmp_path: Path) -> None
     assert [file.read_text() for file in files] == ["100\n"] * 64
 
 
-def test_every_attempt_on_every_host_has_the_users_limit(jobs: Jobs) -> None:
+def test_each_attempt_on_each_host_has_the_users_limit(jobs: Jobs) -> None:
     hosts = ["--via", SHELL, "--hosts", "localhost,a", "--max-restarts", "1"]
     program = ["bash", "-c", "ulimit -n; exit $((1 - MCJAX_RESTART))"]
     ended = jobs.run(*hosts, *program, launcher=limited(100))
@@ -57,9 +57,7 @@ def test_too_low_limit_of_open_files_is_explained(
     assert ended.report.startswith(words)
 
 
-def test_an_error_after_ranks_have_begun_loses_and_tears_no_line(
-    jobs: Jobs, tmp_path: Path
-) -> None:
+def test_late_error_keeps_all_lines_whole(jobs: Jobs, tmp_path: Path) -> None:
     """Rank 80 cannot be started; by then rank 0 has printed more than a slow reader's pipe holds."""
     text = "x" * 60
     scripts = {

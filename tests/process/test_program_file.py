@@ -149,7 +149,7 @@ def test_unusable_file_of_an_option_is_explained(
     assert (ended.status, ended.report) == (126, f"{option} {name}: {why}{advice}")
 
 
-def test_perl_passes_over_a_carriage_return_after_its_options(jobs: Jobs, tmp_path: Path) -> None:
+def test_perl_ignores_a_carriage_return_after_its_options(jobs: Jobs, tmp_path: Path) -> None:
     script = tmp_path / "a.pl"
     script.write_bytes(b'#!/usr/bin/perl -w\r\nprint "ran\\n";\r\n')
     script.chmod(0o755)

@@ -72,7 +72,7 @@ def synced(tmp_path: Path) -> list[str]:
     return [*via, "--sync", "train.py", "--sync", "../helper"]
 
 
-def test_equal_failures_of_copies_are_equal_and_at_the_users_own_path(
+def test_equal_failures_of_copies_show_the_users_path(
     jobs: Jobs, tmp_path: Path, synced: list[str]
 ) -> None:
     options = ["--report", "run.json", "--log-dir", "logs"]
@@ -109,7 +109,7 @@ def test_stacks_have_the_users_own_paths(jobs: Jobs, tmp_path: Path, synced: lis
     assert "/stage/" not in ended.stdout
 
 
-def test_a_caller_hears_the_users_own_paths(
+def test_callbacks_get_the_users_paths(
     launch: Launch, tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path / "work")

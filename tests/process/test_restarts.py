@@ -14,7 +14,7 @@ from mcjax_launch.kernel.wire.timers import SCALE
 QUICK = {SCALE: "0.1"}
 
 
-def test_the_same_bug_twice_is_enough(jobs: Jobs, tmp_path: Path) -> None:
+def test_same_bug_twice_ends_restarts(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "bug.py").write_text("import os\nraise ValueError(os.environ['MCJAX_RESTART'])")
     ended = jobs.run("-n", 2, "--max-restarts", 5, "bug.py", cwd=tmp_path, env=QUICK)
     assert ended.status == 1

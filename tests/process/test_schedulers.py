@@ -105,14 +105,14 @@ def test_each_argument_is_one_value_of_a_manifest(jobs: Jobs, kind: str) -> None
         assert words[-len(arguments) - 4 :] == ["--env", "A=\n- x: |", "--", "x.py", *arguments]
 
 
-def test_a_launchers_failure_is_its_ranks(jobs: Jobs) -> None:
+def test_failure_of_a_launcher_is_its_ranks(jobs: Jobs) -> None:
     place = "--num-hosts 2 --host-rank 1 --coordinator 127.0.0.1:1 --procs-per-host 2"
     ended = jobs.run(*place.split(), "sh", "-c", "[ $JAX_PROCESS_ID = 3 ] && exit 6; sleep 1000")
     assert ended.status == 6
     assert "rank 3 failed" in ended.report
 
 
-def test_the_host_is_told_by_its_own_name(jobs: Jobs, tmp_path: Path) -> None:
+def test_host_is_recognized_by_its_own_name(jobs: Jobs, tmp_path: Path) -> None:
     """Not as localhost, which all of them are: their logs may go to one folder."""
     place = ["--num-hosts", "2", "--host-rank", "1", "--coordinator", "127.0.0.1:1"]
     ended = jobs.run(*place, "--log-dir", tmp_path / "{host}", "echo", "on {host}")

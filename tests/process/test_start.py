@@ -73,7 +73,7 @@ def test_agent_imports_only_what_it_needs() -> None:
         (["-n", "2", "true", "--help"], 0),  # it has not, and yet one is needed
     ],
 )
-def test_nothing_is_left_of_an_early_agent(jobs: Jobs, words: list[str], status: int) -> None:
+def test_early_agent_leaves_nothing(jobs: Jobs, words: list[str], status: int) -> None:
     """Not for a moment: whoever waits for the launcher has waited for it."""
     ended = jobs.run(*words)
     assert (ended.status, jobs.left()) == (status, [])

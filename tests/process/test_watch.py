@@ -135,7 +135,7 @@ def test_a_failure_is_summed_up_and_waits_for_the_next_save(jobs: Jobs, folder: 
     assert printed.index("ValueError") < printed.index(WAITS) < printed.index("[0] two")
 
 
-def test_a_syntax_error_ends_nothing(jobs: Jobs, folder: Path) -> None:
+def test_syntax_error_does_not_end_the_watch(jobs: Jobs, folder: Path) -> None:
     write(folder / "train.py", f"print('ready', flush=True)\n{SLEEPS}")
     running = start(jobs, folder)
     running.read_until("ready", 2)
@@ -336,7 +336,7 @@ def test_interrupt_during_a_restart_ends_the_watch(jobs: Jobs, folder: Path) -> 
 
 
 @pytest.mark.parametrize("runs", [False, True], ids=["waiting", "running"])
-def test_nothing_outlives_a_killed_launcher(jobs: Jobs, folder: Path, *, runs: bool) -> None:
+def test_killed_launcher_leaves_no_process(jobs: Jobs, folder: Path, *, runs: bool) -> None:
     """In the second run, whose agent is that of the first."""
     running = start(jobs, folder, "--preload", "json")
     running.read_until(WAITS)
@@ -371,7 +371,7 @@ def test_closed_output_ends_the_wait(jobs: Jobs, folder: Path) -> None:
     assert running.process.wait(20) == 141
 
 
-def test_many_runs_leave_nothing_open(jobs: Jobs, folder: Path) -> None:
+def test_many_runs_leave_no_descriptor_open(jobs: Jobs, folder: Path) -> None:
     """Neither in the launcher nor in the agent."""
     running = start(jobs, folder, "--preload", "json")
     running.read_until(WAITS)

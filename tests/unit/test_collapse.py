@@ -207,7 +207,7 @@ def test_a_flood_is_not_held_back() -> None:
     assert len(collapse.feed(printed(0, b"y" * MOST_HELD), 0.0)) == 12000 - out + 1
 
 
-def test_lines_of_a_flood_make_way_for_what_its_rank_has_printed_before() -> None:
+def test_lines_of_a_flood_follow_earlier_lines_of_their_rank() -> None:
     collapse, flood = Collapse(2), printed(0, b"x" * FLOOD)
     feed(collapse, 0, "a")
     assert not collapse.is_too_much(printed(0, b"b"), 10.0)
@@ -216,7 +216,7 @@ def test_lines_of_a_flood_make_way_for_what_its_rank_has_printed_before() -> Non
     assert collapse.make_way(flood) == []
 
 
-def test_a_flood_lasts_until_a_while_after_it() -> None:
+def test_flood_lasts_a_while_longer_than_its_lines() -> None:
     flood, half = Flood(), FLOOD_S / 2
     assert not flood.rises(FLOOD, 100)
     assert flood.rises(1, 100 + half)

@@ -86,7 +86,7 @@ def test_only_some_ranks_are_shown(console: Make, capfd: Capture) -> None:
 
 @pytest.mark.parametrize("collapse", ["never", "always"])
 @pytest.mark.parametrize("lines", [1, 200])
-def test_a_long_error_is_in_sight_until_more_is_shown(
+def test_long_error_stays_visible_until_more_is_shown(
     console: Make, lines: int, collapse: str
 ) -> None:
     """Also where its lines have waited for other ranks."""

@@ -70,7 +70,7 @@ def test_state_of_a_job_on_another_machine_is_its_last_record() -> None:
     assert fields(find("00000001"))["launcher_host"] == "elsewhere"
 
 
-def test_ended_jobs_are_kept_for_a_week_and_twenty_of_them() -> None:
+def test_ended_jobs_are_kept_for_a_week_up_to_twenty() -> None:
     running = StateFile(str(made(0, age_s=30 * DAY_S)))
     ended(made(1, age_s=9 * DAY_S), age_s=8 * DAY_S)
     ended(made(2, age_s=9 * DAY_S), age_s=6 * DAY_S)
@@ -82,7 +82,7 @@ def test_ended_jobs_are_kept_for_a_week_and_twenty_of_them() -> None:
     running.close()
 
 
-def test_a_folder_of_which_no_job_has_come_is_removed_later() -> None:
+def test_abandoned_folder_is_removed_later() -> None:
     folder = make_job_folder("00000001")
     assert states() == {} and os.path.isdir(folder)
     os.utime(folder, (time.time() - 7200,) * 2)

@@ -68,7 +68,7 @@ def test_a_reader_follows_from_file_to_file(tmp_path: Path, files: EventFiles) -
     files.close()
 
 
-def test_a_tail_begins_in_the_last_files_only(tmp_path: Path, files: EventFiles) -> None:
+def test_tail_reads_only_the_last_files(tmp_path: Path, files: EventFiles) -> None:
     for number in range(400):
         files.write((line(number),))
     reader = EventReader(str(tmp_path))
@@ -105,7 +105,7 @@ def test_a_full_disk_drops_lines_says_so_and_is_tried_again(
     files.close()
 
 
-def test_a_full_disk_first_takes_the_oldest_file(
+def test_full_disk_removes_the_oldest_file_first(
     tmp_path: Path, files: EventFiles, full: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room = 3000

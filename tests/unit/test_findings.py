@@ -207,7 +207,7 @@ def test_missing_devices_are_a_finding(name: str) -> None:
     mentions(*ASKED[name], asked=DevicesAsked("-d 4", 4, "CPU device"))
 
 
-def test_nothing_is_said_once_the_job_ends() -> None:
+def test_no_finding_is_reported_once_the_job_ends() -> None:
     told = Told([])
     told.state.record_stop(StopReason("enough", 1), 0.5)
     for event in (*ends(1), call(0), call(2, of=0)):
@@ -382,7 +382,7 @@ def test_positions_of_stopped_ranks_are_mentioned() -> None:
     )
 
 
-def test_different_collectives_are_nobodys_fault() -> None:
+def test_different_collectives_are_blamed_on_no_rank() -> None:
     """One crashes, one fails, one is ended where it stood: the first to notice did no wrong."""
     stack = 'Stack (most recent call first):\n  File "/me/t.py", line 7 in train\n'
     sizes = "enforce fail at pair.cc:459] op.preamble.length <= op.nbytes. 66668 vs 4"
@@ -436,7 +436,9 @@ def test_missing_keys_of_jax_are_parsed() -> None:
 # --- the table ---
 
 
-def test_no_rule_is_lost_and_none_loses_a_summary(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_rule_loses_neither_other_rules_nor_the_summary(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def broken(view: View) -> Iterator[Finding]:
         raise ValueError("broken")
         yield

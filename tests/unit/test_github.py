@@ -101,6 +101,6 @@ def test_the_failure_of_an_attempt_is_a_warning_if_there_is_another() -> None:
     assert over(attempt_of(well)) == []
 
 
-def test_an_error_of_a_start_says_so_itself() -> None:
+def test_error_at_the_start_is_annotated_as_such() -> None:
     away = attempt_of(RunState(), not_started("host h: away", 255))
     assert over(attempt_of(failed()), away) == [("warning", "rank 0 failed: ValueError: x")]

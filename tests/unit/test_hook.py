@@ -90,7 +90,7 @@ def test_invalid_address_is_passed_to_jax(address: str) -> None:
     assert hook.fill_in(new_jax, (address, 4, 1), {}, ENVIRON)["coordinator_address"] == address
 
 
-def test_an_explicit_bind_address_wins() -> None:
+def test_explicit_bind_address_takes_precedence() -> None:
     environ = {**ENVIRON, "JAX_COORDINATOR_BIND_ADDRESS": "0.0.0.0:5000"}
     assert "coordinator_bind_address" not in hook.fill_in(new_jax, (), {}, environ)
 
@@ -107,7 +107,7 @@ def test_requested_slices_are_filled_in() -> None:
     assert "partition_index" not in hook.fill_in(jax_with_partitions, (), {}, ENVIRON)
 
 
-def test_a_programs_own_partition_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_partition_of_the_program_takes_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
     filled = hook.fill_in(jax_with_partitions, (), {"slice_index": 5}, SLICES)
     assert "partition_index" not in filled
     monkeypatch.setenv("JAX_PARTITION_INDEX", "7")

@@ -94,7 +94,7 @@ def test_link_begins_with_a_greeting(ends: Ends) -> None:
     assert ends.link.uplink.empty
 
 
-def test_messages_are_handed_on_when_they_are_whole(ends: Ends) -> None:
+def test_messages_are_passed_on_when_complete(ends: Ends) -> None:
     data = encoded(Credit(7)) + encoded(Forward(10))
     assert ends.write(data[:5]) == []
     assert ends.write(data[5:-1]) == [Credit(7)]
@@ -103,7 +103,7 @@ def test_messages_are_handed_on_when_they_are_whole(ends: Ends) -> None:
 
 
 @BOTH
-def test_an_end_of_file_is_the_end(ends: Ends) -> None:
+def test_end_of_file_ends_the_link(ends: Ends) -> None:
     ends.hang_up()
     assert ends.lost == 1
     assert ends.link.deadline is None
@@ -128,7 +128,7 @@ def test_link_over_a_network_sends_pings(ends: Ends) -> None:
     assert ends.after(0.1) == [Ping()]
 
 
-def test_over_a_network_silence_is_the_end(ends: Ends) -> None:
+def test_silence_over_a_network_ends_the_link(ends: Ends) -> None:
     ends.after(SILENCE_S - 1)
     assert ends.lost == 0
     assert ends.link.deadline == ends.clock.now + 1
@@ -139,7 +139,7 @@ def test_over_a_network_silence_is_the_end(ends: Ends) -> None:
     assert ends.lost == 1
 
 
-def test_whatever_comes_ends_the_silence(ends: Ends) -> None:
+def test_any_byte_ends_the_silence(ends: Ends) -> None:
     ends.after(SILENCE_S - 1)
     ends.write(encoded(Ping()))
     ends.after(SILENCE_S - 1)
@@ -150,7 +150,7 @@ def test_whatever_comes_ends_the_silence(ends: Ends) -> None:
     assert ends.lost == 1
 
 
-def test_acting_on_a_message_is_no_silence(ends: Ends) -> None:
+def test_busy_handling_of_a_message_is_no_silence(ends: Ends) -> None:
     """While the agent copies a big file, say, it reads nothing."""
     ends.busy_s = 5 * SILENCE_S
     ends.write(encoded(Credit(7)))

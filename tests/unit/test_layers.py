@@ -246,7 +246,7 @@ WHERE = {
 
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_import_is_seen(tmp_path: Path, name: str, where: str) -> None:
+def test_planted_import_is_found(tmp_path: Path, name: str, where: str) -> None:
     module, statement, is_wrong = PLANTED[name]
     copy = tmp_path / OURS
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
@@ -298,7 +298,7 @@ CIRCLES = {
 
 
 @pytest.mark.parametrize("name", CIRCLES)
-def test_a_planted_circle_is_seen(tmp_path: Path, name: str) -> None:
+def test_planted_cycle_is_found(tmp_path: Path, name: str) -> None:
     kernel = tmp_path / "kernel"
     kernel.mkdir()
     for module, text in (("third", "from . import first"), ("first", "from .second import B")):

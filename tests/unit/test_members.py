@@ -38,7 +38,7 @@ def reach(state: RunState, rank: int, what: hook.Program) -> None:
     say(state, rank, what, 4.0)
 
 
-def test_nothing_is_judged_before_all_members_are_known(state: RunState) -> None:
+def test_programs_are_not_compared_before_all_members_are_known(state: RunState) -> None:
     number(state, 0, 3)
     for rank in (0, 3):
         reach(state, rank, program("step", (0, 1)))

@@ -205,6 +205,6 @@ def test_a_message_is_a_value() -> None:
             pytest.fail("no match")
 
 
-def test_there_is_no_json_for_anything_else() -> None:
+def test_other_objects_have_no_json() -> None:
     with pytest.raises(TypeError):
         to_json(object())

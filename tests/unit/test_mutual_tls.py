@@ -30,7 +30,7 @@ def test_matching_name_is_accepted(tmp_path: Path, host: str) -> None:
 
 
 @pytest.mark.parametrize("host", MISSING)
-def test_the_missing_name_is_told(tmp_path: Path, host: str) -> None:
+def test_missing_name_is_mentioned(tmp_path: Path, host: str) -> None:
     with pytest.raises(RuntimeError) as raised:
         check(tmp_path, host)
     assert MISSING[host] in str(raised.value)

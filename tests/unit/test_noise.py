@@ -202,7 +202,7 @@ def test_a_line_from_gloo_gets_more_time() -> None:
     assert noise.feed(whole, 5.0 + GLOO_S) == []
 
 
-def test_a_flood_goes_through_as_it_is() -> None:
+def test_flood_passes_unchanged() -> None:
     line = CONNECTED.encode() + b"\n"
     flood = whole_lines(OUT, line * 1000)
     [same] = NoiseFilter().feed(flood, 0.0)
@@ -243,7 +243,7 @@ def test_hidden_lines_are_mentioned_after_a_moment_and_then_at_the_end() -> None
     assert hidden.take() == []
 
 
-def test_that_there_is_no_driver_is_hidden_at_any_time() -> None:
+def test_missing_driver_message_is_always_hidden() -> None:
     noise = NoiseFilter()
     assert passed(noise, ERR, f"one\n{NO_DRIVER}\ntwo\n".encode(), 0.0) == b"one\ntwo\n"
 
@@ -452,7 +452,7 @@ def test_nonfatal_error_is_shown_for_each_rank() -> None:
     assert last_notes(noise) == []
 
 
-def test_each_error_has_its_time_to_be_followed() -> None:
+def test_each_error_may_be_continued_for_a_while() -> None:
     noise = NoiseFilter()
     passed(noise, ERR, error(1, 0), 1.0)
     passed(noise, ERR, error(2, 0), 1.05)

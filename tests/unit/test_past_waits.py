@@ -95,7 +95,7 @@ def test_waits_of_a_run_are_recorded() -> None:
     assert [wait.until for wait in found] == [7.0, 9.0, 12.0]
 
 
-def test_stacks_tell_of_a_wait_only_if_no_other_is_known() -> None:
+def test_stacks_show_a_wait_only_if_none_is_known() -> None:
     waits = PastWaits()
     state = run_of(3, waits=waits)
     for rank in range(3):

@@ -54,7 +54,7 @@ def variables(job: Job, inherited: dict[str, str] | None = None) -> dict[str, st
     )
 
 
-def test_the_users_variables_win_and_hold_placeholders() -> None:
+def test_user_variables_take_precedence_and_hold_placeholders() -> None:
     mine = (("RANK", "{process_id}"), ("JAX_PLATFORMS", "cuda"))
     found = variables(JOB.replaced(env=mine, cpu_devices=4))
     assert found["RANK"] == "1"

@@ -205,7 +205,7 @@ def test_agents_over_a_network_get_pings(agents_of: Make) -> None:
     assert [link.sent for link in agents.made] == [[], [Ping()] * 2, []]
 
 
-def test_over_a_network_silence_is_a_loss(agents_of: Make) -> None:
+def test_silence_over_a_network_is_a_loss(agents_of: Make) -> None:
     agents = agents_of(LOCAL, "b", "c")
     for link in agents.made:
         link.says(HELLO)
@@ -315,7 +315,7 @@ def test_agent_that_does_not_end_its_ranks_is_given_up(agents_of: Make) -> None:
     assert len(agents.lost) == 1
 
 
-def test_after_a_goodbye_silence_is_no_loss(agents_of: Make) -> None:
+def test_silence_after_a_goodbye_is_no_loss(agents_of: Make) -> None:
     agents = agents_of(LOCAL, "b")
     for link in agents.made:
         link.says(HELLO)

@@ -60,7 +60,7 @@ def test_restarts_follow_the_policy(name: str) -> None:
     assert last.startswith(said) and bool(last) == bool(said)
 
 
-def test_a_host_is_worn_out_by_two_failures() -> None:
+def test_host_is_excluded_after_two_failures() -> None:
     policy = RestartPolicy(("any",))
     for end, worn in ((HOST, set()), (SIGNAL, set()), (OTHER, set()), (HOST, {"b"})):
         policy.failed(end)

@@ -36,7 +36,7 @@ def test_rank_killed_before_our_signal_is_the_cause(status: int, cause: int) -> 
     assert found is not None and found.process_id == cause
 
 
-def test_a_reason_to_stop_counts_and_not_what_follows_from_it() -> None:
+def test_reason_to_stop_counts_rather_than_its_consequences() -> None:
     ranks = {0: end(0, 2, 5, (signal.SIGINT,))}
     assert summarize(RunState(ranks, stop=StopReason("stopped by SIGINT", 130))).status == 130
     assert summarize(RunState(ranks)).status == 5

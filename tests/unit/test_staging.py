@@ -11,7 +11,7 @@ from mcjax_launch.kernel.agent.private_folder import Staging
 from mcjax_launch.kernel.wire.messages import StageEntry
 
 
-def test_the_call_of_a_function_is_no_file_of_the_users(tmp_path: Path) -> None:
+def test_function_call_is_not_staged_as_a_file_of_the_user(tmp_path: Path) -> None:
     staging = Staging(str(tmp_path))
     staging.begin(StageEntry("call", "private", target="a call"))
     staging.write(b"a c")

@@ -299,7 +299,7 @@ def test_many_failures_are_not_all_named(start_on: Make) -> None:
     assert start.after(1) == [f"host n0: no route to host; 11 more: {some}, ..."]
 
 
-def test_after_a_failure_nothing_is_started(start_on: Make) -> None:
+def test_no_rank_is_started_after_a_failure(start_on: Make) -> None:
     start = start_on("a", "b")
     start.greet()
     start.fail("b")
@@ -317,7 +317,7 @@ def test_late_agent_is_stopped(start_on: Make) -> None:
     assert len(start.links[0].sent) == 1 and start.plans == []
 
 
-def test_after_a_stop_there_is_no_plan(start_on: Make) -> None:
+def test_no_plan_is_made_after_a_stop(start_on: Make) -> None:
     start = start_on("a", "b")
     start.greet()
     start.answer(0, 1)

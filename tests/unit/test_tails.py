@@ -47,7 +47,7 @@ def test_overwritten_progress_takes_no_room() -> None:
     assert lines[1].endswith("\repoch 29999")
 
 
-def test_a_path_on_a_host_is_given_out_as_the_users_own() -> None:
+def test_host_paths_in_tails_are_shown_as_the_users() -> None:
     tails = Tails(rewrite=lambda data: data.replace(b"/tmp/stage", b"/home/me"))
     tails.feed(0, STDERR, b'File "/tmp/st')
     tails.feed(0, STDERR, b'age/train.py"')

@@ -108,7 +108,7 @@ def test_words_that_no_quoting_protects_are_refused() -> None:
             remote_argv(HOST.replaced(**wrong), JOB, frozenset())
 
 
-def test_a_variable_of_the_users_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_variable_takes_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[dict[str, str]] = []
     monkeypatch.setattr(os, "posix_spawnp", lambda *args, **how: started.append(args[2]) or 7)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")

@@ -68,7 +68,7 @@ def test_no_frame_is_kept_for_a_closed_reader(way: Way) -> None:
     assert uplink.empty and uplink.broken
 
 
-def test_messages_overtake_what_may_wait_and_nothing_is_made_before_there_is_room(
+def test_urgent_messages_overtake_deferred_frames(
     way: Way,
 ) -> None:
     uplink = way.uplink

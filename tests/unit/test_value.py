@@ -26,7 +26,7 @@ def test_value_can_be_copied_with_other_fields() -> None:
         Point(1).replaced(z=3)
 
 
-def test_a_changing_object_has_defaults_of_its_own() -> None:
+def test_mutable_object_has_its_own_defaults() -> None:
     first, other = Line("one"), Line("one")
     first.points.append(Point(1))
     first.close()

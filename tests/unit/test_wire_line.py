@@ -59,7 +59,7 @@ def test_descriptors_come_with_a_message(ends: tuple[AgentLine, socket.socket]) 
     os.close(read)
 
 
-def test_without_an_agent_nothing_comes_and_nothing_fails(
+def test_missing_agent_drops_messages_without_an_error(
     ends: tuple[AgentLine, socket.socket],
 ) -> None:
     line, agent = ends

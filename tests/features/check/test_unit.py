@@ -175,7 +175,7 @@ def test_check_of_healthy_gpus_finds_no_problem() -> None:
         assert line in shown.splitlines()
 
 
-def test_the_gpu_of_a_screen_is_not_missed() -> None:
+def test_display_gpu_is_not_reported_as_unused() -> None:
     memory = (GpuMemory(0, 2 << 20, 1 << 18),)
     only = host("a", gpus=(GpuFacts("AMD gfx1103", "", 1),), gpu_memory=memory)
     assert wrong(found(only)) == []
@@ -292,7 +292,7 @@ def test_barely_sufficient_resources_pass() -> None:
     assert wrong(found(with_gpus("a", gpu_memory=(SMALL.replaced(free_kib=0),)))) == []
 
 
-def test_hosts_with_more_ranks_may_have_more_devices() -> None:
+def test_host_with_more_ranks_may_have_more_devices() -> None:
     more = host("b", ranks=2, devices=FOUR_CPUS)
     assert wrong(found(host("a"), more, host("c"))) == []
 

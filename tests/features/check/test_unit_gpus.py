@@ -52,7 +52,7 @@ def memory(number: int, free_mib: int) -> GpuMemory:
 
 
 @pytest.mark.parametrize(("version", "number"), [(CLOSED, "535.104.05"), (OPEN, "570.195.03")])
-def test_the_driver_says_what_is_there(tmp_path: Path, version: str, number: str) -> None:
+def test_gpus_are_read_from_the_drivers_files(tmp_path: Path, version: str, number: str) -> None:
     root = nvidia(tmp_path, 2, version)
     assert agent.survey_gpus("", {}, root) == ((GpuFacts(MODEL, number, 2),), ())
 

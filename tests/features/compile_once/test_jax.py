@@ -35,7 +35,7 @@ def digests(
 
 @pytest.mark.every_jax
 @pytest.mark.skipif(not SHARES, reason="jax 0.6 shares nothing, and may hang over this program")
-def test_results_are_the_same_to_the_last_bit(jobs: Jobs, tmp_path: Path) -> None:
+def test_shared_compilation_gives_bit_identical_results(jobs: Jobs, tmp_path: Path) -> None:
     plain, compiled = digests(jobs, tmp_path, ["--compile-once", "off"])
     assert compiled == [{}, {}]
     cache: list[object] = ["--compile-cache", tmp_path / "cache"]
@@ -82,9 +82,7 @@ def test_frames_of_the_hook_are_not_in_tracebacks(jobs: Jobs, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("is_warm", [False, True], ids=["cold", "warm"])
-def test_verify_spmd_comes_before_what_was_compiled(
-    jobs: Jobs, tmp_path: Path, is_warm: bool
-) -> None:
+def test_verify_spmd_precedes_cached_programs(jobs: Jobs, tmp_path: Path, is_warm: bool) -> None:
     """Programs that differ are found before one of them is loaded or run."""
     job = ["-n", 2, "-d", 1, "--grace", "1", "--compile-cache", tmp_path]
     program = [PROGRAMS / "diverging.py", "code"]

@@ -49,7 +49,7 @@ def test_damaged_files_are_removed(tmp_path: Path, damage: Callable[[bytes], byt
     assert files(tmp_path) == []
 
 
-def test_least_recently_used_are_removed(tmp_path: Path) -> None:
+def test_least_recently_used_programs_are_removed(tmp_path: Path) -> None:
     store = Store(str(tmp_path), 10 * KIB)
     for number in range(8):
         assert put(store, str(number))

@@ -134,7 +134,7 @@ def configurations(base: int) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_client_attaches_to_all_ranks(jobs: Jobs, tmp_path: Path) -> None:
+def test_debug_client_attaches_to_all_ranks(jobs: Jobs, tmp_path: Path) -> None:
     program = tmp_path / "train.py"
     program.write_text(PROGRAM)
     base = free_ports(2)

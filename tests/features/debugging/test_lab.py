@@ -61,7 +61,9 @@ def test_step_runs_while_other_hosts_take_part(at_prompt: Callable[[], Terminal]
 
 
 @pytest.mark.parametrize("host", ["jh3", "jh2"])
-def test_a_host_is_cut_off(at_prompt: Callable[[], Terminal], lab: Lab, host: str) -> None:
+def test_losing_a_host_at_the_prompt_ends_the_job(
+    at_prompt: Callable[[], Terminal], lab: Lab, host: str
+) -> None:
     """That of the prompt, or another."""
     terminal = at_prompt()
     lab.do("cut", host)

@@ -51,7 +51,7 @@ def start(at_terminal: START, tmp_path: Path) -> START:
     return start
 
 
-def test_a_rank_stops_and_goes_on(start: START) -> None:
+def test_stopped_rank_continues(start: START) -> None:
     terminal = start("-n 2", PROGRAM, "1")
     terminal.until("mcjax-launch: rank 1 stopped at ")
     assert terminal.until("\r\n").endswith("debugged.py:6")
@@ -263,7 +263,7 @@ def test_debugger_knows_the_terminals_size(start: START) -> None:
     assert terminal.finish() == 0
 
 
-def test_an_interrupt_is_the_ranks_at_the_prompt_and_the_jobs_afterwards(start: START) -> None:
+def test_interrupt_goes_to_the_rank_at_the_prompt_and_later_to_the_job(start: START) -> None:
     text = PROGRAM + "time.sleep(1000)\n"
     terminal = start("-n 2", text, "0")
     terminal.answer(PROMPT, "print('spins') or [None for _ in iter(int, 1)]")
@@ -424,7 +424,7 @@ def test_leaving_one_of_several_post_mortems_ends_the_job(start: START) -> None:
     assert terminal.is_as_it_was
 
 
-def test_an_exception_in_another_rank_opens_none(start: START) -> None:
+def test_exception_in_an_unselected_rank_opens_no_debugger(start: START) -> None:
     terminal = start("-n 2 --pdb 0", "import os\nassert os.environ['JAX_PROCESS_ID'] != '1'\n")
     assert terminal.finish() == 1
     assert not PROMPT.search(terminal.shown)
@@ -480,7 +480,7 @@ while below.poll() is None:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
-def test_the_launcher_is_ended_at_the_prompt(start: START, signum: int) -> None:
+def test_launcher_can_be_ended_at_the_prompt(start: START, signum: int) -> None:
     terminal = start("-n 2", PROGRAM, "01")
     terminal.until(" too: ")
     assert not terminal.is_as_it_was
@@ -546,7 +546,7 @@ def test_debugger_works_on_other_hosts(start: START) -> None:
     assert terminal.is_as_it_was
 
 
-def test_a_host_is_lost_at_the_prompt(start: START) -> None:
+def test_host_lost_at_the_prompt_ends_the_job(start: START) -> None:
     terminal = start(f"--hosts a,b --via {shlex.quote(FAKE_SSH)}", WITH_OTHERS, "1")
     terminal.answer(PROMPT, "import os; os.kill(os.getppid(), 9)")  # the agent
     assert terminal.finish() == 255

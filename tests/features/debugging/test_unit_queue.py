@@ -42,7 +42,7 @@ def test_stopped_ranks_get_the_terminal_one_by_one() -> None:
     assert queue.active is None
 
 
-def test_a_step_keeps_the_terminal_for_a_moment() -> None:
+def test_step_keeps_the_terminal_briefly() -> None:
     queue = DebugQueue()
     queue.stopped(FIRST)
     queue.stopped(SECOND)

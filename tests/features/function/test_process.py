@@ -50,9 +50,7 @@ def test_exception_of_a_called_function_is_raised_again(called: Any) -> None:
     assert "runpy" not in text and "mcjax_launch/kernel" not in text
 
 
-def test_a_traceback_begins_below_our_own_code(
-    called: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_traceback_begins_below_our_code(called: Any, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(KeyError):
         run(called.fails, "KeyError", echo=True)
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("[1] ")]
@@ -248,7 +246,7 @@ def test_function_without_a_file_is_called() -> None:
     assert (done.stdout, done.stderr) == ("[1, 4] {True}\n", "")
 
 
-def test_without_cloudpickle_a_function_of_what_has_no_file_is_refused() -> None:
+def test_function_without_a_file_needs_cloudpickle() -> None:
     done = python("-c", f"{NO_CLOUDPICKLE}{MAIN}\nmain()")
     assert done.stderr.splitlines()[-1] == (
         "mcjax_launch.LaunchError: run: mine is, or needs, what only __main__ defines, which "
@@ -256,7 +254,7 @@ def test_without_cloudpickle_a_function_of_what_has_no_file_is_refused() -> None
     )
 
 
-def test_without_cloudpickle_a_lambda_is_refused(tmp_path: Path) -> None:
+def test_lambda_needs_cloudpickle(tmp_path: Path) -> None:
     path = script(tmp_path, GUARD, " mcjax_launch.run(lambda: 1)")
     last = python(path).stderr.splitlines()[-1]
     assert last.startswith("mcjax_launch.LaunchError: run: <lambda> cannot be pickled (")
@@ -277,7 +275,7 @@ def traced(most: int) -> Iterator[None]:
         tracemalloc.stop()
 
 
-def test_a_large_value_is_held_once(called: Any) -> None:
+def test_large_value_is_kept_in_memory_once(called: Any) -> None:
     size = 50 << 20
     with traced(int(size * 1.2)):
         [value] = run(called.beside, size, processes=1)

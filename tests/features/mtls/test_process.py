@@ -109,7 +109,7 @@ def test_own_certificate_of_the_program_is_kept(jobs: Jobs, tmp_path: Path) -> N
     assert shown.count("tls None None None spiffe://mine/\n") == 2
 
 
-def test_each_attempt_has_its_own(jobs: Jobs, tmp_path: Path) -> None:
+def test_each_attempt_has_its_own_certificates(jobs: Jobs, tmp_path: Path) -> None:
     call = f"{BARE}\nsys.exit(os.environ['MCJAX_RESTART'] == '0')"
     ended = run(jobs, program(tmp_path, "0.12.0", call), "--max-restarts", 1)
     assert ended.status == 0, ended.stderr

@@ -160,7 +160,7 @@ def test_script_as_interpreter_prevents_forking(jobs: Jobs, folder: Path) -> Non
     assert f"--preload: {python} is a script; {AFRESH}" in ended.report
 
 
-def test_the_users_sitecustomize_runs_before_the_imports(jobs: Jobs, folder: Path) -> None:
+def test_sitecustomize_of_the_user_runs_before_preloaded_imports(jobs: Jobs, folder: Path) -> None:
     (folder / "sitecustomize.py").write_text("import builtins; builtins.custom = 'custom'")
     (folder / "mine.py").write_text("said = custom")
     (folder / "program.py").write_text("import mine; print(mine.said)")
@@ -411,7 +411,7 @@ def test_end_of_a_forked_rank_is_reported(jobs: Jobs, folder: Path, end: str) ->
     assert "rank 1 " in ended.report
 
 
-def test_tracebacks_are_the_programs_own(jobs: Jobs, folder: Path) -> None:
+def test_tracebacks_show_only_the_programs_lines(jobs: Jobs, folder: Path) -> None:
     (folder / "program.py").write_text("def f():\n    raise ValueError('x')\nf()\n")
     ended = preload(jobs, folder, "program.py")
     lines = [line for line in ended.stderr.splitlines() if line.startswith("[0]")]
@@ -495,7 +495,7 @@ def test_computing_import_is_no_stall(jobs: Jobs, folder: Path) -> None:
     assert lines(ended) == ranks(True, 0, 1)
 
 
-def test_nothing_but_ranks_is_left_of_the_server(jobs: Jobs, folder: Path) -> None:
+def test_import_server_leaves_no_process_but_ranks(jobs: Jobs, folder: Path) -> None:
     (folder / "program.py").write_text(READY + "time.sleep(99)")
     running = jobs.start("--preload", "mine", "-n", 3, "program.py", cwd=folder)
     running.read_until("ready", 3)

@@ -99,7 +99,7 @@ def test_own_modules_of_the_program_run_in_each_rank(jobs: Jobs, folder: Path, n
     assert "difflib.py would be" in how(ended)[1] or "jax.py would be" in how(ended)[1]
 
 
-def test_modules_are_as_if_imported_now(jobs: Jobs, folder: Path) -> None:
+def test_preloaded_modules_keep_their_import_order_and_names(jobs: Jobs, folder: Path) -> None:
     """In that order; found by the names that they were imported by, whatever they call themselves."""
     names = [f"m{at}" for at in (3, 9, 1, 7, 0, 5)]
     for name in names:

@@ -88,7 +88,7 @@ def test_missing_traces_are_named(tmp_path: Path) -> None:
     assert next(merge(str(tmp_path), [1], here=True)).startswith("--profile: cannot write ")
 
 
-def test_each_time_has_a_file_of_its_own(tmp_path: Path) -> None:
+def test_each_trace_has_its_own_file(tmp_path: Path) -> None:
     """A rank may have missed the second one."""
     for rank, times in ((0, [1.0, 9.0]), (1, [1.5])):
         write(tmp_path, rank, 0.0, 0.0)
@@ -100,7 +100,7 @@ def test_each_time_has_a_file_of_its_own(tmp_path: Path) -> None:
     assert len(merged(tmp_path)) == 6
 
 
-def test_an_earlier_jobs_traces_are_left_out(tmp_path: Path) -> None:
+def test_traces_of_earlier_jobs_are_left_out(tmp_path: Path) -> None:
     write(tmp_path, 0, 0.0, 0.0)
     (tmp_path / "trace-2.json.gz").touch()
     prepare(str(tmp_path))

@@ -334,7 +334,7 @@ def test_rank_held_too_long_is_a_stall(jobs: Jobs) -> None:
     assert "result" not in ended.stdout
 
 
-def test_after_an_interrupt_no_program_is_held(jobs: Jobs) -> None:
+def test_no_program_is_held_after_an_interrupt(jobs: Jobs) -> None:
     """A checkpoint may have to be written; the ranks do so at moments of their own."""
     options = ["-n", 4, "-d", 1, "--grace", "20", "--verify-spmd"]
     job = jobs.start(*options, GATED, "saved")

@@ -166,7 +166,7 @@ def test_late_host_keeps_the_positions_of_its_ranks(job: Job) -> None:
     assert job.wait(8) == []
 
 
-def test_the_time_for_which_a_job_is_suspended_does_not_count(job: Job) -> None:
+def test_suspended_time_does_not_count(job: Job) -> None:
     """Its ranks have used nothing, and nobody has waited."""
     assert job.wait(4) == []
     job.now += 1000
