@@ -51,7 +51,7 @@ try:
     jax._src.xla_bridge.make_pjrt_topology("cuda")
 except NotImplementedError:
     pass
-""": "an import has had JAX register its plugins, which starts a GPU's driver",
+""": "an import made JAX register its plugins, which starts a GPU's driver",
 }
 
 

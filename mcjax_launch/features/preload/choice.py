@@ -37,7 +37,7 @@ def unsuited(job: Job, hosts: Sequence[Host]) -> str:
     if job.processes_here <= len(hosts) and not job.watch:  # whose next runs are forked too
         return "no host has two ranks"
     if not job.expects_hooks:
-        return "PROGRAM is no Python with the hook"
+        return "PROGRAM is not a Python program with the hook"
     if job.wrappers:
         return "ranks run under --wrap"
     is_here = any(host.is_local and not host.chdir for host in hosts)
@@ -55,4 +55,4 @@ def _unsuited_file(path: str) -> str:
         return ""
     if any(name.encode() in text for name in LIBRARIES):
         return ""
-    return f"{os.path.basename(path)} imports nothing of JAX"
+    return f"{os.path.basename(path)} does not import JAX"

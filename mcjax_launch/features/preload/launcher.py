@@ -47,7 +47,7 @@ class PreloadNotes(LauncherPart):
     def begins(self, plan: Plan, now: float) -> None:
         """Report that --preload does nothing for a PROGRAM without hooks."""
         if not self.launcher.job.expects_hooks:
-            self._detail("--preload: not for this PROGRAM; the ranks are started afresh")
+            self._detail("--preload: not possible for this PROGRAM; the ranks are started afresh")
 
     def received(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
         """Report an import, forked ranks, ranks started afresh, or a variable set too late."""
@@ -108,8 +108,8 @@ def set_too_late(message: SetTooLate) -> str:
     had = f"--preload: {message.package} had been imported when the program changed "
     names = ", ".join(message.variables)
     if message.afresh:
-        return f"{had}{names}; what ran so far runs again, in a rank that is started afresh"
-    return f"{had}{names}, and has not seen that: use -x NAME=VALUE, or --preload none"
+        return f"{had}{names}; the rank is started afresh and runs from the beginning again"
+    return f"{had}{names}, and did not see the change: use -x NAME=VALUE, or --preload none"
 
 
 PART = PreloadNotes

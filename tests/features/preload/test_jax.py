@@ -97,7 +97,9 @@ def test_flags_are_those_of_a_fresh_rank(jobs: Jobs, tmp_path: Path, settings: s
 MINE = "import jax, numpy, jax.numpy as jnp; X64 = jax.config.jax_enable_x64"
 X64 = "os.environ['JAX_ENABLE_X64'] = '1'"
 SHOWN = "print(jax.numpy.arange(2.).dtype, len(jax.devices()), jax.config.jax_platforms)"
-NOT_SEEN = "--preload: {} had been imported when the program changed {}, and has not seen that: "
+NOT_SEEN = (
+    "--preload: {} had been imported when the program changed {}, and did not see the change: "
+)
 NOT_SEEN += "use -x NAME=VALUE, or --preload none"
 ORDERS = {
     f"import numpy; {X64}; import jax; {SHOWN}": "float64 2 cpu",
@@ -144,9 +146,9 @@ def test_settings_made_after_the_preloaded_import_are_reported(
 
 
 LATER = {
-    "import jax; jax.config.update('jax_enable_x64', True)": "mine had been imported when the program changed jax.config; what ran so far runs again, in a rank that is started afresh",
+    "import jax; jax.config.update('jax_enable_x64', True)": "mine had been imported when the program changed jax.config; the rank is started afresh and runs from the beginning again",
     "import jax; os.environ['JAX_ENABLE_X64'] = '0'": "",
-    "import numpy; os.environ['JAX_NUMPY_RANK_PROMOTION'] = 'warn'": "jax had been imported when the program changed JAX_NUMPY_RANK_PROMOTION; what ran so far runs again, in a rank that is started afresh",
+    "import numpy; os.environ['JAX_NUMPY_RANK_PROMOTION'] = 'warn'": "jax had been imported when the program changed JAX_NUMPY_RANK_PROMOTION; the rank is started afresh and runs from the beginning again",
 }  # fmt: skip
 
 

@@ -138,7 +138,7 @@ def test_rank_with_another_command_is_started_afresh(jobs: Jobs, folder: Path) -
     ended = preload(jobs, folder, "-n", 3, sys.executable, "-c", program, "x")
     said = [line + " x" for line in (*ranks(True, 0), *ranks(False, 1, 2))]
     assert [line for line in lines(ended) if line.endswith(" x")] == said
-    assert ended.report == "--preload: its command is another; ranks 1-2 are started afresh"
+    assert ended.report == "--preload: its command differs; ranks 1-2 are started afresh"
 
 
 @pytest.mark.parametrize("words", [["sh", "-c", "echo done"], ["--no-hook", "done.py"]])
@@ -150,7 +150,7 @@ def test_program_that_is_no_python_runs_without_preload(
     assert lines(ended) == ["[0] done", "[1] done"]
     assert ended.err == b""
     verbose = preload(jobs, folder, "-v", "-n", 2, *words)
-    assert f"--preload: not for this PROGRAM; {AFRESH}" in verbose.report
+    assert f"--preload: not possible for this PROGRAM; {AFRESH}" in verbose.report
 
 
 def test_script_as_interpreter_prevents_forking(jobs: Jobs, folder: Path) -> None:
@@ -229,7 +229,7 @@ def test_random_hash_seed_prevents_forking(jobs: Jobs, folder: Path) -> None:
     ended = preload(jobs, folder, "-n", 2, "-x", "PYTHONHASHSEED=random", "program.py")
     assert set(ranks(False, 0, 1)) <= set(lines(ended))
     assert ended.report == (
-        f"--preload: PYTHONHASHSEED=random asks for a seed of each rank's own; {AFRESH}"
+        f"--preload: PYTHONHASHSEED=random asks for a different seed in each rank; {AFRESH}"
     )
 
 
@@ -323,8 +323,8 @@ def test_variable_set_by_the_program_too_late_is_handled(
     assert lines(ended) == sorted(["[0] imported", *afresh, *(["[0] seen", "[1] seen"] * seen)])
     said = [line for line in ended.report.splitlines() if line.startswith("--preload")]
     line = f"--preload: mine had been imported when the program changed {name}"
-    then = ", and has not seen that: use -x NAME=VALUE, or --preload none"
-    again = "; what ran so far runs again, in a rank that is started afresh"
+    then = ", and did not see the change: use -x NAME=VALUE, or --preload none"
+    again = "; the rank is started afresh and runs from the beginning again"
     assert said == ([line + (then if seen else again)] if name else [])
 
 

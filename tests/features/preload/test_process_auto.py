@@ -44,13 +44,13 @@ def test_ranks_of_a_program_that_imports_jax_are_forked(
 
 NOT_FORKED = {
     ("-n", "1", "program.py"): "--preload auto: no host has two ranks",
-    ("other.py",): "--preload auto: other.py imports nothing of JAX",
-    ("-m", "other"): "--preload: other.py imports nothing of JAX",
-    ("-m", "cProfile", "-o", "profile", "program.py"): "--preload: cProfile.py imports nothing of JAX",
-    ("--no-hook", "program.py"): "--preload auto: PROGRAM is no Python with the hook",
+    ("other.py",): "--preload auto: other.py does not import JAX",
+    ("-m", "other"): "--preload: other.py does not import JAX",
+    ("-m", "cProfile", "-o", "profile", "program.py"): "--preload: cProfile.py does not import JAX",
+    ("--no-hook", "program.py"): "--preload auto: PROGRAM is not a Python program with the hook",
     ("--wrap", "env", "program.py"): "--preload auto: ranks run under --wrap",
     (sys.executable, "-Ximporttime", "program.py"): "--preload: an import prints: import time: self",
-    ("-x", "PYTHONTRACEMALLOC=1", "program.py"): "--preload: -X tracemalloc is about each process's own imports",
+    ("-x", "PYTHONTRACEMALLOC=1", "program.py"): "--preload: -X tracemalloc observes the imports of each process",
     ("--preload", "none", "program.py"): "",
 }  # fmt: skip
 

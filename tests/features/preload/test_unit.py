@@ -41,7 +41,7 @@ def test_programs_that_import_jax_are_recognized(tmp_path: Path, text: str) -> N
     if IMPORTS[text]:
         assert chosen(tmp_path, text)[0] == f"program.py imports {IMPORTS[text]}"
     else:
-        with pytest.raises(Unsuited, match=r"program\.py imports nothing of JAX"):
+        with pytest.raises(Unsuited, match=r"program\.py does not import JAX"):
             chosen(tmp_path, text)
 
 
@@ -51,9 +51,9 @@ COMMANDS = {
     "python -mprogram": "",
     "python -m package.program": "",
     "python package": "",
-    "python -c jax": "PROGRAM is no file",
-    "python -": "PROGRAM is no file",
-    "python": "PROGRAM is no file",
+    "python -c jax": "PROGRAM is not a file",
+    "python -": "PROGRAM is not a file",
+    "python": "PROGRAM is not a file",
     "python none.py": "none.py: No such file or directory",
     "python -m none": "the source of none is not found",
 }

@@ -55,14 +55,14 @@ def choose(
     except OSError as error:
         raise Unsuited(f"{name}: {error.strerror}") from None
     if not any(library.encode() in text for library in libraries):
-        raise Unsuited(f"{name} imports nothing of JAX")
+        raise Unsuited(f"{name} does not import JAX")
     try:
         tree: Any = compile(text, path, "exec", _ONLY_AST, dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError):  # maybe it is newer than this Python
         raise Unsuited(f"{name} cannot be parsed") from None
     found = next((package for package in _imports(tree) if package in libraries), None)
     if found is None:
-        raise Unsuited(f"{name} imports nothing of JAX")
+        raise Unsuited(f"{name} does not import JAX")
     return Choice(f"{name} imports {found}", _settings(tree, libraries, environ))
 
 
@@ -83,13 +83,13 @@ def source_file(argv: Sequence[str], cwd: str, environ: Mapping[str, str]) -> st
         if word.startswith("-m"):
             return _module(word[2:] or next(words, ""), argv[0], cwd, environ)
         if word.startswith("-c") or word == "-":
-            raise Unsuited("PROGRAM is no file")
+            raise Unsuited("PROGRAM is not a file")
         if not word.startswith("-"):
             path = os.path.join(cwd, word)
             return os.path.join(path, "__main__.py") if os.path.isdir(path) else path
         if word[-1] in _WITH_VALUE and not word.startswith("--"):
             next(words, None)
-    raise Unsuited("PROGRAM is no file")
+    raise Unsuited("PROGRAM is not a file")
 
 
 def _module(name: str, python: str, cwd: str, environ: Mapping[str, str]) -> str:

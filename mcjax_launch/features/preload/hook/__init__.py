@@ -126,7 +126,7 @@ class ImportServer:
         if first is not None and (not sys.path or sys.path.pop(0) != first):
             raise Unfit("an import has put another folder in front of sys.path")
         if os.environ.get("PYTHONHASHSEED", "random") == "random":
-            raise Unfit("PYTHONHASHSEED=random asks for a seed of each rank's own")
+            raise Unfit("PYTHONHASHSEED=random asks for a different seed in each rank")
         if _signal.getsignal(_signal.SIGINT) == _signal.SIG_DFL:
             _signal.signal(_signal.SIGINT, interrupt)
         check_jax()
@@ -187,10 +187,10 @@ class ImportServer:
         mine, count = _command(), len(sys.argv) - 1
         its = list(order.argv)
         if len(its) != len(mine) or its[: len(its) - count] != mine[: len(mine) - count]:
-            return "its command is another"
+            return "its command differs"
         cores = order.settings.cores
         if cores and len(cores) != self._cores:
-            return "it has another number of cores"
+            return "its number of cores differs"
         name = self._layers.difference(order.changes)
         if name:
             return f"{name} differs between ranks, and an import may have read it"

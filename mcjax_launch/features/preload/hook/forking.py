@@ -35,7 +35,7 @@ def check_options() -> None:
     """
     for name in _ABOUT_IMPORTS:
         if name in sys._xoptions or os.environ.get(f"PYTHON{name.replace('_', '').upper()}"):
-            raise Unfit(f"-X {name} is about each process's own imports")
+            raise Unfit(f"-X {name} observes the imports of each process")
     monitoring: Any = getattr(sys, "monitoring", None)
     tools = [monitoring.get_tool(at) for at in range(_MONITORS)] if monitoring else []
     if sys.flags.verbose or sys.gettrace() or sys.getprofile() or any(tools):
@@ -57,7 +57,7 @@ def check_jax() -> None:
     factories = getattr(bridge, "_backend_factories", {}).values()
     plugins = any(getattr(factory, "c_api", None) is not None for factory in factories)
     if plugins or getattr(bridge, "_plugins_registered", False):
-        raise Unfit("an import has had JAX register its plugins, which starts a GPU's driver")
+        raise Unfit("an import made JAX register its plugins, which starts a GPU's driver")
 
 
 def check_devices() -> None:
@@ -136,7 +136,7 @@ class OwnModules:
 
     @property
     def _unfit(self) -> Unfit:
-        return Unfit(f"{self._found} would be imported in the place of a library's module")
+        return Unfit(f"{self._found} would be imported in place of a library's module")
 
 
 def _threads() -> list[int]:
