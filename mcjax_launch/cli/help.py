@@ -22,7 +22,7 @@ EXAMPLES = {
         "mcjax-launch --hosts hosts.txt --procs-per-host 8 --log-dir logs train.py",
     ),
     "Output": (
-        "All output in files, that of rank 0 also here, and a row for each rank:",
+        "All output in files, rank 0's also here, and a status row for each rank:",
         "mcjax-launch -n 4 --log-dir logs --show 0 --status=table train.py",
     ),
     "Limits and restarts": (

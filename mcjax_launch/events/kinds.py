@@ -45,8 +45,8 @@ KINDS = {
         {
             "rank": "the rank's number",
             "stream": '`"stdout"` or `"stderr"`',
-            "text": "with its newlines: several lines, or a part of one; bytes that are no UTF-8 "
-            "are the surrogates of Python's `surrogateescape`",
+            "text": "with its newlines: several lines, or a part of one; bytes that are not "
+            "UTF-8 become surrogates, as with Python's `surrogateescape`",
         },
     ),
     "note": EventKind(
@@ -61,7 +61,7 @@ KINDS = {
         "The launcher has found something that explains what the job does; a note says the same.",
         {
             "words": "what happened, in one line",
-            "ranks": "the ranks that did it, the one to blame first",
+            "ranks": "the ranks that caused it, the rank to blame first",
             "cure": 'what to do about it, or `""`',
             "since": "since when, in seconds since 1970, or null",
             "certain": "true if the job can never go on, and is ended",
@@ -80,17 +80,15 @@ KINDS = {
         },
     ),
     "restart": EventKind(
-        "The whole job is started again, or one rank.",
+        "The whole job, or one rank, is restarted.",
         {
             "rank": "the rank; null for the whole job",
-            "count": "how often it has been started again, this time included",
+            "count": "how often it has been restarted, this time included",
             "job_id": "of the new attempt; of the same one for a rank",
             "hosts": "the names of the hosts that get ranks",
         },
     ),
-    "stacks": EventKind(
-        "The stacks of all ranks have been asked for.", {"lines": "as they are shown"}
-    ),
+    "stacks": EventKind("The stacks of all ranks were requested.", {"lines": "as they are shown"}),
     "summary": EventKind(
         "The run is over, or could not begin: then only the first two fields are there.",
         {
@@ -103,7 +101,7 @@ KINDS = {
             "of its `stdout` and `stderr`, as text",
             "hosts": "the names of the hosts of the last attempt",
             "seconds": "how long the run took, with all attempts",
-            "restarts": "how often the whole job was started again",
+            "restarts": "how often the whole job was restarted",
             "job_id": "of the last attempt",
             "log_dir": "the folder with the log files, or null",
             "record": "the last attempt in the form of the record (record.json), without its ranks",

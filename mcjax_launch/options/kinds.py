@@ -99,7 +99,7 @@ def restart_on(value: Any) -> tuple[str, ...]:
     words = value.split(",") if isinstance(value, str) else map(str, value)
     names = tuple(dict.fromkeys(word.strip() for word in words))
     if not names or not set(names) <= set(_FAILURES):
-        raise ValueError(f"{value!r} is not some of {', '.join(_FAILURES)}")
+        raise ValueError(f"{value!r} is not a list of words from {', '.join(_FAILURES)}")
     return names
 
 

@@ -165,14 +165,14 @@ class HostOptions(OptionGroup, title="Hosts", kw_only=True):
     )
     num_hosts: int | None = option(
         kinds.ONE_OR_MORE,
-        help="Number of hosts on which a scheduler starts a launcher each (needs --coordinator), "
-        "or, with --emit, to request.",
+        help="Number of hosts; a scheduler starts a launcher on each (needs --coordinator). "
+        "With --emit: number of hosts to request.",
     )
     host_rank: int | None = option(
         kinds.HOST_RANK,
         variable="JOB_COMPLETION_INDEX",
         shown="$JOB_COMPLETION_INDEX",
-        help="Number of this launcher among them, counted from 0.",
+        help="Number of this launcher's host, counted from 0.",
     )
 
 
@@ -191,7 +191,7 @@ class OutputOptions(OptionGroup, title="Output", kw_only=True):
         kinds.one_of("always", "auto", "never"),
         default="auto",
         metavar="[always|auto|never]",
-        help="Show lines that several ranks print alike once: [0-7] text; auto: on a terminal.",
+        help="Show equal lines of several ranks once: [0-7] text; auto: on a terminal.",
     )
     timestamps: bool = flag("Prefix each line with the time of day.")
     no_prefix: bool = flag("Do not prefix lines with their rank.")
@@ -224,7 +224,7 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
         kinds.LIMIT,
         shown=_NO_LIMIT,
         excludes=("--no-hook",),
-        help="Fail if not all ranks are through initialize() after D (exit status 124).",
+        help="Fail if a rank has not returned from initialize() after D (exit status 124).",
     )
     stall_timeout: float | None = option(
         kinds.LIMIT,
@@ -356,7 +356,7 @@ class DetachedOptions(OptionGroup, title="Detached jobs", kw_only=True):
         metavar="[ID]",
         in_environ=False,
         only_command=_TERMINAL,
-        help="Show the detached job ID, its last lines first; without ID the one that runs, or the "
+        help="Show the detached job ID, its last lines first; without ID the running job, or the "
         "latest. Ctrl-C leaves it running.",
     )
     jobs: bool = flag("List the detached jobs.", in_environ=False, only_command="prints a list")
@@ -371,7 +371,8 @@ class DetachedOptions(OptionGroup, title="Detached jobs", kw_only=True):
         metavar="ID",
         in_environ=False,
         only_command="is for detached jobs",
-        help="End the detached job ID as Ctrl-C would, and wait for that; twice: kill its ranks.",
+        help="End the detached job ID as Ctrl-C would, and wait for its end; again: kill its "
+        "ranks.",
     )
 
 

@@ -69,7 +69,7 @@ def test_host_is_excluded_after_two_failures() -> None:
 
 @pytest.mark.parametrize("text", ["", "host,", "hosts", "any,bug"])
 def test_invalid_restart_on_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not some of host, signal, any"):
+    with pytest.raises(ValueError, match="is not a list of words from host, signal, any"):
         restart_on(text)
 
 
