@@ -173,7 +173,7 @@ def unequal(details: Sequence[str]) -> StopReason:
         details: lines on which argument.
 
     """
-    message = "--verify-spmd: the ranks have different values of what must be the same on all"
+    message = "--verify-spmd: the ranks have different values where all ranks need the same"
     return StopReason(message, exit_status.FAILED, tuple(details))
 
 

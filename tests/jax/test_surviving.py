@@ -27,7 +27,7 @@ def test_survivors_continue(jobs: Jobs, tmp_path: Path, how: str, status: int) -
     got, said = run(jobs, tmp_path, "continue", 1, how, "alone")
     assert (got, "living: [0, 2]" in said) == (status, True), said
     assert sorted(re.findall(r"rank (\d) life 0 ends", said)) == ["0", "2"]
-    assert "going on without rank 1" in said
+    assert "continuing without rank 1" in said
 
 
 def test_restarted_rank_joins_again(jobs: Jobs, tmp_path: Path) -> None:
@@ -53,7 +53,11 @@ def test_rank_of_a_lost_host_restarts(jobs: Jobs, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("failing", "how", "why"),
     [
-        (0, "kill", "process 0 holds JAX's coordination service, without which no other can go on"),
+        (
+            0,
+            "kill",
+            "process 0 holds JAX's coordination service, without which no other process can continue",
+        ),
         (1, "unasked", 'asked for that: jax.config.update("jax_enable_recoverability", True)'),
     ],
     ids=["process 0", "unasked"],

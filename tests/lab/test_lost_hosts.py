@@ -45,7 +45,7 @@ def test_job_continues_without_a_lost_host(jobs: Jobs, lab: Lab) -> None:
     assert "[0 jh1] 0 of 2" in ended.stdout
     assert "[1 jh3] 1 of 2" in ended.stdout
     assert "host jh2: " in ended.report
-    assert "--min-hosts: going on without host jh2: 2 ranks on 2 hosts\n" in ended.report
+    assert "--min-hosts: continuing without host jh2: 2 ranks on 2 hosts\n" in ended.report
     lab.check_clean()
 
 

@@ -131,7 +131,7 @@ def test_a_fifo_without_a_reader_is_waited_for(jobs: Jobs, tmp_path: Path) -> No
 def test_full_disk_is_reported_and_does_not_end_the_job(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "--events", "/dev/full", "echo", "hi")
     assert (ended.status, ended.stdout.count("hi")) == (0, 2)
-    assert ended.report == "--events /dev/full: No space left on device: no more are written"
+    assert ended.report == "--events /dev/full: No space left on device: no more events are written"
 
 
 @pytest.mark.parametrize(

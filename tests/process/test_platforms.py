@@ -69,7 +69,10 @@ def test_linux_only_calls_fail_in_the_portable_copy(launcher: list[str], use: st
 
 def test_verbose_launcher_says_that_it_is_portable(jobs: Jobs, launcher: list[str]) -> None:
     ended = jobs.run("-v", "-n", 1, "true", env=PORTABLE, launcher=launcher)
-    assert "localhost: portable, without what only Linux has" in ended.report.splitlines()
+    assert (
+        "localhost: portable mode, without the features that need Linux"
+        in ended.report.splitlines()
+    )
     if not harness.PORTABLE:
         assert "portable" not in jobs.run("-v", "-n", 1, "true").report
 

@@ -42,7 +42,7 @@ def test_a_host_on_which_two_attempts_failed_is_left_out(jobs: Jobs) -> None:
     script = "[ $JAX_PROCESS_ID = 1 ] && kill -9 $$; [ $MCJAX_RESTART = 2 ] || exec sleep 1000"
     ended = jobs.run(*hosts, "bash", "-c", script, env=QUICK)
     assert ended.status == 0
-    left = "--min-hosts: going on without host b (two attempts failed on b): 1 rank on 1 host"
+    left = "--min-hosts: continuing without host b (two attempts failed on b): 1 rank on 1 host"
     assert ended.report.count(left) == 1
     assert "attempt 3 succeeded" in ended.report
 

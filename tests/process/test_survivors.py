@@ -59,12 +59,12 @@ def test_survivors_continue_and_the_failure_is_reported_at_once(
     code, status, words = FAILURES[how]
     path = program(f"if rank == 1:\n    {code}\nwait_for(GO)\nprint('done', rank)")
     job = jobs.start("-n", 3, "--on-rank-failure=continue", path, stderr=subprocess.STDOUT)
-    told = job.read_until("going on without rank 1")
+    told = job.read_until("continuing without rank 1")
     assert f"rank 1 failed: {words}" in told
     program.go.touch()
     ended = job.finish()
     assert ended.status == status
-    last = ended.stdout.split("going on without rank 1")[1]
+    last = ended.stdout.split("continuing without rank 1")[1]
     assert f"rank 1 failed: {words}" in last
     assert "the 2 other ranks: exited with 0" in last
     assert "Traceback" not in last
@@ -74,7 +74,7 @@ def test_survivors_continue_and_the_failure_is_reported_at_once(
 def test_status_of_the_first_failure_counts(jobs: Jobs, program: Program) -> None:
     path = program("if rank == 2: sys.exit(5)\nwait_for(GO)\nsys.exit(6 if rank == 0 else 0)")
     job = jobs.start("-n", 3, "--on-rank-failure=continue", path, stderr=subprocess.STDOUT)
-    job.read_until("going on without rank 2")
+    job.read_until("continuing without rank 2")
     program.go.touch()
     assert job.finish().status == 5
 
@@ -96,8 +96,8 @@ def test_a_rank_is_started_again_in_its_place(jobs: Jobs, program: Program, tmp_
     assert out[::2] == [f"rank 1 life {life}" for life in range(3)]
     assert len(set(out[1::2])) == 1
     assert (tmp_path / "logs" / "1.err").read_text() == "unfinished" * 3
-    assert "starting rank 1 again in 0.1 s (1 of 3)\n" in ended.stderr
-    assert "starting rank 1 again in 0.2 s (2 of 3)\n" in ended.stderr
+    assert "restarting rank 1 in 0.1 s (1 of 3)\n" in ended.stderr
+    assert "restarting rank 1 in 0.2 s (2 of 3)\n" in ended.stderr
     lives = r"rank 1, 3 starts: failed: exit status 3 after .*, then .*, then exited with 0 after"
     assert re.search(lives, ended.stderr)
     assert "the job ended" not in ended.stderr
@@ -108,7 +108,7 @@ def test_rank_restarts_are_limited(jobs: Jobs, program: Program) -> None:
     ended = jobs.run("-n", 2, "--on-rank-failure=restart:2", path, env=QUICK)
     assert ended.status == 3
     assert re.findall(r"rank 1 life (\d)", ended.stdout) == ["0", "1", "2"]
-    assert "the job ended despite it: it has been started again 2 times already" in ended.stderr
+    assert "the job ended despite it: it has already been restarted 2 times" in ended.stderr
     assert "the other rank: ended by SIGTERM" in ended.stderr
     assert ended.stderr.count("rank 1, 3 starts: ") == 1
 
@@ -209,7 +209,7 @@ wait_for("never")
     job = jobs.start(
         "-n", 2, "--on-rank-failure=continue", path, cwd=tmp_path, stderr=subprocess.STDOUT
     )
-    job.read_until("going on without rank 1")
+    job.read_until("continuing without rank 1")
     program.go.touch()
     ended = job.finish()
     assert ended.status == 1
@@ -241,7 +241,7 @@ def test_signal_ends_a_pending_rank_restart(
     job = jobs.start(
         "-n", 2, "--on-rank-failure=restart", path, stderr=subprocess.STDOUT, env={SCALE: "1000"}
     )
-    job.read_until("starting rank 1 again")
+    job.read_until("restarting rank 1")
     job.signal(signum)
     ended = job.finish()
     assert ended.status == status
@@ -262,7 +262,7 @@ until [ -e GO.$1 ]; do sleep 0.05; done
 #: is said.
 LOST_HOSTS: dict[str, tuple[str, str, str, list[str]]] = {
     "one of several": ("a,b:2,c", "1-2", "b", ["[1 b] rank 1 life 1", "[2 b] rank 2 life 1, local 1"]),
-    "rank 0's": ("a,b", "0", "a", ["[0 a] rank 0 life 1", "starting rank 0 again in 0.5 s"]),
+    "rank 0's": ("a,b", "0", "a", ["[0 a] rank 0 life 1", "restarting rank 0 in 0.5 s"]),
     "this machine": ("localhost:2", "0-1", "localhost", ["[1] rank 1 life 1, local 1"]),
 }  # fmt: skip
 
@@ -294,7 +294,7 @@ def test_ranks_of_a_lost_host_start_on_no_other_host(jobs: Jobs, tmp_path: Path,
     assert ended.status == 255, ended.stderr
     assert f"host {lost}: its agent was killed by SIGKILL" in ended.report
     assert re.findall(r" in (.*) s\n", ended.report) == ["0.5", "1", "2"]
-    why = "; on other hosts only a whole job starts again (--max-restarts, --min-hosts)\n"
+    why = "; on other hosts only the whole job is restarted (--max-restarts, --min-hosts)\n"
     assert why in ended.report
     assert "life 1" not in ended.stdout
 
@@ -332,7 +332,7 @@ def test_signal_ends_a_pending_host_retry(jobs: Jobs, tmp_path: Path) -> None:
         stderr=subprocess.STDOUT,
         env={SCALE: "1000"},
     )
-    job.read_until("starting rank 1 again")
+    job.read_until("restarting rank 1")
     job.signal(signal.SIGTERM)
     assert job.finish().status == 143
 

@@ -50,7 +50,7 @@ def test_another_attempt_waits_for_what_was_killed(jobs: Jobs, tmp_path) -> None
     )
     try:
         said = running.read_until("before another attempt: ")
-        assert "waiting up to 60 s for what was killed, before another attempt: " in said
+        assert "waiting up to 60 s for killed processes to end, before another attempt: " in said
         assert alive(pid)
         assert "attempt 1" not in said
     finally:

@@ -68,8 +68,8 @@ def test_frames_in_order_are_accepted(dialogue: ProtocolState, frame: Frame) -> 
         (Data(3, 77, b"x"), "Data, which agents do not send"),
         (Raw("", 3, b"x"), "Raw of '', which is no feature"),
         (HELLO, "Greeting at the wrong time"),
-        (FACTS, "HostFacts, which nobody has asked for"),
-        (messages.CoordinatorTried({}, {}), "CoordinatorTried, which nobody has asked for"),
+        (FACTS, "HostFacts, which was not requested"),
+        (messages.CoordinatorTried({}, {}), "CoordinatorTried, which was not requested"),
     ],
     ids=repr,
 )

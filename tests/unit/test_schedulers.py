@@ -94,7 +94,7 @@ def test_fewer_hosts_have_fewer_ranks() -> None:
     smaller, left = without(job, [a, b, c], {b})
     assert (smaller.num_processes, [h.name for h in left]) == (4, ["a", "c"])
     assert without(job.replaced(num_processes=3), [a, b, c], {b})[0].num_processes == 3
-    said = "--min-hosts: going on without host b: 4 ranks on 2 hosts"
+    said = "--min-hosts: continuing without host b: 4 ranks on 2 hosts"
     assert restarts.smaller(["b"], smaller, left) == said
     assert without(job, [a, b, c], {a, b}) == (job, [a, b, c])
     job = job.replaced(min_hosts=None)

@@ -315,7 +315,7 @@ def test_status_shows_a_pending_rank_restart() -> None:
     state.survives = True
     state.record_exit(Exited(1, -9, (), None, 0.0, 0), 3.0)
     state.ranks[1].process.restarts = True
-    assert progress.use(state, 5.0) == "1/2 ranks run | rank 1 to be started again"
+    assert progress.use(state, 5.0) == "1/2 ranks run | rank 1 to be restarted"
     state.restart_rank(1, 6.0)
     assert progress.awaited(Hosts(), state) == "1/2 ranks started"  # type: ignore[arg-type]
 

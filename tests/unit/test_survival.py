@@ -15,12 +15,12 @@ from mcjax_launch.options.kinds import on_rank_failure
 
 PLAIN = FailedRank(1)
 JAX = FailedRank(1, joined=True, recoverable=True)
-SERVES = "process 0 holds JAX's coordination service, without which no other can go on"
+SERVES = "process 0 holds JAX's coordination service, without which no other process can continue"
 UNSERVED = "process 0 has ended, and JAX's coordination service with it: let process 0 end last"
 AWAITED = "it failed before initialize(), where others wait for it"
-ALL_TOGETHER = "the ranks have been started again 4 times in all already"
+ALL_TOGETHER = "the ranks have already been restarted 4 times in all"
 UNASKED = (
-    "the program has not asked for that: "
+    "the program has not enabled that: "
     'jax.config.update("jax_enable_recoverability", True) before initialize()'
 )
 
@@ -95,7 +95,7 @@ HISTORIES: dict[str, tuple[str, list[tuple[str, tuple[Any, ...], Any]]]] = {
             ("failed", (JAX,), BeginAgain(1, 2.0, 2, 2)),
             ("ended", (1, 110.0), None),
             ("expire", (112.0,), {1: 2}),
-            ("failed", (JAX,), EndAll("it has been started again 2 times already")),
+            ("failed", (JAX,), EndAll("it has already been restarted 2 times")),
         ],
     ),
     "an end with 0 is followed by none": (

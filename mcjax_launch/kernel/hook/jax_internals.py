@@ -37,7 +37,7 @@ class Internal(Value):
 JAXLIB = "jaxlib"
 _PROGRAMS = "different programs on different ranks go unnoticed, also with --verify-spmd"
 _DEVICES = "ranks that use other devices than the rest are not named"
-_REASON = "the reason for which JAX uses no GPU is not shown"
+_REASON = "the reason why JAX uses no GPU is not shown"
 _NUMBERS = "on TPUs messages use JAX's own numbers for ranks"
 _BARRIER = "notes on a hang do not name what a rank waits for"
 _SHUTDOWN = "a rank that ends five minutes before another rank ends the job with an error"

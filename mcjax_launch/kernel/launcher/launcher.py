@@ -267,7 +267,7 @@ class Launcher:
         )
         self._report_devices(plan)
         for host in self.startup.portable:
-            self.console.detail(f"{host.name}: portable, without what only Linux has")
+            self.console.detail(f"{host.name}: portable mode, without the features that need Linux")
 
     def _start_on(
         self, link: AgentConnection, ranks: Sequence[Rank], *, again: bool = False
@@ -378,8 +378,8 @@ class Launcher:
                 self.state.record_usage(message, time.monotonic())
             case messages.NotYetGone(processes):
                 self.console.note(
-                    f"{link.host.name}: waiting up to {FREED_S:g} s for what was killed, before "
-                    f"another attempt: {'; '.join(processes)}"
+                    f"{link.host.name}: waiting up to {FREED_S:g} s for killed processes to end, "
+                    f"before another attempt: {'; '.join(processes)}"
                 )
 
     def _received_of_hook(self, message: messages.FromHook) -> None:
@@ -585,7 +585,9 @@ class Launcher:
     def _events_gone(self, error: OSError | None) -> None:
         """Report that events cannot be written; a reader that has left is not an error."""
         if error is not None and error.errno != errno.EPIPE:
-            self.console.say(f"--events {self.job.events}: {error.strerror}: no more are written")
+            self.console.say(
+                f"--events {self.job.events}: {error.strerror}: no more events are written"
+            )
 
     def _reader_gone(self, error: OSError | None) -> None:
         """End the job, because the reader of stdout is gone; a signal now takes precedence."""
@@ -670,7 +672,7 @@ class Launcher:
         if self._plan is None:
             untold = [link.host.name for link in self.links]
         if untold and not self.policy.ending:
-            why = "its agent has ended, and its ranks' ends were not reported"
+            why = "its agent ended without reporting how its ranks ended"
             self.stop(stop_reasons.host_lost(untold[0], why))
 
     def _conclude(self, lost_output: bool) -> Summary:

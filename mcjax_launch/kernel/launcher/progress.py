@@ -216,7 +216,7 @@ def use(state: RunState, now: float) -> str:
     elif len(running) < len(runs):
         parts.append(f"{len(running)}/{len(runs)} ranks run")
     if again := [run.process_id for run in runs if run.process.restarts]:
-        parts.append(f"{these_ranks(again)} to be started again")
+        parts.append(f"{these_ranks(again)} to be restarted")
     used_by = {run.process_id: many for run in running if (many := cores(run)) is not None}
     if used_by:
         busy = [rank for rank, many in used_by.items() if many > BUSY]

@@ -130,7 +130,8 @@ class RestartPolicy:
             times = f"{duration(before.age_s)} and {duration(end.crash.age_s)}"
             since = "initialize()" if end.crash.joined else "the start"
             what = f"{end.crash.exception} at {end.crash.where}"
-            return f"not restarted: {what} twice in a row, {times} after {since}: not bad luck"
+            twice = f"{what} twice in a row, {times} after {since}"
+            return f"not restarted: {twice}: another restart would not help"
         return ""
 
 
@@ -263,7 +264,7 @@ def smaller(
     without = f"host{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
     twice = [name for name in missing if name in worn]
     why = f" (two attempts failed on {', '.join(twice)})" if twice else ""
-    return f"--min-hosts: going on without {without}{why}: {ranks} on {left}"
+    return f"--min-hosts: continuing without {without}{why}: {ranks} on {left}"
 
 
 def without(job: Job, hosts: Sequence[Host], lost: set[Host]) -> tuple[Job, Sequence[Host]]:

@@ -291,7 +291,7 @@ class Startup:
         address, port, bind = self._coordinator()
         if self._several and host != self._hosts[0]:
             if address != LOOPBACK and not answer.address:
-                raise LaunchError(f"it knows no way to the coordinator at {address}")
+                raise LaunchError(f"it has no route to the coordinator at {address}")
             self._checked[host] = messages.CoordinatorTried({address: answer.address}, {})
         self._answers[host] = answer
         return self._make_plan(self._hosts, address, port, bind)

@@ -151,18 +151,21 @@ class SurvivalPolicy:
     def _why_not(self, failed: FailedRank) -> str:
         """Return why the job cannot go on; "" if it can."""
         if failed.serves:
-            return "process 0 holds JAX's coordination service, without which no other can go on"
+            return (
+                "process 0 holds JAX's coordination service, without which no other process can "
+                "continue"
+            )
         if failed.unserved and (failed.joined or self.restarts):
             return NO_SERVICE
         if failed.joined and not failed.recoverable:
-            return f"the program has not asked for that: {_RECOVERABILITY} before initialize()"
+            return f"the program has not enabled that: {_RECOVERABILITY} before initialize()"
         if not self.restarts:
             return (
                 "it failed before initialize(), where others wait for it" if failed.awaited else ""
             )
         if self._begun.get(failed.rank, 0) >= self._most:
-            return f"it has been started again {counted(self._most, 'time')} already"
+            return f"it has already been restarted {counted(self._most, 'time')}"
         if sum(self._begun.values()) >= _OF_ALL * self._most:
             again = counted(_OF_ALL * self._most, "time")
-            return f"the ranks have been started again {again} in all already"
+            return f"the ranks have already been restarted {again} in all"
         return ""

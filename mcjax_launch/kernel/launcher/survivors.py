@@ -95,7 +95,7 @@ class Survivors(LauncherPart):
         ranks = [run.process_id for run in lost] + self._policy.host_lost(there)
         if not ranks:
             return True
-        what_follows = f"going on without {these_ranks(ranks)} (--on-rank-failure)"
+        what_follows = f"continuing without {these_ranks(ranks)} (--on-rank-failure)"
         if self._policy.restarts:
             what_follows = self._rejoin(stop, host, sorted(ranks), effects)
         else:
@@ -125,7 +125,7 @@ class Survivors(LauncherPart):
             give_up=give_up,
         )
         self._rejoining.append(rejoining)
-        return f"starting {these_ranks(ranks)} again in {pause_s:g} s"
+        return f"restarting {these_ranks(ranks)} in {pause_s:g} s"
 
     def _begin_on(self, rejoining: Rejoining, plan: Plan, link: AgentConnection) -> None:
         """Restart ranks on their host, which is ready again."""
@@ -217,12 +217,12 @@ class Survivors(LauncherPart):
         state, now = self._state, time.monotonic()
         match effect:
             case GoOn(rank):
-                text = f"going on without rank {rank} (--on-rank-failure)"
+                text = f"continuing without rank {rank} (--on-rank-failure)"
                 self._untold[rank] = text, now + _LAST_WORDS_S
             case BeginAgain(rank, pause_s, number, most):
                 state.ranks[rank].process.restarts = True
                 of = f"({number} of {most})"
-                text = f"starting rank {rank} again in {pause_s:g} s {of}"
+                text = f"restarting rank {rank} in {pause_s:g} s {of}"
                 self._untold[rank] = text, now + _LAST_WORDS_S
             case EndAll(why):
                 state.ended_all = why
@@ -262,7 +262,7 @@ PART = Survivors
 
 # Tries to connect to a lost host.
 _TRIES = 3
-_ELSEWHERE = "on other hosts only a whole job starts again (--max-restarts, --min-hosts)"
+_ELSEWHERE = "on other hosts only the whole job is restarted (--max-restarts, --min-hosts)"
 
 
 class Rejoining:

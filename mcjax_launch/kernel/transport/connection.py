@@ -95,7 +95,7 @@ class ProtocolState:
         name = type(frame).__name__
         asked = next((asked for asked in self._asked if isinstance(asked, question)), None)
         if asked is None:
-            raise Malformed(f"{name}, which nobody has asked for")
+            raise Malformed(f"{name}, which was not requested")
         self._asked.remove(asked)
         if isinstance(frame, HostFacts) and isinstance(asked, messages.Prepare):
             _check_facts(frame, asked)

@@ -83,7 +83,7 @@ def why_untrusted(folder: str) -> str:
     if status.st_mode & stat.S_IWOTH:
         return f"every user can write to it (chmod o-w {folder})"
     if os.geteuid() not in (0, status.st_uid) and status.st_uid and not _is_our_groups(status):
-        return "it belongs to another user, who decides what is in it"
+        return "it belongs to another user, so that user controls what is in it"
     return ""
 
 

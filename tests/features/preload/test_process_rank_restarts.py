@@ -119,7 +119,7 @@ def test_restart_fails_cleanly_without_memory(jobs: Jobs, folder: Path, preload:
     running = start(jobs, folder, text, preload=preload, scale="3")
     running.read_until("] pid", 3)
     (folder / "go").touch()
-    running.read_until("starting rank 1 again")
+    running.read_until("restarting rank 1")
     agent = running.agent
     taken = {int(name) for name in os.listdir(f"/proc/{agent.pid}/fd")}
     free = min(set(range(len(taken) + 1)) - taken)
@@ -149,7 +149,7 @@ def test_death_at_any_moment_does_not_hang_the_job(
     text = "if rank == '1' and life < 2:\n    sys.exit(3)\nwait_for('over')"
     running = start(jobs, folder, text)
     running.read_until("rank 1 life 0")
-    running.read_until("starting rank 1 again")
+    running.read_until("restarting rank 1")
     found: list[int] = []  # one forks the next and ends: a look at all processes may miss both
     eventually(lambda: found.extend(successors(running)) or bool(found))
     successor = found[0]

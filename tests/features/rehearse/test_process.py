@@ -86,7 +86,7 @@ def test_job_survives_a_rehearsed_host_loss(jobs: Jobs) -> None:
     options = ("--on-rank-failure", "continue", "--rehearse", "lose:b@0.2s")
     ended = jobs.run(*HOSTS, *options, "sleep", 1)
     assert ended.status == 255, ended.stderr
-    assert "going on without rank 1 (--on-rank-failure)" in ended.report
+    assert "continuing without rank 1 (--on-rank-failure)" in ended.report
     assert "1 lost with host b" in ended.report
 
 
