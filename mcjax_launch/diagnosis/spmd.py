@@ -286,8 +286,8 @@ def unequal_lines(comparison: Comparison) -> list[str]:
     at = f" at {program.where}" if program.where else ""
     return [
         f"{program.title}{at}: {name} is replicated, and differs between {groups}",
-        "hint: each process has made it from values of its own (a seed, process_index(), data that "
-        "it has read); JAX assumes that it is the same on all",
+        "hint: each process made it from its own values (a seed, process_index(), data that it "
+        "read); JAX assumes that its value is the same on all processes",
     ]
 
 

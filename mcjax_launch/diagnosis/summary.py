@@ -40,7 +40,7 @@ _MOST_FATES = 4
 _OPERATION = "JaxStackTraceBeforeTransformation"
 _MOST_RESTARTED = 8
 _ELSEWHERE = (
-    "this is a consequence: a rank of another launcher failed, left or did not come; see the "
+    "this is a consequence: a rank of another launcher failed, ended or did not join; see the "
     "summary of that launcher"
 )
 # What may have sent a SIGKILL; the key is RankProcess.killer.

@@ -68,8 +68,8 @@ class KnownError(enum.Enum):
     )
     SAME_PROCESS_TWICE = (
         ["different incarnation", "newer incarnation"],
-        "two processes joined as one: another job uses this coordinator address, or two ranks have "
-        "the same process_id",
+        "two processes joined as the same rank: another job uses this coordinator address, or two "
+        "ranks have the same process_id",
     )
     OUT_OF_STEP = (
         ["sync_global_devices name mismatch", "Mismatch in the number of", "op.preamble.length"],

@@ -162,7 +162,7 @@ def test_advice_on_proxies_only_while_joining() -> None:
 ADVICE = {
     "RuntimeError: jax.distributed.initialize() must be called before any JAX calls": "call jax.distributed.initialize() before",
     "E server_chttp2.cc Failed to add port to server: No address added": "the port is in use",
-    "RPC failed: different incarnation": "two processes joined as one",
+    "RPC failed: different incarnation": "two processes joined as the same rank",
     "AssertionError: sync_global_devices name mismatch ('a')": "the ranks are at different places",
     "JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating": "out of memory: use less per device",
     "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 4.00 PiB": "the host is out of memory, not a device",

@@ -65,7 +65,7 @@ LATE = NotJoined(
     "RuntimeError", "initialize() must be called before any JAX calls that ...", "t.py:2"
 )
 LONE = "these are 3 separate single-process jobs: initialize() at t.py:3 failed in all 3 ranks because t.py:2 had already started a backend: call initialize() before that line"
-APART = "no rank has called jax.distributed.initialize(): these run as 3 separate single-process jobs; call it before anything else of JAX's"
+APART = "no rank has called jax.distributed.initialize(): these run as 3 separate single-process jobs; call it before any other use of JAX"
 BELOW = "started processes that called initialize() again at t.py:9; they are not ranks, so the call was skipped: call it in the rank's own process alone"
 CPU, GPU, CUDA = Backend("cpu", 1), Backend("gpu", 1), Backend("cuda", 0)
 FELL_BACK = Backend("cpu", 1, "cuda: no supported devices found")
@@ -227,14 +227,14 @@ def test_pending_finding_is_reported_at_the_end() -> None:
 
 # --- at a limit ---
 
-SEE = "hint: every rank has to call initialize(): see in its stack what the missing one is doing"
+SEE = "hint: every rank has to call initialize(): the missing rank's stack shows what it is doing"
 OTHER_STACK = "hint: a rank whose stack differs from the others' took another branch, or skipped a program that it had run before"
 STEPS = "hint: the ranks do not take the same number of steps: do they all have the same amount of data?"
 TO_ERROR = "hint: to turn a collective that a rank never reaches into an error: -x XLA_FLAGS=--xla_cpu_collective_timeout_seconds=60"
 BEHIND = "hint: a rank that does not run the same program took another branch, or waits for something else"
 LAST = "last compiled jit(step) at train.py:8"
 RAISED = Raised("ValueError", "ValueError: not finite", "data.py:12")
-SET_ORDER = "rank 1 has run jit(f) at t.py:1 in another order than ranks 0,2: is this a loop over a set, or over os.listdir()? Loop over sorted(...) of it, which has the same order in all ranks"
+SET_ORDER = "rank 1 has run jit(f) at t.py:1 in a different order than ranks 0,2: is this a loop over a set, or over os.listdir()? Loop over sorted(...) instead: its order is the same in all ranks"
 CALLBACK = UnhandledError("MainThread", RAISED, callback="jax.pure_callback")
 
 
@@ -355,7 +355,7 @@ AFTER_A_FAILURE: dict[str, tuple[Sequence[Event], list[str]]] = {
     "a second process": ([*join(3), *said(1, Joining("h:1", 3, 1, "t.py:2"), main=False, beside=True), *fails(1, "RuntimeError: x", where="")], ["rank 1 called initialize() in a second process too, at t.py:2: put the code that starts processes under `if __name__ == '__main__':`"]),
     "no GPU": (without_backend(LOCAL, *said(1, CPU)), ["rank 1 uses the CPU: the others waited for its cuda devices"]),
     "no backend in time": (without_backend(LOCAL), ["rank 1 did not start a backend for cuda in time (nor did rank 2)"]),
-    "no part in a compilation": (without_backend(TUNING), ["rank 2 did not come to a compilation that the others shared with it"]),
+    "no part in a compilation": (without_backend(TUNING), ["rank 2 did not reach a compilation that it shares with the others"]),
     "a barrier of its own": ([*join(3), *fails(1, TIMED_OUT, where="/me/train.py:7 in save")], ["rank 0 did not reach the barrier 'save_3' in time (nor did rank 2)"]),
     "a callback": ([*join(3), *said(1, CALLBACK), *fails(0, GLOO)], ["rank 1 raised in its jax.pure_callback: ValueError: not finite, at data.py:12"]),
     "a collective": ([*join(3), *fails(0, GLOO), *fails(2, GLOO)], ["rank 1 did not reach a collective in which others gave up waiting"]),

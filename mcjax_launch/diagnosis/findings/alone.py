@@ -78,7 +78,7 @@ def separate_jobs(view: View) -> Iterator[Finding]:
         return
     words = (
         f"no rank has called jax.distributed.initialize(): these run as {jobs}; call it before "
-        "anything else of JAX's"
+        "any other use of JAX"
     )
     soon = state.activity.jax_at + SOON_S
     if view.now >= soon and sum(_uses_jax(run, view.now) for run in state.running) < 2:

@@ -119,7 +119,7 @@ def without_devices(view: View) -> Iterator[Finding]:
     backend = first.membership.backend
     where = f"; it was {first.late_position}" if first.late_position else ""
     if not key.platform:
-        did = "did not come to a compilation that the others shared with it"
+        did = "did not reach a compilation that it shares with the others"
         words = view.named_first(ranks, did) + where
     elif backend is not None and backend.platform == _CPU:
         why = f" ({backend.why})" if backend.why else ""

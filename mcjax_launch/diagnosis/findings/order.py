@@ -8,8 +8,8 @@ from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.ranks import have, these_ranks
 
 _CURE = (
-    "a loop over a set, or over os.listdir()? Loop over sorted(...) of it, which has the same "
-    "order in all ranks"
+    "a loop over a set, or over os.listdir()? Loop over sorted(...) instead: its order is "
+    "the same in all ranks"
 )
 
 
@@ -26,7 +26,7 @@ def loop_over_set(view: View) -> Iterator[Finding]:
     if own.where and own.where == theirs.where:
         programs = " and ".join(dict.fromkeys((own.title, theirs.title)))
         words = (
-            f"{these_ranks(odd.ranks)} {have(odd.ranks)} run {programs} at {own.where} in another "
-            f"order than {these_ranks(usual.ranks)}: is this {_CURE}"
+            f"{these_ranks(odd.ranks)} {have(odd.ranks)} run {programs} at {own.where} in a "
+            f"different order than {these_ranks(usual.ranks)}: is this {_CURE}"
         )
         yield Finding("set order", words, odd.ranks)

@@ -18,7 +18,7 @@ _TIMEOUT = (
 _STAYS = {
     Stage.ABSENT: (
         "never called initialize()",
-        "every rank has to call initialize(): see in its stack what the missing one is doing",
+        "every rank has to call initialize(): the missing rank's stack shows what it is doing",
     ),
     Stage.JOINING: ("waiting in initialize()", ""),
     Stage.ALONE: ("running alone, after initialize() failed", ""),

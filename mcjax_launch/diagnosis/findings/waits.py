@@ -370,14 +370,14 @@ def _doing(seen: RankSnapshot) -> str:
     if seen.run.status == 0:
         return "exited with 0"
     if seen.run.is_gone:
-        return "{0} being started again" if seen.run.process.restarts else "{1} failed"
+        return "{0} being restarted" if seen.run.process.restarts else "{1} failed"
     if seen.reached.stage is Stage.LEAVING:
         return _leaving(seen)
     if (refused := seen.run.membership.refused) is not None:
         return _literal(f"went on alone after initialize() failed {why_failed(refused)}")
     standing = _literal(seen.position_with_threads)
     if seen.reached.stage in (Stage.ABSENT, Stage.IMPORTING):
-        doing = "{0} being started again" if seen.run.past else "{1} not called it"
+        doing = "{0} being restarted" if seen.run.past else "{1} not called it"
         return doing + (f" and {{0}} {standing}" if standing else "")
     if not standing:
         state = seen.stack.state if seen.stack is not None else None
