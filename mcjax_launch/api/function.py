@@ -82,7 +82,7 @@ def _pickled(function: Callable[..., Any], call: object) -> tuple[list[Buffer], 
         try:
             parts = in_parts(call, pickle.dumps)
         except Exception as error:  # whatever the caller's objects raise
-            why = f"cannot be pickled ({error}); with cloudpickle it may: {_INSTALL}"
+            why = f"cannot be pickled ({error}); cloudpickle may be able to: {_INSTALL}"
         else:
             if _MAIN not in parts[0]:
                 return parts, None
@@ -90,10 +90,10 @@ def _pickled(function: Callable[..., Any], call: object) -> tuple[list[Buffer], 
             if main is not None and not _would_call_again(main.source):
                 return parts, main
             why = (
-                f"is of {main.path}, which the ranks import, and which would call it again then: "
+                f"is in {main.path}, and would be called again when the ranks import that file: "
                 f'put the call under `if __name__ == "__main__":`, or {_INSTALL}'
                 if main is not None
-                else "is, or needs, what only __main__ defines, which the ranks cannot import: "
+                else "needs names that only __main__ defines, which the ranks cannot import: "
                 f"{_INSTALL}, or move it to a module"
             )
     name = name_of(function)

@@ -182,7 +182,9 @@ class RunningJob:
         if self._process is not None:
             self._process.close()
         self._lock = threading.Lock()  # a thread that is not here may have held it
-        self._error = LaunchError("the job belongs to the process that this one is a fork of")
+        self._error = LaunchError(
+            "the job belongs to the parent process, from which this process was forked"
+        )
         self._is_over = True
 
     # --- asyncio ---

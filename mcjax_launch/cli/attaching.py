@@ -59,7 +59,9 @@ def _connection(job: DetachedJob) -> Connection | None:
 def _say_end(console: Console, job: DetachedJob) -> None:
     """Print how a job ended, if its launcher could not."""
     if job.state == RUNNING:
-        console.say(f"job {job.id} runs, but its launcher has hung up: is it of another version?")
+        console.say(
+            f"job {job.id} runs, but its launcher closed the connection: is it another version?"
+        )
     elif job.state == LOST:
         console.summary([f"job {job.id} is lost: {job.end}"], alarm=True)
     elif job.state == ENDED and job.recorded.full:  # the summary may be missing

@@ -67,7 +67,7 @@ def _check_path(path: str) -> None:
         raise LaunchError(f"--report {path}: the report of --check is JSON; name it *.json")
     files.check_writable(path)
     if "{" in path:
-        raise LaunchError(f"--report {path}: --check fills in no placeholders")
+        raise LaunchError(f"--report {path}: --check does not fill in placeholders")
 
 
 def _run(options: Options) -> tuple[list[Judgement], str]:

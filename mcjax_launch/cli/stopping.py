@@ -24,7 +24,7 @@ def stop(job_id: str, say: Callable[[str], object]) -> int:
     """
     job = find(job_id)
     if job.state != RUNNING:
-        say(f"job {job.id} has ended already: {job.end}")
+        say(f"job {job.id} has already ended: {job.end}")
         return 0
     if not job.is_here:
         host = job.description.host

@@ -91,9 +91,9 @@ class DetachedJob:
             return self.recorded.message
         why = "its launcher was killed"
         if not self._boot:
-            why += ", or this machine was started again"
+            why += ", or this machine was restarted"
         elif self.description.boot != self._boot:
-            why = "this machine was started again while the job ran"
+            why = "this machine was restarted while the job ran"
         return f"{why}, and nothing of the job is left"
 
     @cached_property
@@ -200,7 +200,7 @@ def find(job_id: str) -> DetachedJob:
         return found[0]
     ids = ", ".join(job.id for job in (found or jobs)[-_MOST_KEPT:])
     if found:
-        raise LaunchError(f"{job_id}: several jobs begin so: {ids}")
+        raise LaunchError(f"{job_id}: several job ids begin with that: {ids}")
     there_are = f"there are {ids}" if jobs else "there is none; --detach starts one"
     raise LaunchError(f"{job_id}: no such detached job; {there_are}")
 

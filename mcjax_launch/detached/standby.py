@@ -132,7 +132,7 @@ class Standby:
         except OSError as error:
             raise LaunchError(
                 f"--detach: no socket can be made in {self._folder}: {error.strerror}: set "
-                "XDG_STATE_HOME to a folder of another file system"
+                "XDG_STATE_HOME to a folder on another file system"
             ) from None
         self._files.on_written = self.visitors.tell_of_events
         self._output = StarterOutput(loop)

@@ -47,8 +47,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "mcjax(processes, cpu_devices=1, timeout=None, slices=None, compile_once=None): run "
-        "the test in so many JAX processes with so many CPU devices each, initialize() done; a "
-        "list of processes parametrizes",
+        "the test in this many JAX processes with this many CPU devices each, after initialize(); "
+        "a list of processes parametrizes the test",
     )
     in_rank = config.pluginmanager.hasplugin(IN_RANK)
     if not in_rank and "MCJAX_JOB_ID" in os.environ and "JAX_NUM_PROCESSES" in os.environ:

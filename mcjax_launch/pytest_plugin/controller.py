@@ -91,7 +91,7 @@ def _crashed(
         "crashed",
         by_itself=True,
         seconds=seconds,
-        sections=[(f"last words of rank {rank}", said)],
+        sections=[(f"last output of rank {rank}", said)],
         output={number: text for number, text in output.items() if number in told},
     )
 

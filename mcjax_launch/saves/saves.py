@@ -59,7 +59,7 @@ class Saves:
 
     def use_console(self, say: Say, note: Say) -> None:
         """Print through a running job's console, until the job has ended."""
-        self._say, self._note, self._goes_on = say, note, "the job goes on"
+        self._say, self._note, self._goes_on = say, note, "the job continues"
 
     def leave_console(self) -> None:
         """Print as before the job, and print that the next save is awaited."""

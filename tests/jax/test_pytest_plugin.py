@@ -291,7 +291,7 @@ def test_each_kind_of_failure_is_reported(session: Session) -> None:
     stacks = parts["test_one_fails_while_others_wait"].partition(" stacks, ")[2]
     assert "in total: return int(process_allgather" in stacks
     assert "_pytest" not in stacks and "pytest_plugin" not in stacks
-    assert "in test_fault" in parts["test_fault"].partition("last words of rank 0")[2]
+    assert "in test_fault" in parts["test_fault"].partition("last output of rank 0")[2]
     result.stdout.fnmatch_lines(
         ["FAILED test_it.py::test_all_fail - ranks 0-2: assert*", "FAILED *rank 1: assert 1 == 7"]
     )

@@ -398,7 +398,7 @@ print(job.wait().message)
     ended = jobs.start(launcher=[sys.executable, *quiet, "-c", code]).finish()
     assert (ended.status, ended.stderr) == (0, "")
     assert ended.stdout.splitlines() == [
-        "the job belongs to the process that this one is a fork of",
+        "the job belongs to the parent process, from which this process was forked",
         "rank 0 failed: exit status 3",
         "the rank exited with 0",
     ]

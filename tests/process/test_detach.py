@@ -154,7 +154,7 @@ def test_stop_ends_a_job_as_ctrl_c_would(detached: DetachedJobs, tmp_path: Path)
     assert visit.finish().status == 130
     assert detached.one(job_id)["state"] == "ended"
     again = detached.jobs.run("--stop", job_id)
-    assert again.status == 0 and "has ended already: stopped by SIGINT" in again.report
+    assert again.status == 0 and "has already ended: stopped by SIGINT" in again.report
 
 
 def test_a_second_stop_kills_the_ranks(detached: DetachedJobs, tmp_path: Path) -> None:

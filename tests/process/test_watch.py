@@ -140,8 +140,10 @@ def test_syntax_error_does_not_end_the_watch(jobs: Jobs, folder: Path) -> None:
     running = start(jobs, folder)
     running.read_until("ready", 2)
     write(folder / "train.py", "a = 1\nif (\n")
-    running.read_until("the job goes on")
-    assert "train.py:2: SyntaxError: '(' was never closed; the job goes on" in running.out.decode()
+    running.read_until("the job continues")
+    assert (
+        "train.py:2: SyntaxError: '(' was never closed; the job continues" in running.out.decode()
+    )
     agent = running.agent
     assert len([child for child in agent.children() if alive(child.pid)]) == 2
     write(folder / "train.py", program("two"))

@@ -57,10 +57,7 @@ def test_reboot_loses_detached_jobs() -> None:
     made(1, boot="another")
     (job,) = all_jobs()
     assert job.state == "lost"
-    assert (
-        job.end
-        == "this machine was started again while the job ran, and nothing of the job is left"
-    )
+    assert job.end == "this machine was restarted while the job ran, and nothing of the job is left"
 
 
 def test_state_of_a_job_on_another_machine_is_its_last_record() -> None:
@@ -125,7 +122,9 @@ def test_job_is_found_by_an_unambiguous_prefix() -> None:
     second = StateFile(str(made(0xB1, age_s=20)))
     assert find_latest().id == "000000b1"
     assert find("000000b0").id == "000000b0"
-    with pytest.raises(LaunchError, match="0000: several jobs begin so: 000000aa, 000000ab"):
+    with pytest.raises(
+        LaunchError, match="0000: several job ids begin with that: 000000aa, 000000ab"
+    ):
         find("0000")
     with pytest.raises(LaunchError, match="ff: no such detached job; there are 000000aa, "):
         find("ff")

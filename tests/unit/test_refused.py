@@ -70,7 +70,7 @@ REFUSED: dict[str, str | tuple[str, int]] = {
     "--check --max-restarts 2": "--check cannot be combined with --max-restarts",
     "--check --num-hosts 2 --coordinator a:1": "--check needs one launcher for all hosts: leave out",
     "--check --report x.html": "--report x.html: the report of --check is JSON; name it *.json",
-    "--check --report '{job_id}.json'": "--report {job_id}.json: --check fills in no placeholders",
+    "--check --report '{job_id}.json'": "--report {job_id}.json: --check does not fill in placeholders",
     "--check --hosts no/hosts.txt": "--hosts no/hosts.txt: no such file",
     "--check --via sh": "--via sh: no hosts to reach",
     # --report

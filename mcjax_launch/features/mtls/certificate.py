@@ -69,7 +69,7 @@ def _by_openssl(uri: str) -> tuple[str, str]:
         made = _run(folder, "req", *_OWN, "-new", *curve, "-keyout", "/dev/stdout")
         found = [match[0] for match in _PEM.finditer(made)]
         if len(found) != 2:
-            raise ValueError("its answer has another form than expected")
+            raise ValueError("its answer has an unexpected form")
         key, request = found
         reading, writing = os.pipe()
         try:

@@ -74,7 +74,7 @@ def merge(folder: str, ranks: Sequence[int], here: bool) -> Iterator[str]:
     times: list[dict[int, _Trace]] = []
     why: dict[str, list[int]] = {}
     cut_short: dict[str, list[int]] = {}
-    elsewhere = "" if here else "on other hosts it is in their own folder of that name"
+    elsewhere = "" if here else "other hosts keep theirs in a folder of the same name"
     for rank in ranks:
         try:
             with open(os.path.join(folder, str(rank), _BEGAN)) as file:
@@ -99,7 +99,7 @@ def merge(folder: str, ranks: Sequence[int], here: bool) -> Iterator[str]:
         if line := in_collectives(shares):
             yield line
     for reason, parts in cut_short.items():
-        yield f"the profile of {these_ranks(parts)} is not whole: {reason}"
+        yield f"the profile of {these_ranks(parts)} is incomplete: {reason}"
     for reason, missing in why.items():
         yield f"no profile of {these_ranks(missing)} in {folder}{reason and f'; {reason}'}"
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-_OWN_TRACE = "the program began a trace of its own; --profile DIR@D sets when ours begins"
+_OWN_TRACE = "the program began its own trace; --profile DIR@D sets when the launcher's begins"
 
 
 class Profiler(RankPart):
@@ -87,9 +87,7 @@ class _Profile:
         except Empty:
             wanted = True
         if not wanted:
-            within = (
-                f"the program was over within {self._after_s:g} s; --profile DIR@D begins sooner"
-            )
+            within = f"the program ended within {self._after_s:g} s; --profile DIR@D begins sooner"
             self._note(why=within)
         while wanted:
             try:

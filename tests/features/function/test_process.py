@@ -216,8 +216,8 @@ def test_exception_class_of_the_main_file_is_raised_again(tmp_path: Path) -> Non
 def test_unguarded_call_in_the_main_file_is_refused(tmp_path: Path) -> None:
     path = script(tmp_path, "main()")
     assert python(path).stderr.splitlines()[-1] == (
-        f"mcjax_launch.LaunchError: run: mine is of {path}, which the ranks import, and which would "
-        f"call it again then: put the call under `{GUARD}`, or pip install cloudpickle"
+        f"mcjax_launch.LaunchError: run: mine is in {path}, and would be called again when the "
+        f"ranks import that file: put the call under `{GUARD}`, or pip install cloudpickle"
     )
     pytest.importorskip("cloudpickle")
     path.write_text(path.read_text().removeprefix(NO_CLOUDPICKLE))
@@ -249,7 +249,7 @@ def test_function_without_a_file_is_called() -> None:
 def test_function_without_a_file_needs_cloudpickle() -> None:
     done = python("-c", f"{NO_CLOUDPICKLE}{MAIN}\nmain()")
     assert done.stderr.splitlines()[-1] == (
-        "mcjax_launch.LaunchError: run: mine is, or needs, what only __main__ defines, which "
+        "mcjax_launch.LaunchError: run: mine needs names that only __main__ defines, which "
         "the ranks cannot import: pip install cloudpickle, or move it to a module"
     )
 
@@ -258,7 +258,7 @@ def test_lambda_needs_cloudpickle(tmp_path: Path) -> None:
     path = script(tmp_path, GUARD, " mcjax_launch.run(lambda: 1)")
     last = python(path).stderr.splitlines()[-1]
     assert last.startswith("mcjax_launch.LaunchError: run: <lambda> cannot be pickled (")
-    assert last.endswith("); with cloudpickle it may: pip install cloudpickle")
+    assert last.endswith("); cloudpickle may be able to: pip install cloudpickle")
 
 
 # --- what it takes, and leaves ---

@@ -94,7 +94,7 @@ def test_profile_of_a_program_that_ends_too_early_is_reported_missing(
     options = ["-n", 1, "-d", 1, "--profile", f"{tmp_path}/traces@1h"]
     ended = jobs.run(*options, "program.py", "quick", cwd=tmp_path, limit=120)
     assert ended.status == 0, ended.stderr
-    why = "the program was over within 3600 s; --profile DIR@D begins sooner"
+    why = "the program ended within 3600 s; --profile DIR@D begins sooner"
     assert ended.report.endswith(f"no profile of rank 0 in {tmp_path}/traces; {why}")
 
 
@@ -136,7 +136,7 @@ def test_own_trace_of_the_program_has_precedence(jobs: Jobs, tmp_path: Path) -> 
     assert ended.status == 0, ended.stderr
     for rank in range(3):
         assert list(traces.glob(f"own{rank}/plugins/profile/*/*.trace.json.gz"))
-    why = "the program began a trace of its own; --profile DIR@D sets when ours begins"
+    why = "the program began its own trace; --profile DIR@D sets when the launcher's begins"
     assert f"profile of ranks 1-2: {traces}/trace.json.gz (" in ended.report
-    assert f"the profile of ranks 1-2 is not whole: {why}" in ended.report
+    assert f"the profile of ranks 1-2 is incomplete: {why}" in ended.report
     assert f"no profile of rank 0 in {traces}; {why}" in ended.report

@@ -79,7 +79,7 @@ def test_missing_traces_are_named(tmp_path: Path) -> None:
     write(tmp_path, 1, 0.0, 0.0)
     said = list(merge(str(tmp_path), [0, 1, 2], here=False))
     assert said[0].startswith("profile of rank 1: ")
-    elsewhere = "on other hosts it is in their own folder of that name"
+    elsewhere = "other hosts keep theirs in a folder of the same name"
     assert said[1:] == [f"no profile of ranks 0,2 in {tmp_path}; {elsewhere}"]
     (tmp_path / "0").mkdir()
     (tmp_path / "0" / "began.json").write_text('["too soon"]')

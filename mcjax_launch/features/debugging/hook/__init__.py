@@ -27,7 +27,7 @@ _MOST_REASON = 300
 _PROMPTS = ("(Pdb) ", "(jdb) ")
 _HELP_ON_RANK = """rank N
 
-Go to the debugger of rank N, if that has stopped as well.
+Go to rank N's debugger, if rank N has stopped too.
 """
 
 
