@@ -43,10 +43,10 @@ def first_note(jobs: Jobs, way: str) -> str:
     """The first of the two lines of the note on a job that hangs, without its mark."""
     how = {"cwd": PROGRAMS, "env": SOON, "stderr": STDOUT}
     running = jobs.start("-n", 3, "-d", 1, "hanging.py", way, 100, **how)  # type: ignore[arg-type]
-    text = running.read_until("in which nothing moves\n")
+    text = running.read_until("end a job without progress\n")
     running.kill_now()
     running.finish()
-    wait, advice = text[: text.index("in which nothing moves\n")].splitlines()[-2:]
+    wait, advice = text[: text.index("end a job without progress\n")].splitlines()[-2:]
     pid = running.process.pid
     assert advice.startswith(f"mcjax-launch: kill -QUIT {pid} shows where all ranks are; ")
     return wait.removeprefix("mcjax-launch: ")
@@ -203,7 +203,7 @@ def test_advice_follows_the_stacks(jobs: Jobs) -> None:
     running.signal(signal.SIGQUIT)  # it has only begun to hang, if it does
     text = running.read_until("in JAX's exit barrier\n")
     assert "stacks of 3 ranks" in text
-    running.read_until("in which nothing moves\n")
+    running.read_until("end a job without progress\n")
     assert "hint" not in text
     running.signal(signal.SIGQUIT)
     text = running.read_until("hint: the ranks do not take the same number of steps")

@@ -21,7 +21,7 @@ BLOCKED = (
 )
 LOADING = f'{AT}  File "/me/data.py", line 41 in load_batch\n'
 CALL = hook.Joining("h:1", 2, 0, "train.py:3")
-ADVICE = "--stall-timeout 10m would end a job in which nothing moves"
+ADVICE = "--stall-timeout 10m would end a job without progress"
 
 
 class Watched:
@@ -385,4 +385,4 @@ def test_stall_limit_of_the_job_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     watched = Watched()
     watched.watch = HangWatch(watched.state, Announcer(watched.state), 0.0, 600.0)
     watched.until(40)
-    assert watched.lines[1].endswith("--stall-timeout 600 ends the job if nothing moves")
+    assert watched.lines[1].endswith("--stall-timeout 600 ends a job without progress")

@@ -25,7 +25,9 @@ def was_slow(view: View) -> Iterator[Finding]:
 
 def slow_words(slow: SlowRank, *, for_a_time: bool = False) -> str:
     """Describe a slow rank in words; `for_a_time`: it was not slow in all of the run."""
-    is_slow, the_time = ("was slow for a time", "it") if for_a_time else ("is slow", "the time")
+    is_slow, the_time = (
+        ("was slow for a time", "that time") if for_a_time else ("is slow", "the time")
+    )
     place = f"; it was {slow.place} ({slow.share:.0%})" if slow.place else ""
     words = f"rank {slow.rank} {is_slow}: the others waited {slow.waited:.0%} of {the_time} for it"
     return (words + place).replace("%", " %")

@@ -366,7 +366,7 @@ def judge_gpus(hosts: Hosts) -> Findings:
     yield from alike("gpus", hosts, _gpus)
     for host in large:
         yield from _unused(host)
-    cure = "a newer driver, or CUDA's packages for forward compatibility"
+    cure = "install a newer driver, or CUDA's packages for forward compatibility"
     yield from each("gpus", large, _old_driver, "warning", cure)
     yield from _gpu_memory(hosts)
     yield from each("gpu memory", large, _taken, "warning")

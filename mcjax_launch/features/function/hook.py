@@ -76,7 +76,7 @@ def _loaded(call: Call, parts: Sequence[memoryview]) -> Any:
     except AttributeError as error:
         if call.main is None:
             raise
-        without = 'without what stands under `if __name__ == "__main__":`'
+        without = 'without the code under `if __name__ == "__main__":`'
         raise AttributeError(f"{error}: the ranks import it {without}") from None
 
 
@@ -124,7 +124,7 @@ def _returned(function: Any, value: Any) -> list[Buffer]:
         return _pickled(value)
     except Exception as error:
         name = getattr(function, "__name__", repr(function))
-        raise TypeError(f"what {name} returned cannot be pickled: {error}") from None
+        raise TypeError(f"the value that {name} returned cannot be pickled: {error}") from None
 
 
 def _pickled(value: Any) -> list[Buffer]:

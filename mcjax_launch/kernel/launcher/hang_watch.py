@@ -301,8 +301,8 @@ class HangWatch:
     def advice(self) -> str:
         """Advice on how to see more of such a job, and how to end it."""
         if self._stall_timeout is not None:
-            end = f"--stall-timeout {self._stall_timeout:g} ends the job if nothing moves"
+            end = f"--stall-timeout {self._stall_timeout:g} ends a job without progress"
         else:
-            end = "--stall-timeout 10m would end a job in which nothing moves"
+            end = "--stall-timeout 10m would end a job without progress"
         see = f"{self._shows_stacks} shows where all ranks are; " if self._shows_stacks else ""
         return f"{see}{end}"

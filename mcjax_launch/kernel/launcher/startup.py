@@ -135,7 +135,9 @@ class Startup:
         match message:
             case messages.Greeting(version) if version != messages.VERSION:
                 versions = f"protocol version {version}, the launcher {messages.VERSION}"
-                self._fail(link, f"its agent has {versions}: run it again", INTERNAL_ERROR)
+                self._fail(
+                    link, f"its agent has {versions}: run mcjax-launch again", INTERNAL_ERROR
+                )
             case messages.Greeting(portable=portable):
                 self.portable += [link.host] if portable else []
                 self._greeted(link)

@@ -78,7 +78,9 @@ def test_function_that_does_not_return_is_an_error(called: Any) -> None:
 
 
 def test_value_that_cannot_be_pickled_is_an_error(called: Any) -> None:
-    with pytest.raises(TypeError, match="what unpicklable returned cannot be pickled: cannot"):
+    with pytest.raises(
+        TypeError, match="the value that unpicklable returned cannot be pickled: cannot"
+    ):
         run(called.unpicklable)
 
 
@@ -237,7 +239,7 @@ def test_job_started_on_import_by_ranks_is_refused(tmp_path: Path) -> None:
 def test_function_defined_only_under_the_guard_is_refused(tmp_path: Path) -> None:
     path = script(tmp_path, GUARD, " def mine(pair): return pair", " mine.__qualname__ = 'other'")
     path.write_text(path.read_text() + "\n other = mine\n main(echo=False)\n")
-    assert f"the ranks import it without what stands under `{GUARD}`" in python(path).stderr
+    assert f"the ranks import it without the code under `{GUARD}`" in python(path).stderr
 
 
 def test_function_without_a_file_is_called() -> None:

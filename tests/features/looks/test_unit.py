@@ -62,7 +62,7 @@ def slow(rank: int, waited: int, place: str = LOAD, share: int | None = None) ->
 
 
 def was_slow(rank: int, waited: int, place: str = LOAD) -> str:
-    return f"rank {rank} was slow for a time: the others waited {waited} % of it for it; it was {place} ({waited} %)"
+    return f"rank {rank} was slow for a time: the others waited {waited} % of that time for it; it was {place} ({waited} %)"
 
 
 # Pattern, polls, the lines at the end.
