@@ -174,7 +174,7 @@ def test_completion_works_in_fish(environment: dict[str, str]) -> None:
     assert offered("mcjax-launch train.py --emit tra") == ["train.py"]
     assert offered("mcjax-launch --log-dir ") == ["data/"]
     (status,) = answers("mcjax-launch --stat")
-    assert status.startswith("--status\tShow how")
+    assert status.startswith("--status\tShow progress")
 
 
 def test_completion_starts_no_process(jobs: Jobs) -> None:
