@@ -23,7 +23,7 @@ def stop(job_id: str, say: Callable[[str], object]) -> int:
 
     """
     job = find(job_id)
-    if job.state != RUNNING:
+    if job.state != RUNNING and not job.has_launcher:
         say(f"job {job.id} has already ended: {job.end}")
         return 0
     if not job.is_here:
@@ -34,7 +34,9 @@ def stop(job_id: str, say: Callable[[str], object]) -> int:
     try:
         connection = Connection(job.folder)
     except OSError as error:
-        if DetachedJob(job.folder, job.description).state != RUNNING:  # it has just ended
+        job = DetachedJob(job.folder, job.description)
+        if job.state != RUNNING:
+            say(f"job {job.id} has already ended: {job.end}")
             return 0
         raise LaunchError(
             f"job {job.id}: its launcher does not answer: {error.strerror}; kill -KILL "
@@ -42,8 +44,12 @@ def stop(job_id: str, say: Callable[[str], object]) -> int:
             exit_status.FAILED,
         ) from None
     connection.send(StopJob())
-    say(f"job {job.id} is ending; --stop {job.id} again kills its ranks at once")
+    if job.state == RUNNING:
+        say(f"job {job.id} is ending; --stop {job.id} again kills its ranks at once")
+    else:  # the stop ends `EventStream.finish`
+        say(f"job {job.id} has ended; its launcher waits no longer for the reader of --events")
     while connection.receive() is not None:
         pass
+    connection.close()
     say(f"job {job.id}: {settled(job).end}")
     return 0

@@ -54,6 +54,11 @@ class DetachedJob:
         return self.description.host == self.host
 
     @cached_property
+    def has_launcher(self) -> bool:
+        """True if the job's launcher runs on this machine: also one that writes the last events."""
+        return self.is_here and is_locked(self.folder)
+
+    @cached_property
     def recorded(self) -> JobState:
         """The state that the job's launcher has last written."""
         return read_state(self.folder)
@@ -61,7 +66,7 @@ class DetachedJob:
     @cached_property
     def state(self) -> str:
         """RUNNING, ENDED, or LOST if the launcher has ended without writing how."""
-        is_running = not self.is_here or is_locked(self.folder)
+        is_running = not self.is_here or self.has_launcher
         if self.recorded.exit_status is not None:  # read behind the lock
             return ENDED
         return RUNNING if is_running else LOST
@@ -146,9 +151,8 @@ def all_jobs() -> list[DetachedJob]:
 
     """
     jobs = sorted(_found(), key=lambda job: job.description.since)
-    over = sorted(
-        (job for job in jobs if job.state != RUNNING), key=lambda job: job.ended_at, reverse=True
-    )
+    over = [job for job in jobs if job.state != RUNNING and not job.has_launcher]
+    over.sort(key=lambda job: job.ended_at, reverse=True)
     old = [
         job
         for place, job in enumerate(over)

@@ -1,12 +1,15 @@
 """The folders of detached jobs: how each job is, which are kept, and which could be another user's."""
 
 import os
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from mcjax_launch.cli.listing import fields, table
+from mcjax_launch.cli.stopping import stop
+from mcjax_launch.detached import address
 from mcjax_launch.detached.folders import make_job_folder
 from mcjax_launch.detached.jobs import all_jobs, find, find_latest
 from mcjax_launch.detached.record import Description, StateFile, here, write_description
@@ -51,6 +54,28 @@ def test_state_of_each_job_is_found() -> None:
     assert [job.exit_status for job in all_jobs()] == [None, 0, 255, 255]
     assert find("00000003").end == "its launcher was killed, and nothing of the job is left"
     locked.close()
+
+
+def test_stop_reaches_a_launcher_that_still_writes_events_of_an_ended_job() -> None:
+    file = StateFile(str(made(1)))
+    file.end(0, "both ranks exited with 0")
+    listener = address.listen(all_jobs()[0].folder)
+    listener.settimeout(20)
+    sent: list[bytes] = []
+
+    def launcher() -> None:
+        connection, _ = listener.accept()
+        sent.append(connection.recv(4096))
+        connection.close()
+
+    thread = threading.Thread(target=launcher)
+    thread.start()
+    said: list[str] = []
+    assert stop("00000001", said.append) == 0
+    thread.join()
+    listener.close()
+    file.close()
+    assert sent and "waits no longer for the reader of --events" in said[0]
 
 
 def test_reboot_loses_detached_jobs() -> None:
