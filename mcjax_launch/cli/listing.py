@@ -76,7 +76,9 @@ def _state(job: DetachedJob) -> str:
         return "lost (killed)" if "killed" in job.end else "lost (machine restarted)"
     if job.state != RUNNING:
         return f"ended ({job.exit_status})"
-    parts = [] if job.is_here else [f"launcher on {job.description.host}"]
+    if not job.is_here:
+        return f"not known here (launcher on {job.description.host})"
+    parts = []
     if job.recorded.waits:
         parts.append(f"waits for --attach: {job.recorded.waits}")
     if job.recorded.full:

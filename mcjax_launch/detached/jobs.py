@@ -81,7 +81,7 @@ class DetachedJob:
 
     @property
     def ended_at(self) -> float:
-        """The time of the end in seconds since the epoch; of a lost job that of its last event."""
+        """The time of the end in seconds since the epoch; without one, of the last event."""
         if self.recorded.at:
             return self.recorded.at
         numbers = event_files.numbers(self.folder)
@@ -158,6 +158,12 @@ def all_jobs() -> list[DetachedJob]:
         for place, job in enumerate(over)
         if place >= _MOST_KEPT or job.ended_at < time.time() - _KEPT_S
     ]
+    # Whether a job of another machine still runs is not known here.
+    old += [
+        job
+        for job in jobs
+        if job.state == RUNNING and not job.is_here and job.ended_at < time.time() - _KEPT_S
+    ]
     for job in old:
         remove_folder(job.folder)
     return [job for job in jobs if job not in old]
@@ -210,7 +216,7 @@ def find(job_id: str) -> DetachedJob:
 
 
 def find_latest() -> DetachedJob:
-    """Return the only job that runs; else the job that was started last.
+    """Return the only job that runs, else the job started last: if possible, of this machine.
 
     Raises:
         LaunchError: there is none.
@@ -219,5 +225,6 @@ def find_latest() -> DetachedJob:
     jobs = all_jobs()
     if not jobs:
         raise LaunchError("no detached job: mcjax-launch --detach PROGRAM starts one")
+    jobs = [job for job in jobs if job.is_here] or jobs
     running = [job for job in jobs if job.state == RUNNING]
     return running[0] if len(running) == 1 else (running or jobs)[-1]

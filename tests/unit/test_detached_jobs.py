@@ -92,6 +92,14 @@ def test_state_of_a_job_on_another_machine_is_its_last_record() -> None:
     assert fields(find("00000001"))["launcher_host"] == "elsewhere"
 
 
+def test_a_job_of_another_machine_is_neither_the_latest_nor_kept_for_ever() -> None:
+    made(1, age_s=8 * DAY_S, host="elsewhere")
+    made(2, age_s=6 * DAY_S, host="elsewhere")
+    ended(made(3, age_s=6 * DAY_S))
+    assert find_latest().id == "00000003"
+    assert states() == {"02": "running", "03": "ended"}
+
+
 def test_ended_jobs_are_kept_for_a_week_up_to_twenty() -> None:
     running = StateFile(str(made(0, age_s=30 * DAY_S)))
     ended(made(1, age_s=9 * DAY_S), age_s=8 * DAY_S)
