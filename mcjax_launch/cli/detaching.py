@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from mcjax_launch.detached.folders import make_job_folder, remove_folder
 from mcjax_launch.detached.jobs import all_jobs
 from mcjax_launch.detached.standby import STARTED
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.events.opening import DESCRIPTOR, given_descriptor
 from mcjax_launch.kernel.transport.early import DETACHED
 from mcjax_launch.kernel.wire import exit_status
 from mcjax_launch.options.options import Options
 
 _VARIABLE = "MCJAX_DETACH"
-_FD = "fd:"
 _MOST_READ = 4096
 
 
@@ -28,14 +29,22 @@ def detach(options: Options, words: Sequence[str]) -> int:
         words: of the command line.
 
     Raises:
-        LaunchError: there can be no folder for the job.
+        LaunchError: the descriptor for events is not open, or the launcher cannot be started.
 
     """
+    given = options.events or ""
+    fds = (given_descriptor(given),) if given.startswith(DESCRIPTOR) else ()
     all_jobs()  # those that ended long ago make room
     job_id = os.urandom(4).hex()
     folder = make_job_folder(job_id)
     reading, writing = os.pipe()
-    launcher = _start(job_id, options, words, writing)
+    try:
+        launcher = _start(job_id, options, words, writing, fds)
+    except OSError as error:
+        remove_folder(folder)
+        raise LaunchError(
+            f"--detach: the launcher cannot be started: {error.strerror}", exit_status.FAILED
+        ) from None
     os.close(writing)
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(signum) != signal.SIG_IGN:
@@ -49,13 +58,11 @@ def detach(options: Options, words: Sequence[str]) -> int:
 
 
 def _start(
-    job_id: str, options: Options, words: Sequence[str], stderr: int
+    job_id: str, options: Options, words: Sequence[str], stderr: int, fds: Sequence[int]
 ) -> subprocess.Popen[bytes]:
     """Start the launcher in a session of its own, by the command that started this process."""
     environ = {name: value for name, value in os.environ.items() if name != _VARIABLE}
     reads = options.stdin or options.hosts == "-"
-    given = options.events or ""
-    fds = (int(given.removeprefix(_FD)),) if given.startswith(_FD) else ()
     own = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]
     return subprocess.Popen(
         [*own, *words],
@@ -65,7 +72,7 @@ def _start(
         stderr=stderr,
         env={**environ, DETACHED: job_id},
         start_new_session=True,
-        pass_fds=fds,
+        pass_fds=tuple(fds),
     )
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.kernel.wire import own_paths
 
-_DESCRIPTOR = "fd:"
+#: Begins a place that is a descriptor.
+DESCRIPTOR = "fd:"
 _STANDARD = 2  # descriptors up to this one have another use
 
 
@@ -22,8 +23,8 @@ def open_events(place: str, say: Callable[[str], object]) -> int:
         LaunchError: nothing can be written there.
 
     """
-    if place.startswith(_DESCRIPTOR):
-        return _given(place)
+    if place.startswith(DESCRIPTOR):
+        return given_descriptor(place)
     flags = os.O_TRUNC | os.O_NOCTTY
     try:
         try:
@@ -39,8 +40,14 @@ def open_events(place: str, say: Callable[[str], object]) -> int:
         raise LaunchError(f"--events {place}: cannot be written: {error.strerror}") from None
 
 
-def _given(place: str) -> int:
-    number = place.removeprefix(_DESCRIPTOR)
+def given_descriptor(place: str) -> int:
+    """Return the descriptor that `fd:N` names.
+
+    Raises:
+        LaunchError: no such descriptor is open for writing.
+
+    """
+    number = place.removeprefix(DESCRIPTOR)
     if not number.isdecimal() or int(number) <= _STANDARD:
         raise LaunchError(
             f"--events {place}: name a descriptor from 3 on, as in --events fd:3 3>events.jsonl"

@@ -226,6 +226,8 @@ def test_folders_of_another_user_are_refused(jobs: Jobs, tmp_path: Path, kind: s
         (["--stop", "ff"], "ff: no such detached job"),
         (["--jobs", "train.py"], "--jobs runs no PROGRAM: leave out train.py, or --jobs"),
         (["--attach", "-n", "2"], "--attach cannot be combined with --num-processes"),
+        (["--detach", "--events", "fd:x", "true"], "--events fd:x: name a descriptor from 3 on"),
+        (["--detach", "--events", "fd:77", "true"], "fd:77: no such descriptor is open"),
         (["--json", "true"], "--json needs --jobs"),
         (["--detach", "--watch", "--", "true"], "--detach cannot be combined with --watch"),
         (["--detach", "--status=line", "true"], "--detach cannot be combined with --status"),
