@@ -65,7 +65,8 @@ def check_detach(options: Options, given: Set[str]) -> None:
 
     """
     for name, why in _REFUSED.items():
-        if name in given:
+        # `watch` has an effect there; a variable for the others is for --attach.
+        if name in given or (name == "watch" and options.watch):
             raise LaunchError(f"--detach cannot be combined with --{name.replace('_', '-')}: {why}")
     if (options.stdin or options.hosts == "-") and os.isatty(0):
         option = "--stdin" if options.stdin else "--hosts -"

@@ -238,6 +238,11 @@ def test_impossible_requests_are_explained(jobs: Jobs, args: list[str], words: s
     assert ended.status == 2 and words in ended.report, ended.stderr
 
 
+def test_watch_from_the_environment_is_refused_as_well(jobs: Jobs) -> None:
+    ended = jobs.run("--detach", "true", env={"MCJAX_WATCH": "1"})
+    assert ended.status == 2 and "--detach cannot be combined with --watch" in ended.report
+
+
 def test_ids_may_be_shortened_and_left_out(detached: DetachedJobs, tmp_path: Path) -> None:
     job_id = detached.program(tmp_path)
     (tmp_path / "end").write_text("0")
