@@ -138,7 +138,8 @@ def _events(
     if options.events is not None and not options.dry_run:
         from mcjax_launch.events.opening import open_events
 
-        fd = open_events(options.events, _say)
+        # The starter of a detached job may be gone before a FIFO has a reader.
+        fd = open_events(options.events, None if job_id else _say)
     if job_id:
         from mcjax_launch.detached.standby import Standby
 

@@ -12,12 +12,12 @@ DESCRIPTOR = "fd:"
 _STANDARD = 2  # descriptors up to this one have another use
 
 
-def open_events(place: str, say: Callable[[str], object]) -> int:
+def open_events(place: str, say: Callable[[str], object] | None) -> int:
     """Return a descriptor to write events to; with a FIFO, wait until another process reads it.
 
     Args:
         place: a path, or `fd:N` for a descriptor that this process has been given.
-        say: is called with a line where there is no such process yet.
+        say: is called with a line where there is no such process yet; None to refuse such a FIFO.
 
     Raises:
         LaunchError: nothing can be written there.
@@ -32,6 +32,11 @@ def open_events(place: str, say: Callable[[str], object]) -> int:
         except OSError as error:
             if error.errno != errno.ENXIO:
                 raise
+            if say is None:
+                raise LaunchError(
+                    f"--events {place}: no process reads this FIFO: with --detach, start its "
+                    "reader first"
+                ) from None
             say(f"--events {place}: waiting for a reader of this FIFO")
             return own_paths.open_file(place, flags)
         os.set_blocking(fd, True)

@@ -243,6 +243,13 @@ def test_watch_from_the_environment_is_refused_as_well(jobs: Jobs) -> None:
     assert ended.status == 2 and "--detach cannot be combined with --watch" in ended.report
 
 
+def test_a_fifo_without_a_reader_is_refused(detached: DetachedJobs, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    ended = detached.jobs.run("--detach", "--events", tmp_path / "fifo", "true")
+    assert ended.status == 2 and "no process reads this FIFO" in ended.report
+    assert not list(detached.folder.iterdir())
+
+
 def test_ids_may_be_shortened_and_left_out(detached: DetachedJobs, tmp_path: Path) -> None:
     job_id = detached.program(tmp_path)
     (tmp_path / "end").write_text("0")
