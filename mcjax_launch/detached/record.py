@@ -93,10 +93,8 @@ def read_description(folder: str) -> Description | None:
     """Return the description of a job; None if it is missing or cannot be read."""
     fields = _read(folder, _DESCRIPTION)
     try:
-        description = Description(**fields) if fields is not None else None
+        description = Description(**_known(Description, fields or {}))
     except TypeError:
-        return None
-    if description is None:
         return None
     return description.replaced(program=tuple(description.program), hosts=tuple(description.hosts))
 
@@ -106,9 +104,13 @@ def read_state(folder: str) -> JobState:
     for _ in range(_TRIES):  # it may be written at this moment
         fields = _read(folder, _STATE)
         if fields is not None:
-            known = {name: fields[name] for name in JobState._fields if name in fields}
-            return JobState(**known)
+            return JobState(**_known(JobState, fields))
     return JobState()
+
+
+def _known(kind: type[Value], fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that this version knows: a newer launcher may have written more."""
+    return {name: fields[name] for name in kind._fields if name in fields}
 
 
 def _read(folder: str, name: str) -> dict[str, Any] | None:

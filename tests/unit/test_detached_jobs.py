@@ -145,6 +145,12 @@ def test_a_broken_description_is_no_job(text: str) -> None:
     assert states() == {}
 
 
+def test_fields_of_a_newer_version_are_ignored() -> None:
+    path = made(1) / "job.json"
+    path.write_text(path.read_text().replace("{", '{"newer": 1, ', 1))
+    assert states() == {"01": "lost"}
+
+
 def test_job_is_found_by_an_unambiguous_prefix() -> None:
     with pytest.raises(LaunchError, match="no detached job: mcjax-launch --detach"):
         find_latest()
