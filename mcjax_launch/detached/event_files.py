@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 
 from mcjax_launch.detached.folders import open_private
-from mcjax_launch.events.sink import Target
 
 #: All files of a job hold no more than so many bytes,
 MOST_BYTES = 64 << 20
@@ -47,7 +46,7 @@ def open_to_read(folder: str, number: int) -> int:
     return open_private(folder, f"{_PREFIX}{number}", os.O_RDONLY)
 
 
-class EventFiles(Target):
+class EventFiles:
     """Files for whole lines; the oldest file is removed when there is too much.
 
     Each file begins with the lines that a reader needs who has not read the files before it.
@@ -67,7 +66,6 @@ class EventFiles(Target):
     def __init__(
         self, folder: str, on_full: Callable[[bool], object], most_bytes: int = MOST_BYTES
     ) -> None:
-        super().__init__()
         self.head = b""
         self.lost = 0
         self.on_written: Callable[[], object] = lambda: None
@@ -80,7 +78,6 @@ class EventFiles(Target):
     def write(self, pieces: Sequence[bytes | memoryview]) -> None:
         """Write whole lines, now; on a full disk they are lost."""
         text = b"".join(pieces)
-        self.taken += len(text)
         if self._is_full and self.lost - self._tried_at < _RETRY_BYTES and len(text) < _RETRY_BYTES:
             self.lost += len(text)
             return
