@@ -190,7 +190,6 @@ ALONE = {
     "cli/command.py": "the command",
     "diagnosis/findings/collectives.py": "the table of rules names it",
     "diagnosis/findings/slow.py": "the table of rules names it",
-    "events/opening.py": "knows the kinds of targets of the stream beside it",
     "features/check/run.py": "a feature's",
     "features/profile/folders.py": "a feature's",
     "kernel/transport/staged_paths.py": "undoes what the staging beside it does",
