@@ -19,7 +19,7 @@ rank = os.environ["JAX_PROCESS_ID"]
 for number in range(int(sys.argv[1]) if sys.argv[1:] else 1):
     print(f"rank {rank} line {number}", flush=True)
 end = Path("end")
-while not end.exists():
+while not end.exists() or not end.read_text():
     time.sleep(0.02)
 print("ends", flush=True)
 sys.exit(int(end.read_text()))
