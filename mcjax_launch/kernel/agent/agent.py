@@ -1,7 +1,7 @@
-"""Agent between its start and its end: carries out the launcher's orders, and what is due.
+"""Agent between its start and its end: carries out the launcher's orders and acts at deadlines.
 
-prepare -> start -> serve until no child is left. All waiting is done here; `supervisor` decides
-what follows from the end of a rank, and the features' parts do the rest.
+prepare -> start -> serve until no child is left. All waiting is done here. `supervisor` decides
+what follows from the end of a rank; a feature's part on the host does the feature's work.
 """
 
 from __future__ import annotations
@@ -53,23 +53,23 @@ class Agent:
     """Agent of a host: carries out the launcher's orders and the decisions of `supervisor`.
 
     Args:
-        control: the descriptor with the launcher's messages.
-        uplink: sends to the launcher.
+        control: descriptor from which the launcher's messages are read.
+        uplink: queue of the bytes for the launcher.
         loop: the event loop.
-        folder: the job's private folder on this host.
-        hook_folder: folder for the ranks' PYTHONPATH.
-        remote: the launcher is on another machine.
-        files_limit: see `System.spawn`.
-        kept: what parts have kept from an earlier run, by the names of their features.
+        folder: path of the job's private folder on this host.
+        hook_folder: path of the hook's folder, for the ranks' PYTHONPATH.
+        remote: True if the launcher is on another machine.
+        files_limit: limit on each rank's open files; None for this process's limit.
+        kept: objects that `AgentPart.keep` returned in an earlier run, by feature.
 
     Attributes:
-        link: the link to the launcher.
-        streams: the ranks' output.
-        supervisor: decides how ranks are ended.
-        pids: the rank of each process of a rank that has not been reaped, by pid.
-        hooks: the server for the ranks' hooks.
-        prepared: what is reserved for the ranks, as the launcher has asked.
-        stays: the agent waits for another run when the ranks have ended.
+        link: connection to the launcher.
+        streams: reader of the ranks' output.
+        supervisor: state of the ranks, which decides when and how they are ended.
+        pids: mapping from the pid of each rank's own process to the rank, until it is reaped.
+        hooks: server for the ranks' hooks.
+        prepared: facts and reserved ports of this host; None before Prepare.
+        stays: True if the agent waits for another run when the ranks have ended.
 
     """
 
@@ -131,7 +131,7 @@ class Agent:
         }
 
     def run(self) -> bool:
-        """Serve until the ranks and all their processes are gone; return whether to serve again."""
+        """Serve one run, until no process of a rank is left; return whether another run follows."""
         signals = Signals((signal.SIGCHLD, *ENDING))
         self.loop.watch(signals.fd, READ, lambda ready: self._read_signals(signals.read()))
         self.link.open()
@@ -143,7 +143,7 @@ class Agent:
         return self.stays
 
     def close(self) -> dict[str, Any]:
-        """Release everything of this run; return what parts keep for another run."""
+        """Release everything of this run; return the objects kept for the next run, by feature."""
         self.hooks.close()
         self.streams.close()
         if self.prepared is not None:
@@ -157,19 +157,19 @@ class Agent:
 
     @property
     def deadline(self) -> float | None:
-        """Time at which the supervisor has something to do, or children must be checked."""
+        """Time (time.monotonic) of the supervisor's next step or next check for ended children."""
         times = (self.supervisor.deadline, system.check_at())
         return min((at for at in times if at is not None), default=None)
 
     def expire(self, now: float) -> None:
-        """Act, if the deadline has come."""
+        """Check for ended children and carry out the supervisor's steps that are due at `now`."""
         check_at = system.check_at()
         if check_at is not None and now >= check_at:
             self.reap()
         self._perform(self.supervisor.expire(now))
 
     def _finished(self) -> bool:
-        """Return whether everything has ended and the launcher has been told."""
+        """Send the rest and Bye after the ranks' end; return whether this run is over."""
         if self._leaving is None:
             return False
         if not self.streams.drain() or not all(part.drain() for part in self._parts.values()):
@@ -188,12 +188,12 @@ class Agent:
         return self.link.uplink.empty and (not self.stays or self.link.asks_again)
 
     def _keep_in_touch(self) -> None:
-        """Receive and send heartbeats during a long operation."""
+        """Receive messages and send a heartbeat if due, in the middle of a long operation."""
         self.loop.turn(0.0)
         self.link.expire(time.monotonic())
 
     def _part(self, feature: str) -> AgentPart:
-        """Return the part of a feature, which is loaded when first needed."""
+        """Return a feature's part on this host; import and create it at the first call."""
         part = self._parts.get(feature)
         if part is None:
             module = __import__(f"{_FEATURES}.{feature}.agent", fromlist=["PART"])
@@ -211,7 +211,7 @@ class Agent:
             raise TypeError(f"no message to an agent: {message!r}")
 
     def _launcher_lost(self) -> None:
-        """End the ranks, because the launcher is gone; they must not wait for it."""
+        """End the ranks, because the launcher is gone; permit unlimited output, so none blocks."""
         self.stays = False
         self.streams.credit(_ENDLESS)
         for part in self._parts.values():
@@ -232,7 +232,7 @@ class Agent:
             self.reap()
 
     def reap(self) -> None:
-        """Handle every child that has ended: status first, then its group, the zombie last."""
+        """Handle and reap every ended child; carry out the supervisor's effects."""
         try:
             while (ended := self._ended_child()) is not None:
                 if ended.pid in self.pids:
@@ -252,11 +252,11 @@ class Agent:
             self._restarts.check()
 
     def _kept_pids(self) -> set[int]:
-        """Return the processes that outlive the ranks, as the agent does."""
+        """Return the pids of the features' processes that outlive the ranks, as the agent does."""
         return {pid for part in self._parts.values() for pid in part.kept_pids}
 
     def _below(self) -> list[int]:
-        """Return all processes below this process, except those of `_kept_pids`."""
+        """Return the pids of all processes below this process, except `_kept_pids`."""
         kept = self._kept_pids()
         return [pid for pid in system.descendants() if pid not in kept]
 
@@ -296,7 +296,7 @@ class Agent:
         self.link.send(messages.Exited(rank, ended.status, tuple(sent), killer, *used, hooked))
 
     def _may_fail_before_joining(self, ended: int | None = None) -> bool:
-        """Return whether a rank runs, besides one that has ended, that has not joined yet."""
+        """Return whether a rank other than `ended` runs and has never joined the JAX job."""
         return bool(set(self.pids.values()) - self.hooks.members - {ended})
 
     def _hooked(self, hook: HookConnection, said: messages.FromHook) -> None:
@@ -325,7 +325,7 @@ class Agent:
     # --- what the launcher asks ---
 
     def _prepare(self, wanted: messages.Prepare) -> None:
-        """Look up and reserve what the launcher asks for on this host."""
+        """Look up and reserve everything in `wanted` on this host; answer HostFacts or Refused."""
         self._staging.finish()
         try:
             self.prepared = Prepared(wanted, self._staging.folder, self.loop)
@@ -335,7 +335,7 @@ class Agent:
         self.link.send(self.prepared.facts)
 
     def _stage(self, part: messages.StageEntry | frames.Raw) -> None:
-        """Write an entry of the staging folder, or a piece of a file's content."""
+        """Create an entry of the staging folder, or append a piece to its file; report an error."""
         try:
             if isinstance(part, frames.Raw):
                 self._staging.write(part.payload)
@@ -403,7 +403,7 @@ class Agent:
             self._restarts.begin(order.rank)
 
     def _begin_again(self, wanted: Wanted) -> None:
-        """Restart a rank whose earlier processes are all gone."""
+        """Restart a rank whose earlier processes are all gone, unless the ranks are being ended."""
         if not self.supervisor.stopping:
             self.hooks.forget(wanted[0].process_id)
             self._begin([wanted])
@@ -427,7 +427,7 @@ class Agent:
             environ[hook_environ.COORDINATOR] = os.path.join(self.folder, "coord")
 
     def start_ranks(self, ranks: Sequence[Wanted]) -> None:
-        """Start processes for these ranks."""
+        """Start processes for these ranks; if one cannot be started, stop the attempt."""
         for at in range(0, len(ranks), _TOGETHER):
             if not self._spawn(ranks[at : at + _TOGETHER]):
                 if rank_environ.RANK_RESTART not in ranks[0][0].env:  # else other ranks run
@@ -438,7 +438,7 @@ class Agent:
     def _environ(
         self, rank: messages.RankOrder, order: messages.Start, inherited: dict[str, str]
     ) -> dict[str, str]:
-        """Return the whole environment of a rank."""
+        """Return all environment variables of a rank."""
         set_here = rank_environ.changes(
             inherited,
             common=order.env if order.hook else rank_environ.of_scheduler(order.env, inherited),
@@ -479,7 +479,7 @@ class Agent:
         self.started(rank.process_id, pid)
 
     def standard_streams(self, rank: messages.RankOrder) -> tuple[int, int, int]:
-        """Make a rank's pipes; return its descriptors 0, 1 and 2, for the caller to close."""
+        """Make a rank's pipes; return its descriptors 0, 1 and 2, which the caller closes."""
         out, out_end = os.pipe()
         err, err_end = os.pipe()
         taken = None
@@ -492,13 +492,13 @@ class Agent:
         return os.dup(NO_INPUT) if taken is None else taken, out_end, err_end
 
     def started(self, number: int, pid: int) -> None:
-        """Record and report that a rank's process runs."""
+        """Record the pid of a rank's new process, and report it to the launcher."""
         self.pids[pid] = number
         self.supervisor.started(number)
         self.link.send(messages.Started(number, pid))
 
     def _forward(self, order: messages.Forward) -> None:
-        """Send the ranks a signal; only to their main processes, because helpers may die of it."""
+        """Send a signal to each rank's main process only, because helpers may die of it."""
         if order.signum == PROFILE:
             self.hooks.begin_profile()
             return
@@ -506,7 +506,7 @@ class Agent:
             system.signal_process(self._program(rank, pid), order.signum)
 
     def signal_rank(self, number: int, signum: int) -> None:
-        """Send a rank a signal without the supervisor's knowledge; SIGSTOP goes to its group."""
+        """Send a signal to a rank's program, or SIGSTOP to its group, unknown to the supervisor."""
         for pid, rank in self.pids.items():
             if rank == number and signum == signal.SIGSTOP:
                 system.signal_group(pid, signum)
@@ -514,7 +514,7 @@ class Agent:
                 system.signal_process(self._program(rank, pid), signum)
 
     def _program(self, rank: int, pid: int) -> int:
-        """Return the pid of a rank's program: below its wrapper if known, else the rank's own."""
+        """Return the pid of the program below a rank's wrapper if known, else `pid`."""
         return self.hooks.wrapped.pid(rank) or pid
 
     def _stop(self, order: messages.Stop) -> None:
@@ -528,7 +528,7 @@ class Agent:
             self.reap()  # without children there is no SIGCHLD
 
     def _at_work(self) -> Mapping[int, int]:
-        """Return the rank of each process that works for a rank, begun or not, by pid."""
+        """Return the rank by pid, of ranks' own processes and of placeholders for ranks."""
         at_work = dict(self.pids)
         for part in self._parts.values():
             at_work.update(part.placeholder_pids)
@@ -542,7 +542,7 @@ class Agent:
         self._stacks.begin([*hooks, *more], time.monotonic(), ask_more)
 
     def _send_stacks(self, collected: Iterable[messages.Stacks]) -> None:
-        """Send the stacks that have come, and the kernel's view of ranks without stacks."""
+        """Send the collected stacks, and for each rank without stacks the kernel's view of it."""
         silent = dict(self._at_work())
         for stacks in collected:
             self.link.send(stacks)
@@ -576,14 +576,14 @@ class Agent:
                 self._stragglers += sum(not self._is_parts(pid) for pid in strays)
 
     def _signal_ranks(self, signum: int, spare: frozenset[int] = frozenset()) -> None:
-        """Send a signal to the process groups of the ranks."""
+        """Send a signal and SIGCONT to the process group of each rank that is not in `spare`."""
         for pid, rank in self.pids.items():
             if rank not in spare:
                 system.signal_group(pid, signum)
                 system.signal_group(pid, signal.SIGCONT)  # a stopped process handles no signals
 
     def _strays(self) -> list[int]:
-        """Return the processes of the job that have left their rank's group."""
+        """Return the pids of the job's processes that are not in the process group of a rank."""
         return [pid for pid in self._below() if system.group_of(pid) not in self.pids]
 
     def _signal_each(self, pids: Iterable[int], signum: int) -> None:
@@ -592,10 +592,13 @@ class Agent:
             system.signal_process(pid, signal.SIGCONT)
 
     def _kill(self, *, all_of_them: bool = False) -> None:
-        """Kill all that is left, except Python's resource trackers if anything else is left.
+        """Kill all processes below the agent; spare Python's resource trackers while others run.
 
-        Trackers remove other processes' shared memory and semaphores, and end by themselves after
-        these.
+        A tracker removes shared memory and semaphores of ended processes, and then ends by itself.
+
+        Args:
+            all_of_them: kill the resource trackers too.
+
         """
         left = self._below()
         killed = [pid for pid in left if all_of_them or not _is_tracker(pid)]

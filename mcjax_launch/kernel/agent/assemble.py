@@ -1,4 +1,4 @@
-"""First code that runs on another host: makes modules of the streamed sources.
+"""First code that runs on another host: makes the streamed sources importable, runs the agent.
 
 Its own source is sent before the other sources, so it imports none of them at first.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Streamed:
-    """Finder and loader of modules whose sources came over the wire, under their real names."""
+    """Import finder and loader for modules whose sources the launcher has sent."""
 
     def __init__(self, sources: dict[str, str]) -> None:
         self.sources = sources
@@ -40,13 +40,13 @@ class Streamed:
 
 
 def module_name(path: str) -> str:
-    """Return the dotted name of a file of the package."""
+    """Return the dotted module name of a file, given by its path below the package."""
     stem = path[: -len(".py")].replace("/", ".")
     return "mcjax_launch." + (stem[: -len(".__init__")] if stem.endswith("__init__") else stem)
 
 
 def assemble(files: dict[str, str]) -> None:
-    """Run the agent from the texts of its files, by their paths below the package."""
+    """Run the agent from sources; `files` maps each path below the package to the file's text."""
     sources = {module_name(path): text for path, text in files.items()}
     sys.meta_path.insert(0, Streamed({"mcjax_launch": "", **sources}))
     from mcjax_launch.kernel.agent.main import main

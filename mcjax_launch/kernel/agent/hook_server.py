@@ -37,7 +37,7 @@ _CRASH = "Fatal Python error: "
 
 
 class HookConnection:
-    """Connection of a Python process of a rank whose hook is loaded, with what it has reported."""
+    """Connection to the hook in one Python process of a rank, and the state that it reported."""
 
     importing = False  # see `stacks.Asked`
 
@@ -69,9 +69,9 @@ class HookConnection:
         self._connection.close()
 
     def lines(self) -> list[str] | None:
-        """Return the lines that have arrived; None if the process has closed its end.
+        """Read once; return the complete lines, [""] if there is none yet, [] if nothing arrived.
 
-        An incomplete line is kept; if nothing else has arrived, the result is an empty line.
+        Return None if the process has closed its end. An incomplete line is kept for later.
         """
         try:
             data = self._connection.recv(65536)
@@ -94,7 +94,7 @@ class HookConnection:
         return [line.decode("utf-8", "replace") for line in whole]
 
     def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
-        """Send a message with descriptors; drop it if the process does not read."""
+        """Send a message with file descriptors; drop it if the process does not read or is gone."""
         data = b"".join(fd.to_bytes(4, sys.byteorder) for fd in descriptors)
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, data)] if data else []
         try:
@@ -103,7 +103,7 @@ class HookConnection:
             pass
 
     def add_stack_line(self, line: str) -> None:
-        """Keep a line of a stack dump."""
+        """Record a line of a stack dump, and whether the dump comes from a crash."""
         self.last_stack_at = time.monotonic()
         is_unasked = not self.asked_all and line.startswith(THREADS)  # from a limit's signal
         if line.startswith(_CRASH) or (is_unasked and not self.has_crashed):
@@ -111,7 +111,7 @@ class HookConnection:
         self.stacks.add(line)
 
     def crash(self) -> str:
-        """Return the main thread's stack at the process's crash; "" if it has not crashed."""
+        """Return the main thread's stack at a crash, only once; "" if there is no new crash."""
         if not self.has_crashed:
             return ""
         self.has_crashed = False
@@ -119,10 +119,10 @@ class HookConnection:
 
 
 class WrappedPrograms:
-    """Programs of ranks that run under another command, found by their hooks' greetings.
+    """Registry of the processes that run ranks' programs below a wrapper command (--wrap).
 
     Args:
-        commands: the command of each wrapped rank, without its wrapper.
+        commands: words of each wrapped rank's command without the wrapper, by rank.
 
     """
 
@@ -131,17 +131,17 @@ class WrappedPrograms:
         self._found: dict[int, int] = {}  # rank -> the pid of its program
 
     def is_program(self, rank: int, pid: int) -> bool:
-        """Return whether a Python process of a rank is its program, and not a helper."""
+        """Return whether a rank's Python process runs the wrapped program; False for a helper."""
         if rank not in self._found and rank in self._commands and self._runs(rank, pid):
             self._found[rank] = pid
         return self.pid(rank) == pid
 
     def pid(self, rank: int) -> int | None:
-        """Return the pid of a rank's program; None if unknown."""
+        """Return the pid of a wrapped rank's program; None if unknown."""
         return self._found.get(rank)
 
     def _runs(self, rank: int, pid: int) -> bool:
-        """Return whether a process runs the rank's command, or a script named by it."""
+        """Return whether a process's command line ends with the rank's command."""
         words = system.command(pid)
         name, *arguments = self._commands[rank]
         at = len(words) - len(arguments) - 1
@@ -153,19 +153,19 @@ class HookServer:
     """Server for hooks: accepts connections, passes on messages, and requests stacks and profiles.
 
     Args:
-        path: where to make the socket.
-        loop: reports input.
-        is_main: returns whether a pid (the first argument) is a rank's own process.
-        on_message: called with every message from a hook of a rank.
-        on_gone: called when a process is gone that had sent messages of features, with these
-            features.
+        path: path of the socket to create.
+        loop: event loop that watches the connections.
+        is_main: called with a pid and a rank; returns whether the pid is the rank's own process.
+        on_message: called with the connection and each message from a hook of a rank.
+        on_gone: called when a process that has sent messages of features is gone, with its
+            connection and the names of these features.
 
     Attributes:
-        path: the socket's path.
-        ranks: the ranks of this host.
-        seen: ranks in whose Python the hook is, or has been.
-        members: ranks that have joined, at any time.
-        wrapped: the programs of ranks with wrappers.
+        path: path of the socket.
+        ranks: ranks of this host.
+        seen: ranks whose hook has ever connected since the rank's start.
+        members: ranks that have ever joined the JAX job.
+        wrapped: registry of the programs of ranks with wrappers.
 
     """
 
@@ -202,7 +202,7 @@ class HookServer:
     def drain(self, rank: int) -> None:
         """Read all messages that a rank has sent so far, so that they are handled before its end.
 
-        Messages of other ranks about that end are handled later.
+        Messages from other ranks stay unread, because they may be effects of that end.
         """
         self.accept()
         for hook in list(self._hooks.values()):
@@ -214,13 +214,13 @@ class HookServer:
                 self._hand_on_crash(hook)
 
     def forget(self, rank: int) -> None:
-        """Close a rank's connections before its restart, so that old messages do not count."""
+        """Close a rank's connections before its restart, so that no old message is read later."""
         self.seen.discard(rank)
         for hook in [hook for hook in self._hooks.values() if hook.rank == rank]:
             self._forget(hook)
 
     def read_beside(self, read: HookConnection) -> None:
-        """Read a rank's messages of features on other connections than `read`."""
+        """Read the same rank's other connections that have sent messages of features."""
         for hook in list(self._hooks.values()):
             if hook.features and hook.rank == read.rank and hook is not read:
                 self._read(hook)
@@ -236,17 +236,17 @@ class HookServer:
         return [hook for hook in self._hooks.values() if hook.joined]
 
     def request_stacks(self, all_threads: bool) -> list[HookConnection]:
-        """Ask every process for its stacks; return the processes that were asked.
+        """Ask every Python process of a rank for its stacks; return the processes that were asked.
 
         Args:
-            all_threads: include running threads, which may crash the process.
+            all_threads: request all threads' stacks; reading a running thread's may crash it.
 
         """
         self._read_pending_hellos()
         return [hook for hook in self._hooks.values() if self._ask(hook, all_threads)]
 
     def _ask(self, hook: HookConnection, all_threads: bool) -> bool:
-        """Ask a process for its stacks, if that is safe; return whether it was asked."""
+        """Ask a process for its stacks by a signal, if that is safe; return whether it was sent."""
         signum, of_all = hook.dump_signals[all_threads], hook.dump_signals[True]
         # By exec it may have become another program, which the signal would kill.
         if hook.rank < 0 or not system.handles(hook.pid, signum):
@@ -263,9 +263,16 @@ class HookServer:
         return hook.all_stacks or system.signal_main(hook.pid, signum)
 
     def request_others(self, asked: Collection[HookConnection]) -> list[HookConnection]:
-        """Ask processes whose main thread waits for other threads for those threads' stacks.
+        """Request all threads' stacks from processes whose main thread waits for another thread.
 
-        Only a wait of Python's own, not a wait in C code, lets the main thread answer.
+        The main thread answers only in a wait of Python's own, not in C code.
+
+        Args:
+            asked: processes that `request_stacks` returned and whose stacks have arrived.
+
+        Returns:
+            the processes that were asked again.
+
         """
         waiting = [hook for hook in asked if self._may_ask_more(hook) and waits_for_a_thread(hook)]
         more = [hook for hook in waiting if system.signal_main(hook.pid, others_signal())]
@@ -274,17 +281,17 @@ class HookServer:
         return more
 
     def _may_ask_more(self, hook: HookConnection) -> bool:
-        """Return whether asking the main thread for more is safe: it waits for a lock."""
+        """Return whether the main thread waits for a lock, so that another signal is safe."""
         return system.handles(hook.pid, others_signal()) and system.waits_for_lock(hook.pid)
 
     def begin_profile(self) -> None:
-        """Have the joined processes that handle PROFILE begin a profile."""
+        """Signal each joined process that handles PROFILE to begin a profile."""
         for hook in self._hooks.values():
             if hook.profiles and system.handles(hook.pid, PROFILE):
                 system.signal_process(hook.pid, PROFILE)
 
     def reply(self, ranks: Collection[int], reply: HookReply) -> None:
-        """Answer the threads of these ranks that are held at the reply's program."""
+        """Send a reply to these ranks' threads that are held at the program named in the reply."""
         for hook in self._hooks.values():
             if hook.held == reply.fingerprint and hook.rank in ranks:
                 hook.send(reply)
@@ -294,7 +301,7 @@ class HookServer:
     # --- connections ---
 
     def _read_pending_hellos(self) -> None:
-        """Read the first message of processes that have sent it but were not read yet."""
+        """Read the connections whose first message (Hello) was not read yet."""
         self.accept()
         for hook in list(self._hooks.values()):
             if not hook.pid:
@@ -304,7 +311,7 @@ class HookServer:
         self._loop.watch(self._server.fileno(), READ, lambda ready: self.accept())
 
     def accept(self) -> None:
-        """Accept all waiting connections."""
+        """Accept all pending connections."""
         while True:
             try:
                 connection, _ = self._server.accept()
@@ -322,7 +329,7 @@ class HookServer:
         self._loop.watch(hook.fd, READ, lambda ready: self._read(hook))
 
     def _read(self, hook: HookConnection) -> bool:
-        """Handle the messages of a process; return whether there may be more."""
+        """Read a connection once and handle its lines; return whether more may be readable."""
         lines = hook.lines()
         if lines is None:
             self._forget(hook)
@@ -355,7 +362,7 @@ class HookServer:
     # --- messages ---
 
     def _handle(self, hook: HookConnection, line: str) -> None:
-        """Handle a message; drop a malformed message, which is no reason to end a job."""
+        """Decode and handle a message; drop a malformed one, because it must not end the job."""
         try:
             message = hook_messages.HookMessage.of(line)
         except Malformed:
@@ -400,13 +407,13 @@ class HookServer:
             self._on_message(hook, from_hook)
 
     def _is_joining_beside(self, hook: HookConnection) -> bool:
-        """Return whether another process of the same rank takes part in the job."""
+        """Return whether another process of this rank has called initialize() and not left."""
         others = (other for other in self._hooks.values() if other is not hook)
         return any(other.joining and other.rank == hook.rank for other in others)
 
 
 def _note(hook: HookConnection, message: HookMessage) -> None:
-    """Record what a message says about its process."""
+    """Update the connection's state from a message: joined, compiling, held and so on."""
     if isinstance(message, hook_messages.Joining):
         hook.joining = True
     elif isinstance(message, (hook_messages.Leaving, hook_messages.NotJoined)):
@@ -425,5 +432,5 @@ def _note(hook: HookConnection, message: HookMessage) -> None:
 
 
 def _signal_number(number: int) -> int:
-    """Return the number of a signal; 0 if it is none."""
+    """Return `number` if it is a valid signal number, else 0."""
     return number if 0 < number < _MOST_SIGNAL else 0

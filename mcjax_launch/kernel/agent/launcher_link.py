@@ -20,17 +20,18 @@ if TYPE_CHECKING:
 
 
 class LauncherLink:
-    """Connection to the launcher: sends messages, and passes on those that it receives.
+    """Connection to the launcher: sends messages, and passes received messages on.
 
     Args:
-        control: the descriptor to read from.
-        uplink: sends to the launcher.
-        remote: it leads over a network, where both ends must send heartbeats.
-        on_message: called for each message, and each piece of a file or of the input.
+        control: descriptor to read from.
+        uplink: queue of the bytes for the launcher.
+        loop: event loop that watches `control`.
+        remote: True for a connection over a network, where both ends must send heartbeats.
+        on_message: called with each message, and with each piece of a file or of the input.
         on_lost: called once, when the launcher is gone.
 
     Attributes:
-        asks_again: after Bye, the launcher has asked for another run.
+        asks_again: True if the launcher has ordered another run after Bye.
 
     """
 
@@ -56,7 +57,7 @@ class LauncherLink:
         self._ping_at = 0.0
 
     def open(self) -> None:
-        """Begin to read, and greet the launcher."""
+        """Start reading from the launcher, and send the Greeting."""
         os.set_blocking(self._control, False)
         self._loop.watch(self._control, READ, lambda ready: self._read())
         self.uplink.send(frames.MAGIC)
@@ -87,7 +88,7 @@ class LauncherLink:
             self._lose()
 
     def _decoded(self, data: bytes) -> Iterator[frames.Frame]:
-        """Yield complete frames; at a malformed frame, report it and give the launcher up."""
+        """Yield complete frames; report a malformed frame and treat the launcher as gone."""
         try:
             yield from self._decoder.feed(data)
         except Malformed as error:
@@ -105,7 +106,7 @@ class LauncherLink:
 
     @property
     def deadline(self) -> float | None:
-        """Time to send a heartbeat, or to take silence for the launcher's end."""
+        """Time of the next heartbeat or of giving up a silent launcher; None if it is local."""
         return min(self._ping_at, self._lost_at) if self.is_remote else None
 
     @property
@@ -113,7 +114,7 @@ class LauncherLink:
         return self._heard_at + frames.SILENCE_S
 
     def expire(self, now: float) -> None:
-        """Send a heartbeat or give the launcher up, if the deadline has come."""
+        """Send a heartbeat if it is due; treat the launcher as gone if it was silent too long."""
         if not self.is_remote:
             return
         if now >= self._lost_at:
@@ -130,7 +131,7 @@ _PIECE = 1 << 16
 
 
 class Streams:
-    """Reader of the ranks' pipes, which sends their contents within the launcher's credit."""
+    """Reader of the ranks' output pipes; sends the output on, up to the launcher's credit."""
 
     def __init__(self, loop: Loop, uplink: Uplink) -> None:
         self._loop = loop
@@ -140,14 +141,14 @@ class Streams:
         self._buffer = memoryview(bytearray(_PIECE))
 
     def add(self, fd: int, rank: int, stream: int) -> None:
-        """Read `fd` (the reading end of a rank's pipe) from now on."""
+        """Start reading `fd`, the reading end of the pipe for a rank's STDOUT or STDERR."""
         os.set_blocking(fd, False)
         self._open[fd] = rank, stream
         if self._credit > 0:
             self._watch(fd)
 
     def close(self) -> None:
-        """Close the pipes that other processes still hold open."""
+        """Close the pipes that are still open, because other processes hold the writing ends."""
         for fd in self._open:
             os.close(fd)
         self._open.clear()
@@ -161,10 +162,13 @@ class Streams:
                 self._watch(fd)
 
     def drain(self, rank: int | None = None) -> bool:
-        """Read what a rank, or all ranks, have written so far; return whether the credit sufficed.
+        """Send the output that a rank has written so far; return whether the credit sufficed.
 
-        It does not read to the end of file, because a process outside the job may hold the other
-        end.
+        Do not wait for the end of file, because a process outside the job may hold the pipe open.
+
+        Args:
+            rank: the rank; None for all ranks.
+
         """
         for fd, (writer, _) in list(self._open.items()):
             while rank in (None, writer) and self._credit > 0 and self._read(fd):
@@ -175,7 +179,7 @@ class Streams:
         self._loop.watch(fd, READ, lambda ready: self._read(fd))
 
     def _read(self, fd: int) -> bool:
-        """Send a chunk; return False if there is nothing (more) to read."""
+        """Read and send one chunk; return False if nothing was read or no credit is left."""
         if self._credit <= 0:
             self._stall()
             return False
@@ -194,6 +198,6 @@ class Streams:
         return True
 
     def _stall(self) -> None:
-        """Stop reading, because the launcher's reader is slow, so that the ranks wait."""
+        """Stop reading all pipes until there is credit; ranks block when their pipes are full."""
         for fd in self._open:
             self._loop.forget(fd)

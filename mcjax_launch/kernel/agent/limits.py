@@ -1,4 +1,4 @@
-"""Limits of a process (ulimit) for which the kernel ends it."""
+"""Limits of a process (ulimit) whose excess makes the kernel end it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _INEXACT_S = 0.3
 
 
 class ProcessLimits:
-    """Limits that may have ended a process; make it before the process is reaped.
+    """Limits of an ended process, read before it is reaped.
 
     Args:
-        pid: the process, which has ended and has not been reaped.
-        status: minus the signal that ended it.
+        pid: pid of a process that has ended and has not been reaped.
+        status: exit status; below 0: minus the number of the signal that ended the process.
 
     """
 
@@ -28,10 +28,10 @@ class ProcessLimits:
         self._file_bytes = _values(lines, _FILE_SIZE)
 
     def exceeded(self, cpu_s: float) -> str:
-        """Return which limit has ended the process; "" if none has, as far as is known.
+        """Return a sentence on the limit that ended the process; "" if none is known to have.
 
         Args:
-            cpu_s: seconds of processor time that it has used.
+            cpu_s: processor time that the process has used, in seconds.
 
         """
         soft, hard = self._cpu_s
@@ -51,7 +51,7 @@ def _of_cpu_time(seconds: int) -> str:
 
 
 def _values(lines: list[str], name: str) -> tuple[int | None, int | None]:
-    """Return the soft and the hard limit of that name; None if there is none."""
+    """Return the soft and hard limit in the line that starts with `name`; None if unlimited."""
     words = next((line[len(name) :].split() for line in lines if line.startswith(name)), [])
     soft, hard = [int(word) if word.isdecimal() else None for word in words[:2]] or [None, None]
     return soft, hard

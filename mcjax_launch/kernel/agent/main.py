@@ -1,4 +1,4 @@
-"""Process of an agent, its guardian above it, and the report of a bug in the agent."""
+"""Entry point of an agent: its process, its guardian process, and the report of its bugs."""
 
 from __future__ import annotations
 
@@ -28,9 +28,14 @@ _PATIENCE_S = 5
 
 
 def guard(agent: int, folder: str) -> NoReturn:
-    """Wait for the agent; then kill whatever is left below this process, and exit with its status.
+    """Wait for the agent to end; then kill its remaining processes, and exit with its status.
 
-    Signals that end the agent are passed on to it; they stay pending until it can handle them.
+    Signals that end the job are passed on to the agent.
+
+    Args:
+        agent: pid of the agent.
+        folder: path of the job's private folder, to be removed at the end.
+
     """
     system.adopt_orphans(folder)
     # The agent is the nearer subreaper: orphans come here only after its end.
@@ -52,12 +57,12 @@ def guard(agent: int, folder: str) -> NoReturn:
 
 
 def _wait_for(agent: int) -> int:
-    """Wait for the agent's end; return its exit status.
+    """Wait for the agent to end; return its exit status, or minus the signal that ended it.
 
     Until then, forward signals that end the job, and continue the agent when it is stopped.
 
-    Signals stay blocked and are waited for together with the agent's end: Python would not call a
-    handler during a wait that begins just when its signal comes.
+    Signals stay blocked and are received by sigwait: Python would not run a handler for a signal
+    that arrives just before the wait.
     """
     awaited = (*ENDING, signal.SIGCHLD)
     signal.signal(
@@ -88,7 +93,8 @@ def main(hook: str | dict[str, str]) -> NoReturn:
     """Run the agent on descriptors 0 (from the launcher) and 1 (to the launcher).
 
     Args:
-        hook: the folder of the hook's modules on this host, or their sources if there is none.
+        hook: path of the hook's folder on this host; or, if the launcher has sent the code, the
+            text of each file of the package by its path.
 
     """
     signal.alarm(0)  # the loader's
@@ -127,7 +133,16 @@ def main(hook: str | dict[str, str]) -> NoReturn:
 def _be_agent(
     control: int, uplink: int, folder: str, guarded: int, hook: str | dict[str, str]
 ) -> NoReturn:
-    """Run the agent below its guardian, for all its runs; report a bug to the launcher."""
+    """Serve all runs in the agent's process, then exit; report a bug to the launcher.
+
+    Args:
+        control: descriptor of the messages from the launcher.
+        uplink: descriptor for the messages to the launcher.
+        folder: path of the job's private folder.
+        guarded: pipe whose writing end only the guardian holds.
+        hook: as in `main`.
+
+    """
     gc.freeze()  # imported modules stay
     gc.enable()  # it is off if the agent was forked from the launcher
     out = Uplink(uplink, loop := Loop())
@@ -160,7 +175,7 @@ def _be_agent(
 
 
 def _end_with_guardian(guarded: int, loop: Loop) -> None:
-    """End as with SIGTERM when the guardian is gone."""
+    """Have the loop send this process SIGTERM when the guardian is gone."""
 
     def end() -> None:
         loop.forget(guarded)
@@ -170,16 +185,20 @@ def _end_with_guardian(guarded: int, loop: Loop) -> None:
 
 
 def _leave_unfit(why: str) -> NoReturn:
-    """End before the greeting, because this host cannot take part; tell the launcher why."""
+    """Exit before the greeting, because this host cannot take part; print the reason on stderr."""
     os.write(2, f"{frames.UNFIT}{why}\n".encode("utf-8", "replace"))
     os._exit(exit_status.HOST_LOST)
 
 
 def _write_hook(files: dict[str, str], folder: str) -> str:
-    """Write the hook and what it imports; return the folder for the ranks' PYTHONPATH.
+    """Write the hook and the modules it imports; return the folder for the ranks' PYTHONPATH.
+
+    Args:
+        files: text of each file of the package, by its path.
+        folder: path of the folder in which to write.
 
     Raises:
-        NoFolder: there is no room for it.
+        NoFolder: the files cannot be written.
 
     """
     root = os.path.join(folder, "mcjax_launch")  # tracebacks recognise our files by it

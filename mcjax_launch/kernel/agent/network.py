@@ -27,7 +27,7 @@ _NO_ANSWER = "no answer (a firewall?)"
 
 
 def ssh_addresses() -> tuple[str, str]:
-    """Return the launcher's and this host's address of the ssh connection; "" without ssh."""
+    """Return the addresses of both ends of the ssh connection, the launcher's first; "" if none."""
     fields = os.environ.get("SSH_CONNECTION", "").split()
     return (fields[0], fields[2]) if len(fields) == 4 else ("", "")
 
@@ -36,7 +36,7 @@ def own_addresses(named: Sequence[str]) -> list[str]:
     """Return addresses by which other hosts may reach this host, the likeliest first.
 
     Args:
-        named: the addresses to which its own name leads.
+        named: addresses to which this host's own name resolves.
 
     """
     found = [ssh_addresses()[1], _outgoing(socket.AF_INET, "192.0.2.1"), *named]
@@ -51,7 +51,7 @@ def _usable(addresses: Sequence[str]) -> list[str]:
 
 
 def addresses_of_interfaces() -> list[tuple[str, str]]:
-    """Return the name and IPv4 address of each interface that has one; on Linux only."""
+    """Return name and IPv4 address of each interface that has an address; [] if not on Linux."""
     import fcntl
 
     found = []
@@ -67,14 +67,14 @@ def addresses_of_interfaces() -> list[tuple[str, str]]:
 
 
 def source_towards(address: str) -> str:
-    """Return this host's address on the way to another address; "" if that is loopback."""
+    """Return this host's source address for packets to `address`; "" if loopback or no route."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     found = _outgoing(family, address)
     return "" if is_loopback(found) else found
 
 
 def _outgoing(family: int, target: str) -> str:
-    """Return the source address of packets to `target`, without sending any; "" without a route."""
+    """Return the source address of packets to `target`; send none; "" without a route."""
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((target, 9))
@@ -84,10 +84,10 @@ def _outgoing(family: int, target: str) -> str:
 
 
 def own_name() -> list[str]:
-    """Return the addresses to which this host's own name leads; none if it leads nowhere in time.
+    """Return the addresses to which this host's name resolves; [] after a few seconds without any.
 
-    A name server that does not answer can block for longer than the launcher waits for a heartbeat,
-    so a child process asks it.
+    A silent name server can block for longer than the launcher waits for a heartbeat, so a child
+    process looks the name up.
     """
     answer, answer_fd = os.pipe()
     child = os.fork()
@@ -108,7 +108,7 @@ def own_name() -> list[str]:
 
 
 class Connecting:
-    """Attempt to connect to an address, with its result."""
+    """Attempt to connect: sets `source`, this host's address, on success, else `error`."""
 
     def __init__(self, address: str, port: int) -> None:
         self.address = address
@@ -132,7 +132,7 @@ class Connecting:
         return self.socket.fileno() >= 0
 
     def settle(self, code: int) -> None:
-        """Record the result of the attempt."""
+        """Record the result of the attempt: `code` is an errno, 0 for success."""
         if code == errno.EINPROGRESS:
             return
         if code == 0:
@@ -143,10 +143,10 @@ class Connecting:
 
 
 def attempt(addresses: Sequence[str], port: int) -> list[Connecting]:
-    """Connect to all of these addresses at the same time, for a few seconds at most.
+    """Try to connect to these addresses, all at once, for a few seconds; return the results.
 
-    If none is reached, those that have not answered are tried once more: if very many hosts connect
-    at once, or the coordinator's host is busy, the first packets may have been dropped.
+    If no address is reached, silent addresses are tried once more, because a busy host may have
+    dropped the first packets.
     """
     first = _try_all([(address, port) for address in addresses])
     silent = [a.address for a in first if a.error == _NO_ANSWER]
@@ -158,7 +158,7 @@ def attempt(addresses: Sequence[str], port: int) -> list[Connecting]:
 
 
 def try_peers(peers: Sequence[Peer]) -> PeersTried:
-    """Connect to all addresses of these hosts at the same time, for a few seconds at most."""
+    """Try to connect to all addresses of these hosts at once, for a few seconds."""
     places = [(address, peer.port) for peer in peers for address in peer.addresses]
     tried = {(a.address, a.port): a for a in _try_all(places)}
     reached, errors = {}, {}
@@ -196,7 +196,7 @@ _BACKLOG = 65_535
 
 
 class PortTaken(Exception):
-    """Error: the port is in use, or the address is not this host's; the text says which."""
+    """Error for a port in use, or an address that is not this host's; its text says which."""
 
 
 def reserve_port(host: str, port: int) -> socket.socket:
@@ -226,8 +226,8 @@ class PortProbe:
     Every connection is accepted and closed at once, because the kernel queues only a few.
 
     Args:
-        held: the reserved port.
-        loop: reports connections.
+        held: socket bound to the reserved port.
+        loop: event loop that reports connections.
 
     """
 
@@ -250,7 +250,7 @@ class PortProbe:
             pass
 
     def close(self) -> None:
-        """Stop listening, so that the coordinator can."""
+        """Stop listening, so that the coordinator can listen on the port."""
         self._loop.forget(self._socket.fileno())
         self._socket.close()
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Wanted = tuple[RankOrder, dict[str, str]]  # a rank, and its whole environment
 
     class HostAgent(Protocol):
-        """Agent, as far as parts use it; see `agent.Agent`."""
+        """Interface of the agent for the features' parts; see `agent.Agent`."""
 
         folder: str
         files_limit: Limit | None
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 
 class AgentPart:
-    """Part of a feature on a host; does nothing by default. `features.NAME.agent` has it as PART.
+    """Base class of a feature's part on a host; `features.NAME.agent.PART` is the subclass.
 
-    The agent makes it when the launcher or a hook first sends a message of the feature, and calls
-    these methods.
+    The agent creates it at the feature's first message from the launcher or a hook, and calls its
+    methods. By default they do nothing; a feature overrides the methods that it needs.
 
     Args:
-        agent: the agent.
+        agent: agent of this host.
 
     """
 
@@ -66,70 +66,70 @@ class AgentPart:
         raise TypeError(f"no message to an agent: {message!r}")
 
     def hook_said(self, hook: HookConnection, said: FromHook) -> None:
-        """Handle a message of the feature from a process of a rank."""
+        """Handle a message of the feature that a hook has sent."""
 
     def hook_gone(self, hook: HookConnection) -> None:
-        """Handle the end of a process that has sent a message of the feature."""
+        """Handle the end of a connection whose process has sent a message of the feature."""
 
     def starts(self, order: Start, environ: dict[str, str]) -> None:
-        """Prepare for the ranks' start, or change `environ`, the variables of all ranks."""
+        """Prepare for the ranks' start; may change `environ` (all ranks' variables) in place."""
 
     def standard_input(self, rank: int) -> int | None:
-        """Return a rank's standard input, for the caller to close; None to leave it as it is."""
+        """Return a descriptor for a rank's stdin, which the caller closes; None for /dev/null."""
         return None
 
     def starts_ranks(self, ranks: Sequence[Wanted]) -> bool:
-        """Start these ranks, so that the agent need not; return whether this part does so."""
+        """Start these ranks instead of the agent and return True; or return False."""
         return False
 
     def check_children(self) -> None:
-        """Handle ended children of the feature's own, before the agent handles the rest."""
+        """Handle ended child processes of the feature; called before the agent reaps children."""
 
     def owns(self, pid: int) -> bool:
-        """Return whether a child that has ended is the feature's own."""
+        """Return whether an ended child is a process of the feature, which this part reaps."""
         return False
 
     @property
     def kept_pids(self) -> Collection[int]:
-        """Processes that outlive the ranks, if the agent stays."""
+        """Pids of the feature's processes that outlive the ranks, if the agent stays."""
         return ()
 
     def keep(self) -> object | None:
-        """Return an object for `take_over` in the next run; None for nothing."""
+        """Return an object to pass to `take_over` in the next run; None if nothing is kept."""
         return None
 
     def take_over(self, thing: Any) -> None:
-        """Use what `keep` returned at the end of an earlier run."""
+        """Reuse `thing`, which `keep` returned at the end of an earlier run."""
 
     @property
     def is_starting(self) -> bool:
-        """True while an unknown child may turn out to be a rank."""
+        """True while this part starts ranks, so that an unknown child may be a rank."""
         return False
 
     @property
     def placeholder_pids(self) -> Mapping[int, int]:
-        """Rank by pid, of processes that work for ranks which have not begun."""
+        """Rank by pid, of the feature's processes that work for ranks that have not started yet."""
         return {}
 
     def request_stacks(self, all_threads: bool) -> Collection[Asked]:
-        """Ask the feature's own processes for their stacks; see HookServer.request_stacks."""
+        """Ask the feature's own processes for stacks; return those asked (see HookServer)."""
         return ()
 
     def rank_ended(self) -> None:
-        """Act when a rank has been reaped."""
+        """Release what no remaining rank needs; called after a rank's process was reaped."""
 
     def stops(self) -> None:
-        """Act when the launcher ends the job."""
+        """Drop work that has become useless, because the launcher has ordered the job's end."""
 
     def ranks_end(self) -> None:
-        """Act when the ranks are about to be ended, whatever the reason."""
+        """Finish or cancel work that needs running ranks: they are about to be ended."""
 
     def launcher_lost(self) -> None:
-        """Act when the launcher is gone, and nothing can be sent any more."""
+        """Stop sending to the launcher and waiting for it, because it is gone."""
 
     def drain(self) -> bool:
-        """Send the rest, because all ranks have ended; return whether all has been sent."""
+        """Send the feature's remaining data after the ranks' end; return whether all is sent."""
         return True
 
     def expire(self, now: float) -> None:
-        """Act, if the deadline has come."""
+        """Do the work that is due at `now`, if `deadline` has passed."""

@@ -1,4 +1,4 @@
-"""Job's private folder on a host, for sockets, staged files, and whatever ranks leave in it."""
+"""Job's private folder on a host: holds sockets, staged files, and files that ranks leave."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class NoFolder(Exception):
     """Error: the job's private folder cannot be made on this host: a full or read-only disk.
 
     Args:
-        place: where it was to be made.
-        error: the system's error.
+        place: path of the parent folder.
+        error: error of the system.
 
     """
 
@@ -41,7 +41,7 @@ def make() -> str:
     """Make a new private folder (0700) in TMPDIR or /tmp, with a path short enough for sockets.
 
     Raises:
-        NoFolder: neither can be written.
+        NoFolder: neither TMPDIR nor /tmp can be written.
 
     """
     base = os.path.abspath(os.environ.get("TMPDIR") or _LAST_RESORT)
@@ -69,14 +69,14 @@ def _new_folder(base: str) -> str:
 def remove(folder: str, between: Callable[[], object] = lambda: None) -> str:
     """Remove a folder with everything in it, even if permissions forbid it; follow no links.
 
-    Subfolders are first moved up into `folder`: so no path gets too long, and nothing recurses.
+    Subfolders are first moved up into `folder`, so that no path is too long and no call recurses.
 
     Args:
-        folder: the folder to remove.
-        between: called after each folder, because there may be many.
+        folder: path of the folder to remove.
+        between: called after each subfolder, so that a long removal can send heartbeats.
 
     Returns:
-        the first failure: its path and reason; "" if everything was removed.
+        path and reason of the first failure; "" if everything was removed.
 
     """
     moved = os.path.join(folder, f"removed-{os.urandom(6).hex()}-")
@@ -106,7 +106,7 @@ KEPT = frozenset({"mcjax_launch", "compiled"})
 
 
 def clear(folder: str) -> None:
-    """Empty the folder after a run; make it again if a cleaner of /tmp has removed it."""
+    """Empty the folder after a run, except KEPT; make it again if a cleaner of /tmp removed it."""
     try:
         entries = list(os.scandir(folder))
     except FileNotFoundError:
@@ -122,7 +122,7 @@ def clear(folder: str) -> None:
 
 
 def _clear_away(entry: os.DirEntry[str], target: str) -> str:
-    """Unlink an entry, or move a folder to `target`; return the error in words, or ""."""
+    """Unlink a file, or move a folder to `target`; return path and reason of an error, else ""."""
     try:
         if entry.is_dir(follow_symlinks=False):
             os.chmod(entry.path, 0o700)  # moving a folder writes to it
@@ -143,7 +143,7 @@ def _remove_empty(folder: str) -> str:
 
 
 def _in_words(path: str, error: OSError) -> str:
-    """Return a path and its error in words; "" if the path is gone anyway."""
+    """Return `PATH: REASON` for the user; "" if the path does not exist."""
     return "" if isinstance(error, FileNotFoundError) else f"{path}: {error.strerror}"
 
 
@@ -154,11 +154,11 @@ class Staging:
     """Writer of staged files, folders and links, one at a time; makes the folder when needed.
 
     Args:
-        private: the job's private folder.
+        private: path of the job's private folder.
 
     Attributes:
-        folder: the folder of the staged files; "" if there are none.
-        what: the latest entry, in words for the user.
+        folder: path of the folder of the staged files; "" before the first entry.
+        what: name of the latest entry, for messages to the user.
 
     """
 
@@ -170,7 +170,12 @@ class Staging:
         self._written_ns = 0  # modification time of that file
 
     def begin(self, entry: StageEntry) -> None:
-        """Make a folder, a link or a copy of an earlier file; or open a file for `write`."""
+        """Make a folder, a link or a copy of an earlier file; or open a new file for `write`.
+
+        Raises:
+            OSError: the entry cannot be made.
+
+        """
         self.finish()
         if entry.kind == "private":
             self.what = f"{entry.target}, in {os.path.dirname(self._private)} (TMPDIR)"
@@ -198,7 +203,12 @@ class Staging:
         self._written_ns = entry.written_ns
 
     def write(self, data: bytes) -> None:
-        """Write more content to the open file; do nothing after an error."""
+        """Append data to the open file; do nothing after an error.
+
+        Raises:
+            OSError: the data cannot be written; the file is closed.
+
+        """
         if self._file is None:
             return
         rest = memoryview(data)

@@ -1,4 +1,4 @@
-"""Restarts of ranks: all processes of a failed rank are gone before it is started again."""
+"""Restarts of failed ranks, each as soon as no earlier process of the rank is left."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _CHECK_S = 0.1
 
 
 class RankRestarts:
-    """Record of failed ranks' processes, and the restarts that wait for their ends.
+    """Queue of rank restarts, each of which waits for the end of the rank's earlier processes.
 
     Args:
-        pids: the rank of each running process of a rank, by pid; it changes.
-        stuck: called with a rank and those of its processes that cannot be killed.
+        pids: rank of each running rank's own process, by pid; the agent keeps it up to date.
+        stuck: called with a rank and the pids of its processes that cannot be killed.
 
     Attributes:
-        start: starts a rank.
-        job_id: the job's id, if an earlier agent on this host has started its ranks; else "".
+        start: called with a RankOrder to start the rank.
+        job_id: id of the job, if an earlier agent on this host has started its ranks; else "".
 
     """
 
@@ -58,14 +58,14 @@ class RankRestarts:
         self.check()
 
     def check(self) -> None:
-        """Begin the restarts whose ranks have no processes left."""
+        """Kill what is left of the queued ranks; start each rank that has no process left."""
         for rank, (order, _) in list(self._next.items()):
             if not self.kill(rank):
                 del self._next[rank]
                 self.start(order)
 
     def kill(self, rank: int) -> int:
-        """Kill all processes of a rank; return how many there were."""
+        """Send SIGKILL to all processes of a rank; return their number."""
         left = self._left(rank)
         for pid in left:
             system.signal_process(pid, signal.SIGKILL)
@@ -73,17 +73,17 @@ class RankRestarts:
 
     @property
     def deadline(self) -> float | None:
-        """Time to check again, or to give up on processes that cannot be killed."""
+        """Time (time.monotonic) of the next check, or of giving up on processes; None if idle."""
         limit = min((limit for _, limit in self._next.values()), default=None)
         return limit if limit is None or self._hears_of_all else min(limit, self._check_at)
 
     @property
     def _hears_of_all(self) -> bool:
-        """True if SIGCHLD announces the end of every process that is waited for."""
+        """True if SIGCHLD announces the end of each process for which a restart waits."""
         return system.adopts_orphans and not self.job_id
 
     def expire(self, now: float) -> None:
-        """Check again, where SIGCHLD does not announce all ends, and give up at the time limits."""
+        """Check restarts that SIGCHLD does not trigger; give up those past their time limit."""
         if not self._hears_of_all and self._next and now >= self._check_at:
             self._check_at = now + _CHECK_S
             self.check()
@@ -93,7 +93,7 @@ class RankRestarts:
                 self._stuck(rank, self._left(rank))
 
     def _left(self, rank: int) -> list[int]:
-        """Return all processes of a rank; an orphan is recognised by its environment."""
+        """Return the pids of all processes of a rank, orphans included."""
         found = {process.pid: process for process in system.processes()}
         leaders = {self._ended.get(rank, -1): rank, **self._pids}
         ours = system.descendants()
@@ -110,17 +110,25 @@ class RankRestarts:
 
 
 def _start_nothing(order: RankOrder) -> None:
-    """Do nothing; stands for `RankRestarts.start` until that is known."""
+    """Do nothing; initial value of `RankRestarts.start`."""
 
 
 def _is_led(
     pid: int, found: Mapping[int, HostProcess], rank: int, leaders: Mapping[int, int]
 ) -> bool:
-    """Return whether a process is this rank's: by its leaders, else by its environment."""
+    """Return whether a process is of this rank, by ancestors or session, else by environment.
+
+    Args:
+        pid: pid of the process.
+        found: all processes of this host, by pid.
+        rank: the rank.
+        leaders: rank of each rank's own process, running or ended, by pid.
+
+    """
     owner = rank_of(found.get(pid), found, leaders)
     return _is_of(rank, system.environ(pid)) if owner is None else owner == rank
 
 
 def _is_of(rank: int, environ: Mapping[str, str]) -> bool:
-    """Return whether these variables are a rank's; a forked rank shows the import server's."""
+    """Return whether these variables are of this rank; False for the import server's."""
     return environ.get("JAX_PROCESS_ID") == str(rank) and hook_environ.RUN_INSTEAD not in environ

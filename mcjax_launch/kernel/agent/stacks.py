@@ -1,4 +1,4 @@
-"""Collection of Python stacks from this host's ranks: processes that were asked, and the end."""
+"""Collection of Python stacks from this host's ranks, until all are complete or time is up."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Asked(Protocol):
-        """Process that was asked for its stacks."""
+        """Interface of a process that was asked for its stacks."""
 
         rank: int
         pid: int
@@ -53,14 +53,14 @@ if TYPE_CHECKING:
 
 
 class Pieces(list[str]):
-    """Pieces of a stack dump; none is added when they have a maximum number of characters."""
+    """Lines of a stack dump, with a limit on their total number of characters."""
 
     def __init__(self) -> None:
         super().__init__()
         self._size = 0
 
     def add(self, piece: str) -> None:
-        """Append a piece, unless the earlier pieces have the maximum number of characters."""
+        """Append a line; drop it if the earlier lines have reached the limit."""
         if self._size < _MOST_STACKS:
             self._size += len(piece)
             self.append(piece)
@@ -70,7 +70,7 @@ class StackDump:
     """Dump of stacks in progress; it is complete after a moment of quiet.
 
     Args:
-        on_complete: called with the stacks, by process.
+        on_complete: called with a Stacks message for each process that has sent stacks.
 
     """
 
@@ -88,14 +88,22 @@ class StackDump:
         now: float,
         ask_more: Callable[[], Sequence[Asked]] | None = None,
     ) -> None:
-        """Wait for these processes' stacks, then once more for those that `ask_more` returns."""
+        """Start to wait for the stacks of processes that were asked by a signal.
+
+        Args:
+            asked: processes that were asked.
+            now: time (time.monotonic).
+            ask_more: called once when these stacks are complete; asks some of the processes for
+                more and returns those, whose stacks are then awaited too.
+
+        """
         self._asked = self._awaited = asked
         self._ask_more = ask_more
         self._since, self._latest = now, now + _SLOWEST_S
 
     @property
     def deadline(self) -> float | None:
-        """Time at which to consider the dump complete; None while none is in progress."""
+        """Time (time.monotonic) at which the dump counts as complete; None if there is none."""
         if self._since is None or not self._awaited:
             return self._since
         last = max(hook.last_stack_at for hook in self._awaited)
@@ -104,7 +112,7 @@ class StackDump:
         return min(quiet, self._latest)
 
     def expire(self, now: float) -> None:
-        """Call `on_complete` with the stacks, if the dump is complete."""
+        """Ask for more stacks (once) or call `on_complete`, if the dump counts as complete."""
         deadline = self.deadline
         if deadline is None or now < deadline:
             return
@@ -116,7 +124,7 @@ class StackDump:
         self._on_complete(self._collected())
 
     def _collected(self) -> Iterator[messages.Stacks]:
-        """Yield the stacks that have arrived, by process."""
+        """Yield a Stacks message for each process whose stacks have arrived."""
         members = {hook.rank for hook in self._asked if hook.joined}
         for hook in self._asked:
             dump = main_thread(hook.stacks) if hook.all_stacks else hook.stacks
@@ -136,9 +144,10 @@ class StackDump:
 
 
 def _of_others(hook: Asked) -> list[str]:
-    """Return the stacks of a process's other threads that run the user's code or are in JAX.
+    """Return the lines of the stacks of a process's informative threads, without the main thread.
 
-    If only the main thread is shown to the user, they may tell what it waits for.
+    They may tell the user what the main thread waits for. The result is empty unless the process
+    dumped all threads.
     """
     if not hook.all_stacks or hook.importing:
         return []
@@ -161,15 +170,15 @@ def _is_informative(thread: list[str]) -> bool:
 
 
 def _begins(dump: list[str]) -> list[int]:
-    """Return where the stack of each thread begins in a dump."""
+    """Return the index of the first line of each thread's stack in a dump."""
     return [n for n, line in enumerate(dump) if line.startswith(THREADS)]
 
 
 def main_thread(dump: list[str]) -> list[str]:
-    """Return the main thread's part of a dump of all threads: the oldest thread comes last.
+    """Return the main thread's lines of a dump; it is the last in a dump of all threads.
 
-    faulthandler leaves out the last of more than 100 threads; then the result is empty. If the main
-    thread was asked before the other threads, its own dump comes first.
+    If the dump begins with a dump of the main thread alone, return that. faulthandler omits the
+    last threads of more than 100; then return [].
     """
     begins = _begins(dump)
     if dump and dump[0] == _OWN:
@@ -191,7 +200,7 @@ def _file_of(frame: str) -> str:
 
 
 def with_source(dump: list[str]) -> list[str]:
-    """Return a dump of stacks with the user's lines of code after their frames."""
+    """Return a dump with the line of source added after each frame in the user's code."""
     from linecache import getline
 
     lines = []
@@ -207,7 +216,7 @@ def with_source(dump: list[str]) -> list[str]:
 
 
 def _is_source(file: str) -> bool:
-    """Return whether a file can be read at once: a dump may name any file."""
+    """Return whether a path is a regular file of moderate size: a dump may name any path."""
     try:
         found = os.stat(file)
     except (OSError, ValueError):

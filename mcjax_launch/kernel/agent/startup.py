@@ -46,11 +46,11 @@ _MOST_ANSWER = 1 << 20
 
 
 def survey_tpu(environ: Mapping[str, str], root: str = "/") -> Tpu | None:
-    """Return what is known of this host's TPU chips; None if it has none.
+    """Return this host's TPU chips and its place in the TPU slice; None if it has no chips.
 
     Args:
-        environ: the ranks' variables.
-        root: root of the file system to look in.
+        environ: environment variables of the ranks.
+        root: path of the root of the file system, for tests.
 
     """
     found = tpu_models(root)
@@ -69,7 +69,7 @@ def survey_tpu(environ: Mapping[str, str], root: str = "/") -> Tpu | None:
 
 
 def tpu_models(root: str = "/") -> list[str]:
-    """Return the model of each chip."""
+    """Return the model of each TPU chip of this host, from its PCI devices; [] if none."""
     if not LINUX:
         return []
     folder = os.path.join(root, _DEVICES)
@@ -89,7 +89,7 @@ def _model(device: str) -> str | None:
 
 
 def _named(environ: Mapping[str, str]) -> int:
-    """Return how many workers the variables name; 0 if they name none."""
+    """Return the number of TPU workers that the variables list; 0 if they list none."""
     if path := environ.get("TPU_PROCESS_ADDRESSES_PATH"):  # since jax 0.12; it takes precedence
         return _count(text_of(path))
     for name in ("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES"):
@@ -107,7 +107,7 @@ def _whole(text: str | None) -> int | None:
 
 
 def _of_slice(tpu_env: str) -> str:
-    """Return the slice's number from lines such as `MEGASCALE_SLICE_ID: '1'`; "0" if missing."""
+    """Return the slice number in metadata lines (`MEGASCALE_SLICE_ID: '1'`); "0" if missing."""
     for line in tpu_env.splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "MEGASCALE_SLICE_ID":
@@ -116,7 +116,7 @@ def _of_slice(tpu_env: str) -> str:
 
 
 def _metadata(environ: Mapping[str, str]) -> Callable[[str], str | None]:
-    """Return a function that asks the metadata server for an attribute; None if it has none."""
+    """Return a function that gets an attribute of the metadata server; None if unavailable."""
     server = environ.get("GCE_METADATA_IP", "metadata.google.internal")
 
     def ask(attribute: str) -> str | None:
@@ -141,15 +141,15 @@ def _metadata(environ: Mapping[str, str]) -> Callable[[str], str | None]:
 
 
 class Prepared:
-    """Host that is ready to start ranks: what it has, and the ports that it has reserved.
+    """Facts about this host for the launcher, and the ports reserved for the ranks.
 
     Args:
-        wanted: what the launcher asks for.
-        stage: the folder of the files that were sent, or "".
-        loop: reports test connections to the coordinator's port.
+        wanted: request of the launcher.
+        stage: path of the folder of staged files; "" if there is none.
+        loop: event loop that reports test connections to the coordinator's port.
 
     Raises:
-        Unusable: the job cannot run here.
+        Unusable: the job cannot run on this host.
 
     """
 
@@ -195,7 +195,7 @@ class Prepared:
         )
 
     def stop_listening(self) -> None:
-        """Free the coordinator's port for rank 0, and libtpu's ports for libtpu."""
+        """Release ports right before the ranks start: rank 0 and libtpu will listen on them."""
         if self._listening is not None:
             self._listening.close()
             self._listening = None
@@ -206,13 +206,18 @@ class Prepared:
                 held.close()
 
     def close(self) -> None:
-        """Free all ports."""
+        """Release all reserved ports."""
         self.stop_listening()
         for held in self.reserved:
             held.close()
 
     def _check_limit(self, wanted: Prepare) -> None:
-        """Check that two pipes per rank, and the hook's connection, fit into the limit of files."""
+        """Check that the limit on open files allows two pipes and a hook's connection per rank.
+
+        Raises:
+            Unusable: the limit is too low.
+
+        """
         each = 3 if wanted.pythons else 2
         if why := too_many_files(each * wanted.ranks):
             raise Unusable(why, HOST_LOST if wanted.remote else USAGE)
@@ -243,12 +248,17 @@ class Prepared:
             raise Unusable(f"{error.filename}: {error.strerror}", NOT_EXECUTABLE) from None
 
     def _check_command(self, name: str, wanted: Prepare, option: str = "") -> str:
-        """Return a command's path; raise Unusable early if there is none."""
+        """Return a command's path.
+
+        Raises:
+            Unusable: there is no such command; `option` names the option in the message.
+
+        """
         path = {**os.environ, **wanted.env}.get("PATH", os.defpath)
         return find_command(name, self._cwd, path, option, hint="" if option else wanted.missing)
 
     def _coordinator(self, wanted: Prepare) -> int:
-        """Reserve the coordinator's port, and listen on it for other hosts' test connections."""
+        """Reserve and return the coordinator's port, and listen if wanted; 0 if it is elsewhere."""
         bind, listen = wanted.coordinator, wanted.listen
         if bind is None and self._may_be_first(wanted):
             bind, listen = Bind("", 0), True
@@ -261,13 +271,13 @@ class Prepared:
         return port
 
     def _may_be_first(self, wanted: Prepare) -> bool:
-        """Return whether rank 0 may be placed here, because ranks follow TPU workers' numbers."""
+        """Return whether rank 0 may be placed on this host: it is TPU worker 0 of slice 0."""
         mine = self._tpu
         is_first = mine is not None and (mine.worker, mine.slice_number) == (0, 0)
         return wanted.any_order and is_first
 
     def _reserve_open(self, bind: Bind) -> int:
-        """Reserve a port that a TPU slice's network lets through; return 0 without TPUs."""
+        """Reserve and return a free port of TPU_PORTS; 0 if none, no TPU, or `bind` is set."""
         if self._tpu is None or bind.port or bind.host:
             return 0
         for port in TPU_PORTS:
@@ -295,20 +305,20 @@ class Prepared:
 
 
 def _gpus(wanted: Prepare) -> VisibleGpus:
-    """Return the GPUs that the ranks would see, with their own environment."""
+    """Return the GPUs that ranks would see with the agent's variables and the user's."""
     from ..wire import gpus  # few jobs need it
 
     return gpus.visible({**rank_environ.without_outer_job(os.environ), **wanted.env})
 
 
 def no_python(tried: Sequence[str]) -> str:
-    """Return the message for a host that has none of these Pythons."""
+    """Return the error message for a host on which none of the tried Pythons was found."""
     names = ", ".join(tried)
     return f"no Python found (tried {names}): set python= in the hosts file, or --python"
 
 
 def folder(wanted: Prepare, stage: str) -> str:
-    """Return the working directory of the ranks.
+    """Return the working directory of the ranks, below `stage` if files were staged.
 
     Raises:
         Unusable: the user has named a directory that does not exist.

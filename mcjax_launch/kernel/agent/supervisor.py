@@ -1,8 +1,8 @@
 """Decisions on when and how the ranks of a host are ended: (state, event) -> effects, no I/O.
 
-There are three reasons to stop: a rank has failed, the launcher says so, or the launcher is gone.
-The end is always the same: processes are asked to end, get a grace, and are killed; it is over when
-no child is left.
+The ranks are ended if a rank fails, if the launcher orders it, if a signal ends the agent, or if
+the launcher is gone. A signal asks all processes to end; after a grace period they are killed. The
+end is complete when no child is left.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ UNKILLABLE_S = 5.0
 
 
 class HostEffect(Value):
-    """Action that the supervisor wants from the agent."""
+    """Action that the agent must carry out for the supervisor."""
 
 
 class SignalRanks(HostEffect):
-    """Signal for every rank's process group, except ranks in `spare`, and for all strays."""
+    """Signal to each rank's process group, except ranks in `spare`, and to all strays."""
 
     signum: int
     spare: frozenset[int] = frozenset()
 
 
 class Kill(HostEffect):
-    """SIGKILL for every process below the agent."""
+    """SIGKILL to every process below the agent."""
 
 
 class KillRank(HostEffect):
-    """SIGKILL for every process of a rank that has failed."""
+    """SIGKILL to every process of a rank that has failed."""
 
     rank: int
 
 
 class NameLeft(HostEffect):
-    """Report of the killed processes that have not ended yet."""
+    """Report to the launcher of the killed processes that have not ended yet."""
 
 
 class Leave(HostEffect):
-    """End of the agent: nothing is left, or `unkillable` says that something is."""
+    """End of the agent's run; `unkillable` is True if processes are left that cannot be killed."""
 
     unkillable: bool
 
@@ -57,16 +57,16 @@ class Leave(HostEffect):
 class Supervisor:
     """State of a host's ranks: which of them run, have failed, and are being ended.
 
-    Times (`now`, `deadline`) are seconds of any steady clock. Methods return effects; `deadline` is
-    when to call `expire` next.
+    Times (`now`, `deadline`) are seconds of any steady clock. Methods return effects for the agent
+    to carry out.
 
     Args:
-        grace_s: seconds between asking the ranks to end and killing them, after a failure or
-            without a launcher.
+        grace_s: seconds between asking the ranks to end and killing them, after a failure or the
+            loss of the launcher.
         ending: returns the ranks that are already ending by themselves, so that signals to them do
             not count. It is called only when ranks are ended, because it examines each of them.
-        term_grace_s: like `grace_s`, if a signal ends the agent.
-        on_failure: as in `messages.Start`.
+        term_grace_s: the same, if a signal ends the agent.
+        on_failure: "stop", "continue" or "restart", as in `messages.Start`.
 
     """
 
@@ -104,7 +104,7 @@ class Supervisor:
 
     @property
     def stopping(self) -> bool:
-        """True once the ranks have been asked to end, or are about to be."""
+        """True from the decision to end the ranks."""
         return self._stopping or self._grace_before_stop
 
     @property
@@ -113,21 +113,21 @@ class Supervisor:
         return bool(self._alive or self._awaiting_restart)
 
     def started(self, rank: int) -> None:
-        """Record that a rank's process runs, and that no signal was sent to end it."""
+        """Record that a rank's process has started, with no signals sent to end it."""
         self._alive.add(rank)
         self._awaiting_restart.discard(rank)
         self._straggler_deadlines.pop(rank, None)
         self.sent[rank] = []
 
     def exited(self, rank: int, status: int, now: float, *, alone: bool = True) -> list[HostEffect]:
-        """Handle the end of a rank's process: by an exit status, or (below 0) by a signal.
+        """Handle the end of a rank's process.
 
         Args:
             rank: the rank.
-            status: its exit status.
-            now: the time.
-            alone: end the other ranks at once after a failure; otherwise they get a moment in which
-                they may fail in the same way, as if their program rejects its arguments.
+            status: exit status; below 0: minus the number of the signal that ended the process.
+            now: current time.
+            alone: True to end the other ranks at once after a failure; False to wait a moment
+                first, because they may fail in the same way (such as for bad arguments).
 
         """
         failed = status != 0 or rank in self._failing
@@ -153,7 +153,7 @@ class Supervisor:
         return []
 
     def failed(self, rank: int, now: float) -> list[HostEffect]:
-        """Handle a failure whose exit JAX delays: stop other ranks, and let this rank exit."""
+        """Handle a failure reported before the process ends, because JAX delays its exit."""
         if self._stopping or rank not in self._alive:
             return []
         if self._on_failure == "stop":
@@ -174,12 +174,13 @@ class Supervisor:
         """End all ranks: `signum` now, SIGKILL after `grace_s`. A later stop can only hasten it.
 
         Args:
-            signum: asks the ranks to end.
-            grace_s: seconds that they get.
-            now: the time.
-            patience_s: seconds that the kernel gets to end what was killed. The driver of a GPU may
-                need long, and the next program on this host needs the memory.
-            settles: a rank of any host has failed as other ranks may be about to: see `exited`.
+            signum: signal that asks the ranks to end.
+            grace_s: seconds before SIGKILL.
+            now: current time.
+            patience_s: seconds to wait for killed processes to end, before the agent leaves. A
+                GPU's driver may need long, and the next program on this host needs the memory.
+            settles: wait a moment before `signum`, because a rank of some host has failed and
+                other ranks may fail in the same way: see `exited`.
 
         """
         self._patience_s = patience_s
@@ -202,7 +203,7 @@ class Supervisor:
         return self._stop(signal.SIGTERM, now + self._grace_s, now)
 
     def expire(self, now: float) -> list[HostEffect]:
-        """Act, if the deadline has come."""
+        """Return the effects due at `now`: ranks to kill, or the next step of the end."""
         swept = [rank for rank, at in self._straggler_deadlines.items() if now >= at]
         for rank in swept:
             del self._straggler_deadlines[rank]
@@ -222,11 +223,11 @@ class Supervisor:
         return self._stop(signal.SIGTERM, now + self._grace_s, now)  # a finished job's stragglers
 
     def child_gone(self) -> list[HostEffect]:
-        """Handle the end of a child; while killing, its orphans must be killed as well."""
+        """Handle the end of a child: once killing has begun, kill the child's orphans too."""
         return [Kill()] if self._killing else []
 
     def childless(self) -> list[HostEffect]:
-        """Handle that no process is left below the agent."""
+        """Handle the end of the last process: leave, unless a restart may follow."""
         if not self.sent and not self._stopping:
             return []  # no rank was started yet: only a helper of the agent has ended
         if self._awaiting_restart:
@@ -235,7 +236,7 @@ class Supervisor:
         return [Leave(unkillable=False)]
 
     def _settle(self, now: float) -> None:
-        """Give the ranks a moment, once, before they are asked to end."""
+        """Delay the ranks' end by ALIKE_S seconds, only once, so that more ranks can fail alike."""
         if not self._grace_before_stop:
             self._grace_before_stop, self._due = True, now + ALIKE_S
 

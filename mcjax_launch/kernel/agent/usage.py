@@ -21,9 +21,9 @@ def usage(ranks: Mapping[int, int], pythons: Collection[int]) -> tuple[RankUsage
     """Return the processor time and memory that the processes of each rank use.
 
     Args:
-        ranks: the rank of each rank's own process, by pid.
-        pythons: pids of processes that have joined the JAX job, whose main threads are measured;
-            for a rank without such a process, that of the rank's own process.
+        ranks: rank of each rank's own process, by pid.
+        pythons: pids of processes that have joined the JAX job. Their main threads are measured;
+            if a rank has none, the main thread of its own process.
 
     """
     found = {process.pid: process for process in system.processes()}
@@ -48,7 +48,14 @@ def usage(ranks: Mapping[int, int], pythons: Collection[int]) -> tuple[RankUsage
 def rank_of(
     process: HostProcess | None, found: Mapping[int, HostProcess], ranks: Mapping[int, int]
 ) -> int | None:
-    """Return the rank of a process, by its ancestors or an orphan's session; None if none."""
+    """Return the rank to which a process belongs; None if it belongs to none.
+
+    Args:
+        process: the process; None if it is gone.
+        found: all processes of this host, by pid.
+        ranks: rank of each rank's own process, which also leads the rank's session, by pid.
+
+    """
     while process is not None:
         rank = ranks.get(process.pid, ranks.get(process.session))
         if rank is not None:
@@ -61,12 +68,12 @@ class UsageSampler:
     """Periodic report of the processor time and memory that ranks use.
 
     Args:
-        ranks: returns the rank of each rank's own process, by pid.
-        pythons: returns the processes whose main threads count, see `usage`.
+        ranks: called at each sample; returns the argument `ranks` of `usage`.
+        pythons: called at each sample; returns the argument `pythons` of `usage`.
         on_usage: called with each sample.
 
     Attributes:
-        deadline: when to take the next sample, in time.monotonic's seconds; None: never.
+        deadline: time (time.monotonic) of the next sample; None if there is none.
 
     """
 
@@ -83,12 +90,12 @@ class UsageSampler:
         self.deadline: float | None = None
 
     def begin(self, every_s: float) -> None:
-        """Sample every `every_s` seconds, up to half as often if sampling is slow; 0: never."""
+        """Sample every `every_s` seconds, or up to twice that if sampling is slow; never if 0."""
         self._every_s = every_s
         self.deadline = time.monotonic() + every_s if every_s else None
 
     def expire(self, now: float) -> None:
-        """Take a sample, if the deadline has come."""
+        """Take a sample if it is due, and set the next deadline."""
         if self.deadline is None or now < self.deadline:
             return
         began = time.thread_time()
@@ -97,5 +104,5 @@ class UsageSampler:
         self.deadline = time.monotonic() + min(max(self._every_s, pause_s), 2 * self._every_s)
 
     def sample(self) -> None:
-        """Take a sample now."""
+        """Take a sample now and pass it to `on_usage`."""
         self._on_usage(Usage(usage(self._ranks(), self._pythons())))

@@ -1,7 +1,7 @@
 """Operating system's services for the agent: spawn, signal, wait, examine. No decisions.
 
-There are two ways to supervise: Linux's own, and what every Unix has (macOS), with psutil's help.
-Code above this package does not know which is in use. `unix.py` describes what both do.
+There are two implementations: `linux.py`, and `portable.py` for other Unix systems (macOS), with
+psutil. Code outside this package does not know which is in use. `unix.py` has their base class.
 """
 
 from __future__ import annotations

@@ -43,14 +43,14 @@ _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
 class Linux(Unix):
-    """Supervision by Linux's own means."""
+    """Implementation of `Unix` with Linux's own features."""
 
     forks_ranks = binds_cores = adopts_orphans = holds_ports = True
 
     def rename(self, name: str) -> None:
-        """Have `ps` show this process as `name`: a fork otherwise has its parent's command line.
+        """Set the name that `ps` shows for this process.
 
-        A user who ends the parent by its name would otherwise end this process too.
+        A fork has its parent's name, so a user who kills the parent by name would kill both.
         """
         _prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
         start, end = (int(field) for field in _stat_fields("self")[45:47])  # of the command line
@@ -59,7 +59,7 @@ class Linux(Unix):
             ctypes.memmove(start, text, end - start)
 
     def adopt_orphans(self, folder: str) -> None:  # noqa: ARG002  the kernel finds them
-        """Make every orphan below this process its child, so that none can escape."""
+        """Make this process the parent of every orphan below it, so that none can escape."""
         _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def machine(self) -> str:
@@ -70,7 +70,7 @@ class Linux(Unix):
             return os.uname().nodename
 
     def cores(self) -> list[list[int]]:
-        """Return the physical cores that this process may use, each as its hardware threads."""
+        """Return the numbers of the usable hardware threads of each physical core."""
         found: dict[str, list[int]] = {}
         for cpu in sorted(os.sched_getaffinity(0)):
             path = f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
@@ -94,9 +94,9 @@ class Linux(Unix):
         return OutOfMemory()
 
     def _start(self, path: str, argv: Sequence[str], env: dict[str, str], given: Given) -> int:
-        """Start a process that the kernel kills with this process: the guardian may end too.
+        """Start a process that the kernel kills when this process ends; return its pid.
 
-        `posix_spawn` cannot ask the kernel for that.
+        So it ends even if the guardian is killed too. `posix_spawn` cannot request that.
         """
         agent = os.getpid()
         failed, failing = os.pipe()
@@ -132,7 +132,7 @@ class Linux(Unix):
         return bool(signum) and _holds(caught, signum)
 
     def signal_main(self, pid: int, signum: int) -> bool:
-        """Send a signal to the main thread; return whether it accepts it.
+        """Send a signal to the main thread; return False if it blocks the signal or is gone.
 
         A signal to the whole process may go to another thread if an earlier signal is still
         pending.
@@ -140,10 +140,10 @@ class Linux(Unix):
         return _signal_one(pid, [pid], signum) if _TGKILL else super().signal_main(pid, signum)
 
     def signal_undisturbed(self, pid: int, signum: int) -> bool:
-        """Signal a thread that only waits for a futex, best the main one; return if one does.
+        """Signal a thread that waits for a futex, the main thread first; return whether one was.
 
         A signal interrupts most waiting calls (sleep, poll, select: see signal(7)), and C code may
-        take that for their end. Code that waits for a futex always checks again.
+        mistake that for their end. Code that waits for a futex always checks again.
         """
         if not _call(pid, pid).isdigit():
             return False
@@ -155,13 +155,14 @@ class Linux(Unix):
         return _signal_one(pid, _in_futex(calls), signum)
 
     def waits_for_lock(self, pid: int) -> bool:
-        """Return whether the main thread waits for a futex; such code always checks again."""
+        """Return whether the main thread waits for a futex, a wait that no signal ends."""
         return bool(_FUTEX) and _call(pid, pid) == _FUTEX
 
     def signal_aside(self, pid: int, signum: int) -> bool:
-        """Signal the main thread if it runs or waits for a futex, else another that waits.
+        """Signal a thread so that no call is interrupted; return whether one was signaled.
 
-        It is for signals that Python handles later in the main thread: no call is interrupted.
+        It is the main thread if that runs or waits for a futex, else another thread that waits for
+        a futex. Python handles such a signal later, in the main thread.
         """
         main = _call(pid, pid)
         if not _FUTEX or not main:
@@ -170,7 +171,7 @@ class Linux(Unix):
         return _signal_one(pid, [pid] if runs else _in_futex(_calls(pid)), signum)
 
     def descendants(self) -> list[int]:
-        """Return all processes below this process, parents first, including zombies."""
+        """Return the pids of all processes below this process, parents first, zombies included."""
         children: dict[int, list[int]] = {}
         for pid, fields in _all_stat_fields():
             children.setdefault(int(fields[1]), []).append(pid)
@@ -183,7 +184,7 @@ class Linux(Unix):
         return found
 
     def processes(self) -> Iterator[HostProcess]:
-        """Yield all processes of this host; their time includes that of reaped children."""
+        """Yield all processes of this host; `cpu_s` includes that of reaped children."""
         for pid, fields in _all_stat_fields():
             cpu_s = sum(map(int, fields[11:15])) * _TICK_S
             rss_kib = int(fields[21]) * _PAGE_KIB
@@ -214,9 +215,9 @@ class Linux(Unix):
         return f"{text} ({place})" if place not in ("", "0") else text
 
     def blocked_in(self, pid: int) -> str:
-        """Return where in the kernel a process's main thread waits; "" if it runs, or is unknown.
+        """Return the kernel function in which a main thread waits; "" if it runs or is unknown.
 
-        The value is the kernel's function, or `syscall 202` if the kernel hides the function.
+        If the kernel hides the function, return the system call, such as `syscall 202`.
         """
         place = text_of(f"/proc/{pid}/wchan")
         if place not in ("", "0"):
@@ -226,7 +227,12 @@ class Linux(Unix):
 
 
 def used_or_starved_s(schedstat: str) -> float:
-    """Return a thread's used seconds from its schedstat, in ns: `RAN DELAYED TIMES`."""
+    """Return the seconds that a thread ran, plus a share of those it waited for a processor.
+
+    Args:
+        schedstat: text `RAN DELAYED TIMES` from /proc, with times in ns.
+
+    """
     ran, delayed = map(int, schedstat.split()[:2])
     return (ran + delayed * _STARVED) / 1e9
 
@@ -237,12 +243,12 @@ def _become(
     """Turn a fork into a rank's program, in its own session, with default signal actions.
 
     Args:
-        path: the program's path.
-        argv: its command line.
-        env: its environment.
-        given: its descriptors, limits and settings.
-        agent: the pid of the agent, with which this process ends.
-        failing: the pipe for the errno if the program cannot be started; exec closes it.
+        path: path of the program.
+        argv: command line of the program.
+        env: environment of the program.
+        given: descriptors, limits and settings of the program.
+        agent: pid of the agent; if it ends, the kernel kills this process.
+        failing: pipe for the errno if the program cannot be started; exec closes it.
 
     """
     try:
@@ -273,7 +279,7 @@ def _all_stat_fields() -> Iterator[tuple[int, list[bytes]]]:
 
 
 def _stat_fields(pid: str | int) -> list[bytes]:
-    """Return the fields of /proc/PID/stat after the process's name: its state, its parent, ...
+    """Return the fields of /proc/PID/stat that follow the process's name: state, parent, ...
 
     Raises:
         OSError: there is no such process.
@@ -287,7 +293,7 @@ def _stat_fields(pid: str | int) -> list[bytes]:
 
 
 def _calls(pid: int) -> dict[int, str]:
-    """Return the system call of each thread, the main thread's first; see `_call`."""
+    """Return `_call` of each thread by thread id, main thread first; {} if the process is gone."""
     try:
         others = map(int, os.listdir(f"/proc/{pid}/task"))
         return {thread: _call(pid, thread) for thread in dict.fromkeys((pid, *others))}
@@ -296,12 +302,12 @@ def _calls(pid: int) -> dict[int, str]:
 
 
 def _in_futex(calls: Mapping[int, str]) -> list[int]:
-    """Return the threads that wait for a futex."""
+    """Return the ids of the threads that wait for a futex."""
     return [thread for thread, call in calls.items() if _FUTEX and call == _FUTEX]
 
 
 def _signal_one(pid: int, threads: Sequence[int], signum: int) -> bool:
-    """Signal the first of these threads that does not block the signal; return whether one does."""
+    """Signal the first thread that does not block the signal; return whether one was signaled."""
     for thread in threads:
         if not _blocks(pid, thread, signum):  # a blocked signal would stay pending
             return bool(ctypes.CDLL(None).syscall(_TGKILL, pid, thread, signum) == 0)
@@ -319,18 +325,18 @@ def _holds(signals: str, signum: int) -> bool:
 
 
 def _call(pid: int, thread: int) -> str:
-    """Return the number of the system call that a thread is in, or "running"."""
+    """Return the number of a thread's current system call, "running", or "" if unknown."""
     return text_of(f"/proc/{pid}/task/{thread}/syscall").partition(" ")[0]
 
 
 def _fields(path: str) -> dict[str, str]:
-    """Return the values of a file with lines such as `SigCgt: 180014a03`, by name."""
+    """Return the values in a file of lines such as `SigCgt: 180014a03`, by name."""
     pairs = (line.partition(":") for line in text_of(path).splitlines())
     return {name: value.strip() for name, _, value in pairs}
 
 
 def _words(path: str) -> list[str]:
-    """Return the zero-terminated words of a file; none if it cannot be read."""
+    """Return the NUL-terminated words of a file; [] if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]

@@ -13,7 +13,7 @@ _NO_LIMIT = 1 << 60
 
 
 class OutOfMemory:
-    """Watch over what the out-of-memory killer ends from now on.
+    """Watch over the kernel's out-of-memory killer, from the creation of this object.
 
     A counter or log that cannot be read (no permission) proves nothing.
     """
@@ -32,10 +32,10 @@ class OutOfMemory:
             self._log = -1
 
     def evidence(self, pid: int) -> str | None:
-        """Return evidence that the out-of-memory killer has ended this dead process.
+        """Return evidence that the out-of-memory killer may have ended this dead process.
 
         Returns:
-            a description; "" if the killer has done nothing; None if this is unknown.
+            a sentence; "" if the killer has ended no process since; None if that is unknown.
 
         """
         if said := self._logged(pid):
@@ -51,9 +51,9 @@ class OutOfMemory:
         return ""
 
     def _logged(self, pid: int) -> str:
-        """Return the kernel log's report on a process; "" if there is none.
+        """Return a sentence on a process from the kernel's log; "" if it is not in the log.
 
-        A container has other pids, so it has no such report.
+        In a container there is none, because pids differ from those in the log.
         """
         import re  # not at the agent's start
 
@@ -94,7 +94,7 @@ def _open_log() -> int:
 
 
 def own_cgroup() -> tuple[str, str]:
-    """Return the folder of this process's memory cgroup, and the counter's file; "" if none."""
+    """Return this process's memory cgroup folder and the name of its counter file; "" if none."""
     lines = text_of("/proc/self/cgroup").splitlines()
     for _, controllers, path in (line.split(":", 2) for line in lines):
         if controllers == "memory":

@@ -46,7 +46,7 @@ _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.01, 0.2
 
 
 class Portable(Unix):
-    """Supervision by psutil and a search for orphans."""
+    """Implementation of `Unix` with psutil and a search for orphans."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class Portable(Unix):
     # --- processes ---
 
     def descendants(self) -> list[int]:
-        """Return all processes of the job except its guardian, without zombies."""
+        """Return the pids of all processes of the job below the agent, without zombies."""
         if not self._folder:
             return []
         me = psutil.Process()
@@ -162,7 +162,11 @@ class Portable(Unix):
         return found
 
     def main_thread(self, pid: int) -> tuple[float, int]:
-        """Return what all threads have used beyond `_BESIDE`: macOS shows threads only to root."""
+        """Return an estimate of the main thread's processor time in seconds, and 0 waits.
+
+        It is the time of all threads less a small share for other threads, because macOS shows
+        single threads only to root.
+        """
         try:
             process = psutil.Process(pid)
             return _seconds(process) - _BESIDE * (time.time() - process.create_time()), 0

@@ -1,4 +1,4 @@
-"""Interface of the system for an agent: what every Unix does alike, and defaults for the rest."""
+"""Base class of the two implementations: code for every Unix, and defaults for the rest."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PEAK_UNIT = 1024 if sys.platform == "darwin" else 1
 
 
 class SpawnError(Exception):
-    """Error: a program could not be started; `errno` and `what` say why."""
+    """Error: a program cannot be started; `what` is the program or directory at fault."""
 
     def __init__(self, error: OSError, what: str) -> None:
         super().__init__(error.errno, what)
@@ -42,14 +42,14 @@ class SpawnError(Exception):
 
 
 class Childless(Exception):
-    """Signal that no child is left: the proof that nothing of the job is left on this host."""
+    """Exception: no child is left, so no process of the job is left on this host."""
 
 
 class EndedChild(Value):
-    """A child that has ended and is still a zombie, so its pid and group are not reused.
+    """Ended child that is still a zombie, so that its pid and group are not reused.
 
     Attributes:
-        status: its exit status; below 0: minus the number of the signal that killed it.
+        status: exit status; below 0: minus the number of the signal that killed the child.
 
     """
 
@@ -58,7 +58,7 @@ class EndedChild(Value):
 
 
 class HostProcess(Value):
-    """Process with its parent and session, the seconds that it has used, and its memory."""
+    """Process of this host, with its processor time in seconds and its resident memory in KiB."""
 
     pid: int
     parent: int
@@ -68,14 +68,14 @@ class HostProcess(Value):
 
 
 class Unix:
-    """Way to supervise processes.
+    """Services of the operating system for an agent: start, signal, examine and reap processes.
 
     Attributes:
-        forks_ranks: --preload can fork ranks.
-        binds_cores: a process can be bound to cores.
-        adopts_orphans: SIGCHLD announces the end of an orphan too.
-        holds_ports: a bound port stays reserved, and a rank can listen on it as well. BSD gives a
-            connection to any of the sockets that share a port, even if that one does not listen.
+        forks_ranks: True if --preload can fork ranks.
+        binds_cores: True if a process can be bound to cores.
+        adopts_orphans: True if SIGCHLD announces the end of an orphan too.
+        holds_ports: True if the agent can keep a port bound while a rank listens on it. On BSD it
+            cannot: a connection may go to the agent's socket, which does not listen.
 
     """
 
@@ -90,17 +90,17 @@ class Unix:
     # --- this process ---
 
     def unfit(self) -> str:
-        """Return why this Python cannot be an agent; "" if it can."""
+        """Return the reason why this Python cannot run an agent; "" if it can."""
         return ""
 
     def rename(self, name: str) -> None:
-        """Have `ps` show this process as `name`, if possible."""
+        """Set the name that `ps` shows for this process, if possible."""
 
     def adopt_orphans(self, folder: str) -> None:
         """Have `descendants` include every orphan below this process from now on.
 
         Args:
-            folder: the job's private folder.
+            folder: path of the job's private folder.
 
         """
         raise NotImplementedError
@@ -110,7 +110,7 @@ class Unix:
         raise NotImplementedError
 
     def cores(self) -> Sequence[Sequence[int]]:
-        """Return the physical cores, each as its hardware threads; [] if ranks cannot be bound."""
+        """Return each physical core's hardware threads, by number; [] if ranks cannot be bound."""
         return []
 
     def usable_cores(self) -> int:
@@ -118,15 +118,15 @@ class Unix:
         return 0
 
     def memory_kib(self) -> tuple[int, int]:
-        """Return this machine's memory, and its free part, in KiB; 0 if unknown."""
+        """Return this machine's total and available memory in KiB; 0 if unknown."""
         return 0, 0
 
     def out_of_memory(self) -> OutOfMemory | None:
-        """Return a watch over the out-of-memory killer; None if it cannot be watched."""
+        """Return a watch over the out-of-memory killer; None if this system offers none."""
         return None
 
     def limits(self, pid: int) -> str:  # noqa: ARG002, for systems that have them
-        """Return the limits of a process as the kernel lists them; "" if it does not."""
+        """Return the text of /proc/PID/limits; "" if there is none."""
         return ""
 
     # --- spawn ---
@@ -147,12 +147,12 @@ class Unix:
 
         Args:
             argv: the program, as a shell would find it, and its arguments.
-            env: its whole environment.
-            cwd: its working directory; this process's too from now on.
-            standard: the descriptors that become its 0, 1 and 2.
-            settings: applied to the process.
-            files_limit: its limit on open files (see `wire.system.allow_many_files`); None for this
-                process's.
+            env: all environment variables of the program.
+            cwd: working directory of the program, and of this process from now on.
+            standard: descriptors that become the program's 0, 1 and 2.
+            settings: settings of the rank's process, such as cores and nice value.
+            files_limit: limit on open files (see `wire.system.allow_many_files`); None for this
+                process's limit.
 
         Raises:
             SpawnError: the program cannot be executed, or the directory cannot be entered.
@@ -204,7 +204,7 @@ class Unix:
     # --- ends of children ---
 
     def ended_child(self) -> EndedChild | None:
-        """Return a child that has ended, without reaping it; None if none has, but some still run.
+        """Return a child that has ended, without reaping it; None if all children still run.
 
         Raises:
             Childless: nothing of the job is left on this host.
@@ -229,7 +229,7 @@ class Unix:
             self._unasked.append(EndedChild(pid, os.waitstatus_to_exitcode(status)))
 
     def check_at(self) -> float | None:
-        """Return when to call `ended_child` again, by time.monotonic; None if SIGCHLD is enough."""
+        """Return the time (time.monotonic) of the next check for ends; None if SIGCHLD suffices."""
         return None
 
     def wait(self) -> None:
@@ -240,7 +240,7 @@ class Unix:
             self._keep_reaped(*os.wait4(-1, 0))
 
     def status_of(self, pid: int) -> int | None:
-        """Return the status of a child that has ended, without reaping it; None if it still runs.
+        """Return a child's exit status (below 0: minus a signal) without reaping; None if it runs.
 
         Only the import server of --preload uses it, so only systems that fork ranks need it.
         """
@@ -253,12 +253,12 @@ class Unix:
         return used.ru_utime + used.ru_stime, used.ru_maxrss // _PEAK_UNIT
 
     def ending(self, processes: Mapping[int, int]) -> frozenset[int]:
-        """Return the processes that have ended, or are about to, so that signals have no effect.
+        """Return which processes have ended or are ending, so that signals have no effect.
 
-        Their peers notice closed sockets a moment before their parent can wait for them.
+        A process closes its sockets a moment before its parent can wait for it.
 
         Args:
-            processes: pid -> its name in the result.
+            processes: mapping from each pid to the number for it in the result.
 
         """
         return frozenset(name for pid, name in processes.items() if self._is_ending(pid))
@@ -288,7 +288,7 @@ class Unix:
         return True
 
     def signal_undisturbed(self, pid: int, signum: int) -> bool:  # noqa: ARG002
-        """Signal a thread whose wait the signal does not end; return whether there is one."""
+        """Signal a thread that resumes its wait afterwards; return whether one was signaled."""
         return False
 
     def waits_for_lock(self, pid: int) -> bool:  # noqa: ARG002
@@ -296,24 +296,24 @@ class Unix:
         return False
 
     def signal_aside(self, pid: int, signum: int) -> bool:  # noqa: ARG002
-        """Signal a thread none of whose calls would be interrupted; return whether there is one."""
+        """Signal a thread so that no call is interrupted; return whether one was signaled."""
         return False
 
     def handles(self, pid: int, signum: int) -> bool:  # noqa: ARG002
-        """Return whether a process survives a signal, because its hook handles it.
+        """Return whether a process has a handler for a signal or ignores it.
 
-        Without Linux, all signals that hooks handle are ignored by default.
+        On other systems than Linux, signals that hooks handle are ignored by default.
         """
         return bool(signum)
 
     # --- descendants, and what they use ---
 
     def descendants(self) -> list[int]:
-        """Return all processes of the job below this process, parents first."""
+        """Return the pids of all processes of the job below this process, parents first."""
         raise NotImplementedError
 
     def group_of(self, pid: int) -> int:
-        """Return the process group of a process; 0 if it is gone."""
+        """Return the id of a process's process group; 0 if the process is gone."""
         try:
             return os.getpgid(pid)
         except OSError:
@@ -324,7 +324,7 @@ class Unix:
         raise NotImplementedError
 
     def main_thread(self, pid: int) -> tuple[float, int]:
-        """Return the processor seconds of a process's main thread, and how often it had to wait."""
+        """Return the main thread's processor time in seconds, and its number of waits."""
         raise NotImplementedError
 
     def environ(self, pid: int) -> Mapping[str, str]:  # noqa: ARG002
@@ -340,12 +340,12 @@ class Unix:
         raise NotImplementedError
 
     def blocked_in(self, pid: int) -> str:  # noqa: ARG002
-        """Return where in the kernel its main thread waits; "" if it runs, or is unknown."""
+        """Return the kernel function in which a main thread waits; "" if it runs or is unknown."""
         return ""
 
 
 def become_standard(files: Files) -> Limit | None:
-    """Make these descriptors 0, 1 and 2, and set the limit; return the limit before."""
+    """Make these descriptors 0, 1 and 2, and set the limit on open files; return the old limit."""
     descriptors, limit = files
     for target, fd in enumerate(descriptors):
         os.dup2(fd, target)
