@@ -20,10 +20,10 @@ TOO_OLD = 93
 
 @cache
 def payload(features: frozenset[str]) -> bytes:
-    """Return the compressed code that the loader runs: the sources, and what makes modules of them.
+    """Return the compressed code that the loader runs: the package's sources and their importer.
 
     Args:
-        features: the features to include.
+        features: names of the features whose files to include.
 
     """
     files = streamed_files(features)
@@ -32,7 +32,7 @@ def payload(features: frozenset[str]) -> bytes:
 
 
 def streamed_files(features: Iterable[str]) -> dict[str, str]:
-    """Return the text of each file that a host gets, by its path below the package."""
+    """Return the text of each file to send to a host, by its path below the package."""
     files = {}
     for path in sorted(_paths(features)):
         with open(os.path.join(_PACKAGE, path), encoding="utf-8") as file:
@@ -56,7 +56,7 @@ def _paths(features: Iterable[str]) -> Iterator[str]:
 
 
 def loader(features: frozenset[str]) -> str:
-    """Return Python code for `python -c` that runs the payload that follows on stdin.
+    """Return Python code for `python -c` that reads the payload from stdin and runs it.
 
     It contains no quotes, backslashes, dollars or exclamation marks, so it passes unchanged through
     any login shell.

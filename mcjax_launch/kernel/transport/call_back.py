@@ -1,8 +1,8 @@
-"""Relay for clients that pass on no streams: the agent connects to this process, which relays.
+"""Relay for clients that do not carry stdin and stdout: the agent connects back to this process.
 
-It is a process of its own. Its standard input and output are the launcher's pipes, as ssh's would
-be. The host's side reads the address and a key from a file in the user's home, which the hosts
-share, because other users can read command lines and often the environment.
+The relay is a separate process. Its standard input and output are the launcher's pipes, as ssh's
+would be. The agent's host reads the relay's address and a key from a file in the user's home, which
+all hosts share, because other users can read command lines and often the environment.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _SHOWN_S = 10
 
 
 def main(host: str, client: Sequence[str]) -> int:
-    """Run a client, and relay between the launcher and the agent that the client starts on a host.
+    """Run a client that starts an agent on a host; relay bytes between the launcher and the agent.
 
     Args:
         host: name of the host.
         client: words of the client's command line; `CALL` in them stands for Python code.
 
     Returns:
-        The client's exit status; 255 if it has started nothing.
+        Exit status of the client; 255 if no agent has connected.
 
     """
     for signum in (signal.SIGUSR1, signal.SIGUSR2):  # a scheduler sends these to the ranks
@@ -70,13 +70,13 @@ _OTHER = "set XDG_STATE_HOME to a folder of yours that all hosts share"
 
 
 def key_folder() -> str:
-    """Return the path of the folder for keys."""
+    """Return the path of the user's folder for key files."""
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return os.path.join(state, "mcjax-launch")
 
 
 def write_key(addresses: Sequence[str], port: int, key: bytes) -> str:
-    """Write a file of Python code that connects to one of these addresses; return its path.
+    """Write a key file: Python code that connects to one of these addresses; return its path.
 
     Raises:
         OSError: the folder cannot be written, or other users can read it.
@@ -104,7 +104,7 @@ def write_key(addresses: Sequence[str], port: int, key: bytes) -> str:
 
 
 def _remove_old(folder: str) -> None:
-    """Remove key files of relays that were killed before removing them; no relay accepts them."""
+    """Remove key files more than a day old, left by relays that were killed."""
     for entry in os.scandir(folder):
         if entry.name.startswith(_PREFIX) and time.time() - entry.stat().st_mtime > _OLD_S:
             _remove(entry.path)
@@ -145,8 +145,7 @@ def _remove(path: str) -> None:
 def _addresses(host: str) -> list[str]:
     """Return the addresses at which a host can reach this machine, the most likely first.
 
-    A loopback address is used only if there is no other, because on another host it leads to that
-    host itself.
+    The result is ["127.0.0.1"] if this machine has only loopback addresses.
     """
     found: list[str] = []
     for name, port in ((host, 9), (socket.gethostname(), 0)):
@@ -162,7 +161,7 @@ def _addresses(host: str) -> list[str]:
 
 
 def _source(family: int, kind: int, address: object) -> str:
-    """Return this machine's address from which packets to `address` would go; send nothing."""
+    """Return this machine's source address for packets to `address`; "" without a route."""
     with socket.socket(family, kind) as probe:
         try:
             probe.connect(address)  # type: ignore[arg-type]
@@ -184,12 +183,13 @@ def _listen() -> socket.socket:
 
 
 class Hellos:
-    """New connections, each with a few seconds to prove that the other end knows the key.
+    """Set of new connections, each with a few seconds to prove that its other end knows the key.
 
     Args:
-        listener: stays open to the end, so that no other process can listen at its address.
-        key: the job's key for this host.
-        on_met: called once, with the first connection on which both sides have proved the key.
+        listener: listening socket; it stays open, so that no other process can take its address.
+        key: key for this host's agent.
+        loop: event loop that watches the sockets.
+        on_met: called once, with the first connection whose other end has proved the key.
 
     """
 
@@ -211,7 +211,7 @@ class Hellos:
 
     @property
     def deadline(self) -> float | None:
-        """Time at which the oldest connection must have proved the key."""
+        """Time (time.monotonic) at which the oldest connection is closed; None if there is none."""
         return next((hello.due for hello in self._hellos.values()), None)
 
     def expire(self, now: float) -> None:
@@ -263,7 +263,7 @@ class Hellos:
             self._on_met(stream)
 
     def _send(self, stream: socket.socket, data: bytes) -> bool:
-        """Send a few bytes, for which a new connection has room; return whether that worked."""
+        """Send a few bytes without waiting; close the connection and return False on failure."""
         try:
             if stream.send(data) == len(data):
                 return True
@@ -279,7 +279,7 @@ class Hellos:
 
 
 class _Hello:
-    """State of a connection that has not proved the key yet."""
+    """State of a connection whose other end has not proved the key yet."""
 
     def __init__(self) -> None:
         self.nonce = os.urandom(handshake.NONCE_BYTES)
@@ -291,7 +291,14 @@ class _Hello:
 
 
 class _Relay:
-    """Client process, and the copying between the launcher's pipes and the host's connection."""
+    """Relay of one client process: copies between the launcher's pipes and the agent's connection.
+
+    Args:
+        listener: socket to which the agent connects.
+        key: key that the agent must prove.
+        path: path of the key file, removed once the agent has connected.
+
+    """
 
     def __init__(self, listener: socket.socket, key: bytes, path: str) -> None:
         self._path = path
@@ -304,7 +311,7 @@ class _Relay:
         self._met = self._over = self._copied = False
 
     def run(self, words: Sequence[str]) -> int:
-        """Relay until either side ends; see `main`."""
+        """Start the client with these words and relay until the agent's side ends; see `main`."""
         try:
             # The client's streams do not carry the launcher's protocol.
             self._client = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=2)
@@ -321,7 +328,7 @@ class _Relay:
             return 0
 
     def _end_client(self) -> int:
-        """End a client that has started nothing; return its own exit status if it had ended."""
+        """End a client that started no agent; return its exit status, 255 if it ran or had 0."""
         assert self._client is not None
         status = self._client.poll()
         if status is None:
@@ -329,13 +336,13 @@ class _Relay:
         return of_wait(status or HOST_LOST)
 
     def _on_signal(self) -> None:
-        """End if the client ended before the host connected, or on SIGINT, SIGTERM or SIGHUP."""
+        """End the relay on a signal, or if the client ended before an agent connected."""
         ended = self._client is not None and self._client.poll() is not None
         told = any(signum in _ENDING for signum in self._signals.read())
         self._over = self._over or told or (ended and not self._met)
 
     def _on_hang_up(self, ready: int) -> None:
-        """End if the launcher is gone before the host has connected."""
+        """End the relay if the launcher closes its pipe before an agent has connected."""
         self._over = self._over or bool(ready & GONE)
 
     def _on_met(self, stream: socket.socket) -> None:
@@ -352,7 +359,7 @@ class _Relay:
 
 
 def _end_writing(fd: int) -> None:
-    """Shut a connection down for writing, so that the other end sees its end."""
+    """Shut a connection down for writing, so that the other side reads the end of the data."""
     with socket.socket(fileno=fd) as stream:
         try:
             stream.shutdown(socket.SHUT_WR)
@@ -361,9 +368,12 @@ def _end_writing(fd: int) -> None:
 
 
 class _Copy:
-    """Copying of bytes between two descriptors, read only as fast as they can be written.
+    """Copy of all bytes from one descriptor to another, read only as fast as they are written.
 
     Args:
+        loop: event loop that watches both descriptors.
+        source: descriptor to read from.
+        target: descriptor to write to.
         on_end: called once, when all bytes are written or can no longer be written.
 
     """

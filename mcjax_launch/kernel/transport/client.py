@@ -1,4 +1,4 @@
-"""Commands whose stdin and stdout lead to the agent of a host, and starting them."""
+"""Commands that start an agent and carry its stdin and stdout, and functions to run them."""
 
 import os
 import signal
@@ -76,17 +76,17 @@ def script(
     first: str = "",
     devices: str = "",
 ) -> str:
-    """Return a POSIX shell command for the host that runs the agent from the payload on stdin.
+    """Return a POSIX shell command that runs the agent on a host from the payload on stdin.
 
     Args:
         python: path or name of an interpreter on the host.
         or_python3: use python3 if there is no `python`.
-        features: the features to include.
-        first: Python code to run first.
-        devices: value of CUDA_VISIBLE_DEVICES, unless the host's environment sets it.
+        features: names of the features in the payload.
+        first: Python code to run before the loader; "" for none.
+        devices: value of CUDA_VISIBLE_DEVICES unless the host's environment sets it; "" for none.
 
     Raises:
-        LaunchError: the path has characters that cannot be quoted for every shell.
+        LaunchError: `python` or `devices` has characters that cannot be quoted for every shell.
 
     """
     from mcjax_launch.kernel.transport import bootstrap
@@ -105,7 +105,7 @@ def script(
 
 
 def ssh_argv(host: Host, script: str) -> list[str]:
-    """Return a command line of OpenSSH, which uses the user's own configuration.
+    """Return the ssh command line that runs `script` on a host, with the user's configuration.
 
     The command passes through the host's login shell. All of sh, fish and tcsh agree on what single
     quotes mean, as long as no single quote, backslash or `!` is inside.
@@ -114,7 +114,7 @@ def ssh_argv(host: Host, script: str) -> list[str]:
 
 
 def _ssh_options(host: Host, template: str = "") -> list[str]:
-    """Return options for ssh, except those that a template sets: ssh uses the first value."""
+    """Return the launcher's options for ssh, without those that the template of --via sets."""
     wanted = {name: value for name, value in _SSH_OPTIONS.items() if name not in template}
     options = [word for name, value in wanted.items() for word in ("-o", f"{name}={value}")]
     return [*options, *(["-p", str(host.port)] if host.port else [])]
@@ -178,7 +178,12 @@ def _template_words(template: str) -> list[str]:
 
 
 def _check_input(template: str, words: Sequence[str]) -> None:
-    """Reject an `exec` without -i: it would not pass on standard input, the agent's code."""
+    """Reject a container's `exec` without -i: the agent's code on stdin would not arrive.
+
+    Raises:
+        LaunchError: the option is missing.
+
+    """
     programs = [os.path.basename(word) for word in words]
     at = next((index for index, name in enumerate(programs) if name in _NEEDS_I), len(words))
     own = words[at : words.index("--") if "--" in words else None]
@@ -223,15 +228,15 @@ def start(
     client: str = "",
     extra: Mapping[str, str] = _NOTHING,
 ) -> Pipes:
-    """Start a transport.
+    """Start a transport: a local agent, or a client that starts an agent on another host.
 
-    It gets a session of its own, so that a terminal's interrupt reaches only the launcher, which
-    passes it on.
+    It runs in a new session, so that a terminal's interrupt reaches only the launcher, which passes
+    it on.
 
     Args:
-        argv: its command line.
-        files_limit: its limit on open files; None for this process's limit.
-        client: see Pipes.
+        argv: command line of the transport.
+        files_limit: limit on its open files; None for this process's limit.
+        client: name of the client, such as ssh; "" for a local agent.
         extra: variables to add unless this process has them.
 
     Raises:
@@ -264,7 +269,7 @@ def start(
 
 
 def _otherwise(client: str) -> str:
-    """Return advice for a missing client of a scheduler, if the scheduler's variables are set."""
+    """Return advice on how to do without a scheduler's missing client; "" outside a scheduler."""
     scheduler = around(os.environ)
     if scheduler is None or client not in scheduler.clients:
         return ""
@@ -275,7 +280,7 @@ def _otherwise(client: str) -> str:
 
 
 def _devices(host: Host) -> dict[str, str]:
-    """Return the variable that names a host's GPUs, if a scheduler has assigned them."""
+    """Return CUDA_VISIBLE_DEVICES with the GPUs a scheduler assigned on a host; {} if none."""
     return {_CUDA: host.devices} if host.devices else {}
 
 
@@ -283,11 +288,11 @@ class Transport:
     """Starter of a job's agents.
 
     Args:
-        job: how to reach the hosts, with which Python, and within how many seconds.
-        features: the features that hosts need.
+        job: the job, with the settings for clients, Pythons and start timeouts.
+        features: names of the features that agents need.
 
     Attributes:
-        resting: returns the pipes of a host's agent that is left from an earlier run, or None.
+        resting: called with a host; returns the pipes of its agent from an earlier run, or None.
 
     """
 
@@ -299,11 +304,11 @@ class Transport:
         self._files_limit: system.Limit | None = None
 
     def allow_many_files(self) -> None:
-        """Raise the launcher's own limit on open files; processes it starts keep the user's."""
+        """Raise the launcher's limit on open files; processes that it starts keep the old limit."""
         self._files_limit = system.allow_many_files()
 
     def greeting_s(self, host: Host) -> float:
-        """Return the seconds within which the agent of a host must greet."""
+        """Return the number of seconds within which the agent of a host must greet."""
         if host.is_local:
             return LOCAL_GREETING_S
         if self._job.via in _QUICK:
@@ -317,7 +322,7 @@ class Transport:
             self._local = early.claim() or start(local_argv(), extra=_devices(host))
 
     def start(self, host: Host) -> Pipes:
-        """Start the agent of a host, unless it rests or was started early; return its pipes.
+        """Return the pipes of a host's agent: kept from an earlier run, started early, or new.
 
         Raises:
             LaunchError: the program is missing or cannot be started.

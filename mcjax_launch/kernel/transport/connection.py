@@ -1,4 +1,4 @@
-"""Launcher's connection to an agent: checks incoming frames against the protocol, sends frames."""
+"""Launcher's connection to an agent: sends frames, and checks received frames by the protocol."""
 
 import math
 import os
@@ -35,7 +35,7 @@ _OUTPUT = (frames.STDOUT, frames.STDERR)
 
 
 class ProtocolState:
-    """Check of each frame from an agent against the state of the protocol."""
+    """State of the protocol with an agent, to check whether each received frame is legal."""
 
     def __init__(self) -> None:
         self._decoder = frames.Decoder(messages.ToLauncher, frames.LONGEST_FROM_AGENT)
@@ -45,7 +45,7 @@ class ProtocolState:
         self._exited: set[int] = set()
 
     def sent(self, message: Message) -> None:
-        """Record that the launcher sends a message."""
+        """Record a message that the launcher sends, because it changes which answers are legal."""
         if isinstance(message, messages.Start):
             self._ranks = frozenset(order.process_id for order in message.ranks)
         elif isinstance(message, messages.StartAgain):
@@ -68,7 +68,7 @@ class ProtocolState:
         """Check that the agent may send this frame now.
 
         Raises:
-            Malformed: the agent may not send it, or not about these ranks.
+            Malformed: the frame is illegal in this state, or about ranks of another host.
 
         """
         name = type(frame).__name__
@@ -108,7 +108,7 @@ def _check_facts(facts: HostFacts, asked: messages.Prepare) -> None:
 
 
 def _ranks_of(frame: Message | Data | Raw) -> Iterable[int]:
-    """Return the ranks that a frame is about."""
+    """Return the ranks whose output or state a frame reports; () if none."""
     match frame:
         case Data():
             return (frame.rank,)
@@ -128,10 +128,10 @@ _INSTALLED = (b"/mcjax_launch/kernel/", b"/mcjax_launch/features/")
 
 
 class _Buffer:
-    """Read buffer for all connections of a thread; its contents are used up before the next read.
+    """Read buffer that all connections share: each read is handled before the next.
 
     Attributes:
-        view: its memory: small until a read has filled it.
+        view: memory of the buffer; it grows once a read has filled it.
 
     """
 
@@ -140,7 +140,7 @@ class _Buffer:
         self._last = 0
 
     def read(self, fd: int) -> int:
-        """Read what is available; return the number of bytes.
+        """Read available bytes into `view`; return their number, 0 at the end of file.
 
         Raises:
             BlockingIOError: nothing is available.
@@ -156,9 +156,9 @@ _buffer = _Buffer()
 
 
 def _is_agents(line: bytes) -> bool:
-    """Return whether a traceback's line names a file of the agent's, installed or streamed.
+    """Return whether a line of a traceback names a file of the agent, installed or streamed.
 
-    A client may be a Python program with a bug of its own.
+    Other tracebacks can come from a client that is a Python program.
     """
     file = line.strip().partition(b'File "')[2].partition(b'", line ')[0]
     return file.startswith(_STREAMED) or any(folder in file for folder in _INSTALLED)
@@ -168,22 +168,22 @@ class AgentConnection:
     """Connection to a host's agent.
 
     Args:
-        host: the agent's host.
-        pipes: the started transport.
-        loop: the event loop.
-        window: most bytes of output on their way at any time.
-        on_frame: called for each frame, in order.
-        on_end: called once, when the agent's end of the pipe is closed; or, with the reason, when
-            it sends something that an agent may not send.
-        trace: called with a line for each frame, if not None.
+        host: host of the agent.
+        pipes: pipes of the started transport.
+        loop: event loop that watches the pipes.
+        window: limit on the bytes of ranks' output that the agent may send ahead.
+        on_frame: called with this connection and each received frame, in order.
+        on_end: called with this connection and a reason: "" when the agent has closed its pipe,
+            else why its bytes or its frame are illegal.
+        trace: called with a line of text for each frame; None to trace nothing.
 
     Attributes:
-        began_at, heard_at: when it was started, and when it last sent anything.
-        noise, errors: the last bytes before its greeting, and on stderr.
-        greeted: the agent itself has sent something, not only a login shell.
-        said_bye: the agent has reported that nothing is left.
-        ended: its end of the pipe is closed.
-        status: how the transport's process ended (waitpid's exit code); None while it runs.
+        began_at, heard_at: times (time.monotonic) of the start and of the latest data.
+        noise, errors: last bytes before the agent's greeting, and last bytes on stderr.
+        greeted: True if the agent itself has sent data, not only a login shell.
+        said_bye: True if the agent has sent Bye.
+        ended: True if the agent's end of the pipe is closed.
+        status: exit status of the transport's process (below 0: minus a signal); None if it runs.
 
     """
 
@@ -233,7 +233,7 @@ class AgentConnection:
 
     @property
     def rests(self) -> bool:
-        """True if the agent has served a run, and waits for another."""
+        """True if the agent has served a run and waits for another run."""
         return self._pipes.rests
 
     @property
@@ -243,21 +243,21 @@ class AgentConnection:
 
     @property
     def client(self) -> str:
-        """Program that leads to the agent, such as ssh; "" if there is none."""
+        """Name of the client that starts the agent on its host, such as ssh; "" if local."""
         return self._pipes.client
 
     def be_patient(self, seconds: float) -> None:
-        """Allow this many seconds of silence from now before the agent counts as gone."""
+        """Allow the agent this many seconds of silence from now; 0 restores the usual limit."""
         self._patient_until = time.monotonic() + seconds if seconds else 0.0
 
     @property
     def is_awaited(self) -> bool:
-        """True if `be_patient` has set how long the agent may be silent."""
+        """True if `be_patient` has set a limit on the agent's silence."""
         return self._patient_until > 0
 
     @property
     def silent_at(self) -> float:
-        """Time at which the agent will have been silent for too long."""
+        """Time (time.monotonic) at which the agent counts as gone if it stays silent."""
         return max(self.heard_at + frames.SILENCE_S, self._patient_until)
 
     # --- to the agent ---
@@ -270,22 +270,22 @@ class AgentConnection:
         self._out.send(frames.encoded(message))
 
     def serve_again(self) -> None:
-        """Order an agent that rests to serve another run."""
+        """Order an agent that waits for another run to serve it."""
         self._pipes = self._pipes.replaced(rests=False)
         self.send(ServeAgain())
 
     def send_raw(self, data: bytes) -> None:
-        """Send bytes that are not a frame: the agent's own sources."""
+        """Send bytes that are no frame, namely the agent's code."""
         self._out.send(data)
 
     def send_bytes(self, feature: str, number: int, data: bytes) -> None:
-        """Send raw bytes to the part of a feature there."""
+        """Send raw bytes to a feature's part on the agent's host; the feature defines `number`."""
         if self._trace is not None:
             self._trace(f"frame to {self.host.name}: {Raw(feature, number, data)!r}")
         self._out.send(frames.raw(feature, number, data))
 
     def supply(self, staged: Iterator[bytes], then: Message) -> None:
-        """Send many frames, each only when there is room for it, and then a message."""
+        """Send encoded frames, each only when the pipe has room, and then a message."""
         self._protocol.sent(then)
         self._out.send_later(chain(staged, [frames.encoded(then)]))
 
@@ -295,11 +295,11 @@ class AgentConnection:
 
     @property
     def is_stalled(self) -> bool:
-        """True if the agent reads nothing from the ranks, because it may send no more output."""
+        """True if the agent has used up its credit, so that it reads no output from the ranks."""
         return self.greeted and not self.ended and self._consumed >= self._window
 
     def give_credit(self) -> None:
-        """Permit as many more bytes as were consumed, once they are a quarter of the window."""
+        """Permit as many bytes as were consumed, if those are a quarter of the window or more."""
         if self._consumed > 0 and self._consumed >= self._window // 4:
             self.send(Credit(self._consumed))
             self._consumed = 0
@@ -325,7 +325,7 @@ class AgentConnection:
             self._end()
 
     def _decoded(self, data: bytes | memoryview) -> Iterator[Message | Data | Raw]:
-        """Yield the complete frames, up to the first malformed frame.
+        """Yield the complete frames; at a malformed frame, stop and call `on_end`.
 
         Errors of the code that handles the frames are not caught here, because they are bugs.
         """
@@ -363,7 +363,7 @@ class AgentConnection:
 
     @property
     def traceback(self) -> str:
-        """Traceback that an agent has left on stderr, if a bug ended it before its greeting."""
+        """Traceback of a bug that ended the agent before its greeting, from stderr; "" if none."""
         from mcjax_launch.jax_messages import tracebacks
 
         _, start, rest = self.errors.rpartition(tracebacks.START)
@@ -384,14 +384,14 @@ class AgentConnection:
             self._pipes = self._pipes.replaced(to_agent=-1)
 
     def hand_over(self) -> Pipes:
-        """Return the pipes of an agent that rests, for the connection of another run."""
+        """Return the pipes of an agent that waits for another run, and stop watching them."""
         pipes = self._pipes
         for fd in (pipes.from_agent, pipes.errors, pipes.to_agent):
             self._loop.forget(fd)
         return pipes
 
     def close(self) -> None:
-        """Close all pipes: an agent that still runs then ends what it has started."""
+        """Close all pipes; an agent that still runs notices that, and ends its ranks."""
         self._out.drop()
         for fd in (self._pipes.from_agent, self._pipes.errors, self._pipes.to_agent):
             if fd >= 0:
@@ -409,7 +409,7 @@ class AgentConnection:
                 pass
 
     def wake(self) -> None:
-        """Continue a stopped transport; the agent's guardian does the same for the agent."""
+        """Continue a transport that was stopped (SIGSTOP); the guardian continues the agent."""
         self.kill(signal.SIGCONT)
 
     def reap(self) -> bool:

@@ -1,7 +1,7 @@
-"""The agent of this machine, forked in the launcher's first moments.
+"""The agent of this machine, forked right after the launcher's start to save time.
 
-While the launcher imports what reads its command line, the agent imports what it needs itself. It
-then waits for a byte from the launcher, and owns nothing until that comes.
+While the launcher imports its own modules, the agent imports the agent's. It then waits for a byte
+from the launcher, and makes no files or processes until that byte arrives.
 """
 
 import _signal
@@ -37,9 +37,9 @@ def fork(words: Sequence[str], environ: Mapping[str, str], load: Callable[[], Ma
     """Fork the agent, if the job is likely to need an agent here; do nothing if that fails.
 
     Args:
-        words: the command line.
-        environ: this process's variables.
-        load: called in the new process: imports the agent, and returns the function that runs it.
+        words: words of the launcher's command line.
+        environ: environment variables of this process.
+        load: called in the new process; imports the agent and returns the function that runs it.
 
     """
     if not LINUX or not _is_likely(words, environ) or _is_watched():
@@ -75,12 +75,12 @@ def _is_likely(words: Sequence[str], environ: Mapping[str, str]) -> bool:
 
 
 def _is_watched() -> bool:
-    """Return whether a debugger, a profiler or another thread runs: forking would be unsafe."""
+    """Return whether a debugger, a profiler or another thread makes forking unsafe."""
     return bool(sys.gettrace() or sys.getprofile()) or len(sys._current_frames()) > 1
 
 
 def _close_for_readers(words: Sequence[str], environ: MutableMapping[str, str]) -> None:
-    """Close descriptors for readers of events, so that no rank inherits or learns of them."""
+    """Close the descriptors of --events and MCJAX_EVENTS, so that no rank inherits them."""
     texts = [value for word, value in itertools.pairwise(words) if word == "--events"]
     texts += [word.removeprefix("--events=") for word in words]
     texts += [environ.get("MCJAX_EVENTS", ""), *environ.pop(_CLIENT, "").split()]
@@ -91,7 +91,7 @@ def _close_for_readers(words: Sequence[str], environ: MutableMapping[str, str]) 
 
 
 def _become(pipes: NewPipes, load: Callable[[], Main], words: Sequence[str]) -> None:
-    """Turn the forked process into the agent; never return."""
+    """Run the agent in the forked process, once the launcher claims it; never return."""
     try:
         os.setsid()
         for target, fd in enumerate(pipes.theirs):
@@ -117,7 +117,7 @@ def _become(pipes: NewPipes, load: Callable[[], Main], words: Sequence[str]) -> 
 
 
 def claim() -> Pipes | None:
-    """Return the forked agent's pipes and tell it to begin; None if there is none, or none left."""
+    """Let the forked agent begin; return its pipes, None if none was forked or it is claimed."""
     if not _forked:
         return None
     pipes = _forked.pop()

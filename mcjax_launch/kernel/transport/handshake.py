@@ -27,23 +27,23 @@ def proof(side: bytes, key: bytes, nonces: bytes, place: bytes) -> bytes:
 
     Args:
         side: b"launcher" or b"agent", so that neither proof can be sent back as the other.
-        key: the shared secret.
-        nonces: the launcher's and the agent's.
-        place: where both sides have met, see `place`.
+        key: secret that both sides share.
+        nonces: nonce of the launcher, followed by the nonce of the agent.
+        place: result of `place`, the address of the connection.
 
     """
     return hmac.digest(key, b" ".join((side, place, nonces)), "sha256")
 
 
 def place(launcher: tuple[str, int], agent: tuple[str, int]) -> bytes:
-    """Return where both sides have met: a value that both sides compute alike.
+    """Return the address of the connection as a value that both sides compute alike.
 
-    It is the launcher's address. On one machine it also includes that machine's id, because an
-    address such as 127.0.0.1 exists on every machine.
+    It is the launcher's address. If both sides are on one machine, the machine's id is appended,
+    because an address such as 127.0.0.1 exists on every machine.
 
     Args:
-        launcher: the address of the launcher's end, as this side's socket reports it.
-        agent: the address of the agent's end.
+        launcher: address of the launcher's end, as this side's socket reports it.
+        agent: address of the agent's end.
 
     """
     host = _plain(launcher[0])
@@ -52,13 +52,13 @@ def place(launcher: tuple[str, int], agent: tuple[str, int]) -> bytes:
 
 
 def _plain(host: str) -> str:
-    """Return an address in the form shared by sockets of both families, without its zone."""
+    """Return an IP address without `::ffff:` and zone, so that IPv4 and IPv6 sockets agree."""
     return host.partition("%")[0].replace("::ffff:", "")
 
 
 @cache
 def machine() -> str:
-    """Return an id that only this machine and network namespace has; "" if unknown."""
+    """Return an id that is unique to this machine and network namespace; "" if unknown."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return file.read() + os.readlink("/proc/self/ns/net")
@@ -67,9 +67,9 @@ def machine() -> str:
 
 
 def call(addresses: list[str], port: int, key: bytes) -> None:
-    """Connect descriptors 0 and 1 to the first of these addresses that knows the key.
+    """Connect descriptors 0 and 1 to the first address whose server proves that it knows the key.
 
-    If there is none, it ends the process with status 255 and a line on stderr.
+    If no address does, end the process with status 255 and a line on stderr.
     """
     failures = []
     for address in addresses:

@@ -11,10 +11,10 @@ _MOST_ODD = 10
 
 
 def mangling(received: bytes) -> str:
-    """Return how a connection has changed an agent's first bytes; "" if not, as far as known.
+    """Return a clause on how a connection has changed an agent's first bytes; "" if unchanged.
 
     Args:
-        received: all bytes that have come, in which frames.MAGIC was not found.
+        received: all bytes received so far, which do not contain frames.MAGIC.
 
     """
     _, text, after = received.rpartition(_TEXT)

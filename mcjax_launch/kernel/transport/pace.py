@@ -1,4 +1,4 @@
-"""Scheduling of the starts of transports, and of deadlines, without any effects."""
+"""Queue of deadlines, and queue of transports to start at a limited rate; without effects."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
@@ -16,11 +16,10 @@ T = TypeVar("T")
 class Deadlines(Generic[T]):
     """Priority queue that finds the earliest of many deadlines, which may change at any time.
 
-    It keeps a lower bound for each item. A deadline that has moved later is noticed when its bound
-    comes first; a deadline that moves earlier must be passed to `note`.
+    A deadline that moves later needs no call; if it moves earlier, call `note`.
 
     Args:
-        at: returns the current deadline of an item; inf for none.
+        at: called with an item; returns its current deadline, inf for none.
 
     """
 
@@ -84,7 +83,7 @@ class Pace:
     Times are seconds of any steady clock.
 
     Args:
-        hosts: all hosts, in order.
+        hosts: hosts to start, in this order.
 
     """
 
@@ -95,7 +94,13 @@ class Pace:
         self._limit = _FIRST_LIMIT
 
     def next(self, under_way: int, now: float) -> Host | None:
-        """Return the host to start now, if any, while `under_way` hosts are being set up."""
+        """Return the host to start now; None if none is due or the limit is reached.
+
+        Args:
+            under_way: number of hosts that were started and have not greeted yet.
+            now: current time.
+
+        """
         if self._again:
             self._waiting += [host for at, host in self._again if at <= now]
             self._again = [(at, host) for at, host in self._again if at > now]
@@ -106,15 +111,18 @@ class Pace:
         return host
 
     def add(self, host: Host) -> None:
-        """Queue a host: a new host, or a host to start again."""
+        """Append a host to the queue: a new host, or a host to start again."""
         self._waiting.append(host)
 
     def went_well(self) -> None:
-        """Record that an agent has greeted: more may be set up at a time."""
+        """Raise the limit on concurrent starts, because an agent has greeted."""
         self._limit = min(self._limit + 1, _MOST_LIMIT)
 
     def refused(self, host: Host, now: float) -> bool:
-        """Record that a host refused; return whether it is tried again, after a pause."""
+        """Lower the limit, because a host refused; return False after too many attempts.
+
+        Otherwise queue the host again, after a pause that grows with each attempt.
+        """
         attempts = self._attempts[host]
         if attempts >= _MOST_ATTEMPTS:
             return False
@@ -131,11 +139,11 @@ class Pace:
 
     @property
     def over(self) -> bool:
-        """True if no host is to be started any more."""
+        """True if no host is left to start."""
         return not self._waiting and not self._again
 
     def deadline(self, under_way: int) -> float:
-        """Return when to call `next` again; inf while only a greeting can change anything."""
+        """Return the time to call `next` again; inf if only a greeting allows another start."""
         if not self._again or under_way >= self._limit:
             return inf
         return min(at for at, _ in self._again)

@@ -8,11 +8,13 @@ from mcjax_launch.kernel.wire.value import Value
 
 
 class Pipes(Value):
-    """Started agent: the launcher's ends of its three pipes, and the process to wait for.
+    """Launcher's ends of the pipes to a started transport (agent or client), and its pid.
 
     Args:
-        client: the name of the client program that was started; "" for the agent itself.
-        rests: the agent has served a run, and waits for another.
+        pid: pid of the agent or client that was started.
+        to_agent, from_agent, errors: descriptors of its stdin, stdout and stderr.
+        client: name of the client program; "" for the agent itself.
+        rests: True if the agent has served a run and waits for another run.
 
     """
 
@@ -28,7 +30,7 @@ class NewPipes:
     """Pipes for a process that is about to be started.
 
     Attributes:
-        theirs: the descriptors that become the process's 0, 1 and 2.
+        theirs: descriptors that become the process's 0, 1 and 2.
 
     Raises:
         OSError: too many files are open.
@@ -42,7 +44,13 @@ class NewPipes:
         self.theirs = (agent_in, agent_out, agent_err)
 
     def given_to(self, pid: int, client: str = "") -> Pipes:
-        """Close the process's ends, which it has inherited; return ours. See Pipes for `client`."""
+        """Close the ends that the started process has inherited; return the launcher's ends.
+
+        Args:
+            pid: pid of the process.
+            client: name of the client program; "" for the agent itself.
+
+        """
         self._close(self.theirs)
         ours = (self._to_agent, self._from_agent, self._errors)
         for fd in ours:

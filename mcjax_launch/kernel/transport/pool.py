@@ -66,11 +66,11 @@ class Failure(Value):
 
 
 class Killed(Value):
-    """Signal that ended a transport from outside.
+    """Signal that has ended an agent or its client.
 
     Args:
-        what: its agent, or the client that leads to it.
-        signum: the signal.
+        what: words for the ended process: "its agent", or such as "its ssh client".
+        signum: number of the signal.
 
     """
 
@@ -83,7 +83,7 @@ class Killed(Value):
 
 
 def killed(link: AgentConnection) -> Killed | None:
-    """Return the signal that ended a transport, or the agent behind it; None if none did."""
+    """Return the signal that ended a transport's client or agent; None if no signal did."""
     client = f"its {link.client} client" if link.client else "its agent"
     said = re.search(_KILLED, link.errors)  # ssh handles some signals and prints this
     if said is not None and link.status == 255:
@@ -96,7 +96,7 @@ def killed(link: AgentConnection) -> Killed | None:
 
 
 def why_gone(link: AgentConnection) -> str:
-    """Return why an agent that had greeted is gone, as far as known."""
+    """Return a message on why an agent is gone that had greeted."""
     message = link.last_lines()
     if (by := killed(link)) is not None:
         return str(by)
@@ -104,7 +104,7 @@ def why_gone(link: AgentConnection) -> str:
 
 
 def why(link: AgentConnection) -> str:
-    """Return why an agent never greeted: the client's own message, and a hint."""
+    """Return a message on why an agent never greeted: the client's last words, and a hint."""
     lines = link.last_lines()
     from mcjax_launch.kernel.transport import bootstrap
 
@@ -125,7 +125,7 @@ def why(link: AgentConnection) -> str:
 
 
 def _explained(lines: Sequence[str], link: AgentConnection) -> tuple[str, str]:
-    """Return the line of a client or shell that explains the failure, and a hint."""
+    """Return the line of a client or shell that explains the failure, and a hint; "" if none."""
     for mark, hint in _HINTS:
         if line := next((line for line in reversed(lines) if mark in line.lower()), ""):
             return line, hint.format(host=link.host.login)
@@ -135,7 +135,7 @@ def _explained(lines: Sequence[str], link: AgentConnection) -> tuple[str, str]:
 
 
 def _instead(link: AgentConnection, hint: str) -> str:
-    """Return the hint; in an allocation, advice that avoids this client, if there is any."""
+    """Return the hint, or in a scheduler's allocation advice on a better way to start agents."""
     scheduler = around(os.environ)
     if scheduler is None:
         return hint
@@ -157,7 +157,7 @@ def _failure(link: AgentConnection) -> Failure:
 
 
 def _all(links: list[AgentConnection], gone: Callable[[AgentConnection], bool]) -> bool:
-    """Remove gone links from the end; return whether none is left. `gone` must be permanent."""
+    """Return whether all links are gone, for good; remove gone links from the end of the list."""
     while links and gone(links[-1]):
         links.pop()
     return not links
@@ -175,20 +175,20 @@ class LinkState(Enum):
 
 
 class AgentPool:
-    """Agents of all hosts; starts a transport for each, a bounded number at a time.
+    """Pool of the agents of all hosts; starts their transports, a bounded number at a time.
 
     Args:
-        hosts: the hosts to reach.
-        transport: starts the agents.
-        loop: the event loop.
-        window: see AgentConnection.
-        on_frame: called for each frame of an agent.
-        on_lost: called when an agent that had greeted is gone without a Bye.
-        on_failure: called when a host's agent could not be started.
-        trace: see AgentConnection.
+        hosts: hosts to reach.
+        transport: starter of the agents.
+        loop: event loop that watches the connections.
+        window: limit on ranks' output that an agent sends ahead, in bytes.
+        on_frame: called with a connection and each frame from it.
+        on_lost: called with a connection and a reason if an agent ends without a Bye.
+        on_failure: called with a Failure if a host's agent could not be started.
+        trace: called with a line of text for each frame; None to trace nothing.
 
     Attributes:
-        links: the connections to all started agents, except failed attempts.
+        links: connections to all started agents, except failed attempts.
 
     """
 
@@ -234,7 +234,7 @@ class AgentPool:
             link.send(message)
 
     def _enter(self, link: AgentConnection, state: LinkState, limit: float = math.inf) -> None:
-        """Set the state of a connection, and how long it may last at most."""
+        """Set the state of a connection, and the time (time.monotonic) at which it is given up."""
         if (before := self._states.get(link)) is not None:
             self._counts[before] -= 1
         self._counts[state] += 1
@@ -250,7 +250,7 @@ class AgentPool:
     # --- start ---
 
     def begin(self) -> None:
-        """Start as many agents as may be set up at once."""
+        """Start waiting agents, up to the limit on concurrent starts."""
         now = time.monotonic()
         while (host := self._pace.next(self._counts[LinkState.GREETING], now)) is not None:
             self._start(host)
@@ -259,7 +259,7 @@ class AgentPool:
         """Start an agent on a host while the job runs.
 
         Raises:
-            LaunchError: there is no such client.
+            LaunchError: the client is missing or cannot be started.
 
         """
         self._pace.add(host)
@@ -279,11 +279,10 @@ class AgentPool:
             links.append(link)
 
     def stop(self, limit_s: float) -> None:
-        """Start no more agents, and close those that have not greeted, because no ranks run there.
+        """Start no more agents, and end those that have not greeted, because they have no ranks.
 
         Args:
-            limit_s: seconds for the other agents to end their ranks; an agent that takes longer is
-                given up.
+            limit_s: seconds for the other agents to end their ranks; slower agents are given up.
 
         """
         due = time.monotonic() + limit_s + _STOP_S
@@ -303,7 +302,7 @@ class AgentPool:
 
     @property
     def settled(self) -> bool:
-        """True if every host has been reached or has failed."""
+        """True if no agent is still to start or to greet."""
         return self._pace.over and not self._counts[LinkState.GREETING]
 
     @property
@@ -381,7 +380,7 @@ class AgentPool:
                 self._judge_missed(link)
 
     def _judge(self, link: AgentConnection) -> None:
-        """Handle the end of a transport before a greeting: try again or report the failure."""
+        """Handle the end of a transport without a greeting: retry, or report the failure."""
         if not link.reap():
             return  # its exit status says more; SIGCHLD is about to come
         self._forget(link)
@@ -411,7 +410,7 @@ class AgentPool:
         return not _all(self._afar, lambda link: not self._is_heard(link))
 
     def _due_at(self, link: AgentConnection) -> float:
-        """Return the time at which `expire` must act on an agent."""
+        """Return the time (time.monotonic) at which an agent is given up; inf for never."""
         state, limit = self._states[link], self._limits[link]
         if state is LinkState.MISSED:
             return limit
@@ -427,7 +426,7 @@ class AgentPool:
         return min(silent_at, limit)
 
     def _is_heard(self, link: AgentConnection) -> bool:
-        """Return whether a silent agent counts as lost; a local agent, only while it is asked."""
+        """Return whether a silent agent counts as lost; a local agent only after `be_patient`."""
         settled = link.ended or (link.said_bye and not link.rests) or not link.greeted
         return not settled and (link.is_awaited or not link.host.is_local)
 
@@ -462,7 +461,7 @@ class AgentPool:
             self._give_up(link, f"no heartbeat for {frames.SILENCE_S:g} s")
 
     def _distrust(self, link: AgentConnection, what: str) -> None:
-        """Give up an agent whose frames are malformed, because none of them can be trusted."""
+        """Give up an agent that has sent a malformed frame: later frames cannot be trusted."""
         why = f"malformed message from its agent ({what}): {frames.UNCHANGED}"
         if self._states[link] is not LinkState.GREETING:
             self._give_up(link, why)
@@ -471,7 +470,7 @@ class AgentPool:
         self.begin()
 
     def _let_go(self, link: AgentConnection) -> None:
-        """Close the connection to an agent told to leave before its greeting; end the client."""
+        """Close the connection to an agent that ends before its greeting; end its client."""
         self._enter(link, LinkState.GONE)
         link.close()
         link.kill(signal.SIGTERM)
@@ -493,7 +492,7 @@ class AgentPool:
         return [link for link in self.links if link.rests and not link.ended]
 
     def hand_over(self, host: Host) -> Pipes | None:
-        """Remove and return the pipes of a host's agent that waits for another run, or None."""
+        """Remove a host's agent that waits for another run, and return its pipes; None if none."""
         for link in self._resting:
             if link.host == host:
                 self.links.remove(link)
@@ -504,8 +503,8 @@ class AgentPool:
         """Close all connections, and wait for the ends of their transports.
 
         Args:
-            limit_s: the most seconds to wait.
-            keep: leave agents that rest connected.
+            limit_s: number of seconds to wait at most.
+            keep: leave the agents connected that wait for another run.
 
         """
         for link in self._in_state(LinkState.LEAVING):

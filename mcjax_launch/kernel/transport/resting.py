@@ -1,4 +1,4 @@
-"""Agents between two runs: they stay connected, and keep what they have imported and compiled."""
+"""Agents between two runs, still connected, with their imported modules and compiled programs."""
 
 from __future__ import annotations
 
@@ -10,27 +10,22 @@ _AGENT_END_S = 10.0
 
 
 class RestingAgents:
-    """Agents that wait for another run.
-
-    Attributes:
-        deadline: when to call `expire`.
-
-    """
+    """Set of the agents that wait for another run."""
 
     def __init__(self) -> None:
         self._pool: AgentPool | None = None
 
     def keep(self, pool: AgentPool) -> None:
-        """Keep the agents of a run that is over; hang up on agents that the run did not use."""
+        """Keep the agents of an ended run; dismiss kept agents that this run did not use."""
         self.dismiss()
         self._pool = pool
 
     def hand_over(self, host: Host) -> Pipes | None:
-        """Return the pipes of a host's agent and forget it; None if it has none."""
+        """Remove the agent of a host and return its pipes; None if there is none."""
         return None if self._pool is None else self._pool.hand_over(host)
 
     def dismiss(self) -> None:
-        """Close all connections, and wait for the agents' ends."""
+        """Close all connections, and wait some seconds for the transports to end."""
         if self._pool is not None:
             self._pool.hang_up(_AGENT_END_S)
         self._pool = None
@@ -42,10 +37,10 @@ class RestingAgents:
 
     @property
     def deadline(self) -> float | None:
-        """Time at which a heartbeat is due, or silence has lasted too long."""
+        """Time (time.monotonic) of the next heartbeat or of giving up a silent agent; or None."""
         return self._pool.deadline if self._pool is not None else None
 
     def expire(self, now: float) -> None:
-        """Act, if the deadline has come."""
+        """Send heartbeats and give up silent agents, as due at `now`."""
         if self._pool is not None:
             self._pool.expire(now)

@@ -1,6 +1,6 @@
-"""Translation of the paths of staged files (--sync) in what ranks say, into the user's own paths.
+"""Translation of paths of staged files (--sync) in ranks' output and messages to original paths.
 
-Each host keeps its copies in a private folder with a name of its own, which is gone after the job.
+Each host keeps its copies in a private folder, which has a random name and is removed later.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _ENDS = r"(?![\w-]|\.\w)"  # the end of a file's name
 
 
 class StagedPaths:
-    """Translator of copies' paths into their originals' paths; other paths stay as they are.
+    """Translator from paths of staged copies to paths of their originals; keeps all other text.
 
     Args:
-        paths: the paths given with --sync.
-        cwd: the launcher's working directory.
+        paths: paths given with --sync.
+        cwd: working directory of the launcher.
 
     """
 
@@ -43,7 +43,7 @@ class StagedPaths:
         }
 
     def add(self, folder: str) -> None:
-        """Record the staging folder of a host."""
+        """Record the path of a host's staging folder; "" is ignored."""
         if folder and folder not in self._folders:
             self._folders.add(folder)
             self.__dict__.pop("_patterns", None)
@@ -57,13 +57,13 @@ class StagedPaths:
         return re.compile(pattern), re.compile(os.fsencode(pattern))
 
     def in_text(self, text: str) -> str:
-        """Return the text with the user's own paths."""
+        """Return the text with copies' paths replaced by originals' paths."""
         if not self._folders:
             return text
         return self._patterns[0].sub(lambda found: self._sources[found[1]], text)
 
     def in_bytes(self, data: bytes) -> bytes:
-        """Return what a rank has printed, whole lines, with the user's own paths."""
+        """Return whole lines of a rank's output with copies' paths replaced by originals' paths."""
         if not self._folders:
             return data
         return self._patterns[1].sub(
@@ -71,7 +71,7 @@ class StagedPaths:
         )
 
     def translated(self, on_frame: OnFrame) -> OnFrame:
-        """Wrap on_frame so that it gets messages with the user's own paths, and raw output."""
+        """Wrap on_frame so that it gets messages with originals' paths; other frames stay as is."""
 
         def act(link: AgentConnection, frame: Message | Data | Raw) -> None:
             if isinstance(frame, HostFacts):
@@ -83,7 +83,7 @@ class StagedPaths:
         return act
 
     def in_fields(self, value: N) -> N:
-        """Return a message, or part of one, with the user's own paths."""
+        """Return a message, or a value in it, with originals' paths in all its text fields."""
         changes = {
             name: changed
             for name in value._fields
@@ -106,5 +106,5 @@ class StagedPaths:
 
 
 def _below(place: str) -> str:
-    """Return the part of a copy's path after the staging folder's name."""
+    """Return the part of a copy's path after the staging folder: "" or with a leading slash."""
     return "" if place == os.curdir else f"/{place}"

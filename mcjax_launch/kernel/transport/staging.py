@@ -20,8 +20,8 @@ class Entry(Value):
     """File, folder or link to be staged.
 
     Args:
-        path: its path below the staging folder.
-        source: its path on this machine.
+        path: path below the staging folder.
+        source: path of the original on this machine.
         kind: "file", "folder" or "link".
 
     """
@@ -32,12 +32,12 @@ class Entry(Value):
 
 
 class Staged:
-    """Everything to be staged on every host.
+    """Content to stage on every host: files, and the call of a function.
 
     Args:
-        paths: see `entries`.
-        cwd: see `entries`.
-        call: a function and its arguments, pickled, in pieces.
+        paths: paths given with --sync.
+        cwd: working directory of the launcher.
+        call: pickled function and arguments, in pieces; empty if PROGRAM is run.
 
     Raises:
         LaunchError: a path does not exist or cannot be read.
@@ -68,10 +68,10 @@ class Staged:
 
 
 def entries(paths: tuple[str, ...], cwd: str) -> list[Entry]:
-    """Return everything that these paths stand for, folders before their contents.
+    """Return the files, folders and links at these paths, folders before their contents.
 
-    A relative path keeps its place, so that a program is started by the same name as here. An
-    absolute path, or a path that leads out of `cwd`, is staged under its last name.
+    A relative path stays the same below the staging folder, so that the same command works there.
+    An absolute path, or a path that leads out of `cwd`, is staged under its last name.
 
     Raises:
         LaunchError: a path does not exist or cannot be read.
@@ -94,7 +94,7 @@ def entries(paths: tuple[str, ...], cwd: str) -> list[Entry]:
 
 
 def place_of(path: str, cwd: str) -> str:
-    """Return the path below the staging folder of a path of --sync; see `entries`."""
+    """Return the path below the staging folder for a path given with --sync; see `entries`."""
     place = os.path.normpath(path)
     if os.path.isabs(place) or place.startswith(".."):
         return os.path.basename(os.path.realpath(os.path.join(cwd, path)))
@@ -102,9 +102,9 @@ def place_of(path: str, cwd: str) -> str:
 
 
 def same_content(staged: list[Entry]) -> dict[str, str]:
-    """Map each file whose content equals an earlier file's to that file, by their paths.
+    """Return a mapping from each file's path to that of the first file with the same content.
 
-    Only files of equal size are compared.
+    It has no entry for a first file, or for a file without an equal.
     """
     sizes: dict[int, list[Entry]] = {}
     for entry in staged:
@@ -122,7 +122,7 @@ def same_content(staged: list[Entry]) -> dict[str, str]:
 
 
 def _walk(place: str, source: str) -> Iterator[Entry]:
-    """Yield a file; or a folder and then everything in it, at any depth.
+    """Yield the entry of a file; or those of a folder and of all its contents, at any depth.
 
     Raises:
         LaunchError: an entry cannot be examined: its path is too long, for example.
