@@ -1,6 +1,6 @@
 """Translation of paths of staged files (--sync) in ranks' output and messages to original paths.
 
-Each host keeps its copies in a private folder, which has a random name and is removed later.
+Each host keeps its copies in a private folder with a random name, removed after the job.
 """
 
 from __future__ import annotations

@@ -46,11 +46,11 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 class Malformed(ValueError):
-    """Data that is not a valid message."""
+    """Error: received data is not a valid message."""
 
 
 class Nested(Value):
-    """Group of fields inside a message, or a whole text by itself."""
+    """Group of fields inside a message, or stored as JSON by itself; base class of messages."""
 
     _converters: ClassVar[tuple[Convert, ...] | None] = None
 
@@ -59,22 +59,22 @@ class Nested(Value):
         cls._converters = None
 
     def check(self) -> None:
-        """Check that the field values make sense together; called after decoding.
+        """Check the field values together after decoding; subclasses override it, by default empty.
 
         Raises:
-            Malformed: they do not.
+            Malformed: a value is impossible, or the values contradict each other.
 
         """
 
 
 class Message(Nested):
-    """Message between two processes; it travels with the name of its class.
+    """Message between two processes; its JSON includes the name of its class.
 
     The name of a feature's message includes the feature, as in `stdin.InputEnds`. Its class is
     loaded from the feature's `messages` module when the first such message arrives.
 
     Attributes:
-        feature: the feature that the message belongs to; "" for the kernel.
+        feature: name of the feature that defines the message; "" for the kernel.
 
     """
 
@@ -118,7 +118,7 @@ class Message(Nested):
 
     @classmethod
     def _loaded(cls, name: str) -> type[Message] | None:
-        """Import a feature's messages; return the class called `name`, None if there is none."""
+        """Import the messages of the feature in `name`; return that message's class or None."""
         feature, dot, _ = name.partition(".")
         if not dot or not feature.isidentifier():
             return None
@@ -133,7 +133,7 @@ class Message(Nested):
 
 
 def to_json(value: object) -> str:
-    """Encode a message, or a value in one, as JSON: `["Name", [values]]`; a Nested as its values.
+    """Encode a value as JSON: a message as `["Name", [values]]`, another Nested as `[values]`.
 
     Raises:
         TypeError: the value has no JSON form.

@@ -24,7 +24,7 @@ def of_signal(signum: int) -> int:
 
 
 def of_wait(status: int) -> int:
-    """Return the status that a shell reports; `status` below 0 is minus the ending signal."""
+    """Return the status that a shell reports; in `status`, -N stands for death by signal N."""
     return status if status >= 0 else of_signal(-status)
 
 

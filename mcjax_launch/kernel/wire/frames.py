@@ -72,9 +72,9 @@ class Data:
 
 
 class Raw:
-    """Frame of raw bytes between the parts of a feature; each feature defines what `number` means.
+    """Frame of raw bytes for a feature, which defines the meaning of `number`.
 
-    With an empty `feature`, the agent adds the bytes to the file that is being staged.
+    With an empty `feature`, the agent appends the bytes to the file that is being staged.
     """
 
     __slots__ = ("feature", "number", "payload")
@@ -89,12 +89,12 @@ class Raw:
 
 
 def data_header(rank: int, stream: int, length: int) -> bytes:
-    """Return the header of a frame with `length` bytes of a rank's stream."""
+    """Return the header of a Data frame; `length` bytes of the rank's output must follow."""
     return HEADER.pack(DATA, stream, rank, length)
 
 
 def raw(feature: str, number: int, piece: bytes | memoryview) -> bytes:
-    """Encode a frame with a feature's bytes; the feature's name precedes them."""
+    """Encode a Raw frame: header, name of the feature, and the bytes of `piece`."""
     name = feature.encode()
     return HEADER.pack(RAW, len(name), number, len(name) + len(piece)) + name + piece
 
@@ -113,7 +113,7 @@ def _raw(name_length: int, number: int, payload: bytes) -> Raw:
 
 
 def _no_frame(data: bytes) -> str:
-    """Describe bytes that are not a frame: usually text of a program that prints there."""
+    """Return an error message for bytes that are no frame: usually text that a program printed."""
     text = data.decode("ascii", "replace").lstrip()
     line = "".join(char if " " <= char <= "~" else "\n" for char in text).split("\n")[0].strip()
     if len(line) < _LEAST_TEXT:
@@ -125,8 +125,8 @@ class Decoder:
     """Incremental decoder of frames: bytes in, in pieces of any size, messages and raw bytes out.
 
     Args:
-        family: the class of the messages to expect; any other message is malformed.
-        longest: the longest message to accept, in bytes.
+        family: base class of the expected messages; other messages are malformed.
+        longest: limit on the length of a message, in bytes.
 
     """
 
@@ -164,7 +164,12 @@ class Decoder:
         self._held = bytearray(view[at:])
 
     def _check(self, kind: int, length: int) -> None:
-        """Reject an oversized frame by its header: its bytes may never arrive."""
+        """Reject a frame whose header says that it is too long.
+
+        Raises:
+            Malformed: it is too long.
+
+        """
         if length > (self._longest if kind == MESSAGE else _LONGEST_RAW):
             raise Malformed(f"a frame of {length} bytes")
 

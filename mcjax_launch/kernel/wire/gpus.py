@@ -1,4 +1,4 @@
-"""Counting of the GPUs that a program started on this machine would see.
+"""Lookup of the GPUs that a program started on this machine would see.
 
 Where possible this needs none of the vendors' software: `nvidia-smi` starts the driver on each GPU
 (which takes seconds without persistence mode), and fails altogether if a GPU is lost.
@@ -41,7 +41,7 @@ _ORDINAL = re.compile(r"[+]?\d{1,9}")
 
 
 class Gpu(Value):
-    """GPU of this machine: its PCI bus address, and the driver's model and id ("" if unknown)."""
+    """GPU of this machine: PCI bus address, model name and UUID ("" if unknown)."""
 
     bus: str
     model: str = ""
@@ -52,8 +52,8 @@ def visible(environ: Mapping[str, str], root: str = "/") -> VisibleGpus:
     """Return the GPUs that a program with this environment would see.
 
     Args:
-        environ: as the ranks will have it.
-        root: root of the file system to look in; tests give a folder.
+        environ: environment variables of the program.
+        root: path of the root of the file system, for tests.
 
     """
     if not LINUX:  # no GPU there can be shared by several ranks
@@ -116,10 +116,10 @@ def _nvidia_devices(root: str) -> tuple[list[Gpu], str]:
 
 
 def nvidia_gpus(root: str) -> list[Gpu] | None:
-    """Return the GPUs in the driver's files that this user may open; None without such files.
+    """Return the GPUs in the driver's /proc files that this user may open; None if no such file.
 
-    Containers and schedulers' cgroups hide device files or forbid opening them. access() tells so
-    without opening the file, which would start the GPU.
+    Containers and schedulers' cgroups hide device files or forbid opening them. access() shows it
+    without opening a file, which would start the GPU.
     """
     folder = os.path.join(root, "proc/driver/nvidia/gpus")
     buses = _entries(folder)
@@ -133,7 +133,7 @@ def nvidia_gpus(root: str) -> list[Gpu] | None:
 
 
 def chosen(environ: Mapping[str, str], uuids: Sequence[str]) -> list[int]:
-    """Return the numbers of the GPUs in `uuids` that CUDA_VISIBLE_DEVICES selects."""
+    """Return the indices in `uuids` (of all GPUs) that CUDA_VISIBLE_DEVICES selects, sorted."""
     if _CUDA not in environ:
         return list(range(len(uuids)))
     entries = _listed(environ[_CUDA], len(uuids))
@@ -141,18 +141,18 @@ def chosen(environ: Mapping[str, str], uuids: Sequence[str]) -> list[int]:
 
 
 def _numbers(entry: str, uuids: Sequence[str]) -> list[int]:
-    """Return the numbers of the GPUs that an entry matches: a number, or the beginning of an id."""
+    """Return the indices in `uuids` that an entry matches: an index, or the start of a UUID."""
     return [n for n, uuid in enumerate(uuids) if entry == str(n) or uuid.startswith(entry)]
 
 
 def _named(entries: Sequence[str], there: Sequence[Gpu]) -> list[Gpu]:
-    """Return the GPUs that the entries name, as far as known; MIG devices are not."""
+    """Return the GPU for each entry that names exactly one; other entries are left out."""
     named = [_numbers(entry, [gpu.uuid for gpu in there]) for entry in entries]
     return [there[numbers[0]] for numbers in named if len(numbers) == 1]
 
 
 def _near_to(there: Sequence[Gpu], environ: Mapping[str, str], root: str) -> tuple[str, ...]:
-    """Return the CPU cores next to each GPU; empty if CUDA may number the GPUs differently."""
+    """Return each GPU's nearest CPU cores; () if unknown or if CUDA may order GPUs differently."""
     models = {gpu.model for gpu in there if gpu.model}
     if len(models) > 1 and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
         return ()
@@ -176,7 +176,7 @@ def _is_lost(root: str, bus: str) -> bool:
 
 
 def _has_mig(root: str) -> bool:
-    """Return whether any GPU is split into MIG devices: a process then gets one device, or none."""
+    """Return whether any GPU is split into MIG devices, of which a process can use only one."""
     folder = os.path.join(root, "proc/driver/nvidia/capabilities")
     return any(
         name.startswith("gi")
@@ -193,7 +193,13 @@ def _listed_by_nvidia_smi(begins: str) -> list[str]:
 
 
 def nvidia_smi(most_s: float, *options: str) -> str:
-    """Return what nvidia-smi prints within `most_s` seconds, even if it fails then; "" on error."""
+    """Return nvidia-smi's output, even if it exits with an error; "" if it fails or is too slow.
+
+    Args:
+        most_s: time limit in seconds.
+        options: options of nvidia-smi.
+
+    """
     import subprocess
 
     try:
@@ -252,7 +258,7 @@ def amd_gpus(root: str) -> list[Gpu]:
 
 
 def _architecture(version: str) -> str:
-    """Return the architecture's name for a version number: `AMD gfx942` for 90402."""
+    """Return the name of an AMD architecture, such as `AMD gfx942` for version `90402`."""
     if not version.isdecimal() or len(version) > _MOST_DIGITS or int(version) == 0:
         return "AMD GPU"
     major, rest = divmod(int(version), 10_000)
@@ -293,12 +299,12 @@ def _intel(environ: Mapping[str, str], root: str) -> VisibleGpus:
 
 
 def are_intel(found: VisibleGpus) -> bool:
-    """Return whether the GPUs are Intel's, for which model and id are unknown."""
+    """Return whether the GPUs are Intel's: their models and UUIDs are unknown."""
     return found.counted.startswith((f"/{PCI}", _LEVEL_ZERO))
 
 
 def _tiles(device: str, drm: str) -> int:
-    """Return the number of tiles of a card, as the kernel's drivers xe and i915 show them."""
+    """Return the number of tiles of an Intel card, from files of the drivers xe and i915."""
     of_xe = [name for name in _entries(device) if name.startswith("tile")]
     cards = [name for name in _entries(drm) if name.startswith("card")]
     of_i915 = [name for card in cards for name in _entries(os.path.join(drm, card, "gt"))]
@@ -309,11 +315,11 @@ def _tiles(device: str, drm: str) -> int:
 
 
 def _listed(value: str, most: int | None) -> Sequence[str]:
-    """Return the devices in a list, up to the first invalid entry; none if an entry is repeated.
+    """Return the entries of a device list, up to the first invalid one; [] if one is repeated.
 
     Args:
-        value: numbers, or ids such as `GPU-1f2e` and `MIG-3c4d`, all of the same kind.
-        most: the number of devices, which entries must be below; None if unknown.
+        value: text such as `0,1` or `GPU-1f2e,GPU-3c4d`, all entries of the same kind.
+        most: number of devices, to which no entry may be equal or greater; None if unknown.
 
     """
     entries: list[str] = []
@@ -342,7 +348,7 @@ def _setting(name: str, value: str) -> str:
 
 
 def _near(buses: Sequence[str], root: str) -> tuple[str, ...]:
-    """Return the CPU cores next to each device; empty if they are unknown for any device."""
+    """Return the CPU cores next to each device, such as `0-15`; () if any are unknown."""
     folder = os.path.join(root, PCI)
     lists = [bus and text_of(os.path.join(folder, bus, "local_cpulist")) for bus in buses]
     return tuple(lists) if all(map(_CORES.fullmatch, lists)) else ()

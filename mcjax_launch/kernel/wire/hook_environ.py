@@ -35,11 +35,11 @@ _OF_FEATURE = "MCJAX_HOOK_FOR_"
 
 
 def of_feature(feature: str) -> str:
-    """Return the variable that asks a feature's part in the ranks for something, and what for."""
+    """Return the name of the variable that enables a feature's hook; its value is the request."""
     return _OF_FEATURE + feature.upper()
 
 
 def asked_features(environ: Iterable[str]) -> list[str]:
-    """Return the features that have such a variable."""
+    """Return the features whose variable (see `of_feature`) is in `environ`, sorted."""
     names = (name for name in environ if name.startswith(_OF_FEATURE))
     return sorted(name[len(_OF_FEATURE) :].lower() for name in names)

@@ -1,7 +1,7 @@
 """Messages between a hook and the agent of its host, one line of JSON each: `["Joined", [...]]`.
 
-The hook runs in the user's process, so the agent drops malformed messages. Positions (`where`) are
-`train.py:88`, the user's line; "" if unknown.
+The hook runs in the user's process, so the agent drops malformed messages. A position (`where`) is
+the user's line, such as `train.py:88`; "" if unknown.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class HookMessage(Message):
 
 
 class Hello(HookMessage):
-    """First message on a connection: a Python process of a rank runs.
+    """First message on a connection: identifies a Python process of a rank.
 
-    `process_id` is JAX_PROCESS_ID, which the program may have changed. `dump_signal` makes
-    faulthandler write the main thread's stack to this socket, `dump_all_signal` the stacks of all
-    threads; 0 if unavailable.
+    `process_id` is the value of JAX_PROCESS_ID, which the program may have changed. `dump_signal`
+    is the signal that makes faulthandler write the main thread's stack to this socket;
+    `dump_all_signal` the one for all threads' stacks. 0 means that there is no such signal.
     """
 
     pid: int
@@ -33,7 +33,7 @@ class Hello(HookMessage):
 
 
 class ImportedJax(HookMessage):
-    """Notice that the program has imported jax.distributed, with versions ("" if unknown)."""
+    """Notice that the program has imported jax.distributed; versions are "" if unknown."""
 
     jax: str = ""
     jaxlib: str = ""
@@ -41,12 +41,12 @@ class ImportedJax(HookMessage):
 
 
 class Joining(HookMessage):
-    """Notice of a call of initialize(), with its arguments; None for an argument that is no number.
+    """Notice that a process calls initialize(), with the arguments (None if not a number).
 
-    `jax` and `jaxlib` are their versions. `elsewhere`: this is process 0, and its coordinator
-    address does not belong to its machine. `partition` is its partition index, if any.
-    `recoverable`: it has set jax_enable_recoverability, so processes survive each other's failures.
-    `settings` are those that must be equal in all processes, by variable name.
+    `jax` and `jaxlib` are the versions of these packages. `elsewhere` is True if this is process 0
+    and the coordinator address is of another machine. `partition` is the partition index, or None.
+    `recoverable` is True if jax_enable_recoverability is set, so that processes survive failures of
+    other processes. `settings` holds JAX settings that must be equal in all processes, by variable.
     """
 
     coordinator_address: str
@@ -64,7 +64,7 @@ class Joining(HookMessage):
 class Joined(HookMessage):
     """Notice that initialize() has returned.
 
-    `profiles`: SIGPROF begins a profile in this process, and does not end the process.
+    `profiles` is True if SIGPROF begins a profile in this process, instead of ending the process.
     """
 
     process_id: int
@@ -74,8 +74,8 @@ class Joined(HookMessage):
 class NotJoined(HookMessage):
     """Notice that initialize() has raised an exception, which the program may catch.
 
-    `exception` is its class and `summary` its text. `backend_at` is the user's line that had
-    started a backend before; "" if none had.
+    `exception` is its class and `summary` its text. `backend_at` is the user's line that started a
+    backend too early; "" if there is none.
     """
 
     exception: str
@@ -86,8 +86,8 @@ class NotJoined(HookMessage):
 class CalledBelow(HookMessage):
     """Notice that a rank's child process has called initialize(), which the hook has skipped.
 
-    `where` is the user's line. `by_import`: the call comes from multiprocessing, which imports the
-    rank's main module again; otherwise the call repeats an ancestor's call.
+    `by_import` is True if multiprocessing has caused the call by importing the rank's main module
+    again; False if a process above has called initialize() already.
     """
 
     where: str
@@ -95,10 +95,10 @@ class CalledBelow(HookMessage):
 
 
 class Backend(HookMessage):
-    """Notice that JAX starts a platform's backend, or has started all and uses this platform.
+    """Notice that JAX starts a backend (`devices` is 0), or has started all and uses this one.
 
-    `devices` is the number of local devices, 0 while the backend starts; `why` is the reason for
-    which JAX uses the CPU although there is a GPU, if any.
+    `devices` is the number of local devices. `why` is the reason for which JAX uses the CPU despite
+    a GPU; "" if there is none.
     """
 
     platform: str
@@ -107,9 +107,9 @@ class Backend(HookMessage):
 
 
 class ProcessNumber(HookMessage):
-    """Number that a started backend gives to a process that has joined.
+    """Notice of the process number that a backend has given to a joined process.
 
-    Except on TPUs it is the number that initialize() was given.
+    Except on TPUs it equals the argument of initialize().
     """
 
     platform: str
@@ -117,7 +117,7 @@ class ProcessNumber(HookMessage):
 
 
 class Leaving(HookMessage):
-    """Notice that the program ends or calls shutdown(); JAX may hold it in its exit barrier."""
+    """Notice that the program ends or calls shutdown(), and may wait in JAX's exit barrier."""
 
 
 class Left(HookMessage):
@@ -133,17 +133,17 @@ class Compiling(HookMessage):
 
 
 class Compiled(HookMessage):
-    """Notice that the compilation is over, successful or not."""
+    """Notice that a compilation has ended, with success or not."""
 
 
 class Program(HookMessage):
     """Notice that a program that spans processes is about to be compiled or run for the first time.
 
-    `fingerprint` covers its code and its devices. `processes` and `devices` are those of its mesh,
-    None for all, as the backend of `platform` numbers them. `held`: it runs only after a GateOpens
-    on the same connection. `compiling`: it is about to be compiled. `copies` are checksums of the
-    arguments of which every process has the same copy, "" for each other argument. `order` holds
-    its first devices if its devices are not in the order of their numbers.
+    `fingerprint` identifies its code and devices. `processes` and `devices` are the numbers in its
+    mesh, as the backend of `platform` counts; None for all. `held` is True if it runs only after a
+    GateOpens on the same connection. `compiling` is True before its compilation, False before its
+    run. `copies` holds a checksum for each argument that must be equal in all processes, "" for
+    other arguments. `order` holds its first devices if they are not in ascending order, else ().
     """
 
     name: str
@@ -160,9 +160,9 @@ class Program(HookMessage):
 
 
 class ProgramCompiled(HookMessage):
-    """Notice that the compilation announced by a `Program` is over; on the same connection.
+    """Notice that the compilation announced by a `Program` has ended; on the same connection.
 
-    Compiled comes on another connection and may be read earlier.
+    `Compiled` is sent on another connection and may be read earlier.
     """
 
     fingerprint: str
@@ -171,8 +171,8 @@ class ProgramCompiled(HookMessage):
 class ProgramText(HookMessage):
     """Part of the text of the program at which a thread is held: the answer to a ShowProgram.
 
-    `last`: this is the last part; `compiled` then holds the fingerprints of other programs that the
-    process has compiled and not run.
+    `last` is True in the last part, in which `compiled` holds the fingerprints of other programs
+    that the process has compiled and not run.
     """
 
     fingerprint: str
@@ -182,15 +182,15 @@ class ProgramText(HookMessage):
 
 
 class Blind(HookMessage):
-    """Notice that the programs of this jax version cannot be compared, and why."""
+    """Notice that programs cannot be compared with this version of jax, and the reason."""
 
     reason: str
 
 
 class Raised(Nested):
-    """Exception that led to a failure: its class, its text, and the user's line.
+    """Exception: its class, text and position in the user's code (None if unknown).
 
-    `inside`: it is a member of an exception group.
+    `inside` is True for a member of an exception group.
     """
 
     exception: str
@@ -201,9 +201,9 @@ class Raised(Nested):
 
 
 class BackendStart(Nested):
-    """Start of JAX's first backend before initialize(): the user's line, and the import's.
+    """Start of JAX's first backend before initialize(): position and text of the user's line.
 
-    The last two fields are empty if no import was under way.
+    `imported_at` and `import_line` are those of the import that was running; "" if none was.
     """
 
     where: str
@@ -220,13 +220,13 @@ def _position_key(where: str | None) -> tuple[bool, bool]:
 class Failed(HookMessage):
     """Notice that the program has failed, whatever status its process ends with.
 
-    `joined`: the process is in the job, so JAX holds up its exit. `exited`: the program failed by
-    sys.exit() or the like, with the text `summary`, if any; otherwise by an exception. `module` is
-    what an ImportError could not find. `handled` is the exception that was being handled at the
-    exit. `causes` are the exceptions that led to the exception, and the members of its group.
-    `slices` is the slice of each process, if wrong slices are the cause. `test`: a test runner has
-    exited, with `failed_tests` failures; this test failed first, by the exception in `handled`.
-    `backend` is the backend's start before initialize(), if JAX refused initialize() for that.
+    `joined` is True if the process is in the job, so that JAX delays its exit. `exited` is True if
+    the program failed by sys.exit() or the like (`summary` is the text, if any), False if by an
+    exception. `module` is the module that an ImportError could not find. `handled` is the exception
+    that was being handled at the exit. `causes` are the exceptions that led to the exception, and
+    the members of its group. `slices` holds the slice of each process, if wrong slices are the
+    cause. `test` is the first failed test if a test runner exited with `failed_tests` failures; its
+    exception is in `handled`. `backend` is the start of a backend that made initialize() fail.
     """
 
     status: int
@@ -248,7 +248,7 @@ class Failed(HookMessage):
 
     @property
     def placed(self) -> Failed | Raised:
-        """Error whose line is shown: that handled at an exit, unless its line is less known."""
+        """Error to show: `handled` if its position is at least as well known, else this failure."""
         handled = self.handled
         if handled is None or _position_key(handled.where) < _position_key(self.where):
             return self
@@ -256,11 +256,11 @@ class Failed(HookMessage):
 
     @property
     def has_calls(self) -> bool:
-        """True if Python prints a traceback for it, unlike for an exit or a SyntaxError."""
+        """True if the failure's traceback lists calls; False for an exit or a SyntaxError."""
         return not self.exited and self.traceback.startswith("Traceback")
 
     def check(self) -> None:
-        """Reject status 0: a failure never ends with it."""
+        """Reject a status outside 1 to 255: a failure never ends with status 0."""
         if not 0 < self.status <= MOST_STATUS:
             raise Malformed(f"status {self.status}")
 
@@ -268,8 +268,8 @@ class Failed(HookMessage):
 class UnhandledError(HookMessage):
     """Notice of an exception that ended a thread, or was raised in a callback.
 
-    `callback`: the function of JAX's that called the callback. JAX raises the exception again where
-    a result of the program is used, if it is used.
+    `callback` is the JAX function that ran the callback; "" for a thread. JAX raises the exception
+    again only where a result of the program is used.
     """
 
     thread: str
@@ -290,18 +290,18 @@ class Crashed(HookMessage):
 
 
 class HookReply(Message):
-    """Answer to a thread that is held; `fingerprint` is that of its program."""
+    """Answer to a thread that is held at the program with this fingerprint."""
 
     fingerprint: str
 
 
 class GateOpens(HookReply):
-    """Permission to run the program."""
+    """Permission for a held thread to run its program."""
 
     fingerprint: str
 
 
 class ShowProgram(HookReply):
-    """Request for the program's text, in ProgramText messages; the thread stays held."""
+    """Request for the text of a held thread's program, in ProgramText messages."""
 
     fingerprint: str

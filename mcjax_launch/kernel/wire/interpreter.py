@@ -1,4 +1,4 @@
-"""Checks of what ranks run, before it runs: PROGRAM, a Python, a jax."""
+"""Checks of PROGRAM, the ranks' Python and its jax, before ranks start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OLDEST_JAX = (0, 6, 0)
 
 
 def why_jax_too_old(version: str) -> str:
-    """Return a message if this version of jax is too old; "" otherwise, or if it is no version."""
+    """Return an error message if this version of jax is too old; "" if not, or if unknown."""
     import re  # slow to import, and a start needs none
 
     match = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
@@ -30,11 +30,11 @@ def why_jax_too_old(version: str) -> str:
 
 
 class Unusable(Exception):
-    """PROGRAM, or the whole job, cannot run here.
+    """Error: PROGRAM, or the whole job, cannot run on this host.
 
     Args:
-        message: what is wrong and what to do, without the host's name.
-        status: the launcher's exit status.
+        message: text on the cause and the cure, without the host's name.
+        status: exit status for the launcher.
 
     """
 
@@ -47,8 +47,9 @@ def check_python_file(name: str, cwd: str, hint: str = "") -> None:
     """Check that a Python program exists and can be read.
 
     Args:
-        name: the file's name, relative to `cwd`.
-        hint: advice for a missing file; without it, `cure` looks for a likely mistake.
+        name: name of the file, relative to `cwd`.
+        cwd: working directory.
+        hint: advice if the file is missing; "" to have `cure` look for a likely mistake.
 
     Raises:
         Unusable: the file is missing or cannot be read.
@@ -64,11 +65,11 @@ def check_python_file(name: str, cwd: str, hint: str = "") -> None:
 
 
 def cure(name: str, path: str) -> str:
-    """Return advice for a missing `name`: a mistake in the shell, or a file with a similar name.
+    """Return advice for a missing file: a likely mistake, or a similar name; "" if none is known.
 
     Args:
-        name: the file, as the user wrote it.
-        path: where the file would be.
+        name: name of the file, as the user wrote it.
+        path: path at which the file is missing.
 
     """
     near = _near_file(*os.path.split(path))
@@ -87,7 +88,7 @@ def cure(name: str, path: str) -> str:
 
 
 def _near_file(folder: str, name: str) -> str:
-    """Return a file with a similar name that can be a program; "" if there is none."""
+    """Return the name of a program in `folder` with a name like `name`; "" if there is none."""
     import difflib
 
     if os.path.isfile(os.path.join(folder, f"{name}.py")):
@@ -104,11 +105,11 @@ def _near_file(folder: str, name: str) -> str:
 
 
 def _in_folder(name: str, path: str) -> str:
-    """Return advice if PROGRAM is a folder.
+    """Return advice on what to run instead of a folder; "" if it cannot be read.
 
     Args:
-        name: the folder, as the user wrote it.
-        path: where the folder is.
+        name: name of the folder, as the user wrote it.
+        path: path of the folder.
 
     """
     try:
@@ -125,7 +126,14 @@ def _in_folder(name: str, path: str) -> str:
 
 
 def executable(name: str, cwd: str, path: str) -> str | None:
-    """Return a command's path, as `find_command` does; None if no executable is found."""
+    """Return the path of a command's executable file; None if there is none.
+
+    Args:
+        name: the command; relative to `cwd` if it contains a slash, else searched for in `path`.
+        cwd: working directory.
+        path: value of PATH.
+
+    """
     return next(_executables(name, cwd, path), None)
 
 
@@ -134,7 +142,7 @@ def _executables(name: str, cwd: str, path: str) -> Iterator[str]:
 
 
 def _files(name: str, cwd: str, path: str) -> list[str]:
-    """Return the existing files that a command's name can stand for, first choice first."""
+    """Return the existing files for a command, in the order of PATH; see `executable`."""
     places = [cwd] if os.sep in name else path.split(os.pathsep)
     paths = [os.path.join(place, name) for place in places]
     return [file for file in paths if os.path.isfile(file)]
@@ -145,9 +153,10 @@ def find_command(name: str, cwd: str, path: str, option: str = "", hint: str = "
 
     Args:
         name: the command; relative to `cwd` if it contains a slash, else searched for in PATH.
-        path: PATH.
-        option: the option that names the command; error messages begin with it.
-        hint: advice for a missing file; without it, `cure` looks for a likely mistake.
+        cwd: working directory.
+        path: value of PATH.
+        option: option that names the command, with which error messages begin; "" for none.
+        hint: advice if the file is missing; "" to have `cure` look for a likely mistake.
 
     Raises:
         Unusable: there is no such command, or it is not executable.
@@ -186,10 +195,10 @@ def refused(name: str, cwd: str, path: str, code: int) -> Unusable:
     """Return the error for a command, or a working directory, that the kernel has refused.
 
     Args:
-        name: the command.
-        cwd: the working directory.
-        path: PATH.
-        code: the errno.
+        name: name of the command, or path of the directory.
+        cwd: working directory.
+        path: value of PATH.
+        code: errno of the kernel.
 
     """
     file = executable(name, cwd, path)
@@ -211,13 +220,18 @@ _STATES_VERSION = "_version = "  # at the start of a line of jax/version.py
 
 
 def speaks_of_jax(path: str) -> bool:
-    """Return whether a Python program's text mentions jax; if not, it may not need jax."""
+    """Return whether the text of a Python program contains "jax" (in its first MiB)."""
     with open(path, "rb") as source:
         return b"jax" in source.read(1 << 20)
 
 
 def has_jax(python: str, cwd: str, environ: Mapping[str, str]) -> bool:
-    """Return whether this interpreter finds jax; start it only if its folder does not tell.
+    """Return whether an interpreter finds jax; start it only if its folder has no jax.
+
+    Args:
+        python: path of the interpreter.
+        cwd: working directory of the interpreter.
+        environ: environment variables of the ranks.
 
     Raises:
         OSError: the interpreter cannot be run.
@@ -232,9 +246,9 @@ def jax_version(python: str, cwd: str, environ: Mapping[str, str]) -> str:
     """Return the version of the jax that an interpreter finds, without importing it.
 
     Args:
-        python: the interpreter's path.
-        cwd: where to start the interpreter, if its folder does not tell.
-        environ: the ranks' variables.
+        python: path of the interpreter.
+        cwd: working directory of the interpreter, if it must be started.
+        environ: environment variables of the ranks.
 
     Returns:
         the version; "" if unknown.
@@ -255,7 +269,7 @@ def jax_version(python: str, cwd: str, environ: Mapping[str, str]) -> str:
 
 
 def _found_jax(python: str, cwd: str, environ: Mapping[str, str]) -> str | None:
-    """Ask an interpreter for jax's file; return "" if it takes too long, None if it finds no jax.
+    """Return jax's file as found by an interpreter; "" if that is too slow, None if no jax.
 
     Raises:
         OSError: the interpreter cannot be run.
@@ -274,10 +288,10 @@ def _found_jax(python: str, cwd: str, environ: Mapping[str, str]) -> str | None:
 
 
 def _own_jax(python: str) -> str:
-    """Return jax's file in the packages of a venv or conda environment; "" if it is not there.
+    """Return jax's file in the packages of a venv or conda environment; "" if it has none.
 
     Args:
-        python: the environment's interpreter.
+        python: path of the environment's interpreter.
 
     """
     prefix = os.path.dirname(os.path.dirname(python))
@@ -295,11 +309,11 @@ def _own_jax(python: str) -> str:
 
 
 def find(names: Sequence[str], path: str) -> list[str]:
-    """Return the executable files that these commands or paths stand for, each Python once.
+    """Return the paths of those of the named Pythons that exist, each Python once.
 
     Args:
-        names: paths, or commands to search for in `path`, where the first match counts.
-        path: PATH.
+        names: paths, or commands of which the first match in `path` counts.
+        path: value of PATH.
 
     """
     found = (executable(os.path.expanduser(name), "", path) for name in names)
@@ -307,17 +321,16 @@ def find(names: Sequence[str], path: str) -> list[str]:
 
 
 def in_folders(folders: Sequence[str], without: str) -> list[str]:
-    """Return every python3 and python in these folders, in order, except the Python `without`."""
+    """Return each python3 and python in these folders, each Python once, except `without`."""
     found = (executable(name, "", folder) for folder in folders for name in ("python3", "python"))
     known = _distinct(python for python in found if python is not None)
     return [python for python in known if environment(python) != environment(without)]
 
 
 def environment(python: str) -> tuple[str, str]:
-    """Return a key that is equal for all names of one Python in the same environment.
+    """Return a key that is equal for all names (python, python3) of one environment's Python.
 
-    It includes the folder, because a link in another folder can be the Python of another
-    environment.
+    It includes the folder, because links to one Python in two folders can be of two environments.
     """
     return os.path.realpath(os.path.dirname(python)), os.path.realpath(python)
 

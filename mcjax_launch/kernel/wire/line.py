@@ -1,4 +1,4 @@
-"""Messages as lines of JSON over a unix socket: a rank's extra connection, besides its hook's."""
+"""Connection of a rank to its agent for a feature: messages as lines of JSON on a unix socket."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class AgentLine:
     """Connection to the agent, for one thread at a time.
 
     Args:
-        path: the agent's unix socket.
-        process_id: JAX_PROCESS_ID, as given to this process.
+        path: path of the agent's unix socket.
+        process_id: value of JAX_PROCESS_ID that this process was started with.
         connect_s: seconds within which the agent must accept the connection.
 
     Attributes:
         descriptors: file descriptors that arrived with messages and are not yet used.
 
     Raises:
-        OSError: no agent listens there.
+        OSError: no agent accepts the connection.
 
     """
 
@@ -58,7 +58,7 @@ class AgentLine:
             pass
 
     def receive(self, family: type[M], timeout_s: float | None = None) -> M | None:
-        """Return the next message of a family; None at the end of the connection or timeout."""
+        """Return the next message of a class; None after `timeout_s` or if the agent is gone."""
         self._socket.settimeout(timeout_s)
         while True:
             while b"\n" not in self._held:

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Timer(Protocol):
-        """Part that has something to do at some time, by the clock of time.monotonic."""
+        """Object with work to do at a deadline, a time of time.monotonic."""
 
         @property
         def deadline(self) -> float | None:
-            """Time at which to call `expire`; None if there is nothing to wait for."""
+            """Time (time.monotonic) at which to call `expire`; None if no work is planned."""
 
         def expire(self, now: float) -> object:
-            """Act, if the deadline has come."""
+            """Do the work that is due at `now`; do nothing before the deadline."""
 
 
 # If the loop wakes this late, the process was suspended: with Ctrl-Z, or because the machine slept.
@@ -39,7 +39,7 @@ HANG_UP = select.POLLHUP
 
 
 class Loop:
-    """Event loop that calls back when a descriptor is ready; `turn` waits for that moment once."""
+    """Event loop that calls a function when a descriptor is ready; `turn` waits once."""
 
     def __init__(self) -> None:
         self._selector, self._ms = system.selector()
@@ -47,10 +47,9 @@ class Loop:
         self._files: dict[int, int] = {}  # plain files are always ready, and epoll rejects them
 
     def watch(self, fd: int, events: int, call: Callable[[int], object]) -> None:
-        """Call `call(ready events)` whenever `fd` is ready; replace an earlier watch of `fd`.
+        """Call `call` with the ready events whenever `fd` is ready; replace an earlier watch.
 
-        Call `forget` before closing `fd`: if another process has it open too, the watch would go
-        on.
+        Call `forget` before closing `fd`: the watch would continue if another process has it open.
         """
         if fd in self._files:
             self._files[fd] = events
@@ -78,12 +77,12 @@ class Loop:
     def run_once(
         self, timers: Iterable[Timer], resumed: Callable[[float], object] | None = None
     ) -> None:
-        """Wait until a descriptor is ready or a timer is due; call back, then every timer.
+        """Call `turn` with the earliest deadline of `timers`, and then `expire` of every timer.
 
         Args:
-            timers: the timers, with their deadlines.
-            resumed: called before the timers if the loop woke so late that this process must have
-                been suspended; timers that are due may then be wrong.
+            timers: timers with deadlines.
+            resumed: called with the time, before the timers, if the loop woke so late that this
+                process must have been suspended; it can correct deadlines.
 
         """
         timers = tuple(timers)
@@ -96,7 +95,7 @@ class Loop:
             timer.expire(now)
 
     def turn(self, deadline: float | None) -> None:
-        """Wait until something is ready or `deadline` (time.monotonic) has come, and call back."""
+        """Wait until a descriptor is ready or `deadline` (time.monotonic); call its callbacks."""
         timeout: float | None = None
         if deadline is not None:
             # Rounded up: waking early would mean a busy wait until the deadline.
@@ -112,12 +111,12 @@ class Loop:
 
 
 def earliest(timers: Iterable[Timer]) -> float | None:
-    """Return the first deadline of several timers; None if there is none."""
+    """Return the earliest deadline of several timers; None if none has a deadline."""
     return min((at for timer in timers if (at := timer.deadline) is not None), default=None)
 
 
 class SignalPipe:
-    """Signals as bytes in a pipe that a Loop can watch."""
+    """Pipe of signal numbers, one byte each, which a Loop can watch."""
 
     def __init__(self) -> None:
         self.fd, self._write = os.pipe()
@@ -125,7 +124,7 @@ class SignalPipe:
         os.set_blocking(self._write, False)
 
     def read(self) -> list[int]:
-        """Return the numbers of the signals that have come since the last call."""
+        """Return the numbers of the signals received since the last call."""
         try:
             return list(os.read(self.fd, 4096))
         except BlockingIOError:
@@ -145,9 +144,9 @@ class SignalPipe:
 
 
 class Signals(SignalPipe):
-    """The process's own signals; handlers write them into the pipe, and do nothing else.
+    """Pipe of the signals that this process receives, instead of their default actions.
 
-    They are unblocked, in case the parent process had blocked them.
+    The signals are unblocked, in case the parent process had blocked them.
     """
 
     def __init__(self, wanted: Iterable[int]) -> None:
@@ -160,4 +159,4 @@ class Signals(SignalPipe):
 
 
 def _ignore(signum: int, frame: object) -> None:
-    """Do nothing; Python writes to the wakeup descriptor only if a handler exists."""
+    """Do nothing; Python writes a signal to the wakeup pipe only if it has a handler."""

@@ -28,10 +28,10 @@ class ToAgent(Message):
 
 
 class Question(ToAgent):
-    """Message that the agent answers, exactly once each time.
+    """Message that the agent answers exactly once.
 
-    RequestStacks is no Question, because an agent may answer two requests together. Refused is no
-    answer to a Question, because it may arrive before the question.
+    RequestStacks is no Question, because an agent may answer two requests together. Refused does
+    not count as the answer, because it may arrive before the question.
     """
 
 
@@ -39,7 +39,7 @@ class ToLauncher(Message):
     """Message from an agent to the launcher.
 
     Attributes:
-        answers: the question that this message answers, once each time; None if it answers none.
+        answers: class of the Question that this message answers; None if it answers none.
 
     """
 
@@ -49,7 +49,7 @@ class ToLauncher(Message):
 
     @property
     def about(self) -> Iterable[int]:
-        """Ranks that the message is about."""
+        """Ranks whose state the message reports; () if none."""
         return (self.__dict__["rank"],) if "rank" in self._fields else ()
 
 
@@ -60,8 +60,8 @@ class StageEntry(ToAgent):
     """File, folder, link or copy for the staging folder; a file's content follows as raw frames.
 
     `target` is a link's target; `copy_of` is the path of an earlier entry with the same content.
-    `written_ns` is the modification time of a file or copy. The content of a "private" file also
-    follows; it goes beside the staging folder, and `target` says what it is.
+    `written_ns` is the modification time of a file or copy, in ns since 1970. An entry of the kind
+    "private" is a file beside the staging folder; its `target` is a description for messages.
     """
 
     path: str
@@ -73,7 +73,7 @@ class StageEntry(ToAgent):
 
 
 class Bind(Nested):
-    """Address and port to reserve for the coordinator; "" and 0 for any."""
+    """Address and port to reserve for the coordinator; "" for all addresses, 0 for a free port."""
 
     host: str
     port: int
@@ -83,28 +83,28 @@ class Prepare(Question):
     """Request to look up and reserve things before ranks start: answered by HostFacts or Refused.
 
     Args:
-        remote: the agent is not on the launcher's machine.
-        command: PROGRAM, if it is not run with the ranks' Python.
-        wrappers: the commands that ranks run under.
-        program: PROGRAM, if it is a Python file.
-        missing: advice if PROGRAM's file is missing; "" if the agent must look for a likely
-            mistake.
-        pythons: interpreters for the ranks, the first that exists is used; empty if none is needed.
-        without_jax: message if that Python has no jax, for a program that seems to need it; "" to
-            skip the check.
-        env: the user's own variables.
-        chdir, chdir_given: the working directory, and whether the user named it.
-        coordinator: the address to reserve for the coordinator; on rank 0's host only.
-        listen: listen on that host for test connections from the other hosts.
-        describe: report how other hosts can reach this host.
-        towards: the coordinator's address, if other launchers run the other hosts.
-        transfer_ports, tpu_ports: how many ports to reserve.
-        gpus: count the GPUs.
-        bind_cores: as in Job; if ranks are to be bound to cores, report the cores.
-        tpus: count the TPU chips, and report what the host knows of its slice.
-        any_order: rank 0 may be placed on another host than the host with `coordinator`.
-        ranks: how many ranks will run there.
-        jax: report the version of jax of the ranks' Python, which may be `command`.
+        remote: True if the agent is on another machine than the launcher.
+        command: PROGRAM if the ranks' Python does not run it; else None.
+        wrappers: commands under which ranks run (--wrap).
+        program: PROGRAM if it is a Python file; else None.
+        missing: advice if PROGRAM's file is missing; "" if the agent is to find a likely mistake.
+        pythons: interpreters for the ranks, of which the first that exists is used; () if not
+            needed.
+        without_jax: message if a program seems to need jax and that Python has none; "" to skip the
+            check.
+        env: variables that the user has set for the ranks.
+        chdir, chdir_given: working directory, and True if the user has named it.
+        coordinator: address to reserve for the coordinator, on rank 0's host; None elsewhere.
+        listen: True to listen at `coordinator` for test connections from other hosts.
+        describe: True to report the addresses by which other hosts can reach this host.
+        towards: address of the coordinator if other launchers run the other hosts; else None.
+        transfer_ports, tpu_ports: numbers of ports to reserve.
+        gpus: True to report the GPUs.
+        bind_cores: "on", "off" or "auto", as in Job; decides whether to report the cores.
+        tpus: True to report the TPU chips and the slice.
+        any_order: True if rank 0 may run on another host than the one with `coordinator`.
+        ranks: number of ranks for this host.
+        jax: True to report the version of jax of the Python that runs PROGRAM.
 
     """
 
@@ -135,7 +135,7 @@ class Prepare(Question):
 class TryCoordinator(Question):
     """Request to connect to each of these addresses: answered by CoordinatorTried.
 
-    `after_s`: seconds to wait first, so that a thousand hosts do not connect at the same time.
+    `after_s` is the number of seconds to wait first, so that not all hosts connect at once.
     """
 
     addresses: tuple[str, ...]
@@ -144,7 +144,7 @@ class TryCoordinator(Question):
 
 
 class Peer(Nested):
-    """Host of the job, with the addresses and port where it listens for this attempt."""
+    """Other host of the job, with its addresses and the port on which it listens."""
 
     name: str
     addresses: tuple[str, ...]
@@ -158,7 +158,7 @@ class TryPeers(Question):
 
 
 class RankOrder(Nested):
-    """Rank to start, with its command and variables."""
+    """Rank to start, with its command, variables, working directory and settings."""
 
     process_id: int
     argv: tuple[str, ...]
@@ -173,17 +173,17 @@ class Start(ToAgent):
 
     Args:
         env: variables of all ranks.
-        defaults: variables for all ranks that the host's own variables override.
-        hook: put the hook in place, and remove misleading variables.
-        coordinator_host: host that must not be reached through a proxy.
-        private: rank 0 may listen in the private folder, because all ranks of the job are here.
-        sample_every_s: seconds between reports of what ranks use; 0: no reports.
+        defaults: variables of all ranks that the host's own variables override.
+        hook: True to load the hook in ranks, and to remove misleading variables.
+        coordinator_host: host of the coordinator, to be reached without a proxy.
+        private: True if all ranks run on this host, so that the coordinator can use a unix socket.
+        sample_every_s: seconds between reports of processor time and memory; 0 for no reports.
         grace_s, term_grace_s: seconds between asking ranks to end and killing them, after a
             failure, or if a signal ends the agent.
         on_failure: if a rank fails: "stop" ends the other ranks, with "continue" they go on, and
             with "restart" the launcher decides what happens to the failed rank.
-        again: these ranks ran under an earlier agent: remove what it left before starting them.
-        stays: wait for another run after the ranks have ended.
+        again: True if these ranks ran under an earlier agent, whose processes must be killed first.
+        stays: True to wait for another run after the ranks have ended.
 
     """
 
@@ -208,19 +208,19 @@ class StartAgain(ToAgent):
 
 
 class Credit(ToAgent, ToLauncher):
-    """Permission to send this many more bytes: of output, or of a feature's raw bytes (see Raw)."""
+    """Permission to send `count` more bytes of output, or of a feature's raw bytes (see Raw)."""
 
     count: int
     feature: str = ""  # type: ignore[misc]
 
     def check(self) -> None:
-        """Reject a negative count."""
+        """Reject a negative number of bytes."""
         if self.count < 0:
             raise Malformed(f"{self.count} bytes allowed")
 
 
 class Forward(ToAgent):
-    """Order to send every rank this signal; PROFILE goes only to ranks that handle it."""
+    """Order to send a signal to every rank; PROFILE is sent only to ranks that handle it."""
 
     signum: int
 
@@ -230,11 +230,10 @@ ALIKE_S = 0.3
 
 
 class Stop(ToAgent):
-    """Order to end the ranks: send this signal now, and SIGKILL after the grace.
+    """Order to end the ranks: send `signum` now, and SIGKILL after `grace_s` seconds.
 
-    `patience_s`: seconds that the kernel then gets to end them before they count as unkillable.
-    `settles`: wait a moment before the signal, because other ranks may be about to fail in the same
-    way.
+    Processes that still exist `patience_s` seconds after SIGKILL count as unkillable. `settles` is
+    True to wait a moment before `signum`, because other ranks may fail in the same way.
     """
 
     signum: int
@@ -246,7 +245,7 @@ class Stop(ToAgent):
 class RequestStacks(ToAgent):
     """Request for the Python stacks of all ranks: answered by Stacks and StacksComplete.
 
-    `all_threads`: include running threads, which may crash a rank.
+    `all_threads` is True to include running threads; reading their stacks may crash a rank.
     """
 
     all_threads: bool
@@ -257,14 +256,14 @@ class RequestUsage(ToAgent):
 
 
 class ReplyToHooks(ToAgent):
-    """Answer to the threads of these ranks that are held and wait for an answer."""
+    """Order to send a reply to the threads of `ranks` that are held at the reply's program."""
 
     ranks: tuple[int, ...]
     reply: HookReply
 
 
 class ServeAgain(ToAgent):
-    """Order to greet again and serve another run, after the Bye of an agent that stays."""
+    """Order to an agent that has sent Bye and stays: greet again and serve another run."""
 
 
 class Ping(ToAgent, ToLauncher):
@@ -275,20 +274,20 @@ class Ping(ToAgent, ToLauncher):
 
 
 class Greeting(ToLauncher):
-    """First message: the agent runs, with this version; `portable`: without Linux's features."""
+    """First message of an agent; `portable` is True if its system is not Linux."""
 
     version: int
     portable: bool = False
 
 
 class Refused(ToLauncher):
-    """Notice that the job cannot run on this host; `status` is the launcher's exit status."""
+    """Notice that the job cannot run on this host; the launcher exits with `status`."""
 
     reason: str
     status: int
 
     def check(self) -> None:
-        """Reject status 0: a refusal is a failure."""
+        """Reject a status outside 1 to 255: status 0 would mean success."""
         if not 0 < self.status <= MOST_STATUS:
             raise Malformed(f"status {self.status}")
 
@@ -297,11 +296,11 @@ class VisibleGpus(Nested):
     """GPUs that a rank on a host would see by default.
 
     Args:
-        ids: their numbers, as JAX counts them.
-        mig: the uuids if these are MIG devices: CUDA gives a process one of them.
-        counted: the file, variable or program that lists them; "" if nothing mentions GPUs.
-        near: the CPU cores next to each, in the kernel's notation (`0-15,128-143`); empty if they
-            are not known for all.
+        ids: numbers of the GPUs, as JAX counts them.
+        mig: UUIDs if these are MIG devices, of which CUDA gives a process only one; else ().
+        counted: file, variable or program that lists the GPUs; "" if nothing mentions GPUs.
+        near: CPU cores next to each GPU, in the kernel's notation (`0-15,128-143`); () if any are
+            unknown.
 
     """
 
@@ -327,11 +326,11 @@ class Tpu(Nested):
     """TPU chips of a host, and the host's number in its slice.
 
     Args:
-        chips: the number of chips.
-        model: such as v5e.
-        worker: the host's number in the slice; None if the host does not know it.
-        workers: the number of hosts in the slice; 0 if the host does not know it.
-        slice_number: the slice's number, among several slices.
+        chips: number of chips of the host.
+        model: model of the chips, such as v5e.
+        worker: number of the host in the slice; None if unknown.
+        workers: number of hosts in the slice; 0 if unknown.
+        slice_number: number of the slice, if there are several; else 0.
 
     """
 
@@ -343,25 +342,24 @@ class Tpu(Nested):
 
 
 class HostFacts(ToLauncher):
-    """Facts about a host, and what it has reserved for the job: the answer to Prepare.
+    """Facts about a host, and the ports reserved for the job: the answer to Prepare.
 
     Args:
-        python, cwd: of its ranks.
-        stage: its staging folder, if files were sent.
-        port: the port reserved for the coordinator; 0 on other hosts.
-        transfer_ports: reserved ports, one per rank.
-        gpus: the GPUs that its ranks would see, if asked for.
-        platforms: JAX_PLATFORMS there, as ranks inherit it.
-        tpu_ports: ports that are reserved until the ranks start.
-        cores: the physical cores that ranks may use, each as its hardware threads; empty if no rank
-            is to be bound.
-        address: its own address towards the coordinator of other launchers.
-        own_name: the addresses that its own name resolves to; None if not asked for.
-        addresses: addresses by which other hosts may reach it.
-        machine: an id that is equal for two agents if and only if they share loopback.
-        launcher: the address from which the launcher connected.
-        tpu: its TPU chips, if it has any and they were asked for.
-        jax: its version of jax; "" if unknown or not asked for.
+        python, cwd: path of the ranks' Python ("" if not needed), and their working directory.
+        stage: path of the staging folder; "" if no files were sent.
+        port: port reserved for the coordinator; 0 if none is reserved here.
+        transfer_ports: reserved ports, one per rank; () if not requested.
+        gpus: GPUs that ranks would see; no GPUs if not requested.
+        platforms: value of JAX_PLATFORMS that ranks inherit; "" if unset.
+        tpu_ports: ports reserved for libtpu until the ranks start.
+        cores: hardware threads of each physical core that ranks may use; () if ranks are not bound.
+        address: source address for packets to another launcher's coordinator; "" if not requested.
+        own_name: addresses to which the host's name resolves; None if not requested.
+        addresses: addresses by which other hosts may reach it; () if not requested.
+        machine: id that is equal for two agents if and only if they share loopback.
+        launcher: address from which the launcher connected by ssh; "" without ssh.
+        tpu: TPU chips of the host; None if it has none or they were not requested.
+        jax: version of jax; "" if unknown or not requested.
 
     """
 
@@ -385,13 +383,13 @@ class HostFacts(ToLauncher):
     answers = Prepare
 
     def check(self) -> None:
-        """Reject an impossible port: other hosts may be told to connect to it."""
+        """Reject an impossible port number, because other hosts may connect to the port."""
         if not 0 <= self.port <= _MOST_PORT:
             raise Malformed(f"port {self.port}")
 
 
 class CoordinatorTried(ToLauncher):
-    """Results by coordinator address: this host's address in the connection, or the error."""
+    """Answer to TryCoordinator: this host's own address, or the error, by coordinator address."""
 
     sources: dict[str, str]
     errors: dict[str, str]
@@ -400,7 +398,7 @@ class CoordinatorTried(ToLauncher):
 
 
 class PeersTried(ToLauncher):
-    """Results by peer: the addresses that were reached, or the error of the first address."""
+    """Answer to TryPeers, by peer: addresses reached, or the error of its first address."""
 
     reached: dict[str, tuple[str, ...]]
     errors: dict[str, str]
@@ -409,7 +407,7 @@ class PeersTried(ToLauncher):
 
 
 class Started(ToLauncher):
-    """Notice that a rank's process runs."""
+    """Notice that a rank's process has started."""
 
     rank: int
     pid: int
@@ -419,12 +417,12 @@ class Exited(ToLauncher):
     """Notice that a rank's process has ended.
 
     Args:
-        status: its exit status; below 0: minus the number of the signal that killed it.
-        sent: the signals that were sent to end it.
-        killer: what the out-of-memory killer did to it, or which limit ended it; "" for neither,
-            None if unknown.
-        cpu_s, peak_kib: the processor time and the most memory that it used.
-        hooked: the hook was loaded in its Python.
+        status: exit status; below 0: minus the number of the signal that killed the process.
+        sent: signals that the agent has sent to end the rank.
+        killer: sentence on the out-of-memory killer or the limit that ended the process; "" if
+            neither did, None if unknown.
+        cpu_s, peak_kib: processor time in seconds, and peak memory in KiB.
+        hooked: True if the hook was loaded in the process.
 
     """
 
@@ -437,7 +435,7 @@ class Exited(ToLauncher):
     hooked: bool = False
 
     def check(self) -> None:
-        """Reject an impossible status: truncated to a byte, it could read as success."""
+        """Reject an impossible status, because its lowest byte could be 0 and mean success."""
         if not -_MOST_SIGNAL <= self.status <= MOST_STATUS:
             raise Malformed(f"status {self.status}")
 
@@ -446,10 +444,10 @@ class FromHook(ToLauncher):
     """Message from a hook inside a rank.
 
     Args:
-        main: it comes from the rank's own process, not from a child process.
-        sent: the signals sent to end the rank before it reported a failure.
-        beside: another process of the rank takes part in the job already (for Joining).
-        repeated: this process takes part in the job already (for Joining).
+        main: True if the rank's own process has sent it, not a child process.
+        sent: signals sent to end the rank before it reported a failure; else ().
+        beside: True in a Joining if another process of the rank is in the job already.
+        repeated: True in a Joining if this process is in the job already.
 
     """
 
@@ -465,9 +463,11 @@ class RankUsage(Nested):
     """Processor time and memory that a rank's processes use.
 
     Args:
-        main_s: processor time of its main threads, plus a hundredth of the time for which they
-            waited for a processor.
-        main_waits: how often the main threads have had to wait for something.
+        cpu_s: processor time of the processes, in seconds.
+        rss_kib: resident memory of the processes, in KiB.
+        main_s: processor time of the main threads in seconds, plus a hundredth of the time for
+            which they waited for a processor.
+        main_waits: number of times that the main threads waited for something.
 
     """
 
@@ -485,7 +485,7 @@ class Usage(ToLauncher):
 
     @property
     def about(self) -> Iterable[int]:
-        """Ranks that the message is about."""
+        """Ranks whose usage the message reports."""
         return [used.rank for used in self.ranks]
 
 
@@ -493,11 +493,11 @@ class Stacks(ToLauncher):
     """Stacks of one process of a rank.
 
     Args:
-        text: faulthandler's output; empty if the process has no hook.
-        state: what the kernel knows of the process, if `text` is empty.
-        helper: this process does not take part in the job; another process of the rank does.
-        blocked: the kernel function in which its main thread waits, "" if unknown.
-        importing: this is the import server (--preload), which is not a rank yet.
+        text: output of faulthandler; "" if the process has sent no stacks.
+        state: description of the process from the kernel, if `text` is ""; else "".
+        helper: True if another process of the rank is in the job, and this process is not.
+        blocked: kernel function in which the main thread waits; "" if unknown.
+        importing: True for the import server (--preload), which is not a rank yet.
         others: stacks of other threads in the user's code, if only the main thread's stack was
             requested and they could be read without a risk.
 
@@ -514,11 +514,11 @@ class Stacks(ToLauncher):
 
 
 class StacksComplete(ToLauncher):
-    """End of the stacks that were requested."""
+    """Notice that all Stacks for a RequestStacks have been sent."""
 
 
 class Ending(ToLauncher):
-    """Notice that the agent ends for a reason that is not the launcher's order."""
+    """Notice that the agent ends without an order, for a signal (by name) or a bad message."""
 
     reason: str
 
@@ -531,7 +531,7 @@ class InternalError(ToLauncher):
 
 
 class NotYetGone(ToLauncher):
-    """Notice that these processes were killed a while ago and have not ended yet."""
+    """Notice that some killed processes have not ended yet; `processes` describes each."""
 
     processes: tuple[str, ...]
 
@@ -544,10 +544,11 @@ class Bye(ToLauncher):
     """Last message of a run.
 
     Args:
-        unkillable: the processes that could not be killed.
-        stragglers: how many stray processes were ended.
-        not_removed: what is left of the job's private folder, and why; "" if nothing is.
-        stays: the agent waits for ServeAgain, or for the end of its input.
+        unkillable: descriptions of the processes that could not be killed.
+        stragglers: number of stray processes that were ended.
+        not_removed: path in the job's private folder that could not be removed, and the reason; ""
+            if everything was removed.
+        stays: True if the agent now waits for ServeAgain, or for the end of its input.
 
     """
 

@@ -25,7 +25,7 @@ def open_file(path: str, flags: int) -> int:
     """Open a file for writing; create the file and its folders if they are missing.
 
     Args:
-        path: absolute, or relative to the working directory.
+        path: path of the file, absolute or relative to the working directory.
         flags: flags of `os.open`, besides O_WRONLY and O_CREAT.
 
     Raises:
@@ -48,7 +48,7 @@ def open_file(path: str, flags: int) -> int:
 
 
 def check(path: str) -> None:
-    """Check that no existing part of a path was placed by another user.
+    """Check that no other user has placed a link, folder or file that is part of a path.
 
     Raises:
         OSError: the path cannot be followed; a PermissionError if another user has placed part of
@@ -63,7 +63,8 @@ def make_folder(path: str) -> None:
     """Make a folder and its missing parents, unless it exists.
 
     Raises:
-        OSError: that is impossible; a PermissionError if another user has placed part of the path.
+        OSError: the folder cannot be made; a PermissionError if another user has placed part of the
+            path.
 
     """
     with folder_of(os.path.join(path, os.urandom(8).hex())):  # a name that does not exist
@@ -71,9 +72,10 @@ def make_folder(path: str) -> None:
 
 
 def why_untrusted(folder: str) -> str:
-    """Return why code must not be run from a folder, which is made if missing; "" if it may.
+    """Return the reason why code in a folder must not be run; "" if it may be run.
 
-    Root trusts the folders of all users, because containers run as root on folders of any user.
+    A missing folder is made. Root trusts the folders of all users, because containers run as root
+    on folders of any user.
     """
     try:
         make_folder(folder)
@@ -89,13 +91,13 @@ def why_untrusted(folder: str) -> str:
 
 @contextlib.contextmanager
 def folder_of(path: str, *, make: bool = True) -> Iterator[tuple[int, str]]:
-    """Yield a descriptor of the folder that holds a file, and the file's name there.
+    """Yield a descriptor of the folder that holds a file, and the file's name in it.
 
     Links are resolved, also if the file itself is a link. The descriptor is closed at the end.
 
     Args:
-        path: absolute, or relative to the working directory.
-        make: make missing folders.
+        path: path of the file, absolute or relative to the working directory.
+        make: create missing folders.
 
     Raises:
         OSError: a folder cannot be opened; a PermissionError if another user has placed part of the
@@ -116,10 +118,10 @@ def _walk(path: str, *, make: bool = True) -> Iterator[tuple[_Walk, str]]:
 
 
 class _Walk:
-    """Walk along a path from the root.
+    """Walk along a path from the root, which checks each entry before following it.
 
     Attributes:
-        folder: a descriptor of the folder that the walk has reached.
+        folder: descriptor of the folder that the walk has reached.
 
     """
 
@@ -131,7 +133,16 @@ class _Walk:
         )
 
     def to(self, path: str, make: bool) -> str:
-        """Walk to the folder of the last entry; return that entry's name."""
+        """Walk to the folder that holds a path's last entry; return the name of that entry.
+
+        Args:
+            path: path to follow.
+            make: create missing folders.
+
+        Raises:
+            OSError: the path cannot be followed, or another user has placed part of it.
+
+        """
         names, links = _names(path), 0
         while True:
             name = names.pop() if names else os.curdir
@@ -154,7 +165,7 @@ class _Walk:
                 self._enter(name, is_link)
 
     def _entry(self, name: str) -> os.stat_result | None:
-        """Return the status of an entry in the folder; None if there is no such entry."""
+        """Return the checked status of an entry in the folder; None if there is no such entry."""
         try:
             entry = os.stat(name, dir_fd=self.folder, follow_symlinks=False)
         except FileNotFoundError:
@@ -164,7 +175,15 @@ class _Walk:
         return entry
 
     def check(self, entry: os.stat_result, name: str) -> bool:
-        """Reject an entry placed by another user; return True for one that a group may share."""
+        """Check that no other user has placed an entry, except a user of a shared group.
+
+        Returns:
+            True if it is another user's, and trusted because this user's group shares it.
+
+        Raises:
+            PermissionError: another user has placed the entry, or may have.
+
+        """
         folder = os.fstat(self.folder)
         is_open = bool(folder.st_mode & stat.S_IWOTH)
         trusted = {os.geteuid(), 0, *(() if self._is_foreign else (folder.st_uid,))}
@@ -188,7 +207,7 @@ class _Walk:
         )
 
     def _enter(self, name: str, is_kernels_link: bool) -> None:
-        """Enter a folder, and check it once open: it may have been replaced before."""
+        """Open a folder and enter it; check it again once open: it may have been replaced."""
         place = os.path.normpath(os.path.join(self._place, name))
         if is_kernels_link or name in (os.curdir, os.pardir):
             self._open(name, place)
@@ -212,23 +231,23 @@ class _Walk:
 
 
 def _names(path: str) -> list[str]:
-    """Return the names in a path, the last first."""
+    """Return the names in a path in reverse order, without "" and "."."""
     return [name for name in reversed(path.split(os.sep)) if name not in ("", os.curdir)]
 
 
 def _is_proc(folder: int) -> bool:
-    """Return whether a folder is in /proc, where links such as those in fd/ are no real paths."""
+    """Return whether an open folder is in /proc, where links such as those in fd/ are no paths."""
     return sys.platform == "linux" and os.fstat(folder).st_dev == os.stat("/proc").st_dev
 
 
 def _is_our_groups(entry: os.stat_result) -> bool:
-    """Return whether only a group of this user's, not every user, shares a file or folder."""
+    """Return whether a group of this user may write to an entry, and other users may not."""
     shared = entry.st_mode & (stat.S_IWGRP | stat.S_IWOTH) == stat.S_IWGRP
     return shared and entry.st_gid in {os.getegid(), *os.getgroups()}
 
 
 def _user(uid: int) -> str:
-    """Return a user's name, for messages."""
+    """Return `user NAME` for messages; `user UID` if the user has no name."""
     try:
         import pwd
 

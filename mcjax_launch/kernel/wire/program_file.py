@@ -28,13 +28,13 @@ _FORMATS = (
 
 
 def wrong_first_line(name: str, file: str, cwd: str, path: str) -> str:
-    """Return what is wrong with the `#!` line of a script, and the cure; "" if nothing is wrong.
+    """Return the error in the `#!` line of a script, and its cure; "" if there is no error.
 
     Args:
-        name: the script, as the user wrote it.
-        file: its path.
-        cwd: its working directory.
-        path: PATH, for `env`.
+        name: name of the script, as the user wrote it.
+        file: path of the script.
+        cwd: working directory of the script.
+        path: value of PATH, in which `env` searches.
 
     """
     line = _first_line(file)
@@ -57,13 +57,18 @@ def wrong_first_line(name: str, file: str, cwd: str, path: str) -> str:
 
 
 def _first_line(file: str) -> bytes | None:
-    """Return the `#!` line of a script, without its line end; None for another file."""
+    """Return the `#!` line of a file, without its line end; None if it has no such line."""
     head = _read(file, _HEAD)
     return head.partition(b"\n")[0] if head.startswith(b"#!") else None
 
 
 def _asked(words: list[str]) -> str:
-    """Return the word that names a program; a carriage return after options ends up there."""
+    """Return the word of a `#!` line that fails if the line ends with a carriage return.
+
+    Args:
+        words: words of the line after `#!`.
+
+    """
     program = os.path.basename(words[0])
     if program == "env":
         named = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
@@ -85,14 +90,14 @@ def _windows(asked: str, name: str, file: str) -> str:
 
 
 def _run_with(name: str, file: str) -> str:
-    """Return advice on running a script: with Python or bash, whichever fits its text."""
+    """Return advice to run a script with Python if its text has imports, else with bash."""
     lines = _read(file, _MOST_BYTES).splitlines()
     is_python = any(line.startswith((b"import ", b"from ")) for line in lines)
     return f"; run it as {'python' if is_python else 'bash'} {_word(name, file)}"
 
 
 def _word(name: str, file: str) -> str:
-    """Return a program's name quoted for a shell; its path if it was found in PATH."""
+    """Return a program's name (its path if PATH was searched), quoted for a shell."""
     from shlex import quote  # only errors need it
 
     return quote(name if os.sep in name else file)
@@ -102,12 +107,12 @@ def _word(name: str, file: str) -> str:
 
 
 def why_not_executed(name: str, file: str, code: int) -> str:
-    """Return why the kernel has refused a file, and what to do about it.
+    """Return the reason for which the kernel has refused to execute a file, and the cure.
 
     Args:
-        name: the file, as the user wrote it.
-        file: its path.
-        code: the errno.
+        name: name of the file, as the user wrote it.
+        file: path of the file.
+        code: errno of the kernel.
 
     """
     head = _read(file, _HEAD)
@@ -141,7 +146,7 @@ def _of_elf(head: bytes) -> str:
 
 
 def _read(file: str, most: int) -> bytes:
-    """Return the first `most` bytes of a file; b"" if it cannot be read."""
+    """Return the first `most` bytes of a file, all if -1; b"" if it cannot be read."""
     try:
         with open(file, "rb") as opened:
             return opened.read(most)

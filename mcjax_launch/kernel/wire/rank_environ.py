@@ -35,9 +35,9 @@ def misleading(environ: Iterable[str], *, hook: bool = True) -> list[str]:
     """Return the names in `environ` that would mislead JAX in a rank.
 
     Args:
-        environ: the host's variables.
-        hook: the hook is in place. Without it only an MPI library's variables mislead: its step is
-            one process, not each of these ranks. JAX's own detection of a scheduler still works.
+        environ: environment variables of the host.
+        hook: True if ranks load the hook. Without it, only an MPI library's variables mislead,
+            and JAX must still be able to detect a scheduler.
 
     """
     schedulers = [known for known in SCHEDULERS if hook or known.name == _MPI]
@@ -49,13 +49,13 @@ def misleading(environ: Iterable[str], *, hook: bool = True) -> list[str]:
 def inherited(
     environ: Mapping[str, str], common: Mapping[str, str], own: Iterable[str], *, hook: bool
 ) -> dict[str, str]:
-    """Return the variables that the ranks of a host inherit there.
+    """Return the agent's variables that ranks inherit, without an outer job's and misleading ones.
 
     Args:
-        environ: the agent's variables.
-        common: the variables of the whole job.
-        own: the names of a rank's own variables.
-        hook: the hook is in place.
+        environ: environment variables of the agent.
+        common: variables that the job sets in all ranks.
+        own: names of the variables that the job sets in single ranks.
+        hook: True if ranks load the hook.
 
     """
     kept = without_outer_job(environ)
@@ -67,10 +67,9 @@ def inherited(
 
 
 def of_scheduler(common: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the common variables; without the coordinator if a lone rank runs under a scheduler.
+    """Return `common`, without the coordinator if the job's only rank runs under a scheduler.
 
-    JAX then detects the scheduler and finds its coordinator there, which the variable would
-    override. Used if the hook is off.
+    JAX then gets the coordinator from the scheduler. Used if the hook is off.
     """
     outer = any(scheduler.jax_finds in inherited for scheduler in SCHEDULERS)
     if not outer or common["JAX_NUM_PROCESSES"] != "1":
@@ -100,9 +99,9 @@ def with_hook(environ: Mapping[str, str], folder: str) -> dict[str, str]:
 
 
 def no_proxy(environ: Mapping[str, str], host: str) -> dict[str, str]:
-    """Return the variables that keep gRPC from sending the coordinator's traffic to a proxy.
+    """Return the variables that keep gRPC from using a proxy for the coordinator, `host`.
 
-    Without a proxy the result is empty, because JAX warns of any such variable.
+    They are {} if `environ` sets no proxy, because JAX warns of such variables.
     """
     names = {name for name in environ if name.lower().endswith("_proxy")}
     exceptions = names & {"no_proxy", "NO_PROXY"}
@@ -127,11 +126,11 @@ def changes(
     """Return the variables to set in a rank, in addition to the inherited variables.
 
     Args:
-        inherited: the host's variables without misleading ones.
-        common: variables of the whole job.
-        defaults: variables of the whole job that the host's and the user's variables override.
-        own: this rank's variables, including the user's; they override all others.
-        coordinator_host: host that must not be reached through a proxy.
+        inherited: variables that the rank inherits, from `inherited`.
+        common: variables that the job sets in all ranks.
+        defaults: the same, except those that the host or the user sets.
+        own: variables of this rank, including the user's; they override all others.
+        coordinator_host: host of the coordinator, to be reached without a proxy.
 
     """
     kept = {name: value for name, value in defaults.items() if name not in inherited}

@@ -1,4 +1,4 @@
-"""Settings that the process of a rank gets from the system, however it is started, in one list."""
+"""Settings of a rank's process, such as cores, applied alike if it is spawned or forked."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class RankSettings(Nested):
     or the import server forks it.
 
     Args:
-        cores: the cores that the rank may run on; empty for all.
-        nice: its nice value, unless the inherited value is higher.
+        cores: numbers of the hardware threads on which the rank may run; () for all.
+        nice: least nice value of the rank; a higher inherited value is kept.
 
     """
 
@@ -36,7 +36,7 @@ class RankSettings(Nested):
     nice: int = 0
 
     def apply(self, pid: int = 0) -> None:
-        """Apply the settings to this process, or to a process that has just been started.
+        """Apply the settings to the process `pid`; 0 is this process.
 
         Raises:
             OSError: the system refuses a setting.
@@ -53,10 +53,10 @@ PLAIN = RankSettings()
 
 
 def lower_priority(pid: int, nice: int) -> None:
-    """Raise the nice value of a process, and that of its session.
+    """Raise a process's nice value to `nice` at least, and set its session's to `nice`.
 
-    Linux compares nice values within a session, and those of sessions with each other (see
-    sched(7)); each rank has its own session.
+    Linux compares nice values of processes only within a session, and those of sessions with each
+    other (see sched(7)); each rank has its own session.
     """
     os.setpriority(os.PRIO_PROCESS, pid, max(os.getpriority(os.PRIO_PROCESS, pid), nice))
     for _ in range(_MOST_TRIES):
@@ -72,11 +72,11 @@ def lower_priority(pid: int, nice: int) -> None:
 
 
 def die_with_parent(parent: int, prctl: Prctl) -> None:
-    """Have the kernel kill this process when its parent ends, or now if that has ended.
+    """Have the kernel kill this process when its parent ends; kill it now if that has ended.
 
     Args:
-        parent: its pid.
-        prctl: the function of the C library.
+        parent: pid of the parent.
+        prctl: function `prctl` of the C library.
 
     """
     prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)

@@ -1,7 +1,7 @@
-"""Registry of schedulers: the variables and words by which every process recognizes each.
+"""Registry of schedulers: their environment variables, clients and other names, as data.
 
-Whatever needs code (the scheduler's hosts, its client's command line, the output of `--emit`) is in
-a module with its name in `mcjax_launch/schedulers/`, which is imported only if needed.
+Code for a scheduler (its hosts, its client's command line, the output of `--emit`) is in the module
+of the same name in `mcjax_launch/schedulers/`, which is imported only if needed.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ ENGINE_RESTART = "MCJAX_ENGINE_RESTART"
 
 
 class Scheduler(Value):
-    """Scheduler, as far as it can be described without code.
+    """Description of a scheduler as data.
 
     Args:
-        name: its own, and its module's.
-        title: its name in messages.
-        inside: groups of variables; if one group is set, this is an allocation whose hosts the
-            launcher can use.
-        files: those variables that name a file, which only the job's first host has.
-        daemons: names of processes that a job's processes descend from.
-        client: the default of `--via` for its hosts, such as srun.
-        clients: programs other than ssh that reach its hosts.
+        name: name of the scheduler and of its module.
+        title: name of the scheduler in messages.
+        inside: groups of variables; if all variables of one group are set, this process is in an
+            allocation of the scheduler.
+        files: variables whose value is the path of a file that only the job's first host has.
+        daemons: names of the scheduler's processes that are ancestors of a job's processes.
+        client: default of `--via` for hosts of an allocation, such as srun; "" if it has none.
+        clients: programs other than ssh that start processes on its hosts.
         client_options: options that a template of `--via` needs for these clients.
-        client_drops: prefixes of variables to hide from a client: it would read options meant for
-            other steps from them, or pass on what is true of one host only.
-        emits: its kinds of `--emit`.
-        restarts: the variable that counts how often it has restarted the job, or is Y.
-        folder: the variable with the folder in which the job was submitted.
-        warnings: signals by which it announces that it will end the job.
-        jax_finds: the variable by which JAX detects it, and then takes its coordinates.
-        misleading: variables of the agent's own step, which JAX or an MPI library would take for a
-            rank's. A name that ends in `*` stands for all names with that prefix.
+        client_drops: prefixes of variables to hide from a client, because they hold options for
+            other steps or are valid on one host only.
+        emits: names for `--emit` that stand for this scheduler.
+        restarts: variable with the number of the job's restarts, or Y after a restart.
+        folder: variable with the path of the folder in which the job was submitted.
+        warnings: signals by which the scheduler announces that it will end the job.
+        jax_finds: variable by which JAX detects the scheduler.
+        misleading: variables of the agent's own step, which JAX or an MPI library would mistake for
+            a rank's. A name that ends in `*` stands for all names with that prefix.
 
     """
 
@@ -61,19 +61,19 @@ class Scheduler(Value):
     misleading: tuple[str, ...] = ()
 
     def signs(self, environ: Mapping[str, str]) -> Sequence[tuple[str, ...]]:
-        """Return the groups of `inside` that are set; an empty variable counts as not set."""
+        """Return the groups of `inside` whose variables are all set and not empty."""
         return [group for group in self.inside if all(map(environ.get, group))]
 
     def has(self, environ: Mapping[str, str]) -> bool:
-        """Return whether these are the variables of its allocation."""
+        """Return whether these variables show an allocation of this scheduler."""
         return bool(self.signs(environ))
 
     def is_above(self, root: str = "/") -> bool:
-        """Return whether one of its daemons has started this process, as far as can be known."""
+        """Return whether a daemon of this scheduler is a known ancestor of this process."""
         return not {*self.daemons}.isdisjoint(_ancestors(root))
 
     def paths(self, environ: Mapping[str, str]) -> list[str]:
-        """Return the files that only the first host of a job has."""
+        """Return the paths of the scheduler's files that only the first host of a job has."""
         return [environ[name] for name in self.files if name in environ]
 
 
@@ -184,16 +184,16 @@ _DEEPEST = 100  # most ancestors to examine
 
 
 def around(environ: Mapping[str, str]) -> Scheduler | None:
-    """Return the scheduler whose allocation these variables belong to: the innermost of several."""
+    """Return the innermost scheduler in whose allocation this process is; None if in none."""
     return inner(environ)[0]
 
 
 def inner(environ: Mapping[str, str], root: str = "/") -> tuple[Scheduler | None, str]:
-    """Return the innermost scheduler, and why it is, if the variables of several are set.
+    """Return the innermost scheduler (or None), and the reason for the choice if several match.
 
     Args:
-        environ: this process's variables.
-        root: root of the file system to look in.
+        environ: environment variables of this process.
+        root: path of the root of the file system, for tests.
 
     """
     found = [scheduler for scheduler in reversed(SCHEDULERS) if scheduler.has(environ)]
@@ -212,7 +212,7 @@ def inner(environ: Mapping[str, str], root: str = "/") -> tuple[Scheduler | None
 
 
 def _ancestors(root: str) -> Sequence[str]:
-    """Return the names of this process's ancestors, the nearest first, as far as known."""
+    """Return the names of this process's ancestors that are known, the parent first."""
     names: list[str] = []
     pid = os.getppid()
     while pid > 1 and len(names) < _DEEPEST:
@@ -227,7 +227,7 @@ def _ancestors(root: str) -> Sequence[str]:
 
 
 def granted_gpus(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that make a program use the GPUs that Grid Engine granted on this host.
+    """Return CUDA_VISIBLE_DEVICES with the GPUs that Grid Engine granted here; {} if none or set.
 
     Grid Engine lists them in a variable named after the resource (`0 1`, `gpu0 gpu1`).
     """
@@ -239,7 +239,7 @@ def granted_gpus(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def restarts_before(environ: Mapping[str, str]) -> int:
-    """Return how often a scheduler has restarted the job."""
+    """Return the number of times that a scheduler has restarted the job; 0 if unknown."""
     # Without Grid Engine, any program may have set `RESTARTED`; other names contain a scheduler's.
     ours = (known for known in SCHEDULERS if "_" in known.restarts or known.has(environ))
     counts = (environ.get(scheduler.restarts, "") for scheduler in ours)

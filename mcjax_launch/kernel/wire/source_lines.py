@@ -1,4 +1,4 @@
-"""Reading of tracebacks: whose code a line is, and exceptions quoted in another's text.
+"""Parsing of tracebacks: owners of source lines, and exceptions quoted in exceptions' texts.
 
 The hook, the agent and the launcher use it on tracebacks, stacks and calls, to name a line that the
 user can act on. No function here has effects.
@@ -46,7 +46,7 @@ def owner(file: str) -> str:
 
 
 def is_users(file: str) -> bool:
-    """Return whether a file belongs neither to a library nor to the interpreter."""
+    """Return whether a file is the user's: not of a package, Python or mcjax-launch."""
     return owner(file) == USER
 
 
@@ -56,22 +56,22 @@ def is_jax(file: str) -> bool:
 
 
 def waits_for_a_thread(file: str, source: str) -> bool:
-    """Return whether a call may wait for another thread, judging by its file and line."""
+    """Return whether a frame may be waiting for another thread, by its file and source line."""
     return is_own_wait(source) if owner(file) == USER else file.endswith(_FOR_THREADS)
 
 
 def is_own_wait(source: str) -> bool:
-    """Return whether a line of the user's may wait for a thread or a file of the user's own."""
+    """Return whether a source line of the user may wait, such as for a thread, lock or file."""
     import re
 
     return re.search(_OWN_WAIT, source) is not None
 
 
 def is_one_call(source: str) -> bool:
-    """Return whether a line of the user's calls only one thing that can wait.
+    """Return whether a source line contains exactly one call, not counting float(), len() etc.
 
     Args:
-        source: the line; the arguments of a call may be on the following lines.
+        source: the line; if it ends with "(", the arguments may be on the following lines.
 
     """
     import ast
@@ -86,12 +86,12 @@ def is_one_call(source: str) -> bool:
 
 
 def is_frozen(file: str) -> bool:
-    """Return whether a file is a module inside the interpreter, without source to show."""
+    """Return whether a file name is of a frozen module, which has no source to show."""
     return file.startswith("<frozen")
 
 
 def shortened(file: str) -> str:
-    """Return a library's file without the folder that libraries are in."""
+    """Return a library's path below the folder of libraries; other paths unchanged."""
     for rest in (_below_installed(file), _below_library(file)):
         if rest is not None:
             return rest
@@ -123,10 +123,10 @@ _FRAME = '  File "'
 
 
 class Quoted(Value):
-    """Exception in the text of another exception.
+    """Exception that is quoted in the text of another exception.
 
     Args:
-        line: the line that says what happened, such as `ValueError: not finite`.
+        line: class and message, such as `ValueError: not finite`.
         frames: file, line number and function of each call, outermost first.
 
     """
@@ -154,7 +154,7 @@ def embedded(text: str) -> Quoted | None:
 
 
 def with_words(lines: list[str]) -> str:
-    """Return the first line of an exception's text; with the next line if it has only a name."""
+    """Return the first line of an exception's text; if it ends with a colon, add the next line."""
     if not lines:
         return ""
     first = lines[0].rstrip()

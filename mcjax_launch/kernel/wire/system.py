@@ -1,6 +1,6 @@
-"""Linux's own features for launcher, agents and hook, and their substitutes; limits of `ulimit`.
+"""System calls and files of Linux, with substitutes for other systems, and limits of `ulimit`.
 
-How an agent supervises processes is in `agent/system/`.
+The supervision of processes by an agent is in `agent/system/`.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ _CPU_FIELDS = (
 
 
 def processor() -> tuple[str, ...]:
-    """Return what native code for this processor depends on, and how many cores this process has.
+    """Return an identity of the processor for caching native code, with the number of usable cores.
 
-    On other systems than Linux the host's name stands for the processor.
+    On other systems than Linux it contains the host's name instead of the processor's properties.
     """
     first, _, _ = text_of("/proc/cpuinfo").partition("\n\n")
     lines = [line for line in first.splitlines() if line.partition(":")[0].strip() in _CPU_FIELDS]
@@ -60,7 +60,7 @@ def processor() -> tuple[str, ...]:
 
 
 def selector() -> tuple[Any, float]:
-    """Return an object with poll(), and the factor from milliseconds to its unit of timeout."""
+    """Return an epoll or poll object, and the unit of its timeouts per millisecond (1e-3 or 1)."""
     import select
 
     if LINUX:  # with epoll, a turn's cost does not grow with the number of descriptors
@@ -69,10 +69,10 @@ def selector() -> tuple[Any, float]:
 
 
 def dump_signals() -> tuple[int, int]:
-    """Return the signals that ask for the main thread's stack, and for those of all threads.
+    """Return the signals that request the main thread's stack, and the stacks of all threads.
 
-    Without real-time signals they are signals whose default action does not end a process, in case
-    it has replaced its handlers. macOS ignores them by default.
+    On systems other than Linux they are signals that are ignored by default, in case the process
+    has replaced its handlers.
     """
     import _signal  # without signal's own imports
 
@@ -83,14 +83,14 @@ def dump_signals() -> tuple[int, int]:
 
 
 def position_signal() -> int:
-    """Return the signal that asks for the main thread's position; 0 if there is none."""
+    """Return the signal that requests the main thread's position; 0 on other systems than Linux."""
     import _signal
 
     return int(_signal.SIGRTMIN + _FIRST_OFFSET + 3) if LINUX else 0
 
 
 def others_signal() -> int:
-    """Return the signal that asks for the other threads' positions; 0 if there is none."""
+    """Return the signal that requests positions of threads except the main one; 0 if not Linux."""
     import _signal
 
     return int(_signal.SIGRTMIN + _FIRST_OFFSET + 4) if LINUX else 0
@@ -109,7 +109,7 @@ def widen(pipe: int, size: int = _PIPE_SIZE) -> None:
 
 
 def opened_again(fd: int, flags: int) -> int:
-    """Open the pipe or terminal behind a descriptor again, with flags of its own.
+    """Open the pipe or terminal of a descriptor again, with these flags of `os.open`.
 
     Raises:
         OSError: it belongs to another user, or it is a pipe and this is not Linux.
@@ -119,10 +119,10 @@ def opened_again(fd: int, flags: int) -> int:
 
 
 class Arrivals:
-    """Descriptor that becomes ready when input arrives at a terminal, not while input waits.
+    """Watch that becomes ready only when new input arrives at a terminal (edge-triggered).
 
     Args:
-        fd: the terminal.
+        fd: descriptor of the terminal.
 
     Raises:
         OSError: this system has neither epoll nor kqueue.
@@ -150,7 +150,7 @@ class Arrivals:
         return int(self._waiting.fileno())
 
     def forget(self) -> None:
-        """Become ready again only when more input arrives."""
+        """Reset the watch: it becomes ready again only when more input arrives."""
         self._forget()
 
     def close(self) -> None:
@@ -173,7 +173,7 @@ def allow_many_files() -> Limit | None:
     """Raise the limit on this process's open files as far as possible.
 
     Returns:
-        the earlier limit, to restore it in child processes; None if nothing has changed.
+        the earlier limit, to restore it in child processes; None if it cannot be raised.
 
     """
     import resource
@@ -189,7 +189,7 @@ def allow_many_files() -> Limit | None:
 
 
 def limit_files(limit: Limit | None) -> Limit | None:
-    """Set the limit on open files, unless it is None; return the limit before."""
+    """Set the limit on open files and return the old limit; do nothing if `limit` is None."""
     if limit is None:
         return None
     import resource
@@ -200,7 +200,7 @@ def limit_files(limit: Limit | None) -> Limit | None:
 
 
 def too_many_files(count: int) -> str:
-    """Return why this process cannot open `count` more files; "" if it can."""
+    """Return a message if the limit does not allow `count` more open files; "" if it does."""
     import resource
 
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -210,11 +210,11 @@ def too_many_files(count: int) -> str:
 
 
 def limit_reason(error: OSError, otherwise: str = "") -> str:
-    """Return why there is no room for another process or file, and which limit to raise.
+    """Return the text of a system's error, with advice on the limit to raise.
 
     Args:
-        error: the system's error.
-        otherwise: advice if the error is not about a limit.
+        error: error of a call that starts a process or opens a file.
+        otherwise: advice if the error is not about a limit; "" for none.
 
     """
     hint = _SEE.get(error.errno or 0, otherwise)

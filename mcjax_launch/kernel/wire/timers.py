@@ -11,5 +11,5 @@ _scale = float(os.environ.get(SCALE) or 1)
 
 
 def scaled(seconds: float) -> float:
-    """Return `seconds`, multiplied by a test's scale."""
+    """Return `seconds` multiplied by MCJAX_TEST_TIME_SCALE (1 by default)."""
     return seconds * _scale

@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 class Uplink:
-    """Outgoing direction of a connection, at either end: bytes in order, without ever blocking.
+    """Queue of outgoing bytes for one descriptor, written in order and without blocking.
 
     The queue has no bound: the launcher's credit bounds a rank's output, and long data is deferred
     (`send_later`). Only one deferred frame is in the queue at a time, so deferred frames delay a
     message by one frame at most.
 
     Args:
-        fd: the descriptor to write to.
-        loop: the event loop that reports room in the pipe.
+        fd: descriptor to write to.
+        loop: event loop that reports room in the pipe.
         on_empty: called when all queued bytes have been written.
 
     """
@@ -42,20 +42,21 @@ class Uplink:
 
     @property
     def holds_back(self) -> bool:
-        """True while deferred frames are still to be sent."""
+        """True while deferred frames are waiting (see `send_later`)."""
         return bool(self._deferred)
 
     def send_later(self, frames: Iterable[bytes]) -> None:
-        """Defer these frames: they keep their order, and messages overtake them.
+        """Send encoded frames in order, one whenever the previous has been written.
 
-        A frame is made only when its turn comes; several such series take turns.
+        Bytes from `send` go before them. The iterator is advanced only as frames are needed; the
+        frames of several calls alternate.
         """
         if not self.broken:
             self._deferred.append(iter(frames))
             self._await_room()
 
     def _send_deferred(self) -> None:
-        """Send one deferred frame: there may be messages to send before the next."""
+        """Queue the next deferred frame, unless the last one is still being written."""
         while self._deferred and not self._ahead:
             frames = self._deferred.popleft()
             frame = next(frames, None)
@@ -69,7 +70,7 @@ class Uplink:
         self._loop.watch(self._fd, WRITE, lambda ready: self.flush())
 
     def send(self, *parts: bytes | memoryview) -> None:
-        """Send these bytes, now or as soon as there is room."""
+        """Write bytes now, or queue them until there is room; drop them if the reader is gone."""
         if self.broken:
             return
         sent = 0
@@ -89,7 +90,7 @@ class Uplink:
             self._await_room()
 
     def send_last(self, data: bytes) -> None:
-        """Send all queued messages and `data`, blocking; for a process that is about to end."""
+        """Write all queued bytes and `data`, blocking, before this process ends."""
         self._deferred.clear()
         rest = memoryview(bytes(self._queue) + data)
         os.set_blocking(self._fd, True)
@@ -100,7 +101,7 @@ class Uplink:
             pass
 
     def drop(self) -> None:
-        """Discard what is queued and all that follows, because the reader is gone."""
+        """Discard all queued and later bytes, because the reader is gone."""
         if self.broken:  # the descriptor may be in use for something else by now
             return
         self.broken = True
@@ -110,7 +111,7 @@ class Uplink:
         self._loop.forget(self._fd)
 
     def flush(self) -> None:
-        """Send as much of the queue as there is room for."""
+        """Write as much of the queue as the pipe has room for; call `on_empty` at its end."""
         try:
             sent = os.write(self._fd, self._queue) if self._queue else 0
             del self._queue[:sent]

@@ -1,7 +1,7 @@
-"""Base classes for values and records with named fields that are quick to define at every start.
+"""Base classes for values and records with named fields, quicker to define than dataclasses.
 
-To a type checker and to their users they are dataclasses. Making a real dataclass takes some 0.4
-ms, and importing `dataclasses` takes longer than all else that an agent imports.
+They are used like dataclasses, also by a type checker. Making a real dataclass takes some 0.4 ms,
+and importing `dataclasses` takes longer than all other imports of an agent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ else:
 
 @dataclass_transform(frozen_default=True)
 class Value:
-    """Immutable value with the fields that a subclass annotates, in that order."""
+    """Base class of immutable values, whose fields are the annotations of the subclass."""
 
     _fields: ClassVar[tuple[str, ...]] = ()
 
@@ -52,7 +52,7 @@ class Value:
             raise AttributeError(f"{type(self).__name__} is immutable")
 
     def replaced(self, **changes: object) -> Self:
-        """Return a copy with other values in some fields."""
+        """Return a copy with the given values in the named fields."""
         return type(self)(**{**{name: getattr(self, name) for name in self._fields}, **changes})
 
     def _values(self) -> list[object]:
@@ -73,23 +73,23 @@ class Value:
 
 
 class _Factory:
-    """Default of a field that is made anew for each object."""
+    """Function that makes a field's default value for each new object."""
 
     def __init__(self, make: Callable[[], object]) -> None:
         self.make = make
 
 
 def field(*, default_factory: Callable[[], T]) -> T:
-    """Declare a field of a Changing class whose default is made anew for each object."""
+    """Declare a field of a Changing class; `default_factory` makes each object's default."""
     made: Any = _Factory(default_factory)
     return made  # type: ignore[no-any-return]
 
 
 @dataclass_transform(eq_default=False, field_specifiers=(field,))
 class Changing:
-    """Object with the fields that a subclass annotates; their values may change.
+    """Base class of mutable objects, whose fields are the annotations of the subclass.
 
-    It is compared by identity only.
+    Objects are compared by identity.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ()
@@ -120,5 +120,5 @@ class Changing:
 
 
 def _annotated(cls: type) -> tuple[str, ...]:
-    """Return the names of the fields that a class annotates, without `inspect`."""
+    """Return the names that a class annotates, without its base classes'."""
     return tuple(cls.__dict__.get("__annotations__", ()))  # noqa: RUF063
