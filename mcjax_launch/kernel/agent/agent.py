@@ -335,7 +335,7 @@ class Agent:
         self.link.send(self.prepared.facts)
 
     def _stage(self, part: messages.StageEntry | frames.Raw) -> None:
-        """Create an entry of the staging folder, or append a piece to its file; report an error."""
+        """Make an entry of the staging folder, or append a piece to its file; report errors."""
         try:
             if isinstance(part, frames.Raw):
                 self._staging.write(part.payload)
@@ -592,7 +592,7 @@ class Agent:
             system.signal_process(pid, signal.SIGCONT)
 
     def _kill(self, *, all_of_them: bool = False) -> None:
-        """Kill all processes below the agent; spare Python's resource trackers while others run.
+        """Kill all processes below the agent, Python's resource trackers only if they are alone.
 
         A tracker removes shared memory and semaphores of ended processes, and then ends by itself.
 

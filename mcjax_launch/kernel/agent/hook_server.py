@@ -246,7 +246,7 @@ class HookServer:
         return [hook for hook in self._hooks.values() if self._ask(hook, all_threads)]
 
     def _ask(self, hook: HookConnection, all_threads: bool) -> bool:
-        """Ask a process for its stacks by a signal, if that is safe; return whether it was sent."""
+        """Signal a process to send its stacks, if that is safe; return whether it was signaled."""
         signum, of_all = hook.dump_signals[all_threads], hook.dump_signals[True]
         # By exec it may have become another program, which the signal would kill.
         if hook.rank < 0 or not system.handles(hook.pid, signum):

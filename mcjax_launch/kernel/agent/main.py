@@ -94,7 +94,7 @@ def main(hook: str | dict[str, str]) -> NoReturn:
 
     Args:
         hook: path of the hook's folder on this host; or, if the launcher has sent the code, the
-            text of each file of the package by its path.
+            text of each file of the package, by its path.
 
     """
     signal.alarm(0)  # the loader's

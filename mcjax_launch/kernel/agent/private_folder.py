@@ -26,7 +26,7 @@ class NoFolder(Exception):
     """Error: the job's private folder cannot be made on this host: a full or read-only disk.
 
     Args:
-        place: path of the parent folder.
+        place: path of the folder that cannot be written.
         error: error of the system.
 
     """

@@ -70,7 +70,7 @@ class StackDump:
     """Dump of stacks in progress; it is complete after a moment of quiet.
 
     Args:
-        on_complete: called with a Stacks message for each process that has sent stacks.
+        on_complete: called once, with a Stacks message for each process that has sent stacks.
 
     """
 

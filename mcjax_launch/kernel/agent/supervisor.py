@@ -98,7 +98,7 @@ class Supervisor:
 
     @property
     def deadline(self) -> float | None:
-        """Time at which to call `expire` next."""
+        """Time at which to call `expire` next; None if no step is planned."""
         times = [*self._straggler_deadlines.values(), *([] if self._due is None else [self._due])]
         return min(times, default=None)
 

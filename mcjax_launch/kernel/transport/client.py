@@ -196,7 +196,7 @@ def _check_input(template: str, words: Sequence[str]) -> None:
 
 
 def remote_argv(host: Host, job: Job, features: frozenset[str]) -> list[str]:
-    """Return the command line that starts the agent on another host, with these features."""
+    """Return the command line that starts an agent with these features on another host."""
     or_python3 = not (host.python or job.python_given)
     python, via = host.python or job.python, job.via
     if via not in CLIENTS:

@@ -96,7 +96,7 @@ def killed(link: AgentConnection) -> Killed | None:
 
 
 def why_gone(link: AgentConnection) -> str:
-    """Return a message on why an agent is gone that had greeted."""
+    """Return a message on the reason for which an agent ended after its greeting."""
     message = link.last_lines()
     if (by := killed(link)) is not None:
         return str(by)
@@ -104,7 +104,7 @@ def why_gone(link: AgentConnection) -> str:
 
 
 def why(link: AgentConnection) -> str:
-    """Return a message on why an agent never greeted: the client's last words, and a hint."""
+    """Return a message on the reason for a missing greeting: the client's last line, and a hint."""
     lines = link.last_lines()
     from mcjax_launch.kernel.transport import bootstrap
 
@@ -279,7 +279,7 @@ class AgentPool:
             links.append(link)
 
     def stop(self, limit_s: float) -> None:
-        """Start no more agents, and end those that have not greeted, because they have no ranks.
+        """Start no more agents, and end agents that have not greeted, because they have no ranks.
 
         Args:
             limit_s: seconds for the other agents to end their ranks; slower agents are given up.
@@ -313,7 +313,7 @@ class AgentPool:
 
     @property
     def nothing_left(self) -> bool:
-        """True if no process of the job is left on any host, as far as known."""
+        """True if each agent has reported that no process of the job is left, or has ended."""
         return _all(
             self._not_empty, lambda link: link.ended or self._states[link] is LinkState.EMPTY
         )
@@ -399,7 +399,7 @@ class AgentPool:
 
     @property
     def deadline(self) -> float | None:
-        """Time at which to call `expire` next."""
+        """Time (time.monotonic) at which to call `expire` next; None if nothing is due."""
         at = min(self._deadlines.first, self._pace.deadline(self._counts[LinkState.GREETING]))
         if self._has_afar:
             at = min(at, self._ping_at)

@@ -95,10 +95,10 @@ class CalledBelow(HookMessage):
 
 
 class Backend(HookMessage):
-    """Notice that JAX starts a backend (`devices` is 0), or has started all and uses this one.
+    """Notice that JAX starts a platform's backend, or has started all and uses this backend.
 
-    `devices` is the number of local devices. `why` is the reason for which JAX uses the CPU despite
-    a GPU; "" if there is none.
+    `devices` is the number of local devices, 0 before the start. `why` is the reason for which JAX
+    uses the CPU despite a GPU; "" if there is none.
     """
 
     platform: str

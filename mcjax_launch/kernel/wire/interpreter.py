@@ -142,7 +142,7 @@ def _executables(name: str, cwd: str, path: str) -> Iterator[str]:
 
 
 def _files(name: str, cwd: str, path: str) -> list[str]:
-    """Return the existing files for a command, in the order of PATH; see `executable`."""
+    """Return the paths of existing files with a command's name, in the order of PATH."""
     places = [cwd] if os.sep in name else path.split(os.pathsep)
     paths = [os.path.join(place, name) for place in places]
     return [file for file in paths if os.path.isfile(file)]

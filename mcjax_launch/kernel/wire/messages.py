@@ -80,7 +80,7 @@ class Bind(Nested):
 
 
 class Prepare(Question):
-    """Request to look up and reserve things before ranks start: answered by HostFacts or Refused.
+    """Request for facts about a host and for reserved ports: answered by HostFacts or Refused.
 
     Args:
         remote: True if the agent is on another machine than the launcher.
@@ -398,7 +398,7 @@ class CoordinatorTried(ToLauncher):
 
 
 class PeersTried(ToLauncher):
-    """Answer to TryPeers, by peer: addresses reached, or the error of its first address."""
+    """Answer to TryPeers: addresses reached, or the first address's error, by name of the peer."""
 
     reached: dict[str, tuple[str, ...]]
     errors: dict[str, str]
@@ -498,8 +498,8 @@ class Stacks(ToLauncher):
         helper: True if another process of the rank is in the job, and this process is not.
         blocked: kernel function in which the main thread waits; "" if unknown.
         importing: True for the import server (--preload), which is not a rank yet.
-        others: stacks of other threads in the user's code, if only the main thread's stack was
-            requested and they could be read without a risk.
+        others: stacks of threads besides the main thread that run the user's code or JAX, if only
+            the main thread's was requested and all could be read safely; else "".
 
     """
 

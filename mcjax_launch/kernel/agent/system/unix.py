@@ -269,7 +269,7 @@ class Unix:
     # --- kill ---
 
     def signal_group(self, pgid: int, signum: int) -> None:
-        """Send a signal to a process group whose leader has not been reaped."""
+        """Send a signal to a process group; its leader must not have been reaped yet."""
         try:
             os.killpg(pgid, signum)
         except (ProcessLookupError, PermissionError):  # macOS: EPERM for a zombie-only group
