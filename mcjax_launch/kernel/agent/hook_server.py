@@ -69,7 +69,7 @@ class HookConnection:
         self._connection.close()
 
     def lines(self) -> list[str] | None:
-        """Read once; return the complete lines, [""] if there is none yet, [] if nothing arrived.
+        """Read once; return the complete lines, [""] if none is complete, [] if nothing arrived.
 
         Return None if the process has closed its end. An incomplete line is kept for later.
         """

@@ -158,7 +158,7 @@ def attempt(addresses: Sequence[str], port: int) -> list[Connecting]:
 
 
 def try_peers(peers: Sequence[Peer]) -> PeersTried:
-    """Try to connect to all addresses of these hosts at once, for a few seconds."""
+    """Try to connect to all addresses of these hosts at once, for a few seconds; return results."""
     places = [(address, peer.port) for peer in peers for address in peer.addresses]
     tried = {(a.address, a.port): a for a in _try_all(places)}
     reached, errors = {}, {}

@@ -207,7 +207,7 @@ class _Walk:
         )
 
     def _enter(self, name: str, is_kernels_link: bool) -> None:
-        """Open a folder and enter it; check it again once open: it may have been replaced."""
+        """Enter the folder `name`; check it once open, because it may have been replaced."""
         place = os.path.normpath(os.path.join(self._place, name))
         if is_kernels_link or name in (os.curdir, os.pardir):
             self._open(name, place)
