@@ -1,4 +1,4 @@
-"""Choose the findings to print while a job runs: each once, or again as it lasts; pure."""
+"""Selection of findings to print while a job runs: each once, or again as it lasts; pure."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def next_time(lasted_s: float) -> float:
 
 
 class Announcer:
-    """The choice of findings to print: it asks the rules, and remembers what has been printed.
+    """Selector of the findings to print: evaluates the rules and omits findings already printed.
 
     A pass over the rules takes time in proportion to the number of ranks. So with many ranks there
     are only a few passes per second, however much becomes known in between.
 
     Args:
-        state: of the run.
+        state: state of the run.
 
     """
 
@@ -69,7 +69,7 @@ class Announcer:
         return due if due < math.inf and not self._state.ending else None
 
     def record_report(self, message: FromHook | Exited, now: float) -> None:
-        """Record a report of a hook, or the end of a rank's process."""
+        """Record the arrival of a hook's report or of a rank's exit; may schedule a pass."""
         if isinstance(message, Exited):
             self.record_fact(Fact.END, now)
         else:
@@ -95,9 +95,9 @@ class Announcer:
         return self._ask(facts, now) or None
 
     def pending_findings(self, now: float) -> list[Finding]:
-        """Return findings about processes below ranks that were not yet due.
+        """Return the unprinted findings about calls of initialize() in ranks' child processes.
 
-        To be called when the job is over.
+        Call this when the job is over: findings that were not yet due are included.
         """
         return self._ask(Fact.BELOW, now, waits=False)
 
@@ -115,7 +115,7 @@ class Announcer:
         return self.select_news((item for item in found if item not in later), now)
 
     def select_news(self, found: Iterable[Finding], now: float) -> list[Finding]:
-        """Return the findings that are new, or have lasted twice as long; mark them printed."""
+        """Select findings that are new or have lasted long enough to repeat; mark them printed."""
         return [finding for finding in found if self._is_news(finding, now)]
 
     def _is_news(self, finding: Finding, now: float) -> bool:
@@ -131,5 +131,5 @@ class Announcer:
         return True
 
     def next_at(self, finding: Finding) -> float:
-        """Return when a lasting finding is to be printed again, in time.monotonic's seconds."""
+        """Return the time of a lasting finding's next print, in time.monotonic's seconds."""
         return (finding.since or 0.0) + self._said.get(finding.key, AFTER_S)

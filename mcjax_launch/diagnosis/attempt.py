@@ -1,4 +1,4 @@
-"""Results: those of one attempt, and that of the launcher's whole work."""
+"""Result classes: of one attempt, and of the whole job with its restarts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from mcjax_launch.runs.state import RunState
 
 
 class Attempt(Value):
-    """The result of an attempt that is over.
+    """The result of a finished attempt.
 
     Args:
-        restart: how many times the job had been started before.
-        hosts: their names, in order.
-        seconds: how long the attempt took.
+        restart: number of earlier attempts.
+        hosts: names of the hosts, in order.
+        seconds: duration of the attempt.
 
     """
 
@@ -25,13 +25,13 @@ class Attempt(Value):
 
 
 class JobOutcome(Value):
-    """The end of the launcher's whole work.
+    """The outcome of a job, after its last attempt.
 
     Args:
-        status: the launcher's exit status.
-        message: how the job ended, in one line.
-        failed_early: a rank failed, and no rank had joined the JAX job.
-        ends_all: a signal, or the loss of the output's reader, has ended it: --watch ends too.
+        status: exit status of the launcher.
+        message: description of the job's end, in one line.
+        failed_early: True if a rank failed before any rank had joined the JAX job.
+        ends_all: True if the outcome ends --watch too, as after a signal to the launcher.
 
     """
 

@@ -1,4 +1,4 @@
-"""The line of an exception's text that says what happened; pure."""
+"""Headlines: the line of an exception's text that says what happened; pure."""
 
 from mcjax_launch.kernel.wire.hook_messages import Failed, Raised
 from mcjax_launch.kernel.wire.source_lines import embedded, with_words
@@ -8,10 +8,10 @@ _IN_A_CALLBACK = " (in a callback)"
 
 
 def headline(failure: Failed | Raised) -> str:
-    """Return the line of an exception's text that says what happened, with its name.
+    """Return the line of an exception's text that says what happened, with the exception's name.
 
-    As a rule that line begins with the exception's name; for a SyntaxError it is the last. If the
-    text quotes another exception with its stack, return that exception's line.
+    Usually that line begins with the exception's name; a SyntaxError's is the last line. If the
+    text quotes another exception with its stack, return the quoted exception's line.
     """
     name, lines = failure.exception, failure.summary.splitlines()
     quoted = embedded(failure.summary)
@@ -23,5 +23,5 @@ def headline(failure: Failed | Raised) -> str:
 
 
 def fitting(line: str) -> str:
-    """Return a line, or its beginning where it is long."""
+    """Cut a line after 400 characters and mark the cut with " ..."."""
     return line if len(line) <= _LONGEST_HEADLINE else line[:_LONGEST_HEADLINE] + " ..."

@@ -38,7 +38,7 @@ _NOT_SHARED = (
 
 
 def guarded_hints(state: RunState, run: RankRun) -> list[str]:
-    """Return `failure_hints` of a rank; none if that raises, so the summary is still printed."""
+    """Return `failure_hints` of a rank; on an exception record a bug in the state and return []."""
     diverged, verified = state.diverged, state.programs.held_any
     try:
         return failure_hints(run, ranks=len(state.ranks), diverged=diverged, verified=verified)
@@ -50,13 +50,13 @@ def guarded_hints(state: RunState, run: RankRun) -> list[str]:
 def failure_hints(
     run: RankRun, *, ranks: int = 1, diverged: bool = False, verified: bool = False
 ) -> list[str]:
-    """Return a line that advises on a rank's failure, if it is a known mistake.
+    """Return a line of advice on a rank's failure; [] if it is not a known mistake.
 
     Args:
-        run: of the rank.
-        ranks: how many the job has.
-        diverged: the summary already shows where the ranks' programs diverge.
-        verified: --verify-spmd was on, and found no divergence.
+        run: facts on the failed rank.
+        ranks: number of ranks in the job.
+        diverged: True if the summary already shows where the ranks' programs diverge.
+        verified: True if --verify-spmd was on, and compared the programs.
 
     """
     hint = _failure_hint(run, ranks, diverged=diverged, verified=verified)
@@ -119,7 +119,7 @@ def _of_backend(start: BackendStart) -> str:
 
 
 def _is_of_shared_callback(run: RankRun) -> bool:
-    """Return whether a callback failed that JAX may have called for several ranks.
+    """Return whether the rank failed in a callback that JAX may have called for several ranks.
 
     JAX calls a callback for all ranks on the first device of a program; inside shard_map each rank
     calls it itself.
@@ -135,12 +135,12 @@ def _is_of_shared_callback(run: RankRun) -> bool:
 
 
 def _of_devices(devices: WrongDevices, mine: int, ranks: int) -> str:
-    """Return advice on the -d that gives a program the number of devices that it names.
+    """Return advice on the value of -d that gives a program its devices; "" if none fits.
 
     Args:
-        devices: the numbers in the program's error.
-        mine: devices of the rank; 0 if unknown.
-        ranks: ranks in the job.
+        devices: numbers of devices in the program's error message.
+        mine: number of the rank's devices; 0 if unknown.
+        ranks: number of ranks in the job.
 
     """
     has = devices.has

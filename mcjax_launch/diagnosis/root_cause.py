@@ -1,4 +1,4 @@
-"""Decide once what ended a run, for the summary and the record; pure."""
+"""Root cause of a run's end, determined once for the summary and the record; pure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from mcjax_launch.runs.stop_reasons import StopReason
 
 
 class RankFailed(Value):
-    """A run that ended by the failure of a rank.
+    """The ending of a run by the failure of a rank.
 
     Args:
-        first: the first rank that failed and is no victim, or the first victim if all are.
+        first: the first rank that failed by itself; if all are victims, the first victim.
         culprit: the rank to blame: `first`, or the rank that caused its failure.
         alike: the ranks that failed in the same way as the culprit, including the culprit.
-        found: what the culprit, or all ranks together, did to the others; None if the culprit just
-            failed.
+        found: finding that explains the failure; None if the culprit just failed.
 
     """
 
@@ -38,11 +37,11 @@ class RankFailed(Value):
 
 
 class JobStopped(Value):
-    """A run that ended for another reason than a rank's failure.
+    """The ending of a run for another reason than a rank's failure.
 
     Args:
-        stop: the reason.
-        at: when the reason became known, in time.monotonic's seconds; None if unknown.
+        stop: reason for the end.
+        at: time at which the reason became known, in time.monotonic's seconds; None if unknown.
 
     """
 
@@ -56,13 +55,13 @@ class JobStopped(Value):
 
 
 class Completed(Value):
-    """A run in which all ranks have come to their end."""
+    """The ending of a run whose ranks all exited; the status may still not be 0."""
 
     status: int
 
 
 class NotStarted(Value):
-    """A run that could not be started."""
+    """The ending of a run that could not be started."""
 
     message: str
     status: int
@@ -72,7 +71,7 @@ Ending = RankFailed | JobStopped | Completed | NotStarted
 
 
 def ending_of(state: RunState) -> Ending:
-    """Return what ended a run that is over."""
+    """Determine the ending of a finished run."""
     runs = state.ranks.values()
     if state.stop is not None:
         stop, preempted = state.stop, state.preempted_status
@@ -91,12 +90,12 @@ def ending_of(state: RunState) -> Ending:
 
 
 def _all_left(state: RunState) -> bool:
-    """Return whether the job has ranks, and all ended with 0 by themselves."""
+    """Return whether the job has ranks and all exited with 0."""
     return bool(state.ranks) and all(run.status == 0 for run in state.ranks.values())
 
 
 def first_failure(runs: Iterable[RankRun]) -> RankRun | None:
-    """Return the first rank that failed by itself; if none did, the first that failed."""
+    """Return the first rank that failed by itself, else the first victim; None if none failed."""
     failed = sorted((run for run in runs if run.failed), key=lambda run: run.order)
     own = (run for run in failed if verdict_of(run) is Verdict.FAILED)
     return next(own, failed[0] if failed else None)
@@ -127,7 +126,7 @@ def _rank_failed(state: RunState, first: RankRun) -> RankFailed:
 
 
 def _failed_before(runs: Iterable[RankRun]) -> RankRun | None:
-    """Return the latest of the ranks' earlier processes that failed by itself."""
+    """Return the last process before a rank restart that failed by itself; None if none did."""
     earlier = (past for run in runs for past in run.past)
     failed = (past for past in earlier if verdict_of(past) is Verdict.FAILED)
     return max(failed, key=lambda past: past.order, default=None)

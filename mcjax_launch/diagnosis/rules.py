@@ -20,12 +20,12 @@ CALL = Fact.CALL
 
 
 class Rule(Value):
-    """A rule, and when it is asked.
+    """An entry in the table of rules: a rule's function, and when to call it.
 
     Args:
-        name: of its module in `findings/` and its function; the module is loaded at first use.
-        occasions: when the rule is asked.
-        facts: for a note, it is asked only when one of these has become known.
+        name: `module.function`, the module in `findings/`; it is loaded at first use.
+        occasions: the occasions at which to call the rule.
+        facts: the facts of which one must be new for a call at `NOTE`.
 
     """
 
@@ -91,12 +91,14 @@ RULES = (
 
 
 def findings(view: View, occasion: Occasion, facts: Fact = ~Fact.NOTHING) -> Iterator[Finding]:
-    """Ask the rules, and yield their findings.
+    """Call the rules for an occasion and yield their findings, in order of precedence.
+
+    A rule that raises is recorded in the state's `failed_hints`, and skipped.
 
     Args:
-        view: the moment to judge.
-        occasion: selects the rules.
-        facts: for a note, only rules that depend on one of these are asked.
+        view: view of the job at the moment to judge.
+        occasion: occasion that selects the rules.
+        facts: new facts; at `NOTE` only rules that depend on one of these are called.
 
     """
     for rule in RULES:
@@ -110,12 +112,15 @@ def findings(view: View, occasion: Occasion, facts: Fact = ~Fact.NOTHING) -> Ite
 
 
 def limit_lines(view: View) -> list[str]:
-    """Return lines on the ranks' positions when the job has reached a limit."""
+    """Return the words of all findings for a job that has reached a limit."""
     return [found.words for found in findings(view, LIMIT) if found.words]
 
 
 def advice(view: View) -> list[str]:
-    """Return lines on what to try with a job that hangs; none while a debugger holds it."""
+    """Return lines of advice on a job that hangs.
+
+    Empty while the user debugs it, while ranks compile, or if their programs have diverged.
+    """
     state = view.state
     compiling = {run.process_id for run in state.running if run.compilations.under_way}
     busy = compiling - state.idle_compilations.keys()
@@ -125,10 +130,10 @@ def advice(view: View) -> list[str]:
 
 
 def hints(found: Iterable[Finding]) -> list[str]:
-    """Return the cures of findings as lines, each once."""
+    """Return the cures of findings as lines `hint: ...`, without repetitions."""
     return list(dict.fromkeys(finding.hint for finding in found if finding.cure))
 
 
 def lines_of(found: Iterable[Finding]) -> Sequence[str]:
-    """Return the words of findings, each with its cure."""
+    """Return the words of each finding as a line, followed by its cure as a line `hint: ...`."""
     return [line for finding in found for line in (finding.words, finding.hint) if line]

@@ -1,4 +1,4 @@
-"""Parse ranks' stacks, print equal stacks once, and word each rank's position; pure."""
+"""Parser of ranks' stacks: formats them, and describes each rank's position; pure."""
 
 from __future__ import annotations
 
@@ -30,12 +30,15 @@ class Stack(Value):
     """The stacks of one process of a rank.
 
     Args:
-        text: faulthandler's dump; empty if the process has no hook.
-        state: if `text` is empty, what the kernel knows of the process, in words.
-        helper: not this but another process of the rank takes part in the job.
-        blocked: where in the kernel its main thread waits; "" if unknown.
-        importing: the process is the import server, which is not a rank yet.
-        others: the stacks of other threads that run the user's code; not shown to the user.
+        rank: number of the rank.
+        host: name of the rank's host.
+        pid: id of the process on its host.
+        text: faulthandler's dump; "" if the process has no hook.
+        state: the kernel's information on the process, in words, if `text` is "".
+        helper: True if another process of the rank takes part in the job instead.
+        blocked: kernel function or system call in which the main thread waits; "" if unknown.
+        importing: True for the import server, which is not a rank yet.
+        others: dump of other threads that run the user's code; not shown to the user.
 
     """
 
@@ -51,7 +54,7 @@ class Stack(Value):
 
 
 class Frame(Value):
-    """A call in a stack."""
+    """A call in a stack; `name` is the function's, `source` the text of the line if known."""
 
     file: str
     line: str
@@ -60,7 +63,7 @@ class Frame(Value):
 
     @property
     def library(self) -> str:
-        """The package of the file, or "python"; "" for the user's own code."""
+        """The name of the file's package; "python" for the standard library, "" for user code."""
         return source_lines.owner(self.file)
 
     def __str__(self) -> str:
@@ -69,7 +72,7 @@ class Frame(Value):
 
 
 def threads(text: str) -> list[tuple[Frame, ...]]:
-    """Parse a dump into the stack of each thread, the current one (as a rule main) first."""
+    """Parse a dump into the stacks of its threads, the current (usually the main) thread first."""
     stacks: list[list[Frame]] = []
     current = 0
     for line in text.splitlines():
@@ -87,9 +90,9 @@ def threads(text: str) -> list[tuple[Frame, ...]]:
 
 
 def stack_lines(stacks: Sequence[Stack]) -> list[str]:
-    """Return all stacks as lines, equal ones once, those of most ranks first.
+    """Format stacks as lines: equal stacks once, those of most ranks first.
 
-    Other threads follow the main threads.
+    The stacks of other threads follow those of main threads.
     """
     several = len({stack.host for stack in stacks}) > 1
     ranks = {stack.rank for stack in stacks if not stack.importing}
@@ -130,7 +133,7 @@ def _name(same: Iterable[Stack], several_hosts: bool) -> str:
 
 
 def _calls(stack: Sequence[Frame]) -> Iterator[str]:
-    """Yield lines for a stack: the user's calls marked, those inside one library folded."""
+    """Yield lines for a stack: user calls marked with ">", long series in one library folded."""
     for library, frames in groupby(stack, lambda frame: frame.library):
         first, *more = frames
         if not library:
@@ -194,7 +197,7 @@ _RUN_PROGRAMS = ("jax", "jaxlib", source_lines.USER)
 
 
 class InProgram(Value):
-    """A program that a rank is in or held at; its place in words, and the program if known."""
+    """The program that a rank runs or is held at: `where` in words, `program` None if unknown."""
 
     where: str
     program: RanProgram | None
@@ -204,14 +207,14 @@ class RankSnapshot:
     """A rank at one moment: the stage that it has reached, and its stack.
 
     Args:
-        run: the rank's.
-        stack: of its process that takes part in the job; None if it has not arrived.
+        run: facts on the rank.
+        stack: stack of the rank's process in the job; None if no stack has arrived.
 
     Attributes:
         reached: the stage of the rank.
-        frames: the main thread's calls, innermost first.
-        main: if `frames` are another thread's, the same rank by its main thread; else None.
-        switches: in that case, how often that thread gave up a processor; "" if unknown.
+        frames: the calls of the thread described (as a rule the main thread), innermost first.
+        main: snapshot by the main thread, if `frames` are another thread's; else None.
+        switches: line with that other thread's count of context switches; "" if unknown.
 
     """
 
@@ -236,7 +239,7 @@ class RankSnapshot:
 
     @cached_property
     def program(self) -> RanProgram | None:
-        """Program that spans processes, first run by the rank at its current line; None if none."""
+        """Program across processes that the rank first ran at its current line; None if none."""
         if self._users is None:
             return None
         frame, ran = self.frames[self._users], self.run.compilations.ran.items()
@@ -244,10 +247,11 @@ class RankSnapshot:
 
     @cached_property
     def likely_program(self) -> RanProgram | None:
-        """Program that spans processes, and that the rank is probably in; None if unknown.
+        """Program across processes that the rank probably runs now; None if unknown.
 
-        JAX runs a known program without Python. It is recognized by the line of its first run, or
-        by its name in the source of the line.
+        JAX runs a compiled program without Python. The program is recognized by the line of its
+        first run, or by its name in the source of the current line. Its name is "" if several
+        programs are possible.
         """
         if self.program is not None or self._users is None:
             return self.program
@@ -272,7 +276,7 @@ class RankSnapshot:
         """True if the rank is in the first run of the latest program that it reached.
 
         JAX runs most programs through Python only the first time. A few programs run through Python
-        every time; for those, True does not prove that it is the first.
+        every time; for those, True does not prove a first run.
         """
         ran = self.run.compilations.ran
         if not self.frames or not ran or self.program is not list(ran.values())[-1]:
@@ -282,7 +286,7 @@ class RankSnapshot:
 
     @property
     def is_blocked_by_jax(self) -> bool:
-        """True if the main thread, provided that it stands still, is blocked inside JAX."""
+        """True if the thread is blocked inside JAX; valid only for a thread that stands still."""
         if self.stack is None or not self.frames:
             return False
         if self.frames[0].library in _JAX:
@@ -299,16 +303,15 @@ class RankSnapshot:
 
     @property
     def is_surely_in_jax(self) -> bool:
-        """True if the rank surely waits in JAX: its innermost call or its line shows that.
+        """True if the innermost call is in JAX, or the line has run a program across processes.
 
-        A line shows that if a program that spans processes was run from there. Any other call into
-        C from the user's code may wait for something else.
+        Any other call into C from the user's code may wait for something else.
         """
         return bool(self.frames) and (self.frames[0].library in _JAX or self.program is not None)
 
     @property
     def waits_for_a_thread(self) -> bool:
-        """True if the main thread waits in Python, maybe for another thread."""
+        """True if the innermost call is a Python wait that may be for another thread."""
         if not self.frames:
             return False
         innermost = self.frames[0]
@@ -316,9 +319,9 @@ class RankSnapshot:
 
     @cached_property
     def in_thread(self) -> RankSnapshot | None:
-        """The same rank by its thread in JAX, if its main thread waits for a thread.
+        """Snapshot by another thread, in JAX, that the main thread may wait for; None if none.
 
-        Among several such threads, one that surely waits for other ranks is preferred.
+        Among several such threads, a thread that surely waits for other ranks is preferred.
         """
         if not self.waits_for_a_thread:
             return None
@@ -339,7 +342,7 @@ class RankSnapshot:
 
     @property
     def is_over(self) -> bool:
-        """True if Python has ended in the process, and only C++ code still runs."""
+        """True if the rank has left the JAX job and only C++ code still runs in its process."""
         shown = self.stack is not None and bool(self.stack.text)
         return self.reached.stage is Stage.LEFT and shown and not self.frames
 
@@ -350,7 +353,7 @@ class RankSnapshot:
 
     @property
     def sleeps(self) -> bool:
-        """True if the main thread sleeps in the kernel for some time."""
+        """True if the main thread is in a sleep system call, such as nanosleep()."""
         return self.stack is not None and any(name in self.stack.blocked for name in _SLEEPS)
 
     @property
@@ -369,15 +372,15 @@ class RankSnapshot:
 
     @cached_property
     def may_serve(self) -> str:
-        """The loop in which the rank may be a server waiting for clients, in words; or ""."""
+        """Words for a server's loop that the rank is in, such as "asyncio's loop"; "" if none."""
         loops = _MAY_SERVE.items()
         return next((w for f in self.frames for end, w in loops if f.file.endswith(end)), "")
 
     @property
     def in_program(self) -> InProgram | None:
-        """The program that the rank is in, is held at, or whose results it waits for.
+        """The program that the rank runs, is held at, or whose results it waits for.
 
-        None if it is anywhere else, such as in a barrier, where it may wait for something else.
+        None if the rank is anywhere else, such as in a barrier.
         """
         if not self.is_blocked_by_jax or self.frames[0].library not in _RUN_PROGRAMS:
             return None
@@ -391,9 +394,9 @@ class RankSnapshot:
     # --- whether it can go on by itself ---
 
     def certain_collective(self, everybody: frozenset[int]) -> frozenset[int]:
-        """Return the ranks that the main thread surely waits with in a program.
+        """Return the ranks of the collective in which the main thread surely waits.
 
-        Empty if that is not sure.
+        Empty if it may wait for something else.
 
         Args:
             everybody: all ranks of the job.
@@ -411,7 +414,7 @@ class RankSnapshot:
 
     @property
     def is_in_exit_barrier(self) -> bool:
-        """True if the main thread is in JAX's exit barrier, not in a handler before it."""
+        """True if the innermost call is JAX's shutdown(), not a handler that runs before it."""
         if self.reached.stage is not Stage.LEAVING or not self.frames:
             return False
         innermost = self.frames[0]
@@ -424,7 +427,7 @@ class RankSnapshot:
 
     @property
     def may_act(self) -> bool:
-        """True if another thread may run programs or callbacks, or the dump is incomplete."""
+        """True if another thread is in user or JAX code, or the dump of threads is incomplete."""
         text = self.stack.text if self.stack is not None else ""
         if "Current thread " not in text or any(line.strip() == "..." for line in text.split("\n")):
             return True
@@ -435,9 +438,9 @@ class RankSnapshot:
 
     @property
     def blocked_at(self) -> str:
-        """Place in JAX where the rank waits, in words.
+        """Place in JAX where the rank waits, in words; only valid if there are `frames`.
 
-        For a library's own thread, followed by the main thread's position.
+        For a thread without user code, the main thread's position follows.
         """
         if self.main is None or self._users is not None:
             return self._inside_jax
@@ -454,7 +457,7 @@ class RankSnapshot:
 
     @property
     def shared_compilation(self) -> str:
-        """Place where the rank waits in a compilation for another rank; "" if it does not."""
+        """Words for a rank that waits in a compilation for another rank; "" if it does not."""
         spent = self.run.compilations
         shares = any(frame.name == _SHARES for frame in self.frames)
         if not spent.under_way or spent.latest is None:
@@ -469,7 +472,7 @@ class RankSnapshot:
 
     @property
     def _called_at(self) -> str:
-        """Line from which the user's code called what waits in JAX, in words."""
+        """Words for the user's line that called JAX, with the called function or program."""
         if self._users is None:
             return f"in {self.frames[0].name} at {self._line(self.frames[0])}"
         line = self._line(self.frames[self._users])
@@ -481,12 +484,12 @@ class RankSnapshot:
 
     @property
     def position_with_threads(self) -> str:
-        """Position of a rank that does not wait, with its other threads; "" if unknown."""
+        """`position`, with other threads' positions if the main thread waits for a thread."""
         return self.position + (self._other_threads if self.waits_for_a_thread else "")
 
     @property
     def position(self) -> str:
-        """Position of the rank in the user's own function, in words; "" if unknown."""
+        """Position of the rank: the user's innermost function and line, in words; "" if unknown."""
         if not self.frames:
             return ""
         at = self._users or 0
@@ -501,14 +504,14 @@ class RankSnapshot:
 
     @property
     def _other_threads(self) -> str:
-        """Positions of threads for which the main thread may wait, in words."""
+        """Words for the other threads' positions in user code, to append; "" if there are none."""
         found = ((thread, _users_own(thread)) for thread in self.threads)
         own = [thread[at] for thread, at in found if at is not None]
         places = [f"{frame.name} at {self._line(frame)}" for frame in own[:_MOST_THREADS]]
         return f"; another of its threads is in {' and one in '.join(places)}" if places else ""
 
     def _line(self, frame: Frame) -> str:
-        """Return `file:line` of a call, the file as the rank's hook names it or without folder."""
+        """Return `file:line` of a call: the path that the hook reports, else the file name."""
         spent = self.run.compilations
         lines = [*spent.ran, *([spent.latest.where] if spent.latest is not None else [])]
         files = {where.rpartition(":")[0] for where in lines}
@@ -547,9 +550,9 @@ def crashed_at(run: RankRun) -> Frame | None:
 
 
 def make_snapshots(state: RunState, stacks: Iterable[Stack]) -> dict[int, RankSnapshot]:
-    """Return a snapshot of each rank whose stacks have arrived.
+    """Return snapshots by rank, for all ranks whose stacks have arrived.
 
-    It is taken from the process of the rank that takes part in the job.
+    Stacks of helper processes, which take no part in the job, are ignored.
     """
     found: dict[int, Stack] = {}
     for stack in stacks:

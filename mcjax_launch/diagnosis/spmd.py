@@ -1,4 +1,4 @@
-"""Word where ranks ran different programs, and how the programs' code differs; pure."""
+"""Descriptions of a divergence: which programs ranks ran, and how their code differs; pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CONSTANT = re.compile(
 
 
 class Argument(Value):
-    """An argument of a program: its name in the function, its shape and type, and its sharding."""
+    """An argument of a program: name in the function, shape with type, sharding ("" for none)."""
 
     name: str
     shape: str
@@ -42,7 +42,7 @@ class Argument(Value):
 
 
 class Operation(Value):
-    """An operation as StableHLO writes it, and the user's line that it comes from."""
+    """An operation in StableHLO's text, and its line in the user's code; "" if unknown."""
 
     text: str
     where: str
@@ -52,7 +52,7 @@ _NOTHING = Operation("nothing more", "")
 
 
 class ParsedCode(Value):
-    """The parsed code of a program."""
+    """The parsed code of a program; `devices` is the comment line that names its devices, or ""."""
 
     devices: str
     arguments: tuple[Argument, ...]
@@ -60,13 +60,13 @@ class ParsedCode(Value):
 
     @property
     def text(self) -> str:
-        """The code without source locations, so that two can be compared line by line."""
+        """The code without source locations, to compare two programs line by line."""
         lines = (operation.text for operation in self.operations)
         return "".join(f"{line}\n" for line in (self.devices, *lines))
 
 
 def parse_code(text: str) -> ParsedCode:
-    """Parse the text of a program, with source locations, as a rank has sent it."""
+    """Parse a program's StableHLO text with source locations, as received from a rank."""
     lines = text.splitlines()
     aliases = {alias[1]: alias[2] for line in lines if (alias := _ALIAS.match(line))}
     devices = lines[0] if lines and lines[0].startswith("//") else ""
@@ -84,7 +84,7 @@ def parse_code(text: str) -> ParsedCode:
 
 
 def code_difference(first: ParsedCode, second: ParsedCode) -> Iterator[tuple[str, str, str]]:
-    """Yield the differences of two programs: the subject, and the value in each.
+    """Yield differences of two programs as (subject, first's value, second's value).
 
     The subject is "" for operations and devices.
     """
@@ -112,7 +112,7 @@ def _parting(
 ) -> tuple[Operation, Operation] | None:
     """Return the first operations that differ; None if all are equal.
 
-    If these are constants, return the differing operations just after them, which may use them.
+    If both are constants, prefer the differing operations just after them, which may use them.
     """
     differing = ((ours, theirs) for ours, theirs in pairs if ours.text != theirs.text)
     first = next(differing, None)
@@ -132,7 +132,7 @@ def _names(code: ParsedCode) -> str:
 
 
 def _arguments(line: str, aliases: Mapping[str, str]) -> Iterator[Argument]:
-    """Yield the arguments of the main function, from the line that begins it."""
+    """Yield the arguments of the main function, parsed from its first line."""
     inside = line.partition("@main(")[2].partition(") -> (")[0]
     for number, piece in enumerate(re.split(r"%arg\d+: ", inside)[1:]):
         tensor, sharding = _TENSOR.match(piece), _SHARDING.search(piece)
@@ -146,7 +146,7 @@ def _arguments(line: str, aliases: Mapping[str, str]) -> Iterator[Argument]:
 
 
 def _spec(sharding: str) -> str:
-    """Return a sharding as JAX's users write it, as `P('data', None)`; unknown forms unchanged."""
+    """Return a sharding in JAX's notation, such as `P('data', None)`; unknown forms unchanged."""
     if not sharding.startswith("["):
         return sharding
     axes = [re.findall(r'"([^"]+)"', part) for part in re.findall(r"\{([^{}]*)\}", sharding)]
@@ -158,7 +158,7 @@ def _spec(sharding: str) -> str:
 
 
 def _where(location: str, aliases: Mapping[str, str]) -> str:
-    """Return the innermost user line in a location, else the innermost line; "" if none."""
+    """Return `file:line` of a location's innermost user line, else its innermost; "" if none."""
     places = list(islice(_places(location, aliases), _MOST_PLACES))
     own = (f for f in places if source_lines.owner(f[0]) == source_lines.USER)
     name, line = next(own, places[0] if places else ("", ""))
@@ -194,7 +194,7 @@ def _without_locations(line: str) -> str:
 
 
 def _apart(ours: Operation, theirs: Operation) -> tuple[str, str]:
-    """Return two operations with their lines, as short as they can be and still differ."""
+    """Return two operations with their lines: names only if these differ, else the whole text."""
     shown = _short(ours.text), _short(theirs.text)
     if shown[0] == shown[1]:
         whole = _whole(ours.text), _whole(theirs.text)
@@ -205,7 +205,7 @@ def _apart(ours: Operation, theirs: Operation) -> tuple[str, str]:
 
 
 def _short(text: str) -> str:
-    """Return the name of an operation, and of its reduction or callee."""
+    """Return an operation's name, with its reduction, callee or constant value if any."""
     line = _RESULTS.sub("", text.strip())
     name = line.partition(" ")[0].partition("(")[0].strip('"')
     if name.endswith(".constant") and (constant := _CONSTANT.match(_whole(text))):
@@ -215,7 +215,7 @@ def _short(text: str) -> str:
 
 
 def _whole(text: str) -> str:
-    """Return the whole operation, with types and numbers as JAX's users write them."""
+    """Return the whole text of an operation, with types and numbers in JAX's notation."""
     line = _TENSOR.sub(_shape, _RESULTS.sub("", text.strip()))
     return _FLOAT.sub(lambda number: f"{float(number[0]):g}", line)
 
@@ -250,7 +250,7 @@ _MOST_GROUPS = 8
 
 
 def divergence_lines(comparison: Comparison) -> list[str]:
-    """Return lines on which ranks ran what at the divergence, which must exist."""
+    """Describe each group's program at the divergence, which must exist, and how these differ."""
     assert comparison.divergence is not None
     sides = comparison.diverged_groups()
     shown = _differing([side.program for side in sides if side.program is not None])
@@ -273,7 +273,7 @@ def divergence_lines(comparison: Comparison) -> list[str]:
 
 
 def unequal_lines(comparison: Comparison) -> list[str]:
-    """Return lines on an argument that differs between ranks; it must have been found."""
+    """Describe the argument that differs between ranks, which must exist, with a hint."""
     unequal = comparison.checksums.unequal
     assert unequal is not None
     program, code = unequal.program, comparison.codes.get(unequal.program.fingerprint)
@@ -305,7 +305,7 @@ def _action(side: DivergedGroup, shown: Collection[int]) -> str:
 
 
 def _differing(programs: Iterable[RanProgram]) -> list[int]:
-    """Return the indices of arguments to show: all if few, else those whose shapes differ."""
+    """Return indices of arguments to show: all if at most 4, else up to 4 with unequal shapes."""
     shapes = [program.shapes for program in programs]
     count = max(map(len, shapes), default=0)
     if count <= _MOST_SHAPES:
@@ -315,9 +315,9 @@ def _differing(programs: Iterable[RanProgram]) -> list[int]:
 
 
 def different_programs(sides: Sequence[DivergedGroup]) -> list[tuple[DivergedGroup, RanProgram]]:
-    """Return each program that is new to a group of ranks, with a group that runs it.
+    """Return each program that a group of ranks had not run before, with its largest group.
 
-    Programs of the largest groups come first.
+    Programs of the largest groups are first.
     """
     found: dict[str, tuple[DivergedGroup, RanProgram]] = {}
     for side in sorted(sides, key=lambda side: -len(side.ranks)):
@@ -329,10 +329,10 @@ def different_programs(sides: Sequence[DivergedGroup]) -> list[tuple[DivergedGro
 def other_order(
     comparison: Comparison,
 ) -> tuple[tuple[DivergedGroup, RanProgram], tuple[DivergedGroup, RanProgram]] | None:
-    """Return two (group, program) pairs if one group runs the other's program too, but later.
+    """Find a group of ranks that also runs another group's program, but later.
 
-    The later group comes first, each with the program that it runs at the divergence. None if there
-    are no such groups.
+    Return the (group, program at the divergence) pairs of that group and of the other group. None
+    if there are no such groups.
     """
     new = different_programs(comparison.diverged_groups())
     for usual, theirs in new:
@@ -343,7 +343,7 @@ def other_order(
 
 
 def _other_order(comparison: Comparison, sides: Sequence[DivergedGroup]) -> Iterator[str]:
-    """Yield a line if a group of ranks also runs another group's program, but later."""
+    """Yield a line on a group of ranks that also runs another group's program, but later."""
     found = other_order(comparison)
     if found is not None:
         (odd, own), (usual, theirs) = found
@@ -356,7 +356,7 @@ def _other_order(comparison: Comparison, sides: Sequence[DivergedGroup]) -> Iter
 
 
 def other_device_order(comparison: Comparison) -> str:
-    """Return a line on ranks whose mesh orders the same devices differently; or ""."""
+    """Return a line on ranks whose mesh has the same devices in another order; "" if none."""
     sides = comparison.diverged_groups()
     known = [(side, side.program) for side in sides if side.program is not None and not side.again]
     if not known:
@@ -388,7 +388,7 @@ def _run(side: DivergedGroup) -> str:
 
 
 def _code(comparison: Comparison, sides: Sequence[DivergedGroup]) -> list[str]:
-    """Return lines on how the groups' programs differ, as far as their code has arrived."""
+    """Describe differences in the code of the groups' programs, where the code has arrived."""
     known = []
     for side, program in different_programs(sides):
         code = comparison.codes.get(program.fingerprint)

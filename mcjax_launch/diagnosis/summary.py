@@ -1,4 +1,4 @@
-"""The summary: the lines on stderr at the end of a run, and the words for an exit; pure."""
+"""The summary: the lines on stderr at the end of a run, and descriptions of exits; pure."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ _OF_LIMITS = (signal.SIGXCPU, signal.SIGXFSZ)
 
 
 class Summary(Value):
-    """The end of a run.
+    """The summary of a run.
 
     Args:
-        ending: what ended it.
-        lines: that say so; none if all went well.
-        final: the job is not to be started again.
-        quote: from and up to which of the lines the output of the root cause's rank is quoted.
+        ending: cause of the run's end.
+        lines: the lines to print; empty if all went well.
+        final: True if the job must not be started again.
+        quote: start and stop index of the `lines` that quote the culprit's output.
 
     """
 
@@ -90,9 +90,9 @@ def summarize(state: RunState, *, final: bool = False, seconds: float | None = N
     """Return the summary of a finished run.
 
     Args:
-        state: of the run.
-        final: the job is not to be started again, however the run ended.
-        seconds: how long the run took, to be mentioned; None to leave it out.
+        state: state of the run.
+        final: True if the job must not be started again, however the run ended.
+        seconds: duration of the run, for a line about it; None for no such line.
 
     """
     ending, runs = ending_of(state), list(state.ranks.values())
@@ -127,7 +127,7 @@ def summarize(state: RunState, *, final: bool = False, seconds: float | None = N
 
 
 def _imports(state: RunState) -> list[str]:
-    """Return lines on imports that were still running for ranks."""
+    """Describe the imports that ranks were still waiting for when the run was stopped."""
     if state.stop_at is None or not any(run.process.awaits for run in state.ranks.values()):
         return []
     from mcjax_launch.diagnosis.findings.importing import under_way
@@ -138,19 +138,19 @@ def _imports(state: RunState) -> list[str]:
 def not_started(message: str, status: int) -> Summary:
     """Return the summary of a run that could not be started.
 
-    It is final unless a host was lost, which may come back.
+    The summary is final unless the status is HOST_LOST: the host may be available again later.
     """
     final = status != exit_status.HOST_LOST
     return Summary(NotStarted(message, status), (message,), final)
 
 
 def first_report(state: RunState, run: RankRun, *, quoted: bool) -> Sequence[str]:
-    """Return the lines to print at once for a failure that the job outlives.
+    """Return the lines to print immediately for a failure that the job outlives.
 
     Args:
-        state: of the run.
-        run: of the rank that has failed.
-        quoted: include the last output of the rank.
+        state: state of the run.
+        run: facts on the failed rank.
+        quoted: True to include the last output of the rank.
 
     """
     ending = RankFailed(run, run, (run,))
@@ -160,7 +160,7 @@ def first_report(state: RunState, run: RankRun, *, quoted: bool) -> Sequence[str
 
 
 def restart_lines(state: RunState) -> list[str]:
-    """Return a line for each rank that was restarted, with the end of each of its processes."""
+    """Return a line for each restarted rank, with the end of each process; at most 9 lines."""
     several = [run for run in state.ranks.values() if run.past]
     ends = ((run.process_id, list(map(_end, run.all_runs))) for run in several[:_MOST_RESTARTED])
     lines = [f"rank {rank}, {len(each)} starts: {', then '.join(each)}" for rank, each in ends]
@@ -169,7 +169,7 @@ def restart_lines(state: RunState) -> list[str]:
 
 
 def _end(run: RankRun) -> str:
-    """Return in words how a process of a rank ended, and how long it ran."""
+    """Describe the end of a rank's process and its duration, if known."""
     process, end = run.process, fate(run)
     if process.started_at is None or process.ended_at is None:
         return end
@@ -177,7 +177,7 @@ def _end(run: RankRun) -> str:
 
 
 def in_one_line(summary: Summary, state: RunState) -> str:
-    """Return in one line how a run ended, also if all went well."""
+    """Return one line on the end of a run, even if all went well."""
     if summary.lines:
         return summary.lines[0]
     if not isinstance(summary.ending, Completed) or summary.status:
@@ -188,7 +188,7 @@ def in_one_line(summary: Summary, state: RunState) -> str:
 
 
 def warnings(state: RunState) -> list[str]:
-    """Return warnings about a job in which no rank has failed."""
+    """Return warnings about a finished job in which no rank has failed; at most one as a rule."""
     if not state.diverged and state.unhooked:
         return _unhooked(state)
     if state.activity.jax_at is None and not state.initialize_calls:
@@ -201,7 +201,7 @@ def warnings(state: RunState) -> list[str]:
 
 
 def _unhooked(state: RunState) -> list[str]:
-    """Return a line on the ranks in which the hook was expected and did not run."""
+    """Return a line on the ranks in which the hook should have run and did not, if any."""
     ranks = state.unhooked
     if not ranks:
         return []
@@ -215,7 +215,7 @@ def _unhooked(state: RunState) -> list[str]:
 
 
 def _failure_lines(ending: RankFailed, state: RunState) -> tuple[list[str], tuple[int, int]]:
-    """Return lines on the root cause, and the range of them that quotes its rank's output."""
+    """Return lines on the root cause, and the (start, stop) of those that quote its output."""
     run, failure = ending.culprit, ending.culprit.failure
     name = f"rank {run.process_id}" + (f" on {run.host}" if state.hosts > 1 else "")
     if ending.found is not None:
@@ -251,7 +251,7 @@ def _failure_lines(ending: RankFailed, state: RunState) -> tuple[list[str], tupl
 
 
 def _beside(state: RunState, ending: RankFailed, said: str) -> list[str]:
-    """Return lines on the other ranks that may explain a failure."""
+    """Return the words of all findings that may explain a failure besides the root cause."""
     from mcjax_launch.diagnosis.rules import findings
 
     first = ending.first
@@ -260,13 +260,13 @@ def _beside(state: RunState, ending: RankFailed, said: str) -> list[str]:
 
 
 def _ended_all(state: RunState) -> list[str]:
-    """Return a line on why the other ranks did not outlive a failure, if they were to."""
+    """Return a line on why the job ended in spite of --on-rank-failure; [] if it did not."""
     why = state.ended_all
     return [f"--on-rank-failure: the job ended despite it: {why}"] if why else []
 
 
 def _of_programs(ending: RankFailed, state: RunState) -> list[str]:
-    """Return lines on where the ranks' programs diverged, else hints on how to find that."""
+    """Return lines on the divergence of the ranks' programs; if unknown, hints for the user."""
     from mcjax_launch.diagnosis.hints import guarded_hints
 
     return _divergence(state) or guarded_hints(state, ending.first)
@@ -279,13 +279,13 @@ def _divergence(state: RunState) -> list[str]:
 
 
 def _place(failure: Failed) -> list[str]:
-    """Return a line with the user's line that failed, or that of an exception handled at exit."""
+    """Return a line "at ..." with the user's line that failed; [] if that is unknown."""
     of = failure.placed
     return [f"at {_at(of)}"] if of.where else []
 
 
 def _crash(run: RankRun) -> list[str]:
-    """Return a line with the user's line at which a rank crashed."""
+    """Return a line "at ..." with the user's line that crashed; [] if that is unknown."""
     if not run.process.stack:
         return []
     from mcjax_launch.diagnosis.snapshots import crashed_at
@@ -336,7 +336,7 @@ def last_words(run: RankRun) -> list[str]:
 
 
 def _others(runs: Sequence[RankRun], described: Sequence[RankRun]) -> list[str]:
-    """Return one line that counts what became of the other ranks."""
+    """Return a line that counts how all ranks but the `described` ended; [] if there are none."""
     those = {run.process_id for run in described}
     counts = Counter(fate(run) for run in runs if run.process_id not in those)
     total = counts.total()
@@ -357,7 +357,7 @@ def _others(runs: Sequence[RankRun], described: Sequence[RankRun]) -> list[str]:
 
 
 def fate(run: RankRun) -> str:
-    """Return in words what became of a rank."""
+    """Describe the end of a rank, or why that is unknown."""
     status, failure = run.status, run.failure
     if verdict_of(run) is Verdict.VICTIM:
         if status == -signal.SIGABRT:
@@ -380,7 +380,7 @@ def fate(run: RankRun) -> str:
 
 
 def _ended_by(signum: int, signals: Sequence[int]) -> str:
-    """Return in words that a signal from the launcher ended a rank."""
+    """Describe the end of a rank by a signal from the launcher."""
     if signum != signal.SIGKILL:
         return f"ended by {signal.Signals(signum).name}"
     before = [signal.Signals(other).name for other in signals if other != signum]
@@ -388,7 +388,7 @@ def _ended_by(signum: int, signals: Sequence[int]) -> str:
 
 
 def reason(run: RankRun) -> str:
-    """Return in words why a rank failed: its exception, exit or signal."""
+    """Describe the failure of a rank: its exception, exit or signal."""
     failure = run.failure
     if failure is None:
         assert run.status is not None
@@ -397,7 +397,7 @@ def reason(run: RankRun) -> str:
 
 
 def failure_words(failure: Failed) -> str:
-    """Return why a program failed: its exception, or its exit and what it handled then."""
+    """Describe a program's failure: its exception, or its exit and the exception then handled."""
     if not failure.exited:
         return headline(failure)
     handled = failure.handled
@@ -411,11 +411,11 @@ def failure_words(failure: Failed) -> str:
 
 
 def status_text(status: int, killer: str | None = None) -> str:
-    """Return an exit status, or a signal, in words.
+    """Describe an exit status, or the signal that ended a process.
 
     Args:
-        status: of a process; below 0: minus a signal.
-        killer: what killed it, see rank_run.RankProcess.
+        status: exit status of a process; if below 0, minus the number of a signal.
+        killer: cause of the signal, in words; see `killer` of rank_run.RankProcess.
 
     """
     if status >= 0:
@@ -446,7 +446,7 @@ def duration(seconds: float) -> str:
 
 
 def shortened(lines: list[str]) -> list[str]:
-    """Return a text's lines without the middle ones, if they are many."""
+    """Replace all but the first 20 and last 20 lines of a long text by a count of omitted lines."""
     omitted = len(lines) - _FIRST_LINES - _LAST_LINES
     if omitted <= 1:
         return lines
@@ -454,6 +454,6 @@ def shortened(lines: list[str]) -> list[str]:
 
 
 def _printable(line: str) -> str:
-    """Return a line that can be quoted: of limited length, without control characters."""
+    """Make a line safe to print: escape control characters, and cut after 1000 characters."""
     line = visible(line)
     return line if len(line) <= _LONGEST else line[:_LONGEST] + " ..."

@@ -1,7 +1,7 @@
-"""Decide once how the end of each rank is judged; pure.
+"""Verdicts on the ends of ranks, each determined once; pure.
 
-A victim is recognized by JAX's messages in its output. Which rank it is a victim of is known only
-at the end of the run: see `root_cause.ending_of`.
+A victim is recognized by JAX's messages in its output. The rank that caused a victim's failure is
+known only at the end of the run: see `root_cause.ending_of`.
 """
 
 import signal
@@ -17,7 +17,7 @@ _LAST_LINES = 5
 
 
 def failure_text(run: RankRun) -> str:
-    """Return a rank's last output, and the text of the exception that ended it, if any."""
+    """Return a rank's last stderr, followed by its exception's message if known."""
     failure = run.failure
     if failure is None:
         return run.stderr
@@ -26,9 +26,9 @@ def failure_text(run: RankRun) -> str:
 
 
 def verdict_of(run: RankRun) -> Verdict | None:
-    """Return how a rank's program ended; None if it runs, or was lost with its host.
+    """Return the verdict on a rank's end; None if it still runs, or was lost with its host.
 
-    To be called when all that it printed has arrived.
+    Call this only after all of the rank's output has arrived: the verdict is kept.
     """
     if run.verdict is None:
         run.verdict = _verdict(run)
@@ -46,7 +46,7 @@ def _verdict(run: RankRun) -> Verdict | None:
 
 
 def _is_victim(run: RankRun) -> bool:
-    """Return whether a rank's failure was caused by that of another."""
+    """Return whether a rank failed because JAX had lost another rank."""
     failure = run.failure
     if failure is not None and not failure.exited:
         # Later on a time-out may be the rank's own.
@@ -65,7 +65,7 @@ def is_aborted_by_jax(run: RankRun) -> bool:
 
 
 def _has_victims_traceback(failure: Failed) -> bool:
-    """Return whether an exception was raised because, or during handling, of a lost peer."""
+    """Return whether the traceback shows that the failure was caused by a lost peer."""
     return any(each.is_victims for each in _tracebacks(failure.traceback))
 
 
@@ -82,7 +82,7 @@ def _handled_loss(failure: Failed | None) -> bool:
 
 
 def _is_of_lost_peer(told: Failed | Raised, *, joining: bool = False) -> bool:
-    """Return whether an exception is JAX's about a lost peer, not a callback's own."""
+    """Return whether an exception is JAX's report of a lost peer, not a callback's exception."""
     quoted = embedded(told.summary)
     if quoted is None:
         return is_of_lost_peer(told.exception, told.summary, joining=joining)

@@ -21,7 +21,7 @@ _MOST_HOSTS = 3
 
 
 class Occasion(Flag):
-    """A moment at which rules are asked."""
+    """An occasion at which rules are called."""
 
     NOTE = auto()  # something has become known
     HANG = auto()  # ranks have stood still for long, and their positions are known
@@ -33,7 +33,7 @@ class Occasion(Flag):
 
 
 class Fact(Flag):
-    """A kind of fact that has become known, on which a rule may depend."""
+    """A kind of new fact; a rule for notes is called only when one of its facts is new."""
 
     NOTHING = 0
     JAX = auto()  # a rank has imported jax, compiles, or could not join
@@ -50,16 +50,16 @@ class Finding(Value):
     """A fact that explains something about the job.
 
     Args:
-        key: identifies the finding, whose words may change over time.
-        words: what happened, and where, in one line.
-        ranks: the ranks that did it, the one to blame first; empty if all did it together.
-        cure: what to do about it; "" if the words say that.
-        since: start of a finding that lasts, in time.monotonic's seconds. It is printed again at
-            ever longer intervals. None for a finding that is printed once.
-        due: when to print it, if it still holds then, in time.monotonic's seconds; 0 for at once.
-        is_certain: the job can never go on, and is ended.
-        is_final: in that case, starting the job again would be no use.
-        is_urgent: it is printed with --quiet too.
+        key: identity of the finding, whose words may change over time.
+        words: description in one line, with the place; "" if there is only advice.
+        ranks: the ranks responsible, the rank to blame first; empty if all are.
+        cure: advice to the user; "" if there is none.
+        since: start of a lasting condition, in time.monotonic's seconds. Such a finding is printed
+            again at ever longer intervals. None for a finding that is printed once.
+        due: time to print the finding if it still holds, in time.monotonic's seconds; 0 for now.
+        is_certain: True if the job can never go on, so that the launcher ends it.
+        is_final: True if restarting the job after such an end would be useless.
+        is_urgent: True to print the finding with --quiet too.
 
     """
 
@@ -75,7 +75,7 @@ class Finding(Value):
 
     @property
     def hint(self) -> str:
-        """The cure as a line of its own; "" if there is none."""
+        """The cure as a line `hint: ...`; "" if there is none."""
         return f"hint: {self.cure}" if self.cure else ""
 
 
@@ -83,11 +83,12 @@ class Positions(Value):
     """Positions of the ranks' main threads at one moment.
 
     Args:
-        stacks: of main threads, or of all threads.
-        still: by rank, since when its main thread has stood still; other ranks have moved.
-        computing: the ranks whose processors are busy although their main threads stand still.
-        polling: the ranks on accelerators whose main threads are busy themselves.
-        is_whole: the stacks are those of all threads, and no rank has used a processor.
+        stacks: stacks of the main threads, or of all threads.
+        still: start time of each rank's standstill, in time.monotonic's seconds; ranks that have
+            moved are missing.
+        computing: ranks that use processors although their main threads stand still.
+        polling: ranks on accelerators whose main threads use processors.
+        is_whole: True if `stacks` has all threads, and no rank has used a processor.
 
     """
 
@@ -99,17 +100,17 @@ class Positions(Value):
 
 
 class View:
-    """The job at one moment, as a rule sees it.
+    """The job at one moment: the input of a rule.
 
     Args:
-        state: of the run.
-        now: in time.monotonic's seconds.
-        positions: of the ranks; None if unknown.
-        first: the rank that failed first, after a failure.
-        culprit: the rank to blame for that failure.
+        state: state of the run.
+        now: current time, in time.monotonic's seconds.
+        positions: positions of the ranks; None if unknown.
+        first: the rank that failed first; None if no rank has failed.
+        culprit: the rank to blame for that failure; None if unknown.
         said: the lines already printed about that failure.
-        moves: the job may not hang, but only take long.
-        uses_jax: the ranks are known to need initialize().
+        moves: True if the job may be slow rather than hang.
+        uses_jax: True if the ranks are known to need initialize().
 
     """
 
@@ -137,23 +138,23 @@ class View:
 
     @property
     def uses_jax(self) -> bool:
-        """True if a rank that runs has called initialize(), or all are known to need it."""
+        """True if a running rank has called initialize(), or the ranks are known to need it."""
         running = self.state.running
         return self._uses_jax or any(run.membership.joining_at is not None for run in running)
 
     @cached_property
     def runs(self) -> list[RankRun]:
-        """The facts on all ranks."""
+        """The RankRuns of all ranks."""
         return list(self.state.ranks.values())
 
     def named(self, ranks: Collection[int]) -> str:
-        """Return ranks in words, with their hosts if the job has several and these are few."""
+        """Return ranks in words; in a job on several hosts with these ranks' hosts, if up to 3."""
         hosts = sorted({self.state.ranks[rank].host for rank in ranks})
         few = self.state.hosts > 1 and len(hosts) <= _MOST_HOSTS
         return these_ranks(ranks) + (f" on {', '.join(hosts)}" if few else "")
 
     def named_first(self, ranks: Sequence[int], did: str) -> str:
-        """Return what the first of these ranks did not do, and that the rest did not either."""
+        """Return words such as "rank 1 did not join (nor did rank 2)"; `did` is the predicate."""
         nor = f" (nor did {these_ranks(ranks[1:])})" if ranks[1:] else ""
         return f"{self.named(ranks[:1])} {did}{nor}"
 
@@ -176,28 +177,28 @@ class View:
 
     @cached_property
     def waiting(self) -> list[RankRun]:
-        """The ranks that wait in initialize() for all ranks of this job."""
+        """The ranks that wait in initialize() with the job's number of processes."""
         size = self.state.num_processes
         return [
             run for run in self.joining if (c := run.membership.call) and c.num_processes == size
         ]
 
     def once(self, compute: Callable[[View], T]) -> T:
-        """Return the result of a function for this view, which is called once."""
+        """Return `compute(self)`; the result is kept, so the function is called only once."""
         if compute not in self._results:
             self.keep(compute, compute(self))
         found: T = self._results[compute]
         return found
 
     def keep(self, compute: Callable[[View], T], result: T) -> None:
-        """Replace the result that `once` returns for a function."""
+        """Set the result that `once` returns for a function."""
         self._results[compute] = result
 
     # --- after a failure ---
 
     @cached_property
     def failed(self) -> list[RankRun]:
-        """The ranks that failed, in the order in which that became known."""
+        """The failed ranks, in the order in which their failures became known."""
         return sorted((run for run in self.runs if run.failed), key=lambda run: run.order)
 
     @property
@@ -214,7 +215,7 @@ class View:
 
     @cached_property
     def gave_up(self) -> bool:
-        """True if the rank that failed first did so because another did not come in time."""
+        """True if the first failure was a timeout of that rank's wait for another rank."""
         from mcjax_launch.diagnosis.verdict import failure_text, verdict_of
         from mcjax_launch.jax_messages.lost_peer import says_timed_out
 

@@ -20,9 +20,9 @@ ALL_OR_NONE = (
 
 
 def ended_without(view: View) -> Iterator[Finding]:
-    """Find ranks that exited with 0 without joining while others wait for them.
+    """Find ranks that exited with 0 without joining while other ranks wait in initialize().
 
-    The finding is certain if all ranks that still run wait.
+    The finding is certain if all ranks that still run wait there.
     """
     gone = [run for run in view.runs if run.never_joined]
     if not gone or not view.waiting:
@@ -47,14 +47,14 @@ def ended_without(view: View) -> Iterator[Finding]:
 
 
 def how_absent(run: RankRun) -> str:
-    """Return in words how a rank that exited with 0 failed to join."""
+    """Return words for a rank that exited with 0: initialize() failed, or was never called."""
     if run.membership.refused is not None:
         return "after its call of initialize() had failed"
     return "without calling initialize()"
 
 
 def never_called(view: View) -> Iterator[Finding]:
-    """Find a rank for which others waited in initialize() until JAX's timeout."""
+    """Find a rank whose missing call made other ranks' initialize() time out."""
     absent = [run for run in view.runs if not run.membership.has_called]
     if not absent or not view.failed_joining:
         return

@@ -1,4 +1,4 @@
-"""Rules on ranks that run without the others, or whose child processes join in their place."""
+"""Rules on ranks that run as separate single-process jobs, or whose child processes join."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GUARD = 'put the call under `if __name__ == "__main__":`'
 
 
 def lone_ranks(view: View) -> Iterator[Finding]:
-    """Find ranks that go on alone because initialize() failed."""
+    """Find ranks that go on as single-process jobs because initialize() failed."""
     alone = [run for run in view.runs if run.was_alone]
     size = view.state.num_processes
     if not alone or size < 2:
@@ -42,7 +42,7 @@ def lone_ranks(view: View) -> Iterator[Finding]:
 
 
 def why_failed(refused: NotJoined) -> str:
-    """Return why a call of initialize() failed, worded to follow "failed", and what to do."""
+    """Return the reason, and cure if known, of a failed initialize(); to follow "failed"."""
     too_late = known_error(refused.summary) is KnownError.INITIALIZED_TOO_LATE
     if too_late and refused.backend_at:
         at = refused.backend_at
@@ -52,7 +52,7 @@ def why_failed(refused: NotJoined) -> str:
 
 
 def single_process_calls(view: View) -> Iterator[Finding]:
-    """Find that each rank called initialize() for one process."""
+    """Find that every rank called initialize() with num_processes=1."""
     count, calls = view.state.num_processes, view.calls
     if count < 2 or len(calls) < len(view.runs):
         return
@@ -88,7 +88,7 @@ def separate_jobs(view: View) -> Iterator[Finding]:
 
 
 def _uses_jax(run: RankRun, now: float) -> bool:
-    """Return whether a rank has compiled, or has printed for long with jax imported."""
+    """Return whether a rank has compiled, or imported jax and printed for `SOON_S` seconds."""
     process = run.process
     if run.compilations.latest is not None:
         return True
@@ -99,7 +99,7 @@ def _uses_jax(run: RankRun, now: float) -> bool:
 
 
 def calls_below(view: View) -> Iterator[Finding]:
-    """Find calls of initialize() by processes that ranks have started."""
+    """Find calls of initialize() by child processes of ranks."""
     calls = grouped(
         (call, (run.process_id, at))
         for run in view.runs
@@ -124,7 +124,7 @@ def _below(call: CalledBelow, ranks: tuple[int, ...]) -> str:
 
 
 def second_process(view: View) -> Iterator[Finding]:
-    """Find a rank of which two processes have joined: JAX ends the job for that."""
+    """Find a rank that called initialize() in two processes, for which JAX ends the job."""
     for run in view.runs:
         where = run.membership.second_process
         if where is not None:

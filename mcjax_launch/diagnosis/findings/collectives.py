@@ -36,7 +36,7 @@ def different_collectives(view: View) -> Iterator[Finding]:
 
 
 def different_barriers(view: View) -> Iterator[Finding]:
-    """Find that ranks waited at barriers of different names, one of which timed out."""
+    """Find that ranks waited at differently named barriers, one of which timed out."""
     if not view.gave_up:
         return
     places: dict[str, tuple[str, list[int]]] = {}
@@ -51,7 +51,7 @@ def different_barriers(view: View) -> Iterator[Finding]:
 
 
 def _barrier(run: RankRun) -> tuple[str, str]:
-    """Return the last barrier of a rank, as its name and in words with its line; "" for none."""
+    """Return the name of a rank's last barrier, and words with name and line; "" twice if none."""
     failed = lost_peer.failed_programs_barrier(failure_text(run))
     if failed is not None:
         return repr(failed.name), f"at the barrier {failed.name!r} {_place(run)}"
@@ -65,7 +65,7 @@ def _shown(places: Iterable[tuple[str, list[int]]]) -> list[tuple[str, list[int]
 
 
 def _place(run: RankRun) -> str:
-    """Return a rank's position at its own failure, else at the first one; "" if unknown."""
+    """Return a rank's position when it failed, else at the first failure; "" if unknown."""
     frame = crashed_at(run)
     if frame is not None:
         return in_function(frame.name, f"{frame.file.rpartition('/')[2]}:{frame.line}")
@@ -77,7 +77,7 @@ def _place(run: RankRun) -> str:
 
 
 def missed_barrier(view: View) -> Iterator[Finding]:
-    """Find a rank that did not reach a barrier of the program's own in time."""
+    """Find ranks that did not reach a barrier called by the user's program in time."""
     barrier = lost_peer.failed_programs_barrier(view.failed_text)
     processes = barrier.late if barrier is not None else ()
     late = [run for process in processes if (run := view.state.rank_of(process))]
@@ -92,7 +92,7 @@ def _missed(view: View, late: Sequence[RankRun], did: str, where: str = "") -> F
 
 
 def missed_collective(view: View) -> Iterator[Finding]:
-    """Find a rank that did not come before a collective timed out."""
+    """Find ranks that had not reached a collective when it timed out in other ranks."""
     late = _late(view)
     if not late:
         return
@@ -129,9 +129,9 @@ def _late(view: View) -> list[RankRun]:
 
 
 def _may_not_have_come(run: RankRun) -> bool:
-    """Return whether a rank may be one that others waited for in vain.
+    """Return whether a rank may be missing from a collective that timed out in other ranks.
 
-    A rank that has failed by itself is not, nor one that gave up waiting.
+    False for a rank that failed by itself, gave up waiting, or never joined.
     """
     if run.membership.joined_at is None:
         return False
@@ -140,5 +140,5 @@ def _may_not_have_come(run: RankRun) -> bool:
 
 
 def gave_up_waiting(run: RankRun) -> bool:
-    """Return whether a rank failed because another one did not come in time."""
+    """Return whether a rank failed because its wait for another rank timed out."""
     return lost_peer.says_timed_out(failure_text(run))

@@ -1,4 +1,4 @@
-"""Rules on compilations: the program that a rank compiles, and compilations that wait."""
+"""Rules on compilations: each rank's latest program, and compilations that use no processor."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ _TOGETHER = (
 
 
 class IdleCompilation(Value):
-    """Ranks that have compiled a program for long without using a processor.
+    """A compilation in which ranks have used no processor for long.
 
     Args:
-        program: its name, as JAX's users know it.
-        where: the user's line; "" if unknown.
-        awaited: the rank that compiles it for them; -1 if they compile it themselves.
-        since: when the first of them last used a processor, in time.monotonic's seconds.
+        program: name of the program, such as `jit(step)`.
+        where: the user's line, as `file:line`; "" if unknown.
+        awaited: the rank that compiles for these ranks; -1 if they compile themselves.
+        ranks: the ranks that compile, or wait for `awaited`.
+        since: start of the longest idle time, in time.monotonic's seconds.
 
     """
 
@@ -36,7 +37,7 @@ class IdleCompilation(Value):
     since: float
 
     def line(self, now: float) -> str:
-        """Return the fact in one line; `now` is in time.monotonic's seconds."""
+        """Describe the idle compilation in one line; `now` is in time.monotonic's seconds."""
         at = f", at {self.where}" if self.where else ""
         ranks, for_long = f"{these_ranks(self.ranks)} {have(self.ranks)}", lasting(now - self.since)
         if self.awaited >= 0:
@@ -48,7 +49,7 @@ class IdleCompilation(Value):
 
 
 def idle_compilations(state: RunState) -> Iterator[IdleCompilation]:
-    """Yield the idle compilations of a run, one for each program and line."""
+    """Yield the idle compilations of a run, one for each program, line and awaited rank."""
     since = state.idle_compilations
     spent = ((rank, state.ranks[rank].compilations) for rank in since)
     known = (
@@ -61,7 +62,7 @@ def idle_compilations(state: RunState) -> Iterator[IdleCompilation]:
 
 
 def waits_in_compilation(view: View) -> Iterator[Finding]:
-    """Find ranks that wait in a compilation, as of the latest report of usage."""
+    """Find compilations that use no processor, by the latest report of processor usage."""
     verified = view.state.programs.held_any
     cure = _TOGETHER + ("" if verified else "; --verify-spmd shows where their programs differ")
     for idle in idle_compilations(view.state):
@@ -70,7 +71,7 @@ def waits_in_compilation(view: View) -> Iterator[Finding]:
 
 
 def compiled_last(view: View) -> Iterator[Finding]:
-    """Find what each rank compiles, or compiled last, and from which line."""
+    """Find the current or latest compilation of each rank, with its line; idle ranks excluded."""
     if not view.uses_jax:
         return
     idle = view.state.idle_compilations
@@ -83,7 +84,7 @@ def compiled_last(view: View) -> Iterator[Finding]:
 
 
 def _latest(run: RankRun) -> str:
-    """Return in words what a rank compiles or compiled last; "" if nothing is expected yet."""
+    """Describe a rank's current or latest compilation; "" before its first, unless it joined."""
     latest = run.compilations.latest
     if latest is None:
         return "nothing compiled yet" if run.reached.is_through else ""

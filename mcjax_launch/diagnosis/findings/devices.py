@@ -18,9 +18,9 @@ _MOST_NUMBERS = 8
 
 
 def unlike_others(view: View) -> Iterator[Finding]:
-    """Find ranks with other devices; ranks that have not started a backend do not count.
+    """Find ranks whose devices differ from the other ranks' in platform or number.
 
-    The finding is worded at once, and again if the words differ when all ranks have a backend.
+    Ranks without a backend are ignored. A new finding follows when all ranks have a backend.
     """
     backends = {
         run.process_id: run.membership.backend
@@ -50,7 +50,7 @@ def _on_cpu(
 
 
 def _fell_back(backends: Mapping[int, Backend]) -> str:
-    """Return a line if all ranks use the CPU although there are GPUs; else ""."""
+    """Return a line on ranks that use the CPU although there are GPUs; "" if there are none."""
     why = next((backend.why for backend in backends.values() if backend.why), "")
     if not why:
         return ""
@@ -59,7 +59,7 @@ def _fell_back(backends: Mapping[int, Backend]) -> str:
 
 
 def _other_counts(view: View, backends: Mapping[int, Backend]) -> str:
-    """Return a line on ranks with another number of devices than most; else ""."""
+    """Return a line on ranks whose number of devices is unusual; "" if there are none."""
     counts = {rank: backend.devices for rank, backend in backends.items()}
     if 0 in counts.values() or len(set(counts.values())) < 2:
         return ""
@@ -81,12 +81,12 @@ def _rest(view: View, ranks: Collection[int], others: Collection[int]) -> str:
 
 
 def device_name(platform: str) -> str:
-    """Return the noun for a device of a platform."""
+    """Return the noun for a device of a platform: "GPU", "CPU device", or such as "TPU"."""
     return "GPU" if platform in _GPUS else "CPU device" if platform == _CPU else platform.upper()
 
 
 def unshared_gpus(view: View) -> Iterator[Finding]:
-    """Find hosts whose GPUs are not shared out among ranks, if a rank there uses one."""
+    """Find hosts with GPUs that cannot be divided equally among the ranks, but are used."""
     hosts: set[str] = set()
     for run in view.runs:
         backend, line = run.membership.backend, run.share.uneven_gpus
@@ -97,7 +97,7 @@ def unshared_gpus(view: View) -> Iterator[Finding]:
 
 
 def other_numbers(view: View) -> Iterator[Finding]:
-    """Find that the processes' numbers are not those of their ranks, once all are known."""
+    """Find that jax.process_index() differs from the ranks' numbers; needs all numbers."""
     latest = max((run.membership.turn for run in view.runs), default=0)
     run = next((run for run in view.runs if run.membership.turn == latest), None)
     known = view.state.comparison_of(run).members.renumbered(view.state.ranks) if run else {}
@@ -110,7 +110,7 @@ def other_numbers(view: View) -> Iterator[Finding]:
 
 
 def without_devices(view: View) -> Iterator[Finding]:
-    """Find a rank that gave the others no devices, or no part of a shared compilation."""
+    """Find ranks that kept other ranks waiting for their devices, or for a shared compilation."""
     key = lost_peer.missing_key(view.failed_text)
     late = [run for process in key.late if (run := view.state.rank_of(process))] if key else []
     if key is None or not late:

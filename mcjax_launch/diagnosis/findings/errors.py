@@ -1,4 +1,4 @@
-"""Rules on exceptions that ended a thread or a callback, but not the program."""
+"""Rules on unhandled exceptions that ended a thread or a callback, but not the program."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def unhandled_errors(view: View) -> Iterator[Finding]:
 
 
 def mentions(error: UnhandledError, said: str) -> bool:
-    """Return whether a text contains an exception, as a wait for its thread raises it again."""
+    """Return whether printed text already contains an unhandled exception's line or message."""
     raised, line = error.raised, headline(error.raised)
     if not error.callback:
         return line in said
@@ -44,7 +44,7 @@ def mentions(error: UnhandledError, said: str) -> bool:
 
 
 def failed_callback(view: View) -> Iterator[Finding]:
-    """Find a rank whose callback failed, so that others wait in vain, though it did not."""
+    """Find a rank that has not failed itself, but whose callback raised an exception."""
     for run in view.runs:
         failed = [lost.error for lost in run.unhandled_errors if lost.error.callback]
         if failed and not run.failed:

@@ -1,4 +1,4 @@
-"""Rules on ranks that left the others, or were silent for too long."""
+"""Rules on ranks that exited without leaving the JAX job, or stopped sending heartbeats."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def silent(view: View) -> Iterator[Finding]:
 
 
 def vanished(view: View) -> Iterator[Finding]:
-    """Find ranks that exited with 0 although their programs were not at their ends."""
+    """Find ranks that exited with 0 in the middle of their programs, as os._exit(0) does."""
     ranks = [run.process_id for run in view.runs if run.vanished]
     if ranks and (view.state.running or view.first is not None):
         also = f" (as did {these_ranks(ranks[1:])})" if ranks[1:] else ""
@@ -33,7 +33,7 @@ def vanished(view: View) -> Iterator[Finding]:
 
 
 def failed_exit_barrier(view: View) -> Iterator[Finding]:
-    """Find a rank that waited in the exit barrier for longer than its timeout allows."""
+    """Find a rank whose wait in JAX's exit barrier timed out, and the ranks it waited for."""
     barrier = lost_peer.failed_exit_barrier(view.failed_text)
     run = view.state.rank_of(barrier.first) if barrier is not None else None
     if barrier is None or run is None:

@@ -11,7 +11,7 @@ _MOST_HOSTS = 3
 
 
 def under_way(view: View) -> Iterator[Finding]:
-    """Find which modules hosts import, and for how long."""
+    """Find the modules that hosts are importing for their ranks, and the time spent so far."""
     imports = {run.host: run.process.awaits for run in view.runs if run.process.awaits is not None}
     for module, hosts in grouped((each.module, host) for host, each in imports.items()).items():
         since = min(imports[host].since for host in hosts)

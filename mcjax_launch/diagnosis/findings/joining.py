@@ -1,4 +1,4 @@
-"""Rules on arguments of initialize() that cannot work, or that differ where they must not."""
+"""Rules on wrong arguments of initialize(): impossible, or inconsistent between ranks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WAITS_FOR_MORE = "which waits for the rest of them (--start-timeout ends such a
 
 
 def impossible_call(view: View) -> Iterator[Finding]:
-    """Find a call of initialize() that can never return, nor can the other ranks' calls."""
+    """Find arguments of initialize() with which no rank's call can ever return."""
     found = (
         next(filter(None, (_impossible_alone(view, run) for run in view.joining)), None)
         or _same_port(view)
@@ -29,7 +29,7 @@ def impossible_call(view: View) -> Iterator[Finding]:
 
 
 def oversized_call(view: View) -> Iterator[Finding]:
-    """Find a rank that waits for more processes than this job has."""
+    """Find a rank that waits in initialize() with a num_processes above the job's."""
     for run in view.joining:
         if (_call(run).num_processes or 0) > view.state.num_processes:
             found = _of_other_size(view, run)
@@ -38,7 +38,7 @@ def oversized_call(view: View) -> Iterator[Finding]:
 
 
 def wrong_call(view: View) -> Iterator[Finding]:
-    """Find a call whose arguments differ from the others', or from the job."""
+    """Find a call of initialize() whose arguments contradict other ranks' calls or the job."""
     if not view.joining and view.first is None:
         return
     if view.first is not None and not view.failed_joining:
@@ -56,7 +56,7 @@ def wrong_call(view: View) -> Iterator[Finding]:
 
 
 def wrong_address(view: View) -> Iterator[Finding]:
-    """Find a process 0 whose coordinator address is not an address of its machine."""
+    """Find a call as process 0 whose coordinator_address is not an address of its machine."""
     if view.first is not None and not view.failed_joining:
         return
     for run, call in view.calls:
@@ -82,7 +82,7 @@ def _wrong(view: View, run: RankRun, arguments: str) -> Finding:
 
 
 def _impossible_alone(view: View, run: RankRun) -> Finding | None:
-    """Return a finding on a call that cannot return whatever other ranks call."""
+    """Return a finding on a call that can never return, whatever other ranks do; else None."""
     call, of_job = _call(run), view.state.num_processes
     size, process = call.num_processes, call.process_id
     if size is None:
@@ -116,9 +116,9 @@ def _of_other_size(view: View, run: RankRun, also: str = "") -> Finding:
 
 
 def _same_port(view: View) -> Finding | None:
-    """Return a finding on single-process calls that share a port: JAX aborts one of them.
+    """Return a finding on single-process calls with the same port, of which JAX aborts one.
 
-    The rank to blame is the last to have called.
+    The rank to blame is the last to have called. None if there are no such calls.
     """
     alone = (
         (run, call)
@@ -138,7 +138,7 @@ def _same_port(view: View) -> Finding | None:
 def _impossible_together(view: View) -> Finding | None:
     """Return a finding on calls at one address that contradict each other.
 
-    Either two have the same process id, or they name different numbers of processes.
+    Either two have the same process_id, or their num_processes differ. None if neither holds.
     """
     waiting = ((_call(run), run) for run in view.joining)
     places = grouped(
@@ -156,9 +156,9 @@ def _impossible_together(view: View) -> Finding | None:
 
 
 def _same_process_id(view: View, runs: Sequence[RankRun]) -> Finding | None:
-    """Return a finding on two calls with one process id.
+    """Return a finding on two calls with the same process_id; None if there are none.
 
-    The rank to blame is the one whose own number differs from it.
+    The rank to blame is the one whose rank number is not the process_id.
     """
     seen: dict[int, RankRun] = {}
     for second in runs:

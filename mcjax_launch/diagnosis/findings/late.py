@@ -13,7 +13,7 @@ _MUCH = 3
 
 
 def joined_late(view: View) -> Iterator[Finding]:
-    """Find a rank that called initialize() long after all others, and its position meanwhile."""
+    """Find a rank that called initialize() long after all other ranks, and its position before."""
     # Later programs of a rank, and a rank that is started again, have their own times.
     runs = [run for run in view.runs if not run.membership.turn and not run.past]
     calls = ((run.membership.joining_at, run.process_id) for run in runs)

@@ -14,7 +14,7 @@ _CURE = (
 
 
 def loop_over_set(view: View) -> Iterator[Finding]:
-    """Find ranks that run the same programs at one line in another order than the rest."""
+    """Find ranks whose order of programs differs at one line, as in a loop over a set."""
     if not view.state.diverged:
         return
     from mcjax_launch.diagnosis.spmd import other_order

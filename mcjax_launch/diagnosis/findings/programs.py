@@ -24,7 +24,7 @@ def other_mesh(view: View) -> Iterator[Finding]:
 
 
 def divergence(view: View) -> Iterator[Finding]:
-    """Find where the ranks ran different programs."""
+    """Find the divergence of the ranks' programs, as a title and lines with details."""
     if view.state.diverged and (view.positions is None or find_wait(view) is not None):
         from mcjax_launch.diagnosis.spmd import divergence_lines
 
@@ -34,7 +34,7 @@ def divergence(view: View) -> Iterator[Finding]:
 
 
 def behind(view: View) -> Iterator[Finding]:
-    """Find programs that some ranks wait in and other members have not reached."""
+    """Find programs in which some ranks wait for other participating ranks to reach them."""
     if view.state.diverged:
         return
     for program, there, missing in view.state.programs.unfinished():

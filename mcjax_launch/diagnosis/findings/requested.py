@@ -17,7 +17,7 @@ _WHY = {
 def other_count(view: View) -> Iterator[Finding]:
     """Find ranks that have more or fewer devices than -d or --gpus-per-process asks for.
 
-    All ranks are judged together, once all have started a backend, or after a failure.
+    Yields nothing until all ranks have started a backend, or a rank has failed.
     """
     backends = [(run, run.membership.backend) for run in view.runs]
     groups = grouped(

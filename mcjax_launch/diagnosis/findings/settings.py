@@ -35,9 +35,9 @@ def _odd(
     """Return a line on ranks that differ from most, and these ranks; None if all are alike.
 
     Args:
-        view: of the run.
-        groups: the ranks by their value.
-        words: returns two different values in words, first the odd one, then the usual one.
+        view: view of the run.
+        groups: the ranks with each value.
+        words: called with the odd and the usual value; returns both in words, in that order.
 
     """
     if len(groups) < 2:
@@ -55,7 +55,7 @@ def _odd(
 
 
 def _settings(name: str, own: str, theirs: str) -> tuple[str, str]:
-    """Return two values of a setting in words; of flags, only those that differ."""
+    """Return two values of a setting in words, without the flags that both contain."""
     common = {*own.split()} & {*theirs.split()}
     first, second = (
         " ".join(word for word in value.split() if word not in common) for value in (own, theirs)
@@ -64,7 +64,7 @@ def _settings(name: str, own: str, theirs: str) -> tuple[str, str]:
 
 
 def without_partition(view: View) -> Iterator[Finding]:
-    """Find a rank that has no partition index although another has one."""
+    """Find ranks without a partition index in a job where another rank has one."""
     missing = [run.process_id for run, call in view.calls if call.partition is None]
     given = [run.process_id for run, call in view.calls if call.partition is not None]
     if not given or not missing:

@@ -9,13 +9,13 @@ from mcjax_launch.runs.polls import MOST_SLOW, SlowRank, slow_ranks
 
 
 def is_slow(view: View) -> Iterator[Finding]:
-    """Find ranks for which the others have waited most of the last minutes."""
+    """Find ranks for which the other ranks waited most of the time in recent polls."""
     for rank, slow in view.state.polls.slow.items() if view.state.polls is not None else ():
         yield Finding(("slow", rank), slow_words(slow), (rank,))
 
 
 def was_slow(view: View) -> Iterator[Finding]:
-    """Find ranks for which the others waited most of the run, or of some minutes of it."""
+    """Find ranks for which the other ranks waited most of the run, or of some minutes of it."""
     if (polls := view.state.polls) is None:
         return
     whole = {slow.rank: slow for slow in slow_ranks(polls.all_polls)}
@@ -24,7 +24,7 @@ def was_slow(view: View) -> Iterator[Finding]:
 
 
 def slow_words(slow: SlowRank, *, for_a_time: bool = False) -> str:
-    """Describe a slow rank in words; `for_a_time`: it was not slow in all of the run."""
+    """Describe a slow rank in words; `for_a_time`: slow in a part of the run only."""
     is_slow, the_time = (
         ("was slow for a time", "that time") if for_a_time else ("is slow", "the time")
     )

@@ -1,4 +1,4 @@
-"""Rules on the stages that ranks have reached at a limit, and what to try."""
+"""Rules on the stages that ranks have reached when the job reaches a limit, with advice."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OTHER_STACK = (
 
 
 def early_stage(view: View) -> Iterator[Finding]:
-    """Find the ranks that are not in the middle of their programs."""
+    """Find ranks that have exited with 0, never joined, run alone, or wait in the exit barrier."""
     if not view.uses_jax:
         return
     over = [run for run in view.runs if run.status == 0]
@@ -51,7 +51,7 @@ def early_stage(view: View) -> Iterator[Finding]:
 
 
 def other_stack(view: View) -> Iterator[Finding]:
-    """Advise on ranks that have all joined, and of which nothing more is known."""
+    """Advise to compare stacks, or to set a timeout, if no other fact explains the hang."""
     state, stages = view.state, set(view.stages.values())
     through = {view.stages[run.process_id] for run in state.running if run.reached.is_through}
     is_explained = (

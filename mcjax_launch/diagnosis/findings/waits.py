@@ -1,6 +1,6 @@
-"""Rules on ranks that stand still: which wait for which others; pure.
+"""Rules on ranks that stand still: which ranks wait for which; pure.
 
-They judge by stacks, by what hooks report, and by idle compilations.
+The rules use stacks, hooks' reports and idle compilations.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ OTHER_STEPS = (
 
 
 def ranks_wait(view: View) -> Iterator[Finding]:
-    """Find which ranks wait for which; certain if all threads show a deadlock."""
+    """Find the ranks that wait and those they wait for; certain if it is a proven deadlock."""
     wait, positions = find_wait(view), view.positions
     if wait is None or positions is None:
         return
@@ -62,7 +62,7 @@ def ranks_wait(view: View) -> Iterator[Finding]:
 
 
 def endless_collective(view: View) -> Iterator[Finding]:
-    """Advise on collectives on CPU with a rank that has died."""
+    """Advise to set a collective timeout if ranks wait on CPU after a rank has failed."""
     if (
         find_wait(view) is not None
         and view.state.has_outlived_failure
@@ -72,14 +72,14 @@ def endless_collective(view: View) -> Iterator[Finding]:
 
 
 def waits_in_orbax(view: View) -> Iterator[Finding]:
-    """Advise on ranks that wait for one another in Orbax."""
+    """Advise to use one shared folder if ranks wait for one another in Orbax."""
     wait = find_wait(view)
     if wait is not None and wait.with_orbax:
         yield Finding("Orbax", "", cure=_ONE_FOLDER)
 
 
 def lacks_collective_timeout(state: RunState) -> bool:
-    """Return whether ranks are on CPU without the flag that ends a collective."""
+    """Return whether ranks run on CPU and none is known to set XLA's collective timeout."""
     if all(run.compilations.platform != "cpu" for run in state.running):
         return False
     calls = (run.membership.call for run in state.ranks.values())
@@ -94,17 +94,17 @@ class Wait(Value):
     """A wait of some ranks for others.
 
     Args:
-        waiting: by place, in words: the ranks that wait there.
-        since: when the first of them began to wait, in time.monotonic's seconds.
-        absent: the ranks that have not come, with their positions, in words.
-        late: the same ranks as numbers; empty if all ranks wait for one another.
-        compiling: further ranks, which wait in compilations.
-        threads: switch counts of threads that wait while main threads wait for them. Such a thread
-            surely waits only if a later poll finds the same count.
-        with_orbax: Orbax's code waits.
-        is_deadlock: none of them can go on, and the late ranks never come, unless other threads of
-            theirs do something.
-        in_jax: they wait in JAX; if not, all ranks stand still for an unknown reason.
+        waiting: pairs of a place, in words, and the ranks that wait there.
+        since: start of the longest wait, in time.monotonic's seconds.
+        absent: words for the ranks that have not arrived, with their positions.
+        late: numbers of the same ranks; empty if all ranks wait for one another.
+        compiling: idle compilations, in which further ranks wait.
+        threads: switch counts of other threads, for which main threads wait. Such a thread surely
+            waits only if a later poll finds the same count.
+        with_orbax: True if a waiting rank is in Orbax's code.
+        is_deadlock: True if no main thread can go on, so that only other threads could end the
+            wait.
+        in_jax: True if the ranks wait in JAX; False if all stand still for an unknown reason.
 
     """
 
@@ -120,12 +120,12 @@ class Wait(Value):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Identity of the wait, equal for two waits at the same places."""
+        """Key of the wait: waits with the same places and compilations have equal keys."""
         compiling = (f"{idle.program} {idle.where}" for idle in self.compiling)
         return (*(where for where, _ in self.waiting), *compiling)
 
     def line(self, now: float) -> str:
-        """Return the wait in one line; `now` is in time.monotonic's seconds."""
+        """Describe the wait in one line; `now` is in time.monotonic's seconds."""
         told = [idle.line(now) for idle in self.compiling[:_MOST_GROUPS]]
         if self.waiting:
             told.append(self._line(now))
@@ -178,7 +178,7 @@ class _WaitSearch:
             self._find_blocked(polling)
 
     def _find_blocked(self, polling: Collection[int]) -> None:
-        """Set the ranks that JAX blocks, and since when."""
+        """Set `compiling`, `unsure` and `blocked`: ranks that JAX blocks, with the start times."""
         idle = self.state.idle_compilations
         inside = [rank for rank, seen in self.ranks.items() if seen.reached.stage is Stage.INSIDE]
         self.compiling = {rank: idle[rank] for rank in inside if rank in idle}
@@ -197,9 +197,9 @@ class _WaitSearch:
         return seen.is_blocked_by_jax or (polls and seen.sleeps)
 
     def _unsure(self) -> Collection[int]:
-        """Return blocked ranks that may wait on a lock of the user's rather than in JAX.
+        """Return blocked ranks that may wait for a lock in the user's code rather than in JAX.
 
-        None if no other rank surely waits in JAX, or on accelerators, where a program may run in C.
+        Empty if no rank surely waits in JAX, or on accelerators, where programs may run in C.
         """
         sure = {rank for rank in self.blocked if self.ranks[rank].is_surely_in_jax}
         if self.spins or not sure:
@@ -246,8 +246,7 @@ class _WaitSearch:
     def _is_deadlock(self, absent: Sequence[int]) -> bool:
         """Return whether every rank has finished, or waits in a collective for a finished rank.
 
-        Not on accelerators, whose work cannot be observed, nor with a time limit, at which JAX ends
-        the wait.
+        False on accelerators, whose work cannot be observed, and if a timeout of JAX ends the wait.
         """
         state = self.state
         calls = [seen.run.membership.call for seen in self.ranks.values()]
@@ -263,7 +262,7 @@ class _WaitSearch:
         )
 
     def _has_finished(self, rank: int) -> bool:
-        """Return whether an absent rank has finished, so that it will never come."""
+        """Return whether a rank exited with 0 or stands still in JAX's exit barrier."""
         seen = self.ranks[rank]
         stands = rank in self.still and rank not in self.computing
         return seen.run.status == 0 or (stands and seen.is_in_exit_barrier)
@@ -271,19 +270,19 @@ class _WaitSearch:
     def _has_run_less(self, rank: int) -> bool:
         """Return whether a rank has exited, or skipped a program that others have run.
 
-        Any other rank may have sent its part before it finished, with only the network down.
+        Any other rank may have sent its data before it finished, and the network may have failed.
         """
         skipped = (missing for _, _, missing in self.state.programs.unfinished())
         return self.ranks[rank].run.status == 0 or any(rank in missing for missing in skipped)
 
     def _is_stuck(self, rank: int, absent: Sequence[int]) -> bool:
-        """Return whether a rank waits in a collective with a rank that has not come."""
+        """Return whether a rank surely waits in a collective with one of the absent ranks."""
         blocked = rank in self.blocked and rank not in self.compiling
         ranks = self.ranks[rank].certain_collective(frozenset(self.ranks))
         return blocked and not ranks.isdisjoint(absent)
 
     def _stalled(self) -> Wait | None:
-        """Return a wait if all ranks stand still outside JAX and a thread has died; else None."""
+        """Return a wait if all ranks stand still outside JAX after a thread's error; else None."""
         inside = [rank for rank, seen in self.ranks.items() if not seen.run.is_gone]
         well = (rank not in self.still or self._may_be_well(rank) for rank in inside)
         if not self.has_unhandled_error or self.spins or any(well):
@@ -299,7 +298,7 @@ class _WaitSearch:
         return Wait(((_OVER, tuple(over)),), min(self.still[rank] for rank in over), _UNREAD, ())
 
     def _may_be_well(self, rank: int) -> bool:
-        """Return whether an absent rank may still come, as it computes, compiles or waits too."""
+        """Return whether an absent rank may still arrive: it computes, compiles or waits too."""
         seen = self.ranks[rank]
         if rank in self.computing or seen.compiles or seen.waits_for_somebody:
             return True
@@ -309,7 +308,7 @@ class _WaitSearch:
         return inside and seen.is_blocked_by_jax
 
     def _waiting(self) -> tuple[dict[int, float], Callable[[int], bool]]:
-        """Return since when each waiting rank waits, and a test for the ranks they wait for."""
+        """Return the start of each waiting rank's wait, and a predicate for awaited ranks."""
         if self.blocked:
             taking_part = self._taking_part()
             return self.blocked, lambda rank: rank in taking_part and not self._has_left(rank)
@@ -323,18 +322,18 @@ class _WaitSearch:
         return {rank: at.since or 0.0 for rank, at in reached.items() if at.stage is stage}
 
     def _has_left(self, rank: int) -> bool:
-        """Return whether a rank is gone for good, and has been reported for that."""
+        """Return whether a rank has left the JAX job, or failed in a job that ends with it."""
         run = self.ranks[rank].run
         return run.membership.left or (not self.state.survives and (run.status or 0) != 0)
 
     def _taking_part(self) -> Collection[int]:
-        """Return the ranks of the programs in which ranks are blocked; all if one is unknown."""
+        """Return the ranks of the programs that block ranks; all ranks if a program is unknown."""
         programs = [self.ranks[rank].program for rank in self.blocked]
         known = [program.ranks for program in programs if program is not None]
         return frozenset().union(*known) if len(known) == len(programs) else self.ranks
 
     def _where(self, rank: int) -> str:
-        """Return in words where a rank waits."""
+        """Return the place where a rank waits, in words."""
         seen = self.ranks[rank]
         return str(seen.reached) if seen.reached.waits_for_others else seen.blocked_at
 
@@ -350,7 +349,7 @@ class _WaitSearch:
         return _listed([*groups[:_MOST_GROUPS], *rest])
 
     def _nobody_absent(self, waiting: Sequence[tuple[str, tuple[int, ...]]]) -> str:
-        """Return in words what ranks wait for if no rank is absent; "" if all may be well."""
+        """Describe the cause of a wait in which no rank is absent; "" if all may be well."""
         if self.state.has_others:
             return "ranks of other launchers"
         seen = [self.ranks[rank] for _, ranks in waiting for rank in ranks]
@@ -366,7 +365,7 @@ class _WaitSearch:
 
 
 def _doing(seen: RankSnapshot) -> str:
-    """Return what an absent rank does, where `{0}` stands for is/are and `{1}` for has/have."""
+    """Describe an absent rank's activity, with `{0}` for is/are and `{1}` for has/have."""
     if seen.run.status == 0:
         return "exited with 0"
     if seen.run.is_gone:
@@ -388,7 +387,7 @@ def _doing(seen: RankSnapshot) -> str:
 
 
 def _leaving(seen: RankSnapshot) -> str:
-    """Return what a rank does that has finished, or calls shutdown(); see `_doing`."""
+    """Describe a rank that has finished or calls shutdown(); a template as in `_doing`."""
     place = str(seen.reached)
     if seen.is_in_users_code and seen.is_in_exit_barrier:
         return f"{{0}} {place}, {_literal(seen.blocked_at)}"
@@ -402,7 +401,7 @@ def find_wait(view: View) -> Wait | None:
 
 
 def correct_wait(view: View, wait: Wait | None) -> None:
-    """Have `find_wait` return another wait for this view from now on."""
+    """Replace the wait that `find_wait` returns for this view."""
     view.keep(_find_wait, wait)
 
 
@@ -411,11 +410,11 @@ def _find_wait(view: View) -> Wait | None:
 
 
 def may_act(state: RunState, stacks: Iterable[Stack]) -> bool:
-    """Return whether a thread other than main may still do what other ranks wait for.
+    """Return whether a running rank has other threads that may still end the wait.
 
     Args:
-        state: of the run.
-        stacks: of all threads of the ranks, now.
+        state: state of the run.
+        stacks: stacks of all threads of the ranks, now.
 
     """
     seen = make_snapshots(state, stacks)
@@ -423,11 +422,11 @@ def may_act(state: RunState, stacks: Iterable[Stack]) -> bool:
 
 
 def last_wait(state: RunState, stacks: Iterable[Stack]) -> PastWait | None:
-    """Return the wait at a limit that was reached, for the record; None if unknown.
+    """Return the ranks' wait when a limit was reached, for the record; None if unknown.
 
     Args:
-        state: of the run, which is to end.
-        stacks: of the ranks, at that time.
+        state: state of the run, with its reason to stop.
+        stacks: stacks of the ranks when the limit was reached.
 
     """
     if state.idle_since is None or state.stop_at is None:
@@ -469,5 +468,5 @@ def _are(ranks: Sequence[int]) -> str:
 
 
 def _literal(text: str) -> str:
-    """Escape a text that becomes part of a format string."""
+    """Escape braces in a text that becomes part of a template for str.format."""
     return text.replace("{", "{{").replace("}", "}}")
