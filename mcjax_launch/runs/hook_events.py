@@ -13,12 +13,12 @@ _MOST_ERRORS = 256
 
 
 def apply(state: RunState, event: FromHook, at: float) -> bool:
-    """Apply a hook's message to the run; return whether a program failed, and the job with it.
+    """Apply a hook's message to the run; return whether it reports a joined program's failure.
 
     Args:
-        state: of the run; is changed.
-        event: the hook's message, with what its agent knows about it.
-        at: when the launcher received it, in time.monotonic's seconds.
+        state: state of the run, updated in place.
+        event: the hook's message, with the rank and the agent's information on it.
+        at: time at which the launcher received it, in time.monotonic's seconds.
 
     """
     run = state.ranks[event.rank]
@@ -72,7 +72,7 @@ def _record_jax(
     report: hook.ImportedJax | hook.Backend | hook.NotJoined | hook.CalledBelow,
     at: float,
 ) -> None:
-    """Record a rank's JAX version, its platform, a failure to join, or a call by a subprocess."""
+    """Record a rank's JAX version, backend, failure to join, or a child's initialize() call."""
     if isinstance(report, hook.Backend):
         membership.backend = report
     elif isinstance(report, hook.CalledBelow):
@@ -90,7 +90,7 @@ def _record_compilation(
     report: hook.Compiling | hook.Compiled | hook.Program | hook.ProgramCompiled,
     at: float,
 ) -> None:
-    """Record that a compilation, or that of a program which spans processes, begins or ends."""
+    """Record the begin or end of a compilation, or of one of a program across processes."""
     if isinstance(report, hook.Compiling):
         run.compilations.begin(report, at)
     elif isinstance(report, hook.Compiled):
@@ -104,7 +104,7 @@ def _record_compilation(
 def _record_call(
     state: RunState, run: RankRun, event: FromHook, call: hook.Joining, at: float
 ) -> None:
-    """Record that a process of a rank calls initialize()."""
+    """Record a call of initialize() by a process of a rank."""
     state.initialize_calls += 1
     membership = run.membership
     if event.beside:
@@ -128,7 +128,7 @@ def _record_program(state: RunState, run: RankRun, program: hook.Program, at: fl
 
 
 def _compare(state: RunState, run: RankRun, program: hook.Program, at: float) -> None:
-    """Compare a program, now that the ranks of its processes are known."""
+    """Compare a program with other ranks' programs; the ranks of its processes must be known."""
     rank, comparison = run.process_id, state.comparison_of(run)
     if state.compares:
         ranks = state.members_of(run, program.platform, program.processes)
@@ -149,7 +149,7 @@ def _compare(state: RunState, run: RankRun, program: hook.Program, at: float) ->
 def _record_failure(
     state: RunState, run: RankRun, event: FromHook, failure: hook.Failed, at: float
 ) -> bool:
-    """Record that a program has failed; return whether that ends the job now."""
+    """Record a program's failure; return True if its process is held up by JAX's exit."""
     if run.hidden_failure is not None:
         return False
     others = state.comparison_of(run).members.renumbered(state.ranks)

@@ -32,11 +32,11 @@ class PastWait(Value):
     """A wait of some ranks for others.
 
     Args:
-        place: where they waited: a program's name, or one of the constants above.
-        where: the user's line; "" if there is none.
-        arrived: (rank, time) of each rank that came, the first to come first.
-        late: the ranks that the others waited for.
-        until: when the wait was over.
+        place: name of the program, or one of the constants above.
+        where: the user's line, as `file:line`; "" if there is none.
+        arrived: (rank, time of arrival) of each rank that arrived, in order of time.
+        late: the ranks that the other ranks waited for.
+        until: time at which the wait ended.
 
     """
 
@@ -48,12 +48,12 @@ class PastWait(Value):
 
     @property
     def seconds(self) -> float:
-        """Seconds that the first rank waited, and so the longest wait."""
+        """Duration of the wait: the seconds that the first rank waited."""
         return self.until - self.arrived[0][1]
 
     @property
     def is_over(self) -> bool:
-        """True if all ranks came."""
+        """True if all late ranks arrived."""
         return {rank for rank, _ in self.arrived}.issuperset(self.late)
 
 
@@ -63,12 +63,12 @@ class _Gathering(Changing):
 
 
 class PastWaits:
-    """The long waits at programs that span processes, at each rank's first run of each.
+    """Collector of the waits at first runs of programs that span processes.
 
     Memory is bounded: of the finished waits only the longest are kept.
 
     Attributes:
-        by_stacks: the wait at a limit that was reached, as the ranks' stacks show it.
+        by_stacks: the wait that the ranks' stacks showed at a limit; None if there was none.
 
     """
 
@@ -80,7 +80,7 @@ class PastWaits:
         self._count = self._arrivals = 0
 
     def came(self, rank: int, program: RanProgram, at: float) -> None:
-        """Record that a rank is about to run a program."""
+        """Record that a rank is about to run a program for the first time."""
         if rank not in program.ranks:
             return
         found = self._open.get(program.fingerprint)
@@ -106,18 +106,18 @@ class PastWaits:
             self._arrivals -= len(heapq.heappop(self._over)[2].arrived)
 
     def until(self, end: float, left: Collection[int] = ()) -> list[PastWait]:
-        """Return all finished waits that are kept, and those still open at the end.
+        """Return all finished waits that are kept, and the waits still open at the end.
 
         Args:
-            end: when the ranks gave up waiting.
-            left: the ranks whose programs were over before.
+            end: time at which the ranks gave up waiting.
+            left: the ranks whose programs had ended before.
 
         """
         still = (self._still(gathering, end, left) for gathering in self._open.values())
         return [wait for _, _, wait in self._over] + [wait for wait in still if wait is not None]
 
     def _still(self, gathering: _Gathering, end: float, left: Collection[int]) -> PastWait | None:
-        """Return the wait of the ranks that have not gone on from an open gathering."""
+        """Return the wait of the ranks that still wait at an open gathering; None if too short."""
         program = gathering.program
         waiting = {
             rank: at
@@ -134,9 +134,9 @@ def waits_of(
     """Return the waits of a run, in order of time.
 
     Args:
-        ranks: of the run, by number.
-        reported: who waited for whom, as far as hooks have reported it.
-        end: when the reason to end the run became known, or when the run was over.
+        ranks: RankRun of each rank.
+        reported: waits at programs, as hooks have reported them; None if not collected.
+        end: time at which the reason to end the run became known, else the end of the run.
 
     """
     ends = {rank: run.membership.leaving_at for rank, run in ranks.items()}
@@ -152,7 +152,7 @@ def waits_of(
 
 
 def _joining(ranks: Mapping[int, RankRun], end: float) -> PastWait | None:
-    """Return the wait in initialize() for the last rank to call it."""
+    """Return the wait in initialize() for the last rank that called it; None if too short."""
     calls = {rank: run.membership.joining_at for rank, run in ranks.items()}
     lines = {run.membership.call.where for run in ranks.values() if run.membership.call}
     where = lines.pop() if len(lines) == 1 else ""
@@ -160,7 +160,7 @@ def _joining(ranks: Mapping[int, RankRun], end: float) -> PastWait | None:
 
 
 def _leaving(ranks: Mapping[int, RankRun], end: float) -> PastWait | None:
-    """Return the wait in JAX's exit barrier for the last rank that has not failed."""
+    """Return the ranks' wait in JAX's exit barrier, without failed ranks; None if too short."""
     joined = [run for run in ranks.values() if run.membership.joined_at is not None]
     done = {run.process_id: run.membership.leaving_at for run in joined if not run.failed}
     return _arrivals(EXIT, "", done, end)
@@ -176,14 +176,14 @@ def _arrivals(
 def _wait(
     place: str, where: str, arrived: Mapping[int, float], missing: Iterable[int], end: float
 ) -> PastWait | None:
-    """Return a wait; None if it was too short to mention, or if no rank came.
+    """Return a wait; None if it was shorter than 0.1 s, or if no rank arrived.
 
     Args:
         place: see PastWait.
         where: see PastWait.
-        arrived: when each rank came.
-        missing: the ranks that never came.
-        end: when the others gave up waiting, if some ranks never came.
+        arrived: time of arrival of each rank.
+        missing: the ranks that never arrived.
+        end: end of the wait if ranks are missing; else the last arrival is the end.
 
     """
     if not arrived:
@@ -196,7 +196,7 @@ def _wait(
 
 
 def _latecomers(ordered: tuple[tuple[int, float], ...]) -> tuple[int, ...]:
-    """Return the last rank to come, and all that came in the last 10 % of the wait."""
+    """Return the last rank to arrive, and all ranks that arrived in the wait's last 10 %."""
     first, last = ordered[0][1], ordered[-1][1]
     since = last - _LATE * (last - first)
     return tuple(sorted(rank for rank, at in ordered if at > since))

@@ -28,7 +28,7 @@ MOST_SLOW = 3
 
 
 class ThreadState(StrEnum):
-    """The kind of work that a main thread does."""
+    """The kind of work that a polled main thread does."""
 
     JAX = "jax"  # it is in JAX's code: it waits there, or sends work to devices
     COMPILING = "compiling"
@@ -47,7 +47,7 @@ class Unanswered(Value):
     """Marker for a rank that has not answered a poll yet.
 
     Args:
-        blocked: where in the kernel its main thread waited, as the agent read it.
+        blocked: kernel function or system call in which its main thread waited; "" if unknown.
 
     """
 
@@ -58,10 +58,10 @@ class Poll(Changing):
     """A poll of all ranks.
 
     Attributes:
-        at: when, in time.monotonic's seconds.
-        positions: by rank; ranks that could not be polled are missing.
+        at: time of the poll, in time.monotonic's seconds.
+        positions: position of each rank; ranks that could not be polled are missing.
         stayed: the ranks that have run no Python since the previous poll.
-        weight: how many polls this one represents, after others were dropped.
+        weight: number of polls that this poll stands for, including dropped polls.
 
     """
 
@@ -72,7 +72,7 @@ class Poll(Changing):
 
     @property
     def known(self) -> Mapping[int, PolledPosition]:
-        """Position of each rank by number; empty while any rank has not answered."""
+        """Position of each polled rank, by rank; empty until all of them have answered."""
         positions = {
             rank: position
             for rank, position in self.positions.items()
@@ -85,11 +85,11 @@ class PositionPolls:
     """The polls of a run: all recent ones, and a thinned selection of the older ones.
 
     Args:
-        ranks: how many there are.
+        ranks: number of ranks.
 
     Attributes:
         recent: the last polls, at most `RECENT`.
-        slow: the first ranks that were slow in those, each as it was at its slowest.
+        slow: the first `MOST_SLOW` ranks found slow in recent polls, each at its slowest.
 
     """
 
@@ -120,7 +120,7 @@ class PositionPolls:
             self._keep(self.recent.pop(0))
 
     def _keep(self, poll: Poll) -> None:
-        """Add a poll that is no longer recent; halve the older ones when there are too many."""
+        """Add a poll that is no longer recent; drop every second old poll if there are too many."""
         self._count += 1
         if self._count % self._one_in == 0:
             poll.weight = self._one_in
@@ -132,7 +132,7 @@ class PositionPolls:
                 kept.weight = self._one_in
 
     def record_question(self, blocked: Mapping[int, str]) -> None:
-        """Record that these ranks have been polled, with where each waits in the kernel."""
+        """Record that ranks have been polled; `blocked` has the kernel wait of each."""
         if self.recent:
             positions = self.recent[-1].positions
             for rank, at in blocked.items():
@@ -143,7 +143,7 @@ class PositionPolls:
 
         Args:
             rank: the rank that answered.
-            position_of: returns the position for a kernel wait, which may differ from poll to poll.
+            position_of: called with the kernel wait at each poll; returns the rank's position.
 
         """
         later: Poll | None = None
@@ -180,7 +180,7 @@ def slow_ranks(polls: Iterable[Poll]) -> list[SlowRank]:
     """Return the ranks for which the others waited most of the time, the slowest first.
 
     Args:
-        polls: polls, in order; those with missing answers are skipped.
+        polls: polls, in order of time; polls with missing answers are skipped.
 
     """
     known = [poll for poll in polls if poll.known]
@@ -207,13 +207,20 @@ def awaited_at(poll: Poll) -> list[int]:
 
 
 def _is_new_wait(poll: Poll) -> bool:
-    """Return whether a waiting rank has run Python since the previous poll."""
+    """Return whether a rank that waits in JAX has run Python since the previous poll."""
     waiting = (rank for rank, position in poll.known.items() if position.doing is ThreadState.JAX)
     return any(rank not in poll.stayed for rank in waiting)
 
 
 def _slow_rank(rank: int, awaited: Sequence[Poll], total: int) -> SlowRank:
-    """Describe a rank by the function, and the line in it, where it was most often."""
+    """Return the SlowRank of a rank, with its most frequent function and line.
+
+    Args:
+        rank: the rank that the other ranks waited for.
+        awaited: the polls at which they waited for it.
+        total: weight of all polls.
+
+    """
     lines: Counter[str] = Counter()
     functions: Counter[str] = Counter()
     for poll in awaited:
@@ -230,5 +237,5 @@ def _slow_rank(rank: int, awaited: Sequence[Poll], total: int) -> SlowRank:
 
 
 def function_of(place: str) -> str:
-    """Return a place without its line number, as `in load at data.py`."""
+    """Remove the line number from a place: `in load at data.py:3` gives `in load at data.py`."""
     return place.rpartition(":")[0]

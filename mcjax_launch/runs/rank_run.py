@@ -1,4 +1,4 @@
-"""Facts about one rank in one run, and how far it has got."""
+"""Facts about one rank in one run, and the stage that it has reached."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Stage(Enum):
 
 
 class ReachedStage(Value):
-    """The stage of a rank, and since when.
+    """The stage of a rank, with the time of its begin.
 
     Args:
-        stage: how far the rank has got.
-        since: when it got there, in time.monotonic's seconds; None if that has no meaning.
-        where: the user's line that called initialize(), while the rank is in it.
+        stage: the stage.
+        since: begin of the stage, in time.monotonic's seconds; None if unknown.
+        where: the user's line that called initialize(), while the call runs; else "".
 
     """
 
@@ -55,7 +55,7 @@ class ReachedStage(Value):
 
     @property
     def is_through(self) -> bool:
-        """True if the rank has left initialize(), or has ended: no rank waits for it there."""
+        """True if the rank is past initialize(), whether it joined, failed to join or ended."""
         return self.stage not in (Stage.IMPORTING, Stage.ABSENT, Stage.JOINING)
 
     @property
@@ -64,7 +64,7 @@ class ReachedStage(Value):
         return self.stage in (Stage.JOINING, Stage.LEAVING)
 
     def __str__(self) -> str:
-        """Return in words where the rank waits for the others."""
+        """Describe the wait of a rank in stage JOINING or LEAVING."""
         if self.stage is Stage.JOINING:
             return "in initialize()" + (f" at {self.where}" if self.where else "")
         return "in JAX's exit barrier"
@@ -81,7 +81,7 @@ _MOST_SAMPLES = 512
 
 
 class Sample(Value):
-    """The usage of a rank's processes: seconds of processor time so far, and memory in KiB."""
+    """A sample of a rank's usage at time `at`: total processor seconds, and memory in KiB."""
 
     at: float
     cpu_s: float
@@ -89,26 +89,26 @@ class Sample(Value):
 
 
 class Import(Value):
-    """An import in another process that a rank waits for (--preload)."""
+    """An import by the import server (--preload), and its start in time.monotonic's seconds."""
 
     module: str
     since: float
 
 
 class RankProcess(Changing):
-    """The rank's own process.
+    """The rank's own process. Times are in time.monotonic's seconds.
 
     Attributes:
-        awaits: the import that has to end before the rank can be forked; None if there is none.
-        status: exit status; below 0: minus a signal. None while the process lives.
-        signals: the signals that the launcher sent to end the process, before it ended.
-        killer: what ended it, in words: the out-of-memory killer, one of the kernel's limits, or a
-            rehearsal; "" for none of these, None if unknown.
-        rehearsed: the process, or its host, was killed on purpose.
-        lost: the process was lost with its host, so nothing more is known of it.
-        restarts: the process has failed, and the rank is about to be restarted.
-        hooked: the hook was in its Python, as reported at its end.
-        stack: of its main thread when it crashed; "" if it has not crashed.
+        awaits: the import that must end before the rank can be forked; None if there is none.
+        status: exit status, or minus the number of a signal; None while the process runs.
+        signals: numbers of the signals that the launcher sent to end the process.
+        killer: cause of a kill, in words: the out-of-memory killer, a limit of the kernel, or
+            --rehearse; "" for none of these, None if unknown.
+        rehearsed: True if --rehearse killed the process or its host on purpose.
+        lost: True if the process was lost with its host, so that its end is unknown.
+        restarts: True if the process has failed and the rank is about to be restarted.
+        hooked: True if the hook ran in its Python; known only after the exit.
+        stack: dump of its threads when it crashed; "" if it has not crashed.
 
     """
 
@@ -129,23 +129,25 @@ class RankProcess(Changing):
 
 
 class Membership(Changing):
-    """The rank's part in the JAX job.
+    """The rank's part in the JAX job. Times are in time.monotonic's seconds.
 
     Several programs of a rank may take part, one after another. All fields but `turn` describe the
     latest.
 
     Attributes:
-        imported: the versions of jax that a program has imported; None before.
-        call: the call of initialize(); None before it.
-        leaving_at: when its program ended; JAX may still hold up the process.
-        left: the program has left the job, and may go on.
-        turn: how many programs of the rank took part before this one.
-        second_process: the line at which a second process of the rank called initialize(); None if
-            none did.
-        backend: the backend that it uses or is about to start; None before.
-        called_below: calls of initialize() by processes that the rank started, with their times.
-        refused: the exception of its latest call of initialize(); None if that raised none.
-        refused_at: when that exception was raised.
+        imported: report of the imported jax, with its version; None before the import.
+        call: the latest call of initialize(); None before.
+        joining_at: time of that call; None before.
+        joined_at: time at which the call returned; None before.
+        leaving_at: end of the program, after which JAX may still hold up the process; or None.
+        left: True if the program has left the JAX job; its process may go on.
+        turn: number of the rank's earlier programs that took part.
+        second_process: line at which a second process of the rank called initialize(); None if
+            there was no such call.
+        backend: the backend that the program uses or is about to start; None before.
+        called_below: time of each call of initialize() by a child process of the rank.
+        refused: report of the exception of `call`; None if it raised none.
+        refused_at: time of that exception.
 
     """
 
@@ -169,28 +171,25 @@ class Membership(Changing):
 
     @property
     def is_joining(self) -> bool:
-        """True if the rank is in initialize(), as far as is known."""
+        """True if the rank has called initialize() and not joined; also after a failed call."""
         return self.joining_at is not None and self.joined_at is None
 
 
 class Compilations(Changing):
-    """The compilations of a rank.
+    """The compilations of a rank. Times are in time.monotonic's seconds.
 
     Attributes:
-        under_way: how many compilations are running.
-        latest: the compilation that began last.
-        platform: of its programs: the first that is not "cpu", if there is one.
-        ran: by the user's line, the program that spans processes which the rank first ran there
-            most recently.
-        began_at, ended_at: of the latest period of compiling; compilations may overlap.
-        program: the program being compiled, if it spans processes and programs are compared.
-        busy_at: when a compilation last began or ended, or the rank was last seen to use a
-            processor.
-        seen_at: when the rank's usage was last reported.
-        awaits: the rank that compiles a program for this one; -1 while it does not wait.
-        compiled, loaded: how many programs it has compiled itself, and loaded from other ranks.
-        compiled_s, saved_s: seconds that the compiled ones took, and the loaded ones would have
-            taken.
+        under_way: number of compilations that are running.
+        latest: the compilation that began last; None before the first.
+        platform: the first platform compiled for that is not "cpu", else "cpu"; "" if none.
+        ran: for each user line, the program across processes that had its first run there last.
+        began_at, ended_at: begin and end of the latest period of compiling.
+        program: the program across processes that is being compiled; None if there is none.
+        busy_at: time at which a compilation last began or ended, or a processor was last used.
+        seen_at: time of the latest report of the rank's usage.
+        awaits: the rank that compiles a program for this rank; -1 if there is none.
+        compiled, loaded: number of programs that the rank compiled itself, and that it loaded.
+        compiled_s, saved_s: seconds spent on compiled programs, and saved by loaded programs.
 
     """
 
@@ -211,7 +210,7 @@ class Compilations(Changing):
 
     @property
     def on_accelerator(self) -> bool:
-        """True if its programs run on anything but the CPU, where waits may spin."""
+        """True if the rank's programs run on accelerators, where a wait may use a processor."""
         return self.platform not in ("", "cpu")
 
     def begin(self, compiling: Compiling, at: float) -> None:
@@ -229,7 +228,7 @@ class Compilations(Changing):
         self.ended_at = self.busy_at = at
 
     def count_obtained(self, is_loaded: bool, seconds: float) -> None:
-        """Count a program that took `seconds` to compile, or whose loading saved them."""
+        """Count a program that took `seconds` to compile, or whose loading saved `seconds`."""
         if is_loaded:
             self.loaded += 1
             self.saved_s += seconds
@@ -243,27 +242,27 @@ class Compilations(Changing):
             self.program = None
 
     def record_usage(self, share: float, at: float) -> None:
-        """Record the share of a core that the rank has used until now."""
+        """Record the rank's share of a core (1.0 for a whole core) in the latest interval."""
         self.seen_at = at
         if share > BUSY:
             self.busy_at = at
 
     def idle_s(self, since: float = 0.0) -> float:
-        """Return for how many seconds compilations have used no processor.
+        """Return the seconds for which compilations have used no processor; 0 if none runs.
 
-        Time before `since` does not count.
+        Time before `since`, in time.monotonic's seconds, does not count.
         """
         return self.seen_at - max(self.busy_at, since) if self.under_way > 0 else 0.0
 
 
 class MainThread(Changing):
-    """The state of the rank's main thread: whether it runs Python, and so makes progress.
+    """The answers of the rank's main thread to polls, which show that it makes progress.
 
-    It is used on accelerators, where processor time shows nothing.
+    Used on accelerators, where processor time does not show progress.
 
     Attributes:
-        is_asked: the thread has been asked for its position, and answers as soon as it runs Python.
-        silent_since: when the question that it has not answered was asked; None after an answer.
+        is_asked: True if the thread has ever been polled; it answers as soon as it runs Python.
+        silent_since: time of the unanswered poll, in time.monotonic's seconds; None if answered.
 
     """
 
@@ -282,10 +281,11 @@ class RankResources(Changing):
     """The resources that the rank uses.
 
     Attributes:
-        samples: of all its processes, over time.
-        share: of a core, used between the last two samples.
-        cpu_s, peak_kib: of its own process in total, once it has ended.
-        main_s, main_waits: of the main threads of its Python processes, at the last sample.
+        samples: samples of all the rank's processes, in order of time.
+        share: cores used between the last two samples (1.0 for a whole core).
+        cpu_s, peak_kib: processor seconds and peak memory of its own process; None until its end.
+        main_s, main_waits: processor seconds and number of waits of the main threads of its Python
+            processes, at the last sample.
 
     """
 
@@ -302,11 +302,11 @@ class RankResources(Changing):
         """Add a sample; return whether the rank has made progress since the last sample.
 
         Args:
-            sample: of all processes of the rank.
-            main_s: seconds of processor time of the main threads of its Python processes.
-            main_waits: how often these threads have had to wait.
-            since: when the rank's process started.
-            spins: its programs run on accelerators.
+            sample: total of all processes of the rank.
+            main_s: processor seconds of the main threads of its Python processes.
+            main_waits: number of times that these threads have had to wait.
+            since: start time of the rank's process, in time.monotonic's seconds.
+            spins: True if its programs run on accelerators; then only main threads count.
 
         """
         before = self.samples[-1] if self.samples else Sample(since, 0.0, 0)
@@ -332,12 +332,12 @@ class RankShare(Changing):
     """A rank's share of its host, the same after each restart.
 
     Attributes:
-        log_folder: the folder of its log files; None if it has none.
-        gpus: the GPUs that it is to use, as JAX_LOCAL_DEVICE_IDS; "" if it may use all.
-        cores: the cores that it is bound to, as `0-15,128-143`; "" if it may use all.
-        asked: the devices that an option has asked for; None if none has.
-        uneven_gpus: the message to print if it uses a GPU of a host that cannot share its GPUs
-            equally.
+        log_folder: the folder of the rank's log files; None if it has none.
+        gpus: GPUs assigned to the rank, as JAX_LOCAL_DEVICE_IDS; "" if it may use all.
+        cores: cores that the rank is bound to, such as `0-15,128-143`; "" if it may use all.
+        asked: devices that an option asks for; None if no option does.
+        uneven_gpus: message to print if the rank uses a GPU although its host's GPUs cannot be
+            divided equally; "" if they can.
 
     """
 
@@ -349,7 +349,7 @@ class RankShare(Changing):
 
 
 class ErrorReport(Value):
-    """An exception that has ended a thread, or was raised in a callback; see `UnhandledError`."""
+    """An unhandled exception of a thread or callback, and the time at which it was reported."""
 
     at: float
     error: UnhandledError
@@ -368,17 +368,19 @@ class RankRun(Changing):
     """Facts about one process of a rank, from its start to its end.
 
     Attributes:
-        verdict: how it ended, once that is known.
-        order: position in the order in which ends and failures became known, from 1; 0 before.
-        after_signal: it ended, or failed, only after it had been sent a signal to end it.
-        failure: the exception or exit that its hook reported, if any.
-        failed_at: when that, or an end with a failure, became known.
-        unhandled_errors: the exceptions of its threads and callbacks.
-        incomparable: why its programs cannot be compared; "" as a rule.
-        late_position: its position when another rank gave up waiting for it, in words; else "".
-        position_before_call: its position while the others waited for it in initialize(), in words.
-        stdout, stderr: the last of its output; stdout only for a job's record.
-        past: the rank's earlier processes in this attempt, see `--on-rank-failure`.
+        process_id: number of the rank.
+        host: name of the rank's host.
+        verdict: verdict on its end; None until it is judged.
+        order: 1-based position among the ends and failures as they became known; 0 before.
+        after_signal: True if it ended or failed only after the launcher had sent a signal.
+        failure: exception or exit that its hook reported; None if there is none.
+        failed_at: time at which the failure became known; None if it has not failed.
+        unhandled_errors: unhandled exceptions of its threads and callbacks.
+        incomparable: reason why its programs cannot be compared; "" if they can.
+        late_position: position, in words, when another rank gave up waiting for it; else "".
+        position_before_call: position, in words, while other ranks waited for it in initialize().
+        stdout, stderr: end of its output; stdout is kept only for a job's record.
+        past: RankRuns of the rank's earlier processes in this attempt.
 
     """
 
@@ -409,7 +411,7 @@ class RankRun(Changing):
 
     @property
     def all_runs(self) -> tuple[RankRun, ...]:
-        """The RankRuns of all the rank's processes in this attempt, this one last."""
+        """The RankRuns of all the rank's processes in this attempt, the current process last."""
         return (*self.past, self)
 
     @property
@@ -443,7 +445,7 @@ class RankRun(Changing):
 
     @property
     def reached(self) -> ReachedStage:
-        """The stage of the rank, and since when."""
+        """The stage of the rank, with its begin."""
         member, stage = self.membership, self.stage
         if stage is Stage.JOINING:
             return ReachedStage(stage, member.joining_at, member.call.where if member.call else "")
@@ -458,23 +460,23 @@ class RankRun(Changing):
 
     @property
     def was_alone(self) -> bool:
-        """True if the program went on, or may go on, after initialize() had raised an exception."""
+        """True if initialize() raised an exception, and the rank runs or exited with 0."""
         return self.membership.refused is not None and (self.status or 0) == 0
 
     @property
     def vanished(self) -> bool:
-        """True if the rank exited with 0 although its program had joined and was not at its end."""
+        """True if the rank joined and exited with 0 in the middle of its program (os._exit(0))."""
         member = self.membership
         return self.status == 0 and member.joined_at is not None and member.leaving_at is None
 
     @property
     def status(self) -> int | None:
-        """Exit status of the process; below 0: minus a signal. None while it lives."""
+        """Exit status of the process, or minus the number of a signal; None while it runs."""
         return self.process.status
 
     @property
     def hidden_failure(self) -> Failed | None:
-        """The program's failure, if JAX held up the exit, so that the real status is lost."""
+        """The program's failure if JAX holds up the exit and so hides the status; else None."""
         return self.failure if self.failure is not None and self.failure.joined else None
 
     @property
@@ -487,7 +489,7 @@ class RankRun(Changing):
 
     @property
     def exit_status(self) -> int:
-        """Status that a shell would report; the program's own if JAX's exit hid that."""
+        """Exit status as a shell reports it; the program's own status if JAX's exit hides it."""
         if (failure := self.hidden_failure) is not None:
             return failure.status
         status = self.process.status

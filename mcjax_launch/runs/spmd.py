@@ -1,8 +1,8 @@
-"""Compare the programs that span processes, in the order in which each rank first ran them; pure.
+"""Comparison of programs across processes, by the order in which each rank first ran them; pure.
 
-Two ranks that share programs must run those that share devices in the same order; threads may run
-all other programs in any order. So ranks diverge if one reaches a program before an earlier one
-that a rank of both has run. Only programs that some of their ranks have not reached are kept.
+All ranks must run programs that share devices in the same order; threads may run other programs in
+any order. So a rank diverges if it reaches a program before another program which a rank of both
+programs has run earlier. Only programs that some of their ranks have not reached are kept.
 
 Programs name processes by the numbers of their backends: on TPUs `jax.process_index()` is libtpu's
 number, not that of initialize(). A program is compared only when the ranks of all its processes are
@@ -26,13 +26,13 @@ class RanProgram(Value):
     """A program that spans processes, as one rank ran it.
 
     Args:
-        fingerprint: fingerprint of its code and its devices; the same on all ranks, unless they
-            diverge.
+        name: name of the program in JAX, such as `jit_step`; "" if unknown.
+        fingerprint: hash of its code and its devices; equal on all ranks unless they diverge.
         ranks: the ranks that take part.
-        devices: ids of the devices that it runs on; None for all of the job.
-        shapes: the shapes of its arguments.
-        where: the user's line that ran it.
-        order: the ids of its first devices, if they are not in ascending order; else empty.
+        devices: ids of its devices; None for all devices of the job.
+        shapes: shapes of its arguments.
+        where: the user's line that ran it, as `file:line`.
+        order: ids of its first devices, if they are not in ascending order; else empty.
 
     """
 
@@ -57,7 +57,7 @@ class RanProgram(Value):
 
     @classmethod
     def from_hook(cls, message: hook_messages.Program, ranks: frozenset[int]) -> RanProgram:
-        """Return a program as a rank's hook reports it.
+        """Make a RanProgram from a hook's report.
 
         Args:
             message: the message of the hook.
@@ -78,7 +78,7 @@ class ProgramCode:
     """The code of a program, sent in parts by a rank that is held at it.
 
     Attributes:
-        complete: all parts have arrived.
+        complete: True if all parts have arrived.
         compiled: fingerprints of the programs that the rank has compiled and not run yet.
 
     """
@@ -101,12 +101,13 @@ class ProgramCode:
 
 
 class Divergence(Value):
-    """Two ranks that run different programs after `count` shared programs.
+    """A divergence: two ranks that run different programs.
 
     Args:
-        program: the first rank's next program; None if this rank runs none any more.
-        theirs: the second rank's next program; None if this rank runs none any more, or if it is
-            unknown.
+        first, second: the two ranks.
+        count: number of programs that both ran before.
+        program: the first rank's next program.
+        theirs: the second rank's next program; None if that rank has ended, or it is unknown.
 
     """
 
@@ -118,12 +119,13 @@ class Divergence(Value):
 
 
 class DivergedGroup(Value):
-    """A group of ranks that do the same where ranks diverge.
+    """A group of ranks that do the same at the divergence.
 
     Args:
-        program: the program that they run; None if they run none any more, or none yet.
-        over: their programs have ended.
-        again: they had run this program before.
+        ranks: the ranks of the group.
+        program: the program that they run; None if they have ended, or run no program yet.
+        over: True if they have ended.
+        again: True if they had run `program` before.
 
     """
 
@@ -134,13 +136,13 @@ class DivergedGroup(Value):
 
 
 class _Reached:
-    """A program that some of its ranks have reached, and others may not have.
+    """A program that at least one of its ranks has reached.
 
     Attributes:
-        there: by rank, the program as that rank runs it, with the rank's own line.
-        order: by rank, the position of its arrival among all arrivals of all ranks.
-        held: the ranks that wait until they may run the program.
-        opened: ranks that reach the program need not wait for the others.
+        there: for each rank that has reached it, the program with that rank's own line.
+        order: for each such rank, the position of its arrival among all arrivals.
+        held: the ranks that are held until they may run the program.
+        opened: True if ranks that reach the program are not held any more.
 
     """
 
@@ -156,18 +158,18 @@ class _Reached:
         return set(self.program.ranks.difference(self.there))
 
     def lacks(self, rank: int) -> bool:
-        """Return whether a rank takes part and has not reached the program."""
+        """Return whether a rank takes part in the program and has not reached it."""
         return rank in self.program.ranks and rank not in self.there
 
     def was_before(self, rank: int, other: _Reached) -> bool:
-        """Return whether a rank of both programs reached this program before the other program."""
+        """Return whether a rank takes part in `other` too, and reached this program earlier."""
         if rank not in other.program.ranks or rank not in self.there:
             return False
         return other.order.get(rank, math.inf) > self.order[rank]
 
 
 class _Deferred(Value):
-    """An action that waits until the ranks of some processes are known."""
+    """An action deferred until the ranks of some processes are known; see `ProcessRanks.defer`."""
 
     platform: str
     processes: tuple[int, ...]
@@ -176,7 +178,7 @@ class _Deferred(Value):
 
 
 class ProcessRanks:
-    """The rank of each process, and the actions that wait until more are known.
+    """The rank of each JAX process, and actions deferred until ranks are known.
 
     Actions run in the order in which they were added.
     """
@@ -186,40 +188,40 @@ class ProcessRanks:
         self._deferred: deque[_Deferred] = deque()
 
     def record(self, rank: int, platform: str, process: int) -> None:
-        """Record which rank a process is, by the number of its backend for a platform."""
+        """Record the rank of a process, given the process's number on a platform's backend."""
         ranks = self._ranks.setdefault(platform, {})
         for before in [number for number, known in ranks.items() if known == rank]:
             del ranks[before]
         ranks[process] = rank
 
     def ranks(self, platform: str) -> Mapping[int, int]:
-        """Return the rank of each process of a platform, as far as they are known."""
+        """Return the known ranks of a platform's processes, by process number."""
         return self._ranks.get(platform, {})
 
     @property
     def deferred_since(self) -> float | None:
-        """Time at which the oldest deferred action was added; None if there is none."""
+        """Time of the oldest deferred action, in time.monotonic's seconds; None if none waits."""
         return self._deferred[0].at if self._deferred else None
 
     def defer(
         self, platform: str, processes: Collection[int], act: Callable[[], object], at: float
     ) -> None:
-        """Run an action once these processes are known, after all earlier actions.
+        """Defer an action until the ranks of these processes are known.
 
         Args:
             platform: the platform whose backend has numbered the processes.
             processes: the numbers of the processes.
             act: the action, called by `run_known`.
-            at: now, in time.monotonic's seconds.
+            at: current time, in time.monotonic's seconds.
 
         """
         self._deferred.append(_Deferred(platform, tuple(processes), act, at))
 
     def run_known(self, may_report: Callable[[], Collection[int]]) -> None:
-        """Run all actions that need not wait any longer.
+        """Run deferred actions in order, up to the first that must still wait.
 
         Args:
-            may_report: returns the ranks that may still report which processes they are.
+            may_report: returns the ranks that may still report their process numbers.
 
         """
         while self._deferred:
@@ -232,9 +234,9 @@ class ProcessRanks:
             deferred.act()
 
     def renumbered(self, ranks: Collection[int]) -> Mapping[int, int]:
-        """Return the rank of each process on a platform that numbers them differently.
+        """Return ranks by process number, on a platform where some number is not the rank.
 
-        Empty if there is no such platform, or if some of these ranks are unknown on it.
+        Empty if there is no such platform, or if some of `ranks` are unknown on it.
         """
         for known in self._ranks.values():
             if set(known.values()) >= set(ranks) and any(n != rank for n, rank in known.items()):
@@ -243,12 +245,12 @@ class ProcessRanks:
 
 
 class Unequal(Value):
-    """Argument that should be the same on all ranks, and is not.
+    """An argument that should be equal on all ranks, and is not.
 
     Args:
         program: the program that is about to run.
-        argument: the number of the argument, from 0.
-        groups: the ranks that have the same value, the largest group first.
+        argument: 0-based number of the argument.
+        groups: groups of ranks with equal values, the largest group first.
 
     """
 
@@ -258,10 +260,10 @@ class Unequal(Value):
 
 
 class ArgumentChecksums:
-    """Checksums of the arguments that should be the same on all ranks of a program.
+    """Checksums of the arguments that should be equal on all ranks of a program.
 
     Attributes:
-        unequal: the first argument that differs; its groups grow as more ranks come.
+        unequal: the first argument that differs, with all ranks so far; None if none differs.
 
     """
 
@@ -270,7 +272,7 @@ class ArgumentChecksums:
         self._known: dict[str, dict[int, tuple[str, ...]]] = {}  # by fingerprint and rank
 
     def compare(self, rank: int, program: RanProgram, checksums: tuple[str, ...]) -> None:
-        """Compare the checksums of a rank that is about to run a program."""
+        """Compare a rank's checksums with other ranks', and set `unequal` if one differs."""
         if not any(checksums) or self.unequal not in (None, self._about(program)):
             return
         known = self._known.setdefault(program.fingerprint, {})
@@ -293,25 +295,25 @@ class ArgumentChecksums:
 
     @property
     def is_settled(self) -> bool:
-        """True if all ranks of the program with unequal arguments have come."""
+        """True if all ranks of the program with the unequal argument have reached it."""
         assert self.unequal is not None
         come = self._known[self.unequal.program.fingerprint]
         return come.keys() >= self.unequal.program.ranks
 
 
 class Comparison:
-    """The comparison of all ranks' programs, given in each rank's order.
+    """The comparison of all ranks' programs, reported by each rank in its own order.
 
     Attributes:
-        divergence: the first divergence found.
-        count: number of programs of all ranks so far.
-        released: by fingerprint, ranks that were held at a program and may run it now. The caller
-            that sends the release to the ranks removes it here.
-        codes: the code of programs at which ranks diverge, by fingerprint. The caller that requests
-            a code puts it here.
-        members: the ranks of processes.
-        checksums: checksums of arguments that all ranks should have alike.
-        held_any: ranks have been held at programs (--verify-spmd).
+        divergence: the first divergence found; None if there is none.
+        count: number of first runs reported, over all ranks.
+        released: ranks that may run a program at which they were held, by its fingerprint. The
+            caller sends the release to the ranks, and removes them here.
+        codes: code of programs at which ranks diverge, by fingerprint. The caller that requests a
+            code adds an empty ProgramCode.
+        members: ranks of the JAX processes.
+        checksums: checksums of the arguments that should be equal on all ranks.
+        held_any: True if a rank has ever been held at a program (--verify-spmd).
 
     """
 
@@ -331,20 +333,20 @@ class Comparison:
         self._apart: set[int] = set()  # ranks that are too far behind to be compared
 
     def interned(self, program: RanProgram) -> RanProgram:
-        """Return one object for all ranks that run a program by the same line, to save memory."""
+        """Return the stored equal program, or store this program: saves memory for many ranks."""
         if len(self._known) > 2 * _MOST_PROGRAMS:
             self._known.clear()
         return self._known.setdefault(program, program)
 
     def record_run(self, rank: int, program: RanProgram, *, held: bool = False) -> None:
-        """Record that a rank runs a program for the first time, and compare.
+        """Record a rank's first run of a program, and compare it with other ranks' programs.
 
-        A rank that takes no part in the program need not wait for it.
+        A rank that takes no part in the program is released at once.
 
         Args:
             rank: the rank that runs it.
             program: the program.
-            held: the rank does not run it before it is released.
+            held: True if the rank is held at the program until it is released.
 
         """
         self.held_any |= held
@@ -364,9 +366,9 @@ class Comparison:
             self._release(reached)
 
     def release(self, program: RanProgram) -> None:
-        """Let ranks run a program without waiting for those that have not reached it.
+        """Release the ranks held at a program, although other ranks have not reached it.
 
-        Later programs do not wait for those either, until they have caught up.
+        Later programs do not wait for these other ranks either, until they have caught up.
         """
         if (reached := self._reached.get(program.fingerprint)) is not None:
             self._release(reached)
@@ -385,7 +387,7 @@ class Comparison:
 
     @property
     def _late(self) -> set[int]:
-        """Ranks that have not reached programs which other ranks were allowed to run."""
+        """Ranks that have not reached a program which has been released without them."""
         late = (reached.missing for reached in self._reached.values() if reached.opened)
         return set().union(*late)
 
@@ -402,9 +404,10 @@ class Comparison:
         return reached is not None and bool(reached.held)
 
     def unfinished(self) -> list[tuple[RanProgram, set[int], set[int]]]:
-        """Return the programs that some ranks have reached and some have not.
+        """Return the programs that some of their ranks have not reached, in order of arrival.
 
-        Each with the ranks that have reached it and the ranks that have not.
+        Each program is paired with the ranks that have reached it, and the ranks that have not.
+        Omitted are programs whose missing ranks are also missing from an earlier such program.
         """
         waiting: list[tuple[RanProgram, set[int], set[int]]] = []
         for reached in self._reached.values():
@@ -417,7 +420,7 @@ class Comparison:
     def held_programs(self) -> list[tuple[RanProgram, set[int], set[int]]]:
         """Return the programs at which ranks are held, in the order of their first arrival.
 
-        Each with the ranks that have reached it and the ranks that have not.
+        Each program is paired with the ranks that have reached it, and the ranks that have not.
         """
         held = [reached for reached in self._reached.values() if reached.held]
         return [(reached.program, set(reached.there), reached.missing) for reached in held]
@@ -437,8 +440,8 @@ class Comparison:
 
         Args:
             program: the program that these ranks will not reach.
-            instead: by rank, the program that it is in, if known; a program without a name is known
-                by its line alone.
+            instead: for each rank, the program that it runs instead; its name is "" if only its
+                line is known.
 
         """
         reached = self._reached.get(program.fingerprint)
@@ -447,7 +450,7 @@ class Comparison:
             self._diverge(min(reached.there), min(missing & instead.keys() or missing), reached)
 
     def is_behind(self, rank: int, program: RanProgram) -> bool:
-        """Return whether the ranks at a program have run all that this rank has run."""
+        """Return whether a rank has run no program that ranks at `program` have yet to reach."""
         reached = self._reached.get(program.fingerprint)
         others = () if reached is None else reached.there
         return bool(others) and not any(
@@ -466,7 +469,7 @@ class Comparison:
         return reached
 
     def _compare(self, rank: int, reached: _Reached) -> None:
-        """Find a program that a rank should have reached before the one it reaches now."""
+        """Set the divergence if a rank should have reached another program before `reached`."""
         for other in self._reached.values():
             if other.lacks(rank) and other.program.meets(reached.program):
                 # As long as none diverge, any rank of both shows the order of all.
@@ -486,7 +489,7 @@ class Comparison:
             self.divergence = Divergence(first, second, count, *programs)
 
     def _shared_before(self, reached: _Reached, first: int, second: int) -> int:
-        """Count the programs that both ranks had run when the first reached this one."""
+        """Count the programs that both ranks had run when `first` reached this program."""
         both = {first, second}
         done = sum(count for ranks, count in self._run_by_all.items() if both <= ranks)
         return done + sum(
@@ -497,7 +500,7 @@ class Comparison:
     # --- both sides of a divergence ---
 
     def diverged_groups(self) -> list[DivergedGroup]:
-        """Return what each rank concerned does at the divergence, grouped, in order of rank."""
+        """Group the ranks concerned by the program that they run at the divergence."""
         divergence = self.divergence
         assert divergence is not None
         first, second = divergence.first, divergence.second
@@ -515,9 +518,9 @@ class Comparison:
         return [DivergedGroup(tuple(ranks), *what) for what, ranks in groups.items()]
 
     def _doing(self, rank: int, divergence: Divergence) -> RanProgram | None:
-        """Return the program that a rank runs where these two diverge; None if unknown.
+        """Return the program that a rank runs at the divergence of two ranks; None if unknown.
 
-        That is the rank's first program that one of the two has not reached.
+        That is the rank's first program that at least one of the two has not reached.
         """
         pair = divergence.first, divergence.second
         both = [divergence.program, divergence.theirs]
@@ -541,14 +544,14 @@ class Comparison:
 
     @property
     def has_code(self) -> bool:
-        """True if the code of all programs has arrived at which diverged ranks are held."""
+        """True if the code has arrived of all programs at which diverged ranks are held."""
         programs = [group.program for group in self.diverged_groups() if group.program is not None]
         held = [program for program in programs if self.is_held(program)]
         codes = [self.codes.get(program.fingerprint) for program in held]
         return all(code is not None and code.complete for code in codes)
 
     def also_runs(self, rank: int, program: RanProgram) -> bool:
-        """Return whether a rank that diverges from this program runs it as well."""
+        """Return whether a diverged rank has reached this program, or has compiled it to run."""
         reached = self._reached.get(program.fingerprint)
         own = next((group.program for group in self.diverged_groups() if rank in group.ranks), None)
         code = self.codes.get(own.fingerprint) if own is not None else None

@@ -29,16 +29,16 @@ IDLE_TOGETHER_S, IDLE_S = scaled(30.0), scaled(60.0)
 
 
 class Activity:
-    """Times of the latest events, over all ranks.
+    """Times of the latest events over all ranks, in time.monotonic's seconds.
 
     Attributes:
-        active_at: a rank printed, compiled, computed, started or ended.
-        heard_at: a rank printed, or its hook reported something.
-        printed_at: a rank printed; None if none has.
-        usage_at: an agent reported what ranks use.
-        failed_at: a rank failed, and the job with it; None if none has.
-        rank_started_at: a failed rank was restarted, or all ranks were started.
-        jax_at: a rank first imported jax, or compiled; None if none has.
+        active_at: latest output, compilation, computation, start or end of a rank.
+        heard_at: latest output of a rank, or report of its hook.
+        printed_at: latest output of a rank; None if there was none.
+        usage_at: latest report of ranks' usage by an agent.
+        failed_at: latest failure of a rank that ends the job; None if there was none.
+        rank_started_at: latest rank restart, else the start of all ranks.
+        jax_at: first import of jax or compilation in a rank; None if there was none.
 
     """
 
@@ -55,14 +55,12 @@ class Activity:
 
 
 class Pause:
-    """Time that counts for no limit: the user debugs the job, or its launcher is stopped.
-
-    Times are in time.monotonic's seconds.
+    """The pauses in which time limits do not run: debugging, or a stopped launcher.
 
     Attributes:
-        ended_at: when such a pause last ended; 0 before.
-        resumed_at: when the launcher last went on after it had been stopped; 0 before.
-        total_s: total time of debugging, up to the end of the latest.
+        ended_at: end of the latest pause, in time.monotonic's seconds; 0 before the first.
+        resumed_at: latest time at which a stopped launcher went on; 0 if it never stopped.
+        total_s: total seconds of finished debugging.
 
     """
 
@@ -71,7 +69,7 @@ class Pause:
         self._since: float | None = None
 
     def begin(self, now: float) -> None:
-        """Record that the user debugs the job from now on."""
+        """Record that debugging begins."""
         if self._since is None:
             self._since = now
 
@@ -91,12 +89,15 @@ class RunState(Changing):
     """Facts about a run.
 
     Attributes:
+        ranks: RankRun of each rank that this launcher starts.
         num_processes: number of ranks of the whole job, including those of other launchers.
         hosts: number of hosts.
-        began_at: when it began.
-        stop: why the run ended; None if it goes on, or if a rank's failure ended it.
-        idle_since: the value of `activity.active_at` at the time when `stop` became known.
-        stacks: the ranks' stacks when a limit was reached, as they were shown.
+        began_at: start time of the run.
+        stop: reason for the end; None if the run goes on, or if a rank's failure ended it.
+        stop_at: time at which `stop` became known.
+        idle_since: value of `activity.active_at` at `stop_at`.
+        stacks: lines with the ranks' stacks when a limit was reached, as they were printed.
+        unkillable: descriptions of processes that could not be killed.
         failed_hints: lines about hints and rules that failed because of a bug.
         activity: times of the latest events, over all ranks.
         pause: time that counts for no limit.
@@ -104,12 +105,12 @@ class RunState(Changing):
         tails: the last output of each rank, as it arrives.
         waits: past waits of ranks; None unless a record is written.
         polls: polled positions of main threads; None unless they are polled.
-        expects_hooks: each rank's own process is a Python into which the hook is loaded.
-        survives: the job may go on after a rank's failure: see `kernel.launcher.survival`.
-        ended_all: why a failure ended the job although `survives`, in words; "" if none has.
-        preempted_status: exit status to use if the run is told to end and does so without a
-            failure; None for the usual status.
-        host_lost: the first host loss after which the job went on; None if there was none.
+        expects_hooks: True if each rank's own process is a Python that should load the hook.
+        survives: True if the job may outlive a rank's failure: see `kernel.launcher.survival`.
+        ended_all: reason, in words, why a failure ended the job although `survives`; else "".
+        preempted_status: exit status of a run that a signal ends and whose ranks all exit with 0;
+            None for the usual status.
+        host_lost: first loss of a host that the job outlived; None if there was none.
 
     """
 
@@ -154,7 +155,7 @@ class RunState(Changing):
         self.tails.expect(len(places))
 
     def record_start(self, rank: int, pid: int, at: float) -> None:
-        """Record that a rank's process runs."""
+        """Record that a rank's process has started."""
         process = self.ranks[rank].process
         process.pid, process.started_at, process.awaits = pid, at, None
         self.ranks[rank].usage.samples.clear()  # they are of the process it was forked from
@@ -177,7 +178,7 @@ class RunState(Changing):
         activity.active_at = activity.heard_at = activity.printed_at = at
 
     def record_usage(self, usage: Usage, at: float) -> None:
-        """Record what the ranks of a host use, as their agent reports it."""
+        """Record the resource usage of a host's ranks, as reported by its agent."""
         self.activity.usage_at = at
         for used in usage.ranks:
             run = self.ranks[used.rank]
@@ -189,9 +190,9 @@ class RunState(Changing):
                 self.activity.active_at = at
 
     def record_question(self, ranks: Iterable[int], at: float) -> None:
-        """Record that the main threads of these ranks have been asked where they are.
+        """Record that the main threads of these ranks have been polled for their positions.
 
-        A rank that has answered the question before may have moved until now.
+        A rank on an accelerator that answered its previous poll counts as active until now.
         """
         for rank in ranks:
             run = self.ranks[rank]
@@ -248,21 +249,21 @@ class RunState(Changing):
         return self.survives and any(run.past or run.failed or run.process.lost for run in runs)
 
     def record_stop(self, stop: StopReason, at: float) -> None:
-        """Record the reason to end the job, or a more detailed reason."""
+        """Record the reason to end the job; a later reason replaces it, but not its time."""
         if self.stop is None:
             self.stop_at, self.idle_since = at, self.activity.active_at
         self.stop = stop
 
     def record_resume(self, at: float) -> None:
-        """Record that the launcher goes on after it was stopped.
+        """Record that the stopped launcher runs again, and count ranks as active until now.
 
-        The launcher has received nothing in that time, so ranks that seem idle may have worked.
+        While stopped, the launcher received nothing, so ranks that seem idle may have worked.
         """
         self.pause.ended_at = self.pause.resumed_at = at
         self.activity.active_at = self.activity.heard_at = at
 
     def record_process(self, rank: int, process: int) -> None:
-        """Record the JAX process that a rank is, by the number given to initialize()."""
+        """Record the process number that a rank has given to initialize()."""
         self._rank_of[process] = rank
 
     def record_last_program(self, run: RankRun, at: float) -> None:
@@ -273,14 +274,14 @@ class RunState(Changing):
             self.compare_pending()
 
     def keep_output(self, rank: int, *, last: bool = False) -> None:
-        """Copy a rank's last output to its RankRun; `last`: free the tail as well."""
+        """Copy the tails of a rank's output to its RankRun; if `last`, drop the tails."""
         run = self.ranks[rank]
         run.stdout, run.stderr = self.tails.of(rank)
         if last:
             self.tails.forget(rank)
 
     def next_order(self) -> int:
-        """Return the next position in the order in which ends and failures became known."""
+        """Return the next number for `RankRun.order`, from 1."""
         self._events += 1
         return self._events
 
@@ -288,7 +289,7 @@ class RunState(Changing):
 
     @property
     def running(self) -> list[RankRun]:
-        """The ranks whose processes have not ended."""
+        """The RankRuns whose processes have neither ended nor been lost with their host."""
         return [run for run in self.ranks.values() if not run.is_gone]
 
     @property
@@ -305,7 +306,7 @@ class RunState(Changing):
 
     @property
     def ending(self) -> bool:
-        """True if the job has a reason to end; what ranks do from then on proves nothing."""
+        """True if the job is about to end, so that ranks' later behavior proves nothing."""
         return self.activity.failed_at is not None or self.stop is not None
 
     @property
@@ -315,19 +316,19 @@ class RunState(Changing):
 
     @property
     def catches_term(self) -> bool:
-        """True if a SIGTERM reaches JAX, which keeps it for the program to ask about."""
+        """True if a running rank has joined: JAX then catches SIGTERM for the program to query."""
         return any(run.membership.joined_at is not None for run in self.running)
 
     @property
     def only_waits(self) -> bool:
-        """True if all ranks that still run wait in JAX for a rank that has failed."""
+        """True if a rank has failed and all running ranks wait in initialize() or at JAX's exit."""
         running = self.running
         failed = any(run.status not in (None, 0) for run in self.ranks.values())
         return bool(running) and failed and all(run.reached.waits_for_others for run in running)
 
     @property
     def idle_compilations(self) -> dict[int, float]:
-        """Time since which each rank has waited in a compilation without a processor, by rank."""
+        """Start of idleness, in time.monotonic's seconds, of each rank in an idle compilation."""
         since = self.pause.ended_at
         idle = {run: self._idle_s(run, since) for run in self.running}
         waiting = [run for run, idle_s in idle.items() if idle_s >= IDLE_TOGETHER_S]
@@ -339,13 +340,13 @@ class RunState(Changing):
         }
 
     def _idle_s(self, run: RankRun, since: float) -> float:
-        """Return for how long a rank, and the rank that compiles for it, have been idle."""
+        """Return the seconds for which a rank, and the rank compiling for it, have been idle."""
         awaited = self.ranks.get(run.compilations.awaits)
         runs = (run,) if awaited is None else (run, awaited)
         return min(run.compilations.idle_s(since) for run in runs)
 
     def rank_of(self, process: int | None) -> RankRun | None:
-        """Return the rank that has joined as this JAX process; None if unknown."""
+        """Return the RankRun that has joined with this process number; None if there is none."""
         run = None if process is None else self.ranks.get(self._rank_of.get(process, -1))
         return run if run is not None and run.membership.joined_at is not None else None
 
@@ -354,7 +355,10 @@ class RunState(Changing):
     def members_of(
         self, run: RankRun, platform: str, processes: Collection[int] | None
     ) -> frozenset[int]:
-        """Return the ranks of these processes of a rank's program; None means all."""
+        """Return the ranks of the processes in a rank's program; all ranks for None.
+
+        `processes` are numbers on the backend of `platform`; unknown numbers are omitted.
+        """
         if processes is None:
             return frozenset(self._rank_of.values())
         known = self.comparison_of(run).members.ranks(platform)
@@ -364,7 +368,7 @@ class RunState(Changing):
         return frozenset(ranks[number] for number in processes if number in ranks)
 
     def compare_pending(self, *, force: bool = False) -> None:
-        """Compare programs whose ranks are now known; `force`: with the ranks known so far."""
+        """Compare deferred programs whose ranks are known; if `force`, all deferred programs."""
         for turn, programs in list(self._comparisons.items()):
             programs.members.run_known(partial(self._may_report, turn) if not force else tuple)
 
@@ -374,7 +378,7 @@ class RunState(Changing):
 
     @property
     def unjudged_since(self) -> float | None:
-        """Time since which the first program waits to be compared; None if none waits."""
+        """Time, in time.monotonic's seconds, of the oldest deferred comparison; None if none."""
         since = [programs.members.deferred_since for programs in self._comparisons.values()]
         return min((at for at in since if at is not None), default=None)
 
@@ -405,7 +409,7 @@ class RunState(Changing):
     def _lets_all_run(self) -> bool:
         """True if all held ranks may run, because the job ends for a reason in `stop`.
 
-        They may have a checkpoint to write. False if the ranks' programs differ.
+        Released ranks may still write a checkpoint. False if the ranks' programs differ.
         """
         return self.stop is not None and not self.differs
 

@@ -18,15 +18,15 @@ class StopReason(Value):
     """A reason to end the job other than a rank's failure.
 
     Args:
-        message: what happened.
-        status: the exit status it leads to.
-        details: further lines.
-        final: starting the job again would be no use, or is not wanted.
-        needs_stacks: show the ranks' stacks first.
-        unread: nothing reads the output any more, so one line on the end is enough.
-        rank: the rank to blame, if any.
-        told: a signal, such as a scheduler's, has told the job to end.
-        saved: the job is started again because files were saved, and that has been printed.
+        message: description of the reason, in one line.
+        status: exit status of the launcher.
+        details: further lines for the summary.
+        final: True if restarting the job would be useless, or is not wanted.
+        needs_stacks: True to show the ranks' stacks before the job ends.
+        unread: True if nothing reads the output any more, so that one line is enough.
+        rank: the rank to blame; None if there is none.
+        told: True if a signal, such as a scheduler's, has ended the job.
+        saved: True if the job is started again because files were saved.
 
     """
 
@@ -42,7 +42,7 @@ class StopReason(Value):
 
     @property
     def is_brief(self) -> bool:
-        """True if the message is all there is to say."""
+        """True if the summary has only the message."""
         return self.unread or self.saved
 
     @property
@@ -60,7 +60,7 @@ def interrupted(signum: int, by: str = "") -> StopReason:
 
     Args:
         signum: the signal.
-        by: what has sent it, if that is known.
+        by: sender of the signal, in words; "" if unknown.
 
     """
     said = signal.Signals(signum).name + (f" ({by})" if by else "")
@@ -71,7 +71,7 @@ def saved(changed: str) -> StopReason:
     """Return the reason to end a job whose files have been saved.
 
     Args:
-        changed: the files, in words.
+        changed: description of the saved files, to begin the message.
 
     """
     status = exit_status.of_signal(signal.SIGTERM)
@@ -88,7 +88,7 @@ def reader_gone(error: OSError | None) -> StopReason:
     """Return the reason for an end because the output cannot be written.
 
     Args:
-        error: raised when it was written; None if its reader was found to be gone.
+        error: exception of the write; None if the reader was found to be gone without a write.
 
     """
     if error is not None and error.errno not in (errno.EPIPE, errno.EIO):
@@ -98,12 +98,12 @@ def reader_gone(error: OSError | None) -> StopReason:
 
 
 def host_lost(host: str, why: str) -> StopReason:
-    """Return the reason for an end because a host is gone, with its ranks."""
+    """Return the reason for an end because a host was lost with its ranks; `why` in words."""
     return StopReason(one_line(f"host {host}: {why}"), exit_status.HOST_LOST, final=False)
 
 
 def restart_impossible(why: str, status: int) -> StopReason:
-    """Return the reason for an end because a rank cannot be restarted."""
+    """Return the reason for an end because a rank cannot be restarted; `why` in words."""
     return StopReason(one_line(why), status, final=status != exit_status.HOST_LOST)
 
 
@@ -121,9 +121,9 @@ def out_of_time(message: str, details: Sequence[str], *, final: bool) -> StopRea
     """Return the reason for an end because a time limit was reached.
 
     Args:
-        message: which limit was reached.
-        details: the positions of the ranks.
-        final: starting the job again would be no use.
+        message: description of the limit.
+        details: lines on the positions of the ranks.
+        final: True if restarting the job would be useless.
 
     """
     status = exit_status.TIMED_OUT
@@ -135,9 +135,9 @@ def hopeless(rank: int | None, message: str, details: Sequence[str], *, final: b
 
     Args:
         rank: the rank to blame; None if there is none.
-        message: what it did.
-        details: what to do about it.
-        final: starting the job again would be no use.
+        message: description of what happened.
+        details: lines of advice.
+        final: True if restarting the job would be useless.
 
     """
     return StopReason(message, exit_status.FAILED, tuple(details), final=final, rank=rank)
@@ -147,8 +147,8 @@ def unserved(rank: int, status: int) -> StopReason:
     """Return the reason for an end because a rank was restarted after process 0 had ended.
 
     Args:
-        rank: the restarted rank; it is in initialize().
-        status: of its previous process.
+        rank: the restarted rank, which waits in initialize().
+        status: exit status of its previous process.
 
     """
     message = f"rank {rank} was restarted and calls initialize(), but {NO_SERVICE}"
@@ -159,7 +159,7 @@ def diverged(details: Sequence[str]) -> StopReason:
     """Return the reason to end a job whose ranks run different programs.
 
     Args:
-        details: lines on which programs.
+        details: lines on the different programs.
 
     """
     message = "--verify-spmd: the ranks run different programs"
@@ -170,7 +170,7 @@ def unequal(details: Sequence[str]) -> StopReason:
     """Return the reason to end a job whose ranks disagree on an argument that must be equal.
 
     Args:
-        details: lines on which argument.
+        details: lines on the unequal argument.
 
     """
     message = "--verify-spmd: the ranks have different values where all ranks need the same"
@@ -178,6 +178,6 @@ def unequal(details: Sequence[str]) -> StopReason:
 
 
 def incomparable(why: str) -> StopReason:
-    """Return the reason to end a job whose programs were to be compared and cannot be."""
+    """Return the reason to end a --verify-spmd job whose programs cannot be compared."""
     message = f"--verify-spmd: not supported with this jax version: {why}"
     return StopReason(message, exit_status.FAILED)

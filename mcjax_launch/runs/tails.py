@@ -17,8 +17,8 @@ class Tails:
     """The last bytes of each rank's streams.
 
     Args:
-        for_record: keep the tail of stdout too, and longer tails.
-        rewrite: applied to a tail before it is returned.
+        for_record: True to keep stdout too, and longer tails.
+        rewrite: called with the bytes of a tail; returns the bytes to use; None for no change.
 
     """
 
@@ -31,7 +31,7 @@ class Tails:
         self._tails: dict[tuple[int, int], bytearray] = {}
 
     def expect(self, ranks: int) -> None:
-        """Divide the memory for tails by this number of ranks."""
+        """Set the length of tails for a number of ranks, to bound the total memory."""
         if self._for_record:
             self._most = max(TAIL_BYTES, min(_MOST_TAIL, _MOST_OF_ALL // (2 * ranks)))
 
