@@ -1,4 +1,4 @@
-"""--dry-run: a plan in a shell's words; also the command line that was given."""
+"""--dry-run: a plan as shell commands; also the launcher's command line, made from options."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from mcjax_launch.ranks import counted, ranges, these_ranks
 
 
 def command_line(options: Options, given: Iterable[str]) -> list[str]:
-    """Return all words after `mcjax-launch`: these options, PROGRAM and its arguments."""
+    """Return all words after `mcjax-launch`: the options named in `given`, then PROGRAM's words."""
     words = [word for name in given for word in option_words(options, name)]
     return [*words, "--", *options.program]
 
 
 def option_words(options: Options, name: str) -> tuple[str, ...]:
-    """Return the option of this name as it would be written on the command line."""
+    """Return the words of an option and its value on a command line; none for a flag not set."""
     option, value = Options.declared[name], getattr(options, name)
     if isinstance(value, bool):
         return (option.long,) if value else ()
@@ -60,20 +60,20 @@ _STAGE = "STAGE"
 
 
 def on_this_machine(job: Job, hosts: Sequence[Host]) -> str:
-    """Return `dry_run` for this machine's variables and GPUs."""
+    """Return the text of --dry-run, with this machine's variables and GPUs."""
     environ = rank_environ.without_outer_job(os.environ)
     found = wire_gpus.visible({**environ, **dict(job.env)})
     return dry_run(job, hosts, os.environ, found)
 
 
 def dry_run(job: Job, hosts: Sequence[Host], environ: Mapping[str, str], found: VisibleGpus) -> str:
-    """Return what would run, as far as that is known before any host has been reached.
+    """Return the text of --dry-run: the plan of a job, as far as known without reaching a host.
 
     Args:
-        job: what the user asked for.
-        hosts: those that would get ranks.
-        environ: what ranks on this machine inherit.
-        found: the GPUs that they would see.
+        job: the user's request.
+        hosts: the hosts that would get ranks.
+        environ: variables that ranks on this machine inherit.
+        found: GPUs that ranks on this machine would see.
 
     """
     alone = len(hosts) == 1
@@ -105,7 +105,7 @@ def _about_files(job: Job) -> Iterator[str]:
 
 
 def _gpus(job: Job, host: Host, found: VisibleGpus) -> VisibleGpus:
-    """Return the GPUs of a host, as far as they are known; else as many as are requested."""
+    """Return the GPUs to assume for a host: the requested number, else those found, if local."""
     if isinstance(job.gpus_per_process, int):
         return VisibleGpus(tuple(range(job.gpus_per_process * job.processes_here)))
     return found if host.is_local else VisibleGpus()
@@ -131,12 +131,12 @@ def _folder(job: Job, host: Host) -> str:
 
 
 def describe(plan: Plan, environ: Mapping[str, str], notes: Iterable[str]) -> Iterator[str]:
-    """Yield lines with what all ranks share, then each rank's own variables, folder and command.
+    """Yield lines of a plan: the common folder and variables, then each rank's own and its command.
 
     Args:
-        plan: whose ranks are shown.
-        environ: what ranks on this machine inherit; that of other hosts is unknown.
-        notes: comment lines at the top.
+        plan: the plan of the job.
+        environ: variables that ranks on this machine inherit; other hosts' are unknown.
+        notes: texts of comment lines at the top.
 
     """
     hosts, ranks = counted(len(plan.hosts), "host"), counted(len(plan.ranks), "rank")
@@ -157,7 +157,7 @@ def describe(plan: Plan, environ: Mapping[str, str], notes: Iterable[str]) -> It
 
 
 def _set_in(rank: Rank, plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that are set in a rank, besides what it inherits on its host."""
+    """Return the variables that the launcher sets in a rank, without those that it inherits."""
     inherited: dict[str, str] = {}
     if rank.host.is_local:
         inherited = rank_environ.inherited(environ, plan.env, rank.env, hook=plan.hook)

@@ -1,4 +1,4 @@
-"""Share a host's GPUs, cores and TPU chips among its ranks; order a TPU slice's workers; pure."""
+"""Division of a host's GPUs, cores and TPU chips among ranks; order of TPU workers; pure."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class GpuShares(Value):
     """The GPUs of each rank on a host.
 
     Args:
-        of_ranks: the GPUs of each rank, as JAX_LOCAL_DEVICE_IDS; empty if none are assigned.
-        mig: the MIG device of each rank, instead of that; empty if there are none.
-        words: what was decided, and how the GPUs were counted; "" if there are none.
-        uneven: the message for ranks that do use GPUs, if these cannot be shared equally; else "".
+        of_ranks: the GPU ids of each rank, as in JAX_LOCAL_DEVICE_IDS; empty if none are assigned.
+        mig: the MIG device of each rank, for CUDA_VISIBLE_DEVICES; empty if there are none.
+        words: description of the shares, and of how the GPUs were counted; "" if there are none.
+        uneven: message to print if ranks use GPUs that cannot be divided equally; else "".
 
     """
 
@@ -40,7 +40,7 @@ class GpuShares(Value):
     uneven: str = ""
 
     def settings(self, local: int, *, hook: bool) -> dict[str, str]:
-        """Return the variables of the rank with number `local` on the host."""
+        """Return the variables that give a rank its GPUs; `local` is its number on the host."""
         if not self.of_ranks:
             return {}
         ids = ",".join(map(str, self.of_ranks[local]))
@@ -53,7 +53,7 @@ class GpuShares(Value):
 
 
 def describe_gpus(shares: Mapping[Host, GpuShares]) -> list[str]:
-    """Return lines that say how the GPUs of all hosts are shared among the ranks."""
+    """Describe the shares of GPUs on all hosts, one line for all hosts with the same shares."""
     by_words: dict[str, list[str]] = {}
     for host, share in shares.items():
         if share.words:
@@ -66,7 +66,7 @@ def describe_gpus(shares: Mapping[Host, GpuShares]) -> list[str]:
 
 
 def may_use_gpus(job: Job) -> bool:
-    """Return whether the GPUs of a host matter to its ranks."""
+    """Return whether GPUs may have to be assigned: not on CPU, nor with --gpus-per-process all."""
     return not job.uses_cpu and job.gpus_per_process != "all"
 
 
@@ -74,8 +74,8 @@ def share_out(job: Job, ranks: int, found: VisibleGpus) -> GpuShares:
     """Share the GPUs of a host among its ranks.
 
     Args:
-        job: the job, whose options say how to share them.
-        ranks: the ranks that run on the host.
+        job: the job, with the options for sharing.
+        ranks: number of ranks on the host.
         found: the GPUs that ranks would see.
 
     Raises:
@@ -162,14 +162,14 @@ _HIGHEST = 1 << 14  # more hardware threads than a kernel counts
 def cores_of_ranks(
     how: str, ranks: int, facts: HostFacts, gpus: GpuShares
 ) -> list[tuple[int, ...]]:
-    """Return the cores of each rank on a host; empty for a rank that may use all.
+    """Return the core numbers of each rank on a host; empty for a rank that may use all cores.
 
     Args:
-        how: the option --bind-cores. "on" gives each rank cores of its own, if there are
-            enough; "auto" binds only ranks with GPUs of their own, to all cores next to those GPUs.
-        ranks: how many ranks run there.
+        how: value of --bind-cores. "on" gives each rank separate cores, if there are enough;
+            "auto" binds ranks with assigned GPUs to all cores next to those GPUs.
+        ranks: number of ranks on the host.
         facts: facts about the host.
-        gpus: the ranks' GPUs.
+        gpus: shares of GPUs of these ranks.
 
     """
     allowed = {thread for core in facts.cores for thread in core}
@@ -184,7 +184,7 @@ def cores_of_ranks(
 
 
 def _near(rank: int, facts: HostFacts, gpus: GpuShares) -> frozenset[int]:
-    """Return the cores next to the GPUs of a rank; none if unknown."""
+    """Return the cores next to the GPUs of a rank; empty if unknown."""
     if not gpus.of_ranks or not facts.gpus.near:
         return frozenset()
     by_id = dict(zip(facts.gpus.ids, facts.gpus.near, strict=True))
@@ -207,7 +207,7 @@ def _are_apart(near: Sequence[frozenset[int]]) -> bool:
 def _own_shares(
     physical: Sequence[Sequence[int]], near: Sequence[Collection[int]]
 ) -> list[tuple[int, ...]]:
-    """Return a share of the physical cores for each rank, out of those near it."""
+    """Divide physical cores: return for each rank a share of the cores in `near` for that rank."""
     shares: list[tuple[int, ...]] = [()] * len(near)
     for cores in dict.fromkeys(map(frozenset, near)):
         among = [rank for rank, own in enumerate(near) if own == cores]
@@ -220,10 +220,10 @@ def _own_shares(
 
 
 def split(physical: Sequence[Sequence[int]], ranks: int) -> list[list[int]]:
-    """Split `physical` (hardware threads of each physical core) over `ranks`.
+    """Divide `physical` (the hardware threads of each physical core) among a number of ranks.
 
-    Neighbours stay together, and a physical core's threads go to one rank as long as there are
-    enough physical cores. With more ranks than cores several ranks share a core.
+    Each rank gets neighbouring cores, whole physical cores if there are enough of them. With more
+    ranks than hardware threads several ranks share a thread.
     """
     units = [list(core) for core in physical]
     if len(units) < ranks:
@@ -262,12 +262,14 @@ _OTHER_SHARES: dict[tuple[str, int, int], _Grid] = {("8i", 4, 2): (2, 1, 1)}
 
 
 def tpu_bounds(model: str, chips: int, each: int) -> tuple[str, str] | None:
-    """Return the processes and the chips of each, as grids; None if libtpu knows no such split.
+    """Return the grid of processes and the grid of each process's chips, such as `2,1,1`.
+
+    None if libtpu supports no such division.
 
     Args:
-        model: the model of the chips.
-        chips: the number of chips of all ranks of the host.
-        each: the number of chips of each rank.
+        model: model of the chips, such as v5e.
+        chips: number of chips of all ranks on the host.
+        each: number of chips of each rank.
 
     """
     grid = _OTHER_GRIDS.get((model, chips)) or _GRIDS.get(chips)
@@ -280,10 +282,17 @@ def tpu_bounds(model: str, chips: int, each: int) -> tuple[str, str] | None:
 
 
 def tpu_settings(each: int, host: Host, local: int, ranks: int, facts: HostFacts) -> dict[str, str]:
-    """Return the variables that give a rank its own chips.
+    """Return the variables that give a rank its own TPU chips.
+
+    Args:
+        each: number of chips of each rank.
+        host: host of the rank.
+        local: number of the rank on its host, from 0.
+        ranks: number of ranks on the host.
+        facts: facts about the host.
 
     Raises:
-        LaunchError: the host has too few, or they cannot be split that way.
+        LaunchError: the host has too few chips, or libtpu supports no such division.
 
     """
     needed, tpu = each * ranks, facts.tpu
@@ -322,7 +331,7 @@ _MOST_NAMED = 8
 def workers_in_order(hosts: Sequence[Host], answers: Mapping[Host, HostFacts]) -> list[Host]:
     """Return the hosts in the order of their TPU worker numbers.
 
-    Return them in the given order if a host has no number, or if two have the same number.
+    If a host has no number, or two hosts have the same number, the given order is kept.
     """
     places = {host: _place(answers[host].tpu) for host in hosts}
     numbers = [place for place in places.values() if place is not None]
@@ -336,14 +345,17 @@ def _place(tpu: Tpu | None) -> tuple[int, int] | None:
 
 
 def slice_order_note(hosts: Sequence[Host]) -> str:
-    """Return the note that the ranks are in the order of TPU workers, not in the user's order."""
+    """Return a note that the ranks follow the order of TPU workers, not the user's order."""
     names = [host.name for host in hosts[:_MOST_NAMED]]
     more = ", ..." if len(hosts) > _MOST_NAMED else ""
     return f"the ranks follow the numbers of the TPU workers: hosts {', '.join(names)}{more}"
 
 
 def slice_part_note(of_hosts: Iterable[Tpu | None]) -> str:
-    """Return the note for a job on a part of a slice; "" if no worker is known to be missing."""
+    """Return a warning about a job on a part of a TPU slice; "" if no worker seems to be missing.
+
+    `of_hosts` are the TPU facts of the job's hosts; None for a host without them.
+    """
     by_slice: dict[int, list[Tpu]] = {}
     for tpu in of_hosts:
         if tpu is not None:

@@ -1,4 +1,4 @@
-"""Hosts, and the files and lists that name them; pure.
+"""Hosts, and the parsing of files and lists of hosts; pure.
 
 One host per line, as `[user@]name [slots=K] [port=P] [python=PATH] [chdir=DIR]`, `name:K` as MPICH
 writes it, `node[01-16]` as Slurm does, `#` comments. Files of Open MPI and DeepSpeed are read
@@ -38,15 +38,15 @@ class Host(Value, kw_only=True):
     """A machine that runs ranks.
 
     Args:
-        name: as the transport knows it; "localhost" is the launcher's own machine.
-        slots: the number of ranks that it takes.
-        user: to log in as; None for ssh's default.
-        port: of its sshd; None for ssh's default.
-        python: interpreter of its ranks, if not the job's.
-        chdir: working directory of its ranks, if not the job's.
-        gpus: number that a scheduler has assigned to the job there; None if unknown.
-        devices: those GPUs, as CUDA_VISIBLE_DEVICES names them; "" if unknown.
-        here: it is this machine, by a name of its own.
+        name: name for the transport; "localhost" is the launcher's own machine.
+        slots: maximum number of ranks on the host.
+        user: login name; None for ssh's default.
+        port: port of its sshd; None for ssh's default.
+        python: interpreter of its ranks; None for the job's.
+        chdir: working directory of its ranks; None for the job's.
+        gpus: number of its GPUs that a scheduler has assigned to the job; None if unknown.
+        devices: ids of those GPUs, for CUDA_VISIBLE_DEVICES; "" if unknown.
+        here: True if `name` is a name of this machine.
 
     """
 
@@ -62,7 +62,7 @@ class Host(Value, kw_only=True):
 
     @property
     def is_local(self) -> bool:
-        """True if it is this machine, reached without a transport."""
+        """True if the host is this machine, which is reached without a transport."""
         return self.here or (self.name == LOCAL and self.user is None and self.port is None)
 
     @property
@@ -75,9 +75,9 @@ def parse_file(text: str, origin: str, default_slots: int) -> tuple[Host, ...]:
     """Return the hosts of a hosts file.
 
     Args:
-        text: its content.
-        origin: its name, for errors.
-        default_slots: of hosts without slots=.
+        text: content of the file.
+        origin: name of the file, for errors.
+        default_slots: slots of a host without slots=.
 
     Raises:
         LaunchError: a line cannot be read; the message begins with `origin:line`.
@@ -100,8 +100,8 @@ def parse_list(text: str, default_slots: int, option: str = "--hosts ") -> tuple
 
     Args:
         text: the list.
-        default_slots: of hosts without a number.
-        option: the source of the list, for errors.
+        default_slots: slots of a host without a number.
+        option: source of the list, for errors, to be followed by the list.
 
     Raises:
         LaunchError: the list cannot be read.
@@ -176,7 +176,7 @@ def expand(pattern: str) -> list[str]:
     """Return the names in a pattern such as `rack[1-2]n[01-04,7]`.
 
     Raises:
-        ValueError: its brackets cannot be read, or it stands for too many names.
+        ValueError: the brackets cannot be read, a name is too long, or there are too many names.
 
     """
     parts = re.split(_RANGE, pattern)
@@ -213,7 +213,7 @@ _Hosts = dict[tuple[str, str | None, int | None], tuple[Host, int]]
 
 
 def _add(hosts: _Hosts, named: Iterable[Host], line: int) -> None:
-    """Add the hosts of a line; a host that was named before gets more slots.
+    """Add the hosts of a line to `hosts`; the slots of a host named before add up.
 
     Raises:
         ValueError: a host was named before with other settings, or there are too many.
@@ -232,9 +232,11 @@ def _add(hosts: _Hosts, named: Iterable[Host], line: int) -> None:
 
 
 def _check_agreement(host: Host, known: Host, line: int) -> None:
-    """Refuse settings that differ from the line that named the host first.
+    """Refuse a host whose python or chdir differs from the line that named it first.
 
-    A host has one agent, so its settings must agree.
+    Raises:
+        ValueError: a setting differs.
+
     """
     for key in ("python", "chdir"):
         now, before = getattr(host, key), getattr(known, key)

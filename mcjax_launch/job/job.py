@@ -1,4 +1,4 @@
-"""The user's request with all defaults filled in; a value."""
+"""The Job: the user's request with all defaults filled in; a value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WITHOUT_JAX = "has no jax: install it there, or choose another with --python"
 
 
 class Job(Options, kw_only=True):
-    """The options, with the defaults of this machine and its hosts filled in.
+    """A job to run: all options, with the defaults of this machine and its hosts filled in.
 
     Durations are in seconds; None for no limit.
     """
@@ -54,7 +54,7 @@ class Job(Options, kw_only=True):
     hash_seed: int | None = None  # Python's, for all runs with the same agents; None: one per run
 
     def grace_s(self, reason: str) -> float:
-        """Return the grace in seconds after `reason`, a key of GRACE_S."""
+        """Return the seconds between SIGTERM and SIGKILL if the job ends for a key of GRACE_S."""
         return GRACE_S[reason] if self.grace is None else self.grace
 
     @property
@@ -75,7 +75,7 @@ class Job(Options, kw_only=True):
 
     @property
     def is_looked_at(self) -> bool:
-        """True if the run may be inspected, while it lasts or later."""
+        """True if --status or --report shows details of the run, so that ranks are observed."""
         return self.record or self.status is not None
 
     @property
@@ -86,13 +86,13 @@ class Job(Options, kw_only=True):
 
     @property
     def runs_again(self) -> bool:
-        """True if ranks may be restarted; they then load what was compiled before."""
+        """True if ranks may be started again: by --watch, or by restarts of the job or a rank."""
         restarts = self.max_restarts > 0 or self.on_rank_failure.startswith("restart")
         return bool(self.watch) or restarts
 
     @property
     def keeps_agents(self) -> bool:
-        """True if agents wait for another run, with what they have imported and compiled."""
+        """True if agents stay between two runs, to keep imported modules and compiled programs."""
         return bool(self.watch) or (self.max_restarts > 0 and self.compiles_once)
 
     @property
@@ -102,17 +102,17 @@ class Job(Options, kw_only=True):
 
     @property
     def answers_looks(self) -> bool:
-        """True if the ranks may be polled for their positions, always so on accelerators."""
+        """True if ranks may be polled for positions: for --status or --report, or not on CPU."""
         return self.hook and (self.is_looked_at or not self.uses_cpu)
 
     @property
     def is_python(self) -> bool:
-        """True if the program is run with the ranks' Python."""
+        """True if PROGRAM is a *.py file or a module, so that the ranks' Python runs it."""
         return is_python(self.program, self.module)
 
     @property
     def expects_hooks(self) -> bool:
-        """True if each rank's own process is a Python that lets the hook in."""
+        """True if each rank's own process is a Python that loads the hook."""
         name, *words = self.program
         if not self.hook or self.is_python:
             return self.hook
@@ -122,5 +122,5 @@ class Job(Options, kw_only=True):
 
 
 def is_python(program: Sequence[str], module: bool) -> bool:
-    """Return whether a program is run with the ranks' Python."""
+    """Return whether a program is a *.py file or a module, which the ranks' Python runs."""
     return module or program[0].endswith(".py")

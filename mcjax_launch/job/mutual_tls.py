@@ -1,4 +1,4 @@
-"""Check whether the jax of all hosts supports mutual TLS for the coordination service; pure."""
+"""Checks that all hosts' jax supports mutual TLS for the coordination service; pure."""
 
 from collections.abc import Mapping
 
@@ -9,10 +9,10 @@ _NEEDS = f"mutual TLS needs jax {'.'.join(map(str, _OLDEST))}"
 
 
 def why_plain(versions: Mapping[str, str]) -> str:
-    """Return why a job runs without TLS; "" if TLS is possible.
+    """Return the reason why a job runs without TLS; "" if TLS is possible.
 
     Args:
-        versions: of jax, by the names of the hosts; "" if unknown.
+        versions: version of jax on each host, by the host's name; "" if unknown.
 
     """
     if why := _too_old(versions):
@@ -24,10 +24,10 @@ def why_plain(versions: Mapping[str, str]) -> str:
 
 
 def check_versions(versions: Mapping[str, str]) -> None:
-    """Refuse --mtls on for a jax that is too old; the hook checks an unknown version.
+    """Refuse --mtls on if a host's jax is too old; an unknown version is checked by the hook.
 
     Args:
-        versions: see `why_plain`.
+        versions: versions of jax, as in `why_plain`.
 
     Raises:
         LaunchError: a host's jax is too old.

@@ -36,14 +36,14 @@ _CALCULATED = r"\{((?:" + "|".join(NAMES) + r")\s*(?:[-+*/%]|:\S)[^{}]*)\}"
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
-    """Return `text` with every placeholder replaced that `values` has."""
+    """Replace the placeholders in a text that have a value; leave all others unchanged."""
     if "{" not in text:
         return text
     return re.sub(_PLACEHOLDER, lambda match: values.get(match[1], match[0]), text)
 
 
 def misspelt(texts: Iterable[str]) -> list[tuple[str, str]]:
-    """Return words in braces that look misspelt, each with the nearest placeholder."""
+    """Return pairs of a misspelt placeholder in the texts and the one probably meant."""
     words = dict.fromkeys(word for text in texts for word in _words(text))
     return [(word, near) for word in words if word not in NAMES and (near := _nearest(word))]
 
@@ -57,8 +57,8 @@ def check_path(option: str, path: str) -> None:
     """Refuse a path with an unknown placeholder.
 
     Args:
-        option: that the path is given with, for the error.
-        path: with its placeholders.
+        option: option that the path belongs to, for the error.
+        path: path with placeholders.
 
     Raises:
         LaunchError: the path has an unknown placeholder.
@@ -73,7 +73,7 @@ def check_path(option: str, path: str) -> None:
 
 
 def _words(text: str) -> list[str]:
-    """Return the words in braces."""
+    """Return the words in braces, without the braces."""
     return re.findall(_ANY_WORD, text) if "{" in text else []
 
 

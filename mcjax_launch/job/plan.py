@@ -1,4 +1,4 @@
-"""Plan what runs where: each rank's host, command and variables; pure."""
+"""The plan of a job: each rank's host, command and variables; pure."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from mcjax_launch.ranks import counted, ranges
 
 
 class Rank(Value):
-    """A process of the job, as planned.
+    """The plan of one rank.
 
     Args:
-        process_id: its number in the whole job.
-        host: where it runs.
-        argv: its command, placeholders filled in.
-        wrapper_words: how many of the first words of `argv` are the wrapper that it runs under.
-        env: its own variables, besides the common ones.
-        cwd: its working directory.
-        values: of its placeholders.
-        settings: of its process.
+        process_id: number of the rank in the whole job.
+        host: host of the rank.
+        argv: command of the rank, with placeholders filled in.
+        wrapper_words: number of words at the beginning of `argv` that belong to --wrap.
+        env: the rank's own variables, besides the plan's common variables.
+        cwd: working directory.
+        values: values of the placeholders.
+        settings: settings of the process: cores and nice value.
 
     """
 
@@ -57,7 +57,7 @@ class Rank(Value):
 
     @property
     def gpus(self) -> str:
-        """The rank's GPUs, as JAX numbers those of its host, or its MIG device; "" if unknown."""
+        """The rank's GPU ids, as in JAX_LOCAL_DEVICE_IDS, or its MIG device; "" if unknown."""
         mine = self.env.get("CUDA_VISIBLE_DEVICES", "")
         return mine if mine.startswith("MIG-") else self.env.get("JAX_LOCAL_DEVICE_IDS", "")
 
@@ -66,10 +66,15 @@ class Plan(Value):
     """A fully resolved job: each rank's command and variables.
 
     Args:
-        env: set in every rank.
-        defaults: set in every rank whose host does not set them itself.
-        gpus: the shares of the ranks of each host.
-        jax: the version on each host, by name; "" if unknown.
+        job_id: eight hexadecimal digits.
+        coordinator: address of JAX's coordinator, as `host:port`.
+        ranks: plans of the ranks, in order.
+        hosts: hosts that get ranks, in order.
+        env: variables set in every rank.
+        defaults: variables set in every rank whose host does not set them.
+        hook: True if the hook is loaded into the ranks' Python.
+        gpus: shares of GPUs on each host.
+        jax: version of jax on each host, by the host's name; "" if unknown.
         notes: lines for the user.
 
     """
@@ -94,11 +99,11 @@ class Plan(Value):
 
 
 def describe_cores(ranks: Iterable[Rank], how: str) -> str:
-    """Return in words how cores were shared; "" if no rank is bound.
+    """Describe the binding of ranks to cores; "" if no rank is bound.
 
     Args:
-        ranks: of the job.
-        how: as in Job.
+        ranks: plans of the job's ranks.
+        how: value of --bind-cores.
 
     """
     bound = next((rank for rank in ranks if rank.settings.cores), None)
@@ -109,7 +114,7 @@ def describe_cores(ranks: Iterable[Rank], how: str) -> str:
 
 
 def place(num_processes: int, hosts: Sequence[Host]) -> list[tuple[Host, int]]:
-    """Return each rank's host and its number there, in rank order; slots are filled in order.
+    """Return each rank's (host, number on the host), in rank order; hosts are filled in order.
 
     Raises:
         LaunchError: there are fewer slots than ranks.
@@ -126,7 +131,7 @@ def place(num_processes: int, hosts: Sequence[Host]) -> list[tuple[Host, int]]:
 
 
 def used_hosts(num_processes: int, hosts: Sequence[Host]) -> dict[Host, int]:
-    """Return the hosts that get ranks, in order, with their number of ranks.
+    """Return the number of ranks on each host that gets ranks, in order.
 
     Raises:
         LaunchError: see `place`.
@@ -136,7 +141,7 @@ def used_hosts(num_processes: int, hosts: Sequence[Host]) -> dict[Host, int]:
 
 
 def ranks_of_hosts(job: Job, hosts: Sequence[Host]) -> dict[Host, list[int]]:
-    """Return the ranks of each host, in order.
+    """Return the numbers of the ranks on each host that gets ranks, in order.
 
     Raises:
         LaunchError: see `place`.
@@ -163,14 +168,14 @@ def make_plan(
     """Resolve a job into a plan.
 
     Args:
-        job: what the user asked for.
-        hosts: where it may run.
-        facts: what each host's agent reported, with the address by which other hosts reach it.
+        job: the user's request.
+        hosts: the hosts with slots, in order.
+        facts: facts about each host, as reported by its agent.
         job_id: eight hexadecimal digits.
-        coordinator: host:port, reserved; numeric, except for a name that the user has given.
-        bind: whether it is an address of rank 0's own host.
-        restart: how many times the job has been started before.
-        own_name: of this machine, if other launchers have the other hosts.
+        coordinator: reserved address, as `host:port`; numeric unless the user has given a name.
+        bind: True if the coordinator's address is one of rank 0's own host.
+        restart: number of earlier attempts.
+        own_name: value of `{host}` for all ranks, if each host has its own launcher; else "".
 
     Raises:
         LaunchError: there are too few slots, or a host cannot run its ranks.
@@ -217,7 +222,7 @@ def _gpus(job: Job, host: Host, ranks: int, facts: HostFacts) -> GpuShares:
 
 
 def _versions_of_jax(job: Job, versions: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the versions, checked if --mtls on needs recent ones."""
+    """Return the versions unchanged; with --mtls on, refuse versions that are too old."""
     if job.mtls == "on":
         from mcjax_launch.job.mutual_tls import check_versions  # as few jobs need
 
@@ -226,7 +231,7 @@ def _versions_of_jax(job: Job, versions: Mapping[str, str]) -> Mapping[str, str]
 
 
 def _notes(job: Job, facts: Mapping[Host, HostFacts]) -> tuple[str, ...]:
-    """Return a note if -d overrides JAX_PLATFORMS of a host."""
+    """Return a note for the user if -d overrides JAX_PLATFORMS on a host; else ()."""
     if job.cpu_devices is None or "JAX_PLATFORMS" in dict(job.env):
         return ()
     others = {host.name: found.platforms for host, found in facts.items()}
@@ -261,9 +266,9 @@ def _rank(
     gpus: GpuShares,
     shared: Mapping[str, str],
 ) -> Rank:
-    """Return the plan of a rank with number `local` on its host.
+    """Return the plan of a rank; `local` is its number on its host.
 
-    `numbers` are the host's number in the job, and how many ranks it has.
+    `numbers` are the host's number in the job, and the number of ranks on it.
     """
     host_number, ranks_here = numbers
     values = {
@@ -296,7 +301,7 @@ def _rank(
 
 
 def command(job: Job, python: str, process_id: int) -> list[str]:
-    """Return the command of a rank, with its placeholders."""
+    """Return the command of a rank without --wrap, with placeholders not filled in."""
     if not job.is_python:
         return list(job.program)
     words = ["-m", *job.program] if job.module else list(job.program)

@@ -1,4 +1,4 @@
-"""The variables that ranks get, common ones and their own; pure."""
+"""Environment variables of ranks: common variables and each rank's own; pure."""
 
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
@@ -16,7 +16,10 @@ from mcjax_launch.kernel.wire.messages import HostFacts
 def common_settings(
     job: Job, job_id: str, coordinator: str, bind: bool, restart: int
 ) -> dict[str, str]:
-    """Return the variables that are set in every rank, whatever its host sets."""
+    """Return the variables set in every rank, in place of any value from its host.
+
+    `bind`: the coordinator listens at its own address only; `restart`: number of earlier attempts.
+    """
     settings = {
         "JAX_COORDINATOR_ADDRESS": coordinator,
         "JAX_NUM_PROCESSES": str(job.num_processes),
@@ -38,11 +41,11 @@ def common_settings(
 
 
 def slices_setting(job: Job, ranks_of_hosts: Iterable[int]) -> dict[str, str]:
-    """Return the variable with the first rank of each slice; none without --slices.
+    """Return the variable with the first rank of each slice; {} with --slices auto.
 
     Args:
-        job: what the user asked for.
-        ranks_of_hosts: how many ranks each host of this launcher has.
+        job: the user's request.
+        ranks_of_hosts: number of ranks on each host of this launcher.
 
     """
     if job.slices == "auto":
@@ -57,19 +60,19 @@ def slices_setting(job: Job, ranks_of_hosts: Iterable[int]) -> dict[str, str]:
 
 
 def defaults(job: Job, job_id: str) -> dict[str, str]:
-    """Return the variables that are set unless a rank's host sets them."""
+    """Return the variables set in every rank whose host does not set them: the hash seed."""
     # The same in all ranks: sets of strings must be traced in one order.
     seed = int(job_id, 16) if job.hash_seed is None else job.hash_seed
     return {"PYTHONHASHSEED": str(seed % 2**32)}
 
 
 def of_torch(values: Mapping[str, str], ranks_here: int, host_number: int) -> dict[str, str]:
-    """Return a rank's coordinates by the names that torchrun gives them.
+    """Return the variables by which torchrun gives a rank its coordinates.
 
     Args:
-        values: of its placeholders.
-        ranks_here: on its host.
-        host_number: of its host in the job, from 0.
+        values: values of the rank's placeholders.
+        ranks_here: number of ranks on the rank's host.
+        host_number: number of the rank's host in the job, from 0.
 
     """
     return {
@@ -90,8 +93,8 @@ def own_settings(job: Job, host: Host, local: int, ranks: int, facts: HostFacts)
     Debian's 127.0.1.1 cannot be reached from other hosts, and no address at all is an error.
 
     Raises:
-        LaunchError: the host has too few chips, or another name would be needed, and there is no
-            hook to set it.
+        LaunchError: the host has too few chips; or its own name resolves to another address, and
+            with --no-hook no hook corrects that.
 
     """
     settings: dict[str, str] = {}

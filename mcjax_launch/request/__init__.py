@@ -1,1 +1,1 @@
-"""From the user's request to a checked job that is ready to run, and its run."""
+"""Conversion of the user's request into a checked job that is ready to run, and its run."""

@@ -1,4 +1,4 @@
-"""Refuse options that contradict each other, need another, or name the same path."""
+"""Checks for options that contradict each other, need another option, or share a path."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class _Named(NamedTuple):
     """A path that an option names.
 
     Args:
-        option: its long name, or PROGRAM.
-        given: the path as the user wrote it.
-        path: real and absolute.
-        written: the job writes there.
+        option: long name of the option, or PROGRAM.
+        given: path as the user wrote it.
+        path: real, absolute path.
+        written: True if the job writes to the path.
 
     """
 
@@ -47,7 +47,7 @@ class _Named(NamedTuple):
 
 
 def check_clashes(options: Options) -> None:
-    """Refuse two options if one of them would overwrite the other's file, or block its path.
+    """Refuse options of which one would overwrite another's file, or needs a folder in its place.
 
     Raises:
         LaunchError: there are two such options.
@@ -63,7 +63,7 @@ def check_clashes(options: Options) -> None:
 
 
 def _named(options: Options) -> Iterator[_Named]:
-    """Yield the paths that are written, and the files that are read."""
+    """Yield the paths that options name for writing, the hosts file and PROGRAM's file."""
     known = {"host": os.uname().nodename}
     if options.num_processes is not None:
         known["num_processes"] = str(options.num_processes)
@@ -83,7 +83,7 @@ def _named(options: Options) -> Iterator[_Named]:
 
 
 def _check_pair(written: _Named, other: _Named) -> None:
-    """Refuse a written path that equals the other, is below it as a file, or is a rank's log."""
+    """Refuse a written path that equals `other`, is inside that file, or is a rank's log there."""
     if written.path == other.path:
         raise LaunchError(f"{written} and {other} name the same path: change one of them")
     if not other.is_folder and written.path.startswith(os.path.join(other.path, "")):
@@ -106,16 +106,15 @@ FOR_CHECK = frozenset(
 
 
 def check(options: Options, given: Set[str], environ: Mapping[str, str]) -> None:
-    """Refuse options that cannot be combined, on whatever hosts, and a missing PROGRAM.
+    """Refuse options that can never be combined, and a missing PROGRAM.
 
     Args:
-        options: all of them.
-        given: the names of the options given for this job alone, not by a variable set for many
-            jobs.
-        environ: of this process.
+        options: all options.
+        given: names of the options on the command line; options from variables do not count.
+        environ: variables of this process.
 
     Raises:
-        LaunchError: there are such options.
+        LaunchError: options cannot be combined, or PROGRAM is missing.
 
     """
     if not options.program and options.emit is None and not options.check:
@@ -150,7 +149,7 @@ def _check_check(options: Options, given: Set[str]) -> None:
 
 
 def _check_module(name: str) -> None:
-    """Refuse a file's name after -m: Python would report it in every rank."""
+    """Refuse a file's name after -m, which Python would report as an error in every rank."""
     if name.endswith(".py") or "/" in name:
         module = name.removesuffix(".py").removeprefix("./").replace("/", ".")
         file = "leave out -m, or " if name.endswith(".py") else ""
@@ -174,7 +173,7 @@ def _check_contradictions(options: Options) -> None:
 
 
 def _check_mtls(options: Options) -> None:
-    """Refuse options with which ranks cannot get one certificate, or have no use for it."""
+    """Refuse options with which ranks cannot get a common certificate for --mtls on."""
     if options.no_hook:
         raise LaunchError(
             "--mtls on cannot be combined with --no-hook: the hook gives ranks their certificate"
@@ -196,7 +195,7 @@ def _check_debugpy(options: Options, port: int) -> None:
 
 
 def _check_declared(options: Options, given: Set[str]) -> None:
-    """Refuse options that the declarations exclude, and those without an option they need."""
+    """Refuse options that violate `excludes` or `needs` of a declaration in options/."""
     by_name = {name: option for option in Options.declared.values() for name in option.names}
 
     def is_set(option: Option) -> bool:
@@ -212,7 +211,7 @@ def _check_declared(options: Options, given: Set[str]) -> None:
 
 
 def _check_lone(options: Options, given: Set[str], environ: Mapping[str, str]) -> None:
-    """Refuse options that a run would silently ignore."""
+    """Refuse options that have no effect without another option, or without hosts."""
     if "host_rank" in given and options.num_hosts is None:
         raise LaunchError("--host-rank needs --num-hosts N and --coordinator HOST:PORT")
     if {"quiet", "verbose"} <= given:
@@ -222,7 +221,7 @@ def _check_lone(options: Options, given: Set[str], environ: Mapping[str, str]) -
 
 
 def _check_without_hosts(options: Options, given: Set[str]) -> None:
-    """Refuse options for other hosts if there are none."""
+    """Refuse options that only make sense with --hosts or an allocation."""
     if "via" in given:
         if scheduler := schedulers.CLIENTS.get(options.via or ""):
             raise LaunchError(

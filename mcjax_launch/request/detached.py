@@ -1,4 +1,4 @@
-"""Options that detached jobs cannot have, or that have no effect on a job that runs already."""
+"""Checks of options for --detach, and for --attach, --jobs and --stop."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REFUSED = {
 
 
 def action(options: Options) -> str:
-    """Return the name of the option that does something with detached jobs, or ""."""
+    """Return the given option out of "attach", "jobs" and "stop"; "" if none is given."""
     chosen = {
         "attach": options.attach is not None,
         "jobs": options.jobs,
@@ -36,14 +36,14 @@ def action(options: Options) -> str:
 
 
 def check_action(options: Options, given: Set[str]) -> None:
-    """Refuse options that have no effect on `action`.
+    """Refuse options that have no effect with --attach, --jobs or --stop, one of which is given.
 
     Args:
-        options: all of them.
-        given: the names of those on the command line.
+        options: all options.
+        given: names of the options on the command line.
 
     Raises:
-        LaunchError: there is such.
+        LaunchError: there is such an option, or a PROGRAM.
 
     """
     name = action(options)
@@ -57,11 +57,11 @@ def check_detach(options: Options, given: Set[str]) -> None:
     """Refuse options that a detached job cannot have.
 
     Args:
-        options: with --detach.
-        given: as in `check_action`.
+        options: all options, including --detach.
+        given: names of the options on the command line.
 
     Raises:
-        LaunchError: there is such.
+        LaunchError: there is such an option.
 
     """
     for name, why in _REFUSED.items():

@@ -1,4 +1,4 @@
-"""Find the hosts that the options name: a file, a list, an allocation or this machine."""
+"""The hosts of a job: from a file, a list, an allocation, or this machine alone."""
 
 import codecs
 import errno
@@ -20,7 +20,7 @@ _WRITER_S = 5
 
 
 def find_hosts(options: Options, environ: Mapping[str, str]) -> tuple[Host, ...]:
-    """Return the hosts to run on; this machine if the options and `environ` name none.
+    """Return the hosts to run on; this machine if neither options nor an allocation name any.
 
     Raises:
         LaunchError: a hosts file or list cannot be read, or options contradict each other.
@@ -56,7 +56,7 @@ def _of_allocation(
 def about_allocation(
     options: Options, environ: Mapping[str, str], hosts: Sequence[Host], via: str
 ) -> Iterator[str]:
-    """Yield lines on the allocation: where hosts come from (--verbose), and what it lacks."""
+    """Yield lines on a scheduler's allocation: its hosts (if --verbose), and a lack of slots."""
     scheduler, why = schedulers.inner(environ)
     if scheduler is None or options.hosts is not None or options.num_hosts:
         return
@@ -74,7 +74,7 @@ def about_allocation(
 
 
 def default_via(options: Options, environ: Mapping[str, str]) -> str:
-    """Return the way to reach the hosts if --via is not given."""
+    """Return the value of --via to use if it is not given: a scheduler's client, or ssh."""
     scheduler = schedulers.around(environ)
     return scheduler.client if scheduler and options.hosts is None else "ssh"
 
@@ -93,10 +93,10 @@ def _read(given: str | tuple[str, ...], slots: int) -> tuple[Host, ...]:
 
 
 def processes_here(options: Options, num_hosts: int) -> int:
-    """Return how many ranks this launcher starts, as one of `num_hosts` launchers.
+    """Return the number of ranks that this launcher starts, if there are `num_hosts` launchers.
 
     Raises:
-        LaunchError: the options do not say which launcher this is, or contradict each other.
+        LaunchError: --host-rank or --coordinator is missing, or options contradict each other.
 
     """
     whole = options.num_processes
@@ -124,7 +124,7 @@ def read_file(path: str) -> str:
     """Return the text of a file, or of a pipe such as a shell's `<(command)`.
 
     Raises:
-        LaunchError: it cannot be read, or is not text.
+        LaunchError: the file cannot be read, is too long, or is encoded in UTF-16.
 
     """
     try:
@@ -139,10 +139,10 @@ def read_file(path: str) -> str:
 
 
 def read_text(fd: int, origin: str) -> str:
-    """Return the text of a descriptor; bytes that are not UTF-8 are kept as surrogates.
+    """Return the text read from a descriptor; bytes that are not UTF-8 become surrogates.
 
     Raises:
-        LaunchError: it cannot be read, or is not text; the message begins with `origin`.
+        LaunchError: reading fails, or the text is too long or in UTF-16; begins with `origin`.
 
     """
     data = bytearray()
@@ -159,14 +159,14 @@ def read_text(fd: int, origin: str) -> str:
 
 
 def _next_bytes(fd: int, first: bool) -> bytes:
-    """Return the next bytes; none at the end.
+    """Return the next bytes of a file or pipe; b"" at the end.
 
     Args:
-        fd: to read from.
-        first: no bytes have been read before.
+        fd: descriptor to read from.
+        first: True if no bytes have been read before.
 
     Raises:
-        TimeoutError: it is a named pipe that no process opens for writing.
+        TimeoutError: no process has opened the named pipe for writing in 5 s.
 
     """
     poll = select.poll()

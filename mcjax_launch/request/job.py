@@ -1,4 +1,4 @@
-"""Make a Job from the options; pure."""
+"""Construction of a Job from the options; pure."""
 
 import os.path
 from collections.abc import Sequence
@@ -15,16 +15,16 @@ from mcjax_launch.request.this_machine import ThisMachine
 
 
 def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
-    """Return the Job that the options ask for.
+    """Make the Job that the options describe.
 
     Args:
-        options: checked.
-        hosts: where it may run.
-        here: what this machine adds to the options.
+        options: checked options.
+        hosts: hosts with slots for ranks.
+        here: facts that this machine adds to the options.
 
     Raises:
-        LaunchError: the hosts have more slots than a job may have ranks, and there is no -n; or an
-            option names ranks that the job does not have, or more slices than fit.
+        LaunchError: without -n the hosts have too many slots for a job; an option names a rank
+            that does not exist; the slices do not divide the ranks; or caches are off.
 
     """
     num_hosts = options.num_hosts or 1
@@ -52,7 +52,12 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
 
 
 def _compile_cache(options: Options) -> tuple[str, int] | None:
-    """Return the folder of --compile-cache and its limit in bytes; None without it."""
+    """Return the absolute folder of --compile-cache and its limit in bytes; None if not given.
+
+    Raises:
+        LaunchError: --compile-once is off.
+
+    """
     if not options.compile_cache:
         return None
     if options.compile_once == "off":
@@ -64,7 +69,7 @@ def _compile_cache(options: Options) -> tuple[str, int] | None:
 
 
 def _program(options: Options, python: str) -> tuple[str, ...]:
-    """Return PROGRAM, with --python in place of a bare `python`."""
+    """Return PROGRAM and its arguments; if --python is given, it replaces a bare `python`."""
     names_python = not options.module and options.program[:1] in (("python",), ("python3",))
     given = options.python is not None and names_python
     return (python, *options.program[1:]) if given else options.program
@@ -80,7 +85,12 @@ def _num_processes(options: Options, hosts: Sequence[Host], num_hosts: int) -> i
 
 
 def _all_slots(hosts: Sequence[Host], num_hosts: int) -> int:
-    """Return the number of slots of `num_hosts` equal launchers."""
+    """Return the slots of the hosts, times `num_hosts` launchers with as many slots each.
+
+    Raises:
+        LaunchError: a job cannot have so many ranks.
+
+    """
     slots = sum(host.slots for host in hosts) * num_hosts
     if slots > MOST_RANKS:
         raise LaunchError(f"{slots} ranks: a job has {MOST_RANKS} at most; set -n")
@@ -90,7 +100,7 @@ def _all_slots(hosts: Sequence[Host], num_hosts: int) -> int:
 def _some_ranks(
     option: str, ranks: frozenset[int] | Literal["all"] | None, num_processes: int
 ) -> frozenset[int]:
-    """Return the ranks that an option is for."""
+    """Return the ranks in an option's value; "all" gives all ranks, None gives none."""
     if ranks == "all":
         return frozenset(range(num_processes))
     _check_ranks(option, ranks or frozenset(), num_processes)
@@ -98,7 +108,7 @@ def _some_ranks(
 
 
 def _wrappers(options: Options, num_processes: int) -> tuple[Wrapper, ...]:
-    """Return the commands that ranks run under."""
+    """Return the parsed values of --wrap; their ranks must exist."""
     wrappers = tuple(parse(text) for text in options.wrap)
     for wrapper in wrappers:
         _check_ranks("--wrap", wrapper.ranks or frozenset(), num_processes)
@@ -106,7 +116,7 @@ def _wrappers(options: Options, num_processes: int) -> tuple[Wrapper, ...]:
 
 
 def _check_ranks(option: str, ranks: frozenset[int], num_processes: int) -> None:
-    """Refuse ranks that the job does not have."""
+    """Refuse an option's value with ranks that the job does not have."""
     if max(ranks, default=0) >= num_processes:
         there_are = these_ranks(range(num_processes))
         raise LaunchError(f"{option} {max(ranks)}: no such rank; the job has {there_are}")

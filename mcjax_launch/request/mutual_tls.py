@@ -1,4 +1,4 @@
-"""Check whether this machine and the options allow TLS between ranks and their coordinator."""
+"""Check that this machine and the options allow TLS between ranks and JAX's coordinator."""
 
 import os
 from collections.abc import Mapping
@@ -10,14 +10,14 @@ from mcjax_launch.request.ranks_python import is_here
 
 
 def why_impossible(job: Job, environ: Mapping[str, str]) -> str:
-    """Return why a job cannot have TLS; "" if it can, as far as is known before the start.
+    """Return the reason why a job cannot have TLS; "" if none is known before the start.
 
     Args:
-        job: on several hosts, or with --mtls on.
-        environ: of this process.
+        job: job on several hosts, or with --mtls on.
+        environ: variables of this process.
 
     Raises:
-        LaunchError: TLS is required, and is not possible.
+        LaunchError: --mtls on is given, and TLS is not possible.
 
     """
     if not job.hook:

@@ -1,4 +1,4 @@
-"""Find PROGRAM on this machine, a file or a module, before anything is started."""
+"""Checks of PROGRAM, a file or a module, on this machine before anything is started."""
 
 import functools
 import os
@@ -30,15 +30,15 @@ _FINDS = (
 
 
 def check_module(name: str, python: str, cwd: str, environ: Mapping[str, str]) -> None:
-    """Look for a module without importing any code of the user's.
+    """Check that a module exists and can be run, without importing the user's code.
 
-    Python is asked only if the module is not below the working directory or PYTHONPATH.
+    A Python process is started only if working directory and PYTHONPATH lack the module.
 
     Args:
-        name: of the module.
-        python: the ranks' interpreter.
-        cwd: their working directory.
-        environ: of the ranks.
+        name: name of the module.
+        python: interpreter of the ranks.
+        cwd: working directory of the ranks.
+        environ: variables of the ranks.
 
     Raises:
         Unusable: Python would not find the module, or cannot run it.
@@ -83,7 +83,7 @@ def _places(spec: ModuleSpec) -> list[str]:
 def _asked(
     name: str, python: str, cwd: str, environ: Mapping[str, str]
 ) -> "list[str] | int | None":
-    """Return the folders of a package by asking Python; 1 if there is none; None if unknown."""
+    """Return a package's folders, as a Python process finds them; 1 if none; None if unknown."""
     import subprocess
 
     try:
@@ -116,7 +116,7 @@ def _extends_itself(places: Iterable[str]) -> bool:
 
 
 def _near(name: str, places: Sequence[str], parent: str = "") -> str:
-    """Return a question that suggests a module of nearly this name in these folders; or ""."""
+    """Return "; did you mean ...?" with a similarly named module in the folders; "" if none."""
     import difflib
 
     known = []
@@ -133,14 +133,14 @@ T = TypeVar("T")
 
 
 def check_program(job: Job, hosts: Sequence[Host]) -> None:
-    """Look for PROGRAM, and the commands it runs under, as a rank on this machine would.
+    """Check that a rank on this machine will find PROGRAM, and the commands of --wrap.
 
     Args:
-        job: of which some ranks run here.
-        hosts: where it runs.
+        job: job with ranks on this machine.
+        hosts: hosts of the job.
 
     Raises:
-        LaunchError: it is not there, or cannot be run or read.
+        LaunchError: a file or command does not exist, or cannot be run or read.
 
     """
     name = job.program[0]
@@ -159,12 +159,12 @@ def check_program(job: Job, hosts: Sequence[Host]) -> None:
 
 
 def hint_where_missing(program: Sequence[str], module: bool, sync: Sequence[str]) -> str:
-    """Return advice for a host that lacks PROGRAM's file; "" if that is unknown here.
+    """Return advice to append to a remote host's error that PROGRAM's file is missing; or "".
 
     Args:
         program: PROGRAM and its arguments.
-        module: it is a module.
-        sync: the paths of --sync.
+        module: True if PROGRAM is a module.
+        sync: paths of --sync.
 
     """
     name = program[0]
@@ -186,12 +186,12 @@ _MOST_BYTES = 1 << 22
 
 
 def given_arguments(job: Job) -> tuple[str, ...]:
-    """Return the arguments that PROGRAM was given; if it is not Python, all its words."""
+    """Return the arguments after PROGRAM's name; if it is not Python, all words with the name."""
     return job.program[_names(job) :]
 
 
 def needed_arguments(job: Job) -> "Arguments | None":
-    """Return the arguments that PROGRAM needs, if its source shows that some are coordinates."""
+    """Return the arguments that PROGRAM's source needs; None if it needs no coordinates."""
     source = _source(job)
     if not _hands_on(source):
         return None
@@ -201,7 +201,7 @@ def needed_arguments(job: Job) -> "Arguments | None":
 
 
 def may_need_arguments(job: Job) -> bool:
-    """Return whether PROGRAM reads its command line and calls initialize(), as far as is known."""
+    """Return whether PROGRAM's source seems to read arguments and to call initialize()."""
     return _hands_on(_source(job))
 
 
@@ -210,7 +210,7 @@ def _hands_on(source: bytes) -> bool:
 
 
 def _names(job: Job) -> int:
-    """Return how many words of PROGRAM name it: 2 of `python train.py`, 0 if it is not Python."""
+    """Return the number of words that name PROGRAM: 2 in `python train.py`, 0 if not Python."""
     if job.is_python:
         return 1
     name, *rest = job.program
@@ -219,7 +219,7 @@ def _names(job: Job) -> int:
 
 
 def _source(job: Job) -> bytes:
-    """Return PROGRAM's text; empty if it is not Python, or is not on this machine."""
+    """Return PROGRAM's source; b"" if it is not Python, or is not on this machine."""
     if not (names := _names(job)):
         return b""
     path = os.path.join(job.chdir, job.program[names - 1])
@@ -235,7 +235,7 @@ def _source(job: Job) -> bytes:
 
 
 def read_source(path: str) -> bytes:
-    """Return the text of a program's file, at most 4 MiB; empty if it cannot be read."""
+    """Return the first 4 MiB of a program's file; b"" if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read(_MOST_BYTES)
@@ -244,7 +244,7 @@ def read_source(path: str) -> bytes:
 
 
 def checked(check: Callable[[], T]) -> T:
-    """Return the result of a check.
+    """Return the result of `check()`, with its Unusable error turned into a LaunchError.
 
     Raises:
         LaunchError: the check raised Unusable.

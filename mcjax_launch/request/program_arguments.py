@@ -1,9 +1,9 @@
-"""Find the arguments that a program passes to `jax.distributed.initialize()`, by its source; pure.
+"""Static analysis: the arguments that a program passes to `jax.distributed.initialize()`; pure.
 
 The program is not run. Its statements are followed in their order, and the file's functions where
-they are called. Known values only say which word of the command line they come from; all others are
-unknown. If the program can do without an argument, or parses it in another way, the answer is
-"unknown": nothing is guessed.
+they are called. A known value records the word of the command line that it comes from; all other
+values are unknown. If the program can do without an argument, or parses it in another way, the
+result is "unknown": nothing is guessed.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Arguments(Value):
     """The arguments that a program needs.
 
     Args:
-        words: in order; each is an option, a placeholder, or a NAME for a value that is not a
-            coordinate.
+        words: words of the command line, in order: options, placeholders for coordinates, and a
+            NAME for each other value.
 
     """
 
@@ -43,14 +43,14 @@ class Arguments(Value):
 
     @property
     def is_complete(self) -> bool:
-        """True if all of them are known."""
+        """True if all words are options or placeholders, so that the launcher can fill them in."""
         return all(word.startswith(("-", "{")) for word in self.words)
 
     def completed(self, given: Sequence[str]) -> tuple[str, ...] | None:
-        """Return the given arguments, followed by the missing ones.
+        """Return the given arguments, followed by the missing arguments.
 
         Returns:
-            None if none is missing, or if it is unknown which ones are.
+            None if no argument is missing, or if it is unknown which arguments are missing.
 
         """
         if any("{" in word or (word[:1] == "-" != word[1:2]) for word in given):
@@ -71,10 +71,10 @@ def find_arguments(source: bytes) -> Arguments | None:
     """Return the arguments that a program needs, if some of them are coordinates.
 
     Args:
-        source: the program's text.
+        source: source code of the program.
 
     Returns:
-        None if it needs no coordinates, or if its arguments are unknown.
+        None if the program needs no coordinates, or if its arguments are unknown.
 
     """
     try:
@@ -87,20 +87,20 @@ def find_arguments(source: bytes) -> Arguments | None:
 
 
 class _Unknown(Exception):
-    """Error: the program uses its command line in a way that is not followed here."""
+    """Error: the program uses its command line in a way that this analysis does not support."""
 
 
 # --- values ---
 
 
 class _Dotted(Value):
-    """A module, an object in a module by its path, or a builtin."""
+    """A module, an object in a module, or a builtin, by its dotted path."""
 
     path: str
 
 
 class _Nothing(Value):
-    """Python's None, given to a parser that is to read its own arguments."""
+    """Python's None, such as the argument of `parse_args(None)`."""
 
 
 class _Count(Value):
@@ -108,26 +108,26 @@ class _Count(Value):
 
 
 class _Words(Value):
-    """The words of the command line from one on: `sys.argv[start:]`."""
+    """The words of the command line from number `start` on: `sys.argv[start:]`."""
 
     start: int
 
 
 class _Word(Value):
-    """A word of the command line: its number, or the option or positional that it belongs to."""
+    """A word of the command line; `key` is its number, or the name of its option or positional."""
 
     key: int | str
 
 
 class _Join(Value):
-    """Two words with a colon between; each may be a constant text."""
+    """A `host:port` text; each half is a word of the command line, a constant text or unknown."""
 
     host: object
     port: object
 
 
 class _Function(Value):
-    """A function of the file, with the names that it sees."""
+    """A function in the program's file, with the values of the names in its scope."""
 
     node: ast.FunctionDef
     scope: Any
@@ -150,8 +150,8 @@ class _Parser:
     """An argparse.ArgumentParser, the parameters of a click command, or absl's flags.
 
     Attributes:
-        required: option as the user writes it ("" for a positional), by the name of its value.
-        values: names of all values that are words of the command line, unchanged.
+        required: for the name of each required value, its option ("" for a positional).
+        values: names of all required values that are single words of the command line.
 
     """
 
@@ -160,14 +160,14 @@ class _Parser:
         self.values: set[str] = set()
 
     def add(self, option: str, name: str, *, required: bool, is_plain: bool) -> None:
-        """Add an argument; a plain one is a single word, converted at most by int() or the like."""
+        """Add an argument; `is_plain`: its value is one word, converted at most by int() or such."""
         if required:
             self.required[name] = option
         if required and is_plain:
             self.values.add(name)
 
     def value(self, name: str) -> _Word | None:
-        """Return the value of this name, if it is a word."""
+        """Return the word that is the value of this name; None if it is not a single word."""
         return _Word(name) if name in self.values else None
 
 
@@ -178,12 +178,12 @@ _Scope: TypeAlias = "dict[str, object]"
 
 
 class _Reader:
-    """An interpreter that follows the statements of a program.
+    """An abstract interpreter, which follows the statements of a program.
 
     Attributes:
-        uses: for each word of the command line, the arguments of initialize() that it is passed as.
-        optional: how many enclosing parts of the program can do without words.
-        conditions: how many enclosing parts depend on something other than the command line.
+        uses: for each word of the command line, the placeholders for its uses in initialize().
+        optional: number of enclosing parts of the program in which words may be missing.
+        conditions: number of enclosing parts that depend on something other than words.
 
     """
 
@@ -200,7 +200,7 @@ class _Reader:
         self.uses: dict[int | str, set[str]] = {}
 
     def arguments(self) -> Arguments | None:
-        """Return the arguments that the program needs, after a run; None if unknown."""
+        """Return the arguments that the program needs; None if unknown. Call it after `run`."""
         if self._last and self._parses:
             return None
         keys: Iterable[int | str] = range(1, self._last + 1)
@@ -222,7 +222,7 @@ class _Reader:
         return name.strip("_-").replace("-", "_").upper()
 
     def run(self, body: Sequence[ast.stmt], scope: _Scope | None = None) -> list[object]:
-        """Follow statements; return the values that they return."""
+        """Follow statements; return the values of their `return` statements."""
         names = self._globals if scope is None else scope
         self._followed += len(body)
         if self._followed > _MOST_STATEMENTS:
@@ -261,7 +261,7 @@ class _Reader:
                 yield from self._follow_others(node, scope)
 
     def _follow_others(self, node: ast.stmt, scope: _Scope) -> Iterator[object]:
-        """Evaluate the expressions in a statement, and follow its statements once."""
+        """Follow any other statement: evaluate its expressions, follow its body once."""
         for child in ast.iter_child_nodes(node):
             match child:
                 case ast.expr():
@@ -277,7 +277,7 @@ class _Reader:
                     yield from self.run(body, scope)
 
     def _follow_if(self, node: ast.If, scope: _Scope) -> Iterator[object]:
-        """Follow both branches; a name that differs after them has no known value."""
+        """Follow both branches; a name with different values after them becomes unknown."""
         self._eval(node.test, scope)
         is_main = isinstance(node.test, ast.Compare) and "__name__" in ast.unparse(node.test)
         if is_main:
@@ -309,7 +309,7 @@ class _Reader:
         return any(isinstance(self._eval(part, scope), (_Words, _Count)) for part in parts)
 
     def _has_coordinates(self, test: ast.expr, scope: _Scope) -> bool:
-        """Return whether a condition is about words of the command line."""
+        """Return whether a condition uses a single word of the command line."""
         parts = [part for part in ast.walk(test) if isinstance(part, (ast.Name, ast.Attribute))]
         return any(isinstance(self._eval(part, scope), _Word) for part in parts)
 
@@ -357,7 +357,7 @@ class _Reader:
                 _forget(target, scope)
 
     def _check_unchanged(self, targets: Iterable[ast.expr], scope: _Scope) -> None:
-        """Refuse to follow a program that changes its own command line."""
+        """Raise _Unknown if an assignment changes the words of the command line."""
         for target in targets:
             owner = target.value if isinstance(target, ast.Subscript) else target
             if not isinstance(owner, ast.Name) and self._eval(owner, scope) == _Words(0):
@@ -366,7 +366,7 @@ class _Reader:
                 raise _Unknown("words that are changed")
 
     def _word(self, number: int) -> _Word | None:
-        """Record that a word of sys.argv is needed; return it."""
+        """Record that the program needs a word of sys.argv; return the word, None for number 0."""
         if number == 0:  # the program's own name
             return None
         if self.optional:
@@ -377,7 +377,7 @@ class _Reader:
     # --- expressions ---
 
     def _eval(self, node: ast.expr, scope: _Scope) -> object:
-        """Return the value of an expression, if it comes from the command line; else None."""
+        """Return the abstract value of an expression; None if unknown."""
         match node:
             case ast.Name(name):
                 return scope[name] if name in scope else self._globals.get(name, _Dotted(name))
@@ -449,7 +449,7 @@ class _Reader:
         return None
 
     def _joined(self, node: ast.JoinedStr | ast.BinOp, scope: _Scope) -> object:
-        """Return a host and a port, if the expression joins the two."""
+        """Return a _Join if the expression makes `host:port` of two parts; else None."""
         parts: list[object] = []
         for part in _parts_of_text(node):
             found = self._eval(part, scope)
@@ -463,7 +463,7 @@ class _Reader:
         return None
 
     def _each(self, element: ast.expr, loop: ast.comprehension, scope: _Scope) -> object:
-        """Return the words of the command line that a comprehension converts, all alike."""
+        """Return the words that a comprehension converts one by one; None if it uses no words."""
         words = self._eval(loop.iter, scope)
         if not isinstance(words, _Words):
             self._eval_parts(element, scope)
@@ -510,7 +510,7 @@ class _Reader:
     def _arguments(
         self, function: object, given: Sequence[ast.expr], scope: _Scope
     ) -> list[object]:
-        """Return the values of a call's arguments; `*sys.argv[1:]` fills all parameters."""
+        """Return the values of a call's positional arguments, with `*sys.argv[1:]` expanded."""
         values: list[object] = []
         for argument in given:
             if not isinstance(argument, ast.Starred):
@@ -550,7 +550,7 @@ class _Reader:
     def _enter(
         self, function: _Function, values: Sequence[object], named: Mapping[str, object]
     ) -> object:
-        """Follow a function of the file; return its value."""
+        """Follow a call of a function in the program's file; return its value, None if unknown."""
         node = function.node
         if node.name in self._calls or len(self._calls) >= _DEEPEST:
             return None
@@ -582,11 +582,11 @@ class _Reader:
 
 
 class _Within:
-    """A part of a program that only runs in some cases; counted while it is followed.
+    """A context manager for a part of a program that may not run: counts enclosing parts.
 
     Args:
-        reader: follows the program.
-        applies: whether the part is such a part.
+        reader: interpreter whose `counter` attribute is changed.
+        applies: False if the part always runs, so that it does not count.
 
     """
 
@@ -607,13 +607,13 @@ class _Within:
 
 
 class _Optional(_Within):
-    """A part in which no word is known to be needed."""
+    """A part of the program that runs only with some number of words."""
 
     counter = "optional"
 
 
 class _Conditional(_Within):
-    """A part that runs depending on something other than the command line."""
+    """A part of the program that runs under a condition not about the command line."""
 
     counter = "conditions"
 
@@ -629,7 +629,7 @@ def _import(node: ast.Import | ast.ImportFrom, scope: _Scope) -> None:
 
 
 def _forget(target: ast.expr | None, scope: _Scope) -> None:
-    """Mark the names that a target assigns as unknown."""
+    """Set all names that an expression assigns to unknown."""
     for part in ast.walk(target) if target is not None else ():
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
             scope[part.id] = None
@@ -660,7 +660,7 @@ def _ends_well(body: Sequence[ast.stmt]) -> bool:
 
 
 def _is_error(value: ast.expr) -> bool:
-    """Return whether an exit with this value means failure."""
+    """Return whether an exit or return with this value means failure."""
     if isinstance(value, ast.Constant):
         return value.value not in (0, None)
     return isinstance(value, (ast.Name, ast.JoinedStr))  # USAGE, __doc__
@@ -685,7 +685,7 @@ def _parts_of_text(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def _settings(call: ast.Call) -> dict[str, Any]:
-    """Return the keywords of a call; those that are not constants or plain names as None."""
+    """Return the keyword arguments of a call: constants and names; None for other expressions."""
     found = {}
     for word in call.keywords:
         value = word.value
@@ -696,10 +696,10 @@ def _settings(call: ast.Call) -> dict[str, Any]:
 
 
 def _texts(call: ast.Call) -> list[str]:
-    """Return the names that an argument is declared with.
+    """Return the names in a declaration of an argument, as in `add_argument("-n", "--num")`.
 
     Raises:
-        _Unknown: they are not constants.
+        _Unknown: the names are not constants.
 
     """
     texts = [getattr(argument, "value", None) for argument in call.args]
@@ -734,7 +734,7 @@ def _add_of_click(parser: _Parser, path: str, call: ast.Call) -> None:
 
 
 def _add_of_absl(parser: _Parser, function: str, call: ast.Call) -> object:
-    """Add a flag, or mark one as required; return the flag's holder."""
+    """Add an absl flag, or mark a flag as required; return the flag's value, None if unknown."""
     if function == "mark_flag_as_required":
         (name,) = _texts(call)
         parser.add(f"--{name}", name, required=True, is_plain=True)

@@ -1,4 +1,4 @@
-"""Choose the ranks' Python on this machine: the user's choice, or that of a shell here."""
+"""Choice of the ranks' Python: from --python, the active environment, or PATH."""
 
 import os
 import sys
@@ -14,9 +14,9 @@ from mcjax_launch.request.program import checked
 
 
 class RanksPython(NamedTuple):
-    """The Python of the ranks, as fields of a Job.
+    """The Python of the ranks: values of the same fields of a Job.
 
-    If other hosts look for it too, `python` is its name instead of its path.
+    `python` is a name instead of a path if each host searches for it.
     """
 
     python: str
@@ -27,13 +27,13 @@ class RanksPython(NamedTuple):
 def find(
     options: Options, hosts: Sequence[Host], environ: Mapping[str, str], here: bool
 ) -> RanksPython:
-    """Return the Python that the options name; if they name none, the Python to use.
+    """Return the Python that --python names; if it is not given, choose a Python.
 
     Args:
-        options: of the command line.
-        hosts: where the job may run.
-        environ: of this process.
-        here: ranks run on this machine.
+        options: options of the job.
+        hosts: hosts of the job.
+        environ: variables of this process.
+        here: True if ranks run on this machine.
 
     Raises:
         LaunchError: there is no Python of this name.
@@ -50,7 +50,7 @@ def find(
 
 
 def describe(job: Job, hosts: Sequence[Host]) -> str:
-    """Return in words, for -v, the ranks' Python and why it was chosen."""
+    """Return a line for -v: the ranks' Python, and the reason for this choice."""
     origin = f" ({job.python_origin})" if job.python_origin else ""
     text = f"the ranks' Python: {job.python}{origin}"
     elsewhere = not job.python_given and not all(host.is_local for host in hosts)
@@ -58,7 +58,12 @@ def describe(job: Job, hosts: Sequence[Host]) -> str:
 
 
 def _named(given: str, environ: Mapping[str, str], *, elsewhere: bool) -> RanksPython:
-    """Return the Python that --python names, a path or a command in PATH."""
+    """Find the Python that --python names, a path or a command in PATH.
+
+    Raises:
+        LaunchError: there is no such Python.
+
+    """
     name = os.path.expanduser(given)
     path = os.pathsep.join(_users_path(environ))
     found = checked(lambda: find_command(name, os.getcwd(), path, "--python "))
@@ -67,7 +72,7 @@ def _named(given: str, environ: Mapping[str, str], *, elsewhere: bool) -> RanksP
 
 
 def _default(environ: Mapping[str, str]) -> RanksPython:
-    """Return the Python of the active environment, else one that has jax."""
+    """Choose the Python: of the active environment, the launcher's, else the first with jax."""
     active = _of_virtual_env(environ)
     own, has_jax = sys.executable, is_here("jax")
     if active is not None and interpreter.environment(active) != interpreter.environment(own):
@@ -87,13 +92,13 @@ def _default(environ: Mapping[str, str]) -> RanksPython:
 
 
 def _of_virtual_env(environ: Mapping[str, str]) -> str | None:
-    """Return the Python of the active environment; None if there is none, or it is gone."""
+    """Return the Python of VIRTUAL_ENV; None if that is not set, or has no Python."""
     folder = environ.get("VIRTUAL_ENV")
     return executable("python", "", os.path.join(folder, "bin")) if folder else None
 
 
 def _users_path(environ: Mapping[str, str]) -> list[str]:
-    """Return the folders of PATH; the launcher's own last if it has no jax: uvx puts it first."""
+    """Return the folders of PATH; if the launcher's Python has no jax, its folder is the last."""
     folders = environ.get("PATH", os.defpath).split(os.pathsep)
     if is_here("jax"):
         return folders
@@ -109,7 +114,7 @@ def _has_jax(python: str, environ: Mapping[str, str]) -> bool:
 
 
 def is_here(name: str) -> bool:
-    """Return whether this process could import a package; faster than importlib.util."""
+    """Return whether this process can import a package; faster than importlib.util.find_spec."""
     finders = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
     specs = (finder.find_spec(name, None) for finder in finders)
     # A folder of this name without __init__.py is not a package; it has no origin.

@@ -1,4 +1,4 @@
-"""Turn options into a job that is ready to run, and run it.
+"""Preparation of a job from options, and its run.
 
 Every run waits for the imports of this module; modules that only some runs need are imported later.
 """
@@ -33,12 +33,12 @@ _EACH_HOST = "each host has its own launcher, and launchers share no certificate
 
 
 def prepare(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job, tuple[Host, ...]]:
-    """Complete the request with this machine's facts, and check it; return job and used hosts.
+    """Make a checked job from options; return the job and the hosts that get ranks.
 
     Args:
-        options: the request; the combination has been checked, see `combinations`.
-        environ: of this process.
-        say: is called with lines on what takes long, and with those for --verbose.
+        options: the user's request, already checked by `combinations`.
+        environ: variables of this process.
+        say: called with each line to print: on long waits, and for --verbose.
 
     Raises:
         LaunchError: the job cannot be run.
@@ -49,7 +49,7 @@ def prepare(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job
 
 
 def find(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job, Sequence[Host]]:
-    """Find the hosts, and make the job that the options ask for; see `prepare`."""
+    """Find the hosts and make the job, before the checks of `complete`; see `prepare`."""
     hosts = find_hosts(options, environ)
     job = make_job(options, hosts, this_machine.look_up(options, hosts, environ, say))
     for line in about_allocation(options, environ, hosts, job.via):
@@ -60,7 +60,7 @@ def find(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job, S
 def complete(
     job: Job, hosts: Sequence[Host], options: Options, environ: Mapping[str, str], say: Say
 ) -> tuple[Job, tuple[Host, ...]]:
-    """Complete a job by its PROGRAM as it is now, and check it; see `prepare`."""
+    """Complete and check a job from `find`, by the present files of PROGRAM; see `prepare`."""
     if this_machine.runs_here(hosts) and not job.sync:
         check_program(job, hosts)
     job = _with_arguments(job, say)
@@ -76,7 +76,7 @@ def complete(
 
 
 def _with_arguments(job: Job, say: Say) -> Job:
-    """Return the job with its program's arguments, if they are coordinates that were left out."""
+    """Add the coordinates that PROGRAM's source needs as arguments, if the user gave none."""
     found = None if given_arguments(job) else needed_arguments(job)
     if found is None or not found.is_complete:
         return job
@@ -88,7 +88,7 @@ def _with_arguments(job: Job, say: Say) -> Job:
 
 
 def _without_needless_preload(job: Job, hosts: Sequence[Host], say: Say | None) -> Job:
-    """Return the job, without modules to preload if preloading cannot help."""
+    """Return the job, with --preload none if preloading cannot speed up its start."""
     from mcjax_launch.features.preload.choice import unsuited
 
     why = unsuited(job, hosts)
@@ -101,13 +101,13 @@ def with_mtls(job: Job, hosts: Sequence[Host], environ: Mapping[str, str], say: 
     """Return the job, with --mtls off if TLS is not possible or not needed.
 
     Args:
-        job: with --mtls auto or on.
-        hosts: those that get ranks.
-        environ: of this process.
-        say: is called with the reason; None if it is not wanted.
+        job: job with --mtls auto or on.
+        hosts: hosts that get ranks.
+        environ: variables of this process.
+        say: called with a line on why TLS is off; None to print none.
 
     Raises:
-        LaunchError: TLS is required, and is not possible.
+        LaunchError: --mtls on is given, and TLS is not possible.
 
     """
     if job.mtls == "auto" and len(hosts) == 1:
@@ -122,7 +122,7 @@ def with_mtls(job: Job, hosts: Sequence[Host], environ: Mapping[str, str], say: 
 
 
 def _check_files(options: Options) -> None:
-    """Refuse files and folders that cannot be written, as far as can be known now."""
+    """Refuse output files and folders of options that cannot be written."""
     if options.report is not None:
         from mcjax_launch.report import files
 
@@ -148,16 +148,16 @@ def run(
     front: Front | None = None,
     recorders: Sequence[Recorder] = (),
 ) -> JobOutcome:
-    """Run a job, write its report and its profile if requested, and return how it ended.
+    """Run a job, write its report and its profile if requested, and return its outcome.
 
     Args:
-        job: see `prepare`.
-        hosts: see `prepare`.
+        job: job from `prepare`.
+        hosts: hosts from `prepare`.
         words: returns the command line for the report.
-        say: prints a line of the launcher's own.
-        events: get what happens.
-        front: what the launcher has of its process, if an earlier run has made that.
-        recorders: write down what happens, before those for files.
+        say: prints a line of the launcher.
+        events: receiver of the job's events.
+        front: the launcher's signals, loop and outputs, if already made; None to make them.
+        recorders: further recorders, called before the report's.
 
     Raises:
         LaunchError: the job could not be started.

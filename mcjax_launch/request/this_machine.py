@@ -1,4 +1,4 @@
-"""Facts that only this machine can add to the options: directory, Python, variables, addresses."""
+"""Facts that this machine adds to the options: directory, Python, variables, addresses."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def resolve_coordinator(text: str, wait_s: float, say: Callable[[str], object]) 
     """Return the coordinator's `host:port` with a numeric host; port 0 if none is given.
 
     Args:
-        text: as the user wrote it.
-        wait_s: seconds that the name may take to appear: its pod may not have started yet.
-        say: is called once if there is a wait.
+        text: value of --coordinator.
+        wait_s: seconds to wait for the name to resolve: its pod may not have started yet.
+        say: called with a line, once, if there is a wait.
 
     Raises:
         LaunchError: the address cannot be read, or its name does not resolve.
@@ -60,13 +60,13 @@ def resolve_coordinator(text: str, wait_s: float, say: Callable[[str], object]) 
 
 
 def lasting_name(text: str, address: str) -> str:
-    """Return the coordinator's host name, for JAX to resolve; "" if its address will do.
+    """Return the coordinator's host name, for ranks to resolve; "" to use its address.
 
-    A pod that is restarted has another address, and its old one is answered for a while.
+    A name is better than an address because a restarted pod gets another address.
 
     Args:
-        text: as the user wrote it.
-        address: what it has been resolved to.
+        text: value of --coordinator.
+        address: resolved address, as `host:port`.
 
     """
     host, found = _split(text)[0], split_address(address)[0]
@@ -90,7 +90,7 @@ _NAME_S = 1800.0
 
 
 class ThisMachine(NamedTuple):
-    """Facts that this machine adds to the options, as fields of a Job."""
+    """Facts that this machine adds to the options: values of the same fields of a Job."""
 
     chdir: str
     python: RanksPython
@@ -103,7 +103,7 @@ class ThisMachine(NamedTuple):
 
 
 def runs_here(hosts: Sequence[Host]) -> bool:
-    """Return whether ranks run on this machine, in the folder that the options name."""
+    """Return whether a host is this machine and has no chdir= of its own."""
     return any(host.is_local and not host.chdir for host in hosts)
 
 
@@ -131,16 +131,16 @@ def look_up(
     environ: Mapping[str, str],
     say: Callable[[str], object],
 ) -> ThisMachine:
-    """Look up what the options leave to this machine, and check what they name there.
+    """Collect the facts that this machine adds to the options.
 
     Args:
-        options: of the command line.
-        hosts: where the job may run.
-        environ: of this process.
-        say: is called with what takes long.
+        options: options of the job.
+        hosts: hosts of the job.
+        environ: variables of this process.
+        say: called with a line if a wait takes long.
 
     Raises:
-        LaunchError: something that the options name is not there.
+        LaunchError: a directory, Python, variable or address in the options does not exist.
 
     """
     here = runs_here(hosts)
@@ -167,7 +167,7 @@ def _program_hint(options: Options, hosts: Sequence[Host]) -> str:
 
 
 def _check_input() -> None:
-    """Refuse restarts of ranks whose standard input cannot be read again."""
+    """Refuse --stdin with --max-restarts if standard input is a pipe, which has no second read."""
     try:
         os.lseek(0, 0, os.SEEK_CUR)
     except OSError:
@@ -190,9 +190,9 @@ def _folder(options: Options, environ: Mapping[str, str], here: bool) -> str:
 
 
 def _submitted_from(options: Options, environ: Mapping[str, str]) -> str:
-    """Return where a job was submitted, if its script began in the user's home instead.
+    """Return the folder a scheduler's job was submitted from, if this is the user's home instead.
 
-    "" if that folder is not here, or if PROGRAM exists only in the home.
+    "" if that folder does not exist here, or if PROGRAM exists only in the home.
     """
     scheduler = schedulers.around(environ)
     folder = environ.get(scheduler.folder, "") if scheduler else ""
@@ -236,7 +236,7 @@ def _coordinator(options: Options, say: Callable[[str], object]) -> tuple[str | 
 
 
 def _wait_s(options: Options) -> float:
-    """Return how many seconds the coordinator's name may take to appear."""
+    """Return the seconds to wait until the coordinator's name resolves; 0 for one launcher."""
     if not options.num_hosts or options.dry_run:
         return 0.0
     return _NAME_S if options.start_timeout is None else options.start_timeout
