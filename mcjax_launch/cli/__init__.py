@@ -5,7 +5,7 @@ from types import ModuleType
 
 
 class _WhenUsed(ModuleType):
-    """A stand-in for a module, which is imported when an attribute of it is used."""
+    """A lazily imported module: the first use of an attribute imports the real module."""
 
     def __getattr__(self, name: str) -> object:
         sys.modules.pop(self.__name__, None)

@@ -12,7 +12,7 @@ from mcjax_launch.options.options import Options
 
 
 def attach(options: Options) -> int:
-    """Show a job until it ends or the user leaves it; return the exit status.
+    """Show a detached job until it ends or the user detaches again; return the exit status.
 
     Raises:
         LaunchError: there is no such job, or it runs on another machine.
@@ -40,7 +40,12 @@ def attach(options: Options) -> int:
 
 
 def _connection(job: DetachedJob) -> Connection | None:
-    """Return a connection to the launcher of a job; None if the job is over."""
+    """Return a connection to the launcher of a job; None if the job is over.
+
+    Raises:
+        LaunchError: the job runs on another machine, or its launcher does not answer.
+
+    """
     if job.state != RUNNING:
         return None
     if not job.is_here:
@@ -57,7 +62,7 @@ def _connection(job: DetachedJob) -> Connection | None:
 
 
 def _say_end(console: Console, job: DetachedJob) -> None:
-    """Print how a job ended, if its launcher could not."""
+    """Print the end of a job whose launcher closed the connection without printing it."""
     if job.state == RUNNING:
         console.say(
             f"job {job.id} runs, but its launcher closed the connection: is it another version?"

@@ -1,4 +1,4 @@
-"""--check: run a check from the options, and write its lines, its file and its exit status."""
+"""--check: check of the hosts, with printed lines, a JSON report and an exit status."""
 
 import json
 import os
@@ -40,11 +40,11 @@ def check(options: Options, words: Callable[[], Sequence[str]]) -> int:
     """Check the hosts, print the findings, and return the exit status.
 
     Args:
-        options: checked.
+        options: checked options.
         words: returns the command line, for the report.
 
     Raises:
-        LaunchError: the options do not fit this machine, the user has ended the check, or the
+        LaunchError: the options do not fit this machine, the user has stopped the check, or the
             report cannot be written.
 
     """
@@ -62,7 +62,7 @@ def check(options: Options, words: Callable[[], Sequence[str]]) -> int:
 
 
 def _check_path(path: str) -> None:
-    """Refuse a file that the report cannot be written to."""
+    """Refuse a --report path that is not *.json, has placeholders, or cannot be written."""
     if not path.lower().endswith(".json"):
         raise LaunchError(f"--report {path}: the report of --check is JSON; name it *.json")
     files.check_writable(path)
@@ -71,7 +71,7 @@ def _check_path(path: str) -> None:
 
 
 def _run(options: Options) -> tuple[list[Judgement], str]:
-    """Return the findings of the check, and its job in words."""
+    """Run the check; return its findings, and its size in words, such as "4 ranks on 2 hosts"."""
     # Ignore variables that set options of other command lines.
     used = {name: getattr(options, name) for name in FOR_CHECK}
     options = Options(**used, program=_PROGRAM)
@@ -87,7 +87,7 @@ def _run(options: Options) -> tuple[list[Judgement], str]:
 
 
 def _tried(job: Job) -> Job:
-    """Return the job without TLS if no certificate can be made here."""
+    """Return the job, with --mtls off if this machine cannot make a certificate."""
     from mcjax_launch.features.mtls import certificate
 
     try:
@@ -99,13 +99,13 @@ def _tried(job: Job) -> Job:
 
 
 def _say(text: str) -> None:
-    """Print what takes a while, if stderr is a terminal."""
+    """Print a line on the progress of the check, if stderr is a terminal."""
     if sys.stderr.isatty():
         click.echo(f"mcjax-launch: {text}", err=True)
 
 
 def _print(findings: Sequence[Judgement], end: str, options: Options) -> None:
-    """Print the lines, errors in red."""
+    """Print findings and the last line `end`, with errors in red."""
     width = min(shutil.get_terminal_size((_WIDTH, 0)).columns, _WIDTH)
     coloured = wants_colour(options.color, sys.stdout.isatty(), os.environ)
     for line in [*lines(findings, width), "", end]:

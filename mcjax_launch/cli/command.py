@@ -1,4 +1,4 @@
-"""The command itself, and the only handler for everything that can go wrong with it.
+"""The click command, and the only handler of all its errors.
 
 Every run waits for the imports of this module; modules that only some runs need are imported later.
 """
@@ -126,12 +126,12 @@ def command(context: click.Context, /, **values: Any) -> int:
 def _events(
     options: Options, client: "Client | None", job_id: str
 ) -> "tuple[Events, Standby | None]":
-    """Return the receiver of the job's events, and the standby of a detached job, else None.
+    """Return the receiver of the job's events, and a detached job's Standby (else None).
 
     Args:
-        options: of the command line.
+        options: options of the command line.
         client: the program that reads the events; None if there is none.
-        job_id: of a detached job; "" for any other.
+        job_id: id of a detached job; "" for any other job.
 
     """
     fd = -1
@@ -157,7 +157,7 @@ def _events(
 
 
 def _on_detached(options: Options, context: click.Context) -> int:
-    """Show, list or stop detached jobs; return the exit status."""
+    """Run --attach, --jobs or --stop; return the exit status."""
     from mcjax_launch.request import detached
 
     check_once(context.meta[WORDS], context.command.params)
@@ -176,7 +176,7 @@ def _on_detached(options: Options, context: click.Context) -> int:
 
 
 def _detach(options: Options, context: click.Context) -> int:
-    """Start the job without a terminal; return the exit status."""
+    """Check the options and start a detached job; return the exit status."""
     from mcjax_launch.cli.detaching import detach
     from mcjax_launch.request.detached import check_detach
 
@@ -186,7 +186,7 @@ def _detach(options: Options, context: click.Context) -> int:
 
 
 def given(context: click.Context, *sources: ParameterSource) -> list[str]:
-    """Return the names of the options that were set by these sources."""
+    """Return the names of the options whose values came from one of these sources."""
     source = context.get_parameter_source
     return [name for name in Options.declared if source(name) in sources]
 
@@ -221,7 +221,7 @@ def _check(options: Options, context: click.Context) -> int:
 
 
 def _approve(options: Options, context: click.Context, *, warn: bool = True) -> None:
-    """Refuse options that cannot be combined, and warn of likely mistakes."""
+    """Refuse options that cannot be combined; if `warn`, print warnings about likely mistakes."""
     check_once(context.meta[WORDS], context.command.params)
     # Options from variables do not count: those may be set for many command lines.
     names = frozenset(given(context, ParameterSource.COMMANDLINE))
@@ -257,7 +257,7 @@ def _run(
 
 
 def _without_terminal(standby: "Standby", job: "Job", hosts: "Sequence[Host]") -> "Front":
-    """Return the front of a detached job's launcher: its part of this process."""
+    """Return the Front (loop, signals, outputs) of a detached job's launcher."""
     from mcjax_launch.kernel.launcher.entry import own_front
 
     standby.describe(job.program, job.num_processes, [host.name for host in hosts])
@@ -276,7 +276,7 @@ def _run_job(
     hosts: "Sequence[Host]",
     front: "Front | None" = None,
 ) -> JobOutcome:
-    """Run a job that is ready; see `ready.run`."""
+    """Run a prepared job with its recorders, and print hints after a failure; see `ready.run`."""
     if options.pdb and (front is None or front.visitors is None):
         this_machine.check_terminal()
 
@@ -346,7 +346,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _settings() -> dict[str, Any]:
-    """Return the settings of click's context: a client gives all options as words."""
+    """Return settings of click's context; for an API client, options come from words alone."""
     if CLIENT not in os.environ:
         return {}
     from mcjax_launch.events.client import pop_client
@@ -355,7 +355,7 @@ def _settings() -> dict[str, Any]:
 
 
 def _run_command(argv: Sequence[str] | None) -> int:
-    """Run the command line, and turn every error into a line and an exit status."""
+    """Run the command line; print every error as one line, and return its exit status."""
     try:
         if COMPLETE in os.environ:
             from mcjax_launch.cli.completion import complete

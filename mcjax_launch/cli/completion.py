@@ -1,6 +1,6 @@
-"""Completion in bash, zsh and fish, by click; values of some options, and PROGRAM.
+"""Completion of options, of some of their values and of PROGRAM in bash, zsh and fish.
 
-The shell runs the launcher with a variable set; then only completion is done.
+The shell runs the launcher with `_MCJAX_LAUNCH_COMPLETE` set; no job is run then.
 """
 
 import os
@@ -23,8 +23,8 @@ def complete(command: click.Command, name: str, variable: str) -> int:
 
     Args:
         command: the click command.
-        name: as the user types it.
-        variable: the variable that holds the request: `bash_source`, `bash_complete` and so on.
+        name: name of the command, as the user types it.
+        variable: name of the variable with the request: `bash_source`, `bash_complete` and so on.
 
     """
     shell, _, asked = os.environ[variable].partition("_")
@@ -37,7 +37,7 @@ def complete(command: click.Command, name: str, variable: str) -> int:
 
 
 def _up_to_program(kind: type[ShellComplete]) -> type[ShellComplete]:
-    """Return a completion class that offers files after PROGRAM, instead of our options."""
+    """Return a subclass of `kind` that completes files after PROGRAM, not our options."""
 
     class UpToProgram(kind):  # type: ignore[valid-type, misc]
         def get_completions(self, args: list[str], incomplete: str) -> Items:
@@ -61,22 +61,22 @@ def _without_equals(words: list[str]) -> list[str]:
 
 
 def files(value: str) -> Items:
-    """Return an item that makes the shell complete files."""
+    """Return an item that makes the shell complete `value` to the path of a file."""
     return [CompletionItem(value, type="file")]
 
 
 def folders(value: str) -> Items:
-    """Return an item that makes the shell complete folders."""
+    """Return an item that makes the shell complete `value` to the path of a folder."""
     return [CompletionItem(value, type="dir")]
 
 
 def ranks(value: str) -> Items:
-    """Return the words for sets of ranks."""
+    """Return completions for a set of ranks: `all`, `none` and `0`."""
     return [CompletionItem(word) for word in ("all", "none", "0") if word.startswith(value)]
 
 
 def jobs(value: str) -> Items:
-    """Return the ids of the detached jobs, each with its state and program."""
+    """Return completions for the id of a detached job, each with its state and program."""
     from mcjax_launch.detached.jobs import all_jobs
 
     try:
@@ -91,14 +91,14 @@ def jobs(value: str) -> Items:
 
 
 def hosts(value: str) -> Items:
-    """Return hosts that ssh knows, after the last comma of a list; else files."""
+    """Return completions for the last host in a list, from ssh's files; if none, files."""
     before, comma, last = value.rpartition(",")
     named = [before + comma + host for host in known_hosts() if host.startswith(last)]
     return [CompletionItem(word) for word in named] or files(value)
 
 
 def known_hosts() -> list[str]:
-    """Return the host names in the user's ssh files, sorted, without hashed names."""
+    """Return the readable host names in ssh's known_hosts and config of the user, sorted."""
     found: set[str] = set()
     for path, names in zip(_HOSTS_OF_SSH, (_in_known_hosts, _in_config), strict=True):
         try:

@@ -25,8 +25,8 @@ def detach(options: Options, words: Sequence[str]) -> int:
     """Start a job that needs no terminal, print its id, and return the exit status.
 
     Args:
-        options: checked.
-        words: of the command line.
+        options: checked options.
+        words: words of the command line.
 
     Raises:
         LaunchError: the descriptor for events is not open, or the launcher cannot be started.
@@ -60,7 +60,10 @@ def detach(options: Options, words: Sequence[str]) -> int:
 def _start(
     job_id: str, options: Options, words: Sequence[str], stderr: int, fds: Sequence[int]
 ) -> subprocess.Popen[bytes]:
-    """Start the launcher in a session of its own, by the command that started this process."""
+    """Start a second launcher like this process, in a new session and without a terminal.
+
+    `stderr` and `fds` are descriptors for it: its stderr, and descriptors to inherit.
+    """
     environ = {name: value for name, value in os.environ.items() if name != _VARIABLE}
     reads = options.stdin or options.hosts == "-"
     own = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]
@@ -77,7 +80,7 @@ def _start(
 
 
 def _has_started(reading: int) -> bool:
-    """Pass on what the launcher prints until all ranks run; return whether they do."""
+    """Copy the launcher's messages to stderr until all ranks run; return False if it exits."""
     while data := os.read(reading, _MOST_READ):
         text, started, _ = data.partition(STARTED)
         _write(2, text)

@@ -1,4 +1,4 @@
-"""`--help`: the common options, or those of a group; `-h`: examples on one screen."""
+"""Texts of `--help` (common options, or options of a group) and of `-h` (examples)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -81,7 +81,7 @@ class GroupedCommand(click.Command):
     """A click command whose help shows the options in groups.
 
     Args:
-        groups: the options under their headings.
+        groups: options by the heading of their group.
 
     """
 
@@ -92,10 +92,10 @@ class GroupedCommand(click.Command):
         self._groups = groups
 
     def make_parser(self, ctx: click.Context) -> Any:
-        """Return click's parser, changed so that it finds `-n` at once.
+        """Return click's parser, changed so that it finds short options such as `-n` directly.
 
-        Click would look for a long option of that name first and, as there is none, for similar
-        names: that takes longer than all other parsing.
+        Click would first search for a long option of that name, and then for similar names, which
+        takes longer than all other parsing.
         """
         parser = super().make_parser(ctx)
         short, long = (vars(parser).get(name) for name in ("_short_opt", "_long_opt"))
@@ -104,17 +104,17 @@ class GroupedCommand(click.Command):
         return parser
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does, and keep the words themselves in the context."""
+        """Parse a command line as click does, and store its words in the context."""
         ctx.meta[WORDS] = tuple(args)
         return super().parse_args(ctx, with_values(args, self.params))
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what the command does, but not for one group of options."""
+        """Write the description of the command, except in the help of a single group."""
         if _which(ctx) in (ALL, COMMON):
             super().format_help_text(ctx, formatter)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options that help is wanted on."""
+        """Write the options of the requested groups, one section for each group."""
         for title, options in self._shown(ctx):
             rows = [record for option in options if (record := option.get_help_record(ctx))]
             with formatter.section(title):
@@ -131,7 +131,7 @@ class GroupedCommand(click.Command):
                 yield title, shown
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write examples, and how to see the other options."""
+        """Write examples, and a line on `--help GROUP`."""
         which = _which(ctx)
         titles = [title for title in EXAMPLES if which in (ALL, group_key(title))]
         titles = titles or [*_FIRST_EXAMPLES]

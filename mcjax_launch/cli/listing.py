@@ -1,4 +1,4 @@
-"""--jobs: list the detached jobs, for people or as JSON."""
+"""--jobs: the list of detached jobs, as a table or as JSON lines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def list_jobs(*, as_json: bool) -> int:
 
 
 def fields(job: DetachedJob) -> dict[str, object]:
-    """Return what --json prints about a job."""
+    """Return the fields that --json prints for a job."""
     description, recorded = job.description, job.recorded
     return {
         "id": job.id,
@@ -98,7 +98,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a line of headings, then each row as a line; all columns are aligned."""
+    """Format rows as lines with aligned columns, after a line of headings."""
     whole = [_COLUMNS, *rows]
     widths = [max(len(row[i]) for row in whole) for i in range(len(_COLUMNS))]
     return [

@@ -1,4 +1,4 @@
-"""Click's options, in the groups of --help, made from the declarations in `options/options.py`."""
+"""Click options in the groups of --help, made from the declarations in `options/options.py`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mcjax_launch.options.options import Options
 
 
 class Typed(click.ParamType):  # type: ignore[type-arg]
-    """A click type for a kind of value."""
+    """A click type that reads and completes values of a Kind; `separator` splits variables."""
 
     name = "value"
 
@@ -97,7 +97,7 @@ def _show_examples(context: click.Context, _: click.Parameter, asked: bool) -> N
 
 
 def _action(*names: str, callback: Any, help: str, **settings: Any) -> ClickOption:  # noqa: A002
-    """Return an option that does something instead of a run; no variable sets it."""
+    """Return an option such as --version, whose callback replaces a run; no variable sets it."""
     settings = {"is_flag": True, **settings, "is_eager": True, "expose_value": False}
     return ClickOption(*names, help=help, callback=callback, allow_from_autoenv=False, **settings)
 

@@ -1,4 +1,4 @@
-"""The command on behalf of a program that has started it: see `events/client.py`."""
+"""The run of a job for a Python program that has started the command (the API's client)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def run(
     events: Events,
     show: Callable[[str], object],
 ) -> int:
-    """Run a job for a program; return the exit status, which a summary has reported.
+    """Run a job for a program; return the exit status, which the event `summary` has reported too.
 
     Args:
-        client: the program.
-        options: from the command line.
-        given: the names of those that are on it.
-        events: for the program.
+        client: connection to the program.
+        options: options of the command line.
+        given: names of the options on the command line.
+        events: stream of events to the program.
         show: prints a line of the launcher.
 
     Raises:

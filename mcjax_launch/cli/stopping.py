@@ -1,4 +1,4 @@
-"""--stop: end a detached job as Ctrl-C would."""
+"""--stop: the end of a detached job, as by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def stop(job_id: str, say: Callable[[str], object]) -> int:
     """End a job, wait until it has ended, and return the exit status.
 
     Args:
-        job_id: of the job.
+        job_id: id of the detached job, or its first digits.
         say: prints a line.
 
     Raises:

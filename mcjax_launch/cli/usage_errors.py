@@ -1,4 +1,4 @@
-"""Errors in a command line, in one line each, with advice for options of other launchers."""
+"""One-line messages for errors in a command line, with advice for other launchers' options."""
 
 import os
 import re
@@ -138,15 +138,15 @@ _ADVICE = {
 
 
 def advice(name: str, words: Sequence[str], ours: Collection[str]) -> tuple[str, str] | None:
-    """Return an option of another launcher that the user wrote, and its equivalent here.
+    """Find an option of another launcher in a command line; return it, and advice on its use here.
 
     Args:
-        name: of the option that does not exist, as click reports it; "" if it reports none.
-        words: those before PROGRAM. `-hostfile` is one option there, but `-h -o ...` to click.
-        ours: the launcher's own options.
+        name: the unknown option that click reports; "" if there is none.
+        words: words before PROGRAM: click splits a word such as `-hostfile` into `-h -o ...`.
+        ours: names of this launcher's options.
 
     Returns:
-        None if no such option is known.
+        None if no such option is found.
 
     """
     long = [word for word in words if re.match("-[a-z][a-z]", word)]
@@ -164,7 +164,7 @@ def advice(name: str, words: Sequence[str], ours: Collection[str]) -> tuple[str,
 
 
 def in_one_line(error: click.ClickException) -> str:
-    """Return an error of click's as `--option: what is wrong with it`, without a full stop."""
+    """Return an error of click as one line `--option: problem`, without a full stop."""
     words: Sequence[str] = ()
     ours: set[str] = set()
     if isinstance(error, click.UsageError) and error.ctx is not None:
@@ -192,16 +192,16 @@ def in_one_line(error: click.ClickException) -> str:
 
 
 def _value_missing(name: str) -> str:
-    """Say which value an option needs, given one of the option's names."""
+    """Return the error text for an option without its value, given a name of the option."""
     metavars = [option.metavar for option in Options.declared.values() if name in option.names]
     where = "; --jobs lists the ids" if name == "--stop" else ""
     return f"needs a value: {name} {' '.join(metavars)}{where}"
 
 
 def with_variable(message: str, context: click.Context) -> str:
-    """Return an error about an option, with the variable that set the option, if any.
+    """Add to an error such as `-n 8: ...` the variable that set the option, if one did.
 
-    The error begins with the option, as in `-n 8: ...`.
+    The message must begin with the option.
     """
     first = re.match("[^ :]*", message)
     assert first is not None
@@ -214,14 +214,14 @@ def with_variable(message: str, context: click.Context) -> str:
 
 
 def _name(parameter: click.Parameter, context: click.Context | None) -> str:
-    """Return the option's long name, with the variable that its value came from, if any."""
+    """Return an option's long name, followed by " (from VARIABLE)" if a variable set it."""
     name = max(parameter.opts, key=len)
     variable = _variable(parameter, context) if context is not None else None
     return name if variable is None else f"{name} (from {variable})"
 
 
 def _variable(parameter: click.Parameter, context: click.Context) -> str | None:
-    """Return the variable that gave the option its value; None if none did."""
+    """Return the environment variable that set an option; None if no variable did."""
     if parameter.name is None:
         return None
     if context.get_parameter_source(parameter.name) is not ParameterSource.ENVIRONMENT:

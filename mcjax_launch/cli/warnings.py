@@ -52,9 +52,9 @@ def warnings(options: Options, context: click.Context, environ: Mapping[str, str
     """Yield a line on each likely mistake.
 
     Args:
-        options: of the command line.
-        context: click's.
-        environ: of this process.
+        options: options of the command line.
+        context: click's context.
+        environ: variables of this process.
 
     """
     yield from _unknown_variables(environ, context)
@@ -73,13 +73,13 @@ def warnings(options: Options, context: click.Context, environ: Mapping[str, str
 
 
 def _reads_stdin(program: Sequence[str]) -> bool:
-    """Return whether a program is an interpreter without a script, judged by its name."""
+    """Return whether a program is an interpreter without a script, such as `python` or `sh -`."""
     name, *arguments = map(os.path.basename, program or [""])
     return arguments in ([], ["-"], ["-i"]) and name.rstrip(".0123456789") in _INTERPRETERS
 
 
 def _unknown_variables(environ: Iterable[str], context: click.Context) -> Iterator[str]:
-    """Yield a line on each variable that looks like an option's and is not."""
+    """Yield a line on each `MCJAX_` variable that belongs to no option."""
     ours = [name for name in environ if name.startswith(_PREFIX)]
     if not ours:
         return
@@ -100,12 +100,12 @@ def _near(name: str, known: Collection[str]) -> str:
 def misplaced(
     options: Options, context: click.Context, outcome: JobOutcome | None = None
 ) -> Iterator[str]:
-    """Yield a hint on our options after PROGRAM, if it seems to have refused its arguments.
+    """Yield hints on options of mcjax-launch that the user wrote after PROGRAM.
 
     Args:
-        options: of the command line.
-        context: click's.
-        outcome: of the job; None for a program that has exited with 2.
+        options: options of the command line.
+        context: click's context.
+        outcome: outcome of the failed job; None if PROGRAM exited with status 2.
 
     """
     if any(_options_after_program(options, context, _suspects(options))):
@@ -119,14 +119,14 @@ def misplaced(
 
 
 def _suspects(options: Options) -> Collection[str]:
-    """Return the options that are surely misplaced if they stand after PROGRAM."""
+    """Return the names of options that are surely misplaced if written after PROGRAM."""
     if options.num_processes is None or len(options.program) < 2:
         return _NOT_PROGRAMS
     return _OPTIONS if _reads_no_arguments(_source(options)) else ()
 
 
 def _reads_no_arguments(source: str) -> bool:
-    """Return whether neither a program nor its own modules can read arguments."""
+    """Return whether a program surely reads no arguments: by its text and its imports."""
     if not source or any(word in source for word in _READS_ARGUMENTS):
         return False
     import ast
@@ -142,13 +142,13 @@ def _reads_no_arguments(source: str) -> bool:
 
 
 def _source(options: Options) -> str:
-    """Return the text of a Python program's file; "" if it cannot be read."""
+    """Return the source of PROGRAM; "" if it is not a Python file, or cannot be read."""
     name = next((word for word in options.program[:2] if word.endswith(".py")), "")
     return read_source(os.path.join(options.chdir or "", name)).decode("utf-8", "replace")
 
 
 def _names(source: str, option: str, context: click.Context) -> bool:
-    """Return whether a program's text contains an option's name, because it may declare its own."""
+    """Return whether a program's source contains a name of an option, so that it may be its own."""
     known = (param.opts for param in context.command.params if param.name == option)
     names = {name.lstrip("-") for opts in known for name in opts} | {option}
     quoted = (f"{before}{name}{after}" for name in names for before in "\"'-" for after in "\"'= ")
@@ -158,7 +158,7 @@ def _names(source: str, option: str, context: click.Context) -> bool:
 def _options_after_program(
     options: Options, context: click.Context, among: Collection[str]
 ) -> Iterator[str]:
-    """Yield a line on our options among a Python program's arguments, without `--`."""
+    """Yield a warning if options in `among` are written after a Python PROGRAM, without `--`."""
     if not options.program or not among:
         return
     name, *arguments = options.program
@@ -190,7 +190,7 @@ def own_words(options: Options, context: click.Context) -> Sequence[str]:
 def _misplaced(
     arguments: Sequence[str], options: Sequence[click.Parameter], among: Collection[str]
 ) -> Iterator[str]:
-    """Yield the options among a program's arguments that look like ours, with their values."""
+    """Yield the words among a program's arguments that are options in `among`, with values."""
     known = [option for option in options if isinstance(option, click.Option)]
     ours = {name: option for option in known if option.name in among for name in option.opts}
     for word, after in zip(arguments, [*arguments[1:], ""], strict=True):

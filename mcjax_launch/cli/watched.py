@@ -14,10 +14,10 @@ PROGRAMS_OWN = "all"
 
 
 def watched(job: Job) -> list[Watched]:
-    """Return what is to be watched on this machine.
+    """Return the files and folders on this machine that --watch watches for a job.
 
     Raises:
-        LaunchError: a path does not exist, or it is unknown what to watch.
+        LaunchError: a path does not exist, or there is no file to watch.
 
     """
     named = [path for path in job.watch if path != PROGRAMS_OWN]
@@ -30,7 +30,7 @@ def watched(job: Job) -> list[Watched]:
 
 
 def written(job: Job) -> list[str]:
-    """Return the paths that the job writes to, whose changes do not count."""
+    """Return the paths that the job itself writes to, whose changes --watch ignores."""
     cache, _ = job.compile_cache or (None, 0)
     jax_cache = {**os.environ, **dict(job.env)}.get("JAX_COMPILATION_CACHE_DIR")
     paths = (job.log_dir, job.profile, job.black_box, job.report, cache, jax_cache)
@@ -38,7 +38,7 @@ def written(job: Job) -> list[str]:
 
 
 def _before_placeholders(path: str) -> str:
-    """Return the folder that contains the first placeholder of a path, or the path."""
+    """Return the folder above a path's first placeholder; without placeholders the whole path."""
     before, brace, _ = path.partition("{")
     return os.path.dirname(before) if brace and os.path.dirname(before) else path
 
@@ -54,7 +54,7 @@ def _of_program(job: Job) -> Iterator[Watched]:
 
 
 def _package(folder: str) -> str:
-    """Return the folder of the outermost package that a module's folder is in."""
+    """Return the folder of the outermost package that contains a module's folder."""
     while os.path.isfile(os.path.join(os.path.dirname(folder), "__init__.py")):
         folder = os.path.dirname(folder)
     return folder
@@ -79,7 +79,10 @@ def _program(job: Job) -> str | None:
 
 
 def _script(job: Job) -> str | None:
-    """Return the first existing file that a command names, as in `bash run.sh`, else its own."""
+    """Return a command's first argument that is a file, as in `bash run.sh`, else its own file.
+
+    None if there is neither.
+    """
     name, *arguments = job.program
     for word in (*arguments, *([name] if os.sep in name else [])):
         path = os.path.abspath(os.path.join(job.chdir, word))

@@ -1,4 +1,4 @@
-"""--watch: run the job again each time a file is saved."""
+"""--watch: runs of a job, one after each save of a file."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Run = Callable[[Job, tuple[Host, ...], Front], JobOutcome]
 
 
 def run_again(options: Options, run: Run, say: Say) -> int:
-    """Run a job, and again when a file is saved, until a signal; return the exit status.
+    """Run a job, and again after each save of a file, until a signal; return the exit status.
 
     Args:
-        options: what was asked for.
-        run: runs the job once.
-        say: prints a line of the launcher's own.
+        options: options of the job.
+        run: runs the job once, and returns its outcome.
+        say: prints a line of the launcher.
 
     Raises:
         LaunchError: the job cannot be started the first time.
@@ -45,10 +45,10 @@ def run_again(options: Options, run: Run, say: Say) -> int:
 
 
 class WatchedJob:
-    """A job that is run again when a file is saved; see `run_again`.
+    """A job that is run again after each save of a file; see `run_again`.
 
     Attributes:
-        resting: the agents between two runs.
+        resting: agents that wait for the next run.
 
     """
 
@@ -66,7 +66,7 @@ class WatchedJob:
         self._front.saves, self._front.resting = self._saves, self.resting
 
     def run(self) -> int:
-        """Run the job until a signal comes; return the exit status."""
+        """Run the job after each save until a signal ends --watch; return the exit status."""
         outcome = self._run_once()
         while not outcome.ends_all:
             self._saves.leave_console()
@@ -82,7 +82,7 @@ class WatchedJob:
         return outcome.status
 
     def _run_once(self) -> JobOutcome:
-        """Run the job once, with PROGRAM as it is now."""
+        """Run the job once, with the present files of PROGRAM."""
         self._saves.begin()
         job, hosts = ready.complete(
             self._job, self._hosts, self._options, os.environ, self._note_once
@@ -90,7 +90,7 @@ class WatchedJob:
         return self._run(job, hosts, self._front)
 
     def _wait(self) -> StopReason | None:
-        """Wait for a save; return the reason if something else ends the wait."""
+        """Wait for a save and return None, or return the reason if something else ends the wait."""
         ends: list[StopReason] = []
         out, _ = self._front.outputs(lambda: None)
         out.watch(lambda error: ends.append(stop_reasons.reader_gone(error)))
@@ -98,7 +98,7 @@ class WatchedJob:
 
 
 def _once(say: Say) -> Say:
-    """Return a function that prints each line only once."""
+    """Return a function that prints a line unless it has printed the same line before."""
     said: set[str] = set()
 
     def say_once(line: str) -> None:
@@ -110,4 +110,4 @@ def _once(say: Say) -> Say:
 
 
 def _ignore(message: str) -> None:
-    """Print nothing, as --quiet asks."""
+    """Drop a message, as with --quiet."""

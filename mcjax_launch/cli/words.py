@@ -1,4 +1,4 @@
-"""The words of the launcher's command line: which belong to options, and which to PROGRAM."""
+"""Division of a command line's words into options and PROGRAM; click options for that."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ class ClickOption(click.Option):
     """A click option whose help text is shown unchanged.
 
     Args:
-        names: as the user writes them.
-        help: its text in --help.
-        shown: its default in --help; "" to show none.
-        settings: see click.Option.
+        names: names of the option, such as `-n`.
+        help: text in --help.
+        shown: default as shown in --help; "" to show none.
+        follows: returns whether a word after the option is its optional value; None to decide by
+            the option's type.
+        settings: further arguments of click.Option.
 
     """
 
@@ -48,16 +50,16 @@ _ONCE = frozenset(option.long for option in Options.declared.values() if option.
 
 
 def with_values(words: Sequence[str], params: Sequence[click.Parameter]) -> list[str]:
-    """Return the words of a command line, with `all` for optional values left out.
+    """Return the words of a command line, with a default added to options without their value.
 
-    Click cannot tell such a value from PROGRAM.
+    Click itself cannot distinguish an optional value from PROGRAM.
     """
     own, rest = divided(words, params)
     return own + rest
 
 
 def divided(words: Sequence[str], params: Sequence[click.Parameter]) -> tuple[list[str], list[str]]:
-    """Return the launcher's own words, as `with_values` does, and the rest, from PROGRAM on."""
+    """Divide a command line into the options' words, as `with_values` does, and PROGRAM's words."""
     options = {name: param for param in params for name in param.opts if name.startswith("-")}
     done: list[str] = []
     ahead = list(words)
@@ -75,11 +77,11 @@ def divided(words: Sequence[str], params: Sequence[click.Parameter]) -> tuple[li
 
 
 def check_once(words: Sequence[str], params: Sequence[click.Parameter]) -> None:
-    """Refuse an option given twice with different values, if one would be lost.
+    """Refuse an option with `once` that is given twice with different values.
 
     Args:
-        words: of the command line.
-        params: of the command.
+        words: words of the command line.
+        params: click's parameters of the command.
 
     Raises:
         LaunchError: there is such an option.
@@ -102,12 +104,12 @@ def may_be_left_out(option: click.Option) -> bool:
 
 
 def _left_out(option: click.Option) -> str:
-    """Return the value of an option that is given without one."""
+    """Return the value of an option whose optional value is left out."""
     return str(option.type.choices[0]) if isinstance(option.type, click.Choice) else ALL
 
 
 def fits(option: click.Option, word: str) -> bool:
-    """Return whether the option accepts this value."""
+    """Return whether an option accepts a word as its value."""
     if isinstance(option, ClickOption) and option.follows is not None:
         return option.follows(word)
     try:
@@ -118,5 +120,5 @@ def fits(option: click.Option, word: str) -> bool:
 
 
 def group_key(title: str) -> str:
-    """Return the word for a group of options in `--help GROUP`."""
+    """Return the word for a group in `--help GROUP`: the first word of its title, lower case."""
     return title.partition(" ")[0].lower()

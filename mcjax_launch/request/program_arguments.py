@@ -160,7 +160,7 @@ class _Parser:
         self.values: set[str] = set()
 
     def add(self, option: str, name: str, *, required: bool, is_plain: bool) -> None:
-        """Add an argument; `is_plain`: its value is one word, converted at most by int() or such."""
+        """Add an argument; `is_plain`: its value is one word, converted only by int() or such."""
         if required:
             self.required[name] = option
         if required and is_plain:
