@@ -1,4 +1,4 @@
-"""Schedulers: the code that differs between them. `kernel/wire/schedulers.py` lists all of them."""
+"""Drivers of schedulers, and --emit. `kernel/wire/schedulers.py` lists all schedulers."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class Driver:
-    """The part of a scheduler's support that differs from other schedulers.
+    """Base class of drivers: the scheduler's hosts, client command and restarts.
 
     Attributes:
-        calls_back: its clients start programs but do not forward their streams reliably, so the
-            agent connects to the launcher.
+        calls_back: True if the scheduler's client does not forward streams reliably, so that the
+            agent must connect to the launcher.
         no_ssh: advice for a cluster whose hosts forbid ssh; "" for none.
 
     """
@@ -29,11 +29,12 @@ class Driver:
         """Return the hosts of the allocation that the launcher runs in.
 
         Args:
-            environ: the launcher's own variables.
-            slots: ranks on each host, if the user gives that.
+            environ: variables of the launcher.
+            slots: ranks on each host, from --procs-per-host; None if not given.
 
         Raises:
-            LaunchError: the launcher is not where it should be, or the variables cannot be read.
+            LaunchError: the launcher runs at the wrong place, such as in each task of the job, or
+                the allocation cannot be read.
 
         """
         raise NotImplementedError
@@ -42,33 +43,33 @@ class Driver:
         """Return the command line that runs a shell script on a host of the allocation.
 
         Args:
-            host: one of `hosts`.
-            script: for a POSIX shell; it contains no single quote.
-            client: the scheduler's client to use.
+            host: host from `hosts`.
+            script: script for a POSIX shell, without single quotes.
+            client: name of the scheduler's client; an override has a default.
 
         """
         raise NotImplementedError
 
     def lacks(self, environ: Mapping[str, str]) -> str:  # noqa: ARG002
-        """Return what the job should have requested to get more slots; "" if unknown."""
+        """Return a message on the request that the job lacks to have more slots; "" if none."""
         return ""
 
     def restarts(self, environ: Mapping[str, str]) -> int:  # noqa: ARG002
-        """Return how often the job has been restarted, if no variable says so."""
+        """Return the number of the job's restarts, for schedulers without a variable for it."""
         return 0
 
 
 def driver(scheduler: Scheduler) -> Driver:
-    """Return the driver of a scheduler whose allocations have hosts."""
+    """Return the driver of a scheduler, which must have a module in this package."""
     found: Driver = import_module(f"{__name__}.{scheduler.name}").DRIVER
     return found
 
 
 def emit(submission: "Submission") -> str:
-    """Return the text that `--emit` prints.
+    """Return the batch script or manifest that `--emit` prints.
 
     Raises:
-        LaunchError: something that the scheduler needs is missing or invalid.
+        LaunchError: an option that the scheduler needs is missing or invalid.
 
     """
     if submission.tpu is not None and submission.emit != "jobset":

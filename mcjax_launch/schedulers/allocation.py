@@ -1,4 +1,4 @@
-"""Code that several schedulers' drivers share: the hosts of an allocation."""
+"""Common functions of schedulers' drivers, on the hosts of an allocation."""
 
 import socket
 import subprocess
@@ -21,14 +21,14 @@ _STARTERS = {
 
 
 def check_alone(environ: Mapping[str, str], where: str) -> None:
-    """Refuse to be one of several launchers in one allocation.
+    """Refuse to run if mpirun or a similar command has started several launchers.
 
     Args:
-        environ: the launcher's own variables.
-        where: to start a single launcher, in words.
+        environ: variables of the launcher.
+        where: right place to start a single launcher, in words.
 
     Raises:
-        LaunchError: an MPI library's starter has started several.
+        LaunchError: several launchers were started.
 
     """
     for name, starter in _STARTERS.items():
@@ -43,10 +43,10 @@ def check_slots(wanted: int, hosts: Sequence[Host], title: str, lacks: str) -> N
     """Refuse more ranks than an allocation has slots.
 
     Args:
-        wanted: ranks; 0 for as many as there are slots.
-        hosts: of the allocation.
-        title: the scheduler's.
-        lacks: what the job should have requested; "" if unknown.
+        wanted: number of ranks; 0 for the number of slots.
+        hosts: hosts of the allocation.
+        title: name of the scheduler.
+        lacks: message on the request that the job lacks; "" for a general message.
 
     Raises:
         LaunchError: there are fewer slots.
@@ -60,15 +60,15 @@ def check_slots(wanted: int, hosts: Sequence[Host], title: str, lacks: str) -> N
 
 
 def advise_outside(scheduler: Scheduler, environ: Mapping[str, str], slots: int = 1) -> str:
-    """Return advice for a user whose shell has a scheduler's variables outside its job.
+    """Return advice for a user whose shell has a job's variables although it is outside the job.
 
     Args:
-        scheduler: whose variables are set.
-        environ: the launcher's own variables.
-        slots: that this machine is to have.
+        scheduler: scheduler whose variables are set.
+        environ: variables of the launcher.
+        slots: number of slots on this machine, for the advice.
 
     Returns:
-        words for the end of an error; "" if the scheduler has started this process.
+        words to append to an error; "" if the scheduler has started this process.
 
     """
     groups = scheduler.signs(environ)
@@ -85,17 +85,17 @@ def advise_outside(scheduler: Scheduler, environ: Mapping[str, str], slots: int 
 
 
 def several_error(what: str, where: str) -> LaunchError:
-    """Return the error about a launcher for each task."""
+    """Return the error that several launchers were started; `what` tells by which command."""
     return LaunchError(f"{what}: start a single launcher, in {where}")
 
 
 def read(variable: str, environ: Mapping[str, str], where: str) -> str:
-    """Return the text of the file that a variable names.
+    """Return the text of the file whose path is in a variable.
 
     Args:
-        variable: its name.
-        environ: the launcher's own variables.
-        where: the launcher ought to run, in words.
+        variable: name of the variable.
+        environ: variables of the launcher.
+        where: place in which the launcher should run, in words, for the error.
 
     Raises:
         LaunchError: the file cannot be read: this may not be the host of the job's script.
@@ -121,10 +121,10 @@ def make_hosts(
     """Return hosts from names and slots; the slots of equal names add up.
 
     Args:
-        counts: names and slots.
-        origin: the source of the counts, for errors.
-        slots: of each host, if the user gives that.
-        devices: the GPUs of each host, if the scheduler gives them.
+        counts: pairs of a host's name and its slots.
+        origin: source of the counts, for errors.
+        slots: slots of every host, in place of the counts; None to use the counts.
+        devices: ids of the GPUs assigned on each host, by its name; None if unknown.
 
     Raises:
         LaunchError: there are no hosts, or names or numbers are wrong.
@@ -153,21 +153,21 @@ def own_name() -> str:
 
 
 def _own_names() -> set[str]:
-    """Return the name of this machine, with its domain and without."""
+    """Return this machine's host name with and without the domain, in lower case."""
     return {socket.gethostname().lower(), own_name().lower()}
 
 
 def shell(script: str) -> list[str]:
-    """Return the words that run a script in a POSIX shell, with or without a login shell between.
+    """Return the words that run a script in a POSIX shell, for clients with or without a shell.
 
-    A client may run words directly, or join them for the user's login shell there, as ssh does:
-    that shell then runs a `sh` that does nothing, and the text after the semicolon.
+    A client may run the words directly, or join them for the user's login shell, as ssh does. In
+    the second case the login shell runs an `sh` without effect, then the text after the semicolon.
     """
     return ["/bin/sh", "-c", f":; exec /bin/sh -c '{script}'"]
 
 
 def run_client(*argv: str, limit_s: float = ANSWER_S) -> str:
-    """Return the output of a scheduler's command; "" if it fails or is not installed."""
+    """Return the stdout of a command; "" if it is missing, fails, or takes over `limit_s`."""
     try:
         ended = subprocess.run(
             argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit_s
@@ -178,7 +178,7 @@ def run_client(*argv: str, limit_s: float = ANSWER_S) -> str:
 
 
 def index_of_host(host: Host, names: Sequence[str]) -> int | None:
-    """Return the index of a host in a scheduler's list; None if it is not there."""
+    """Return the index of a host in a list of names, with or without domains; None if absent."""
     name = host.name.lower()
     found = [other.lower() for other in names]
     if name in found:

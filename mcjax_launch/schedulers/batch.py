@@ -1,4 +1,4 @@
-"""Batch scripts: the values for the template of each scheduler."""
+"""--emit for batch systems: scripts, made from the template of each scheduler."""
 
 import math
 import os
@@ -25,12 +25,12 @@ _ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\", "'": "\\'"}
 
 
 def script(submission: Submission) -> str:
-    """Return a bash script; each --engine-option is a directive, and replaces one of the template.
+    """Return a bash script, in which --engine-option directives replace those of the template.
 
-    The script ends with `exec`, so that signals for its process reach the launcher.
+    The script ends with `exec`, so that signals to its process reach the launcher.
 
     Raises:
-        LaunchError: the scheduler would not accept the name, or an option.
+        LaunchError: the scheduler would not accept --name or an --engine-option.
 
     """
     _check(submission)
@@ -73,7 +73,7 @@ def _values(submission: Submission) -> template.Values:
 
 
 def quoted(word: str) -> str:
-    """Return a word for bash, on one line: a second line might be read as a directive."""
+    """Quote a word for bash on one line, because a second line could be read as a directive."""
     if word.isprintable():
         return shlex.quote(word)
     return f"$'{''.join(map(_escaped, word))}'"
@@ -86,7 +86,7 @@ def _escaped(char: str) -> str:
 
 
 def _minutes(submission: Submission) -> int | None:
-    """Return the limit for all attempts, in minutes; None for no limit, or too large a number."""
+    """Return the time limit for all attempts in minutes; None for none, or if it is too large."""
     if submission.attempt_s is None:
         return None
     whole = math.ceil(submission.attempt_s * (submission.max_restarts + 1) / 60) + 1
@@ -94,7 +94,7 @@ def _minutes(submission: Submission) -> int | None:
 
 
 def _set_by(option: str) -> set[str]:
-    """Return what an option of a scheduler sets: `--nodes`, `-q`, each resource of `-l a=1,b=2`."""
+    """Return the names that a scheduler's option sets: `{"-q"}`, or `{"-l a", "-l b"}` for `-l`."""
     if resources := re.match(r"-l(.*)", option):
         return {f"-l {part.partition('=')[0].strip()}" for part in resources[1].split(",")}
     word = re.match(r"--?[A-Za-z][\w-]*", option)
@@ -102,7 +102,7 @@ def _set_by(option: str) -> set[str]:
 
 
 def _check(submission: Submission) -> None:
-    """Refuse a name or options that the scheduler would not accept."""
+    """Refuse a --name or an --engine-option that the scheduler would not accept."""
     if not re.fullmatch(r"[\w.:+@%-]+", submission.name):
         raise LaunchError(f"--name {submission.name}: use letters, digits and . _ - only")
     program, example = _PROGRAMS[submission.emit]

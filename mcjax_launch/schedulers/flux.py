@@ -1,6 +1,7 @@
-"""Flux: an instance (the script of `flux batch`, the shell of `flux alloc`), and `flux exec`.
+"""Driver for Flux: the hosts of an instance or job, and agents by `flux exec`.
 
-Such a script has no variables of a job, only those of its instance; `flux` is asked for the rest.
+The script of `flux batch` and the shell of `flux alloc` have only the variables of their instance;
+`flux` commands return the rest.
 """
 
 import json
@@ -18,7 +19,7 @@ _MOST_NODES = 1 << 20
 
 
 class Node(NamedTuple):
-    """A host of an instance, by its broker's rank."""
+    """A host of an instance, with its broker's rank; 0 cores or None for GPU ids if unknown."""
 
     name: str
     rank: int
@@ -27,12 +28,12 @@ class Node(NamedTuple):
 
 
 class Flux(Driver):
-    """The driver for Flux, whose broker on each host starts what `flux exec` is given."""
+    """Driver for Flux, in which a broker on each host starts the commands of `flux exec`."""
 
     calls_back = True
 
     def hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
-        """Return the hosts, with the slots that the batch job requested; 1 if it requested none."""
+        """Return the hosts, with the slots that the batch job requested; else 1 slot each."""
         tasks = environ.get("FLUX_JOB_SIZE", "")
         if "FLUX_TASK_RANK" in environ and tasks.isdecimal() and int(tasks) > 1:
             raise allocation.several_error(
@@ -50,7 +51,12 @@ class Flux(Driver):
         )
 
     def client_argv(self, host: Host, script: str, client: str = "flux") -> list[str]:
-        """Return the command for a process below the host's broker, or the job's shell there."""
+        """Return the `flux exec` command for a host of this instance, or of this job.
+
+        Raises:
+            LaunchError: the host does not belong to the instance.
+
+        """
         job = os.environ.get("FLUX_JOB_ID", "")
         nodes = find_nodes(job)
         number = allocation.index_of_host(host, [node.name for node in nodes])
@@ -70,7 +76,7 @@ def find_nodes(job: str) -> tuple[Node, ...]:
     """Return the hosts of a job, or of the instance if `job` is "", in the order of their brokers.
 
     Raises:
-        LaunchError: flux does not tell; or the instance is the system's, not a job of the user.
+        LaunchError: flux lists no hosts, or the instance is the system's rather than the user's.
 
     """
     if not job and not _is_ours():
@@ -99,7 +105,7 @@ def _is_ours() -> bool:
 
 
 def parse_resources(text: str) -> tuple[Node, ...]:
-    """Return the hosts of a resource set (R, version 1); none if the text is not one; pure."""
+    """Parse a Flux resource set (R, version 1) into hosts; () if the text is invalid; pure."""
     try:
         execution = json.loads(text)["execution"]
         # A name occurs twice if several brokers share a host.
@@ -120,7 +126,7 @@ def parse_resources(text: str) -> tuple[Node, ...]:
 
 
 def parse_table(text: str) -> list[str]:
-    """Return the hosts that `flux resource list` shows as free or allocated, each once; pure."""
+    """Parse `flux resource list`: return each free or allocated host once; pure."""
     names: dict[str, None] = {}
     for line in text.splitlines():
         words = line.split()
@@ -130,7 +136,7 @@ def parse_table(text: str) -> list[str]:
 
 
 def parse_names(text: str) -> list[str]:
-    """Return the names in a list of hosts such as `a[0-3,5],b`, duplicates included."""
+    """Return the names in a list of hosts such as `a[0-3,5],b`, including duplicates."""
     parts = text.replace("],", "] ").split() if "[" in text else text.split(",")
     return [host.name for part in parts for host in parse_list(part, 1, "flux: ")]
 
@@ -153,7 +159,7 @@ def parse_ids(text: str) -> list[int]:
 
 
 def _asked(environ: Mapping[str, str]) -> Any:
-    """Return the jobspec of the batch job in the enclosing instance; None if unknown."""
+    """Return the jobspec (parsed JSON) of the batch job that is this instance; None if unknown."""
     job = environ.get("FLUX_ENCLOSING_ID", "")
     if not job or "FLUX_JOB_ID" in environ:
         return None
@@ -164,7 +170,7 @@ def _asked(environ: Mapping[str, str]) -> Any:
 
 
 def _slots(node: Node, jobspec: Any, otherwise: int = 1) -> int:
-    """Return the number of slots on a node: the requested tasks, or as many as its cores allow."""
+    """Return a node's slots: requested tasks per node, else by its cores, else `otherwise`."""
     try:
         (resource,) = jobspec["resources"]
         if resource["type"] == "node":

@@ -1,4 +1,4 @@
-"""Kubernetes: manifests that run the same job in pods, one launcher in each; pure."""
+"""--emit for Kubernetes: manifests of a job in pods, with a launcher in each pod; pure."""
 
 import json
 import math
@@ -24,10 +24,10 @@ class Tpus:
     """TPU slices of the same type and topology.
 
     Args:
-        accelerator: their type, under the name that their nodes have, such as tpu-v6e-slice.
-        topology: the topology of each slice, such as 4x4.
-        slices: the number of slices.
-        chips: the number of chips on each host.
+        accelerator: type of the slices, as in GKE's node labels, such as tpu-v6e-slice.
+        topology: topology of each slice, such as 4x4.
+        slices: number of slices.
+        chips: number of chips on each host.
 
     """
 
@@ -38,12 +38,12 @@ class Tpus:
 
 
 def parse_tpus(text: str, hosts: int, slices: int) -> Tpus:
-    """Return the slices that `--tpu TYPE:TOPOLOGY` means.
+    """Parse `--tpu TYPE:TOPOLOGY`.
 
     Args:
-        text: as the user wrote it.
-        hosts: the number of hosts of all slices.
-        slices: the number of slices.
+        text: value of --tpu.
+        hosts: number of hosts of all slices together.
+        slices: number of slices.
 
     Raises:
         LaunchError: the text cannot be read, or does not fit the hosts.
@@ -80,10 +80,10 @@ _SUFFIX = "-abcde"
 
 
 def manifest(submission: Submission) -> str:
-    """Return a Job and its Service, or a JobSet, which restarts all pods after a failure.
+    """Return a manifest as YAML: a Job and its Service, or a JobSet, which can restart all pods.
 
     Raises:
-        LaunchError: pods cannot run the job, or the API would refuse something in it.
+        LaunchError: pods cannot run the job, or Kubernetes would refuse a name in the manifest.
 
     """
     _check_for_pods(submission)
@@ -165,7 +165,12 @@ def _check_for_pods(submission: Submission) -> None:
 
 
 def _tpus(submission: Submission) -> Tpus | None:
-    """Return the slices that --tpu asks for; None without --tpu."""
+    """Return the slices that --tpu requests; None without --tpu.
+
+    Raises:
+        LaunchError: --tpu is invalid, or combined with --gpus-per-process.
+
+    """
     if submission.tpu is None:
         return None
     if submission.gpus:
@@ -175,9 +180,9 @@ def _tpus(submission: Submission) -> Tpus | None:
 
 
 def _patience(submission: Submission) -> tuple[list[str], float]:
-    """Return the option --start-timeout to add, and the seconds in which all pods must start.
+    """Return words of --start-timeout to add, and the seconds in which all pods must start.
 
-    The option is empty if the user has given it, or if there is no hook.
+    There are no words if the user has given the option, or with --no-hook.
     """
     if submission.no_hook or "start_timeout" in submission.given:
         return [], submission.start_timeout or _PATIENCE_S
@@ -185,7 +190,7 @@ def _patience(submission: Submission) -> tuple[list[str], float]:
 
 
 def _check_names(submission: Submission, last_pod: str) -> None:
-    """Refuse names that the API would refuse."""
+    """Refuse values of --name, --namespace and --image that Kubernetes would not accept."""
     name, namespace, image = submission.name, submission.namespace, submission.image
     if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) or len(last_pod) > 63:
         raise LaunchError(
@@ -214,14 +219,14 @@ def _command(words: list[str]) -> list[str]:
 
 
 def _scalars(value: Any) -> Any:
-    """Return a text, or each text of a list, as a YAML scalar; return anything else unchanged."""
+    """Convert a text, or each text of a list, to a YAML scalar; return other values unchanged."""
     if isinstance(value, list):
         return [scalar(text) for text in value]
     return scalar(value) if isinstance(value, str) else value
 
 
 def scalar(text: str) -> str:
-    """Return a text as a scalar of YAML on one line: plain if that is safe, else in quotes."""
+    """Return a text as a YAML scalar on one line: plain if that is safe, else in quotes."""
     plain = re.fullmatch(r"[A-Za-z/][\w./-]*", text, re.ASCII)
     if plain and text.lower() not in ("true", "false", "yes", "no", "on", "off", "null", "y", "n"):
         return text
@@ -229,7 +234,7 @@ def scalar(text: str) -> str:
 
 
 def _escaped(char: str) -> str:
-    """Return a character as YAML writes it in double quotes: as JSON does, with two exceptions."""
+    """Escape a character for a YAML text in double quotes: as in JSON, with two exceptions."""
     if char > "\uffff":
         return f"\\U{ord(char):08x}"  # JSON would write two surrogates, which YAML refuses
     return f"\\x{ord(char):02x}" if char == "\x7f" else json.dumps(char)[1:-1]

@@ -1,4 +1,4 @@
-"""LSF: the hosts of a job in a file or in variables, and blaunch."""
+"""Driver for LSF: the hosts of a job from a file or variables, and agents by `blaunch`."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ _LAUNCH_NODES = ("batch", "login")
 
 
 class Lsf(Driver):
-    """The driver for LSF: the launcher runs in the job's script, its ranks on the compute hosts."""
+    """Driver for LSF: the launcher runs in the job's script, the ranks on the compute hosts."""
 
     calls_back = True
 
@@ -32,7 +32,7 @@ class Lsf(Driver):
         return allocation.make_hosts(counts.items(), origin, slots)
 
     def client_argv(self, host: Host, script: str, client: str = "blaunch") -> list[str]:
-        """Return the command for a task of the job, as rsh would start it."""
+        """Return the `blaunch` command, which starts the script as a task of the job on a host."""
         return [client, host.name, *allocation.shell(script)]
 
 
@@ -40,7 +40,7 @@ DRIVER = Lsf()
 
 
 def _listed(environ: Mapping[str, str]) -> tuple[str, dict[str, int]]:
-    """Return the name of the source of the hosts, and the slots of each host.
+    """Return the variable that lists the hosts (directly or in a file), and each host's slots.
 
     A long list is only in the file, which may exist on the first host only.
 
@@ -59,14 +59,14 @@ def _listed(environ: Mapping[str, str]) -> tuple[str, dict[str, int]]:
 
 
 def _parse_lines(text: str) -> Iterator[tuple[str, int]]:
-    """Yield hosts and slots of a file: a line for each slot, or a name with its number of slots."""
+    """Yield (host, slots) for each line of a file: a name, with its number of slots or 1."""
     for words in map(str.split, text.splitlines()):
         if words:
             yield words[0], int(words[1]) if words[1:] and words[1].isdecimal() else 1
 
 
 def _parse_pairs(text: str) -> Iterator[tuple[str, int]]:
-    """Yield hosts and slots of a text in which each name is followed by a number."""
+    """Yield (host, slots) from a text such as `a 4 b 4`."""
     words = text.split()
     try:
         for name, count in zip(words[::2], words[1::2], strict=True):
@@ -83,7 +83,7 @@ def _sum_slots(counts: Iterator[tuple[str, int]]) -> dict[str, int]:
 
 
 def _launch_node(counts: Mapping[str, int], environ: Mapping[str, str]) -> str:
-    """Return the first host if it only starts jobs; "" if ranks run there too."""
+    """Return the first host if it only launches jobs; "" if it can run ranks too."""
     first, *others = [*counts, ""]
     alone = not any(others)
     is_one = first.lower().startswith(_LAUNCH_NODES) or "CSM_ALLOCATION_ID" in environ

@@ -1,7 +1,7 @@
-"""PBS Pro, OpenPBS and Torque: the node file of a job, ssh or the task manager.
+"""Driver for PBS Pro, OpenPBS and Torque: hosts from the node file, agents by the task manager.
 
-The task manager's clients (`pbsdsh`, `pbs_tmrsh`) forward no stream: output of what they start goes
-to the job's own files.
+The task manager's clients (`pbsdsh`, `pbs_tmrsh`) forward no streams: output of the commands that
+they start goes to the job's own files.
 """
 
 import os
@@ -17,16 +17,16 @@ _LONGEST_COUNT = 10
 
 
 class Pbs(Driver):
-    """The driver for PBS, whose node file has a line for each slot.
+    """Driver for PBS, whose node file has a line for each slot.
 
-    The job's first task runs the launcher.
+    The launcher must run in the job's first task.
     """
 
     calls_back = True
     no_ssh = "in a PBS job, --via pbs_tmrsh and --via pbsdsh need no ssh"
 
     def hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
-        """Return the hosts, each with as many slots as it has lines."""
+        """Return the hosts, each with a slot for each of its lines in the node file."""
         lines = _lines(environ)
         task = environ.get("PBS_TASKNUM", "").lstrip("0")
         if len(lines) > 1 and task not in ("", "1"):
@@ -39,7 +39,12 @@ class Pbs(Driver):
         )
 
     def client_argv(self, host: Host, script: str, client: str = "pbs_tmrsh") -> list[str]:
-        """Return the command for a task on a host, by its name or its line in the node file."""
+        """Return the `pbs_tmrsh` or `pbsdsh` command for a task on a host.
+
+        Raises:
+            LaunchError: `pbsdsh` cannot be used: there is no node file, or the host is not in it.
+
+        """
         if client == "pbs_tmrsh":
             return [client, host.name, *allocation.shell(script)]
         if "PBS_NODEFILE" not in os.environ:
@@ -50,7 +55,7 @@ class Pbs(Driver):
         return [client, "-n", str(number), "--", *allocation.shell(script)]
 
     def restarts(self, environ: Mapping[str, str]) -> int:
-        """Return the restarts by `qstat -f`: PBS Pro's run_count, Torque's start_count, less 1."""
+        """Return the number of restarts from `qstat -f`: run_count or start_count, less 1."""
         shown = allocation.run_client("qstat", "-f", environ["PBS_JOBID"], limit_s=_QSTAT_S)
         fields = dict(line.strip().partition(" = ")[::2] for line in shown.splitlines())
         count = fields.get("run_count", fields.get("start_count", ""))
@@ -61,18 +66,18 @@ DRIVER = Pbs()
 
 
 def _lines(environ: Mapping[str, str]) -> list[str]:
-    """Return the host names in PBS_NODEFILE: each as often as the host has slots."""
+    """Return the host names in PBS_NODEFILE, with a repetition for each slot."""
     return allocation.read("PBS_NODEFILE", environ, _SCRIPT).split()
 
 
 def _resources(option: str) -> set[str]:
-    """Return the names in an option such as `-l select=2:ncpus=4,walltime=60`; else none."""
+    """Return the names in an option such as `-l select=2:ncpus=4,walltime=60`; else set()."""
     listed = option[2:].split(",") if option.startswith("-l") else ()
     return {part.partition("=")[0].strip() for part in listed}
 
 
 def _gpus(environ: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return each host's GPUs, if Torque has a file of lines such as `node1-gpu0`."""
+    """Return the GPU ids of each host from Torque's file of lines `node1-gpu0`; {} if none."""
     if not os.path.exists(environ.get("PBS_GPUFILE", "")):
         return {}
     found: dict[str, list[str]] = {}

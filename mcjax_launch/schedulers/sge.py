@@ -1,4 +1,4 @@
-"""Grid Engine: a job in a parallel environment, and `qrsh -inherit`."""
+"""Driver for Grid Engine: hosts of a parallel environment, and agents by `qrsh -inherit`."""
 
 from collections.abc import Mapping
 
@@ -42,7 +42,7 @@ class GridEngine(Driver):
         return allocation.make_hosts(counts, "PE_HOSTFILE", slots)
 
     def lacks(self, environ: Mapping[str, str]) -> str:
-        """Return the message that the job has no parallel environment; "" if it has."""
+        """Return a message that the job has no parallel environment; "" if it has one."""
         if "PE_HOSTFILE" in environ:
             return ""
         job = f"Grid Engine's job {environ['JOB_ID']}"

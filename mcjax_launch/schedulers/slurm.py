@@ -1,4 +1,4 @@
-"""Slurm: an allocation (the shell of salloc, or a batch script), and srun."""
+"""Driver for Slurm: hosts of an allocation (salloc or a batch script), and agents by `srun`."""
 
 import re
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from mcjax_launch.schedulers import Driver, allocation
 
 
 class Slurm(Driver):
-    """The driver for Slurm: each host gets a step of srun in the allocation."""
+    """Driver for Slurm: starts an agent on each host as a step of the allocation, by `srun`."""
 
     def hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
-        """Return the nodes with their tasks and, if scontrol tells, the job's GPUs there.
+        """Return the nodes with their tasks and, if scontrol shows it, their number of GPUs.
 
-        A step has to request the GPUs by number: else it would get those of one task.
+        A step must request the GPUs by number: otherwise it would get the GPUs of one task.
         """
         nodes = allocated(environ, slots)
         gpus = parse_gpus(
@@ -39,12 +39,12 @@ def allocated(environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]
     """Return the nodes of the allocation with their tasks; pure.
 
     Args:
-        environ: the launcher's own variables.
-        slots: ranks on each node, if the user gives that; else the number of tasks that Slurm has
-            there if the job requested a number, and 1 if not.
+        environ: variables of the launcher.
+        slots: ranks on each node; None for the number of tasks that the job requested there, or 1
+            if it requested no number.
 
     Raises:
-        LaunchError: this is one of several tasks that srun has started.
+        LaunchError: srun has started several launchers, or a variable cannot be read.
 
     """
     if (count := environ.get("SLURM_STEP_NUM_TASKS", "1")) != "1":
@@ -66,7 +66,7 @@ def allocated(environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]
 
 
 def tasks_per_node(text: str) -> list[int]:
-    """Return the numbers that Slurm writes as `2(x3),1`; pure.
+    """Parse Slurm's list of task counts: `2(x3),1` gives [2, 2, 2, 1]; pure.
 
     Raises:
         LaunchError: the text has another form.
@@ -86,7 +86,7 @@ def tasks_per_node(text: str) -> list[int]:
 
 
 def parse_gpus(shown: str) -> dict[str, int]:
-    """Return each node's GPUs, from the output of `scontrol show job -d`; pure."""
+    """Return the number of GPUs of each node from the output of `scontrol show job -d`; pure."""
     gpus: dict[str, int] = {}
     for nodes, resources in re.findall(r"^[ \t]*Nodes=(\S+) .*GRES=(\S+)", shown, re.MULTILINE):
         count = sum(map(int, re.findall(r"\bgpu(?::[\w.-]+)?:(\d+)\(", resources)))

@@ -1,4 +1,4 @@
-"""A job as `--emit` submits it to a scheduler; a value."""
+"""The Submission: a job for the script or manifest of `--emit`; a value."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Submission(Options, kw_only=True):
     """The options of a job for a scheduler, with defaults filled in.
 
     Args:
-        emit: the kind of script or manifest.
-        given: the names of the given options, which the launcher in the job gets.
-        name: of the job.
-        num_hosts: nodes, or pods.
-        procs_per_host: ranks on each of them.
-        grace: from asking the ranks to exit to killing them, in seconds.
+        emit: kind of script or manifest.
+        given: names of the given options, which are passed on to the launcher in the job.
+        name: name of the job.
+        num_hosts: number of nodes, or of pods.
+        procs_per_host: number of ranks on each node or in each pod.
+        grace: seconds between SIGTERM and SIGKILL for the ranks.
 
     """
 
@@ -55,17 +55,17 @@ class Submission(Options, kw_only=True):
 
     @property
     def gpus(self) -> int:
-        """The GPUs of each node; 0 for none."""
+        """Number of GPUs of each node; 0 for none."""
         each = self.gpus_per_process
         return each * self.procs_per_host if isinstance(each, int) else 0
 
     @property
     def attempt_s(self) -> float | None:
-        """The longest that an attempt may take, in seconds; None for no limit."""
+        """Longest duration of an attempt, with its grace, in seconds; None for no limit."""
         return None if self.timeout is None else self.timeout + self.grace
 
     def command(self) -> list[str]:
-        """Return the launcher's command, by a path that the nodes of a cluster share."""
+        """Return the command of the launcher in the job, by its absolute path on this machine."""
         path = os.path.abspath(sys.argv[0])
         if os.path.isfile(path) and os.access(path, os.X_OK) and not path.endswith("__main__.py"):
             return [path, *self.words()]
@@ -75,7 +75,7 @@ class Submission(Options, kw_only=True):
         """Return the arguments of the launcher in the job.
 
         Args:
-            without: options that the scheduler handles.
+            without: names of options to leave out, because the scheduler handles them.
 
         """
         left_out = _NOT_PASSED_ON | without
@@ -83,11 +83,11 @@ class Submission(Options, kw_only=True):
 
 
 def make_submission(options: Options, given: Sequence[str]) -> Submission:
-    """Return the submission that a command line describes.
+    """Make the submission that a command line describes.
 
     Args:
-        options: of the command line.
-        given: the names of those that it has.
+        options: all options.
+        given: names of the options that were set, by the command line or a variable.
 
     Raises:
         LaunchError: an option is missing, or cannot be combined with --emit.
@@ -115,15 +115,15 @@ def make_submission(options: Options, given: Sequence[str]) -> Submission:
 
 
 def ranks_per_host(hosts: int, whole: int | None, each: int | None) -> int:
-    """Return how many ranks each host gets.
+    """Return the number of ranks on each host.
 
     Args:
-        hosts: how many.
-        whole: ranks of the whole job, if the user gives that.
-        each: ranks of each host, if the user gives that.
+        hosts: number of hosts.
+        whole: ranks of the whole job, from -n; None if not given.
+        each: ranks on each host, from --procs-per-host; None if not given.
 
     Raises:
-        LaunchError: hosts and ranks per host do not make the ranks of the whole job.
+        LaunchError: hosts times ranks per host differs from the ranks of the whole job.
 
     """
     ranks = each or (whole or hosts) // hosts
@@ -136,7 +136,7 @@ def ranks_per_host(hosts: int, whole: int | None, each: int | None) -> int:
 
 
 def default_name(program: str) -> str:
-    """Return a name that every scheduler accepts, after the program."""
+    """Return a job name that every scheduler accepts, made from the program's name."""
     stem = os.path.basename(program).removesuffix(".py").lower()
     clean = "".join(char if char.isascii() and char.isalnum() else "-" for char in stem).strip("-")
     return clean if clean[:1].isalpha() else f"job-{clean}".rstrip("-")

@@ -16,13 +16,13 @@ Values = Mapping[str, Any]
 
 
 def read(name: str) -> list[str]:
-    """Return the lines of a template; the package may be in a zip file."""
+    """Return the lines of a template by its file name; works if the package is in a zip file."""
     assert __package__
     return resources.files(__package__).joinpath(name).read_text("utf-8").splitlines()
 
 
 def fill(lines: list[str], values: Values) -> str:
-    """Return the text that the lines of a template make with these values."""
+    """Fill values into the lines of a template and return the text; see the module."""
     filled: list[str] = []
     left_out = None  # the indentation of the line that was left out, with those below it
     for line in lines:
@@ -42,7 +42,7 @@ def _holds(condition: str, values: Values) -> bool:
 
 
 def _filled(text: str, values: Values) -> list[str]:
-    """Return the lines that a line of a template stands for."""
+    """Fill values into a line: return no line for None, and a line for each item of a list."""
     used = {name: values[name] for _, name, _, _ in Formatter().parse(text) if name}
     if None in used.values():
         return []
