@@ -1,1 +1,1 @@
-"""Patterns of what JAX, Gloo and Python print; a new release of JAX changes only this package."""
+"""Patterns of the output of JAX, Gloo and Python; a new JAX release changes only this package."""

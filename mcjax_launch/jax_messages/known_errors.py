@@ -1,4 +1,4 @@
-"""Errors of JAX, XLA and Python by their text, with what a user can do about each; pure."""
+"""Known errors of JAX, XLA and Python, recognized by their text, with hints; pure."""
 
 import enum
 import math
@@ -156,9 +156,9 @@ class WrongDevices(NamedTuple):
     """The numbers of devices that a program has and wants.
 
     Attributes:
-        has: None if the error does not say it.
-        wants: the number that the program names.
-        are_local: both are known to count the devices of one rank.
+        has: number of existing devices; None if the error does not name it.
+        wants: number of devices that the program requires.
+        are_local: True if both numbers count the devices of a single rank.
 
     """
 
@@ -181,11 +181,11 @@ _ASSERTED = (
 
 
 def wrong_devices(text: str, line: str) -> WrongDevices | None:
-    """Return how many devices there are and should be, if an error is about that.
+    """Return the numbers of devices in an error about a wrong number; None for other errors.
 
     Args:
-        text: of an exception.
-        line: the user's own line that raised it.
+        text: text of the exception, beginning with its name.
+        line: source of the user's line that raised it.
 
     """
     if text.startswith("AssertionError"):
@@ -201,7 +201,7 @@ def wrong_devices(text: str, line: str) -> WrongDevices | None:
 
 
 def _asserted(line: str) -> WrongDevices | None:
-    """Return the number of devices that a line asserts, if it asserts nothing else."""
+    """Return the number of devices in an `assert` line; None if it asserts anything else."""
     line = line.strip()
     match = re.fullmatch(_ASSERTED[0], line) or re.fullmatch(_ASSERTED[1], line)
     if match is None:
@@ -210,19 +210,19 @@ def _asserted(line: str) -> WrongDevices | None:
 
 
 def says_other_collective(text: str) -> bool:
-    """Return whether Gloo met a collective of another size or kind than its own."""
+    """Return whether Gloo reports that ranks ran collectives of different sizes or kinds."""
     return "op.preamble.length" in text
 
 
 def lacks_coordinates(text: str) -> bool:
-    """Return whether initialize() ran without the arguments that the hook fills in."""
+    """Return whether an error shows that initialize() lacked the arguments from the hook."""
     return any(part in text for part in _NO_COORDINATES)
 
 
 def misses_shared_program(text: str) -> bool:
-    """Return whether a compilation timed out waiting for another process to compile.
+    """Return whether a compilation timed out waiting for the program from another process.
 
-    The key is that of JAX's compilation cache (`jax_share_binary_between_hosts`).
+    This happens with `jax_share_binary_between_hosts`; the key is that of JAX's cache.
     """
     return (
         re.search(r"GetKeyValue\(\) timed out with key: [\w.-]{1,200}-[0-9a-f]{64}\b", text)

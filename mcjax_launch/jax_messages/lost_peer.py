@@ -1,4 +1,4 @@
-"""JAX's messages in a rank that has lost another, and which process they name; pure.
+"""JAX's messages in a rank that has lost another rank, and the processes they name; pure.
 
 Tasks are JAX's processes: `1` in new releases, `/job:jax_worker/replica:0/task:1` in old ones.
 
@@ -74,18 +74,19 @@ _PROGRAMS_BARRIER = (
 
 
 class ExitBarrier(NamedTuple):
-    """A failure of JAX's exit barrier: `first` waited there for the `late` processes."""
+    """A timeout of JAX's exit barrier: process `first` waited for the processes `late`."""
 
     first: int | None
     late: tuple[int, ...]
 
 
 class MissingKey(NamedTuple):
-    """A value that processes did not give the others in time.
+    """A key in JAX's key-value store that processes did not set in time.
 
     Args:
-        platform: the platform whose backend they did not start; "" if they did not tune kernels.
-        late: the processes.
+        platform: platform of the backend that they did not start in time; "" if they did not tune
+            kernels in time.
+        late: numbers of these processes.
 
     """
 
@@ -94,19 +95,19 @@ class MissingKey(NamedTuple):
 
 
 class ProgramsBarrier(NamedTuple):
-    """A failure of a program's own barrier, which the `late` processes did not reach."""
+    """A timeout of a barrier in the user's program: the processes `late` did not reach it."""
 
     name: str
     late: tuple[int, ...]
 
 
 def is_of_lost_peer(name: str, message: str, *, joining: bool = False) -> bool:
-    """Return whether an exception is JAX's about the loss of a peer.
+    """Return whether an exception is JAX's report of a lost peer.
 
     Args:
-        name: of its class.
-        message: with or without that name.
-        joining: it was raised in initialize().
+        name: name of the exception's class.
+        message: message of the exception, with or without that name.
+        joining: True if it was raised in initialize().
 
     """
     if re.search(_MISSING_KEY, message) is not None:  # where backends start, in a RuntimeError
@@ -119,19 +120,19 @@ def is_of_lost_peer(name: str, message: str, *, joining: bool = False) -> bool:
 
 
 def says_ended_by_jax(stderr: str) -> bool:
-    """Return whether JAX has ended this process because of another."""
+    """Return whether a process's stderr shows that JAX ended it because of another process."""
     return any(mark in stderr for mark in _ENDED_BY_JAX)
 
 
 def says_timed_out(text: str) -> bool:
-    """Return whether a collective, or its setup, gave up waiting for a peer."""
+    """Return whether a text reports that a collective, or its setup, timed out."""
     if any(mark in text for mark in _TIMED_OUT) or missing_key(text) is not None:
         return True
     return re.search(_SET_UP_TIMED_OUT, text) is not None
 
 
 def missing_key(text: str) -> MissingKey | None:
-    """Return the value that some processes did not give the others, if a wait for it failed."""
+    """Return the key that processes did not set in time; None if the text reports none."""
     found = re.findall(_MISSING_KEY, text)
     local = [groups for groups in found if groups[0] == "local"]
     # A wait for the global topology is one for process 0, which may itself wait for another.
@@ -143,9 +144,9 @@ def missing_key(text: str) -> MissingKey | None:
 
 
 def late_for_gloo(text: str) -> int | None:
-    """Return the process that Gloo could not reach when connecting a collective's processes.
+    """Return the process that was missing when Gloo connected the processes of a collective.
 
-    None if the text is not about that.
+    None if the text does not report that.
     """
     match = re.search(_GLOO_KEY, text)
     devices = match[1].split(",") if match is not None else []
@@ -160,13 +161,13 @@ def silent_process(text: str) -> int | None:
 
 
 def failed_exit_barrier(text: str) -> ExitBarrier | None:
-    """Return the failure of the exit barrier that a text reports; None if there is none."""
+    """Return the timeout of JAX's exit barrier that a text reports; None if there is none."""
     match = re.search(_EXIT_BARRIER, text)
     return ExitBarrier(_number(match[1]), _numbers(match[2])) if match is not None else None
 
 
 def failed_programs_barrier(text: str) -> ProgramsBarrier | None:
-    """Return the failure of a program's own barrier; None if there is none."""
+    """Return the timeout of a user program's barrier that a text reports; None if there is none."""
     match = re.search(_PROGRAMS_BARRIER, text)
     return ProgramsBarrier(match[1], _numbers(match[2])) if match is not None else None
 

@@ -1,7 +1,7 @@
-"""Recognize JAX's lines that are noise: Gloo's connections, a victim's account of its end; pure.
+"""Recognition of noise in output: Gloo's connections, a victim's messages at its end; pure.
 
-Only whole lines that are beyond doubt JAX's count as noise, the lines that continue such a message,
-and tracebacks of exceptions that JAX raises when a peer is lost.
+Noise is: whole lines that are surely JAX's, the lines that continue such a message, and tracebacks
+of exceptions that JAX raises when a peer is lost.
 """
 
 import enum
@@ -104,16 +104,16 @@ class Noise(enum.Enum):
 
 
 def is_gloo(line: bytes) -> bool:
-    """Return whether this whole line is Gloo's."""
+    """Return whether a whole line is Gloo's message about connected peers."""
     return re.fullmatch(_GLOO, line) is not None
 
 
 def behind_text(line: bytes) -> tuple[bytes, Noise | None]:
-    """Cut a message of JAX's C++ off the end of a line that the program has not finished.
+    """Divide a line in which a message of JAX's C++ follows the program's own text.
 
     Returns:
-        the text before the message, and the kind of message: VICTIM or TERM; None if there is no
-            message.
+        the program's text, and the kind of message: VICTIM or TERM; the whole line and None if
+            there is no message.
 
     """
     found = re.search(rb"(?P<victim>%b)|%b" % (_VICTIM, _TERM), line)
@@ -123,14 +123,14 @@ def behind_text(line: bytes) -> tuple[bytes, Noise | None]:
 
 
 class GlooListener:
-    """The recognition of Gloo's lines in one stream, even if two threads mix theirs."""
+    """A recognizer of Gloo's lines in one stream, including lines mixed by two threads."""
 
     def __init__(self) -> None:
         self._owed = 0  # ends of mixed lines that are yet to come
         self._line = b""
 
     def unwanted(self, line: bytes) -> bool:
-        """Return whether the next line is Gloo's."""
+        """Return whether the stream's next line is Gloo's, or the rest of a mixed line."""
         if is_gloo(line):
             self._owed = max(0, self._owed + line.count(b"[Gloo] Rank ") - 1)
             self._line = line
@@ -147,7 +147,7 @@ class GlooListener:
 
 
 def is_stub(line: bytes) -> bool:
-    """Return whether this whole line of stderr says that CUDA has no driver here."""
+    """Return whether a whole line of stderr is a harmless message, as on machines without CUDA."""
     return re.fullmatch(_STUB, line) is not None
 
 
@@ -157,10 +157,10 @@ def may_have_stubs(data: bytes) -> bool:
 
 
 class LineClassifier:
-    """The classification of the lines of one stream, in their order.
+    """A classifier of the lines of one stream, given in order.
 
     Attributes:
-        same: lines that another rank printed after a traceback which is the same here.
+        same: lines that another rank printed after an equal traceback.
 
     """
 
@@ -178,12 +178,12 @@ class LineClassifier:
         self._gap = False  # empty lines are those between the two tracebacks
 
     def expect(self, text: bytes, kind: Callable[[Traceback], Noise | None]) -> None:
-        """Announce the next lines; `kind` tells which tracebacks in them are noise."""
+        """Announce the next lines; `kind` returns a traceback's kind of noise, None for none."""
         if may_begin_in(text):
             self._expected = deque(map(kind, tracebacks(text, self._chained)))
 
     def kind(self, line: bytes) -> Noise | None:
-        """Return the kind of noise that the next line is; None if it is not noise."""
+        """Return the next line's kind of noise; None if it is not noise."""
         kind = self._jax(line)  # also in the middle of a traceback's line
         of_traceback = self._of_traceback(line)
         if of_traceback is None and self._is_behind:
@@ -193,7 +193,7 @@ class LineClassifier:
         return of_traceback or kind
 
     def _of_traceback(self, line: bytes) -> Noise | None:
-        """Return the kind of the traceback that a line belongs to, if that is noise."""
+        """Return the kind of noise of the traceback that a line belongs to; None for no noise."""
         gap, self._gap = self._gap, line in CHAINS
         if self._gap:
             self._chained = True
@@ -210,7 +210,7 @@ class LineClassifier:
         return self._traceback if self._gap else None
 
     def _inside(self, line: bytes) -> Noise | None:
-        """Return the kind of a line inside a traceback that is noise."""
+        """Return the kind of noise of a line inside a noisy traceback; None if not part of it."""
         if line.startswith(b" "):
             return self._traceback
         if not is_exception(line):  # another thread's
@@ -223,7 +223,7 @@ class LineClassifier:
         return self._traceback
 
     def _jax(self, line: bytes) -> Noise | None:
-        """Return the kind of noise of a line that JAX printed; None if JAX did not."""
+        """Return the kind of noise of a line of JAX's C++ code; None if the line is no noise."""
         head = re.search(_VICTIM, line)
         if head is not None:
             self._victim = self._victim or _FATAL in line
@@ -249,15 +249,15 @@ class LineClassifier:
 
 
 def without_noise(lines: Sequence[str]) -> tuple[list[str], int]:
-    """Return a stream's lines without noise, and the number of lines of noise."""
+    """Return a stream's lines without noise, and the number of lines removed."""
     listener = LineClassifier()
     kept = [line for line in lines if listener.kind(line.encode("utf-8", "replace")) is None]
     return kept, len(lines) - len(kept)
 
 
 def has_victims_mark(text: bytes | bytearray) -> bool:
-    """Return whether a victim's account may begin in a text.
+    """Return whether a victim's messages may begin in a text.
 
-    Marks have at most LONGEST_MARK bytes.
+    Every mark has at most LONGEST_MARK bytes.
     """
     return any(mark in text for mark in _VICTIM_MARKS)

@@ -1,4 +1,4 @@
-"""Python's tracebacks in a rank's output, and which of them are a victim's; pure.
+"""Parser of Python's tracebacks in a rank's output, which recognizes a victim's; pure.
 
 An argparse message about a wrong command line counts as a traceback without calls.
 """
@@ -24,17 +24,17 @@ _FRAME = rb'(?s)  File "(.*)", line \d+, in .*'
 
 
 class Traceback:
-    """A traceback, with those of the exceptions that led to it or were raised during handling.
+    """A traceback, together with the tracebacks chained to it.
 
     Args:
-        of_usage: it is argparse's.
+        of_usage: True for argparse's message about a wrong command line.
 
     Attributes:
-        is_over: its last line has arrived; a further exception may still be chained to it.
-        is_victims: it is about the loss of a peer, or was caused by that.
-        is_interrupt: it is that of a Ctrl-C.
-        exception: the name of the last exception.
-        text: the first line of the exception's text, with its name.
+        is_over: True if its last line has arrived; another traceback may still be chained to it.
+        is_victims: True if one of its exceptions is about a lost peer.
+        is_interrupt: True if one of its exceptions is a KeyboardInterrupt.
+        exception: name of the last exception; for argparse the message.
+        text: first line of the last exception's text, with its name; "" for argparse.
 
     """
 
@@ -63,7 +63,7 @@ class Traceback:
 
     @property
     def frames(self) -> list[tuple[str, bytes]]:
-        """The file of each call, and its whole line in the traceback."""
+        """(file, whole line in the traceback) of each call."""
         found = (match for line in self._lines if (match := re.fullmatch(_FRAME, line)))
         return [(match[1].decode("utf-8", "replace"), match[0]) for match in found]
 
@@ -74,7 +74,7 @@ def is_exception(line: bytes) -> bool:
 
 
 def is_in_group(line: bytes) -> bool:
-    """Return whether a line may be one of an exception group's traceback."""
+    """Return whether a line may belong to an exception group's traceback."""
     return re.match(_GROUP, line) is not None
 
 
@@ -89,13 +89,13 @@ def begins(line: bytes) -> bool:
 
 
 class Reader:
-    """The tracebacks that begin in the whole lines of a text, which arrives in pieces.
+    """A reader of tracebacks in a text that arrives in pieces; only whole lines count.
 
     Args:
-        chained: the first traceback continues one that began earlier.
+        chained: True if the first traceback is chained to a traceback before the text.
 
     Attributes:
-        found: the tracebacks, in their order.
+        found: the tracebacks that began in the text, in order.
 
     """
 

@@ -1,1 +1,1 @@
-"""--watch: which files are saved, and whether that restarts the job."""
+"""--watch: detection of saved files, and the decision to start the job again."""

@@ -1,4 +1,4 @@
-"""Remove Python's compiled version of a module that has been saved since."""
+"""Removal of stale compiled files (*.pyc) of saved modules."""
 
 import contextlib
 import glob
@@ -9,10 +9,10 @@ _CHECKED_BY_HASH = 1
 
 
 def remove_stale(path: str) -> None:
-    """Remove compiled files that Python would wrongly use for this source file.
+    """Remove the compiled files of a source file that Python would consider up to date.
 
-    Python compares the file's time in whole seconds, and its length: a module that is saved twice
-    within a second, with equal lengths, would run in its first version.
+    Python compares the source's time in whole seconds and its length. So if a module is saved twice
+    within a second, with equal lengths, its first version would be run.
     """
     folder, name = os.path.split(path)
     pattern = os.path.join(glob.escape(folder), "__pycache__", f"{glob.escape(name[:-3])}.*.pyc")

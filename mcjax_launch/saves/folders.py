@@ -1,4 +1,4 @@
-"""The watched folders, and which of their files count."""
+"""Watched folders, and the rules on which of their files count."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Watched(Value):
     """A folder to watch, and which of its files count.
 
     Args:
-        folder: an absolute path.
-        name: of the only file in the folder that counts; "" for more than one.
-        all_files: all files count, in the folder and below it; else Python files, in the folder and
-            in the packages below it.
+        folder: absolute path of the folder.
+        name: name of the only file that counts; "" if several may count.
+        all_files: True if all files in and below the folder count; False for Python files in the
+            folder and in the packages below it.
 
     """
 
@@ -34,7 +34,7 @@ class Watched(Value):
     all_files: bool = False
 
     def counts(self, name: str) -> bool:
-        """Return whether a file counts, by its name."""
+        """Return whether a file with this name counts."""
         if self.name:
             return name == self.name
         if name.startswith((".", "#")):
@@ -44,7 +44,7 @@ class Watched(Value):
         return name.endswith(".py")
 
     def descends(self, path: str) -> bool:
-        """Return whether files in this subfolder of a watched folder count."""
+        """Return whether files in the subfolder at `path` count."""
         name = os.path.basename(path)
         if self.name or name.startswith(".") or name in _NO_SOURCES:
             return False
@@ -57,12 +57,12 @@ class WatchedFolders:
     """The watched folders, kept up to date as folders are created and removed.
 
     Args:
-        watched: what is to be watched.
-        without: files and folders that do not count: what the job itself writes.
+        watched: folders and files to watch.
+        without: paths of files and folders that do not count: the job itself writes them.
 
     Attributes:
-        fd: is readable when something has happened.
-        problems: obstacles found since the start, in words; each to be printed once.
+        fd: descriptor that is readable when there are events.
+        problems: messages on folders that cannot be watched any more; the caller prints them.
 
     Raises:
         LaunchError: a folder cannot be watched, or there are too many.
@@ -89,7 +89,7 @@ class WatchedFolders:
         return os.path.realpath(folder) in map(os.path.realpath, self._paths.values())
 
     def saved(self) -> list[str]:
-        """Return the paths of the files that count and have been saved since the last call."""
+        """Return the paths of files that count and were saved since the last call."""
         found: dict[str, None] = {}
         for event in list(self._inotify.read()):
             found.update(dict.fromkeys(self._saved(event)))
@@ -130,7 +130,7 @@ class WatchedFolders:
                 del self._paths[watch], self._rules[watch]
 
     def _add_all(self, top: str, rule: Watched) -> Iterator[str]:
-        """Watch a folder and those below it that count; yield the files that count in them."""
+        """Watch a folder and the folders below it by a rule; yield their files that count."""
         ahead, seen = [top], set()
         while ahead:
             folder = ahead.pop(0)
@@ -145,10 +145,10 @@ class WatchedFolders:
                     yield entry.path
 
     def _add(self, folder: str, rule: Watched) -> bool:
-        """Watch one folder; return whether it is watched.
+        """Watch a single folder; return False if that is not possible.
 
         Raises:
-            LaunchError: at the start, if there are too many.
+            LaunchError: a limit is reached while WatchedFolders is created.
 
         """
         if len(self._paths) >= _MOST_FOLDERS:
@@ -172,7 +172,7 @@ class WatchedFolders:
         return True
 
     def _refuse(self, error: LaunchError) -> None:
-        """Raise an error at the start; later report it, and the job goes on."""
+        """Raise an error while WatchedFolders is created; later add it to `problems`."""
         if not self._is_started:
             raise error from None
         self._report(f"{error}; files in further directories are not watched")

@@ -28,15 +28,15 @@ class FolderEvent(Value):
     """An event about an entry of a watched folder, or about the folder.
 
     Args:
-        watch: the number of the folder's watch.
-        name: of the entry.
-        folder: the entry is a folder.
-        saved: the entry is a file that was written and closed, or that was moved or linked here.
-        came: the entry is new in this folder.
-        gone: the entry has been renamed away.
-        moved: the folder itself has been renamed.
-        ended: the folder itself is gone, and no longer watched.
-        missed: events were lost, of any folder.
+        watch: number of the folder's watch.
+        name: name of the entry; "" for the folder itself.
+        folder: True if the entry is a folder.
+        saved: True if the entry is a file that was written and closed, or moved into the folder.
+        came: True if the entry is new in the folder.
+        gone: True if the entry was moved out of the folder, or renamed.
+        moved: True if the folder itself was renamed.
+        ended: True if the folder is no longer watched, as a rule because it was removed.
+        missed: True if events were lost, of any folder.
 
     """
 
@@ -55,7 +55,7 @@ class Inotify:
     """A set of watched folders.
 
     Attributes:
-        fd: is readable when there are events.
+        fd: descriptor that is readable when there are events.
 
     Raises:
         LaunchError: this system has no inotify, or this user has reached a limit.
@@ -71,10 +71,10 @@ class Inotify:
             raise limit_error(ctypes.get_errno())
 
     def add(self, folder: str) -> int:
-        """Watch a folder; return the number of its watch, the same for two paths of one folder.
+        """Watch a folder; return the number of its watch, equal for all paths of the folder.
 
         Raises:
-            OSError: there is no such folder, or there are too many watches.
+            OSError: the folder does not exist, or there are too many watches.
 
         """
         watch = int(self._library.inotify_add_watch(self.fd, os.fsencode(folder), _WANTED))
@@ -84,7 +84,7 @@ class Inotify:
         return watch
 
     def remove(self, watch: int) -> None:
-        """Stop watching a folder."""
+        """Stop watching the folder with this watch number."""
         self._library.inotify_rm_watch(self.fd, watch)
 
     def read(self) -> Iterator[FolderEvent]:
@@ -119,7 +119,7 @@ def _event(watch: int, mask: int, name: str) -> FolderEvent:
 
 
 def limit_error(number: int) -> LaunchError:
-    """Return the error for a limit of the system, or for any other errno."""
+    """Return the error for an errno of inotify, with advice if a limit is reached."""
     why = os.strerror(number)
     if number in _LIMITS:
         why = f"the limit {_LIMITS[number]} is reached: raise it with sysctl"

@@ -1,4 +1,4 @@
-"""Decide, when files have been saved, whether to start the job again."""
+"""The decision, after files have been saved, whether to start the job again."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ Say = Callable[[str], object]
 
 
 class Saves:
-    """The saves since the last start of the job.
+    """The files saved since the last start of the job, and whether they restart it.
 
     Args:
-        folders: that are watched.
-        loop: calls when something is saved.
-        python: of the ranks.
-        say, note: print a line of the launcher's own; `note` does not with --quiet.
+        folders: watched folders.
+        loop: the launcher's loop, which reports events of the folders.
+        python: interpreter of the ranks, for syntax checks.
+        say, note: print a line of the launcher; `note` prints nothing with --quiet.
 
     Attributes:
-        deadline: when to decide; None while nothing has been saved.
-        is_due: the job is to be started again.
+        deadline: time to decide, in time.monotonic's seconds; None if there is no undecided save.
+        is_due: True if the job must be started again.
 
     """
 
@@ -54,22 +54,22 @@ class Saves:
 
     @property
     def is_ready(self) -> bool:
-        """True if the job is to be started again now."""
+        """True if the job must be started again and no further save is undecided."""
         return self.is_due and self.deadline is None
 
     def use_console(self, say: Say, note: Say) -> None:
-        """Print through a running job's console, until the job has ended."""
+        """Print with a running job's functions `say` and `note`, until `leave_console`."""
         self._say, self._note, self._goes_on = say, note, "the job continues"
 
     def leave_console(self) -> None:
-        """Print as before the job, and print that the next save is awaited."""
+        """Print with the launcher's own functions again, and note the wait for the next save."""
         self._say, self._note = self._own_voice
         self._goes_on = "waiting for the next save"
         if not self.is_due and not self._files:
             self._note(f"{self._goes_on}; Ctrl-C to end")
 
     def begin(self) -> None:
-        """Prepare for a start of the job, which uses all that has been saved so far."""
+        """Forget all saves before a start of the job, and remove stale compiled files."""
         for path in self._changed:
             if path.endswith(".py"):
                 remove_stale(path)
@@ -89,7 +89,11 @@ class Saves:
         self.deadline = min(now + _QUIET_S, self._began_at + _MOST_S)
 
     def expire(self, now: float) -> StopReason | None:
-        """Return the reason to end the job for a save; None if it is not due or already given."""
+        """Decide on saved files once `deadline` is reached; print syntax errors.
+
+        Return the reason to end the running job; None before the deadline, if there are syntax
+        errors, or if a reason has already been returned.
+        """
         if self.deadline is None or now < self.deadline:
             return None
         self.deadline = None
@@ -110,7 +114,7 @@ class Saves:
 
 
 def describe_changes(paths: Iterable[str]) -> str:
-    """Return in words which files have changed."""
+    """Return words such as "a.py and 2 other files have changed"; there must be a path."""
     first, *more = paths
     if not more:
         return f"{display_path(first)} has changed"
@@ -119,7 +123,7 @@ def describe_changes(paths: Iterable[str]) -> str:
 
 
 def display_path(path: str) -> str:
-    """Return a path as a user would write it: relative, if it is below the working directory."""
+    """Return a path for messages: relative, if it is below the working directory."""
     try:
         relative = os.path.relpath(path)
     except OSError:  # the working directory is gone

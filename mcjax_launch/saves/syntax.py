@@ -1,4 +1,4 @@
-"""Find syntax errors in a file that has been saved."""
+"""Syntax check of saved Python files."""
 
 import subprocess
 import sys
@@ -12,12 +12,12 @@ _MOST_S = 10.0
 
 
 def syntax_error(path: str, python: str) -> str:
-    """Return line, type and message of a file's syntax error; "" if there is none.
+    """Return `line: type: message` of a file's syntax error; "" if there is none.
 
     Args:
-        path: of the file.
-        python: that is to run the file. An error counts only if this Python finds it too; if it is
-            not on this machine, none counts.
+        path: path of the file.
+        python: interpreter that will run the file. An error counts only if this Python finds it
+            too; if it does not exist on this machine, no error counts.
 
     """
     found = _found_here(path)
