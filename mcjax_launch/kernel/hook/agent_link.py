@@ -1,4 +1,4 @@
-"""The hook's connection to the agent of its host, and imports that leave no trace."""
+"""Connection of the hook to its host's agent, and imports that are removed from sys.modules."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _LONGEST_WAIT = (10).to_bytes(8, sys.byteorder) + bytes(8)
 
 
 class AgentLink:
-    """Connection to the agent, for the process that made it, not for its forks.
+    """Connection to the agent, usable only in the process that made it, not in forks of it.
 
-    Messages sent before it is connected are held until `send_held`, and dropped then without an
-    agent.
+    Messages sent before the connection is made are kept until `send_held`; if there is no agent
+    then, they are dropped.
 
     Attributes:
-        is_below: this process is not a rank, but a rank's child process: see `below`.
+        is_below: True if this process is a child process of a rank; see the module `below`.
 
     """
 
@@ -40,14 +40,14 @@ class AgentLink:
         self._held: list[HookMessage] | None = []
 
     def connect(self, path: str, process_id: str) -> None:
-        """Connect to the agent, and greet it.
+        """Connect to the agent, and send it the first message (`Hello`).
 
         Args:
-            path: the agent's unix socket.
-            process_id: JAX_PROCESS_ID, as given to this process.
+            path: path of the agent's unix socket.
+            process_id: value of JAX_PROCESS_ID with which this process was started.
 
         Raises:
-            OSError: there is no agent, or it does not answer in time.
+            OSError: there is no agent, or connecting takes too long.
 
         """
         self._fd = _connected(path)
@@ -57,18 +57,18 @@ class AgentLink:
         self._greet(process_id, *self.dump_stacks_on_signal(self._fd))
 
     def send_held(self) -> None:
-        """Send the messages held before this process was known."""
+        """Send the messages that were kept until the connection was made."""
         held, self._held = self._held or [], None
         for message in held:
             self.send(message)
 
     @property
     def is_of_this_process(self) -> bool:
-        """True if this process made the connection, and is not a fork of that process."""
+        """True in the process that made the connection, False in its forks."""
         return os.getpid() == self._pid
 
     def _greet(self, process_id: str, signum: int, of_all_threads: int) -> None:
-        """Send a `Hello` as text, because most starts of Python need no code for messages."""
+        """Send `Hello` as literal JSON, because most processes need no other message or codec."""
         quoted = f'"{process_id}"'
         if not process_id.isdigit():  # set by the program, to anything
             from ..wire.codec import to_json
@@ -80,8 +80,8 @@ class AgentLink:
         """Send a message to the agent; drop it if the agent is gone.
 
         Args:
-            message: dropped in a child process of a rank, unless it is a feature's message.
-            below: send it from such a process too.
+            message: the message; in a child process of a rank, only features' messages are sent.
+            below: True to send any message from a child process of a rank.
 
         """
         if self.is_below and not (below or message.feature):
@@ -104,9 +104,9 @@ class AgentLink:
             pass
 
     def dump_stacks_on_crash(self) -> None:
-        """Have the stacks of all threads sent to the agent if this process crashes or aborts.
+        """Make faulthandler send all threads' stacks to the agent if this process crashes.
 
-        If the program has set up faulthandler for that itself, that is left unchanged.
+        Does nothing if the program has enabled faulthandler itself.
         """
         try:
             import faulthandler
@@ -117,7 +117,7 @@ class AgentLink:
             pass
 
     def _dump_stacks_at_limit(self) -> None:
-        """Have stacks sent to the agent when the limit of processor time ends this process."""
+        """Make faulthandler send stacks to the agent on SIGXCPU, the end by the CPU time limit."""
         try:
             import _signal  # without signal's own imports
             import faulthandler
@@ -129,10 +129,10 @@ class AgentLink:
 
     @staticmethod
     def dump_stacks_on_signal(fd: int) -> tuple[int, int]:
-        """Have stacks written to `fd` on two signals; return their numbers, 0 if impossible.
+        """Make faulthandler write stacks to `fd` on two signals; return both signals' numbers.
 
-        The second signal is for the stacks of all threads. Then faulthandler reads the frames of
-        running threads, which may crash; see `dump_others_when_asked`.
+        The first signal dumps the main thread, the second all threads; (0, 0) if Python has no
+        faulthandler. Dumping threads that run may crash; see `dump_others_when_asked`.
         """
         try:
             import faulthandler
@@ -145,7 +145,7 @@ class AgentLink:
             return 0, 0
 
     def dump_others_when_asked(self) -> None:
-        """Send the agent all threads' stacks on a signal, while no other thread runs Python."""
+        """On a third signal, send all threads' stacks while no other thread runs Python."""
         from .questions import answer_signal, runs_one_thread
 
         if runs_one_thread():
@@ -164,9 +164,9 @@ class AgentLink:
 
 
 def _switches_of_threads() -> str:
-    """Return a line for each thread with its number of context switches, voluntary and involuntary.
+    """Return a line per thread with its numbers of voluntary and involuntary context switches.
 
-    A thread whose numbers are equal in two dumps has not moved. On macOS there are no numbers.
+    A thread with equal numbers in two dumps has not run in between. On macOS, numbers are missing.
     """
     import threading
 
@@ -179,10 +179,10 @@ def _switches_of_threads() -> str:
 
 
 def _connected(path: str) -> int:
-    """Return a connected descriptor without an owner, so that it stays open until the process ends.
+    """Return a descriptor connected to a unix socket; it stays open until the process ends.
 
     Raises:
-        OSError: there is no agent, or it does not answer in time.
+        OSError: there is no agent, or connecting takes too long.
 
     """
     import _socket  # without socket's own imports
@@ -204,9 +204,9 @@ def _identity(fd: int) -> tuple[int, int]:
 
 
 def unseen(name: str) -> Any:
-    """Import a module; remove it, and the modules it imports, from sys.modules.
+    """Import and return a module; remove it and all that it imported from sys.modules.
 
-    So the program imports its own copies.
+    The program then imports its own copies.
     """
     before = set(sys.modules)
     module = __import__(name)

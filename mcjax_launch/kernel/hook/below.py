@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def note_call(filled: Mapping[str, Any]) -> None:
-    """Record this call of initialize() in the environment of later child processes."""
+    """Record this call of initialize() in an environment variable that child processes inherit."""
     os.environ[MEMBER] = f"{os.getpid()} {_call(filled)}"
 
 
 def forget_call() -> None:
-    """Allow the next process to call initialize(): this process has left or could not join."""
+    """Remove the recorded call: this process has left the job, or could not join it."""
     if os.environ.get(MEMBER, "").startswith(f"{os.getpid()} "):
         del os.environ[MEMBER]
 
@@ -33,7 +33,7 @@ def is_below(environ: Mapping[str, str]) -> bool:
     """Return whether an ancestor of this process has called initialize().
 
     Args:
-        environ: this process's variables, as it was started.
+        environ: environment variables with which this process was started.
 
     """
     caller = _caller(environ)[0]
@@ -44,8 +44,8 @@ def repeats(environ: Mapping[str, str], filled: Mapping[str, Any]) -> bool:
     """Return whether a call of initialize() repeats an ancestor's call.
 
     Args:
-        environ: this process's variables, as it was started.
-        filled: the arguments of the call; with other arguments it starts a job of its own.
+        environ: environment variables with which this process was started.
+        filled: arguments of the call; a call with other arguments starts another job.
 
     """
     same = _caller(environ)[1] == _call(filled)
@@ -53,9 +53,9 @@ def repeats(environ: Mapping[str, str], filled: Mapping[str, Any]) -> bool:
 
 
 def _caller(environ: Mapping[str, str]) -> tuple[str, str]:
-    """Return the pid and the call of the last caller of initialize(), here or in an ancestor.
+    """Return pid and arguments of the last call of initialize(), here or in an ancestor.
 
-    A fork has the variable in os.environ, although it was not started with it.
+    Both are "" if there was none. A fork has the variable only in os.environ, not in `environ`.
     """
     pid, _, call = os.environ.get(MEMBER, environ.get(MEMBER, "")).partition(" ")
     return pid, call

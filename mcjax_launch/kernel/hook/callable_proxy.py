@@ -1,4 +1,4 @@
-"""A callable in the place of a function, which sees its calls."""
+"""Stand-in for a function, called in its place, that runs code before each call."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ if TYPE_CHECKING:
 
 
 class CallableProxy:
-    """Proxy of a function of `sys` or the like, under its name, that runs `prepare` first.
+    """Replacement for a function such as `sys.exit` that calls `prepare` before the original.
 
-    Like a built-in function, and unlike a function of Python's, it does not become a method as a
+    Like a built-in function, and unlike a Python function, it does not become a method as a
     class attribute, and it is pickled and copied by name.
 
     Args:
-        original: the function.
+        original: the function to replace.
         prepare: called first with the same arguments; returns the arguments for `original`.
         module: the name of the function's module.
 

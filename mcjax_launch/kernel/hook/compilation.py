@@ -1,4 +1,4 @@
-"""Reports of what a rank compiles, and of its first runs of programs that span processes."""
+"""Reports of compilations in a rank, and of first runs of programs that span processes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _MOST_OTHERS = 256
 
 
 class Compilation:
-    """Patches of JAX's compiler and of its execution of compiled programs, which report both."""
+    """Patches of JAX's compiler and program execution that report to the agent."""
 
     def __init__(self, link: AgentLink, parts: Parts) -> None:
         self._link = link
@@ -54,7 +54,7 @@ class Compilation:
     # --- compiling ---
 
     def patch_compiler(self, compiler: Any) -> None:
-        """Wrap JAX's compiler, to report what it compiles."""
+        """Wrap JAX's compiler, to report each compilation."""
         real = getattr(compiler, "compile_or_get_cached", None)
         if real is None:
             self._report_blind("it has no compile_or_get_cached")
@@ -88,7 +88,7 @@ class Compilation:
             pass
 
     def _patch_backend(self, compiler: Any) -> None:
-        """Let parts supply executables missing from JAX's own cache; do nothing in unknown JAX."""
+        """Let features' parts supply executables that JAX's cache lacks, if this JAX allows it."""
         real = getattr(compiler, "backend_compile_and_load", None)
         if real is None:
             return
@@ -102,7 +102,7 @@ class Compilation:
         compiler.backend_compile_and_load = wrap_like(real, backend_compile_and_load)
 
     def _report_begin(self, backend: Any, computation: Any, where: str) -> bool:
-        """Report that a compilation begins."""
+        """Report that a compilation begins; return True when that has been sent."""
         self._link.send(Compiling(name_of(computation), where, str(backend.platform)))
         return True
 
@@ -123,7 +123,7 @@ class Compilation:
     def _announce_compilation(
         self, program: SpanningProgram | None
     ) -> list[tuple[RankPart, Program]]:
-        """Tell the parts what is compiled; return each part with its message."""
+        """Announce a compilation to the features' parts; return each part with its message."""
         if program is None or not (parts := self._parts.asked()):
             return []
         message = program.message(compiling=True)
@@ -132,7 +132,7 @@ class Compilation:
         return [(part, message) for part in parts]
 
     def _keep(self, program: SpanningProgram | None, executable: Any) -> None:
-        """Remember a compiled program until it runs, or report it now if runs cannot be seen."""
+        """Store a compiled program until its first run; report it now if runs are not observed."""
         self._waiting.pop(id(executable), None)
         if program is None or program.fingerprint in self._reported:
             return
@@ -145,7 +145,7 @@ class Compilation:
     # --- running ---
 
     def patch_execution(self, pxla: Any) -> None:
-        """Wrap JAX's execution, to report first runs."""
+        """Wrap JAX's execution of programs, to report the first run of each."""
         execution = getattr(pxla, "ExecuteReplicated", None)
         if execution is None:
             return
@@ -163,7 +163,7 @@ class Compilation:
         self._sees_runs = True
 
     def _runs(self, execution: Any, args: Sequence[Any]) -> None:
-        """Announce an executable that runs for the first time."""
+        """Announce the executable if this is its first run and other processes must run it too."""
         number = id(execution.xla_executable)
         program = self._waiting.get(number)
         if program is None:
@@ -183,7 +183,7 @@ class Compilation:
         return True
 
     def _announce(self, program: SpanningProgram, execution: Any, args: Sequence[Any]) -> None:
-        """Report that a program is about to run for the first time; return when it may."""
+        """Report that a program is about to run for the first time; return when it may run."""
         fingerprint = program.fingerprint
         if fingerprint in self._reported:
             return
@@ -203,7 +203,7 @@ class Compilation:
         return partial(self._show, program, program.kept_text())
 
     def _show(self, program: SpanningProgram, text_of: Callable[[], str]) -> Iterator[ProgramText]:
-        """Yield the text of a program, in parts."""
+        """Yield the text of a program in parts; the last names the other programs not yet run."""
         text, fingerprint = text_of(), program.fingerprint
         for at in range(0, len(text), _MOST_PART):
             yield ProgramText(fingerprint, text[at : at + _MOST_PART], last=False)
@@ -211,7 +211,7 @@ class Compilation:
         yield ProgramText(fingerprint, "", last=True, compiled=tuple(sorted(others))[:_MOST_OTHERS])
 
     def _try(self, read: Callable[..., T], *args: Any) -> T | None:
-        """Call `read`, which reads JAX's internals; report an error and return None if it fails."""
+        """Call `read`, which reads JAX's internals; on an exception, report it and return None."""
         try:
             return read(*args)
         except Exception as error:

@@ -1,8 +1,8 @@
-"""Address of rank 0's coordination service, and waiting until it listens.
+"""Address of rank 0's coordination service, and the wait until the service listens.
 
 In a job on one machine it is a unix socket in the job's private folder, so that no other user can
 reach the service, which without TLS accepts everyone. Rank 0 decides: it uses the port instead if
-its program, its jax or TLS needs that. The other ranks connect to whichever exists.
+its program, its jax or TLS needs that. The other ranks try both.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def bind_address(address: str, environ: Mapping[str, str]) -> str | None:
 
 
 def split(address: str) -> tuple[str, int]:
-    """Split an address from a program into host and port; port 0 if missing or no number."""
+    """Split a program's address into host and port; port 0 if it is missing or not a number."""
     try:
         return split_address(address)
     except ValueError:
@@ -45,12 +45,12 @@ def split(address: str) -> tuple[str, int]:
 
 
 def is_left_open(real: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether a call of initialize() lets us choose where rank 0 listens, and its jax too.
+    """Return whether the program and its jax let us choose the address on which rank 0 listens.
 
     Args:
         real: JAX's own function.
-        args: the caller's positional arguments.
-        kwargs: the caller's keyword arguments.
+        args: positional arguments of the program's call.
+        kwargs: keyword arguments of the program's call.
 
     """
     import inspect
@@ -62,7 +62,7 @@ def is_left_open(real: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
 
 
 def check_loopback(address: str, count: object) -> None:
-    """Reject a loopback address if the interface is down, because gRPC would retry forever.
+    """Raise an error for a loopback address if that interface is down: gRPC would retry forever.
 
     Args:
         address: the coordinator's address.
@@ -92,16 +92,16 @@ def join(
     environ: Mapping[str, str],
     left_open: bool,
 ) -> Any:
-    """Call JAX's initialize() with the address at which rank 0 listens, as soon as it does.
+    """Call JAX's initialize() as soon as rank 0 listens, with the address at which it does.
 
     Args:
-        real: JAX's own function.
-        filled: its arguments, with the port as the coordinator's address.
-        environ: the hook's variables.
-        left_open: the program lets us choose where rank 0 listens.
+        real: JAX's initialize().
+        filled: arguments for it; the coordinator's address is HOST:PORT, not the unix socket.
+        environ: environment variables with which this process was started.
+        left_open: True if the program lets us choose where rank 0 listens.
 
     Raises:
-        Exception: whatever `real` raises.
+        Exception: any exception that `real` raises.
 
     """
     path, ours = environ.get(COORDINATOR, ""), environ.get(BIND, "")
@@ -122,7 +122,7 @@ def join(
 
 
 def _join_service(real: Callable[..., Any], filled: Mapping[str, Any], path: str) -> Any:
-    """Call JAX's initialize() in a rank other than 0, and wait for rank 0 after JAX's own checks.
+    """Call JAX's initialize() in a rank other than 0; wait for rank 0 after JAX's own checks.
 
     JAX makes its client last, so a call that JAX rejects earlier does not wait.
     """
@@ -157,7 +157,7 @@ def _at_socket(real: Callable[..., Any], filled: Mapping[str, Any], path: str) -
 
 
 def _can_bind(path: str) -> bool:
-    """Return whether a unix socket can be bound to `path`; otherwise JAX would crash."""
+    """Return whether rank 0 can bind a unix socket to `path`; JAX crashes if binding fails."""
     import socket
 
     try:
@@ -174,7 +174,7 @@ def _can_bind(path: str) -> bool:
 
 
 def _await_coordinator(filled: Mapping[str, Any], path: str) -> bool:
-    """Wait until rank 0 listens; return whether it does on the unix socket `path`, if any.
+    """Wait until rank 0 listens or the time is up; return whether it listens on unix socket `path`.
 
     Plain connections are tried first: gRPC's first failed connection costs about a second of
     back-off, a plain connection that fails costs microseconds.
@@ -218,7 +218,7 @@ def _listens_on_socket(path: str) -> bool:
 
 
 class _Knock:
-    """Attempts to connect to a port, without waiting for any: a firewall may drop packets."""
+    """Repeated attempts to connect to a port without blocking: a firewall may drop packets."""
 
     def __init__(self, host: str, port: int) -> None:
         self._place = host, port
@@ -229,7 +229,7 @@ class _Knock:
         self._asked = -_SAME_ANSWER_S
 
     def is_answered(self) -> bool:
-        """Return whether the port accepts connections, as far as is known now."""
+        """Return whether the port accepts a connection; start or continue an attempt."""
         import select
         import socket
         import time

@@ -33,10 +33,10 @@ _ALL = "all"
 
 
 def assign_gpus(environ: Mapping[str, str]) -> None:
-    """Restrict jax, once imported, to this rank's GPUs even if initialize() is never called.
+    """Restrict jax to this rank's GPUs, even if the program never calls initialize().
 
     Args:
-        environ: this rank's variables, as it was started.
+        environ: environment variables with which this rank was started.
 
     """
     ids = environ.get(GPUS)
@@ -45,7 +45,7 @@ def assign_gpus(environ: Mapping[str, str]) -> None:
 
 
 def leave_gpus_to_program(environ: Mapping[str, str]) -> None:
-    """Restrict JAX to the devices that the program has chosen itself, if it has.
+    """Undo the restriction of `assign_gpus` if the program has chosen devices itself.
 
     Call it before initialize(), and before the first backend starts, whichever comes first.
     """
@@ -99,8 +99,8 @@ class Backends:
 
     Args:
         link: the link to the agent.
-        is_member: returns whether this process takes part in the job.
-        environ: this rank's variables, as it was started.
+        is_member: function that returns whether this process takes part in the job.
+        environ: environment variables with which this rank was started.
 
     """
 
@@ -114,7 +114,7 @@ class Backends:
         self._any_started = False
 
     def patch(self, bridge: Any) -> None:
-        """Wrap JAX's two functions, to report each started backend and the chosen platform."""
+        """Wrap two functions of JAX, to report each started backend and the default platform."""
         start, real = bridge._init_backend, bridge.backends
 
         def _init_backend(platform: str) -> Any:
@@ -149,12 +149,12 @@ class Backends:
         self._link.send(Backend(platform, count, why[:_MOST_REASON]))
 
     def _report_number(self, backend: Any) -> None:
-        """Report the number that a backend gives this process."""
+        """Report the process number that a backend gives this process."""
         self._link.send(ProcessNumber(str(backend.platform), int(backend.process_index())))
 
 
 def _why_no_gpu(bridge: Any) -> str:
-    """Return why JAX uses the CPU although there is a GPU; "" if there is none, or by choice."""
+    """Return why JAX uses the CPU although there is a GPU; "" without a GPU, or if chosen."""
     if bridge.config.jax_platforms.value:
         return ""
     for name, error in bridge._backend_errors.items():
@@ -196,9 +196,9 @@ def default_partition(
     jax has no such argument.
 
     Args:
-        given: the program's own arguments, and the process id.
-        known: the arguments that initialize() of this jax accepts.
-        environ: the hook's variables.
+        given: arguments of the program's call, and the process id.
+        known: arguments that initialize() of this jax accepts.
+        environ: environment variables with which this process was started.
 
     """
     name = next((name for name in _ARGUMENTS if name in known), None)
@@ -209,7 +209,7 @@ def default_partition(
 
 
 def partition_of(given: Mapping[str, Any]) -> int | None:
-    """Return the partition index of this process, as JAX will read it; None if it has none."""
+    """Return the partition index that JAX will use for this process; None if there is none."""
     values = [given.get(name) for name in _ARGUMENTS]
     values += [os.environ.get(name) for name in _VARIABLES]
     for value in values:
@@ -222,7 +222,7 @@ def partition_of(given: Mapping[str, Any]) -> int | None:
 
 
 def replace_slice_index(given: Mapping[str, Any]) -> None:
-    """Give the CPU devices of all processes the slices of this job; call it after initialize().
+    """Make CPU devices report this job's slices as `slice_index`; call it after initialize().
 
     Args:
         given: the arguments of initialize().
@@ -240,7 +240,7 @@ def replace_slice_index(given: Mapping[str, Any]) -> None:
 
 
 class _Slices:
-    """Slice of each process's CPU devices.
+    """Slice indices of the CPU devices, for each process.
 
     Args:
         client: a client of the coordinator's key-value store.
@@ -254,7 +254,7 @@ class _Slices:
         self._known: dict[int, int] = {}
 
     def started(self, backend: Any) -> None:
-        """Publish the slice of this process, under the number that the CPU backend gave it."""
+        """Publish this process's slice, with the process number that the CPU backend gave it."""
         if backend.platform == "cpu" and self._own is not None:
             process = backend.process_index()
             self._known[process] = self._own
@@ -275,7 +275,7 @@ class _Slices:
 
 
 def _attribute(device_class: Any, name: str, slices: _Slices) -> property:
-    """Return a property that answers for CPU devices; other devices keep JAX's own attribute."""
+    """Return a property with CPU devices' slices; other devices keep JAX's own attribute."""
     real = device_class.__getattr__
 
     def index(device: Any) -> int:
@@ -288,9 +288,9 @@ def _attribute(device_class: Any, name: str, slices: _Slices) -> property:
 
 
 def slices_of_processes() -> tuple[int, ...]:
-    """Return the slice of each process's first device, as JAX sees them; () if that fails.
+    """Return JAX's slice index of each process's first device, in process order; () on an error.
 
-    For a program that has failed because of several slices: its devices are already known.
+    Used for a program that has failed because of several slices, so its backend has started.
     """
     jax: Any = sys.modules.get("jax")
     found: dict[int, int] = {}

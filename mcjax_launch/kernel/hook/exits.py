@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 def is_watched() -> bool:
-    """Return whether a hook is in place in this process, up to 3.11 in any of its interpreters."""
+    """Return whether a hook is installed in this process; up to 3.11, in any subinterpreter."""
     return isinstance(SystemExit.__dict__["code"], property)
 
 
 def watch_exceptions(
     uncaught: Callable[[type[BaseException], BaseException, TracebackType | None], None],
 ) -> None:
-    """Call `uncaught` with each exception passed to sys.excepthook, by Python or by the program."""
+    """Call `uncaught` with each exception that Python or the program passes to sys.excepthook."""
 
     def prepare(*args: Any) -> tuple[Any, ...]:
         if len(args) == 3:
@@ -59,9 +59,9 @@ def watch_hard_exits(exits: Callable[[int], None]) -> None:
 
 
 def watch_exits(exits: Exits) -> None:
-    """Have `exits` notice an uncaught SystemExit before anything else ends.
+    """Call `exits.handle_exit` when a SystemExit is uncaught, before Python shuts down.
 
-    An attribute of a built-in class can be replaced only in the dictionary behind it. The
+    Replaces SystemExit.code in the class's own dictionary, the only way for a built-in class. The
     replacement outlives all of Python's other objects, so it holds `exits` by a weak reference.
     """
     import gc
@@ -87,7 +87,7 @@ def watch_exits(exits: Exits) -> None:
 
 
 def _as_exit(*args: Any) -> tuple[Any, ...]:
-    """Return the arguments of sys.exit() with the status turned into its exception."""
+    """Return arguments for sys.exit() in which the status is replaced by a SystemExit."""
     status = args[0] if args else None
     if len(args) > 1 or isinstance(status, SystemExit):
         return args
@@ -102,13 +102,13 @@ def _as_exit(*args: Any) -> tuple[Any, ...]:
 class Exits:
     """Reporter of failures that end the program.
 
-    `joined` is set while the process is in the job: from initialize() to shutdown() JAX holds up
-    its exit.
+    `joined` is True while the process is in the job, from initialize() to shutdown(): JAX then
+    delays its exit.
 
     Args:
         link: the link to the agent.
-        failed: called with exceptions of the hook itself.
-        parts: informed of the exception before it is reported.
+        failed: called with each exception that the hook itself raises.
+        parts: features' parts, which get the exception before it is reported.
 
     """
 
@@ -132,7 +132,7 @@ class Exits:
 
     @property
     def tests(self) -> FailedTests:
-        """Record of failed tests, if a test runner runs in this process."""
+        """Record of the tests that have failed in this process; empty without a test runner."""
         if self._tests is None:
             from .failed_tests import FailedTests
 
@@ -149,12 +149,12 @@ class Exits:
         return self._unhandled
 
     def install(self) -> None:
-        """Watch every way out of the program, from its first line on."""
+        """Watch uncaught exceptions and exits, from the program's first line on."""
         watch_exceptions(self._handle_exception)
         watch_exits(self)
 
     def watch(self) -> None:
-        """Watch also hard exits, threads, callbacks and the shutdown, from initialize() on."""
+        """Watch also os._exit(), threads, callbacks, crashes and shutdown, from initialize() on."""
         import atexit
         import threading
 
@@ -173,7 +173,7 @@ class Exits:
         atexit.register(self._leave)  # after JAX's own, so it runs before
 
     def handle_exit(self, error: SystemExit) -> None:
-        """Report an exit with a failure, if nothing of the program is left to run."""
+        """Report an uncaught SystemExit with a failure status, if it ends the main thread."""
         code = error.code  # read by Python code, so it does not count as an exit
         is_fine = code is None or (isinstance(code, int) and not code & 0xFF)
         if self._over or is_fine or _thread.get_ident() != self._main_thread:
@@ -188,9 +188,9 @@ class Exits:
             self._failed(error)
 
     def _handle_hard_exit(self, code: int) -> None:
-        """Report an os._exit() with a failure: in any thread, or in the program's excepthook.
+        """Report an os._exit() with a failure status, in any thread or in the program's excepthook.
 
-        The status follows at once; this report explains it.
+        The agent gets the status when the process ends; this report explains that status.
         """
         if not self._link.is_of_this_process or not code & 0xFF:
             return
@@ -206,7 +206,7 @@ class Exits:
             self._failed(error)
 
     def _uncaught(self) -> BaseException | None:
-        """Return the exception that Python has passed to the program's own excepthook, if any."""
+        """Return the exception if the program's own excepthook is running for one; else None."""
         if _thread.get_ident() != self._main_thread or self._outermost is None:
             return None
         value = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
@@ -234,13 +234,13 @@ class Exits:
             self._failed(error)
 
     def _handle_shutdown(self) -> None:
-        """Report the exception passed to a sys.excepthook with which the program replaced ours."""
+        """Report the uncaught exception now if the program has replaced our sys.excepthook."""
         value = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
         if value is not None and self._outermost is not None and _was_cut_off(self._outermost):
             self._handle_exception(type(value), value, value.__traceback__)
 
     def _has_left(self, traceback: TracebackType | None) -> bool:
-        """Return whether an exception has left the program's outermost frame, and so has ended it.
+        """Return whether an exception has left the program's outermost frame, so has ended it.
 
         A program that calls sys.excepthook with an exception that it has caught goes on.
         """
@@ -256,7 +256,7 @@ class Exits:
     # --- reports ---
 
     def _report(self, failed: Failed) -> None:
-        """Report once that this process will end with this failure; do nothing for status 0."""
+        """Report once the failure with which this process will end; do nothing for status 0."""
         if failed.status and not self._reported:
             from . import failure
 
@@ -283,7 +283,7 @@ def _outermost(frame: FrameType) -> FrameType:
 
 
 def _was_cut_off(frame: FrameType) -> bool:
-    """Return whether a frame was left by an exception, not by returning."""
+    """Return whether an exception, not a return statement, has ended a frame."""
     import opcode
 
     return not opcode.opname[frame.f_code.co_code[frame.f_lasti]].startswith("RETURN")

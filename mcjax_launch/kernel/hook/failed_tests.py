@@ -1,4 +1,4 @@
-"""Record of the test that failed first: a runner (pytest, unittest, absl) reports it and exits."""
+"""Record of the first failed test: a test runner reports it itself and then only exits."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class FailedTests:
     """Count of failed tests in this process, with the exception of the first.
 
     Attributes:
-        first: the exception of the first failed test; None while none has failed.
-        name: that test, as its runner writes it.
-        count: how many tests have failed.
+        first: the exception of the first failed test; None if no test has failed.
+        name: name of that test, as its runner writes it.
+        count: number of failed tests.
 
     """
 
@@ -33,7 +33,7 @@ class FailedTests:
         self._id = 0  # id() of the first exception
 
     def patch_unittest(self, result: Any) -> None:
-        """Wrap the methods that record failures of unittest, and of frameworks built on it.
+        """Wrap the methods with which unittest, and frameworks built on it, record failures.
 
         Args:
             result: the module unittest.result.
@@ -86,14 +86,14 @@ class FailedTests:
         failure.__init__ = wrap_like(real, make)
 
     def of_pytest(self, node_id: str, error: BaseException) -> None:
-        """Record a failed test, or a file with tests, that pytest reports."""
+        """Record the failure of a test, or of a test file's import, that pytest reports."""
         if type(error).__name__ == "CollectError" and error.__cause__ is not None:
             error = error.__cause__
         error = getattr(error, "cause", None) or error  # the cause of a conftest.py's failure
         self._add(lambda: node_id, error, error.__traceback__)
 
     def as_cause(self) -> dict[str, Any]:
-        """Return the fields of a failure that the first failed test explains; none without one."""
+        """Return fields for `Failed` that name the first failed test; {} if no test has failed."""
         if self.first is None:
             return {}
         return {"handled": self.first, "test": self.name, "failed_tests": self.count}
@@ -113,10 +113,10 @@ class FailedTests:
 
 
 class _Plugin:
-    """Plugin of pytest's that records failures.
+    """Plugin for pytest that records failures.
 
     Args:
-        tests: the record.
+        tests: the record of failed tests.
 
     """
 
@@ -124,5 +124,5 @@ class _Plugin:
         self._tests = tests
 
     def pytest_exception_interact(self, call: Any, report: Any) -> None:
-        """Record an exception of a test that is neither skipped nor expected to fail."""
+        """Record an exception of a test that was not skipped or expected to fail."""
         self._tests.of_pytest(str(report.nodeid), call.excinfo.value)

@@ -49,10 +49,10 @@ def of_exception(
     """Describe the failure of a program that an exception has ended.
 
     Args:
-        kind: its class.
+        kind: class of the exception.
         value: the exception.
-        traceback: its traceback.
-        joined: the program is in the job.
+        traceback: traceback of the exception.
+        joined: True if the program is in the job: after initialize(), before shutdown().
 
     """
     try:
@@ -77,13 +77,13 @@ def of_exception(
 
 
 def of_exit(code: Any, error: SystemExit, outermost: FrameType | None, *, joined: bool) -> Failed:
-    """Describe the exit of a program, which may have status 0.
+    """Describe an uncaught SystemExit, whose status may be 0.
 
     Args:
         code: the value of `error.code`.
-        error: the exit.
+        error: the SystemExit.
         outermost: the program's outermost frame, if known.
-        joined: the program is in the job.
+        joined: True if the program is in the job: after initialize(), before shutdown().
 
     """
     traceback = error.__traceback__
@@ -94,12 +94,12 @@ def of_exit(code: Any, error: SystemExit, outermost: FrameType | None, *, joined
 
 
 def of_hard_exit(code: int, error: BaseException | None, frame: FrameType | None) -> Failed:
-    """Describe the failure of a program that ends its process by os._exit(), outside the job.
+    """Describe the failure of a program that calls os._exit(), which skips JAX's exit barrier.
 
     Args:
-        code: the status that it passes.
-        error: the exception that was being handled, if any.
-        frame: the user's frame that called it.
+        code: status passed to os._exit().
+        error: exception that was being handled; None if there was none.
+        frame: the user's frame that called os._exit(); None if unknown.
 
     """
     place: Place = None, None
@@ -122,11 +122,11 @@ def _exited(code: Any, place: Place, handled: BaseException | None, *, joined: b
 
 
 def explained(failed: Failed, tests: Mapping[str, Any]) -> Failed:
-    """Return the failure with its explanation added: failed tests, or a backend's early start.
+    """Return the failure with an explanation added: failed tests, or a backend's early start.
 
     Args:
-        failed: the failure itself.
-        tests: see `FailedTests.as_cause`.
+        failed: the failure to explain.
+        tests: fields from `FailedTests.as_cause`.
 
     """
     bare = failed.exited and not failed.summary and failed.handled is None
@@ -143,12 +143,12 @@ def explained(failed: Failed, tests: Mapping[str, Any]) -> Failed:
 def raised(
     error: BaseException, traceback: TracebackType | None, *, inside: bool = False
 ) -> Raised:
-    """Summarize an exception, with the innermost of the user's lines that it passed through.
+    """Summarize an exception, with the innermost line of user code in its traceback.
 
     Args:
         error: the exception.
-        traceback: its traceback.
-        inside: it is a member of an exception group.
+        traceback: traceback of the exception.
+        inside: True if the exception is a member of an exception group.
 
     """
     name = type(error).__name__
@@ -160,7 +160,7 @@ def raised(
 
 
 def _place(error: BaseException, text: str, traceback: TracebackType | None) -> Place:
-    """Return the position where an exception was raised."""
+    """Return file, line and function where an exception was raised, and the line's text."""
     if isinstance(error, SyntaxError):  # its line has not run, so it is not in the traceback
         file, number = error.filename, error.lineno
         if (
@@ -179,12 +179,12 @@ def _place(error: BaseException, text: str, traceback: TracebackType | None) -> 
 
 
 def _line(file: str, number: int, name: str) -> Place:
-    """Return the position and text of a line in a function."""
+    """Return a source line as "FILE:LINE in FUNCTION", and its text."""
     return f"{file}:{number} in {name}", linecache.getline(file, number).strip()
 
 
 def _innermost(traceback: TracebackType | None) -> Place:
-    """Return the innermost of the user's lines in a traceback."""
+    """Return the innermost line of user code in a traceback, as `_line` does; Nones if none."""
     frame = user_lines.users(reversed(tb.extract_tb(traceback)), lambda frame: frame.filename)
     if frame is None:
         return None, None
@@ -192,7 +192,7 @@ def _innermost(traceback: TracebackType | None) -> Place:
 
 
 def _status_of_exception(kind: type[BaseException]) -> int:
-    """Return the exit status of a process that this exception ends."""
+    """Return the exit status of a process that an uncaught exception of this class ends."""
     if not issubclass(kind, KeyboardInterrupt):
         return 1
     from _signal import SIGINT  # without signal's own imports
@@ -201,14 +201,14 @@ def _status_of_exception(kind: type[BaseException]) -> int:
 
 
 def _status_of_code(code: Any) -> int:
-    """Return the exit status of a process that exits with this code."""
+    """Return the exit status for the argument of sys.exit()."""
     if code is None:
         return 0
     return code & 0xFF if isinstance(code, int) else 1
 
 
 def _text_of_code(code: Any) -> str:
-    """Return what Python prints at an exit with this code; "" for a status."""
+    """Return the text that Python prints for the argument of sys.exit(); "" for a number."""
     if code is None or isinstance(code, int):
         return ""
     try:
@@ -218,9 +218,9 @@ def _text_of_code(code: Any) -> str:
 
 
 def _traceback_through(outermost: FrameType) -> TracebackType | None:
-    """Return the traceback of the exception that has left this frame; None if it is not found.
+    """Return the traceback of the exception that has left this frame; None if not found.
 
-    Up to Python 3.11 an exception that no frame has handled does not know its traceback.
+    Needed up to Python 3.11, where an uncaught SystemExit has no `__traceback__`.
     """
     import gc
     from types import TracebackType
@@ -232,7 +232,7 @@ def _traceback_through(outermost: FrameType) -> TracebackType | None:
 
 
 def _handled(error: BaseException | None) -> dict[str, Any]:
-    """Return the fields for the exception that was being handled at an exit, and its causes."""
+    """Return the fields for the exception that was being handled at an exit; {} if none."""
     while isinstance(error, SystemExit):  # a caught exit explains nothing
         error = error.__context__
     if error is None:
@@ -241,9 +241,9 @@ def _handled(error: BaseException | None) -> dict[str, Any]:
 
 
 def _kept(traceback: TracebackType | None) -> BaseException | None:
-    """Return the exception that a library, such as click, has printed before it exits.
+    """Return the exception that a library such as click has printed before it exits, or None.
 
-    The library exits after the `except` block, where only a variable still holds the exception.
+    The library exits after its `except` block, so the exception is found in a local variable.
     """
     exits = None
     while traceback is not None:
@@ -262,7 +262,7 @@ def _kept(traceback: TracebackType | None) -> BaseException | None:
 
 
 def _causes(error: BaseException | None) -> tuple[Raised, ...]:
-    """Return the exceptions from which an exception was raised, and the members of its group."""
+    """Return an exception's chain of causes, with the members of exception groups."""
     found: list[Raised] = []
     ahead = _behind(error)
     seen = {id(error)}
@@ -279,7 +279,7 @@ def _causes(error: BaseException | None) -> tuple[Raised, ...]:
 
 
 def _behind(error: BaseException | None) -> list[tuple[BaseException, bool]]:
-    """Return an exception's cause and its group's members, each with whether it is a member."""
+    """Return an exception's cause and its group's members, each with True if it is a member."""
     if error is None:
         return []
     cause = error.__cause__
@@ -313,7 +313,7 @@ def _formatted(exception: tb.TracebackException) -> str:
 
 
 def _marked_by_jax() -> tuple[str, ...]:
-    """Return the files whose frames JAX leaves out of its own tracebacks."""
+    """Return prefixes of the file names that JAX leaves out of its own tracebacks."""
     util: ModuleType | None = sys.modules.get("jax._src.traceback_util")
     return tuple(map(str, getattr(util, "_exclude_paths", ())))
 
@@ -332,11 +332,11 @@ _FAILED_CALLBACK = " failed"
 
 
 class UnhandledErrors:
-    """Reporter of this process's exceptions that nothing handles and that do not end it.
+    """Reporter of unhandled exceptions that do not end this process (threads, callbacks).
 
     Args:
         link: the link to the agent.
-        is_wanted: returns whether the program takes part in a job, or is about to.
+        is_wanted: function that returns whether the program is in a job, or about to join it.
 
     """
 
@@ -346,7 +346,7 @@ class UnhandledErrors:
         self._count = 0
 
     def watch_threads(self) -> None:
-        """Report exceptions that end threads, from now on."""
+        """Report exceptions that end threads from now on."""
         import threading
 
         def prepare(*args: Any) -> tuple[Any, ...]:
@@ -358,7 +358,7 @@ class UnhandledErrors:
         threading.excepthook = CallableProxy(threading.excepthook, prepare, "threading")
 
     def watch_callbacks(self) -> None:
-        """Report exceptions of JAX's callbacks, from now on: JAX logs them where they occur."""
+        """Report exceptions in JAX's callbacks from now on; JAX only logs them."""
         import logging
 
         for name in _LOGGERS:

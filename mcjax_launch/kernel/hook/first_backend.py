@@ -22,7 +22,7 @@ _calls: list[Call] = []  # innermost first
 
 
 def record() -> None:
-    """Record the calls that lead to the start of the first backend."""
+    """Record the call stack with which the first backend is started."""
     frame = sys._getframe(1)
     while frame is not None and len(_calls) < _MOST_CALLS:
         _calls.append((frame.f_code.co_filename, frame.f_lineno))
@@ -30,7 +30,7 @@ def record() -> None:
 
 
 def start() -> BackendStart | None:
-    """Return where the first backend was started; None if unknown."""
+    """Return the line of code that started the first backend; None if unknown."""
     line = next((call for call in _calls if not _is_inside(call)), None)
     if line is None:
         return None
@@ -39,14 +39,14 @@ def start() -> BackendStart | None:
 
 
 def _is_inside(call: Call) -> bool:
-    """Return whether a call is in JAX, in Python or in mcjax-launch."""
+    """Return whether a call's file belongs to JAX, Python or mcjax-launch."""
     file = call[0]
     ours = source_lines.owner(file) in (source_lines.OURS, source_lines.PYTHON)
     return ours or source_lines.is_jax(file)
 
 
 def _import(calls: Iterable[Call]) -> Call | None:
-    """Return the outermost import statement among calls, the user's own if there is one."""
+    """Return the outermost import statement among calls, preferably in user code; None if none."""
     imports: list[Call] = []
     inside = False
     for call in calls:

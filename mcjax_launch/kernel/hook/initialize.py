@@ -43,7 +43,7 @@ _MOST_NAME = 80
 
 
 def name_barriers_in_stacks() -> None:
-    """Make stacks show the name of the barrier or key that JAX's client waits for.
+    """Make stack dumps show which barrier or key JAX's client waits for.
 
     Call this before JAX makes its client.
     """
@@ -60,7 +60,7 @@ def name_barriers_in_stacks() -> None:
 
 
 def _named(real: Any, call: str, library: str) -> FunctionType:
-    """Return a function that calls `real` through a function whose name shows the argument."""
+    """Return a wrapper of `real` that shows its first argument as a function name in stacks."""
     # A path in jaxlib, so that the frame counts as JAX's.
     file = os.path.join(os.path.dirname(library), "coordination_service")
     body = _wait.__code__.replace(co_filename=file)
@@ -91,7 +91,7 @@ _MOST = 2_000
 
 
 def settings() -> dict[str, str]:
-    """Return this process's settings, by variable; unset settings are left out."""
+    """Return the settings of this process that all ranks should share, without unset ones."""
     config = getattr(sys.modules.get("jax"), "config", None)
     found = {name: _value(config, option) for name, option in _OPTIONS.items()}
     found["XLA_FLAGS"] = " ".join(
@@ -151,7 +151,7 @@ class Initialization:
         name: str,
         make: Callable[[Callable[..., Any]], Callable[..., Any]],
     ) -> None:
-        """Replace a function of JAX's, here and in the module where it is defined."""
+        """Replace a function of JAX in `distributed` and in the module that defines it."""
         real = getattr(distributed, name)
         replacement = wrap_like(real, make(real))
         for module in (distributed, sys.modules.get(real.__module__)):
@@ -184,7 +184,7 @@ class Initialization:
     def _join(
         self, real: Callable[..., Any], args: Any, kwargs: Any, filled: dict[str, Any]
     ) -> Any:
-        """Call JAX's initialize(), after checks for mistakes that would make it hang."""
+        """Check for mistakes that would make JAX's initialize() hang, then call it."""
         coordinator.check_loopback(str(filled["coordinator_address"]), filled["num_processes"])
         mutual_tls.check_name(filled)
         # With TLS, no socket: a certificate cannot name it.
@@ -192,7 +192,7 @@ class Initialization:
         return coordinator.join(real, filled, self._environ, left_open)
 
     def _leave_out(self) -> None:
-        """Report a call in a child process of a rank, without calling JAX's initialize()."""
+        """Report a call of initialize() in a rank's child process, which JAX never gets."""
         call = CalledBelow(user_lines.place(), below.imports_main_again())
         self._link.is_below = True
         try:
@@ -262,7 +262,7 @@ class Initialization:
 
 
 def _refusal(error: Exception) -> NotJoined:
-    """Return the message to the agent that initialize() has raised this exception."""
+    """Return the message for the agent about an exception that initialize() has raised."""
     summary = str(error).partition("\n")[0][:_MOST_SUMMARY]
     started = first_backend.start()
     backend_at = (started.imported_at or started.where) if started is not None else ""
@@ -270,7 +270,7 @@ def _refusal(error: Exception) -> NotJoined:
 
 
 def _versions() -> tuple[str, str]:
-    """Return the versions of jax and jaxlib, "" if unknown: jax may be half imported."""
+    """Return the versions of jax and jaxlib; "" if unknown, as when jax is half imported."""
     return _version("jax"), _version("jaxlib")
 
 
@@ -285,7 +285,7 @@ def _is_recoverable() -> bool:
 
 
 def _whole_number(value: Any) -> int | None:
-    """Return a value of the program as an int; None if it is no whole number (NumPy's count)."""
+    """Return a program's value as an int (also NumPy's integers); None if it is no integer."""
     import operator
 
     try:
@@ -301,7 +301,7 @@ def fill_in(
     environ: Mapping[str, str],
     parts: Iterable[RankPart] = (),
 ) -> dict[str, Any]:
-    """Return keyword arguments for `real`: the caller's, and the launcher's for what was left out.
+    """Return keyword arguments for `real`: the caller's, completed with the launcher's.
 
     Raises:
         TypeError: `real` does not accept such arguments.
@@ -337,7 +337,7 @@ def fill_in(
 
 
 def _is_elsewhere(filled: Mapping[str, Any], environ: Mapping[str, str]) -> bool:
-    """Return whether the program's address for the coordinator is certainly not this machine's."""
+    """Return whether the program's coordinator address certainly belongs to another machine."""
     address = filled["coordinator_address"]
     binds = filled.get("coordinator_bind_address") or environ.get("JAX_COORDINATOR_BIND_ADDRESS")
     if binds or address == environ.get("JAX_COORDINATOR_ADDRESS"):
@@ -353,7 +353,7 @@ def _is_elsewhere(filled: Mapping[str, Any], environ: Mapping[str, str]) -> bool
 
 
 def _may_be_ours(family: int, kind: int, address: Any) -> bool:
-    """Return whether this machine may have an address."""
+    """Return whether an address may belong to this machine."""
     import errno
     import socket
 
@@ -384,7 +384,7 @@ def _set_transfer_address(environ: Mapping[str, str]) -> None:
 
 
 def _keep_for_ever(backend: Any) -> None:
-    """Keep Python from destroying a backend at its end.
+    """Keep Python from destroying a CPU backend when the process ends.
 
     Otherwise the transfer server of a CPU backend would wait for its peers to close connections,
     which they never do if they ended earlier. The end of the process closes them.
@@ -396,7 +396,7 @@ def _keep_for_ever(backend: Any) -> None:
 
 
 def _adjust_jaxlib(address: str, environ: Mapping[str, str]) -> None:
-    """Set two arguments of jaxlib that jax does not pass on and that have no public setting.
+    """Set defaults for two arguments of jaxlib that jax does not pass and has no settings for.
 
     The shutdown barrier's timeout: the argument of initialize() reaches only the service in rank 0.
     A client that arrives at the barrier would give up after 300 s and abort.
@@ -415,7 +415,7 @@ def _adjust_jaxlib(address: str, environ: Mapping[str, str]) -> None:
 
 
 def _default_argument(module: Any, name: str, argument: str, value: object) -> None:
-    """Have `module.name` called with `argument=value` if its caller leaves that out."""
+    """Wrap `module.name` so that `argument` defaults to `value`; do nothing if it has none."""
     import functools
 
     real = getattr(module, name, None)

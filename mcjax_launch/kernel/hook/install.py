@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Patch = Callable[[Any], None]
 
     class Instead(Protocol):
-        """Task that a feature has a process do in place of the program."""
+        """Task of a feature that a process runs in place of the program."""
 
         def run(self, step_aside: Callable[[], object]) -> None: ...
 
@@ -38,10 +38,10 @@ def install(failed: Callable[[Exception], None]) -> Instead | None:
     """Put the hook in place; do nothing without an agent.
 
     Args:
-        failed: called with later exceptions of the hook, which the program does not see.
+        failed: called with each later exception of the hook, which the program does not see.
 
     Returns:
-        the task of this process, if it is not to run the program.
+        the task to run in place of the program; None to run the program.
 
     """
     path = os.environ.get(hook_environ.SOCKET)
@@ -68,7 +68,7 @@ def install(failed: Callable[[Exception], None]) -> Instead | None:
 
 
 def _is_main_interpreter() -> bool:
-    """Return whether this is the process's main interpreter: each of several runs `site`."""
+    """Return whether this is the main interpreter; `site` also runs in subinterpreters."""
     import _thread
 
     is_main = getattr(_thread, "_is_main_interpreter", None)
@@ -76,12 +76,12 @@ def _is_main_interpreter() -> bool:
 
 
 class Hook:
-    """Assembly of the hook's parts; those for JAX are made when the program imports it.
+    """Assembly of the hook's parts; the parts for JAX are made when the program imports JAX.
 
     Args:
         link: the link to the agent.
-        environ: this process's variables, as it was started.
-        failed: called with later exceptions of the hook.
+        environ: environment variables with which this process was started.
+        failed: called with each later exception of the hook.
 
     """
 
@@ -147,7 +147,7 @@ class ImportPatches:
 
     Args:
         patches: functions that patch a module, by the module's name.
-        failed: called with what a patch raises.
+        failed: called with an exception that a patch raises.
 
     """
 

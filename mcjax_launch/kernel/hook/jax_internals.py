@@ -1,4 +1,4 @@
-"""Private names of JAX that the hook uses, and what is lost if a version of JAX lacks one.
+"""Private names of JAX that the hook uses, and the loss if a version of JAX lacks a name.
 
 Each use is guarded: with an unknown version of JAX a rank runs on, and silently loses what is
 listed here. So `--check` looks for all of them, and so does a test for each.
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class Internal(Value):
-    """Private name of JAX's.
+    """Private name in JAX.
 
     Args:
         module: the module that has it; JAXLIB for jaxlib's extension.
-        name: in that module, with dots; `function(argument)` for an argument of a function in C++.
-        lost: what is lost without it, as a sentence without its full stop.
+        name: name in that module, with dots; `function(argument)` for a C++ function's argument.
+        lost: description of what is lost without the name: a sentence without its full stop.
 
     """
 
@@ -30,7 +30,7 @@ class Internal(Value):
     lost: str
 
     def __str__(self) -> str:
-        """Return its whole name."""
+        """Return the name with its module, as MODULE.NAME."""
         return f"{self.module}.{self.name}"
 
 
@@ -106,7 +106,7 @@ def extension() -> Any:
 
 
 def missing() -> list[Internal]:
-    """Return the names that this JAX lacks; imports their modules, so it is not for programs."""
+    """Return the names that this JAX lacks; imports their modules, so never call it in a rank."""
     return [internal for internal in INTERNALS if not is_found(internal)]
 
 

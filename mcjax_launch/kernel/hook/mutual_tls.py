@@ -1,4 +1,4 @@
-"""Mutual TLS of JAX's coordination service, with this job's certificate or the program's own."""
+"""Mutual TLS of JAX's coordination service, with this job's or the program's certificate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ARGUMENTS = (CERTIFICATE, "mtls_key_file", "mtls_ca_file", _PREFIX)
 
 
 def in_use(filled: Mapping[str, Any]) -> dict[str, str]:
-    """Return the files and the prefix that the arguments or JAX's configuration name.
+    """Return the TLS arguments that are set in the call or JAX's configuration; {} without TLS.
 
     Args:
         filled: the arguments of initialize().
@@ -77,7 +77,7 @@ def _common_names(decoded: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _matches(host: str, name: str) -> bool:
-    """Return whether gRPC may accept a name in a certificate for this host."""
+    """Return whether gRPC may accept a name in a certificate for a host."""
     address = _as_ip(host)
     if address is not None:
         return _as_ip(name) == address
@@ -87,7 +87,7 @@ def _matches(host: str, name: str) -> bool:
 
 
 def _as_ip(text: str) -> object:
-    """Return the IP address in a text; None if it is a name."""
+    """Return a text as an IP address; None if it is not an IP address."""
     import ipaddress
 
     try:

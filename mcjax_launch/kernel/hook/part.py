@@ -1,4 +1,4 @@
-"""Parts of features in a rank: one object for each feature that does something there."""
+"""Base class and registry of features' parts in a rank: one object per feature."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class RankPart:
-    """Part of a feature in a rank; does nothing by default. `features.NAME.hook` has it as PART.
+    """Part of a feature in a rank; methods do nothing by default. `features.NAME.hook.PART` is it.
 
     Args:
         link: the link to the agent.
-        environ: this process's variables, as it was started.
+        environ: environment variables with which this process was started.
 
     """
 
@@ -32,22 +32,22 @@ class RankPart:
 
     @property
     def asked(self) -> str:
-        """Value of the feature's variable, which says what the part is asked for; "" if unset."""
+        """Value of the feature's environment variable, set by the launcher; "" if unset."""
         _, _, below = type(self).__module__.partition(".features.")
         return self.environ.get(hook_environ.of_feature(below.partition(".")[0]), "")
 
     def patch(self, module: Any) -> None:
-        """Patch a module that `features.PATCHES` names; called when the program has imported it."""
+        """Patch a module named in `features.PATCHES`; called when the program has imported it."""
 
     def failed(self, error: BaseException, traceback: TracebackType) -> None:
-        """Handle an exception that has ended the program, before it is reported."""
+        """Handle an exception that has ended the program; called before it is reported."""
 
     def arguments(self, given: Mapping[str, Any], known: Container[str]) -> Mapping[str, Any]:
         """Return arguments to add to a call of initialize().
 
         Args:
-            given: its arguments so far.
-            known: the names of the arguments that it accepts.
+            given: arguments of the call so far.
+            known: names of the arguments that initialize() accepts.
 
         Raises:
             RuntimeError: this jax lacks something that the job needs.
@@ -56,31 +56,31 @@ class RankPart:
         return {}
 
     def joined(self) -> bool:
-        """Act when initialize() has returned; return whether PROFILE is handled from now on."""
+        """Handle the return of initialize(); return whether the part now handles signal PROFILE."""
         return False
 
     def obtain(self, compile_: Callable[..., Any], program: tuple[Any, ...]) -> Any:
-        """Return the executable of a program.
+        """Return the executable of a program; by default, compile it.
 
         Args:
-            compile_: compiles the program, and raises what the compiler raises.
-            program: the arguments of `compile_`, as JAX passes them to its compiler.
+            compile_: function that compiles the program; it raises the compiler's exceptions.
+            program: arguments for `compile_`, as JAX passes them to its compiler.
 
         """
         return compile_(*program)
 
     def compiles(self, program: Program, keep: Callable[[], ShownText]) -> None:
-        """Act when this thread is about to compile a program that spans processes.
+        """Prepare: this thread is about to compile a program that spans processes.
 
         Args:
-            program: the program.
-            keep: returns a function that makes the program's text, for use in any thread during the
+            program: description of the program.
+            keep: returns a function that makes the program's text, in any thread, during the
                 compilation.
 
         """
 
     def compiled(self, program: Program) -> None:
-        """Act when this thread has compiled the program, or has failed to."""
+        """Handle the end of a compilation in this thread, whether it succeeded or failed."""
 
     def hold(
         self, program: Program, show: ShownText, given: Callable[[], Iterable[tuple[Any, Any]]]
@@ -88,19 +88,19 @@ class RankPart:
         """Announce a program that spans processes, and return when it may run.
 
         Args:
-            program: the program.
-            show: yields its text, if that is wanted.
-            given: returns its arguments, each with its sharding in the program.
+            program: description of the program.
+            show: function that yields the program's text, for use if the text is wanted.
+            given: function that returns the arguments of the run, each with its sharding.
 
         Returns:
-            whether it has been announced.
+            whether this part has announced the program.
 
         """
         return False
 
 
 class Parts:
-    """Parts of this process, each loaded when it is first needed.
+    """Features' parts in this process, each made when it is first needed.
 
     Args: see RankPart.
     """
@@ -117,7 +117,7 @@ class Parts:
         return self._made[feature]
 
     def asked(self) -> list[RankPart]:
-        """Return the parts of the features that are switched on in this job."""
+        """Return the parts of the features that the launcher has switched on in this job."""
         return [self.part(feature) for feature in hook_environ.asked_features(self._environ)]
 
 

@@ -1,6 +1,6 @@
-"""Signals by which the agent asks questions that the main thread answers.
+"""Signals with which the agent asks the main thread for information.
 
-Python runs the handlers between two steps of the program, in its main thread, usually while no
+Python runs the handlers between two bytecodes of the main thread, usually while no
 other thread runs Python; see `runs_one_thread`.
 """
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 def answer_signal(
     signum: int, answer: Callable[[int, FrameType | None], object], *, interrupt: bool = False
 ) -> bool:
-    """Answer a signal with `answer` until Python ends; return whether that is possible.
+    """Install `answer` as a signal's handler until Python ends; return whether that succeeded.
 
     Args:
-        signum: the signal; 0 if there is none.
-        answer: handles it, in the main thread.
-        interrupt: whether the signal interrupts the main thread's system calls, which C code may
+        signum: number of the signal; 0 to do nothing and return False.
+        answer: handler of the signal, called in the main thread.
+        interrupt: True if the signal interrupts system calls of the main thread, which C code may
             not expect.
 
     """
@@ -44,5 +44,5 @@ def answer_signal(
 
 
 def runs_one_thread() -> bool:
-    """Return whether no other thread runs Python during an answer: false without the GIL."""
+    """Return whether only one thread can run Python at a time: True with the GIL."""
     return bool(getattr(sys, "_is_gil_enabled", lambda: True)())

@@ -29,11 +29,11 @@ _TO_HOST = "is_host_transfer=true"
 
 
 def exchanges(text: str, places: Sequence[int]) -> bool:
-    """Return whether a program makes processes exchange anything.
+    """Return whether a compiled program makes processes communicate.
 
     Args:
         text: the compiled program, as HLO text.
-        places: the process of each of its devices, in the order that its groups count.
+        places: process number of each of its devices, in the order in which its groups number them.
 
     """
     import re
@@ -59,7 +59,7 @@ def _at(group: Sequence[int], places: Sequence[int]) -> set[int]:
 
 
 def _groups(text: str, count: int) -> list[Sequence[int]]:
-    """Parse groups of devices, written in any of HLO's notations."""
+    """Parse groups of device numbers, written in any of HLO's notations."""
     if text == "{}":
         return [range(count)]
     if text.startswith("{{"):
@@ -72,14 +72,14 @@ def _groups(text: str, count: int) -> list[Sequence[int]]:
 
 
 def _listed(text: str) -> list[Sequence[int]]:
-    """Parse groups written as {{0,1},{2,3}}."""
+    """Parse groups of device numbers written as {{0,1},{2,3}}."""
     import re
 
     return [_numbers(group) for group in re.findall(r"\{([\d, ]+)\}", text)]
 
 
 def _along_axes(text: str) -> list[Sequence[int]]:
-    """Parse groups written along mesh axes.
+    """Parse groups of device numbers written along mesh axes; [] for parts of axes.
 
     Notations: mesh['a'=2,'b'=4] {'b'}, or mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'b'}.
     """
@@ -105,7 +105,7 @@ def _along_axes(text: str) -> list[Sequence[int]]:
 
 
 def _cut(sizes: Sequence[int], order: Iterable[int], size: int) -> list[Sequence[int]]:
-    """Return devices, numbered along axes in this order, in groups of `size` (0: one group)."""
+    """Return devices, numbered along axes in this order, as groups of `size` (0: one group)."""
     steps: dict[int, int] = {}
     step = 1
     for axis in reversed(range(len(sizes))):
@@ -144,11 +144,11 @@ _PLACE = r'(?<=loc\(")(/[^"]+)(?=":\d)'
 
 
 class Fingerprint(Value):
-    """Fingerprint of a program.
+    """Fingerprint of a program, to compare it between processes.
 
     Args:
-        digest: equal on all processes: leaves out names, source positions and callbacks' addresses.
-        talks: it contains calls that communicate by themselves, unseen by the compiler.
+        digest: hash of the program without names, source positions and callbacks' addresses.
+        talks: True if the program has calls that communicate without the compiler's knowledge.
 
     """
 
@@ -174,7 +174,7 @@ def fingerprint(computation: Any, devices: Sequence[Any]) -> Fingerprint:
 
 
 def canonical(computation: Any) -> tuple[Any, bool]:
-    """Copy a program without what may differ between processes; return also whether it talks.
+    """Return a copy without what differs between processes, and whether its calls communicate.
 
     Call it, and use the copy, within `computation.context`.
     """
@@ -207,7 +207,7 @@ def canonical(computation: Any) -> tuple[Any, bool]:
 
 
 class _Names:
-    """New names of a program's functions, numbered in order of appearance."""
+    """New names of a program's functions: f0, f1, ... in order of appearance."""
 
     def __init__(self) -> None:
         self._new = {"main": "main"}
@@ -226,7 +226,7 @@ class _Names:
 
 
 def _neutralize(attributes: Any, names: _Names) -> None:
-    """Remove from a call what only this process has: addresses, numbers, functions' names."""
+    """Remove from a call what differs between processes: addresses, numbers, function names."""
     from jaxlib.mlir import ir
 
     if attributes["call_target_name"].value.endswith(_OWN_CONFIGURATION):
@@ -250,7 +250,7 @@ def _without_names(results: Any) -> Any:
 
 
 def _talks(attributes: Any) -> bool:
-    """Return whether a call communicates with other processes by itself."""
+    """Return whether a call communicates with other processes without the compiler's knowledge."""
     target: str = attributes["call_target_name"].value
     if target == _KERNEL:
         return any(_KERNEL_TALKS in str(attributes[c]) for c in _CONFIGURATIONS if c in attributes)
@@ -265,7 +265,7 @@ def _is_to_host(attributes: Any) -> bool:
 
 
 def frozen(computation: Any) -> bytes:
-    """Serialize a program for `frozen_text`, which any thread may then call at any time."""
+    """Return a program as bytecode for `frozen_text`, which any thread may call later."""
     import io
 
     code = io.BytesIO()
@@ -314,7 +314,7 @@ def _text(program: Any, devices: Sequence[int]) -> str:
 
 
 def _sum_up_constants(module: Any) -> None:
-    """Add the first values and a hash to constants that are too long to be shown."""
+    """Add an attribute with first values and a hash to constants too long to be shown."""
     import hashlib
 
     from jaxlib.mlir import ir
@@ -350,16 +350,16 @@ class SpanningProgram:
     """Compiled program that spans processes.
 
     Args:
-        computation: its code, as JAX passed it to the compiler.
-        fingerprint: covers its code and its devices.
+        computation: code of the program, as JAX passed it to the compiler.
+        fingerprint: fingerprint of the code and devices.
         platform: the platform of its devices.
         devices: the devices that it runs on.
-        of_all: it runs on all devices of the job.
+        of_all: True if it runs on all devices of the job.
         where: the user's line that compiled it, later the line that ran it.
 
     Attributes:
-        name: as JAX calls it.
-        places: the process of each of its devices.
+        name: name that JAX gave the program.
+        places: process number of each of its devices.
 
     """
 
@@ -387,8 +387,8 @@ class SpanningProgram:
         """Return the message that describes this program to the launcher.
 
         Args:
-            held: a thread is held until the launcher permits the run.
-            compiling: the program is about to be compiled.
+            held: True if a thread is held until the launcher permits the run.
+            compiling: True if the program is about to be compiled.
 
         """
         everywhere = self._devices is None
@@ -407,22 +407,22 @@ class SpanningProgram:
         )
 
     def text(self) -> str:
-        """Return the program's code as text for the user; "" if that cannot be shown."""
+        """Return the program's code as text for the user; "" on an error."""
         try:
             return self.kept_text()()
         except Exception:
             return ""
 
     def kept_text(self) -> Callable[[], str]:
-        """Return a function that makes the program's text, even while the compiler runs."""
+        """Return a function that makes the program's text, usable while the compiler runs."""
         return partial(frozen_text, frozen(self._computation), self._ids)
 
     def forget_code(self) -> None:
-        """Free the memory of the program's code, because the program runs now."""
+        """Drop the reference to the program's code, to free its memory."""
         self._computation = None
 
     def runs(self, args: Sequence[Any], where: str) -> None:
-        """Record the program's first run: the arguments' shapes, and the user's line."""
+        """Record the shapes of the first run's arguments, and the user's line that runs it."""
         self.where = where
         self.shapes = tuple(_shape(arg) for arg in args[:_MOST_SHAPES])
 
@@ -446,7 +446,7 @@ class SpanningProgram:
         return self._exchanges(execution.xla_executable)
 
     def given(self, execution: Any, args: Sequence[Any]) -> list[tuple[Any, Any]]:
-        """Return the arguments of this run that matter, each with its sharding in the program."""
+        """Return the run's used arguments, each with its sharding; [] if pmap made the program."""
         if self._is_mapped:
             return []
         kept = execution.kept_var_idx
@@ -477,12 +477,12 @@ class SpanningProgram:
 
 
 def name_of(computation: Any) -> str:
-    """Return a program's name, as JAX calls it."""
+    """Return the name that JAX gave a program."""
     return str(computation.operation.attributes["sym_name"]).strip('"')
 
 
 def _are_whole(execution: Any, args: Sequence[Any]) -> bool:
-    """Return whether each process has every argument and every result whole."""
+    """Return whether each process holds every argument and every result completely."""
     handler = getattr(execution, "out_handler", None)
     results = getattr(handler, "out_shardings", None)
     avals = getattr(handler, "out_avals", None)
@@ -494,7 +494,7 @@ def _are_whole(execution: Any, args: Sequence[Any]) -> bool:
 
 
 def _is_whole(sharding: Any, shape: tuple[int, ...]) -> bool:
-    """Return whether each process has all parts of an array, on its devices together."""
+    """Return whether the devices of each process together hold all of an array."""
     if sharding is None or sharding.is_fully_replicated:
         return True
     parts: dict[int, set[str]] = {}

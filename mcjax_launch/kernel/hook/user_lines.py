@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 def users(frames: Iterable[F], filename: Callable[[F], str]) -> F | None:
-    """Return the innermost frame of the user's code, else a library's, else any but ours; or None.
+    """Return the innermost frame of user code, else of a library, else any but ours, else None.
 
     Args:
-        frames: innermost first.
-        filename: returns the file name of a frame.
+        frames: the frames, innermost first.
+        filename: function that returns a frame's file name.
 
     """
     library = other = None
@@ -39,7 +39,7 @@ def users(frames: Iterable[F], filename: Callable[[F], str]) -> F | None:
 
 
 def here() -> FrameType | None:
-    """Return the frame of the user's line that is being executed."""
+    """Return the frame of the user's line that is being executed; None if there is none."""
     return users(_outwards(sys._getframe(1)), lambda frame: frame.f_code.co_filename)
 
 
@@ -50,7 +50,7 @@ def place() -> str:
 
 
 def shown(filename: str) -> str:
-    """Return a file's name as the user would write it: relative if below the working directory."""
+    """Return a file's path for the user: relative if below the working directory."""
     try:
         below = os.path.relpath(filename)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Replacement of a function by another with the same name, docstring and signature."""
+"""Wrapping of a function by a function with the same name, docstring and signature."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Entry into a rank's Python: `site` imports this before the program's first line.
 
-It puts the hook in place, then steps aside: the folder leaves sys.path, and the user's own
+It installs the hook and removes its folder from sys.path; then the user's own
 sitecustomize, which this module shadows, still runs.
 """
 
@@ -19,7 +19,7 @@ _IS_FOR_ELSE = "MCJAX_HOOK_INSTEAD" in os.environ
 
 
 def _put_hook_in_place() -> "Any":
-    """Install the hook; return this process's task, if it is not to run the program, else None."""
+    """Install the hook; return the task to run in place of the program, None if none."""
     if sys.version_info < _OLDEST_PYTHON:  # a helper of the program, without JAX
         return None
     try:
@@ -35,7 +35,7 @@ def _put_hook_in_place() -> "Any":
 
 
 def _importable(folder: str) -> "list[str]":
-    """Return the `__path__` of a package whose code seems to be in no file.
+    """Return the `__path__` of a package whose code has file names such as "<...>".
 
     Coverage, `trace` and debuggers skip such code, as they skip Python's own frozen modules.
     """
