@@ -1,4 +1,4 @@
-"""Orders for the agents: what to prepare, and what to start. No function here has effects."""
+"""Orders to the agents: what to prepare, and which ranks to start. Functions have no effects."""
 
 from collections.abc import Iterable, Sequence
 
@@ -15,14 +15,14 @@ from mcjax_launch.options.wrappers import commands
 def what_to_prepare(
     job: Job, host: Host, ranks: Sequence[int], *, first: bool, several: bool
 ) -> messages.Prepare:
-    """Return what an agent must look up and reserve before anything is started.
+    """Return the order to an agent to look up and reserve things before ranks are started.
 
     Args:
         job: the job.
         host: the agent's host.
         ranks: the ranks that will run there.
-        first: it is the coordinator's host.
-        several: the job has other hosts.
+        first: True if the host is the coordinator's.
+        several: True if the job has other hosts.
 
     """
     coordinator: messages.Bind | None = None
@@ -65,13 +65,13 @@ def _is_given(job: Job, host: Host) -> bool:
 
 
 def _pythons(job: Job, host: Host) -> tuple[str, ...]:
-    """Return the interpreters to choose from, the best first."""
+    """Return the Python interpreters from which the agent may choose, the best first."""
     python = host.python or job.python
     return (python,) if host.is_local or _is_given(job, host) else (python, "python3", "python")
 
 
 def _without_jax(job: Job, host: Host) -> str:
-    """Return the message for a Python without jax; "" if the ranks' Python has jax."""
+    """Return the error message for a Python without jax; "" if the ranks' Python has jax."""
     if _is_given(job, host) or not host.is_local:
         return WITHOUT_JAX
     return job.python_without_jax
@@ -86,14 +86,14 @@ def _other_launchers_coordinator(job: Job) -> str | None:
 def start_order(
     plan: Plan, ranks: Iterable[Rank], job: Job, sample_every_s: float, *, again: bool = False
 ) -> messages.Start:
-    """Return what an agent needs to start its ranks.
+    """Return the order to an agent to start its ranks.
 
     Args:
         plan: the job's plan.
         ranks: the ranks on the agent's host.
         job: the job.
-        sample_every_s: seconds between the agent's reports of what they use; 0: none.
-        again: these ranks ran under an earlier agent.
+        sample_every_s: seconds between the agent's reports of the ranks' usage; 0 for no reports.
+        again: True if these ranks ran under an earlier agent.
 
     """
     orders = tuple(map(_rank_order, ranks))
@@ -114,16 +114,16 @@ def start_order(
 
 
 def start_again(rank: Rank) -> messages.StartAgain:
-    """Return what an agent needs to restart a rank."""
+    """Return the order to an agent to restart a rank."""
     return messages.StartAgain(_rank_order(rank))
 
 
 def restarted(rank: Rank, number: int) -> Rank:
-    """Return a rank as it is restarted.
+    """Return a rank with the variable that numbers its restart.
 
     Args:
-        rank: as it was started first.
-        number: the number of its restart, from 1.
+        rank: the rank as in the plan.
+        number: number of the restart, from 1.
 
     """
     return rank.replaced(env={**rank.env, RANK_RESTART: str(number)})

@@ -1,4 +1,4 @@
-"""Entry point of the command line: a job, from its hosts to its exit status."""
+"""Entry point of the launcher: runs a job on its hosts and returns the outcome."""
 
 import gc
 import os
@@ -27,14 +27,14 @@ def run(
     events: Events = NO_EVENTS,
     front: "Front | None" = None,
 ) -> "JobOutcome":
-    """Run a job, and return how it ended.
+    """Run a job, and return its outcome.
 
     Args:
-        job: what to run.
-        hosts: its hosts; all of them get ranks.
+        job: the job to run.
+        hosts: hosts of the job; all of them get ranks.
         ended: called after each attempt.
         events: receives the job's events.
-        front: the launcher's process, if an earlier run has made it.
+        front: the launcher's process from an earlier run; None to make it.
 
     Raises:
         LaunchError: the job could not be started.
@@ -64,7 +64,7 @@ def run(
 
 
 def _transport(job: Job, hosts: Sequence[Host], front: "Front | None") -> Transport:
-    """Return the starter of the agents; an earlier run's, if there is one."""
+    """Return the transport that starts the agents; an earlier run's if there is one."""
     if front is not None and front.transport is not None:
         return front.transport
     transport = Transport(job, features.on_hosts(job))
@@ -76,7 +76,7 @@ def _transport(job: Job, hosts: Sequence[Host], front: "Front | None") -> Transp
 
 
 def own_front() -> "Front":
-    """Return the launcher's process, which belongs to the launcher alone."""
+    """Return a new Front of this process, for a launcher that has the process to itself."""
     from mcjax_launch.kernel.launcher.front import of_own_process
 
     gc.freeze()  # imported modules stay
@@ -85,10 +85,10 @@ def own_front() -> "Front":
 
 
 def _check_limit(job: Job, hosts: int) -> None:
-    """Check that all pipes and log files can be open at the same time.
+    """Check that the limit of open files allows all pipes and log files of this job.
 
     Raises:
-        LaunchError: they cannot; nothing has been started elsewhere.
+        LaunchError: the limit is too low; nothing has been started on other hosts.
 
     """
     files = 0 if job.log_dir is None else 2 * job.processes_here

@@ -1,4 +1,4 @@
-"""Part of the launcher that explains why ranks wait, and ends jobs that can never go on."""
+"""Part of the launcher that explains why ranks wait, and ends jobs that are certain to hang."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Explanations(LauncherPart):
-    """Part that applies the rules of `diagnosis/` when a fact is new or ranks are idle."""
+    """Part that applies the rules of `diagnosis/` to new facts and to idle ranks."""
 
     def __init__(self, launcher: JobLauncher) -> None:
         super().__init__(launcher)
@@ -36,16 +36,16 @@ class Explanations(LauncherPart):
         return min((at for at in times if at is not None), default=None)
 
     def heard(self, message: messages.FromHook | messages.Exited, now: float) -> None:
-        """Record a message; print findings from it at once, unless many messages arrive."""
+        """Record a message; print findings at once, or later if many messages arrive."""
         self.announcer.record_report(message, now)
         self._say(self.announcer.expire(now) or ())
 
     def learned(self, fact: Fact, now: float) -> None:
-        """Apply the rules that depend on a fact, because it is new."""
+        """Record a new fact, and print the findings that follow from it when they are due."""
         self.announcer.record_fact(fact, now)
 
     def expire(self, now: float) -> None:
-        """Apply the rules, and ask hosts for stacks or usage, if the deadline has passed."""
+        """Print due findings; ask hosts for stacks or usage if the deadline has passed."""
         self._say(self.announcer.expire(now) or ())
         ask = self.hang.expire(now)
         if ask is Ask.STACKS:
@@ -69,7 +69,7 @@ class Explanations(LauncherPart):
             (console.say if finding.is_urgent else console.note)(finding.words)
 
     def _end(self, finding: Finding, others: Iterable[Finding]) -> None:
-        """End the job because a finding is certain; give its hint and the others as details."""
+        """End the job for a certain finding; print its hint and the other findings as details."""
         from mcjax_launch.diagnosis.rules import lines_of
 
         details = [*filter(None, [finding.hint]), *lines_of(others)]
@@ -78,7 +78,7 @@ class Explanations(LauncherPart):
         self.launcher.stop(stop)
 
     def _explain_hang(self, stacks: "list[Stack]") -> None:
-        """Print what the ranks' stacks show about a hang; end the job if that is certain."""
+        """Print findings about a hang from ranks' stacks; end the job if a finding is certain."""
         from mcjax_launch.diagnosis.rules import lines_of
 
         found = self.hang.judge_stacks(of_ranks(stacks), time.monotonic())
@@ -94,7 +94,7 @@ class Explanations(LauncherPart):
             self.launcher.report_hang()
 
     def concludes(self, now: float) -> None:
-        """Print the findings that were not due before the end of the job."""
+        """Print the remaining findings before the summary."""
         self._say(self.announcer.pending_findings(now))
 
     def concluded(self, summary: "Summary", *, last: bool) -> None:

@@ -1,4 +1,4 @@
-"""Launcher's process: its signals and streams, and perhaps a terminal or a client."""
+"""The launcher's process: its signals and streams, and its terminal or client, if any."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def why_no_terminal() -> str:
-    """Return why there is no terminal for a debugger; "" if there is one."""
+    """Return why a debugger cannot use a terminal; "" if stdin is a terminal."""
     return "" if os.isatty(0) else "stdin of mcjax-launch is not one"
 
 
@@ -35,13 +35,13 @@ class Front:
     Args:
         loop: the event loop.
         signals: the process's signals, as events.
-        warnings: signals by which a scheduler announces the job's end; treated as SIGTERM.
+        warnings: numbers of signals that announce a scheduler's end of the job; treated as SIGTERM.
 
     Attributes:
-        events: events of the runs, sent to a reader.
-        saves: the saves of the watched files (--watch).
+        events: sink of the runs' events.
+        saves: timer that notices saves of the watched files (--watch); None without.
         transport: the transport that starts the agents of every run (--watch).
-        resting: the agents between two runs (--watch, --max-restarts); None if none stay.
+        resting: agents kept between two runs (--watch, --max-restarts); None if none are kept.
 
     """
 
@@ -61,19 +61,19 @@ class Front:
         self._outputs: tuple[Target, Target] | None = None  # shared by all attempts
 
     def read_signals(self) -> list[int]:
-        """Return the signals received; those that are a scheduler's warnings become SIGTERM."""
+        """Return the signals received, with a scheduler's warning signals replaced by SIGTERM."""
         found = self.signals.read()
         return [signal.SIGTERM if signum in self._warnings else signum for signum in found]
 
     def wait(
         self, timers: Iterable[Timer], is_over: Callable[[], bool], ends: list[StopReason]
     ) -> StopReason | None:
-        """Wait between two runs, while agents rest; return a reason that ends the wait early.
+        """Wait between two runs; return the reason that ends the job meanwhile, None if none.
 
         Args:
-            timers: other timers than the agents'.
-            is_over: called in each turn; returns whether the wait is over.
-            ends: reasons to end the job; timers may add to it, and a signal does.
+            timers: timers to run besides the resting agents'.
+            is_over: function called in each turn of the loop; returns whether the wait is over.
+            ends: list of reasons to end the job; timers and signals append to it.
 
         """
 
@@ -93,7 +93,7 @@ class Front:
         return ends[0] if ends else None
 
     def outputs(self, on_room: Callable[[], None]) -> tuple[Target, Target]:
-        """Return the targets of stdout and stderr; the same twice if both are the same file."""
+        """Return the targets of stdout and stderr; one target twice if both are the same file."""
         if self._outputs is None:
             self._outputs = standard(self.loop)
         for sink in self._outputs:
@@ -107,11 +107,11 @@ class Front:
 
     @property
     def verbose_option(self) -> str:
-        """Option that makes the launcher show all output, as the user would write it."""
+        """Option that shows all output, in the user's notation: `verbose=True` or `-v`."""
         return "verbose=True" if self.events.has_client else "-v"
 
     def why_no_terminal(self) -> str:
-        """Return why there is no terminal for a debugger; "" if there is, or may be later."""
+        """Return why a debugger cannot get a terminal; "" if there is one, or may be later."""
         if self.visitors is not None:
             return ""
         return "the job was started by a program" if self.events.has_client else why_no_terminal()

@@ -1,8 +1,8 @@
-"""Find ranks that wait for others, and report that at ever longer intervals.
+"""Search for ranks that wait for other ranks, reported at ever longer intervals.
 
-A job is ended only if its ranks wait for ever: see `HangWatch.judge_stacks`.
+The job is ended only if its ranks wait for ever: see `HangWatch.judge_stacks`.
 
-A job whose ranks print or report something moves. When they have become silent, each host is asked
+A job whose ranks print or report something moves. When the ranks are silent, each host is asked
 for its ranks' usage, and again later: a main thread that has not moved in between stands still
 (accelerators: see below). Only then is every rank asked for its stack, which shows which ranks wait
 for which. A job that moves in silence is polled at ever longer intervals, and a job that does not
@@ -42,7 +42,7 @@ _IDLE, _LEAST_IDLE_S = 0.01, 0.02
 
 
 class Ask(Enum):
-    """A request to the hosts."""
+    """Request that the hosts should get."""
 
     USAGE = auto()
     STACKS = auto()
@@ -50,12 +50,12 @@ class Ask(Enum):
 
 
 class _CpuBaseline:
-    """The usage of a rank's main thread at a poll, and since when it has stood still.
+    """Usage of a rank's main thread at a poll, and the time since which the thread stands still.
 
     Attributes:
-        computes: the rank's processors are busy although its main thread stands still.
-        polls: the rank is on an accelerator, and its main thread is busy itself.
-        idles: the rank has used no more of a processor than heartbeats do.
+        computes: True if the rank uses the CPU although its main thread stands still.
+        polls: True if the rank uses an accelerator and its main thread is busy.
+        idles: True if the rank has used no more CPU time than heartbeats need.
 
     """
 
@@ -88,11 +88,11 @@ class HangWatch:
     Times are in time.monotonic's seconds.
 
     Args:
-        state: of the run.
-        announcer: knows which findings have been printed.
-        now: when the ranks are started.
-        stall_timeout: of the job, in seconds.
-        shows_stacks: how the user can show the stacks of all ranks, in words; "" if that is
+        state: state of the attempt.
+        announcer: record of the findings that have been printed.
+        now: start time of the ranks.
+        stall_timeout: value of --stall-timeout in seconds; None if not given.
+        shows_stacks: key or command with which the user can show all ranks' stacks; "" if that is
             impossible.
 
     """
@@ -136,7 +136,7 @@ class HangWatch:
         return min(self._next_at, max(silent_at, self._polled_at + AFTER_S * _PAUSE))
 
     def expire(self, now: float) -> Ask | None:
-        """Return what to ask the hosts now; None if nothing."""
+        """Return the request that hosts should get now; None for none."""
         deadline = self.deadline
         if deadline is None or now < deadline:
             return None
@@ -150,11 +150,11 @@ class HangWatch:
         return Ask.USAGE
 
     def suspects(self, now: float) -> bool:
-        """Return whether ranks have waited, or stood still, long enough to suspect a hang."""
+        """Return whether a rank has waited, or stood still, long enough to suspect a hang."""
         return now - max(self._first_at(now), self._compiled_at()) >= AFTER_S * _PAUSE
 
     def _first_at(self, now: float) -> float:
-        """Return since when the first rank has waited or stood still; `now` if none does."""
+        """Return since when a rank has waited or stood still, the earliest; `now` if none does."""
         reached = (run.reached for run in self._state.ranks.values())
         waiting = [stage.since for stage in reached if stage.waits_for_others]
         known = [since for since in waiting if since is not None]
@@ -170,7 +170,7 @@ class HangWatch:
         }
 
     def _judge(self, asked_at: float, now: float) -> Ask | None:
-        """Ask for stacks if a rank seems to wait, now that usage is known; else poll later."""
+        """Judge the reported usage: ask for stacks if a rank seems to wait, else poll later."""
         if self._state.activity.heard_at > self._polled_at:
             self._interval_s = AFTER_S
         self._asked_at, self._polled_at = None, now
@@ -189,9 +189,9 @@ class HangWatch:
         return None
 
     def _compiled_at(self) -> float:
-        """Return when a rank last finished compiling for long.
+        """Return when a rank last finished a long compilation; 0 if none did.
 
-        What a rank compiled for long may also run for long.
+        A program that took long to compile may also run for long.
         """
         spent = (run.compilations for run in self._state.running)
         long = AFTER_S * _SILENCE
@@ -200,7 +200,7 @@ class HangWatch:
         )
 
     def _record_usage(self, asked_at: float) -> None:
-        """Record the usage of the ranks that have joined."""
+        """Record the reported usage of the ranks that have joined."""
         baselines = {}
         for run in self._state.running:
             samples, rank = run.usage.samples, run.process_id
@@ -213,14 +213,14 @@ class HangWatch:
         self._interval_s = min(2 * self._interval_s, _SELDOM * AFTER_S)
 
     def judge_stacks(self, stacks: "Sequence[Stack]", now: float) -> "list[Finding] | Ask":
-        """Judge the positions of ranks.
+        """Judge from the ranks' stacks whether ranks wait, and for which ranks.
 
         Args:
-            stacks: of main threads, or of all threads if the previous call returned ALL_STACKS.
-            now: in time.monotonic's seconds.
+            stacks: stacks of main threads, or of all threads if the last call returned ALL_STACKS.
+            now: time, in time.monotonic's seconds.
 
         Returns:
-            the findings to print; ALL_STACKS if the ranks seem to wait for ever.
+            the findings to print; ALL_STACKS to ask for all threads if the wait seems endless.
 
         """
         self._awaits_stacks = False
@@ -248,7 +248,7 @@ class HangWatch:
         return self._findings(view)
 
     def _view(self, stacks: "Sequence[Stack]", now: float) -> View:
-        """Return the view to judge; without positions while the ranks may be well."""
+        """Return the view to judge; without positions if the ranks may be fine."""
         if self._state.ending or now < self._compiled_at() + AFTER_S:
             return View(self._state, now)
         computing = {rank for rank, baseline in self._baselines.items() if baseline.computes}
@@ -278,7 +278,7 @@ class HangWatch:
         return [*is_due, *self._announcer.select_news(found[1:], view.now)] if is_due else []
 
     def _seen_since(self, wait: "Wait", now: float) -> float:
-        """Return since when, over several polls, the threads of a wait have not moved."""
+        """Return the time since which a wait's threads have been the same in each poll."""
         threads_at = wait.key, wait.threads
         if threads_at != self._threads_at:
             self._threads_at, self._threads_since = threads_at, now
@@ -291,7 +291,7 @@ class HangWatch:
         return now - wait.since >= AFTER_S and set(everybody) <= set(idle)
 
     def _compiles_too_long_at(self, now: float) -> float:
-        """Return when an idle compilation will have been idle for too long."""
+        """Return when the next idle compilation reaches its limit; infinity if none will."""
         runs = ((run.compilations, self._state.pause.ended_at) for run in self._state.running)
         idle = [spent.idle_s(since) for spent, since in runs]
         due = (now - idle_s + IDLE_S + 1 for idle_s in idle if idle_s > 0)
@@ -299,7 +299,7 @@ class HangWatch:
 
     @property
     def advice(self) -> str:
-        """Advice on how to see more of such a job, and how to end it."""
+        """Advice to the user: how to see where a hanging job waits, and how to end it."""
         if self._stall_timeout is not None:
             end = f"--stall-timeout {self._stall_timeout:g} ends a job without progress"
         else:

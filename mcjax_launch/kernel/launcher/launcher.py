@@ -1,4 +1,4 @@
-"""Controller of an attempt of a job: agents' messages in, console output and diagnosis out."""
+"""Controller of an attempt of a job, between agents' messages, console and diagnosis."""
 
 import errno
 import os
@@ -92,17 +92,17 @@ class Launcher:
     """Controller of an attempt of a job.
 
     Args:
-        job: what to run.
-        hosts: its hosts; all of them get ranks.
-        transport: starts their agents.
+        job: the job to run.
+        hosts: hosts of the job; all of them get ranks.
+        transport: starter of the agents.
         front: the launcher's process: a loop, signals, streams.
         state: the record of the attempt, which the launcher fills.
-        restart: how many times the job has been started before.
-        last: no other attempt follows.
-        kept: what features keep from one attempt to the next, by their names.
+        restart: number of earlier attempts.
+        last: True if no other attempt may follow.
+        kept: objects that features keep from one attempt to the next, by feature name.
 
     Attributes:
-        lost: hosts that could not be reached, or were lost.
+        lost: hosts that could not be reached or were lost.
 
     Raises:
         LaunchError: a path of --sync does not exist, or there are too few slots.
@@ -168,7 +168,7 @@ class Launcher:
         return events
 
     def report_beginning(self, hosts: Sequence[Host], attempt: int) -> None:
-        """Report that this attempt begins; the first (0) is the beginning of the run."""
+        """Send the event that this attempt begins; attempt 0 is the beginning of the run."""
         job_id, names = self.startup.job_id, [host.name for host in hosts]
         if attempt == 0:
             self.events.began(job_id, self.job.program, self.job.num_processes, names)
@@ -190,10 +190,10 @@ class Launcher:
         )
 
     def run(self) -> Summary:
-        """Run the attempt; return its summary, which has been printed.
+        """Run the attempt, print its summary, and return it.
 
         Raises:
-            LaunchError: it could not be started; nothing of it runs.
+            LaunchError: the attempt could not be started; no process of it is left.
 
         """
         self.front.loop.watch(self.front.signals.fd, READ, lambda ready: self._read_signals())
@@ -225,7 +225,7 @@ class Launcher:
         return self._conclude(lost_output)
 
     def _hang_up(self) -> None:
-        """Close the connections to the agents, except agents that stay for another run."""
+        """Close the connections to the agents, except to agents kept for another run."""
         resting = self.front.resting
         limit_s = _AGENT_END_S if self.policy.interrupts < 3 else 1
         self.pool.hang_up(limit_s, keep=resting is not None)
@@ -233,13 +233,13 @@ class Launcher:
             resting.keep(self.pool)
 
     def say(self, text: str) -> None:
-        """Print the launcher's own lines after the end."""
+        """Print a line of the launcher, also after the attempt's end."""
         self.console.say(text)
 
     # --- start ---
 
     def _start(self, plan: Plan) -> None:
-        """Start the ranks, because every host is ready."""
+        """Start the ranks; called when every host is ready."""
         if self.policy.ending:
             return  # the job ends before any rank was started
         self._plan = plan
@@ -283,7 +283,7 @@ class Launcher:
         link.open_window()
 
     def asked(self, rank: Rank) -> Rank:
-        """Return a rank with the variables of features, besides its own."""
+        """Return a rank with features' environment variables added to its own."""
         variables = {
             hook_environ.of_feature(feature): what
             for feature, part in self._parts.items()
@@ -292,13 +292,13 @@ class Launcher:
         return rank.replaced(env={**rank.env, **variables})
 
     def start_again(self, plan: Plan, link: AgentConnection, ranks: Sequence[Rank]) -> None:
-        """Restart ranks whose host was lost, and has come back."""
+        """Restart ranks on a host that was lost and is connected again."""
         self._plan = plan
         self.lost.discard(link.host)
         self._start_on(link, ranks, again=True)
 
     def _report_devices(self, plan: Plan) -> None:
-        """Report and record which devices the ranks get."""
+        """Record the devices that each rank gets, and print them."""
         asked = _devices_asked(self.job)
         for rank in plan.ranks:
             run = self.state.ranks[rank.process_id]
@@ -399,7 +399,7 @@ class Launcher:
         self._note_waiting()
 
     def learned(self, fact: "Fact", now: float) -> None:
-        """Inform all parts that a part has found out a fact."""
+        """Pass a new fact, found by a part, to all parts."""
         for part in self._parts.values():
             part.learned(fact, now)
 
@@ -420,12 +420,12 @@ class Launcher:
     def _received_of_feature(
         self, feature: str, link: AgentConnection, frame: messages.ToLauncher | Raw
     ) -> None:
-        """Pass a feature's message on, unless this job has not asked for that feature."""
+        """Pass an agent's message to its feature's part, if this job uses the feature."""
         if feature in self._parts or feature in features.on_hosts(self.job):
             self._part(feature).received(link, frame, time.monotonic())
 
     def _part(self, feature: str) -> "LauncherPart":
-        """Return the part of a feature or of the kernel, which is loaded when first needed."""
+        """Return the part of a feature or of the kernel; load it at its first use."""
         part = self._parts.get(feature)
         if part is None:
             module = import_module(
@@ -443,7 +443,7 @@ class Launcher:
             self.perform(self.policy.only_waits())
 
     def _rank_ended(self, rank: int) -> None:
-        """Handle that a rank has failed, or is about to end with another status than 0."""
+        """Handle a rank that has failed, or is about to end with a status other than 0."""
         run = self.state.ranks[rank]
         self.state.keep_output(rank)
         verdict = verdict_of(run)
@@ -492,7 +492,7 @@ class Launcher:
             self.startup.failed(failure)
 
     def _handle_lost_agent(self, link: AgentConnection, why: str) -> None:
-        """Handle the loss of an agent, and with it, as far as is known, of its ranks."""
+        """Handle the loss of an agent, which counts as the loss of its running ranks."""
         self.lost.add(link.host)
         self._says_no_more(link)
         if self.policy.error is not None or self.startup.turned_away(link.host, why):
@@ -517,7 +517,7 @@ class Launcher:
     # --- the end ---
 
     def stop(self, stop: StopReason) -> None:
-        """Stop the job for a reason, as the policy decides."""
+        """Stop the job for a reason; the policy decides how."""
         self.perform(self.policy.stopped(stop))
 
     def perform(self, effects: Effects) -> None:
@@ -559,7 +559,7 @@ class Launcher:
                 self._notice(signal.Signals(signum))
 
     def interrupt(self, signum: int, by: str = "") -> None:
-        """End the job for a signal of the user, a scheduler or a rehearsal (`by`)."""
+        """End the job for a signal from the user, a scheduler or a rehearsal (named by `by`)."""
         self.perform(
             self.policy.interrupted(
                 signum,
@@ -571,7 +571,7 @@ class Launcher:
         )
 
     def _notice(self, signum: signal.Signals) -> None:
-        """Handle a signal that changes nothing in the ranks."""
+        """Handle a signal that is not passed on to the ranks."""
         if (feature := features.SIGNALS.get(signum.name)) is not None:
             self._part(feature)
         for part in self._parts.values():
@@ -583,14 +583,14 @@ class Launcher:
             self.console.resized()
 
     def _events_gone(self, error: OSError | None) -> None:
-        """Report that events cannot be written; a reader that has left is not an error."""
+        """Print that events cannot be written; do nothing if only their reader has left."""
         if error is not None and error.errno != errno.EPIPE:
             self.console.say(
                 f"--events {self.job.events}: {error.strerror}: no more events are written"
             )
 
     def _reader_gone(self, error: OSError | None) -> None:
-        """End the job, because the reader of stdout is gone; a signal now takes precedence."""
+        """End the job because stdout has no reader, unless a signal explains that first."""
         if not self.console.on_terminal:
             stop = stop_reasons.reader_gone(error)
         elif signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # it comes with a closed terminal
@@ -626,14 +626,14 @@ class Launcher:
         self.perform(self.policy.stacks_shown())
 
     def report_hang(self) -> None:
-        """Inform all parts of a hang that has just been explained."""
+        """Inform all parts of a hang, right after its explanation was printed."""
         for part in self._parts.values():
             part.hangs()
 
     # --- time ---
 
     def _serve(self, visitors: "Visitors") -> None:
-        """Show a detached job's progress on the terminals of its visitors."""
+        """Show a detached job's progress to its visitors."""
         from mcjax_launch.kernel.launcher.progress import Progress
 
         visitors.serve(lambda line: Progress(line, self.startup, self.state), self.request_stacks)
@@ -667,7 +667,7 @@ class Launcher:
         return self.policy.gives_up(time.monotonic()) or (self.pool.over and not awaits)
 
     def _account_for_all(self) -> None:
-        """End the job as host lost if the agents are gone without reporting each rank's end."""
+        """End the job as host lost if agents are gone without reporting all ranks' ends."""
         untold = [run.host for run in self.state.running]
         if self._plan is None:
             untold = [link.host.name for link in self.links]
@@ -676,7 +676,7 @@ class Launcher:
             self.stop(stop_reasons.host_lost(untold[0], why))
 
     def _conclude(self, lost_output: bool) -> Summary:
-        """Print what is left, and the summary."""
+        """Print remaining output and the summary; return the summary."""
         is_brief = self.state.stop is not None and self.state.stop.saved
         self.console.finish_ranks(mentions=not is_brief)
         for part in self._parts.values():
@@ -714,12 +714,12 @@ class Launcher:
         return summary
 
     def _write_all(self) -> None:
-        """Wait until all queued output is written, unless the user gives up."""
+        """Wait until all queued output is written or the policy gives up."""
         while not self.console.empty and not self.policy.gives_up(time.monotonic()):
             self._turn()
 
     def _unsaid(self, summary: Summary) -> Sequence[str]:
-        """Return the summary without what a failed rank or a note has just said."""
+        """Return the summary's lines without text that has just been printed."""
         if isinstance(summary.ending, JobStopped) and summary.ending.stop.saved:
             return summary.lines[1:]
         alike = summary.ending.alike if isinstance(summary.ending, RankFailed) else ()
@@ -730,7 +730,7 @@ class Launcher:
 
 
 def _used(job: Job) -> Sequence[str]:
-    """Return the kernel's own parts that must exist before the ranks."""
+    """Return the names of the kernel's own parts to load before the ranks start."""
     return () if job.on_rank_failure == "stop" else ("survivors",)
 
 
@@ -762,12 +762,12 @@ def _is_signalled(run: RankRun) -> bool:
 
 
 def _is_early(run: RankRun) -> bool:
-    """Return whether a Python program has failed before joining, as other ranks soon may."""
+    """Return whether a Python program has failed before joining: other ranks may fail alike."""
     hooked = run.process.hooked and (run.status or 0) > 0
     return hooked and run.membership.joined_at is None
 
 
 def _bug_in(host: Host, error: str, traceback: str) -> str:
-    """Return a line that reports a bug in an agent, and where its traceback is saved."""
+    """Save an agent's traceback; return a line that reports the bug and the saved file."""
     where = "" if host.is_local else f"host {host.name}: "
     return f"{where}internal error in the agent: {error}; please report {save_traceback(traceback)}"

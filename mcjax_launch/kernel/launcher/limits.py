@@ -20,9 +20,9 @@ class Limits:
     Times are in time.monotonic's seconds.
 
     Args:
-        job: has the limits.
-        state: of the run.
-        now: when the ranks are started.
+        job: job with the limits.
+        state: state of the attempt.
+        now: start time of the ranks.
 
     """
 
@@ -50,21 +50,21 @@ class Limits:
 
     @property
     def _began(self) -> float:
-        """Start of the ranks, moved later by the time spent in debuggers."""
+        """Start time of the ranks, moved later by the time spent in debuggers."""
         return self._began_at + self._state.pause.total_s
 
     @property
     def _start_began(self) -> float:
         """Start of the wait for ranks to join, or for the latest restarted rank.
 
-        It is no earlier than the end of a stop of the launcher, which has yet to read what came
-        meanwhile.
+        After a suspension of the launcher (Ctrl-Z), the wait restarts, because messages may
+        still be unread.
         """
         state = self._state
         return max(self._began, state.pause.resumed_at, state.activity.rank_started_at)
 
     def _stalled_at(self, seconds: float) -> float:
-        """Return when the job will count as stalled; later if agents' reports are late."""
+        """Return when the job will count as stalled: later if agents' usage reports are late."""
         activity = self._state.activity
         reported = activity.usage_at >= activity.active_at + seconds / 2
         return activity.active_at + (seconds if reported else 2 * seconds)
@@ -115,8 +115,8 @@ def usage_every_s(job: Job, *, watched: bool) -> float:
     """Return the period in seconds at which agents report ranks' usage; 0 for never.
 
     Args:
-        job: what is run.
-        watched: the usage is shown while the job runs.
+        job: the job.
+        watched: True if the usage is shown while the job runs.
 
     """
     periods = [_RECORD_S] if job.record or watched else []

@@ -1,4 +1,4 @@
-"""Parts of the launcher: timers and features; and the pause before a restart."""
+"""Base classes for parts of the launcher: timers and features; also the pause before restarts."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ def pause_s(before: int) -> float:
 
 
 class Policy(Protocol[T]):
-    """Part that decides what is to be done, and does nothing itself."""
+    """Object that makes decisions and leaves their execution to its caller."""
 
     @property
     def deadline(self) -> float | None:
         """Time at which to call `expire`; None while there is nothing to wait for."""
 
     def expire(self, now: float) -> T | None:
-        """Return what is to be done, if the deadline has come; None for nothing."""
+        """Return a decision if the deadline has passed; None for none."""
 
 
 class TimerAction(Generic[U]):
-    """Timer that carries out what a part decides.
+    """Timer that carries out a policy's decisions.
 
     Args:
-        part: the part that decides.
-        act: called with its decision.
+        part: the policy.
+        act: function called with each decision.
 
     """
 
@@ -67,11 +67,11 @@ class TimerAction(Generic[U]):
 
     @property
     def deadline(self) -> float | None:
-        """Time at which the part has something to decide."""
+        """Time at which to call `expire`; None while there is nothing to decide."""
         return self._part.deadline
 
     def expire(self, now: float) -> None:
-        """Let the part decide, and carry out its decision."""
+        """Ask the policy for a decision, and carry it out."""
         decision = self._part.expire(now)
         if decision is not None:
             self._act(decision)
@@ -81,8 +81,8 @@ class OneShotTimer:
     """Timer that acts once.
 
     Args:
-        deadline: when, in time.monotonic's seconds.
-        act: called then.
+        deadline: time of the action, in time.monotonic's seconds.
+        act: function called at that time.
 
     """
 
@@ -91,7 +91,7 @@ class OneShotTimer:
         self._act = act
 
     def expire(self, now: float) -> None:
-        """Act, if the deadline has come."""
+        """Call the function if the deadline has passed and it was not called before."""
         if self.deadline is not None and now >= self.deadline:
             self.deadline = None
             self._act()
@@ -101,7 +101,7 @@ class OneShotTimer:
 
 
 class JobLauncher(Protocol):
-    """Launcher, as far as parts use it; see `launcher.Launcher`."""
+    """Interface of the launcher for its parts; see `launcher.Launcher`."""
 
     console: Console
     events: Events
@@ -120,46 +120,46 @@ class JobLauncher(Protocol):
         """Connections to the agents."""
 
     def asked(self, rank: Rank) -> Rank:
-        """Return a rank with the variables of features, besides its own."""
+        """Return a rank with features' environment variables added to its own."""
 
     def interrupt(self, signum: int, by: str = "") -> None:
-        """End the job, as a signal of the user's does."""
+        """End the job for a signal from the user, a scheduler or a rehearsal (named by `by`)."""
 
     def learned(self, fact: Fact, now: float) -> None:
-        """Inform all parts that a part has found out a fact."""
+        """Pass a new fact, found by a part, to all parts."""
 
     def perform(self, effects: Effects) -> None:
-        """Carry out what the stop policy has decided."""
+        """Carry out the effects that the stop policy has decided on."""
 
     def request_stacks(self) -> None:
         """Show the user the stacks of all ranks."""
 
     def say(self, text: str) -> None:
-        """Print the launcher's own lines after the end."""
+        """Print a line of the launcher, also after the attempt's end."""
 
     def start_again(self, plan: Plan, link: AgentConnection, ranks: Sequence[Rank]) -> None:
-        """Restart the ranks of a host that was lost, and has come back."""
+        """Restart ranks on a host that was lost and is connected again."""
 
     def stop(self, stop: StopReason) -> None:
-        """End the job for this reason."""
+        """End the job for a reason."""
 
     def report_hang(self) -> None:
-        """Inform all parts of a hang that has just been explained."""
+        """Inform all parts of a hang, right after its explanation was printed."""
 
 
 class LauncherPart:
-    """Part of the launcher for a feature; by default it does nothing.
+    """Part of the launcher for a feature; its methods do nothing by default.
 
     The launcher makes it when the ranks are about to be started, if the job uses the feature
-    (`features.used`); otherwise, if hosts have the feature (`features.on_hosts`), when an agent
-    first sends something of it. If the job is already ending then, `stops` is called first.
+    (`features.used`). If only hosts use it (`features.on_hosts`), it is made when an agent
+    first sends a message for it. If the job is already ending then, `stops` is called first.
     `features.NAME.launcher` has the class, as PART.
 
     Args:
         launcher: the launcher.
 
     Attributes:
-        deadline: when to call `expire`, in time.monotonic's seconds.
+        deadline: time of the next `expire`, in time.monotonic's seconds; None for never.
         ending_s: seconds that the part adds to the time that hosts may take to end the ranks.
 
     """
@@ -171,66 +171,66 @@ class LauncherPart:
         self.launcher = launcher
 
     def orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
-        """Return messages for the agent of a host before it starts these ranks."""
+        """Return messages for a host's agent, sent before the order to start these ranks."""
         return ()
 
     def asks(self, rank: Rank) -> str:
-        """Return the value of the feature's variable for a rank; "" to leave it unset."""
+        """Return the value of the feature's environment variable for a rank; "" to unset it."""
         return ""
 
     def begins(self, plan: Plan, now: float) -> None:
-        """Act when all agents have been told to start their ranks."""
+        """Begin the part's work: all agents have the order to start their ranks."""
 
     def heard(self, message: FromHook | Exited, now: float) -> None:
-        """Handle a hook's message to the kernel, or the end of a rank's process."""
+        """Handle a hook's message for the kernel, or the end of a rank's process."""
 
     def learned(self, fact: Fact, now: float) -> None:
-        """Handle a fact that another part has found out."""
+        """Handle a new fact from another part."""
 
     def outlives(self, run: RankRun) -> bool:
-        """Handle the failure of a rank; return whether the job goes on, after reporting it."""
+        """Handle a rank's failure; return True if the part has reported it and the job goes on."""
         return False
 
     def outlives_host(self, stop: StopReason, host: Host, lost: Sequence[RankRun]) -> bool:
-        """Handle the loss of a host with these unended ranks; return whether the job goes on."""
+        """Handle the loss of a host and its running ranks; return True if the job goes on."""
         return False
 
     @property
     def awaits_host(self) -> bool:
-        """True if the job is not over although no agent is left."""
+        """True if the job must not end yet although no agent is left."""
         return False
 
     def explains(self, view: View) -> Sequence[str]:
-        """Return lines to print below stacks that the user has asked for."""
+        """Return lines to print below stacks that the user has requested."""
         return ()
 
     def received(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
-        """Handle a message of the feature, raw bytes, or a hook's message, from an agent."""
+        """Handle a message for this feature, or raw bytes, from an agent or a rank's hook."""
 
     def signalled(self, signum: int) -> None:
-        """Handle a signal to the launcher that does not end the job."""
+        """Handle a signal that the launcher received and that does not end the job."""
 
     def hangs(self) -> None:
-        """Act when ranks wait for each other, which has just been said; nothing is ended for it."""
+        """Handle a hang that has just been reported and does not end the job."""
 
     def stops(self, now: float) -> None:
-        """Act when the ranks are being ended."""
+        """Adapt to the stop of the job: the ranks are being ended from now on."""
 
     def lost(self, link: AgentConnection, now: float) -> None:
-        """Act when an agent is gone."""
+        """Handle the end or loss of an agent."""
 
     def shows(self, lines: Sequence[str]) -> bool:
-        """Show lines that the user has asked for; return whether the part has shown them."""
+        """Show lines that the user has requested; return True if this part has shown them."""
         return False
 
     def expire(self, now: float) -> None:
-        """Act, if the deadline has come."""
+        """Do what is due; called in each turn of the loop, so check `deadline` first."""
 
     def concludes(self, now: float) -> None:
-        """Act when all ranks have ended, before the summary."""
+        """Print final lines: all ranks have ended, and the summary follows."""
 
     def concluded(self, summary: Summary, *, last: bool) -> None:
-        """Act after the attempt's summary was printed; no other attempt follows the `last`."""
+        """Finish after the printed summary; `last`: no other attempt follows."""
 
     def close(self, now: float) -> None:
         """Release everything, because the attempt is over."""

@@ -23,7 +23,7 @@ _MOST = 64
 
 
 def collectives(job: Job) -> Literal["cpu", "gpu", "any", ""]:
-    """Return which collectives the ranks use ("any" if unknown); "" for TPUs, which need no check.
+    """Return the kind of collectives that ranks use; "any" if unknown, "" for TPUs.
 
     TPUs have their own network, whose ports are not checked.
     """
@@ -36,7 +36,7 @@ def collectives(job: Job) -> Literal["cpu", "gpu", "any", ""]:
 
 
 class Gap(Value):
-    """Failed connection: a host, the host that it does not reach, and the address and error."""
+    """Failed connection from a host to a peer; `why`: tried address and error."""
 
     host: str
     peer: str
@@ -47,18 +47,18 @@ class Gap(Value):
 
     @property
     def where(self) -> str:
-        """Address that was tried and what went wrong, to follow the name of the other host."""
+        """Tried address and the error, as words to put behind the peer's name."""
         if self.why:
             return f" at {self.why}"
         return ", whose own name leads to no address but loopback"
 
 
 class Reach:
-    """Record of which host reaches which.
+    """Record of which hosts reach which other hosts.
 
     Args:
-        hosts: the job's hosts, in order.
-        answers: what their agents have answered.
+        hosts: hosts of the job, in order.
+        answers: facts that each host's agent has sent.
 
     """
 
@@ -68,7 +68,7 @@ class Reach:
         self._tried: dict[Host, PeersTried] = {}
 
     def peers(self, host: Host) -> tuple[Peer, ...]:
-        """Return the hosts to which a host is to connect: the next 64 in order, or all if fewer."""
+        """Return the hosts that a host must try to reach: the next 64 in order, or all if fewer."""
         at = self._hosts.index(host)
         others = [*self._hosts[at + 1 :], *self._hosts[:at]][:_MOST]
         return tuple(
@@ -77,11 +77,11 @@ class Reach:
         )
 
     def answered(self, host: Host, tried: PeersTried) -> None:
-        """Record to which hosts a host has connected."""
+        """Record the results of a host's attempts to reach its peers."""
         self._tried[host] = tried
 
     def address(self, host: Host) -> str:
-        """Return the address by which other hosts (probably) reach a host; "" if it has none."""
+        """Return the address at which other hosts probably reach a host; "" if it has none."""
         found = self._answers[host].addresses
         reached = [
             tried.reached[host.name] for tried in self._tried.values() if host.name in tried.reached
@@ -103,7 +103,7 @@ class Reach:
 
 
 def remedy(uses: str) -> str:
-    """Return what a failed connection means for a job with these collectives, and a cure."""
+    """Return lines for the user: the consequence of a failed connection, and a cure."""
     if uses == "cpu":
         return (
             "JAX's collectives on CPU (Gloo) connect the hosts at random ports, so they cannot "
@@ -124,12 +124,12 @@ def candidates(
     """Return candidate addresses of rank 0's host, the most likely first.
 
     Args:
-        hosts: all hosts of the job, rank 0's first.
-        answers: what their agents have answered.
-        given: the user's own choice.
+        hosts: hosts of the job, rank 0's first.
+        answers: facts that each host's agent has sent.
+        given: address that the user has chosen; None if none.
 
     Raises:
-        LaunchError: there are none.
+        LaunchError: rank 0's host has no address that other hosts can use.
 
     """
     if given is not None:
@@ -151,7 +151,7 @@ def candidates(
 
 
 def taken_ports(facts: HostFacts) -> tuple[int, ...]:
-    """Return the ports that a TPU slice's network lets through, but rank 0's host has in use."""
+    """Return the ports open in a TPU slice's network that are in use on rank 0's host."""
     if facts.tpu is None:
         return ()
     return TPU_PORTS[: TPU_PORTS.index(facts.port)] if facts.port in TPU_PORTS else TPU_PORTS
@@ -168,13 +168,13 @@ def choose(
 
     Args:
         first: rank 0's host.
-        port: the port that was tried there.
-        tried: its addresses.
-        checked: the other hosts' results.
-        taken: better ports that are in use.
+        port: port that was tried on that host.
+        tried: addresses of that host, the best first.
+        checked: results of the other hosts' attempts.
+        taken: better ports that are in use on that host.
 
     Raises:
-        LaunchError: there is none.
+        LaunchError: no address was reached by all hosts.
 
     """
     for address in tried:

@@ -1,4 +1,4 @@
-"""Text of the status line: which ranks the job waits for, and with --status its progress."""
+"""Text of the status line: the ranks that the job waits for, and with --status its progress."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -21,12 +21,12 @@ _POLLS, _POLLED_S = 3, 20.0
 
 
 def rank_rows(state: RunState, now: float, most: int) -> list[str]:
-    """Return a row for each rank; if there is not enough room, for ranks that differ from most.
+    """Return a row per rank; if room is short, only ranks unlike most, and a row for the rest.
 
     Args:
-        state: the attempt's state.
-        now: in time.monotonic's seconds.
-        most: the most rows to return.
+        state: state of the attempt.
+        now: time, in time.monotonic's seconds.
+        most: maximum number of rows.
 
     """
     awaited = _awaited(state, now)
@@ -71,7 +71,7 @@ def _doing(run: RankRun, awaits: str) -> str:
 
 
 def _awaited(state: RunState, now: float) -> Mapping[int, str]:
-    """Return the names of the ranks for which each rank waits, as far as known."""
+    """Return, for each waiting rank, the names of the ranks that it waits for, if known."""
     found = _seen_waiting(state.polls, now) if state.polls is not None else {}
     for _, there, missing in state.programs.unfinished():
         found.update(dict.fromkeys(there, these_ranks(missing)))
@@ -88,7 +88,7 @@ def _awaited(state: RunState, now: float) -> Mapping[int, str]:
 
 
 def _seen_waiting(polls: PositionPolls, now: float) -> dict[int, str]:
-    """Return the names of the ranks for which ranks wait, by their positions."""
+    """Return, for each rank that waits in recent polls, the names of the ranks it waits for."""
     recent = [poll for poll in polls.recent if poll.known and poll.at > now - _POLLED_S]
     moments = recent[-_POLLS:]
     if len(moments) < _POLLS:
@@ -99,7 +99,7 @@ def _seen_waiting(polls: PositionPolls, now: float) -> dict[int, str]:
 
 
 def _use(run: RankRun, now: float) -> str:
-    """Return what a rank uses, and how long ago it printed."""
+    """Return a rank's use of cores and memory, and the age of its last output line."""
     if run.status is not None:
         return ""
     many = cores(run)
@@ -123,22 +123,22 @@ _LONGEST_RANKS = 24
 
 
 class StatusView(Protocol):
-    """Display of a status; see `console.bottom.StatusLine`."""
+    """Interface of a status display; see `console.bottom.StatusLine`."""
 
     is_live: bool
     table_rows: Callable[[], int] | None
 
     def say(self, text: str, now: float) -> None:
-        """Show this text from now on; "" for none."""
+        """Show a text from now on; "" removes it."""
 
 
 class Progress:
     """Timer that keeps the status line up to date; the loop calls it at each turn.
 
     Args:
-        line: the status line.
-        startup: knows the hosts that are not ready.
-        state: the attempt's state.
+        line: status line to update.
+        startup: startup of the job, with the hosts that are not ready.
+        state: state of the attempt.
 
     """
 
@@ -151,7 +151,7 @@ class Progress:
         self.deadline: float | None = 0.0  # at once
 
     def expire(self, now: float) -> None:
-        """Update the line, if something has happened or the deadline has come."""
+        """Update the status line if the attempt's state has changed or the deadline has passed."""
         activity = self._state.activity
         seen = (self._startup.ready, len(self._state.ranks), activity.active_at, activity.heard_at)
         if seen != self._seen:
@@ -181,7 +181,7 @@ class Progress:
 
 
 def awaited(startup: Startup, state: RunState) -> str:
-    """Return what the job waits for before it can begin; "" if nothing is known."""
+    """Return words for what delays the job's beginning; "" if nothing is known."""
     if not state.ranks:
         return _hosts(startup.hosts, startup.missing)
     runs = state.ranks.values()
@@ -207,7 +207,7 @@ def _hosts(hosts: int, missing: Sequence[str]) -> str:
 
 
 def use(state: RunState, now: float) -> str:
-    """Return which ranks run, what they use, and how long ago one of them printed."""
+    """Return words for running ranks, their use of cores and memory, and the last line's age."""
     runs = list(state.ranks.values())
     running = state.running
     parts = []
@@ -239,7 +239,7 @@ def _busy(busy: Sequence[int], ranks: int) -> str:
 
 
 def cores(run: RankRun) -> float | None:
-    """Return how many cores a rank has used between its last two samples; None without two."""
+    """Return the average number of cores a rank used between its last two samples, or None."""
     if len(run.usage.samples) < 2:
         return None
     before, last = run.usage.samples[-2:]
@@ -247,12 +247,12 @@ def cores(run: RankRun) -> float | None:
 
 
 def memory(kib: int) -> str:
-    """Format a size for the user."""
+    """Return a size in KiB as text with unit MiB or GiB."""
     return f"{kib / (1 << 20):.1f} GiB" if kib >= 1 << 20 else f"{kib >> 10} MiB"
 
 
 def short(ranks: Sequence[int]) -> str:
-    """Return ranks as text; of many ranks only the first."""
+    """Return ranks as text such as "0-3,7"; shortened if it is long."""
     text = ranges(ranks)
     if len(text) <= _LONGEST_RANKS:
         return text

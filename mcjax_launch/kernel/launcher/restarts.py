@@ -1,4 +1,4 @@
-"""Loop over a job's attempts: after a failure the job is started again if that may help."""
+"""Loop over a job's attempts: starts the job again after failures that a restart may cure."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Crash(Value):
     """Exception that has ended an attempt.
 
     Args:
-        exception: the name of its class.
+        exception: class name of the exception.
         where: the user's line that raised it.
-        joined: it was raised after initialize().
+        joined: True if it was raised after initialize().
         age_s: seconds since the program's start, or since initialize() if `joined`.
 
     """
@@ -53,7 +53,7 @@ class Crash(Value):
     age_s: float
 
     def is_again(self, other: Crash) -> bool:
-        """Return whether another crash is the same, at about the same time in the program."""
+        """Return whether another crash has the same cause, at about the same age of the program."""
         if self.replaced(age_s=0.0) != other.replaced(age_s=0.0):
             return False
         ages = (self.age_s, other.age_s)
@@ -64,9 +64,9 @@ class AttemptEnd(Value):
     """Failure of an attempt.
 
     Args:
-        kind: "host" (lost, or out of reach), "signal" (it killed a rank) or "other".
-        hosts: the hosts that were lost, or on which that rank ran; none for "other".
-        crash: the exception that caused it, if any.
+        kind: "host" (lost or unreachable), "signal" (a rank was killed by one) or "other".
+        hosts: hosts that were lost, or host of the killed rank; () for "other".
+        crash: exception that caused the failure; None if there was none.
 
     """
 
@@ -76,7 +76,7 @@ class AttemptEnd(Value):
 
 
 def end_of(attempt: Attempt, lost: Collection[Host]) -> AttemptEnd:
-    """Describe how an attempt has failed; `lost` are the hosts that it has lost."""
+    """Describe the failure of an attempt; `lost`: hosts that the attempt has lost."""
     match attempt.summary.ending:
         case RankFailed(culprit=run) if run.status is not None and run.status < 0 and run.failed:
             if run.hidden_failure is None and verdict_of(run) is not Verdict.VICTIM:
@@ -105,10 +105,10 @@ class RestartPolicy:
     """Policy that judges the attempts of a job, one after another.
 
     Args:
-        restart_on: the option's words: of "host", "signal" and "any".
+        restart_on: words of --restart-on: "host", "signal" or "any".
 
     Attributes:
-        worn_out: the hosts on which too many attempts have failed by a signal or a loss.
+        worn_out: names of hosts on which several attempts failed by a signal or a loss.
 
     """
 
@@ -119,7 +119,7 @@ class RestartPolicy:
         self.worn_out: set[str] = set()
 
     def failed(self, end: AttemptEnd) -> str:
-        """Record a failed attempt; return why no other attempt may follow, "" if it may."""
+        """Record a failed attempt; return the reason against a restart, "" to restart."""
         before, self._last = self._last, end.crash
         self._failures.update(end.hosts)
         self.worn_out = {host for host, count in self._failures.items() if count >= _WORN}
@@ -146,7 +146,7 @@ def run(
     ended: Callable[[Attempt], object],
     front: Front,
 ) -> JobOutcome:
-    """Run a job, again and again as far as --max-restarts allows; return how it ended.
+    """Run a job, restarted up to --max-restarts times; return its outcome.
 
     Args:
         job, hosts, transport: see Launcher.
@@ -222,7 +222,7 @@ def run(
 
 
 def _restarts_before(environ: Mapping[str, str]) -> int:
-    """Return how often a scheduler has restarted the job."""
+    """Return the number of restarts of the job by a scheduler."""
     scheduler = around(environ)
     if scheduler is None or scheduler.restarts:
         return restarts_before(environ)
@@ -242,7 +242,7 @@ def _state(job: Job, hosts: int, began_at: float) -> RunState:
 
 
 def _stopped(stop: StopReason, failures: Sequence[str], launcher: Launcher) -> JobOutcome:
-    """Report that a signal, or a saved file, ended the pause; return the job's outcome."""
+    """Report that a signal or a saved file ended the pause; return the job's outcome."""
     message = stop.message
     if not stop.saved:
         message += " before another attempt"
@@ -259,7 +259,7 @@ def _say_what_was(failures: Sequence[str], launcher: Launcher) -> None:
 def smaller(
     missing: Sequence[str], job: Job, hosts: Sequence[Host], worn: Collection[str] = ()
 ) -> str:
-    """Return a line on what --min-hosts does to the job; `worn`: hosts that failed twice."""
+    """Return a line that says which hosts --min-hosts drops; `worn`: names of failing hosts."""
     ranks, left = counted(job.num_processes, "rank"), counted(len(hosts), "host")
     without = f"host{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
     twice = [name for name in missing if name in worn]
@@ -268,7 +268,7 @@ def smaller(
 
 
 def without(job: Job, hosts: Sequence[Host], lost: set[Host]) -> tuple[Job, Sequence[Host]]:
-    """Return the job and hosts without the lost hosts; unchanged if --min-hosts forbids that."""
+    """Return job and hosts without the lost hosts; unchanged if --min-hosts does not allow that."""
     left = [host for host in hosts if host not in lost]
     if not lost or job.min_hosts is None or len(left) < max(1, job.min_hosts):
         return job, hosts
@@ -278,7 +278,7 @@ def without(job: Job, hosts: Sequence[Host], lost: set[Host]) -> tuple[Job, Sequ
 
 
 def _pause(seconds: float, front: Front) -> StopReason | None:
-    """Wait; return the signal or save that ended the wait early, None if none did."""
+    """Wait for some seconds; return the signal or save that ended the wait early, else None."""
     ends: list[StopReason] = []
     over = OneShotTimer(time.monotonic() + seconds, lambda: None)
     saves = [] if front.saves is None else [TimerAction(front.saves, ends.append)]

@@ -16,22 +16,22 @@ _MOST_S = 4.0
 
 
 def of_ranks(stacks: "Sequence[Stack]") -> "list[Stack]":
-    """Return the stacks without those of import servers."""
+    """Return the stacks without those of import servers, which are no ranks."""
     return [stack for stack in stacks if not stack.importing]
 
 
 class _Request(NamedTuple):
-    """Kind of stacks that are wanted, and the function to call with them."""
+    """Request: whether to include all threads, and the function to call with the stacks."""
 
     on_complete: "OnComplete"
     all_threads: bool
 
 
 class StackRequests:
-    """Queue of requests: each is over when every agent has answered, or after some seconds.
+    """Queue of requests for stacks; each ends when every agent has answered, or after a time limit.
 
     Attributes:
-        deadline: when to stop waiting (time.monotonic); None while nothing is requested.
+        deadline: end of the wait for answers (time.monotonic); None while nothing is requested.
 
     """
 
@@ -49,12 +49,12 @@ class StackRequests:
         *,
         all_threads: bool = False,
     ) -> None:
-        """Ask all agents for stacks, after earlier requests; an equal request is made only once.
+        """Ask all agents for stacks, after earlier requests; do nothing if an equal request waits.
 
         Args:
             links: the links to the agents.
-            on_complete: called with the stacks.
-            all_threads: include running threads, which may crash a rank.
+            on_complete: function called with the stacks.
+            all_threads: True to include running threads, which may crash a rank.
 
         """
         request = _Request(on_complete, all_threads)
@@ -74,7 +74,7 @@ class StackRequests:
     def received(
         self, link: AgentConnection, stacks: messages.Stacks | messages.StacksComplete
     ) -> None:
-        """Record the stacks of a process, or that an agent has sent all of them."""
+        """Record a process's stacks, or that an agent has sent all of its stacks."""
         if isinstance(stacks, messages.StacksComplete):
             self._asked.discard(link)
             return
@@ -95,7 +95,7 @@ class StackRequests:
         )
 
     def expire(self, now: float) -> None:
-        """Pass on the stacks, once, when there is nothing more to wait for."""
+        """Pass on the stacks when all agents have answered, or the deadline has passed."""
         if self.deadline is None:
             return
         if now < self.deadline and not all(link.ended for link in self._asked):

@@ -1,4 +1,4 @@
-"""Startup of a job, from the agents' greetings to a plan: questions, answers, the coordinator."""
+"""Startup of a job, from agents' greetings to a plan: questions, answers, coordinator's address."""
 
 import os
 import signal
@@ -35,36 +35,36 @@ _ALL_TRY_S = 2.0
 
 
 def _after_s(number: int) -> float:
-    """Return the seconds that the agent with this number waits before it tries an address."""
+    """Return the seconds for which agent `number` waits before it tries an address."""
     return min(max(0, number - _TRY_AT_ONCE) * _EACH_TRIES_S, _ALL_TRY_S)
 
 
 class Returning(Protocol):
-    """A lost host that is about to start its ranks again."""
+    """Lost host whose ranks are to be restarted."""
 
     def received(self, link: AgentConnection, message: Message | Data | Raw) -> None:
-        """Act on a message of its agent."""
+        """Handle a message from the host's agent."""
 
     def failed(self, why: str) -> None:
-        """Act on its loss."""
+        """Handle that the host cannot be reached or was lost again; `why`: the reason."""
 
 
 class Startup:
     """Startup of a job: asks every agent, tries the coordinator's address, and makes the plan.
 
     Args:
-        job: what to run.
-        hosts: its hosts; all of them get ranks.
-        on_plan: called with the plan when every host is ready.
-        on_error: called instead if a host is not.
-        settled: returns whether every host has been reached or has failed.
-        restart: how many times the job has been started before.
-        note: shows a line.
+        job: the job to run.
+        hosts: hosts of the job; all of them get ranks.
+        on_plan: function called with the plan when every host is ready.
+        on_error: function called with the error if a host cannot run the job.
+        settled: function that returns whether every host has been reached or has failed.
+        restart: number of earlier attempts.
+        note: function that prints a line.
 
     Attributes:
         job_id: eight hexadecimal digits.
         portable: the hosts whose agents work without Linux's own features.
-        deadline: when to stop gathering failures; None while there are none.
+        deadline: time at which to report the failures; None while there are none.
         rejoining: the lost hosts that are to restart their ranks.
 
     """
@@ -123,7 +123,7 @@ class Startup:
         return split_address(self._job.coordinator)[0] if self._job.coordinator else None
 
     def stop(self) -> None:
-        """Prepare nothing more, because the job ends, and stop agents that still connect."""
+        """Prepare no more hosts, because the job ends, and stop agents that connect from now on."""
         self._stopped = True
 
     def received(self, link: AgentConnection, message: Message | Data | Raw) -> None:
@@ -149,7 +149,7 @@ class Startup:
                 self._refused(link, message)
 
     def _greeted(self, link: AgentConnection) -> None:
-        """Send the files to an agent that has greeted, and ask it to prepare."""
+        """Ask an agent that has greeted to prepare its host, and send it the files."""
         if self._stopped:
             link.send(messages.Stop(int(signal.SIGKILL), 0))
             return
@@ -171,7 +171,7 @@ class Startup:
             link.send(asked)
 
     def _ready(self, link: AgentConnection, facts: HostFacts) -> None:
-        """Record an agent's answer; go on when it was the last."""
+        """Record an agent's answer; after the last answer, check addresses or make the plan."""
         link.be_patient(0)
         self._answers[link.host] = facts
         if self._stopped:
@@ -182,7 +182,7 @@ class Startup:
             self._attempt(self._check if self._several else self._plan)
 
     def _order_by_tpus(self) -> None:
-        """Order the hosts by their TPU workers' numbers, and note if the slice is incomplete."""
+        """Order the hosts by TPU worker number; print a note if the slice is incomplete."""
         from mcjax_launch.job import devices  # as only TPUs need
 
         if self._job.num_hosts > 1:  # other launchers know the other hosts
@@ -195,7 +195,7 @@ class Startup:
             self._note(note)
 
     def _may_go_in(self, hosts: Sequence[Host]) -> bool:
-        """Return whether what the hosts have prepared fits ranks in that order."""
+        """Return whether the hosts' preparations also fit ranks in this order of hosts."""
         ranks = ranks_of_hosts(self._job, hosts)
         sizes = {host: len(own) for host, own in ranks.items()}
         prepared = sizes == {host: len(own) for host, own in self._ranks.items()}
@@ -215,7 +215,7 @@ class Startup:
             link.send(messages.TryCoordinator(tuple(self._tried), port, _after_s(number)))
 
     def _coordinator_tried(self, link: AgentConnection, tried: messages.CoordinatorTried) -> None:
-        """Record which of the coordinator's addresses a host has reached; go on after the last."""
+        """Record which coordinator addresses a host has reached; make the plan after the last."""
         self._checked[link.host] = tried
         if len(self._checked) == len(self._hosts) - 1 and not self._stopped:
             self._attempt(self._plan)
@@ -224,7 +224,7 @@ class Startup:
         self._on_plan(self._make_plan(self._hosts, *self._coordinator()))
 
     def _coordinator(self) -> tuple[str, int, bool]:
-        """Return the coordinator's address and port, and whether it is an address of its host."""
+        """Return the coordinator's address and port, and whether its host can bind the address."""
         first = self._hosts[0]
         port, bind = self._answers[first].port, True
         address = self._given or LOOPBACK
@@ -251,7 +251,7 @@ class Startup:
         )
 
     def _facts(self, host: Host, coordinator: str) -> HostFacts:
-        """Return what a host has answered, with the address by which other hosts reach it."""
+        """Return a host's facts, with the address by which other hosts reach it."""
         answer = self._answers[host]
         address = answer.address if self._job.num_hosts > 1 else ""
         if self._several:
@@ -262,14 +262,14 @@ class Startup:
     # --- a lost host, again ---
 
     def turned_away(self, host: Host, why: str) -> bool:
-        """Return whether a host that cannot be reached, or is lost, was to rejoin."""
+        """Return whether a lost host was rejoining; if so, pass on that it failed again."""
         rejoining = self.rejoining.get(host)
         if rejoining is not None and not self._stopped:
             rejoining.failed(why)
         return rejoining is not None
 
     def ask_again(self, link: AgentConnection) -> None:
-        """Ask the agent of a host that was lost to prepare for its ranks."""
+        """Ask the agent of a rejoining host to prepare for its ranks."""
         link.be_patient(_PREPARE_S)
         address, port, _ = self._coordinator()
         host, first = link.host, link.host == self._hosts[0]
@@ -284,10 +284,10 @@ class Startup:
         self._ask(link, asked)
 
     def answered_again(self, host: Host, answer: HostFacts) -> Plan:
-        """Return the plan with the new answer of a host that was lost.
+        """Return the plan, with new facts of a rejoining host.
 
         Raises:
-            LaunchError: its ranks cannot run there.
+            LaunchError: the host can no longer run its ranks.
 
         """
         address, port, bind = self._coordinator()
@@ -301,7 +301,7 @@ class Startup:
     # --- failures ---
 
     def _refused(self, link: AgentConnection, refused: messages.Refused) -> None:
-        """Fail, because a host cannot run the job."""
+        """Record the failure of a host whose agent says that it cannot run the job."""
         self._fail(link, refused.reason, refused.status)
 
     def _fail(self, link: AgentConnection, reason: str, status: int) -> None:
@@ -316,7 +316,7 @@ class Startup:
             self.deadline = time.monotonic() + _GATHER_S
 
     def expire(self, now: float) -> None:
-        """Report the failures when the deadline has come, or at once if no more can come."""
+        """Report the gathered failures if the deadline has passed or no more can arrive."""
         if self.deadline is not None and (self._settled() or now >= self.deadline):
             self.deadline = None
             first, *more = self._failures
@@ -329,7 +329,7 @@ class Startup:
 
 
 def _patiently(link: AgentConnection, files: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield frames for an agent, which may be silent as long as it accepts them."""
+    """Yield frames for an agent; renew the limit of its silence after each."""
     for frame in files:
         link.be_patient(_PREPARE_S)
         yield frame

@@ -1,7 +1,7 @@
 """Decisions on why and how a job ends: (event, now) -> effects, without I/O.
 
-Reasons come from everywhere: a rank fails, a host is lost, a limit is reached, a signal comes, the
-reader of the output goes away. The first reason counts; a later reason can only hasten the end. How
+Reasons have many sources: a rank fails, a host is lost, a limit is reached, a signal arrives, the
+reader of the output ends. The first reason counts; a later reason can only hasten the end. How
 the ranks of a host are ended is decided by its agent, see `agent.supervisor`.
 """
 
@@ -23,21 +23,21 @@ READER_S = 5.0
 
 
 class JobEffect(Value):
-    """Action for the launcher."""
+    """Action that the policy has decided on and the launcher carries out."""
 
 
 class SetReason(JobEffect):
-    """Order to record why the job ends."""
+    """Order to record the reason for the job's end."""
 
     stop: StopReason
 
 
 class StopRanks(JobEffect):
-    """Order to all agents: send the ranks this signal, and SIGKILL after the grace.
+    """Order to all agents: send the ranks a signal, and SIGKILL after the grace.
 
     Args:
-        by_user: the signal is the user's, so what ranks print about it is shown.
-        settles: wait a moment before the signal, because other ranks may be about to fail in the
+        by_user: True if the user sent the signal, so that ranks' output about it is shown.
+        settles: True to wait a moment before the signal: other ranks may be about to fail in the
             same way.
 
     """
@@ -49,7 +49,7 @@ class StopRanks(JobEffect):
 
 
 class ShowStacks(JobEffect):
-    """Order to show the stacks of all threads of all ranks, then to call `stacks_shown`."""
+    """Order to show all threads' stacks of all ranks, and then to call `stacks_shown`."""
 
 
 class Note(JobEffect):
@@ -65,10 +65,10 @@ class RankFailure(Value):
     """Failure of a rank.
 
     Args:
-        rank: the rank.
-        is_victim: it follows from the failure of another rank.
-        is_signalled: a signal that ends jobs ended it; its agent may have got the same signal.
-        is_early: its program ended before it called initialize(), as other ranks' may be about to.
+        rank: number of the rank.
+        is_victim: True if the failure follows from another rank's failure.
+        is_signalled: True if a job-ending signal ended it; its agent may have got that signal too.
+        is_early: True if its program ended before initialize(); other ranks' may soon, too.
 
     """
 
@@ -79,25 +79,25 @@ class RankFailure(Value):
 
     @property
     def may_follow(self) -> bool:
-        """True if a lost host or the end of its agent may turn out to be the reason."""
+        """True if the failure may follow from the loss of a host or the end of an agent."""
         return self.is_victim or self.is_signalled
 
 
 class StopPolicy:
-    """End of an attempt, from the first reason for it on.
+    """Policy for the end of an attempt, from the first reason to end it.
 
     Times (`now`, `deadline`) are seconds of any steady clock. Methods return effects.
 
     Args:
-        grace_s: returns the grace after a reason, a key of `job.GRACE_S`.
-        has_keys: the terminal is the launcher's: a key there shows the stacks.
+        grace_s: function that returns the grace in seconds for a key of `job.GRACE_S`.
+        has_keys: True if the launcher has a terminal, where a key shows the stacks.
 
     Attributes:
-        error: why the job could not be started; nothing of it runs then.
-        final: the job is not to be restarted.
-        interrupts: how many of the user's signals have asked for the end.
-        stopping: the ranks have been asked to end.
-        wants_stacks: a limit has been reached, and the stacks come first.
+        error: error that prevented the job's start; None if there was none.
+        final: True if the job must not be restarted.
+        interrupts: number of the user's signals so far that ask for the end.
+        stopping: True if the ranks have been asked to end.
+        wants_stacks: True if a limit has been reached and stacks are shown before the stop.
 
     """
 
@@ -128,11 +128,11 @@ class StopPolicy:
     # --- events ---
 
     def ranks_starting(self) -> None:
-        """Record that ranks may run from now on, and need their grace."""
+        """Record that ranks may run from now on, so that signals to them need a grace."""
         self._running = True
 
     def start_failed(self, error: LaunchError) -> Effects:
-        """Kill all ranks, because the job or a part of it cannot be started."""
+        """Kill all ranks, because the job could not be started, or not completely."""
         if self.error is None and not isinstance(self._reason, StopReason):
             self.error = error
         return self._stop(StopRanks(signal.SIGKILL, 0.0))
@@ -144,7 +144,7 @@ class StopPolicy:
         already, or if the job is ending for a reason that may explain the failure.
 
         Args:
-            failure: the rank's failure; None if it only followed from a signal sent to the rank.
+            failure: the rank's failure; None if the end follows from a signal sent to the rank.
 
         """
         blames_a_victim = isinstance(self._reason, RankFailure) and self._reason.is_victim
@@ -164,12 +164,12 @@ class StopPolicy:
         return self._end(stop, StopRanks(signal.SIGTERM, grace))
 
     def reason_known(self, stop: StopReason) -> Effects:
-        """Record a preliminary reason for the end; a later, better reason stops the ranks."""
+        """Record a preliminary reason for the end, without stopping the ranks."""
         self._early = stop
         return self._set_reason(stop)
 
     def limit_reached(self, stop: StopReason) -> Effects:
-        """End the job because of a limit; show the stacks first if the reason asks for them."""
+        """End the job because of a limit; show the stacks first if `stop` asks for them."""
         if self.ending:  # already: only the reason may be known better now
             return self._set_reason(stop) if self._is_early else []
         if not stop.needs_stacks:
@@ -178,13 +178,13 @@ class StopPolicy:
         return [*self._set_reason(stop), ShowStacks()]
 
     def stacks_shown(self) -> Effects:
-        """Stop the ranks, because the stacks have been shown or did not arrive."""
+        """Stop the ranks after a limit: the stacks have been shown, or did not arrive."""
         if not self.wants_stacks or self.stopping:
             return []
         return self._stop(StopRanks(signal.SIGTERM, self._grace_s("failure")))
 
     def may_be_stopped(self, stop: StopReason, now: float) -> Effects:
-        """Record a reason that the user's signal may explain; wait a moment for that signal."""
+        """Record a reason, and wait a moment for a signal from the user that would explain it."""
         if self.error is not None or self._unexplained or isinstance(self._reason, StopReason):
             return []
         self._unexplained, self._unexplained_until = stop, now + SIGNAL_S
@@ -198,14 +198,14 @@ class StopPolicy:
     def interrupted(
         self, signum: int, now: float, *, nothing_left: bool, caught: bool = False, by: str = ""
     ) -> Effects:
-        """End the job for a signal; kill the ranks at a second signal, and leave at a third.
+        """End the job for a signal; kill the ranks at a second signal, exit at a third.
 
         Args:
             signum: the signal.
-            now: the time.
-            nothing_left: no process of the job is known to run any more.
-            caught: JAX catches SIGTERM in the ranks, which then go on.
-            by: what has sent the signal, if known.
+            now: time, in the policy's seconds.
+            nothing_left: True if no process of the job is known to run.
+            caught: True if JAX catches SIGTERM in the ranks, so that they do not end.
+            by: name of the signal's sender; "" if unknown.
 
         """
         name = signal.Signals(signum).name
@@ -226,7 +226,7 @@ class StopPolicy:
         return [*effects, *self._end(interrupted(signum, by), ranks)]
 
     def only_waits(self) -> Effects:
-        """Shorten the grace, because all remaining ranks wait for a rank that is gone."""
+        """Shorten the grace, because all remaining ranks wait for a rank that has ended."""
         if self._only_waits:
             return []
         self._only_waits = True
@@ -241,12 +241,12 @@ class StopPolicy:
 
     @property
     def deadline(self) -> float | None:
-        """Time at which to call `expire` next."""
+        """Time at which to call `expire` next; None for never."""
         times = [at for at in (self._unexplained_until, self._give_up_at) if at is not None]
         return min(times, default=None)
 
     def expire(self, now: float) -> Effects:
-        """End the job, if a reason has waited long enough for a signal that explains it."""
+        """End the job if no signal from the user has explained the recorded reason in time."""
         until, stop = self._unexplained_until, self._unexplained
         if until is None or stop is None or now < until:
             return []
@@ -259,7 +259,7 @@ class StopPolicy:
         return [*notes, *self._stop(StopRanks(signal.SIGTERM, grace))]
 
     def gives_up(self, now: float) -> bool:
-        """Return whether to leave although something is still stuck."""
+        """Return whether the launcher must exit although processes or output are left."""
         return self._give_up_at is not None and now >= self._give_up_at
 
     # --- effects ---
@@ -268,7 +268,7 @@ class StopPolicy:
         return [*self._set_reason(stop), *self._stop(ranks)]
 
     def _set_reason(self, stop: StopReason) -> Effects:
-        """Record a reason, unless an earlier reason must stay; return the effects."""
+        """Record a reason, unless an earlier reason has precedence; return the effects."""
         self.final = self.final or stop.final
         self._was_stopped = True
         # Failures that follow from the loss of a host may be noticed before the loss.

@@ -1,4 +1,4 @@
-"""Decisions on whether other ranks go on after a failure, and on restarts: events -> decisions.
+"""Decisions after a rank's failure: the other ranks go on, the rank restarts, or the job ends.
 
 They are for --on-rank-failure; how a job ends is decided in `stop_policy`.
 """
@@ -21,12 +21,12 @@ class FailedRank(Value):
     """Failure or loss of a rank.
 
     Args:
-        rank: the rank.
-        joined: its program has called initialize(), and has not left the job since.
-        serves: it has done so as process 0, which runs JAX's coordination service.
-        recoverable: its program had asked JAX to survive failures of other processes.
-        awaited: other ranks are in initialize(), and cannot complete it without this rank.
-        unserved: it has called initialize(), and process 0 has ended.
+        rank: number of the rank.
+        joined: True if its program has called initialize(), and not left the job since.
+        serves: True if it is also process 0, which runs JAX's coordination service.
+        recoverable: True if its program has asked JAX to survive other processes' failures.
+        awaited: True if other ranks are in initialize() and need this rank there.
+        unserved: True if it has called initialize() and process 0 has ended.
 
     """
 
@@ -39,19 +39,19 @@ class FailedRank(Value):
 
 
 class GoOn(Value):
-    """Decision that the other ranks go on without this rank."""
+    """Decision that the other ranks go on without a rank."""
 
     rank: int
 
 
 class BeginAgain(Value):
-    """Decision to restart a rank, and to say so.
+    """Decision to restart a rank, and to print that.
 
     Args:
-        rank: the rank.
-        pause_s: seconds between its end and its restart.
-        number: the number of its restart, from 1.
-        most: the most restarts of a rank.
+        rank: number of the rank.
+        pause_s: seconds from the end of its process to its restart.
+        number: number of its restart, from 1.
+        most: maximum number of restarts of a rank.
 
     """
 
@@ -62,7 +62,7 @@ class BeginAgain(Value):
 
 
 class EndAll(Value):
-    """Decision that the job ends for this failure, as without the option, and why."""
+    """Decision to end the job for a failure despite --on-rank-failure; `why`: the reason."""
 
     why: str
 
@@ -71,15 +71,15 @@ Effect = GoOn | BeginAgain | EndAll
 
 
 class SurvivalPolicy:
-    """Policy on what follows from the failure of a rank, in an attempt.
+    """Policy on the consequences of ranks' failures in an attempt (--on-rank-failure).
 
     Times (`now`, `deadline`) are seconds of any steady clock.
 
     Args:
-        on_rank_failure: the option, "continue" or "restart:N".
+        on_rank_failure: value of the option, "continue" or "restart:N".
 
     Attributes:
-        restarts: failed ranks are restarted.
+        restarts: True if failed ranks are restarted.
 
     """
 
@@ -92,7 +92,7 @@ class SurvivalPolicy:
         self._due: dict[int, float] = {}  # when a rank is restarted
 
     def failed(self, failed: FailedRank) -> Effect | None:
-        """Decide what follows a rank's failure; return None if that is already decided.
+        """Return the decision on a rank's failure; None if it was decided before.
 
         The caller may report a failure before the rank's process ends, and again afterwards.
         """
@@ -108,25 +108,25 @@ class SurvivalPolicy:
         return BeginAgain(rank, pause_s(number - 1), number, self._most)
 
     def goes_on(self, rank: int) -> bool:
-        """Return whether the job goes on after the failure of a rank."""
+        """Return whether the policy has decided that the job goes on after a rank's failure."""
         return rank in self._open
 
     def ended(self, rank: int, now: float) -> None:
-        """Record that the process of a rank has ended."""
+        """Record the end of a rank's process, and schedule its restart if it will get one."""
         if self.restarts and rank in self._open:
             self._due[rank] = now + pause_s(self._begun[rank] - 1)
 
     def host_lost(self, ranks: Iterable[int]) -> list[int]:
-        """Record that these ranks' host is lost; return those about to be restarted there."""
+        """Cancel scheduled restarts of these ranks of a lost host; return the ranks affected."""
         return [rank for rank in ranks if self._due.pop(rank, None) is not None]
 
     def begins(self, rank: int) -> int:
-        """Record that a rank is restarted now; return the number of the restart."""
+        """Record that a rank restarts now; return the number of the restart."""
         self._open.discard(rank)
         return self._begun[rank]
 
     def called(self, absent: list[int]) -> str:
-        """Return why the job ends if a rank calls initialize() now; "" if it goes on.
+        """Return the reason to end the job when a rank calls initialize(); "" if the job goes on.
 
         Args:
             absent: ranks that have failed before they called initialize().
@@ -138,7 +138,7 @@ class SurvivalPolicy:
 
     @property
     def deadline(self) -> float | None:
-        """Time at which to call `expire` next."""
+        """Time at which to call `expire` next; None for never."""
         return min(self._due.values(), default=None)
 
     def expire(self, now: float) -> dict[int, int]:
@@ -149,7 +149,7 @@ class SurvivalPolicy:
         return {rank: self.begins(rank) for rank in due}
 
     def _why_not(self, failed: FailedRank) -> str:
-        """Return why the job cannot go on; "" if it can."""
+        """Return why the job cannot go on after a failure; "" if it can."""
         if failed.serves:
             return (
                 "process 0 holds JAX's coordination service, without which no other process can "

@@ -44,7 +44,7 @@ _LAST_WORDS_S = 0.3
 
 
 class Survivors(LauncherPart):
-    """Part for ranks that go on after other ranks have failed, with --on-rank-failure."""
+    """Part that lets ranks go on, or restarts ranks, after failures (--on-rank-failure)."""
 
     def __init__(self, launcher: JobLauncher) -> None:
         super().__init__(launcher)
@@ -59,18 +59,18 @@ class Survivors(LauncherPart):
         self._untold: dict[int, tuple[str, float]] = {}
 
     def begins(self, plan: Plan, now: float) -> None:
-        """Record which ranks run where."""
+        """Record the ranks of the plan, each with its host."""
         self._ranks = {rank.process_id: rank for rank in plan.ranks}
 
     def heard(self, message: messages.FromHook | messages.Exited, now: float) -> None:
-        """Handle the end of a rank, and calls of initialize()."""
+        """Handle the ends of ranks, and calls of initialize()."""
         if isinstance(message, messages.Exited):
             self._ended(message.rank)
         elif isinstance(message.message, Joining):
             self._called()
 
     def outlives(self, run: RankRun) -> bool:
-        """Decide what follows a rank's failure."""
+        """Apply the policy to a rank's failure; return whether the job goes on."""
         if self.launcher.policy.ending or not run.failed or run.after_signal:
             return False
         self._perform(self._policy.failed(self._failed_rank(run)))
@@ -79,7 +79,7 @@ class Survivors(LauncherPart):
         return self._policy.goes_on(run.process_id)
 
     def outlives_host(self, stop: StopReason, host: Host, lost: Sequence[RankRun]) -> bool:
-        """Decide what follows the loss of a host."""
+        """Apply the policy to the loss of a host; return whether the job goes on."""
         state = self._state
         if self.launcher.policy.ending:
             return False
@@ -106,7 +106,7 @@ class Survivors(LauncherPart):
     def _rejoin(
         self, stop: StopReason, host: Host, ranks: Sequence[int], effects: Sequence[Effect | None]
     ) -> str:
-        """Have these ranks of a lost host restarted; return the line that says so."""
+        """Schedule the restart of a lost host's ranks; return a line that says so."""
 
         def give_up(why: str) -> None:
             self._state.ended_all = why
@@ -128,7 +128,7 @@ class Survivors(LauncherPart):
         return f"restarting {these_ranks(ranks)} in {pause_s:g} s"
 
     def _begin_on(self, rejoining: Rejoining, plan: Plan, link: AgentConnection) -> None:
-        """Restart ranks on their host, which is ready again."""
+        """Restart the ranks of a lost host, whose new agent is ready."""
         self._rejoining.remove(rejoining)
         again = []
         for rank in plan.by_host()[link.host]:
@@ -141,17 +141,17 @@ class Survivors(LauncherPart):
 
     @property
     def awaits_host(self) -> bool:
-        """Return whether a lost host is about to be tried again."""
+        """True if a lost host is about to be connected again."""
         return bool(self._rejoining) and not self.launcher.policy.ending
 
     def _ended(self, rank: int) -> None:
-        """Handle that the process of a rank has ended."""
+        """Handle the end of a rank's process."""
         self._report(self._state.ranks[rank])
         self._policy.ended(rank, time.monotonic())
         self._end_vain_calls()
 
     def _called(self) -> None:
-        """Handle that a rank calls initialize()."""
+        """Handle a rank's call of initialize(); end the job if other ranks cannot complete it."""
         ending = self.launcher.policy.ending
         if not ending and (why := self._policy.called(self._absent)):
             self._perform(EndAll(why))
@@ -160,7 +160,7 @@ class Survivors(LauncherPart):
         self._end_vain_calls()
 
     def _end_vain_calls(self) -> None:
-        """End the job if a restarted rank waits for a process 0 that is gone."""
+        """End the job if a restarted rank waits in initialize() for a process 0 that has ended."""
         if self.launcher.policy.ending or not self._unserved:
             return
         for run in self._state.ranks.values():
@@ -172,7 +172,7 @@ class Survivors(LauncherPart):
 
     @property
     def deadline(self) -> float | None:  # type: ignore[override]
-        """Time at which a rank is to be restarted, or a failure to be reported."""
+        """Time of the next restart, connection or report; None for none."""
         if self.launcher.policy.ending:
             return None
         tell_at = (at for _, at in self._untold.values())
@@ -209,7 +209,7 @@ class Survivors(LauncherPart):
 
     @property
     def _unserved(self) -> bool:
-        """True if process 0, which runs JAX's coordination service, is gone."""
+        """True if process 0, which runs JAX's coordination service, has ended or left."""
         first = self._state.rank_of(0)
         return first is not None and (first.is_gone or first.membership.left)
 
@@ -229,7 +229,7 @@ class Survivors(LauncherPart):
                 state.activity.failed_at = now
 
     def _report(self, run: RankRun) -> None:
-        """Report why a rank has failed, if that has not been reported."""
+        """Report why a rank has failed, unless that has been reported."""
         console, rank = self.launcher.console, run.process_id
         what_follows, _ = self._untold.pop(rank, ("", 0.0))
         if not what_follows:
@@ -266,20 +266,20 @@ _ELSEWHERE = "on other hosts only the whole job is restarted (--max-restarts, --
 
 
 class Rejoining:
-    """Ranks of a lost host, from its loss until they are restarted.
+    """Lost host whose ranks are to be restarted, until they are.
 
     Args:
-        lost: the host.
-        ranks: those of its ranks that are to be restarted.
-        due: when to connect to the host first.
-        startup: prepares the host.
-        pool: connects to it.
-        say: shows a line.
-        begin: called with the plan and the agent when the host is ready.
-        give_up: called instead, with the reason, after too many tries.
+        lost: the lost host.
+        ranks: numbers of its ranks to restart.
+        due: time of the first attempt to connect.
+        startup: startup of the job, which prepares the host.
+        pool: agents' pool, which connects to the host.
+        say: function that prints a line.
+        begin: function called with the plan and the agent's link when the host is ready.
+        give_up: function called with the reason after too many tries.
 
     Attributes:
-        due: when to connect to the host; None while connecting.
+        due: time of the next attempt to connect; None while connecting.
 
     """
 
@@ -306,7 +306,7 @@ class Rejoining:
         self._tries = 0
 
     def connect(self) -> None:
-        """Connect to the host, because the time has come."""
+        """Connect to the host; called when `due` is reached."""
         self.due = None
         self._tries += 1
         self._startup.rejoining[self.lost] = self
@@ -339,7 +339,7 @@ class Rejoining:
         self.failed(why)
 
     def failed(self, why: str) -> None:
-        """Schedule another try, or give up: the host is unreachable, or cannot run the ranks."""
+        """Schedule another attempt, or give up after too many; `why`: the reason of the failure."""
         name, ranks = self.lost.name, these_ranks(sorted(self.ranks))
         del self._startup.rejoining[self.lost]
         if self._tries >= _TRIES:
