@@ -1,1 +1,1 @@
-"""Jobs without a terminal: their folders, what is written there, and terminals that return."""
+"""Jobs without a terminal: their folders and files, and terminals that attach to them again."""

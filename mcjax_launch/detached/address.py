@@ -1,4 +1,4 @@
-"""The unix socket in a job's folder; its path may be too long for a socket's address."""
+"""Unix socket in a job's folder, also if its path is too long for a socket address."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def connect(folder: str) -> socket.socket:
     """Return a connection to the launcher of a job.
 
     Raises:
-        OSError: it has none, or it is another user's.
+        OSError: no launcher listens there, or it belongs to another user.
 
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -52,7 +52,7 @@ def connect(folder: str) -> socket.socket:
 
 
 def is_own(connection: socket.socket) -> bool:
-    """Return whether the process at the other end is this user's."""
+    """Return whether the process at the other end belongs to this user."""
     if LINUX:
         size = struct.calcsize("3i")
         peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
@@ -61,7 +61,7 @@ def is_own(connection: socket.socket) -> bool:
 
 
 class _Short:
-    """A path of the socket that fits into an address: as it is, or through an open folder."""
+    """Context that gives the socket's path, or a short path through an open descriptor."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder

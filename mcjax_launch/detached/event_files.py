@@ -1,4 +1,4 @@
-"""The events of a detached job in files of bounded size: the oldest are removed."""
+"""Events of a detached job in numbered files of bounded size; the oldest files are removed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_READ = 1 << 18
 
 
 def numbers(folder: str) -> list[int]:
-    """Return the numbers of the files with events in a folder, the oldest first."""
+    """Return the numbers of the event files in a folder, the oldest first; [] on an error."""
     try:
         names = os.listdir(folder)
     except OSError:
@@ -32,34 +32,34 @@ def _is_events(name: str) -> bool:
 
 
 def path(folder: str, number: int) -> str:
-    """Return the path of a file with events."""
+    """Return the path of an event file."""
     return os.path.join(folder, f"{_PREFIX}{number}")
 
 
 def open_to_read(folder: str, number: int) -> int:
-    """Open a file with events.
+    """Open an event file for reading; return its descriptor.
 
     Raises:
-        OSError: it is not there.
+        OSError: the file does not exist or cannot be opened.
 
     """
     return open_private(folder, f"{_PREFIX}{number}", os.O_RDONLY)
 
 
 class EventFiles:
-    """Files for whole lines; the oldest file is removed when there is too much.
+    """Writer of event files; removes the oldest file when the files become too big.
 
-    Each file begins with the lines that a reader needs who has not read the files before it.
+    Each file begins with lines that repeat what a reader needs from earlier files.
 
     Args:
-        folder: of the job.
-        on_full: called with True when the disk is full, and with False when it is not any more.
-        most_bytes: that all files may hold.
+        folder: folder of the job.
+        on_full: called with True when the disk is full, with False when writing works again.
+        most_bytes: maximum size of all files together.
 
     Attributes:
-        head: the lines with which each file begins.
-        lost: how many bytes have not been written because the disk was full.
-        on_written: called when something has been written.
+        head: lines with which each file begins.
+        lost: number of bytes that were dropped because the disk was full.
+        on_written: called after each successful write.
 
     """
 
@@ -76,7 +76,7 @@ class EventFiles:
         self._tried_at = 0  # so many bytes were lost at the last try on a full disk
 
     def write(self, pieces: Sequence[bytes | memoryview]) -> None:
-        """Write whole lines, now; on a full disk they are lost."""
+        """Write whole lines at once; drop them if the disk is full."""
         text = b"".join(pieces)
         if self._is_full and self.lost - self._tried_at < _RETRY_BYTES and len(text) < _RETRY_BYTES:
             self.lost += len(text)
@@ -101,7 +101,7 @@ class EventFiles:
             self._on_full(is_full)
 
     def _next_file(self) -> None:
-        """Begin another file, and remove those that are too many."""
+        """Begin the next file, and remove the oldest files."""
         try:
             name = f"{_PREFIX}{self._number}"
             fd = open_private(self._folder, name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -115,7 +115,7 @@ class EventFiles:
         self._append(self.head)
 
     def _remove_oldest(self, most: int) -> bool:
-        """Remove the oldest files beyond so many; return whether there were any."""
+        """Remove all but the newest `most` files; return whether any file was removed."""
         old = numbers(self._folder)[:-most]
         for number in old:
             with contextlib.suppress(OSError):  # the user has removed the folder
@@ -123,7 +123,7 @@ class EventFiles:
         return bool(old)
 
     def _append(self, text: bytes) -> bool:
-        """Append whole lines to the file, or nothing; old files make room on a full disk."""
+        """Append whole lines or nothing; on a full disk, remove old files; return success."""
         if self._fd < 0:
             return False
         while True:
@@ -140,20 +140,20 @@ class EventFiles:
                 return False
 
     def close(self) -> None:
-        """Write nothing more."""
+        """Close the current file; call `write` no more."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 class EventReader:
-    """Reader of a job's events in all files, as far as they have been written.
+    """Reader of a job's events from all of its files, up to the last line written.
 
     Args:
-        folder: of the job.
+        folder: folder of the job.
 
     Attributes:
-        skipped: files have been removed before they were read.
+        skipped: True if files were removed before they could be read.
 
     """
 
@@ -164,19 +164,19 @@ class EventReader:
         self._rest = b""
 
     def skip_to_tail(self, least: int) -> None:
-        """Begin with the last file from which on there are so many bytes; else with the first."""
+        """Start at a file such that at least `least` bytes follow, else at the first file."""
         for number in reversed(numbers(self._folder)):
             if least <= 0 or not self._open(number):
                 return
             least -= os.fstat(self._fd).st_size
 
     def read(self) -> Iterator[bytes]:
-        """Yield the lines that have been written since, without their newlines."""
+        """Yield the lines written since the last read, without newlines."""
         while lines := self.read_some():
             yield from lines
 
     def read_some(self) -> list[bytes]:
-        """Return some lines that have been written since; none if there are no more."""
+        """Return some of the lines written since the last read; [] if there are none."""
         if self._fd < 0 and not self._open_next():
             return []
         while True:
@@ -189,7 +189,7 @@ class EventReader:
                 return []
 
     def _open_next(self) -> bool:
-        """Go on to the next file, if there is one."""
+        """Continue with the next file; return False if there is none."""
         later = [number for number in numbers(self._folder) if number > self._number]
         if not later:
             return False
@@ -213,7 +213,7 @@ class EventReader:
         return True
 
     def close(self) -> None:
-        """Close the file that is open."""
+        """Close the current file."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -1,4 +1,4 @@
-"""The folders of detached jobs, below the user's state folder; no other user can open them."""
+"""Folders of detached jobs, below the user's state folder; only this user can open them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def state_folder() -> str:
-    """Return the path of the folder that holds a folder for each detached job.
+    """Return the path of the folder that contains the folders of all detached jobs.
 
     Raises:
-        LaunchError: there is no home folder.
+        LaunchError: no home folder is known, or XDG_STATE_HOME is not absolute.
 
     """
     given = os.environ.get("XDG_STATE_HOME", "")
@@ -32,10 +32,10 @@ def state_folder() -> str:
 
 
 def make_job_folder(job_id: str) -> str:
-    """Make the folder of a job; return its path.
+    """Create the folder of a job; return its path.
 
     Raises:
-        LaunchError: the folder cannot be made, or other users could open it.
+        LaunchError: the folder cannot be created, or other users can open it.
 
     """
     parent = state_folder()
@@ -53,11 +53,11 @@ def make_job_folder(job_id: str) -> str:
 
 
 def check_private(folder: str) -> None:
-    """Refuse a folder that is a link, another user's, or open to other users.
+    """Check that a folder is no link, belongs to this user, and is closed to other users.
 
     Raises:
-        LaunchError: the folder is refused.
-        OSError: there is no such folder.
+        LaunchError: the folder fails the check.
+        OSError: the folder does not exist.
 
     """
     found = os.lstat(folder)
@@ -73,7 +73,7 @@ def job_folders() -> Iterator[str]:
     """Yield the paths of the folders of all jobs.
 
     Raises:
-        LaunchError: other users could have laid them.
+        LaunchError: other users can write to the folder that contains them, or it is unreadable.
 
     """
     parent = state_folder()
@@ -91,10 +91,10 @@ def job_folders() -> Iterator[str]:
 
 
 def open_private(folder: str, name: str, flags: int) -> int:
-    """Open a file of a job's folder, never through a link; a new file is readable for us alone.
+    """Open a file in a job's folder, but no symbolic link; a new file gets mode 0600.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: the file cannot be opened.
 
     """
     inside = os.open(folder, _FOLDER)
@@ -105,7 +105,7 @@ def open_private(folder: str, name: str, flags: int) -> int:
 
 
 def remove_folder(folder: str) -> None:
-    """Remove the folder of a job, as far as that is possible."""
+    """Remove the folder of a job; ignore errors."""
     import shutil
 
     shutil.rmtree(folder, ignore_errors=True)

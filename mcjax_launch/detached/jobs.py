@@ -1,4 +1,4 @@
-"""The detached jobs of this user: their states, finding one by its id, removing old ones."""
+"""Detached jobs of this user: their states, search by id, removal of old jobs."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _TAIL_BYTES = 1 << 21
 
 
 class DetachedJob:
-    """A job in its folder.
+    """Detached job, as read from its folder.
 
     Args:
-        folder: of the job.
-        description: what is known of it.
+        folder: path of the job's folder.
+        description: the job's unchanging facts.
 
     """
 
@@ -45,27 +45,27 @@ class DetachedJob:
 
     @property
     def id(self) -> str:
-        """The id of the job."""
+        """Id of the job."""
         return self.description.id
 
     @property
     def is_here(self) -> bool:
-        """True if the job's launcher is, or was, on this machine."""
+        """True if the job's launcher was started on this machine."""
         return self.description.host == self.host
 
     @cached_property
     def has_launcher(self) -> bool:
-        """True if the job's launcher runs on this machine: also one that writes the last events."""
+        """True if the job's launcher still runs on this machine, if only to write last events."""
         return self.is_here and is_locked(self.folder)
 
     @cached_property
     def recorded(self) -> JobState:
-        """The state that the job's launcher has last written."""
+        """State that the job's launcher wrote last."""
         return read_state(self.folder)
 
     @cached_property
     def state(self) -> str:
-        """RUNNING, ENDED, or LOST if the launcher has ended without writing how."""
+        """RUNNING, ENDED, or LOST if the launcher ended without writing the job's end."""
         is_running = not self.is_here or self.has_launcher
         if self.recorded.exit_status is not None:  # read behind the lock
             return ENDED
@@ -73,7 +73,7 @@ class DetachedJob:
 
     @property
     def exit_status(self) -> int | None:
-        """The exit status of the job; None while it runs."""
+        """Exit status of the job; None while it runs."""
         if self.state == RUNNING:
             return None
         status = self.recorded.exit_status
@@ -81,7 +81,7 @@ class DetachedJob:
 
     @property
     def ended_at(self) -> float:
-        """The time of the end in seconds since the epoch; without one, of the last event."""
+        """Time of the job's end, else of its last event, in seconds since the epoch."""
         if self.recorded.at:
             return self.recorded.at
         numbers = event_files.numbers(self.folder)
@@ -91,7 +91,7 @@ class DetachedJob:
 
     @property
     def end(self) -> str:
-        """The end of the job, in words."""
+        """Words for the user on how the job ended."""
         if self.state == ENDED:
             return self.recorded.message
         why = "its launcher was killed"
@@ -103,7 +103,7 @@ class DetachedJob:
 
     @cached_property
     def last_line(self) -> str:
-        """The last line that a rank or the launcher has printed."""
+        """Last line that a rank or the launcher has printed; "" if there is none."""
         for number in reversed(event_files.numbers(self.folder)):
             if line := _last_line(self.folder, number):
                 return line
@@ -131,7 +131,7 @@ def _last_line(folder: str, number: int) -> str:
 
 
 def _output(line: bytes) -> tuple[object, str] | None:
-    """Return the stream and the text of an event; None if it is no output."""
+    """Return the key (rank, stream) and the text of an output event; None for other events."""
     try:
         event = json.loads(line)
         return ((event["rank"], event["stream"]), str(event["text"]))
@@ -144,7 +144,7 @@ def _readable(text: str) -> str:
 
 
 def all_jobs() -> list[DetachedJob]:
-    """Return the jobs, the oldest first; those that have ended long ago are removed.
+    """Return all jobs, the oldest first, after removing jobs that ended long ago.
 
     Raises:
         LaunchError: the folder of the jobs cannot be read, or is open to other users.
@@ -179,7 +179,7 @@ def _found() -> Iterator[DetachedJob]:
 
 
 def _is_stale(folder: str) -> bool:
-    """Return whether a folder has no job, because its launcher was killed early."""
+    """Return whether a folder is left by a launcher that was killed before it had a job."""
     try:
         age_s = time.time() - os.stat(folder).st_mtime
     except OSError:
@@ -188,7 +188,7 @@ def _is_stale(folder: str) -> bool:
 
 
 def settled(job: DetachedJob) -> DetachedJob:
-    """Return a job whose launcher has hung up; wait a moment for the end of the launcher."""
+    """Return a job anew after its launcher has hung up, once it ended or a time limit passed."""
     deadline = time.monotonic() + _END_S
     while (job := DetachedJob(job.folder, job.description)).state == RUNNING:
         if time.monotonic() > deadline:
@@ -198,10 +198,10 @@ def settled(job: DetachedJob) -> DetachedJob:
 
 
 def find(job_id: str) -> DetachedJob:
-    """Return the job whose id begins so.
+    """Return the only job whose id begins with `job_id`.
 
     Raises:
-        LaunchError: there is none, or there are several.
+        LaunchError: no id, or more than one, begins with it.
 
     """
     jobs = all_jobs()
@@ -216,10 +216,10 @@ def find(job_id: str) -> DetachedJob:
 
 
 def find_latest() -> DetachedJob:
-    """Return the only job that runs, else the job started last: if possible, of this machine.
+    """Return the only running job, else the last started; jobs of this machine first.
 
     Raises:
-        LaunchError: there is none.
+        LaunchError: there are no detached jobs.
 
     """
     jobs = all_jobs()

@@ -1,4 +1,4 @@
-"""The events of a detached job, with all that a returning terminal needs."""
+"""Events of a detached job in files, with all that a terminal needs to show the job again."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _OUTPUT = ("stdout", "stderr")
 
 
 class Journal(EventStream):
-    """Stream of a job's events to the files in its folder, and to a reader of the user's.
+    """Event stream of a job, to the files in its folder and to the user's own reader.
 
     Args:
-        files: of the job.
-        on_started: called when all ranks run for the first time.
-        on_ended: called with the exit status and how the job ended, in one line.
-        fd: where the user's reader gets the same, but for what is for screens; see `open_events`.
+        files: event files of the job.
+        on_started: called once, when all ranks run.
+        on_ended: called with the exit status and a line that says how the job ended.
+        fd: descriptor of the user's reader, which gets no screen events; see `open_events`.
 
     Attributes:
-        has_started: all ranks have run.
+        has_started: True once all ranks have run.
 
     """
 
@@ -86,7 +86,7 @@ class Journal(EventStream):
 
 
 def _without_output(fields: Mapping[str, object]) -> Mapping[str, object]:
-    """Return a summary without what ranks have printed, which may be long."""
+    """Return a summary's fields without the ranks' output, which may be long."""
     ranks = fields.get("ranks")
     if not isinstance(ranks, list):
         return fields
@@ -100,7 +100,7 @@ def _line(kind: str, fields: Mapping[str, object]) -> bytes:
 
 
 def _plain(value: object) -> object:
-    """Return what stands for a value in JSON."""
+    """Return a value in a form that JSON can hold: a name for an enum, text for a message."""
     if isinstance(value, Enum):
         return value.name
     return to_json(value) if isinstance(value, Message) else value

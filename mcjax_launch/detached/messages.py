@@ -1,4 +1,4 @@
-"""Messages between the launcher of a detached job and the terminals that return to it."""
+"""Messages between a detached job's launcher and terminals that attach to it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ _MOST_ROWS = 10_000
 
 
 class ToDetached(Message):
-    """Message of a terminal to the launcher."""
+    """Message from a terminal to the launcher."""
 
 
 class Visit(ToDetached):
-    """Return of a terminal; a descriptor of it may come along, for debuggers.
+    """First message of a terminal, maybe sent with a descriptor of it for debuggers.
 
     Args:
-        status: what it wants to be told; one of STATUSES.
-        rows: that it has.
-        term: its kind, as in TERM.
+        status: kind of status text that it wants; one of STATUSES.
+        rows: number of its rows.
+        term: kind of terminal, as in TERM.
 
     """
 
@@ -28,19 +28,19 @@ class Visit(ToDetached):
     term: str
 
     def check(self) -> None:
-        """Check the values; see Nested."""
+        """Check the values; see `Nested`."""
         if self.status not in STATUSES or not 0 <= self.rows <= _MOST_ROWS:
             raise Malformed("no such status, or no such number of rows")
 
 
 class Resized(ToDetached):
-    """Change of the terminal's size."""
+    """Report of the terminal's new number of rows."""
 
     rows: int
 
 
 class ScreenHeld(ToDetached):
-    """Answer to HoldScreen: nothing more is written to the terminal."""
+    """Answer to HoldScreen: the visitor writes nothing more to the terminal."""
 
 
 class StopJob(ToDetached):
@@ -52,15 +52,15 @@ class AskForStacks(ToDetached):
 
 
 class ToVisitor(Message):
-    """Message of the launcher to a terminal."""
+    """Message from the launcher to a terminal."""
 
 
 class MoreEvents(ToVisitor):
-    """News that there are more events in the files."""
+    """Notice that the files have new events."""
 
 
 class DiskFull(ToVisitor):
-    """News that events can no longer be written, or can be written again."""
+    """Notice that events can no longer be written, or can be written again."""
 
     is_full: bool
 
@@ -72,11 +72,11 @@ class StatusText(ToVisitor):
 
 
 class HoldScreen(ToVisitor):
-    """Request to write all that there is and then nothing more: a debugger gets the terminal."""
+    """Request to write all pending output, then nothing: a debugger gets the terminal."""
 
 
 class ReleaseScreen(ToVisitor):
-    """News that the terminal is free again."""
+    """Notice that the debugger no longer uses the terminal."""
 
 
 class Suspend(ToVisitor):

@@ -1,4 +1,4 @@
-"""The description and the state of a detached job, beside its events."""
+"""Description and state of a detached job, as files beside its events."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _TRIES = 5
 
 
 class Description(Value):
-    """Facts that do not change while a job runs.
+    """Facts about a job that do not change while it runs.
 
     Args:
-        id: of the job.
-        program: with its arguments.
-        host: on which the launcher runs.
-        boot: the number of that machine's start.
-        pid: of the launcher.
-        ranks: how many there are.
-        hosts: the names of those that have ranks.
-        since: when the job was started, in seconds since the epoch.
+        id: id of the job.
+        program: command line of the program.
+        host: name of the launcher's machine.
+        boot: boot id of that machine; "" if unknown.
+        pid: process id of the launcher.
+        ranks: number of ranks.
+        hosts: names of the ranks' hosts; the last is "..." if there are too many.
+        since: start time of the job, in seconds since the epoch.
 
     """
 
@@ -50,15 +50,15 @@ class Description(Value):
 
 
 class JobState(Value):
-    """State of a job, as its launcher writes it.
+    """State of a job, written by its launcher.
 
     Args:
-        exit_status: of the job, once it has ended.
-        message: how it ended, in one line.
-        at: when that was, in seconds since the epoch.
-        waits: what it waits for a terminal for; "" if for nothing.
-        full: the disk is full, so what happens is not written.
-        lost: how many bytes were not written for that reason.
+        exit_status: exit status of the job; None while it runs.
+        message: line that says how the job ended.
+        at: end time, in seconds since the epoch; 0 while it runs.
+        waits: reason why the job waits for a terminal; "" if it does not wait.
+        full: True if the disk is full, so that events are not written.
+        lost: number of bytes dropped because the disk was full.
 
     """
 
@@ -71,15 +71,15 @@ class JobState(Value):
 
 
 def here() -> tuple[str, str]:
-    """Return this machine's name and the number of its start; "" if that is not known."""
+    """Return this machine's name and boot id; the id is "" if unknown."""
     return os.uname().nodename, text_of("/proc/sys/kernel/random/boot_id") if LINUX else ""
 
 
 def write_description(folder: str, description: Description) -> None:
-    """Write the description of a job; a reader never gets a part of it.
+    """Write the description of a job in one atomic step.
 
     Raises:
-        OSError: that is not possible.
+        OSError: the file cannot be written.
 
     """
     fields = {name: getattr(description, name) for name in description._fields}
@@ -90,7 +90,7 @@ def write_description(folder: str, description: Description) -> None:
 
 
 def read_description(folder: str) -> Description | None:
-    """Return the description of a job; None if it is missing or cannot be read."""
+    """Return the description of a job; None if it is missing or unreadable."""
     fields = _read(folder, _DESCRIPTION)
     try:
         description = Description(**_known(Description, fields or {}))
@@ -100,7 +100,7 @@ def read_description(folder: str) -> Description | None:
 
 
 def read_state(folder: str) -> JobState:
-    """Return the state that the job's launcher has last written."""
+    """Return the state that the job's launcher wrote last; an empty state if unreadable."""
     for _ in range(_TRIES):  # it may be written at this moment
         fields = _read(folder, _STATE)
         if fields is not None:
@@ -109,7 +109,7 @@ def read_state(folder: str) -> JobState:
 
 
 def _known(kind: type[Value], fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields that this version knows: a newer launcher may have written more."""
+    """Return only the fields that this version of `kind` has; newer launchers may write more."""
     return {name: fields[name] for name in kind._fields if name in fields}
 
 
@@ -123,7 +123,7 @@ def _read(folder: str, name: str) -> dict[str, Any] | None:
 
 
 def is_locked(folder: str) -> bool:
-    """Return whether the launcher of a job on this machine still runs."""
+    """Return whether a job's launcher runs on this machine, and so locks the state file."""
     try:
         fd = open_private(folder, _STATE, os.O_RDONLY)
     except OSError:
@@ -140,13 +140,13 @@ def is_locked(folder: str) -> bool:
 
 
 class StateFile:
-    """File with a job's state, which is locked as long as the launcher runs.
+    """File with a job's state, locked while the launcher runs.
 
     Args:
-        folder: of the job.
+        folder: folder of the job.
 
     Raises:
-        OSError: it cannot be written, or not be locked.
+        OSError: the file cannot be written or locked.
 
     """
 
@@ -158,7 +158,7 @@ class StateFile:
         self.change()
 
     def change(self, **fields: object) -> None:
-        """Change fields of the state, and write it in place."""
+        """Change fields of the state, and write the state to the file."""
         short = {
             name: value[:_LONGEST_TEXT] if isinstance(value, str) else value
             for name, value in fields.items()
@@ -170,16 +170,16 @@ class StateFile:
             os.pwrite(self._fd, text.ljust(_STATE_BYTES - 1) + b"\n", 0)
 
     def end(self, exit_status: int, message: str) -> None:
-        """Write how the job has ended."""
+        """Write the exit status, the message and the time of the job's end."""
         self.change(exit_status=exit_status, message=message, at=time.time(), waits="")
 
     def close(self) -> None:
-        """Give up the lock."""
+        """Close the file, which releases the lock."""
         os.close(self._fd)
 
 
 def open_errors(folder: str) -> int:
-    """Open the file for what a launcher says when its starter is gone: the traceback of a bug."""
+    """Open the file for the launcher's stderr once the ranks run; /dev/null on an error."""
     try:
         return open_private(folder, _ERRORS, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     except OSError:
@@ -187,7 +187,7 @@ def open_errors(folder: str) -> int:
 
 
 def read_errors(folder: str) -> list[str]:
-    """Return the lines of the file that `open_errors` opens."""
+    """Return the lines of the file that `open_errors` opens; [] if there is none."""
     try:
         with open(open_private(folder, _ERRORS, os.O_RDONLY), errors="replace") as file:
             return file.read(_MOST_READ).splitlines()
@@ -196,5 +196,5 @@ def read_errors(folder: str) -> list[str]:
 
 
 def short_hosts(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the hosts' names for the description."""
+    """Return hosts' names for the description; of many, the first, and "..."."""
     return tuple(names[:_MOST_HOSTS]) + (("...",) if len(names) > _MOST_HOSTS else ())

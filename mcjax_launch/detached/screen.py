@@ -1,4 +1,4 @@
-"""Events of a detached job, shown on the console of a terminal that attaches again."""
+"""Display of a detached job's events on the console of an attached terminal."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class _Judged(NamedTuple):
 
 
 class Screen:
-    """Display of events as the launcher would have shown them on this terminal.
+    """Display of events, as the launcher would have shown them on this terminal.
 
     Args:
-        make_console: makes a console of the terminal, for each attempt.
+        make_console: function that makes a console on the terminal; called for each attempt.
 
     Attributes:
-        console: the console of the attempt that is shown.
+        console: console of the attempt that is shown.
 
     """
 
@@ -49,13 +49,13 @@ class Screen:
         self._begun: dict[tuple[object, object], str] = {}
 
     def show_tail(self, written: Iterable[bytes], rows: int) -> None:
-        """Show the last `rows` rows (about) of these events.
+        """Show about the last `rows` rows of events.
 
-        Earlier events are not shown, but those that change the console's state are applied.
+        Earlier events are not shown; their changes to the console's state are applied.
 
         Args:
-            written: events, a line of JSON each.
-            rows: how many rows to show.
+            written: events, each a line of JSON.
+            rows: number of rows to show.
 
         """
         events = [event for line in written if (event := _event(line)) is not None]
@@ -80,13 +80,13 @@ class Screen:
         self.console.shows_past(None)
 
     def _with_beginning(self, event: dict[str, Any]) -> dict[str, Any]:
-        """Return an event, if it is output with the part of its first line that came before."""
+        """Return an output event with the start of its first line, shown nowhere yet, prepended."""
         if event["event"] != "output" or _stream_of(event) not in self._begun:
             return event
         return {**event, "text": self._begun.pop(_stream_of(event)) + event["text"]}
 
     def show(self, lines: Iterable[bytes]) -> None:
-        """Show more events."""
+        """Show further events, each a line of JSON."""
         for line in lines:
             if (event := _event(line)) is not None:
                 self._show(self._with_beginning(event))
@@ -145,7 +145,7 @@ def _stream_of(event: Mapping[str, Any]) -> tuple[object, object]:
 
 
 def _event(line: bytes) -> dict[str, Any] | None:
-    """Parse an event; return None for a broken line, such as the first after a full disk."""
+    """Parse an event; return None for a broken line, as after a full disk."""
     try:
         event = json.loads(line)
     except ValueError:
@@ -154,7 +154,7 @@ def _event(line: bytes) -> dict[str, Any] | None:
 
 
 def _rows(event: Mapping[str, Any]) -> int:
-    """Return about how many rows of the screen an event needs."""
+    """Return the approximate number of screen rows that an event needs."""
     shown = event["event"] == "output" or (
         event["event"] == "note" and event.get("level") != "detail"
     )

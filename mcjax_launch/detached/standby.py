@@ -1,4 +1,4 @@
-"""The launcher's side of a detached job: its folder, its events, and its starter."""
+"""The launcher's side of a detached job: folder, events, and connection to its starter."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ STARTED = b"\0"
 
 
 class StarterOutput(Target):
-    """Stderr of the launcher, which its starter reads until the ranks run.
+    """Stderr of the launcher, read by the process that started it until all ranks run.
 
     Args:
-        loop: of the launcher.
+        loop: event loop of the launcher.
 
     """
 
@@ -41,12 +41,12 @@ class StarterOutput(Target):
 
     @property
     def queued(self) -> int:
-        """Bytes that wait for the starter; see Target."""
+        """Number of bytes that wait for the starter; see Target."""
         return 0 if self._sink is None else self._sink.queued
 
     @queued.setter
     def queued(self, count: int) -> None:
-        """Ignore what a target without a reader counts."""
+        """Ignore the count, which the base class sets."""
 
     def watch(self, on_gone: Callable[[OSError | None], None]) -> None:
         if self._sink is not None:
@@ -58,7 +58,7 @@ class StarterOutput(Target):
             self._sink.write(pieces)
 
     def end(self, errors: int) -> None:
-        """Tell the starter that all ranks run; what goes to stderr goes to `errors` from now on."""
+        """Notify the starter that all ranks run; redirect stderr to descriptor `errors`."""
         sink, self._sink = self._sink, None
         if sink is not None:
             sink.write((STARTED,))
@@ -66,17 +66,17 @@ class StarterOutput(Target):
 
 
 class Standby:
-    """Detached job, as its launcher keeps it.
+    """Launcher's objects for a detached job.
 
     Args:
-        job_id: of the job; its folder has been made.
-        events: a descriptor for a reader of the user's; -1 if there is none.
+        job_id: id of the job, whose folder exists.
+        events: descriptor of the user's reader of events; -1 if there is none.
 
     Attributes:
-        visitors: the terminals that return; None until the launcher has a loop.
+        visitors: attached terminals; None until the launcher has an event loop.
 
     Raises:
-        LaunchError: there is no such folder.
+        LaunchError: the folder does not exist or cannot be written.
 
     """
 
@@ -97,7 +97,7 @@ class Standby:
         """Write the description of the job before it begins.
 
         Raises:
-            LaunchError: that is not possible.
+            LaunchError: the description cannot be written.
 
         """
         host, boot = here()
@@ -119,10 +119,10 @@ class Standby:
             raise LaunchError(f"--detach: {self._folder}: {error.strerror}") from None
 
     def open(self, loop: Loop, stop: Callable[[], object]) -> Target:
-        """Let terminals return from now on; return the target for the launcher's lines.
+        """Accept terminals from now on; return the target for the launcher's lines.
 
         Raises:
-            LaunchError: that is not possible.
+            LaunchError: no socket can be made in the job's folder.
 
         """
         try:
@@ -157,7 +157,7 @@ class Standby:
             self.journal.note(f"the disk was full: {lost} bytes of events are not kept", "say")
 
     def close(self) -> None:
-        """Hang up on the terminals; remove the folder of a job that never began."""
+        """Close the connections to terminals; remove the folder if the job never began."""
         if self.visitors is not None:
             self.visitors.close()
         self._files.close()

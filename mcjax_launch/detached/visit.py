@@ -1,4 +1,4 @@
-"""A terminal that returns to a detached job, and shows its events as they come."""
+"""Terminal attached to a detached job: shows the job's events as they are written."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ LAUNCHER_GONE, NOBODY_READS = 0, -1
 
 
 class Connection:
-    """Connection to the launcher of a job.
+    """Connection from a terminal to the launcher of a detached job.
 
     Args:
-        folder: of the job.
+        folder: folder of the job.
 
     Raises:
-        OSError: there is no launcher.
+        OSError: no launcher listens there.
 
     """
 
@@ -59,7 +59,7 @@ class Connection:
         self.fd = self._socket.fileno()
 
     def send(self, message: ToDetached, descriptors: tuple[int, ...] = ()) -> None:
-        """Send a message, unless the launcher is gone."""
+        """Send a message, with descriptors if given; do nothing if the launcher has ended."""
         text = to_json(message).encode() + b"\n"
         try:
             socket.send_fds(self._socket, [text], descriptors)
@@ -67,7 +67,7 @@ class Connection:
             return
 
     def receive(self) -> list[ToVisitor] | None:
-        """Wait for messages of the launcher, and return them; None if the launcher is gone."""
+        """Wait for messages from the launcher and return them; None if it has ended."""
         try:
             data = self._socket.recv(_MOST_READ)
         except OSError:
@@ -81,17 +81,17 @@ class Connection:
             return []
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._socket.close()
 
 
 class Visiting:
-    """Visit to a job on this terminal, until the job has ended or the user leaves.
+    """Display of a detached job on this terminal, until the job ends or the user leaves.
 
     Args:
-        style: how it looks.
-        folder: of the job.
-        connection: to its launcher; None if that is gone.
+        style: output options.
+        folder: folder of the job.
+        connection: connection to its launcher; None if the launcher has ended.
 
     """
 
@@ -115,11 +115,11 @@ class Visiting:
 
     @property
     def console(self) -> Console:
-        """The console of the attempt that is shown."""
+        """Console of the attempt that is shown."""
         return self._screen.console
 
     def run(self) -> int:
-        """Show the job; return the signal that has ended the visit, or why there was none."""
+        """Show the job; return the signal that ended the visit, or e.g. LAUNCHER_GONE."""
         self._loop.watch(self._signals.fd, READ, lambda ready: self._read_signals())
         if self._connection is not None:
             self._loop.watch(self._connection.fd, READ, lambda ready: self._read_launcher())
@@ -135,7 +135,7 @@ class Visiting:
         return self._end
 
     def finish(self, say: Callable[[Console], None]) -> None:
-        """Show the last lines, and those of `say`; leave the terminal as it was."""
+        """Show the last lines, call `say` to print more, and restore the terminal."""
         self.console.finish_ranks(mentions=self._end == LAUNCHER_GONE)
         say(self.console)
         self._end = None
@@ -146,7 +146,7 @@ class Visiting:
             self._connection.close()
 
     def _visit(self) -> None:
-        """Tell the launcher what this terminal wants, and lend it to debuggers."""
+        """Send the launcher this terminal's properties, and a descriptor of it for debuggers."""
         if self._connection is None:
             return
         line = self.console.status_line
@@ -211,7 +211,7 @@ class Visiting:
                 self._suspend()
 
     def _hold(self) -> None:
-        """Show all that has happened before a debugger gets the terminal."""
+        """Show all pending events, then leave the terminal to a debugger."""
         self._read_events()
         if begun := self.console.hold():
             os.write(1 if self._targets[0].is_terminal else 2, begun)
@@ -224,7 +224,7 @@ class Visiting:
         self._read_events()
 
     def _read_events(self) -> None:
-        """Show what has happened since, as far as the terminal keeps up."""
+        """Show new events, as many as the terminal can take now."""
         while self.console.has_room:
             if not (lines := self._reader.read_some()):
                 if self._is_alone and self._end is None:
@@ -237,7 +237,7 @@ class Visiting:
 
 
 def _own_terminal() -> int:
-    """Return a new descriptor of the terminal at standard input; -1 if it is not ours to lend."""
+    """Return a new descriptor of stdin's terminal; -1 if this process must not lend it."""
     try:
         if os.tcgetpgrp(0) != os.getpgrp():
             return -1

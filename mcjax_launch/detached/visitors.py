@@ -1,4 +1,4 @@
-"""The launcher's side of the terminals that return to a detached job."""
+"""The launcher's side of terminals that attach to a detached job."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ _MOST_READ = 4096
 
 
 class VisitorStatus:
-    """Status row of a visitor's terminal, as far as the launcher makes it.
+    """Text of the status row on a visitor's terminal.
 
     Args:
-        send: is given its text when that changes, and says whether the visitor keeps up.
-        visit: what the visitor wants.
+        send: called with a changed text; returns False if the visitor is too slow for it.
+        visit: the visitor's first message.
 
     Attributes:
-        is_live: it is wanted all the time, not only while ranks are awaited.
-        table_rows: says how many rows the terminal has, where a table of ranks is wanted too.
+        is_live: True if the row is wanted all the time, not only while ranks are awaited.
+        table_rows: returns the terminal's number of rows; None if no table of ranks is wanted.
 
     """
 
@@ -55,17 +55,17 @@ class VisitorStatus:
         self._text = ""
 
     def say(self, text: str, now: float) -> None:  # noqa: ARG002, as StatusLine's
-        """Send the text to the visitor if it has changed."""
+        """Send the visitor the text if it has changed."""
         if text != self._text and self._send(text):
             self._text = text
 
 
 class Visitor:
-    """Terminal that has returned, or a command that stops the job.
+    """Attached terminal, or a command that stops the job.
 
     Attributes:
-        terminal: a descriptor of it that a debugger can use; -1 if there is none.
-        term: its kind.
+        terminal: descriptor of the terminal for debuggers; -1 if there is none.
+        term: kind of terminal, as in TERM.
 
     """
 
@@ -81,34 +81,34 @@ class Visitor:
         self._uplink = Uplink(self._out, loop)
 
     def send(self, message: ToVisitor) -> None:
-        """Send a message, now or as soon as there is room."""
+        """Send a message, now or when the socket has room."""
         self._uplink.send(to_json(message).encode() + b"\n")
 
     def tell_status(self, text: str) -> bool:
-        """Say how the job comes along; return False if the visitor reads nothing at present."""
+        """Send a status text; return False if the visitor is not reading at present."""
         if self._uplink.empty:
             self.send(StatusText(text))
         return self._uplink.empty
 
     def tell_of_events(self) -> None:
-        """Say that there are more events, unless that is still on its way."""
+        """Send the notice of new events, unless earlier messages are unsent."""
         if self._uplink.empty:
             self.send(MoreEvents())
 
     def hold(self) -> None:
-        """Ask for the screen."""
+        """Ask the visitor to leave its screen to a debugger."""
         self.send(HoldScreen())
 
     def release(self) -> None:
-        """Give the screen back."""
+        """Inform the visitor that the debugger no longer uses its screen."""
         self.send(ReleaseScreen())
 
     def suspend(self) -> None:
-        """Let the user's shell have the terminal."""
+        """Ask the visitor to suspend itself: Ctrl-Z was typed in a debugger."""
         self.send(Suspend())
 
     def read(self) -> list[ToDetached] | None:
-        """Return the visitor's messages; None if it is gone, or sends no messages."""
+        """Return the visitor's new messages; None if it has left or sent an invalid message."""
         try:
             data, descriptors = receive(self.connection, _MOST_READ)
         except BlockingIOError:
@@ -129,7 +129,7 @@ class Visitor:
             return None
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection and the terminal's descriptor."""
         self._uplink.drop()
         self._loop.forget(self.connection.fileno())
         self.connection.close()
@@ -140,35 +140,35 @@ class Visitor:
 
 
 class TerminalUser(Protocol):
-    """User of visitors' terminals: the debuggers."""
+    """Interface of the debuggers' code that borrows visitors' terminals."""
 
     def visitor_came(self, visitor: Visitor) -> None:
-        """Act on a visitor that has a terminal to lend."""
+        """Handle a new visitor that has a terminal to lend."""
 
     def visitor_holds(self, visitor: Visitor) -> None:
-        """Act on a visitor that holds its screen, as it was asked to."""
+        """Handle a visitor's notice that it no longer writes to its screen."""
 
     def visitor_resized(self, visitor: Visitor) -> None:
-        """Act on another size of a visitor's terminal."""
+        """Handle a new size of a visitor's terminal."""
 
     def visitor_left(self, visitor: Visitor) -> None:
-        """Act on a visitor that is gone, and its terminal with it."""
+        """Handle the loss of a visitor and its terminal."""
 
 
 class Visitors:
     """Visitors of a job, and a timer for their status rows.
 
     Args:
-        folder: of the job.
-        loop: calls when there is something to read.
-        stop: called when a visitor wants the job to end.
-        set_waits: called with the reason for which the job waits for a terminal, or "".
+        folder: folder of the job.
+        loop: event loop of the launcher.
+        stop: called when a visitor asks to end the job.
+        set_waits: called with the reason why the job waits for a terminal; "" if it does not.
 
     Attributes:
-        terminal_user: told when a terminal comes or leaves.
+        terminal_user: object informed of arriving and leaving terminals; None if there is none.
 
     Raises:
-        OSError: there can be no socket in that folder.
+        OSError: no socket can be made in the folder.
 
     """
 
@@ -191,11 +191,11 @@ class Visitors:
     def serve(
         self, make_progress: Callable[[VisitorStatus], Timer], show_stacks: Callable[[], object]
     ) -> None:
-        """Show the visitors an attempt from now on.
+        """Show an attempt's status to the visitors from now on.
 
         Args:
-            make_progress: makes what says how it comes along.
-            show_stacks: called when a visitor wants to see the stacks of its ranks.
+            make_progress: makes the timer that updates a visitor's status row.
+            show_stacks: called when a visitor asks for the ranks' stacks.
 
         """
         self._make_progress, self._show_stacks = make_progress, show_stacks
@@ -260,22 +260,22 @@ class Visitors:
 
     @property
     def with_terminals(self) -> Sequence[Visitor]:
-        """Visitors with a terminal to lend; the last that came is the first."""
+        """Visitors with a terminal to lend, the latest first."""
         return [visitor for visitor in reversed(self._visitors) if visitor.terminal >= 0]
 
     def tell_of_disk(self, *, is_full: bool) -> None:
-        """Tell all visitors whether events can be written."""
+        """Inform all visitors that the disk is full, or no longer full."""
         for visitor in self._visitors:
             visitor.send(DiskFull(is_full))
 
     def tell_of_events(self) -> None:
-        """Tell all visitors that there are more events."""
+        """Inform all visitors of new events."""
         for visitor in self._visitors:
             visitor.tell_of_events()
 
     @property
     def deadline(self) -> float | None:
-        """Time of the next update of a status row."""
+        """Time of the next update of a status row; None if there is none."""
         return earliest(self._progresses)
 
     def expire(self, now: float) -> None:
@@ -289,7 +289,7 @@ class Visitors:
         return [progress for progress in progresses if progress is not None]
 
     def close(self) -> None:
-        """Hang up on all visitors: the job is over."""
+        """Close all connections, because the job has ended."""
         self._loop.forget(self._listener.fileno())
         self._listener.close()
         for visitor in self._visitors:

@@ -1,1 +1,1 @@
-"""The stream of events: what happens in a job, as JSON lines for programs (`--events`)."""
+"""Events of a job as JSON lines, for programs (`--events`)."""

@@ -1,4 +1,4 @@
-"""The program that has started the launcher, and reads its events: a user of the Python API."""
+"""Client: the program that started the launcher through the Python API and reads its events."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ CLIENT = "_MCJAX_LAUNCH_CLIENT"
 
 
 class Client(Value):
-    """Descriptors that a client shares with the launcher, and the reports that it wants.
+    """Descriptors that a client shares with the launcher, and flags for the reports it wants.
 
     Args:
         life: descriptor that is readable once the client has ended; the job ends then.
         values: descriptor for the frames of return values; None if no function is called.
-        call: descriptor of a call's file (`features/function/messages.py`); None likewise.
-        echoes: the client wants the lines that the launcher prints.
-        hears_output: the client wants the ranks' output as events.
+        call: descriptor of the call's file (`features/function/messages.py`); None if no call.
+        echoes: True if the client wants the lines that the launcher prints.
+        hears_output: True if the client wants the ranks' output as events.
         hosts: the lines of a hosts list that was not given as a file.
 
     """
@@ -40,14 +40,14 @@ class Client(Value):
     hosts: Sequence[str] = ()
 
     def read_call(self) -> tuple[memoryview, ...]:
-        """Return the content of the call's file, if there is one: its memory is shared."""
+        """Return the content of the call's file, as shared memory; () without a call."""
         if self.call is None:
             return ()
         return (memoryview(mmap.mmap(self.call, 0, access=mmap.ACCESS_READ)),)
 
 
 def pop_client(environ: MutableMapping[str, str]) -> Client | None:
-    """Return what the client has given, and remove its variable, so that no rank gets it."""
+    """Remove and parse the variable set by a client; None if the launcher has no client."""
     text = environ.pop(CLIENT, "")
     if not text:
         return None
@@ -59,11 +59,11 @@ def pop_client(environ: MutableMapping[str, str]) -> Client | None:
 
 
 class ClientStream(EventStream):
-    """The events for a client, and what functions return.
+    """Stream of events and of functions' return values to a client.
 
     Args:
-        fd: where the events go.
-        client: what it has given.
+        fd: descriptor to write the events to.
+        client: the client's descriptors and wishes.
 
     """
 
@@ -81,7 +81,7 @@ class ClientStream(EventStream):
         loop.watch(self._client.life, READ, lambda ready: self._end_job(loop, signals))
 
     def _end_job(self, loop: Loop, signals: SignalPipe) -> None:
-        """End the job at once, as two signals do."""
+        """End the job at once, because the client has ended: as two SIGTERMs do."""
         loop.forget(self._client.life)
         for _ in range(2):
             signals.put(signal.SIGTERM)
@@ -97,5 +97,5 @@ class ClientStream(EventStream):
 
     @property
     def is_empty(self) -> bool:  # type: ignore[override]
-        """True if all has been written, or its reader has left."""
+        """True if all events and values have been written, or the reader has left."""
         return super().is_empty and not self.values.queued

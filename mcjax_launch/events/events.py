@@ -1,4 +1,4 @@
-"""Interface for a run's events; this implementation, for a run without a reader, drops them."""
+"""Interface for reporting a run's events; this implementation drops them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 class Events:
-    """Events of a run without a reader: every method does nothing.
+    """Receiver of a run's events; this base class, for runs without a reader, does nothing.
 
     Attributes:
-        is_read: there is a reader, and the last output of ranks is kept for its summary.
-        has_client: the reader is the program that has started this launcher.
-        has_room: the reader keeps up.
-        is_empty: all events have been written.
-        values: takes the frames of what a called function returns.
-        rewrite: returns the whole lines of a rank that are to be reported in place of its own.
+        is_read: True if there is a reader; ranks' last output is then kept for the summary.
+        has_client: True if the reader is the program that started this launcher.
+        has_room: True if the reader keeps up.
+        is_empty: True if all events have been written.
+        values: target for the frames of a called function's return values.
+        rewrite: changes a rank's lines before they are reported; None to leave them unchanged.
 
     """
 
@@ -35,7 +35,7 @@ class Events:
         self.values = Target()
 
     def begin(self, loop: Loop, signals: SignalPipe) -> None:
-        """Write in this loop from now on, unless that has begun."""
+        """Start to write, with this loop; do nothing if already started."""
 
     def attend(
         self, on_room: Callable[[], None], on_gone: Callable[[OSError | None], None]
@@ -43,7 +43,7 @@ class Events:
         """Call `on_room` when a slow reader has caught up, `on_gone` when nothing can be written.
 
         Args:
-            on_room: of the launcher that reports events from now on.
+            on_room: function of the launcher that reports events from now on.
             on_gone: called with the error, or None if the reader has left.
 
         """
@@ -52,7 +52,7 @@ class Events:
         """Report that a run begins."""
 
     def restarted(self, rank: int | None, count: int, job_id: str, hosts: Sequence[str]) -> None:
-        """Report that a rank, or the whole job (None), is started again for the `count`th time."""
+        """Report restart number `count` of a rank, or of the whole job if `rank` is None."""
 
     def started(self, rank: int, host: str, pid: int) -> None:
         """Report that a rank's process runs."""
@@ -70,19 +70,19 @@ class Events:
         """Report that a rank's process has ended."""
 
     def output(self, rank: int, stream: int, data: bytes) -> None:
-        """Report what a rank has written to a stream (a number of `kernel.wire.frames`)."""
+        """Report a rank's output; `stream` is a number of `kernel.wire.frames`."""
 
     def output_ended(self) -> None:
-        """Report what is left of unfinished lines: all output of an attempt has come."""
+        """Report unfinished lines, because all output of an attempt has been reported."""
 
     def note(self, text: str, level: str) -> None:
         """Report lines of the launcher; `level` as in `events.kinds`."""
 
     def screen(self, call: str, *values: object) -> None:
-        """Keep what the console has been told besides, for terminals that return (`detached`)."""
+        """Record another call of the console, to repeat it on attached terminals (`detached`)."""
 
     def finding(self, finding: Finding) -> None:
-        """Report what the launcher has found."""
+        """Report a finding of the launcher."""
 
     def stacks(self, lines: Sequence[str]) -> None:
         """Report the stacks of all ranks, as lines."""
@@ -91,7 +91,7 @@ class Events:
         """Report the end of the run, with the fields of `events.kinds`."""
 
     def finish(self) -> None:
-        """Wait until all is written, or a signal ends that."""
+        """Wait until all events are written, or a signal ends the wait."""
 
 
 #: Of a run without a reader: there is nothing to keep in it.

@@ -1,4 +1,4 @@
-"""Every kind of event, declared once: docs/events.json and a table of the docs are made of this."""
+"""Declarations of all kinds of events, the source of docs/events.json and a table in the docs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _RANK = {"rank": "the rank's number", "host": "the name of its host"}
 
 
 class EventKind(Value):
-    """A kind of event.
+    """Kind of event.
 
     Args:
-        meaning: what has happened, in one sentence.
-        fields: of the event, beside `event` and `time`, each with its meaning.
+        meaning: sentence that says what has happened.
+        fields: meanings of the event's fields other than `event` and `time`, by name.
 
     """
 

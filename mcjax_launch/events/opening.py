@@ -1,4 +1,4 @@
-"""Opens what `--events` names: a file, a FIFO or a descriptor."""
+"""Opening of the argument of `--events`: a file, a FIFO or a descriptor."""
 
 import errno
 import os
@@ -13,14 +13,14 @@ _STANDARD = 2  # descriptors up to this one have another use
 
 
 def open_events(place: str, say: Callable[[str], object] | None) -> int:
-    """Return a descriptor to write events to; with a FIFO, wait until another process reads it.
+    """Return a descriptor to write events to; for a FIFO, wait until another process reads it.
 
     Args:
-        place: a path, or `fd:N` for a descriptor that this process has been given.
-        say: is called with a line where there is no such process yet; None to refuse such a FIFO.
+        place: a path, or `fd:N` for an inherited descriptor.
+        say: called with a line before the wait; None to refuse a FIFO without a reader.
 
     Raises:
-        LaunchError: nothing can be written there.
+        LaunchError: the place cannot be written to.
 
     """
     if place.startswith(DESCRIPTOR):
@@ -46,7 +46,7 @@ def open_events(place: str, say: Callable[[str], object] | None) -> int:
 
 
 def given_descriptor(place: str) -> int:
-    """Return the descriptor that `fd:N` names.
+    """Return the number N of the descriptor `fd:N`, after checking it.
 
     Raises:
         LaunchError: no such descriptor is open for writing.

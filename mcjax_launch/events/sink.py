@@ -1,4 +1,4 @@
-"""One of the launcher's own output streams: written without ever blocking, watched for its end."""
+"""Output stream of the launcher, written without blocking and watched for its reader's end."""
 
 import os
 import select
@@ -22,10 +22,10 @@ class Target:
     Attributes:
         queued: number of bytes that wait for the reader.
         taken: number of bytes given to `write` so far.
-        gone: the reader is gone for good.
-        is_terminal: it is a terminal, on which rows can be drawn again.
-        in_log: it ends up in a log that shows colours.
-        blocks: it is a pipe, a socket or a terminal, whose reader may be slow.
+        gone: True if the reader has ended.
+        is_terminal: True for a terminal, on which rows can be redrawn.
+        in_log: True if the output goes to a log that shows colours.
+        blocks: True for a pipe, a socket or a terminal, whose reader may be slow.
 
     """
 
@@ -35,39 +35,39 @@ class Target:
         self.gone = self.is_terminal = self.in_log = self.blocks = False
 
     def watch(self, on_gone: Callable[[OSError | None], None]) -> None:
-        """Call `on_gone` as soon as the reader has gone."""
+        """Call `on_gone` when the reader has ended, with the error if there was one."""
 
     def write(self, pieces: Sequence[bytes | memoryview]) -> None:
-        """Write these pieces, now or as soon as there is room."""
+        """Write pieces of output, now or when the reader has room."""
 
     def hold(self) -> bytes:
-        """Write what is queued, then nothing until `release`; see `Sink.hold`."""
+        """Write all queued output, then nothing until `release`; see `Sink.hold`."""
         return b""
 
     def release(self) -> None:
-        """Write again after `hold`."""
+        """Allow writing again after `hold`."""
 
     def rows(self) -> int:
-        """Return how many rows the terminal has."""
+        """Return the terminal's number of rows; 24 if unknown."""
         return 24
 
     def columns(self) -> int:
-        """Return how many columns the terminal has."""
+        """Return the terminal's number of columns; 80 if unknown."""
         return 80
 
     def in_foreground(self) -> bool:
-        """Return whether the terminal is ours to draw on."""
+        """Return whether this process may draw on the terminal."""
         return True
 
 
 def standard(loop: Loop) -> "tuple[Sink, Sink]":
-    """Return the launcher's own stdout and stderr; the same object if both are the same file."""
+    """Return sinks for stdout and stderr; one sink twice if both are the same file."""
     out, err = Sink(1, loop), Sink(2, loop)
     return out, out if err.identity == out.identity else err
 
 
 class Sink(Target):
-    """A file, pipe or terminal that other processes may share.
+    """File, pipe or terminal that other processes may share.
 
     A shared file description must not be made non-blocking, so a pipe or terminal is opened a
     second time where the system can do that; elsewhere it is written in pieces
@@ -102,7 +102,7 @@ class Sink(Target):
         self.identity = os.fstat(self._fd)[1:3]  # inode and device
 
     def watch(self, on_gone: Callable[[OSError | None], None]) -> None:
-        """Call `on_gone` as soon as the reader has gone, even while nothing is written."""
+        """Call `on_gone` when the reader has ended, even while nothing is written."""
         self._on_gone = on_gone
         self._rest()
 
@@ -127,7 +127,7 @@ class Sink(Target):
         self.on_room()
 
     def write(self, pieces: Sequence[bytes | memoryview]) -> None:
-        """Write these pieces, now or as soon as there is room."""
+        """Write pieces of output, now or when the reader has room."""
         if self.gone:
             return
         idle = not self._queue
@@ -143,7 +143,7 @@ class Sink(Target):
         """Write all queued output, then nothing until `release`; for a file, do nothing.
 
         Returns:
-            The rest of a line of which a slow terminal may have the beginning: the next writer
+            The rest of a line whose beginning a slow terminal may have got: the next writer
             there has to write it first.
 
         """
@@ -168,14 +168,14 @@ class Sink(Target):
         return line
 
     def release(self) -> None:
-        """Write again after `hold`."""
+        """Allow writing again after `hold`."""
         self._holds = False
         self.flush()
         if self.queued == 0:
             self.on_room()
 
     def flush(self) -> None:
-        """Write what is queued, as far as there is room."""
+        """Write queued output, as much as the reader has room for."""
         if self._holds:
             return
         try:
@@ -213,11 +213,11 @@ class Sink(Target):
             written -= len(first)
 
     def rows(self) -> int:
-        """Return how many rows the terminal has."""
+        """Return the terminal's number of rows; 24 if unknown."""
         return self._size().lines or super().rows()
 
     def columns(self) -> int:
-        """Return how many columns the terminal has."""
+        """Return the terminal's number of columns; 80 if unknown."""
         return self._size().columns or super().columns()
 
     def _size(self) -> os.terminal_size:
@@ -228,9 +228,9 @@ class Sink(Target):
             return os.terminal_size((0, 0))
 
     def in_foreground(self) -> bool:
-        """Return whether the terminal is ours to draw on.
+        """Return whether this process may draw on the terminal.
 
-        It is, unless another process group is in its foreground.
+        It may, unless another process group is in the terminal's foreground.
         """
         try:
             return os.tcgetpgrp(self._fd) == os.getpgrp()

@@ -1,4 +1,4 @@
-"""The events of a run as JSON lines, for a reader that may be slow, or leave."""
+"""Events of a run as JSON lines, for a reader that may be slow or leave."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _LONGEST = 1 << 16
 
 
 class EventStream(Events):
-    """Writes events as JSON lines; never blocks before `finish`.
+    """Writer of events as JSON lines; only `finish` blocks.
 
     Args:
-        fd: where they go; see `open_events`.
+        fd: descriptor to write to; see `open_events`.
 
     """
 
@@ -57,7 +57,7 @@ class EventStream(Events):
 
     @property
     def has_room(self) -> bool:  # type: ignore[override]
-        """True while the reader keeps up."""
+        """True if the reader keeps up."""
         return self._target.queued < _MOST_QUEUED
 
     @property
@@ -135,7 +135,7 @@ class EventStream(Events):
         self._write_output(rank, stream, self._rewritten(rank, stream, data))
 
     def _rewritten(self, rank: int, stream: int, data: bytes) -> bytes:
-        """Return the output with its whole lines rewritten; keep an unfinished line for later."""
+        """Return output with its whole lines rewritten; keep an unfinished line for later."""
         if self.rewrite is None:
             return data
         data = self._unfinished.pop((rank, stream), b"") + data
