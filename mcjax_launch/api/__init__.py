@@ -1,4 +1,4 @@
-"""Jobs for Python programs: `mcjax_launch.launch`, `start`, `run` and what they return."""
+"""Jobs from Python programs: `mcjax_launch.launch`, `start`, `run`, and their results."""
 
 from mcjax_launch.api.events import Event, Line
 from mcjax_launch.api.function import RankTraceback, run, run_async

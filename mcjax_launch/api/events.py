@@ -1,4 +1,4 @@
-"""The lines and events of a running job, and the calls that report them to a program."""
+"""Lines and events of a running job, and their delivery to the program's callbacks."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Stream = Literal["stdout", "stderr"]
 
 
 class Line(Value):
-    """A line that a rank has printed.
+    """Line printed by a rank.
 
     Args:
-        rank: its number.
-        host: the name of its host.
+        rank: number of the rank.
+        host: name of the rank's host.
         stream: "stdout" or "stderr".
-        text: without its newline; over 1 MiB, a part of it.
+        text: the line without its newline; of a line over 1 MiB, a part.
 
     """
 
@@ -47,11 +47,11 @@ class Event(Value):
         kind: "started": a rank's process runs; "joining": it has called initialize(); "joined":
             initialize() has returned; "failed": its program has failed, as `message` says;
             "ended": its process has ended, with `status`; "said": a line of the launcher's own.
-        rank: the rank of the event; None for "said".
-        host: where that rank runs; "" for "said".
-        message: in words.
-        pid: of the process that has started.
-        status: of the process that has ended: 128 + n if signal n ended it.
+        rank: number of the rank; None for "said".
+        host: name of the rank's host; "" for "said".
+        message: the event in words.
+        pid: process id, for "started"; else None.
+        status: exit status, for "ended": 128 + n if signal n ended the process; else None.
 
     """
 
@@ -71,15 +71,15 @@ Deliver = Callable[[Callable[[], object]], object]
 
 
 def at_once(call: Callable[[], object]) -> None:
-    """Call it in this thread, at once."""
+    """Make a call immediately, in the current thread."""
     call()
 
 
 class InLoop:
-    """Passes calls from a job's thread to an event loop, which makes them in order.
+    """Queue of calls from a job's thread to an asyncio loop, which makes them in order.
 
     Args:
-        loop: of the caller; once it is closed, calls are dropped.
+        loop: the caller's event loop; when it is closed, calls are dropped.
 
     """
 
@@ -88,7 +88,7 @@ class InLoop:
         self._room = threading.Semaphore(_MOST_CALLS)
 
     def __call__(self, call: Callable[[], object]) -> None:
-        """Have `call` called soon; wait while too many calls are pending."""
+        """Queue a call; wait if too many calls are pending."""
         while not self._room.acquire(timeout=_CHECK_S) and not self._loop.is_closed():
             pass
         with contextlib.suppress(RuntimeError):  # the loop is closed
@@ -100,17 +100,17 @@ class InLoop:
 
 
 class Reporter:
-    """Makes lines and events of what a launcher reports.
+    """Translator of a launcher's reports into Lines and Events for the caller.
 
     Args:
-        on_line: is given each line, if the caller wants them.
-        on_event: is given each event, if the caller wants them.
-        deliver: calls these.
-        levels: of the launcher's lines that are events too, see `events/kinds.py`.
+        on_line: called with each Line; None if the caller wants none.
+        on_event: called with each Event; None if the caller wants none.
+        deliver: makes these calls, in the thread that the caller wants.
+        levels: levels of the launcher's lines to report as "said"; see `events/kinds.py`.
 
     Attributes:
-        failed: the exception that a call has raised; no calls follow it.
-        on_failed: called when that happens.
+        failed: exception that a call has raised, after which no calls follow; else None.
+        on_failed: called when a call has raised an exception.
 
     """
 
@@ -131,7 +131,7 @@ class Reporter:
         self._unfinished: dict[tuple[int, Stream], bytearray] = {}
 
     def report(self, event: dict[str, Any]) -> None:
-        """Report an event of the launcher's; many say nothing to the caller."""
+        """Report one of the launcher's events to the caller, if it is of interest to callers."""
         match event:
             case {"event": "output", "rank": rank, "stream": stream, "text": text}:
                 self._add_output(rank, stream, text.encode("utf-8", "surrogateescape"))
@@ -165,7 +165,7 @@ class Reporter:
             del held[:_LONGEST]
 
     def _end_lines(self, ended: int | None = None) -> None:
-        """Report what a rank, or all ranks, have printed without a newline at its end."""
+        """Report the unfinished lines of rank `ended`, or of all ranks for None."""
         for (rank, stream), rest in self._unfinished.items():
             if rest and ended in (rank, None):
                 self._tell_line(rank, stream, bytes(rest))

@@ -1,4 +1,4 @@
-"""`run` and `run_async`: pack a function for N ranks, and unpack what it returns there."""
+"""`run` and `run_async`: pack a function for N ranks, and unpack its return values."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def packed(
     kwargs: Mapping[str, object],
     initialize: bool,
 ) -> tuple[Buffer, ...]:
-    """Return the content of the call's file, in pieces that share the memory of the arguments.
+    """Return the content of the call's file, as pieces that share the arguments' memory.
 
     Raises:
         LaunchError: the call cannot be pickled.
@@ -71,10 +71,10 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def _pickled(function: Callable[..., Any], call: object) -> tuple[list[Buffer], MainFile | None]:
-    """Return a call that ranks can load, with the main file if they have to import it.
+    """Return a pickled call, and the main file if ranks must import it to load the call.
 
     Raises:
-        LaunchError: the call cannot be pickled; the message says what helps.
+        LaunchError: the call cannot be pickled; the message names a cure.
 
     """
     why = ""
@@ -135,13 +135,13 @@ def _dumps_by_value() -> Callable[..., bytes]:
 
 
 def _has_modules_by_value() -> bool:
-    """Return whether cloudpickle is to pickle modules by value: ranks cannot import them."""
+    """Return whether the user told cloudpickle to pickle any module by value."""
     cloudpickle: Any = sys.modules.get("cloudpickle")
     return cloudpickle is not None and bool(cloudpickle.list_registry_pickle_by_value())
 
 
 def _main_file() -> MainFile | None:
-    """Return the file of the main program; None if there is none, as in a notebook."""
+    """Return the file of the main program; None if there is no readable one, as in a notebook."""
     main: Any = sys.modules["__main__"]
     path = getattr(main, "__file__", None)
     if path is None:
@@ -155,7 +155,7 @@ def _main_file() -> MainFile | None:
 
 
 def _would_call_again(source: str) -> bool:
-    """Return whether an import of the main file would call `run` again: it is under no `if`."""
+    """Return whether importing the main file would call `run` again: the call is under no `if`."""
     names = vars(sys.modules["__main__"])
     frame: FrameType | None = sys._getframe()
     while frame is not None and not (
@@ -170,7 +170,7 @@ def _would_call_again(source: str) -> bool:
 
 
 def _sources_of_no_files() -> dict[str, str]:
-    """Return sources that are in no file, such as a notebook's cells, by name: for tracebacks."""
+    """Return sources without a file, such as notebook cells, by name, for tracebacks."""
     whole = [(name, entry[2]) for name, entry in linecache.cache.items() if len(entry) > 1]
     return {name: "".join(lines) for name, lines in whole if not os.path.exists(name)}
 
@@ -187,14 +187,14 @@ _OF_PROGRAMS = ("module", "no_hook", "wrap", "debugpy")
 
 
 class RankTraceback(Exception):
-    """Traceback of an exception in a rank, as text: `__cause__` of the exception from `run`."""
+    """Traceback in a rank, as text: the `__cause__` of an exception that `run` raises."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
 
 
 class _Call:
-    """A call, packed for the ranks, and what the ranks return.
+    """Call of a function, packed for the ranks, with the values that they return.
 
     Raises:
         LaunchError: the call cannot be pickled.
@@ -214,11 +214,11 @@ class _Call:
         self._returns = RankValues()
 
     def job(self, keywords: Mapping[str, Any], deliver: Deliver = at_once) -> RunningJob:
-        """Return the job that makes the call; it is not started yet.
+        """Return the job that makes the call, not started yet.
 
         Raises:
-            LaunchError: a value is not what its option takes.
-            TypeError: a keyword is for programs.
+            LaunchError: a keyword has a value that its option rejects.
+            TypeError: a keyword is unknown, or only for `launch`.
 
         """
         for keyword in _OF_PROGRAMS:
@@ -228,11 +228,11 @@ class _Call:
         return made(_PROGRAM, (), keywords, deliver, self._packed, self._returns)
 
     def outcome(self, result: Result) -> list[Any]:
-        """Return what the ranks returned, in order.
+        """Return the ranks' return values, in order of rank.
 
         Raises:
-            Exception: the function has raised it in the rank that is the root cause.
-            JobFailed: the job has failed otherwise.
+            Exception: the exception that the function raised in the root-cause rank.
+            JobFailed: the job has failed for another reason.
             LaunchError: the function has not returned in every rank.
 
         """
@@ -264,26 +264,26 @@ def run(
     initialize: bool = True,
     **keywords: Unpack[Keywords],
 ) -> list[T]:
-    """Call a function in each rank of a new JAX job; return its values in rank order.
+    """Call a function in each rank of a new JAX job; return its values in order of rank.
 
-    The ranks are processes of their own, in which jax.distributed.initialize() has returned before
-    the call. What they print is printed here, unless `echo=False`.
+    Ranks are separate processes, in which jax.distributed.initialize() has returned before
+    the call. Their output is printed here, unless `echo=False`.
 
     Args:
-        function: goes by name where the ranks can import it: from a module, or from the main
-            script, which they import too, so `if __name__ == "__main__":` has to guard what it
-            does. A lambda, or what a notebook defines, needs cloudpickle.
+        function: pickled by name if the ranks can import it: from a module, or from the main
+            script, which they import too, so its other code must be under
+            `if __name__ == "__main__":`. Lambdas and functions of a notebook need cloudpickle.
         args: positional arguments of the function, the same in all ranks; not to be changed
             before it has returned.
-        kwargs: its keyword arguments.
-        initialize: call jax.distributed.initialize() first.
-        keywords: see `launch`; `processes` is 4 as a rule.
+        kwargs: keyword arguments of the function, likewise.
+        initialize: False to call the function without jax.distributed.initialize().
+        keywords: see `launch`; the default of `processes` is 4.
 
     Raises:
-        Exception: what the function has raised in the rank that is the root cause; a note names
+        Exception: the exception that the function raised in the root-cause rank; a note names
             the ranks, and its `__cause__` shows the traceback there.
-        JobFailed: the job has failed otherwise.
-        LaunchError: it could not be started, or the function cannot be pickled.
+        JobFailed: the job has failed for another reason.
+        LaunchError: the job could not be started, or the function cannot be pickled.
 
     """
     call = _Call(function, args, kwargs, initialize)
@@ -298,7 +298,7 @@ async def run_async(
     initialize: bool = True,
     **keywords: Unpack[Keywords],
 ) -> list[T]:
-    """Do as `run`, for asyncio: if the call is cancelled, the job ends first."""
+    """Call a function in each rank as `run` does, for asyncio; cancelling the call ends the job."""
     import asyncio  # needed by its users only
 
     call = _Call(function, args, kwargs, initialize)

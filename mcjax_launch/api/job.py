@@ -1,4 +1,4 @@
-"""A job under way: the launcher that runs it, and the thread that reads what it reports."""
+"""Running job: its launcher process, and the thread that reads the launcher's reports."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _LAST_S = 15.0
 
 
 class RunningJob:
-    """A job that has been started, by `mcjax_launch.start`.
+    """Job started by `mcjax_launch.start`.
 
-    `wait` for its end, or `await` it: a cancelled await ends the job. As a context manager it
-    stops the job at the end of the block, if that still runs. Every method may be called from any
+    Call `wait` for its end, or `await` it: a cancelled await ends the job. As a context manager it
+    stops the job, if still running, at the end of the block. Every method may be called from any
     thread.
     """
 
@@ -68,14 +68,14 @@ class RunningJob:
 
     @property
     def done(self) -> bool:
-        """True when the job is over, and nothing of it is left."""
+        """True if the job has ended and none of its processes is left."""
         return self._is_over
 
     def wait(self, timeout: float | None = None) -> Result:
-        """Wait for the end of the job; return how it ended.
+        """Wait for the end of the job; return its result.
 
         Args:
-            timeout: in seconds; None to wait as long as it takes.
+            timeout: limit in seconds; None for no limit.
 
         Raises:
             TimeoutError: the job still runs, and goes on.
@@ -91,20 +91,20 @@ class RunningJob:
     def stop(self, *, now: bool = False) -> None:
         """End the job, without waiting for its end.
 
-        The ranks get a SIGTERM, and SIGKILL after the grace (`grace`, 30 s as a rule).
+        The ranks get SIGTERM, and SIGKILL after the grace (keyword `grace`, by default 30 s).
 
         Args:
-            now: kill them at once.
+            now: True to kill the ranks at once.
 
         """
         self._send(None if now else signal.SIGTERM)
 
     def send_signal(self, signum: int) -> None:
-        """Do what the command does with this signal; do nothing if the job is over.
+        """Handle a signal as the command mcjax-launch would; do nothing if the job has ended.
 
         Args:
             signum: SIGINT, SIGTERM and SIGHUP end the job, a second one at once; SIGUSR1 and
-                SIGUSR2 go to the ranks; SIGQUIT has the stacks of all ranks said: in events of
+                SIGUSR2 go to the ranks; SIGQUIT shows the stacks of all ranks: in events of
                 the kind "said", and on sys.stderr with `echo`.
 
         """
@@ -132,7 +132,7 @@ class RunningJob:
     # --- for the other modules here ---
 
     def begin(self) -> Self:
-        """Start the job, without waiting for anything; an interrupt of this ends the job."""
+        """Start the job in a thread and return at once; an exception here ends the job."""
         _running.add(self)
         try:
             threading.Thread(target=self._run, name="mcjax-launch", daemon=True).start()
@@ -142,10 +142,10 @@ class RunningJob:
         return self
 
     def start(self) -> Self:
-        """Start the job; an interrupt of this ends the job.
+        """Start the job, and return when it has begun; an exception here ends the job.
 
         Raises:
-            LaunchError: the job cannot be started, as far as is known at once.
+            LaunchError: the job was refused before it began.
 
         """
         self.begin()
@@ -159,7 +159,7 @@ class RunningJob:
         return self
 
     def run(self) -> Result:
-        """Start the job, and wait for its end; an interrupt of this ends the job."""
+        """Start the job and return its result; an exception during the wait ends the job."""
         try:
             return self.start().wait()
         except BaseException:
@@ -167,9 +167,9 @@ class RunningJob:
             raise
 
     def end(self, signum: int) -> None:
-        """End the job by this signal, and wait until nothing of it is left.
+        """End the job with a signal, and wait until none of its processes is left.
 
-        An interrupt while it waits ends the job at once.
+        KeyboardInterrupt during the wait sends the signal again, which ends the job at once.
         """
         while not self.done:
             with contextlib.suppress(KeyboardInterrupt):
@@ -178,7 +178,7 @@ class RunningJob:
                     self._close()
 
     def disown(self) -> None:
-        """Forget the job: this process is a fork of the process that has started the job."""
+        """Make this object unusable in a fork of the process that started the job."""
         if self._process is not None:
             self._process.close()
         self._lock = threading.Lock()  # a thread that is not here may have held it
@@ -250,7 +250,7 @@ class RunningJob:
             self._error = _ended_early(status, last_words.line)
 
     def _take(self, event: dict[str, Any]) -> None:
-        """Act on an event of the launcher, and report it."""
+        """Update the job from an event of the launcher, and report the event to the caller."""
         match event:
             case {"event": "job", "ranks": ranks}:
                 self._ranks = ranks
@@ -298,11 +298,11 @@ class RunningJob:
 
 
 def _ended_early(status: int, last_line: str) -> LaunchError:
-    """Return the error of a launcher that has reported no end of its job.
+    """Return the error for a launcher that ended without reporting the job's end.
 
     Args:
-        status: of the process; below 0 it is minus the signal that ended it.
-        last_line: that it printed to stderr.
+        status: status of its process; -n if signal n ended it.
+        last_line: last line that it printed to stderr; "" if none.
 
     """
     how = f"killed by {signal_name(-status)}" if status < 0 else f"exit status {status}"
@@ -314,7 +314,7 @@ _running: set[RunningJob] = set()
 
 
 def _end_all() -> None:
-    """End all jobs, because the program ends."""
+    """Kill all jobs and wait for their ends, because the program ends."""
     jobs = list(_running)
     for job in jobs:
         job.stop(now=True)
@@ -325,7 +325,7 @@ def _end_all() -> None:
 
 
 def _disown_all() -> None:
-    """Forget the jobs of the process of which this process is a fork."""
+    """Make the parent's jobs unusable in this process, a fork."""
     for job in list(_running):
         job.disown()
     _running.clear()

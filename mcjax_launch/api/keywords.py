@@ -1,4 +1,4 @@
-"""The keywords of `launch` and `run`: the options of the command, under the same names."""
+"""Keywords of `launch` and `run`: the command's options, under the same names."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ DECLARED = {
 
 
 def options_of(program: Sequence[str], keywords: Mapping[str, object]) -> Options:
-    """Return the options that keywords stand for.
+    """Return the options that the keywords give.
 
     Args:
-        program: PROGRAM and its arguments.
-        keywords: the keywords that are options.
+        program: PROGRAM and arguments of the command line.
+        keywords: keywords that are options of the command.
 
     Raises:
-        LaunchError: a value is not what its option takes.
-        TypeError: there is no such keyword.
+        LaunchError: a keyword has a value that its option rejects.
+        TypeError: a keyword is unknown.
 
     """
     given: dict[str, Any] = {}
@@ -74,13 +74,13 @@ def _hint(keyword: str) -> str:
 
 
 def names_of(keywords: Mapping[str, object]) -> list[str]:
-    """Return the names of the options that are given as keywords."""
+    """Return the option names of keywords whose value is not None."""
     given = (name for name, value in keywords.items() if value is not None)
     return [DECLARED[name].name for name in given]
 
 
 def default(keyword: str) -> object:
-    """Return the value of a keyword that is not given."""
+    """Return the default value of a keyword."""
     if keyword in NO_OPTIONS:
         return False if keyword == "echo" else None
     value = DECLARED[keyword].default
@@ -88,11 +88,11 @@ def default(keyword: str) -> object:
 
 
 def with_keywords(function: Any, **defaults: object) -> Any:
-    """Return the function with all keywords in its signature, for help() and notebooks.
+    """Add all keywords to a function's signature, for help() and notebooks; return the function.
 
     Args:
-        function: has `**keywords` last.
-        defaults: defaults of keywords where they differ from the options'.
+        function: function with `**keywords` as its last parameter.
+        defaults: defaults of keywords that differ from the options' defaults.
 
     """
     signature = inspect.signature(function)

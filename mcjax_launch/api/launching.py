@@ -1,4 +1,4 @@
-"""`launch`, `launch_async` and `start`: a program in N ranks, from a Python program."""
+"""`launch`, `launch_async` and `start`: run a program in N ranks, from a Python program."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ ProgramWords = Path | Sequence[Path]
 def launch(program: ProgramWords, *args: object, **keywords: Unpack[Keywords]) -> Result:
     """Run a program as the processes of one multi-controller JAX job, and wait for its end.
 
-    An exception that interrupts the wait, such as KeyboardInterrupt, ends the job, and is raised
-    when nothing of the job is left. Nothing changes in this process: no signal handler, no stream.
+    An exception during the wait, such as KeyboardInterrupt, ends the job and is raised
+    when no process of the job is left. This process keeps its signal handlers and streams.
 
     Args:
         program: a Python file (*.py), a module (with `module=True`) or any other command; or a list
-            of it and its arguments.
+            of any of these and its arguments.
         args: further arguments of the program.
         keywords: the options of the command; and, for a program: `echo` prints the lines that the
-            command would print to sys.stdout and sys.stderr; `on_line` is called with each Line of
-            a rank, `on_event` with each Event. They are called in a thread of the job's, which
+            command would print; `on_line` is called with each Line of
+            a rank, `on_event` with each Event. The calls are made in a thread of the job, which
             waits for them; an exception in them ends the job and is raised here.
 
     Returns:
-        how the job ended; `Result.check` raises a failure.
+        the job's result; its method `check` raises an error if the job failed.
 
     Raises:
         LaunchError: the job could not be started.
@@ -50,10 +50,10 @@ def launch(program: ProgramWords, *args: object, **keywords: Unpack[Keywords]) -
 
 
 def start(program: ProgramWords, *args: object, **keywords: Unpack[Keywords]) -> RunningJob:
-    """Do as `launch`, without waiting: the job runs beside the program, and ends with it.
+    """Start a job as `launch` does and return; the job is killed when this program ends.
 
     Raises:
-        LaunchError: the job cannot be started, as far as is known at once.
+        LaunchError: the job was refused before it began.
 
     """
     return made(program, args, keywords).start()
@@ -62,7 +62,7 @@ def start(program: ProgramWords, *args: object, **keywords: Unpack[Keywords]) ->
 async def launch_async(
     program: ProgramWords, *args: object, **keywords: Unpack[Keywords]
 ) -> Result:
-    """Do as `launch`, for asyncio: if the call is cancelled, the job ends first.
+    """Run a program as `launch` does, for asyncio; cancelling the call ends the job.
 
     `on_line` and `on_event` are called in the event loop.
     """
@@ -81,19 +81,19 @@ def made(
     call: tuple[Buffer, ...] = (),
     returned: RankValues | None = None,
 ) -> RunningJob:
-    """Return the job, which is not started yet.
+    """Return the job for a call of `launch`, not started yet.
 
     Args:
         program: see `launch`.
         args: see `launch`.
         keywords: see `launch`.
-        deliver: makes the calls of `on_line` and `on_event`, where and when the caller wants.
+        deliver: makes the calls of `on_line` and `on_event`, in the caller's thread or loop.
         call: content of the call's file, if the ranks call a function.
         returned: collects the ranks' return values, if they call a function.
 
     Raises:
-        LaunchError: a value is not what its option takes.
-        TypeError: there is no such keyword.
+        LaunchError: a keyword has a value that its option rejects.
+        TypeError: a keyword is unknown.
 
     """
     _refuse_while_importing()
@@ -119,7 +119,7 @@ def made(
 
 
 def _refuse_while_importing() -> None:
-    """Refuse to start a job in a rank that only imports the main file, for a function in it.
+    """Raise an error in a rank that imports the main file to load a function.
 
     Raises:
         LaunchError: this process is such a rank.

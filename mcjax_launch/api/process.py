@@ -1,4 +1,4 @@
-"""The launcher as a child of this program: it ends when this program does."""
+"""Launcher as a child process of this program; it ends when the program ends."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file
 
 
 class Request(Value):
-    """Command of a launcher, and the reports that its client wants.
+    """Command line of a launcher, and the reports that this program wants from it.
 
     Args:
-        words: the launcher's command line.
-        hosts: the lines of a hosts list that was not given as a file; empty if there is none.
+        words: arguments of the launcher's command line.
+        hosts: lines of a hosts list that was not given as a file; empty if there is none.
         call: content of a call's file, in pieces; empty for a program.
-        echoes: the client wants the lines that the launcher would print.
-        hears_output: the client wants the ranks' output as events.
+        echoes: True if the client wants the lines that the launcher prints.
+        hears_output: True if the client wants the ranks' output as events.
 
     """
 
@@ -50,15 +50,15 @@ class Request(Value):
 
 
 class LauncherProcess:
-    """Launcher that this program has started, in a session of its own.
+    """Launcher that this program has started, in a new session.
 
     Args:
-        request: the launcher's command, and the reports that are wanted.
+        request: the launcher's command line, and the wanted reports.
 
     Attributes:
-        events: to read its events from.
-        values: to read from what the ranks have returned; None without a call.
-        stdout, stderr: to read from what it prints; stdout is None without `echoes`.
+        events: descriptor to read the launcher's events from.
+        values: descriptor to read the ranks' return values from; None without a call.
+        stdout, stderr: descriptors to read its output from; stdout is None without `echoes`.
 
     Raises:
         LaunchError: the launcher cannot be started.
@@ -85,7 +85,7 @@ class LauncherProcess:
             raise
 
     def _start(self, request: Request, theirs: contextlib.ExitStack) -> subprocess.Popen[bytes]:
-        """Start the launcher; `theirs` closes the descriptors that are only its own."""
+        """Start the launcher; `theirs` collects the descriptors to close here afterwards."""
         self._life, life = self._pipe(theirs, ours=1)
         self.events, events = self._pipe(theirs)
         self.stderr, stderr = self._pipe(theirs)
@@ -111,7 +111,7 @@ class LauncherProcess:
         )
 
     def _pipe(self, theirs: contextlib.ExitStack, *, ours: int = 0) -> tuple[int, int]:
-        """Return both ends of a new pipe, this program's own first; `ours` says which that is."""
+        """Return both ends of a new pipe, this program's first: end `ours` (0 reads, 1 writes)."""
         ends = os.pipe()
         self._ours.add(ends[ours])
         theirs.callback(os.close, ends[1 - ours])
@@ -122,7 +122,7 @@ class LauncherProcess:
         self._process.send_signal(signum)
 
     def abandon(self) -> None:
-        """End the job now: the launcher sees that it has no client any more."""
+        """End the job at once, by closing the pipe that the launcher watches for that."""
         self.forget(self._life)
 
     def forget(self, fd: int) -> None:
@@ -141,21 +141,21 @@ class LauncherProcess:
     def wait(self) -> int:
         """Wait for the launcher's end; return its exit status as `Popen.wait` does.
 
-        It is 0 if this program has waited for all its children, or ignores them.
+        The status is 0 if this program ignores its children, or other code has waited for them.
         """
         return self._process.wait()
 
 
 def hold_signals() -> None:
-    """Let signals for a launcher wait until it can act on them; in the thread that starts it."""
+    """Block the signals that a launcher handles, in the thread that starts it."""
     signal.pthread_sigmask(signal.SIG_BLOCK, [*ENDING, *FORWARDED, signal.SIGQUIT])
 
 
 def _command() -> Sequence[str]:
-    """Return what runs this Python's launcher.
+    """Return the command that runs the launcher with this program's Python.
 
     Raises:
-        LaunchError: this process has no Python to run.
+        LaunchError: sys.executable is empty.
 
     """
     if not sys.executable:
@@ -164,10 +164,10 @@ def _command() -> Sequence[str]:
 
 
 def _file_of(pieces: Sequence[Buffer], theirs: contextlib.ExitStack) -> int:
-    """Write a call to a file without a name.
+    """Write a call to a temporary file without a name; return its descriptor.
 
     Raises:
-        LaunchError: there is no room for it.
+        LaunchError: the file cannot be written, as on a full disk.
 
     """
     try:

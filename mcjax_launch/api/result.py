@@ -1,4 +1,4 @@
-"""Result of a job, as `launch` returns it; values."""
+"""Result of a job, as `launch` returns it."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from mcjax_launch.kernel.wire.value import Value
 
 
 class RankResult(Value):
-    """The end of a rank.
+    """Result of a rank.
 
-    Times are in seconds since the job began (its last attempt, if it was restarted), None where
-    something has not happened.
+    Times are in seconds since the job began (since its last attempt, if restarted), or None if
+    the event did not happen.
 
     Args:
-        rank: its number, JAX's process id.
-        host: where it ran.
-        exit_status: of its process, 128 + n if signal n ended it; None if it is not known.
+        rank: number of the rank: JAX's process id.
+        host: name of its host.
+        exit_status: status of its process: 128 + n if signal n ended it; None if unknown.
         outcome: "ended" (by itself, with 0), "failed", "consequence" (it failed because another
             rank did), "stopped" (the launcher ended it), "lost" (with its host) or "unknown".
-        message: the same in words: "ValueError: bad batch", "killed by SIGSEGV ...".
-        exception: the line that names the exception that ended it, or None.
-        traceback: that exception's, as text.
-        stdout, stderr: what it printed; of much, the last: 128 KiB, less with more than 64 ranks.
-            `log_dir` keeps all of it.
-        pid: of its process.
-        started_s, joined_s, ended_s: when its process began, initialize() returned, it ended.
-        cpu_s, peak_kib: the processor time and the memory that it used.
+        message: outcome in words: "ValueError: bad batch", "killed by SIGSEGV ...".
+        exception: line that names the exception that ended it; None without one.
+        traceback: traceback of that exception, as text; None without one.
+        stdout, stderr: its output, at most the last 128 KiB, less with more than 64 ranks;
+            the log files of `log_dir` have all of it.
+        pid: process id; None if it was not started.
+        started_s, joined_s, ended_s: times of the start, initialize()'s return and the end.
+        cpu_s, peak_kib: CPU time in seconds and peak memory in KiB; None if unknown.
 
     """
 
@@ -56,13 +56,13 @@ class RootCause(Value):
     """The reason why a job failed.
 
     Args:
-        message: in one line: "rank 1 failed: ValueError: bad batch".
-        rank: the rank to blame; None if it was none: a limit, a signal, a lost host.
-        ranks: all ranks that failed in the same way, with `rank`.
-        host: of the rank.
-        exception: the line that names the exception, or None.
-        where: the user's line, as "/work/train.py:18 in load", if it is known.
-        traceback: the exception's traceback, as text.
+        message: the reason in one line: "rank 1 failed: ValueError: bad batch".
+        rank: rank that caused the failure; None for a limit, a signal or a lost host.
+        ranks: all ranks that failed in the same way, including `rank`.
+        host: name of the rank's host; None if unknown.
+        exception: line that names the exception; None without one.
+        where: the user's line, as "/work/train.py:18 in load"; None if unknown.
+        traceback: the exception's traceback, as text; None without one.
         lines: the launcher's summary of the failure.
 
     """
@@ -81,19 +81,19 @@ class RootCause(Value):
 
 
 class Result(Value):
-    """The end of a job.
+    """Result of a job.
 
     Args:
-        exit_status: as the command's, see docs/reference.md; 0 if all went well.
-        message: the same in one line.
-        root_cause: cause of its failure; None if it did not fail.
+        exit_status: exit status of the command (docs/reference.md); 0 for success.
+        message: line that says how the job ended.
+        root_cause: cause of the job's failure; None if it did not fail.
         ranks: the results of the ranks that this launcher started, in order.
-        seconds: how long it took, restarts and all.
-        restarts: how often it was started again.
-        hosts: where it ran at last.
-        job_id: of its last attempt.
-        log_dir: the folder with the log files, if there is one.
-        record: of its last attempt, as `--report` writes it (docs/reference.md: `attempts`).
+        seconds: duration, including restarts.
+        restarts: number of restarts of the job.
+        hosts: names of the hosts in its last attempt.
+        job_id: id of the job's last attempt.
+        log_dir: folder with the log files; None without one.
+        record: its last attempt, as in the file of `--report` (docs/reference.md: `attempts`).
 
     """
 
@@ -110,11 +110,11 @@ class Result(Value):
 
     @property
     def ok(self) -> bool:
-        """True if all went well."""
+        """True if the job succeeded (exit status 0)."""
         return self.exit_status == 0
 
     def check(self) -> Self:
-        """Return this result, if all went well.
+        """Return this result if the job succeeded.
 
         Raises:
             JobFailed: the job has failed.
@@ -130,11 +130,11 @@ class Result(Value):
 
 
 class JobFailed(LaunchError):
-    """The error of a job that has been started and has failed; `Result.check` raises it.
+    """Error for a job that was started and has failed; `Result.check` raises it.
 
     Attributes:
-        result: how it ended.
-        status: its exit status.
+        result: result of the job.
+        status: exit status of the job.
 
     """
 

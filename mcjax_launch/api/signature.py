@@ -1,4 +1,4 @@
-"""The types of the keywords that `launch` and `run` take."""
+"""Types of the keywords that `launch` and `run` accept."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Words = str | Sequence[str]
 
 
 class Keywords(TypedDict, total=False):
-    """The keywords of `launch`; None means not given.
+    """Keywords of `launch`; None means not given.
 
-    Each is an option of the command, see docs/reference.md. Durations are in seconds, or written as
+    Most are options of the command, see docs/reference.md. Durations are in seconds, or written as
     on the command line: "5m".
     """
 

@@ -1,4 +1,4 @@
-"""Readers of what a launcher sends to the program that has started it."""
+"""Readers of the descriptors on which a launcher reports to the program that started it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class Taker(Protocol):
     """Consumer of the bytes from a descriptor."""
 
     def feed(self, data: memoryview) -> bool:
-        """Take some bytes, which are used again after that; return whether more are wanted."""
+        """Process bytes of a buffer that is reused after the call; return False to stop reading."""
 
 
 def read_all(readers: Mapping[int, Taker], close: Callable[[int], object]) -> None:
     """Read from several descriptors until their writers have closed all of them.
 
     Args:
-        readers: the consumer of each descriptor; if several can be read, in this order.
-        close: closes a descriptor that has ended, or whose reader wants no more.
+        readers: consumer for each descriptor.
+        close: closes a descriptor that has ended, or whose consumer wants no more.
 
     """
     buffer = memoryview(bytearray(_MOST_AT_ONCE))
@@ -43,10 +43,10 @@ def read_all(readers: Mapping[int, Taker], close: Callable[[int], object]) -> No
 
 
 class EventLines:
-    """Events, each a line of JSON.
+    """Consumer of events, each a line of JSON.
 
     Args:
-        on_event: is called with each.
+        on_event: called with each event, parsed.
 
     """
 
@@ -65,10 +65,10 @@ class EventLines:
 
 
 class Echo:
-    """A text stream of the caller's, such as sys.stdout, which may be a notebook's.
+    """Consumer that copies bytes to a text stream such as sys.stdout, maybe a notebook's.
 
     Args:
-        stream: is written and flushed at once.
+        stream: text stream; flushed after each write.
 
     """
 
@@ -91,7 +91,7 @@ class Echo:
 
 
 class LastWords:
-    """The last output of a launcher to stderr: the reason why it has ended without a summary."""
+    """Consumer of a launcher's stderr that keeps the end: why it ended without a summary."""
 
     def __init__(self) -> None:
         self._last = b""
@@ -102,5 +102,5 @@ class LastWords:
 
     @property
     def line(self) -> str:
-        """The last line; "" if there is none."""
+        """Last line; "" if there is none."""
         return (self._last.decode("utf-8", "replace").strip().splitlines() or [""])[-1]

@@ -1,4 +1,4 @@
-"""The values that a function returns or raises in the ranks, read from the launcher."""
+"""Values that a function returns or raises in the ranks, as received from the launcher."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from mcjax_launch.kernel.wire.frames import Decoder, Raw
 
 
 class RankValues:
-    """Collects the values of a call: each part of a pickle is copied once, to where it stays."""
+    """Collector of ranks' return values; each part of a pickle is copied only once."""
 
     def __init__(self) -> None:
         self._decoder = Decoder(messages.ToLauncher)
         self._of_ranks: dict[int, _Parts] = {}
 
     def feed(self, data: memoryview) -> bool:
-        """Take some frames; return True: more are wanted."""
+        """Process frames from the launcher; return True to get more."""
         for frame in self._decoder.feed(data):
             match frame:
                 case messages.Started(rank):
@@ -31,15 +31,15 @@ class RankValues:
         return True
 
     def has(self, kind: Literal["value", "raised"], rank: int) -> bool:
-        """Return whether a rank has returned a value, or raised what can be raised here."""
+        """Return whether a rank's value, or its exception, has been received completely."""
         returned = self._of_ranks.get(rank)
         return returned is not None and returned.kind == kind and returned.complete
 
     def pop(self, rank: int) -> Any:
-        """Remove what a rank has returned or raised, and return it.
+        """Remove and unpickle a rank's return value or exception, and return it.
 
         Raises:
-            Exception: whatever it takes to be unpickled is not to be had here.
+            Exception: any error of unpickling, as for a class that cannot be imported here.
 
         """
         sys.modules.setdefault(MAIN, sys.modules["__main__"])  # as multiprocessing does
@@ -47,7 +47,7 @@ class RankValues:
 
 
 class _Parts:
-    """The parts of a pickle, each in memory of its own."""
+    """Parts of a pickle, each in separate memory."""
 
     def __init__(self, kind: str, sizes: tuple[int, ...]) -> None:
         self.kind = kind
@@ -59,7 +59,7 @@ class _Parts:
         return not self._empty
 
     def fill(self, data: bytes) -> None:
-        """Copy the next bytes into the parts that are not complete."""
+        """Copy the next bytes into the parts that are not yet complete."""
         rest = memoryview(data)
         while rest and self._empty:
             room = self._empty.popleft()

@@ -1,14 +1,14 @@
-"""Keep output while a debugger has the screen, until its next prompt or its end; pure."""
+"""Store for output while a debugger has the screen, until its next prompt or its end; pure."""
 
 from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream
 from mcjax_launch.console.renderers import Plain
 
 
 class Aside:
-    """Pieces of ranks' streams, and lines of the launcher's own, in the order of their arrival.
+    """Pieces of ranks' streams, and the launcher's lines, in order of arrival.
 
     Attributes:
-        size: of all entries, in bytes.
+        size: size of all entries, in bytes.
 
     """
 
@@ -17,7 +17,7 @@ class Aside:
         self._entries: list[tuple[bytes, Piece | bytes]] = []
 
     def add(self, entry: Piece | bytes, stamp: bytes) -> None:
-        """Keep a piece, or whole lines of the launcher's own, with its time of day."""
+        """Store a piece, or whole lines of the launcher, with the time of day."""
         self._entries.append((stamp, entry))
         self.size += _size(entry)
 

@@ -1,4 +1,4 @@
-"""The rows at the bottom of a terminal, below the output: when they are shown, and how; pure."""
+"""Rows at the bottom of a terminal, below the output: when and how they are shown; pure."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -11,14 +11,14 @@ SILENCE_S = 1.0
 
 
 class StatusLine:
-    """A line that disappears when a rank prints, and returns when the ranks are silent; or stays.
+    """Status line that disappears when a rank prints and returns in silence, or stays if live.
 
     Times are in time.monotonic's seconds.
 
     Args:
         draw: draws a text in place of the previous one; "" removes it.
-        is_live: the line stays, and is shown all the time, not only while ranks are awaited.
-        table_rows: returns how many rows the terminal has, if a table of ranks is wanted too.
+        is_live: True to show the line all the time, not only while ranks are awaited.
+        table_rows: returns the terminal's number of rows; None if no table of ranks is wanted.
 
     """
 
@@ -35,13 +35,13 @@ class StatusLine:
         self._silent_until = 0.0
 
     def say(self, text: str, now: float) -> None:
-        """Show this text from now on; "" for none."""
+        """Show a text from now on; "" removes the line."""
         self._text = text
         if not text or now >= self._silent_until:
             self._show(text)
 
     def make_way(self, now: float) -> None:
-        """Hide the row before output of a rank is shown, unless it stays below the output."""
+        """Hide the line before a rank's output is shown, unless the line is live."""
         if not self.is_live:
             self._hide_until(now + SILENCE_S)
 
@@ -51,11 +51,11 @@ class StatusLine:
             self._show("")
 
     def hold(self) -> None:
-        """Hide the row until `release` is called: a debugger has the screen."""
+        """Hide the line until `release` is called: a debugger has the screen."""
         self._hide_until(math.inf)
 
     def release(self, now: float) -> None:
-        """Allow the row again, as soon as ranks are silent."""
+        """Allow the line again, when ranks are silent."""
         self._silent_until = now + (0.0 if self.is_live else SILENCE_S)
 
     @property
@@ -68,12 +68,12 @@ class StatusLine:
         return self._silent_until if waits else None
 
     def expire(self, now: float) -> None:
-        """Show the row again, if ranks have been silent for long enough."""
+        """Show the line again if ranks have been silent for long enough."""
         if self._text and now >= self._silent_until:
             self._show(self._text)
 
     def redraw(self) -> None:
-        """Draw the row again, because the size of the terminal has changed."""
+        """Draw the line again, because the size of the terminal has changed."""
         if self._drawn:
             self._draw(self._drawn)
 
@@ -100,10 +100,10 @@ _LEAST_ABOVE = 2  # rows that can scroll by themselves
 
 
 class Redrawn:
-    """Rows right below the output, erased before more of it, and drawn again below that.
+    """Rows below the output, erased before more output and then drawn again below it.
 
     Args:
-        in_foreground: returns whether the terminal is ours. While it is not, the shell's own lines
+        in_foreground: returns whether this process may draw on the terminal. If not, shell prompts
             and the user's typing are where the rows would be.
 
     """
@@ -115,12 +115,12 @@ class Redrawn:
     def write(
         self, text: Sequence[bytes | memoryview], streams: Sequence[bytes], status: Sequence[bytes]
     ) -> Written:
-        """Return what to write for whole lines, which may be none, and these rows below them.
+        """Return the bytes that show whole lines, if any, and rows below them.
 
         Args:
-            text: the lines.
+            text: whole lines.
             streams: unfinished lines; the cursor stays at the end of the last.
-            status: rows of our own below these.
+            status: status rows below these.
 
         """
         erase, rows, draw = self.clear(), [*streams, *status], b""
@@ -134,7 +134,7 @@ class Redrawn:
         return [erase, *text, draw]
 
     def clear(self) -> bytes:
-        """Return what to write to remove the rows."""
+        """Return the bytes that remove the rows from the terminal."""
         drawn, self._drawn = self._drawn, 0
         if not drawn or not self._in_foreground():
             return b""
@@ -147,14 +147,14 @@ class Redrawn:
 
 
 class Pinned:
-    """Rows at the end of the screen, above which the terminal itself scrolls the output.
+    """Rows at the bottom of the screen, above which the terminal itself scrolls the output.
 
     They are never erased, however much is written, and cost nothing while they stay the same. The
     cursor stays where the output continues, and all rows below it are ours.
 
     Args:
         in_foreground: see `Redrawn`.
-        height: returns how many rows the terminal has.
+        height: returns the terminal's number of rows.
 
     """
 
@@ -167,7 +167,7 @@ class Pinned:
     def write(
         self, text: Sequence[bytes | memoryview], streams: Sequence[bytes], status: Sequence[bytes]
     ) -> Written:
-        """Return what to write for whole lines, and these rows; see `Redrawn.write`."""
+        """Return the bytes that show whole lines above the rows; see `Redrawn.write`."""
         rows = [*streams, *status]
         above = self._height() - len(rows)
         if not rows or above < _LEAST_ABOVE or not self._in_foreground():
@@ -181,12 +181,12 @@ class Pinned:
         return [*text, split + draw]
 
     def _split(self, rows: int, above: int) -> bytes:
-        """Return what to write to reserve rows at the end, and let only the other rows scroll."""
+        """Return the bytes that reserve rows at the bottom and let only the rest scroll."""
         room = b"\n" * rows + b"\x1b[%dA" % rows
         return _UNSPLIT + room + _SAVE + b"\x1b[1;%dr" % above + _RESTORE
 
     def clear(self) -> bytes:
-        """Return what to write to remove the rows, and let the whole screen scroll again."""
+        """Return the bytes that remove the rows and let the whole screen scroll again."""
         was_split = self._rows_above
         self.forget()
         return _UNSPLIT if was_split and self._in_foreground() else b""

@@ -29,17 +29,17 @@ _ROOM = float(1 << 20)
 
 
 class LineGroup:
-    """A line, and the ranks that have printed it.
+    """Line, with the ranks that have printed it.
 
     Args:
-        number: its number in order of arrival.
-        place: its place in an order that agrees with that of each rank.
-        text: without the newline.
-        stamp: the time of day when it came.
-        due: the time until which it may wait.
-        streams: of the ranks that have printed it.
-        following: the next lines of its ranks.
-        shown: it has been handed on.
+        number: number of the line in order of arrival.
+        place: sort key; by it, lines of each rank are in the order in which the rank printed them.
+        text: the line without the newline.
+        stamp: time of day of its arrival.
+        due: time at which it must be shown.
+        streams: streams of the ranks that have printed it.
+        following: next lines of these ranks.
+        shown: True if it has been passed on.
 
     """
 
@@ -62,12 +62,12 @@ class LineGroup:
 
     @property
     def key(self) -> tuple[int, bytes]:
-        """Number of the stream, and text: equal lines have the same key."""
+        """Key for equal lines: number of the stream, and text."""
         return self.streams[0].number, self.text
 
 
 class Flood:
-    """Detector of floods: output that is too much to be compared line by line."""
+    """Detector of floods: output too big to be compared line by line."""
 
     def __init__(self) -> None:
         self._since = 0.0
@@ -75,7 +75,7 @@ class Flood:
         self._lasts = False
 
     def rises(self, count: int, now: float) -> bool:
-        """Count more bytes; return whether they belong to a flood."""
+        """Count `count` more bytes; return whether they belong to a flood."""
         if now >= self._since + FLOOD_S:
             self._lasts = self._bytes > FLOOD and now < self._since + 2 * FLOOD_S
             self._since, self._bytes = now, 0
@@ -85,16 +85,16 @@ class Flood:
 
 
 class Collapse:
-    """Row of lines that are held back until all ranks have printed them, or a moment has passed.
+    """Queue of lines held back until all ranks have printed them, or a moment has passed.
 
-    The row keeps the order of each rank. A line joins an equal line behind the rank's last line, or
-    an equal line that can be moved there. If there is none, it is put directly behind the rank's
+    The queue keeps each rank's order. A line joins an equal line behind the rank's last line, or
+    an equal line that can be moved there. Otherwise, it is put directly behind the rank's
     last line, so that the rank's next lines can still join all lines behind it. Lines of a rank
     that never have a match, as when only process 0 prints, do not wait.
 
     Args:
-        ranks: how many ranks may print.
-        stamp: returns the time of day to show before lines that come now.
+        ranks: number of ranks that may print.
+        stamp: returns the time of day to show before lines that arrive now.
 
     """
 
@@ -133,12 +133,12 @@ class Collapse:
         return out
 
     def _is_alone(self, stream: Stream) -> bool:
-        """Return whether other ranks do not print the lines of this stream."""
+        """Return whether other ranks have not printed the recent lines of a stream."""
         others = len(self._last) > 1
         return self._unmatched.get(stream, 0) >= (_UNMATCHED if others else 1)
 
     def _due(self, stream: Stream, key: tuple[int, bytes], now: float) -> float:
-        """Return the time at which to show a line that has no match yet."""
+        """Return the time at which to show a line that equals no waiting line."""
         before = self._recent.get(key)
         if before is not None and before[0] is not stream and now - before[1] <= MOMENT_S:
             self._unmatched[stream] = self._unmatched[before[0]] = 0
@@ -151,7 +151,7 @@ class Collapse:
         return now
 
     def _add(self, stream: Stream, text: bytes, stamp: bytes, now: float) -> LineGroup:
-        """Put a line into the row, or add its rank to an equal line."""
+        """Add a line to the queue, or its rank to an equal line; return the line's group."""
         last = self._last_waiting(stream.rank)
         equal = self._equal.setdefault((stream.number, text), [])
         at = 0 if last is None else bisect_right(equal, last.place, key=_PLACE)
@@ -189,7 +189,7 @@ class Collapse:
         return next((group for group in reversed(found) if self._move(group, last)), None)
 
     def _move(self, group: LineGroup, last: LineGroup) -> bool:
-        """Move a line behind `last` if the order of each rank allows it; return whether it does."""
+        """Move a line behind `last` if each rank's order allows that; return True if moved."""
         moved, ahead = {group}, [group]
         while ahead:
             for following in ahead.pop().following:
@@ -213,15 +213,15 @@ class Collapse:
         return None if last is None or last.shown else last
 
     def is_too_much(self, lines: Lines, now: float) -> bool:
-        """Return whether lines belong to a flood, and must be shown at once, after `make_way`."""
+        """Return whether lines belong to a flood, to be shown at once after `make_way`."""
         return self._flood.rises(len(lines.head) + lines.end, now)
 
     def make_way(self, piece: Piece) -> list[LineGroup]:
-        """Return the lines to show before a piece that cannot wait."""
+        """Remove and return the lines to show before a piece that cannot wait."""
         return self.flush() if self._last_waiting(piece.stream.rank) is not None else []
 
     def _put(self, group: LineGroup, last: LineGroup | None) -> None:
-        """Insert a line into the row: directly behind `last`, or in front if there is none."""
+        """Insert a line into the queue, directly behind `last`, or at the front for None."""
         row = self._row
         at = 0 if last is None else bisect_right(row, last.place, key=_PLACE)
         low = row[at - 1].place if at else None
@@ -236,7 +236,7 @@ class Collapse:
                 each.place = place * _ROOM
 
     def expire(self, now: float) -> list[LineGroup]:
-        """Return the lines that have waited long enough, and earlier lines of their ranks."""
+        """Remove and return the lines that are due, with earlier lines of their ranks."""
         if self.deadline is None or self._came[0].due > now:
             return []
         return self._take_due(now)
@@ -254,11 +254,11 @@ class Collapse:
         return self._take(taken[::-1])
 
     def flush(self) -> list[LineGroup]:
-        """Remove all lines from the row, and return them."""
+        """Remove all lines from the queue, and return them in order."""
         return self._take(list(self._row))
 
     def _take(self, groups: list[LineGroup]) -> list[LineGroup]:
-        """Remove lines from the row, and return them in order."""
+        """Remove lines from the queue, and return them in order."""
         for group in groups:
             group.shown = True
             equal = self._equal[group.key]
@@ -279,10 +279,10 @@ def _remove(group: LineGroup, groups: list[LineGroup]) -> None:
 
 
 def in_order(groups: Sequence[LineGroup]) -> list[LineGroup]:
-    """Return lines in order of arrival, as far as the order of each rank allows it.
+    """Return lines in order of arrival, as far as each rank's own order allows that.
 
     Args:
-        groups: in an order that agrees with that of each rank.
+        groups: lines, in an order that keeps each rank's own order.
 
     """
     after: list[list[int]] = [[] for _ in groups]

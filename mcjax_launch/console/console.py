@@ -1,4 +1,4 @@
-"""The console: connects the stages of the pipeline, and adds the launcher's own lines.
+"""Console: connects the pipeline's stages, and adds the launcher's own lines.
 
 Nothing else writes to the launcher's stdout and stderr.
 """
@@ -38,7 +38,7 @@ _MOST_BUSY_TURNS = 16
 
 
 class _Output:
-    """Last stages of the pipeline for one of the launcher's streams: collapse, renderer, sink."""
+    """Last stages of the pipeline for the launcher's stdout or stderr: collapse, renderer, sink."""
 
     def __init__(self, sink: Target, style: OutputOptions) -> None:
         self.sink = sink
@@ -63,17 +63,17 @@ class _Output:
         return self._came if self._came is not None else time_of_day(time.time())
 
     def shows_past(self, at: float | None) -> None:
-        """See `Console.shows_past`."""
+        """Stamp output with time `at`; see `Console.shows_past`."""
         self._came = None if at is None else time_of_day(at)
 
     def collapse(self, ranks: int) -> None:
-        """Show equal lines of this many ranks once."""
+        """Show lines only once that several of this many ranks print."""
         from mcjax_launch.console.collapse import Collapse  # as only --collapse needs
 
         self._collapse = self._collapse or Collapse(ranks, self._stamp)
 
     def show(self, piece: Piece, now: float) -> None:
-        """Show a piece of a rank's stream, now or after it has waited for other ranks."""
+        """Show a piece of a rank's stream, now or after waiting for equal lines of other ranks."""
         if self._aside is not None:
             self._aside.add(piece, self._stamp())
         elif isinstance(piece, Lines):
@@ -119,16 +119,16 @@ class _Output:
 
     @property
     def has_rows(self) -> bool:
-        """True if it has rows at the bottom that can be redrawn."""
+        """True if the output has rows at the bottom that can be redrawn."""
         return isinstance(self._renderer, Live)
 
     def pin_rows(self) -> None:
-        """Keep its rows at the bottom of the screen while output is written above them."""
+        """Fix the rows at the bottom of the screen; output scrolls above them."""
         if isinstance(self._renderer, Live):
             self._renderer.pin_rows()
 
     def status(self, text: str) -> None:
-        """Show a text's first line as the status row, further lines below; "" removes all rows."""
+        """Show a status text: its first line as the status row, others below; "" removes all."""
         first, *more = map(visible, text.split("\n"))
         columns = self.sink.columns()
         rows = [self.prefixes.status(first, columns), *(line[: columns - 1] for line in more)]
@@ -136,11 +136,11 @@ class _Output:
         self.sink.write(self._renderer.status(shown.encode("utf-8", "replace")))
 
     def suspended(self) -> None:
-        """Remove the rows: the launcher is about to be suspended."""
+        """Remove the rows, because the launcher is about to be suspended."""
         self.sink.write(self._renderer.make_room())
 
     def resumed(self) -> None:
-        """Redraw the rows: the launcher was suspended, and runs again."""
+        """Redraw the rows after a suspension."""
         self.sink.write(self._renderer.resumed())
 
     def hold(self) -> bytes:
@@ -160,7 +160,7 @@ class _Output:
         return self._aside.take(rank) if self._aside is not None else b""
 
     def release(self, now: float) -> None:
-        """Show the output since `hold` that has not been taken."""
+        """Show the output since `hold` that was not returned by `take_aside`."""
         aside, self._aside = self._aside, None
         for self._came, entry in aside.take_all() if aside is not None else ():
             if isinstance(entry, bytes):
@@ -177,7 +177,7 @@ class _Output:
 
     @property
     def deadline(self) -> float | None:
-        """Time at which to show something that waits; None if nothing waits."""
+        """Time at which to call `expire`, in time.monotonic's seconds; None if nothing waits."""
         collapse = () if self._collapse is None else (self._collapse,)
         return earliest((self._renderer, *collapse))
 
@@ -197,17 +197,17 @@ class Console:
     """Writer of the ranks' output and the launcher's own lines; it never blocks.
 
     Args:
-        style: options on the form of the output.
-        targets: the targets of stdout and stderr; the same target twice if they are one file.
-        on_reader_gone: called when the reader of the launcher's stdout is gone.
+        style: options for the form of the output.
+        targets: targets of stdout and stderr; one target twice if both are the same file.
+        on_reader_gone: called when the reader of the launcher's stdout has ended.
         on_room: called when output may flow again.
-        rewrite: returns the lines to show in place of a rank's; log files get the rank's lines.
-        events: gets all output, and every line of the launcher with its level.
-        verbose_option: the option that shows hidden lines.
+        rewrite: changes a rank's lines before they are shown; log files get the original lines.
+        events: receiver of all output, and of every line of the launcher with its level.
+        verbose_option: name of the option that shows hidden lines.
 
     Attributes:
         is_stalled: returns whether ranks' output may be unread because readers here are slow.
-        status_line: the status line at the bottom of the terminal; None if there is none.
+        status_line: status line at the bottom of the terminal; None if there is none.
 
     """
 
@@ -250,9 +250,9 @@ class Console:
         )
 
     def _make_status(self) -> "StatusLine | None":
-        """Return the status line; None if there can be none, or --quiet is given.
+        """Return a status line; None without a suitable terminal, or with --quiet.
 
-        There can be none if stdout is a pipe, which may lead to the same terminal.
+        There is none if stdout is a pipe, because its output may reach the same terminal.
         """
         out, err = self._outputs[frames.STDOUT], self._outputs[frames.STDERR]
         is_alone = out is err or not out.sink.blocks
@@ -268,7 +268,7 @@ class Console:
     # --- the ranks ---
 
     def add_ranks(self, labels: Sequence[RankLabel], *, append: bool) -> None:
-        """Add ranks: make their prefixes, and open their log files, new or to append.
+        """Add ranks: make their prefixes, and open their log files, emptied or (`append`) kept.
 
         Raises:
             LaunchError: a log file cannot be opened.
@@ -293,7 +293,7 @@ class Console:
         return output.sink.is_terminal and not self._style.no_prefix
 
     def feed(self, rank: int, stream: int, data: bytes) -> None:
-        """Feed more bytes of a rank's stream."""
+        """Process more bytes of a rank's stream."""
         self._logs.feed(rank, stream, data)
         self._events.output(rank, stream, data)
         shown = self._streams.get((rank, stream))
@@ -321,22 +321,22 @@ class Console:
         self._noise.judged(run)
 
     def fold_victims(self, *, own_term: bool) -> None:
-        """Hide follow-on errors: the job ends; see `NoiseFilter.fold_victims`."""
+        """Hide follow-on errors, because the job ends; see `NoiseFilter.fold_victims`."""
         self._events.screen("fold_victims", own_term)
         now = time.monotonic()
         self._show(self._noise.fold_victims(own_term=own_term, now=now), now)
 
     def fails(self, rank: int, text: str) -> None:
-        """Record the text that a failing rank is about to print; equal later texts are hidden."""
+        """Record the text that a failing rank will print; later ranks' equal texts are hidden."""
         self._events.screen("fails", rank, text)
         if (rank, frames.STDERR) in self._streams:
             self._noise.fails(rank, text)
 
     def finish_ranks(self, *, mentions: bool = True) -> None:
-        """Show everything that waits: all streams have ended, maybe without a last newline.
+        """Show all held output, because all streams have ended, maybe without a last newline.
 
         Args:
-            mentions: say how many lines were hidden.
+            mentions: True to print the number of hidden lines.
 
         """
         now = time.monotonic()
@@ -354,7 +354,7 @@ class Console:
         self._logs.close()
 
     def next_life(self, rank: int) -> None:
-        """End a rank's unfinished lines: the rank is started again."""
+        """End a rank's unfinished lines, because the rank is restarted."""
         self._events.screen("next_life", rank)
         self._filter(self._unfinished.finish(rank), time.monotonic())
 
@@ -380,7 +380,7 @@ class Console:
         self._own(text.split("\n"))
 
     def summary(self, lines: Sequence[str], *, alarm: bool) -> None:
-        """Show how the job ended; `alarm`: it has failed."""
+        """Show the summary of the job's end; `alarm`: True if the job has failed."""
         self._events.note("\n".join(lines), "alarm" if alarm else "summary")
         self._own(lines, headline=True, alarm=alarm)
 
@@ -398,7 +398,7 @@ class Console:
             self._say(text, "note")
 
     def _mention(self, hidden: Sequence[str]) -> None:
-        """Show how many lines are hidden, unless stdout has lost its reader."""
+        """Show lines about hidden lines, unless stdout has lost its reader."""
         if not self._outputs[frames.STDOUT].sink.gone:
             for text in hidden:
                 self.note(text)
@@ -419,7 +419,7 @@ class Console:
 
     @property
     def deadline(self) -> float | None:
-        """Time at which to show something that waits, in seconds of time.monotonic, or None."""
+        """Time at which to call `expire`, in time.monotonic's seconds; None if nothing waits."""
         return earliest(self._timers)
 
     def expire(self, now: float) -> None:
@@ -434,7 +434,7 @@ class Console:
             self.status_line.expire(now)
 
     def _expire_unfinished(self, now: float) -> None:
-        """Show unfinished lines that are due, unless their ends may still be unread."""
+        """Show unfinished lines that are due, unless the rest of them may still be unread."""
         if self.is_stalled():
             self._unfinished.pause()
         else:
@@ -446,12 +446,12 @@ class Console:
             self._filter(self._unfinished.expire(now), now)
 
     def resized(self) -> None:
-        """Redraw the status line: the terminal has another size."""
+        """Redraw the status line, because the terminal has another size."""
         if self.status_line is not None:
             self.status_line.redraw()
 
     def suspended(self) -> None:
-        """Remove all rows: the launcher is about to be suspended, or to fail."""
+        """Remove all rows, because the launcher is about to be suspended, or to fail."""
         for output in set(self._outputs.values()):
             output.suspended()
 
@@ -464,7 +464,7 @@ class Console:
         """Write nothing more to terminals and pipes, while a debugger has the screen.
 
         Returns:
-            The rest of a line whose beginning is on the screen; the debugger writes it first.
+            The rest of a line whose beginning is on the screen; the debugger must write it first.
 
         """
         if self._holds:
@@ -479,7 +479,7 @@ class Console:
 
         Args:
             rank: the rank that the debugger has stopped.
-            cut: leave an unfinished line for later; else end it here.
+            cut: True to keep an unfinished line for later; False to end the line here.
 
         """
         if not cut:
@@ -509,11 +509,11 @@ class Console:
 
     @property
     def has_room(self) -> bool:
-        """True if the readers keep up."""
+        """True if the readers of the output and the events keep up."""
         queued = (output.queued < _MOST_QUEUED for output in self._outputs.values())
         return all(queued) and self._events.has_room
 
     @property
     def empty(self) -> bool:
-        """True if everything has been written."""
+        """True if all output and events have been written."""
         return not any(output.queued for output in self._outputs.values()) and self._events.is_empty

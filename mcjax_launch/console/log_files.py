@@ -1,4 +1,4 @@
-"""The tee at the head of the pipeline: all bytes go to the log files."""
+"""Log files of the ranks' output: the first stage of the pipeline writes all bytes to them."""
 
 import contextlib
 import errno
@@ -17,10 +17,10 @@ ENDS = {frames.STDOUT: "out", frames.STDERR: "err"}
 
 
 class LogFiles:
-    """The log files of each rank's stdout and stderr, byte for byte.
+    """Log files of each rank's stdout and stderr, byte for byte.
 
     Args:
-        say: prints a line for the user: a file cannot be written any more, or another job writes
+        say: prints a line for the user if a file cannot be written, or if another job writes
             the same files.
 
     """
@@ -30,7 +30,7 @@ class LogFiles:
         self._files: dict[tuple[int, int], int] = {}
 
     def open(self, labels: Sequence[RankLabel], *, append: bool) -> None:
-        """Open the files of the ranks that have a folder, emptied or to append.
+        """Open the log files of ranks that have a folder; empty the files unless `append`.
 
         Raises:
             LaunchError: a file cannot be opened.
@@ -54,7 +54,7 @@ class LogFiles:
             )
 
     def feed(self, rank: int, stream: int, data: bytes) -> None:
-        """Write more bytes of a rank's stream, if it has a file."""
+        """Write more bytes of a rank's stream to its log file, if it has one."""
         file = self._files.get((rank, stream))
         if file is None:
             return
@@ -69,21 +69,21 @@ class LogFiles:
             )
 
     def close(self) -> None:
-        """Close all files: all streams have ended."""
+        """Close all log files."""
         for file in self._files.values():
             os.close(file)
         self._files.clear()
 
 
 def check_folder(log_dir: str, option: str = "--log-dir") -> None:
-    """Check that a folder to write to exists or can be created, as far as can be known now.
+    """Check that a folder for output exists or can probably be created.
 
     Args:
-        log_dir: as the user gave it; may hold placeholders.
-        option: that it was given with.
+        log_dir: path that the user gave; may contain placeholders.
+        option: name of the option that gave the path.
 
     Raises:
-        LaunchError: it is something else, or it cannot be created.
+        LaunchError: the path is no folder, or the folder cannot be created.
 
     """
     folder = whole = os.path.abspath(log_dir)
@@ -98,14 +98,14 @@ def check_folder(log_dir: str, option: str = "--log-dir") -> None:
 
 
 def refuse_foreign(folder: str, option: str) -> None:
-    """Refuse a folder to which another user's link or folder leads.
+    """Check that no link or folder of another user is on the path of a folder.
 
     Args:
-        folder: absolute.
-        option: begins the message.
+        folder: absolute path of the folder.
+        option: first words of the error message.
 
     Raises:
-        LaunchError: names the link or folder, and its owner.
+        LaunchError: a link or folder is another user's; the message names it and its owner.
 
     """
     try:
@@ -117,7 +117,7 @@ def refuse_foreign(folder: str, option: str) -> None:
 
 
 def remove_leftovers(labels: Iterable[RankLabel], num_processes: int) -> None:
-    """Remove the log files that an earlier job of more ranks has left in the folders.
+    """Remove log files that an earlier job with more ranks has left in the folders.
 
     Other programs use such names too, such as a batch system for its tasks. So only pairs of files
     are removed whose numbers follow this job's last rank without a gap, in a folder that already
@@ -125,8 +125,8 @@ def remove_leftovers(labels: Iterable[RankLabel], num_processes: int) -> None:
     files of this job are opened.
 
     Args:
-        labels: of the ranks, with their folders.
-        num_processes: of the whole job.
+        labels: labels of this job's ranks, with their folders.
+        num_processes: number of ranks in the whole job.
 
     """
     one_of_each = {label.folder: label.process_id for label in labels if label.folder is not None}
@@ -152,7 +152,7 @@ def _is_plain(path: str) -> bool:
 
 
 def _is_left(path: str) -> bool:
-    """Return whether no running job writes a log file."""
+    """Return whether a path is a log file that no running job writes."""
     if not _is_plain(path):
         return False
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -175,7 +175,7 @@ def _lock(file: int) -> bool:
 
 
 def _open(path: str) -> int:
-    """Open a log file to append to it."""
+    """Open a log file for appending; raise LaunchError if that fails."""
     # Never wait for a reader of a FIFO, or for a terminal.
     how = os.O_NONBLOCK | os.O_NOCTTY | os.O_APPEND
     try:

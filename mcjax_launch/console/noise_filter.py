@@ -1,4 +1,4 @@
-"""Hides lines of JAX and Gloo that tell the user nothing; pure.
+"""Filter that hides lines of JAX and Gloo without value for the user; pure.
 
 - Gloo announces each connection on stdout, and libraries report on stderr that CUDA has no driver.
   These lines are always hidden, and not counted.
@@ -58,16 +58,16 @@ _LONGEST_NOISE = 1 << 14
 
 
 def patience_s(begun: bytes) -> float:
-    """Return for how many extra seconds an unfinished line may wait for its end."""
+    """Return the extra seconds for which an unfinished line may wait for its end."""
     return GLOO_S if begun.startswith(GLOO_START) else 0.0
 
 
 class HiddenLines:
-    """Counts hidden lines of one kind until it is time to mention them.
+    """Counter of hidden lines of one kind, and timer of the line that mentions them.
 
     Args:
-        kind: words for them that follow "3 lines".
-        shown_by: the option that shows them.
+        kind: words for the kind, to follow "3 lines".
+        shown_by: name of the option that shows the lines.
 
     Attributes:
         deadline: time at which to mention them; None if there is nothing to mention yet.
@@ -86,9 +86,9 @@ class HiddenLines:
         """Count more lines; the first are mentioned after a moment, later ones at the end.
 
         Args:
-            count: how many.
-            now: the time.
-            rank: the rank that printed them, if it is to be named.
+            count: number of further lines.
+            now: time, in time.monotonic's seconds.
+            rank: rank that printed them, to be named in the mention; None to name no rank.
 
         """
         self._count += count
@@ -98,11 +98,11 @@ class HiddenLines:
             self.deadline = now + QUIET_S
 
     def expire(self, now: float) -> list[str]:
-        """Return a line about the hidden lines if its time has come; else an empty list."""
+        """Return a line that mentions hidden lines if the deadline has passed; else []."""
         return self.take() if self.deadline is not None and self.deadline <= now else []
 
     def take(self) -> list[str]:
-        """Return a line about hidden lines that were not mentioned yet, if any; mark them so."""
+        """Return a line that mentions hidden lines not mentioned before; [] if there are none."""
         count, self._count, self.deadline = self._count, 0, None
         if not count:
             return []
@@ -127,7 +127,7 @@ class GlooFilter:
         self._cut: set[Stream] = set()  # whose unfinished line has lost its newline with the noise
 
     def feed(self, piece: Piece) -> list[Piece]:
-        """Feed a piece of a stream; return the pieces to show."""
+        """Process a piece of a stream; return the pieces to show."""
         stream = piece.stream
         listener = self._listeners.get(stream)
         if listener is None:
@@ -147,7 +147,7 @@ class GlooFilter:
         return self._lines(text, stream, listener)
 
     def _lines(self, text: bytes, stream: Stream, listener: GlooListener) -> list[Piece]:
-        """Return the pieces to show of whole lines."""
+        """Return the pieces to show of a piece of whole lines."""
         kept = bytearray()
         for line in text[:-1].split(b"\n"):
             if listener.unwanted(line):
@@ -185,7 +185,7 @@ class GlooFilter:
         return [shown]
 
     def finish(self) -> list[Piece]:
-        """Return, after all streams have ended, held parts, and newlines that noise has taken."""
+        """Return held parts, and newlines for lines that noise has cut; all streams have ended."""
         held = [Fragment(stream, text) for stream, text in self._held.items()]
         ends = [Fragment(stream, b"\n") for stream in self._cut]
         self._held, self._cut = {}, set()
@@ -193,7 +193,7 @@ class GlooFilter:
 
 
 class _Held:
-    """Pieces of a stream that are held back; each is searched once, however small they are."""
+    """Held pieces of a stream; each piece is searched only once."""
 
     __slots__ = ("_has_mark", "_tracebacks", "pieces", "same", "text", "told", "until")
 
@@ -220,7 +220,7 @@ class _Held:
         return self._tracebacks.found
 
     def is_open(self, ending: bool) -> bool:
-        """Return whether more input is needed to decide if all of this is shown."""
+        """Return whether more input is needed to decide how much of the pieces to show."""
         last = self._tracebacks.found[-1:]
         if any(not traceback.is_over for traceback in last):
             return True
@@ -232,10 +232,10 @@ class NoiseFilter:
     """Filter that removes noise from the pieces of all ranks' streams.
 
     Args:
-        shown_by: the option that shows hidden lines.
+        shown_by: name of the option that shows hidden lines.
 
     Attributes:
-        hidden: counts of hidden lines, one for each kind; each is a timer of a line for the user.
+        hidden: counters of hidden lines, one per kind; each is also a timer.
 
     """
 
@@ -261,7 +261,7 @@ class NoiseFilter:
         self._begun = _BegunLines()
 
     def feed(self, piece: Piece, now: float) -> list[Piece]:
-        """Feed a piece of a stream; return the pieces to show."""
+        """Process a piece of a stream; return the pieces to show."""
         if piece.stream.number == frames.STDOUT:
             return self._gloo.feed(piece)
         return self._errors_in(_without_stubs(piece), now)
@@ -270,7 +270,7 @@ class NoiseFilter:
         return list(chain.from_iterable(self._error(piece, now) for piece in pieces))
 
     def _error(self, piece: Piece, now: float) -> list[Piece]:
-        """Feed a piece of stderr; return the pieces to show."""
+        """Process a piece of stderr; return the pieces to show."""
         stream = piece.stream
         if self._failures.announces(stream.rank) and isinstance(piece, Lines):
             rank = stream.rank
@@ -292,11 +292,11 @@ class NoiseFilter:
         return self._sifted(held.pieces, bytes(held.text), now)
 
     def fails(self, rank: int, text: str) -> None:
-        """Hide what a failing rank is about to print if another rank has failed with this text."""
+        """Record the text that a failing rank will print; hide it if another rank's is equal."""
         self._failures.announce(rank, text)
 
     def judged(self, run: Judged) -> None:
-        """Record the verdict on a rank, before the job ends because of it; none: its run begins."""
+        """Record the verdict on a rank, before the job ends; no verdict means a restarted rank."""
         self._failures.judged(run)
 
     def _is_unwanted(self, line: bytes, rank: int, now: float) -> bool:
@@ -320,7 +320,7 @@ class NoiseFilter:
         return now < held.until
 
     def _sifted(self, pieces: list[Piece], text: bytes, now: float) -> list[Piece]:
-        """Return the pieces to show of these: without follow-on errors while the job ends."""
+        """Return the pieces to show: all, or while the job ends, all but follow-on errors."""
         stream = pieces[0].stream
         if not self._ending:
             return self._as_they_are(pieces, text)
@@ -349,14 +349,14 @@ class NoiseFilter:
         return [Fragment(piece.stream, (kept or b"") + b"\n")]
 
     def _kept(self, line: bytes, kind: Noise | None, rank: int, now: float) -> bytes | None:
-        """Return the part to show of a line of this kind; None for nothing."""
+        """Return the part to show of a line, given its kind of noise; None to hide the line."""
         if kind is not None:
             return None if self._counted(kind, rank, now) else line
         text, behind = behind_text(line)
         return text if self._counted(behind, rank, now) else line
 
     def _counted(self, kind: Noise | None, rank: int, now: float) -> bool:
-        """Return whether a line of this kind is hidden; count it if so."""
+        """Return whether lines of a kind are hidden; if so, count a line."""
         hidden = self._counts.get(kind)
         if hidden is None:
             return False
@@ -373,15 +373,15 @@ class NoiseFilter:
         return pieces
 
     def fold_victims(self, *, own_term: bool, now: float) -> list[Piece]:
-        """Hide follow-on errors from now on: the job ends.
+        """Hide follow-on errors from now on, because the job ends.
 
         Args:
-            own_term: the ranks' SIGTERM is the launcher's own, so lines about it are noise. Lines
+            own_term: True if the SIGTERM is the launcher's own, so lines about it are noise. Lines
                 about the user's SIGTERM are shown.
-            now: the time.
+            now: time, in time.monotonic's seconds.
 
         Returns:
-            The pieces to show of those that were held back.
+            The held pieces that are to be shown now.
 
         """
         self._ending = True
@@ -393,22 +393,22 @@ class NoiseFilter:
 
     @property
     def deadline(self) -> float | None:
-        """Time at which a stream has been held back for long enough; None if none is."""
+        """Time at which to show held pieces, in time.monotonic's seconds; None if none wait."""
         first = min((held.until for held in self._held.values()), default=math.inf)
         return first if first < math.inf else None
 
     def expire(self, now: float) -> list[Piece]:
-        """Return the pieces that were held back for long enough; all if `now` is infinity."""
+        """Return the held pieces to show because they are due; all if `now` is infinity."""
         self._at_end = now == math.inf
         ends = self._gloo.finish() if self._at_end else []
         return [*ends, *self._show_held(lambda stream, held: self._is_due(stream, held, now), now)]
 
     def stop_holding(self, rank: int, now: float) -> list[Piece]:
-        """Return the pieces of a rank that were held back, to be shown."""
+        """Remove a rank's held pieces, and return those to show."""
         return self._show_held(lambda stream, held: stream.rank == rank, now)
 
     def _is_due(self, stream: Stream, held: _Held, now: float) -> bool:
-        """Return whether held pieces have waited long enough.
+        """Return whether held pieces are due.
 
         Ranks that fail together print at the same moment. So pieces with a traceback that another
         rank has shown meanwhile wait on.
@@ -433,17 +433,17 @@ class NoiseFilter:
 
 
 class _BegunLines:
-    """Lines under way: joined fragments, up to the length that noise may have."""
+    """Unfinished lines, joined from fragments, up to the greatest length of noise."""
 
     def __init__(self) -> None:
         self._lines: dict[Stream, bytes] = {}
 
     def of(self, stream: Stream) -> bytes:
-        """Return a stream's line so far; empty if none has begun."""
+        """Return a stream's unfinished line; b"" if there is none."""
         return self._lines.get(stream, b"")
 
     def add(self, part: Fragment) -> bytes | None:
-        """Add a part; return the whole line without its newline if this part completes it."""
+        """Add a fragment; return the line without its newline if now complete, else None."""
         line = self._lines.pop(part.stream, b"")
         if len(line) <= _LONGEST_NOISE:
             line += part.text
@@ -454,14 +454,14 @@ class _BegunLines:
 
 
 def _without_stubs(piece: Piece) -> list[Piece]:
-    """Return a piece of stderr without lines about missing CUDA drivers, which come whole."""
+    """Return a piece of stderr without lines about missing CUDA drivers."""
     if isinstance(piece, Fragment) or len(piece.data) >= _FLOOD or not may_have_stubs(piece.text):
         return [piece]
     return _sift(piece, lambda line: None if is_stub(line) else line)
 
 
 def _sift(lines: Lines, kept_of: Callable[[bytes], bytes | None]) -> list[Piece]:
-    """Return the parts of lines that are to be shown.
+    """Return the parts of whole lines to show.
 
     Args:
         lines: lines of one stream.

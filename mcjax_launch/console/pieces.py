@@ -1,4 +1,4 @@
-"""Pieces of a rank's stream, as the stages of the pipeline pass them on; values.
+"""Pieces of a rank's stream, passed from stage to stage of the pipeline.
 
 They are not subclasses of `Value`, which takes longer to make: there is one piece for every chunk
 and every line.
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class _Piece:
-    """A piece that equals any other with the same content."""
+    """Piece of a stream; equal to a piece with the same content."""
 
     __slots__: tuple[str, ...] = ()
 
@@ -25,12 +25,12 @@ class _Piece:
 
 
 class Stream:
-    """A stream of a rank: its stdout or its stderr.
+    """Stream of a rank: stdout or stderr.
 
     Args:
-        rank: its number.
+        rank: number of the rank.
         number: frames.STDOUT or frames.STDERR.
-        prefix: of its lines on the console.
+        prefix: prefix of its lines on the console.
 
     """
 
@@ -48,7 +48,7 @@ class Stream:
 class Lines(_Piece):
     """Whole lines: `head`, then `data` up to `end`, which is just after a newline.
 
-    In this form a big chunk passes through the pipeline without being copied.
+    So a big chunk passes through the pipeline without a copy.
     """
 
     __slots__ = ("stream", "head", "data", "end")  # noqa: RUF023  as the arguments
@@ -67,9 +67,9 @@ class Lines(_Piece):
 
 
 class Fragment(_Piece):
-    """Part of a line that could not wait for its end; the last part has the newline.
+    """Part of a line that was passed on before its end; the last part has the newline.
 
-    Once a line has begun like this, all of it has to be shown.
+    If the first part of a line is shown, all parts must be.
     """
 
     __slots__ = ("stream", "text")
@@ -80,7 +80,7 @@ class Fragment(_Piece):
 
     @property
     def ends(self) -> bool:
-        """True if it completes the line."""
+        """True if the fragment completes the line."""
         return self.text.endswith(b"\n")
 
 
@@ -88,12 +88,12 @@ Piece = Lines | Fragment
 
 
 def rewritten(piece: Piece, rewrite: Callable[[bytes], bytes]) -> Piece:
-    """Return the piece with another text."""
+    """Return a piece with its text changed by `rewrite`."""
     if isinstance(piece, Lines):
         return whole_lines(piece.stream, rewrite(piece.text))
     return Fragment(piece.stream, rewrite(piece.text))
 
 
 def whole_lines(stream: Stream, text: bytes) -> Lines:
-    """Return whole lines from bytes that end with a newline."""
+    """Return a piece of whole lines, from bytes that end with a newline."""
     return Lines(stream, b"", text, len(text))

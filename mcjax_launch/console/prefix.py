@@ -1,4 +1,4 @@
-"""Prefixes and colours of lines on the console, and the paths of log files; pure."""
+"""Prefixes and colours of lines on the console, and paths of log files; pure."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class RankLabel(Value):
     """Facts about a rank that the console needs.
 
     Args:
-        process_id: its number.
-        host: its host's name, if the job has several hosts.
-        folder: the folder of its log files; None if it has none.
+        process_id: number of the rank.
+        host: name of its host; "" if the job has only one host.
+        folder: folder of its log files; None if it has no log files.
 
     """
 
@@ -34,17 +34,17 @@ class RankLabel(Value):
     folder: str | None = None
 
     def log(self, end: str) -> str:
-        """Return the path of a log file; `end` is "out" or "err"."""
+        """Return the path of a log file of the rank; `end` is "out" or "err"."""
         assert self.folder is not None
         return os.path.join(self.folder, f"{self.process_id}.{end}")
 
 
 class Prefixes(Value):
-    """The style of prefixes of one output.
+    """Style of the prefixes of an output.
 
     Args:
-        shown: whether there are prefixes at all.
-        colour: whether they are coloured.
+        shown: True if lines have prefixes.
+        colour: True if prefixes are coloured.
 
     """
 
@@ -52,7 +52,7 @@ class Prefixes(Value):
     colour: bool
 
     def of_rank(self, label: RankLabel, width: int) -> bytes:
-        """Return the prefix of a rank, whose number takes `width` columns."""
+        """Return a rank's prefix, with the number padded to `width` columns."""
         name = f"{label.process_id:>{width}}{' ' + label.host if label.host else ''}"
         return self._make(name, _COLOURS[label.process_id % len(_COLOURS)])
 
@@ -61,12 +61,12 @@ class Prefixes(Value):
         return self._make(ranges(ranks), _SEVERAL)
 
     def own(self, line: str, *, headline: bool = False, alarm: bool = False) -> str:
-        """Return a line of the launcher's own, with its prefix and a newline.
+        """Return a line of the launcher with its prefix and a newline.
 
         Args:
-            line: without its newline.
-            headline: it says in short how the job ended.
-            alarm: it is a headline about a failure.
+            line: the line without its newline.
+            headline: True for the first line of the job's summary.
+            alarm: True for a headline about a failure.
 
         """
         if not self.colour:
@@ -96,10 +96,10 @@ def wants_colour(
     """Return whether to colour the output.
 
     Args:
-        choice: the user's: "auto", "always" or "never".
-        is_terminal: whether the output goes to a terminal.
-        environ: may hold NO_COLOR, FORCE_COLOR and TERM.
-        in_log: whether it goes to a log that shows colours.
+        choice: the user's choice: "auto", "always" or "never".
+        is_terminal: True if the output goes to a terminal.
+        environ: environment variables, of which NO_COLOR, FORCE_COLOR and TERM count.
+        in_log: True if the output goes to a log that shows colours.
 
     """
     if choice != "auto":
@@ -112,7 +112,7 @@ def wants_colour(
 
 
 def time_of_day(seconds: float) -> bytes:
-    """Return a time, given in seconds since the epoch, as `12:34:56.789 `."""
+    """Return a time in seconds since the epoch as text, like `12:34:56.789 `."""
     clock = time.strftime("%H:%M:%S", time.localtime(seconds))
     return f"{clock}.{int(seconds * 1000) % 1000:03} ".encode()
 
@@ -121,8 +121,8 @@ def labels(plan: Plan, log_dir: str | None) -> list[RankLabel]:
     """Return the label of each rank.
 
     Args:
-        plan: has the ranks.
-        log_dir: the folder for the log files, if any; may hold placeholders.
+        plan: plan with the ranks.
+        log_dir: folder for log files, maybe with placeholders; None for no log files.
 
     """
     several = len(plan.hosts) > 1
@@ -137,6 +137,6 @@ def labels(plan: Plan, log_dir: str | None) -> list[RankLabel]:
 
 
 def common_folder(named: list[RankLabel]) -> str | None:
-    """Return the folder that contains all log files, for the summary; None if there is none."""
+    """Return the folder that contains all log files; None if there are no log files."""
     folders = [label.folder for label in named if label.folder is not None]
     return os.path.commonpath(folders) if folders else None

@@ -27,15 +27,15 @@ AGAIN_S = 2.0
 
 
 class _StreamRow:
-    """The unfinished line of a stream.
+    """Unfinished line of a stream.
 
     Attributes:
-        text: the line so far.
-        due: when to show what has been added; None if nothing has.
-        interrupted: it has been shown, and lines of other streams came after it.
-        shown: how many bytes of it have been shown where it can still be continued.
-        shown_from_start: those bytes are its beginning.
-        stamp: the time of day when it was shown last.
+        text: beginning of the line, as received.
+        due: time at which to show added text; None if none was added.
+        interrupted: True if lines of other streams were shown after it.
+        shown: number of shown bytes, on a screen line that can still be continued.
+        shown_from_start: True if those bytes are its beginning.
+        stamp: time of day when it was last shown.
 
     """
 
@@ -52,11 +52,11 @@ class _StreamRow:
 
 
 class _Renderer:
-    """The base of both renderers: the rows, and when they are due.
+    """Base class of both renderers: unfinished lines, and the times at which to show them.
 
     Args:
-        shared_prefix: returns the prefix of a line that several ranks have printed.
-        stamp: returns what comes before each prefix, such as the time of day.
+        shared_prefix: returns the prefix for a line that several ranks have printed.
+        stamp: returns the bytes before each prefix, such as the time of day.
 
     """
 
@@ -72,11 +72,11 @@ class _Renderer:
         self._rows: dict[Stream, _StreamRow] = {}
 
     def lines(self, lines: Lines) -> Written:
-        """Return what to write for whole lines of a stream."""
+        """Return the bytes to write for whole lines of a stream."""
         raise NotImplementedError
 
     def fragment(self, fragment: Fragment, now: float) -> Written:
-        """Return what to write for part of a line: its beginning at once, more of it later."""
+        """Return the bytes to write for part of a line: its start at once, further parts later."""
         row = self._rows.get(fragment.stream)
         begins = row is None
         if row is None:
@@ -94,7 +94,7 @@ class _Renderer:
         return []
 
     def _cut(self, row: _StreamRow, now: float) -> Written:
-        """Return what to write for a line that is too long; the rest becomes a new line."""
+        """Return the bytes to write for a line that is too long; its rest becomes a new line."""
         out: Written = []
         while len(row.text) > LONGEST:
             rest = row.text[LONGEST:]
@@ -105,7 +105,7 @@ class _Renderer:
         return out
 
     def groups(self, groups: "Sequence[LineGroup]") -> Written:
-        """Return what to write for lines that have waited for other ranks."""
+        """Return the bytes to write for lines that several ranks may have printed."""
         text = bytearray()
         for group in groups:
             alone = len(group.streams) == 1
@@ -114,16 +114,16 @@ class _Renderer:
         return self.own(bytes(text)) if text else []
 
     def own(self, text: bytes) -> Written:
-        """Return what to write for whole lines that have prefixes, such as the launcher's own."""
+        """Return the bytes to write for whole lines that have prefixes, such as the launcher's."""
         raise NotImplementedError
 
     @property
     def deadline(self) -> float | None:
-        """Time at which the next row is due, in time.monotonic's seconds; None if none is."""
+        """Time at which to show the next row, in time.monotonic's seconds; None if none waits."""
         return min((row.due for row in self._rows.values() if row.due is not None), default=None)
 
     def expire(self, now: float) -> Written:
-        """Return what to write for the rows that are due."""
+        """Return the bytes to write for rows that are due."""
         due = [row for row in self._rows.values() if row.due is not None and row.due <= now]
         return [text for row in due for text in self._show(row)]
 
@@ -131,19 +131,19 @@ class _Renderer:
         raise NotImplementedError
 
     def _complete(self, row: _StreamRow) -> Written:
-        """Return what to write for a row that ends with a newline now."""
+        """Return the bytes to write for a row that now ends with a newline."""
         raise NotImplementedError
 
     def resumed(self) -> Written:
-        """Return what to write now that the launcher runs again, after it was stopped."""
+        """Return the bytes to write after a suspension of the launcher."""
         return []
 
     def status(self, row: bytes) -> Written:  # noqa: ARG002  only a terminal has a status row
-        """Return what to write for a new last row; empty for none."""
+        """Return the bytes to write for new status rows; empty `row` for none."""
         return []
 
     def make_room(self) -> Written:
-        """Return what to write before another process writes on the same screen."""
+        """Return the bytes to write before another process uses the screen."""
         return []
 
     def take_rows(self) -> list[Fragment]:
@@ -152,12 +152,12 @@ class _Renderer:
         return [Fragment(row.stream, bytes(row.text)) for row in rows.values()]
 
     def _whole(self, line: bytes, prefix: bytes) -> bytes:
-        """Return a whole line as it is shown, with its prefix and newline."""
+        """Return a whole line as shown, with its prefix and newline."""
         raise NotImplementedError
 
 
 class Plain(_Renderer):
-    """The renderer for files and pipes; see `_Renderer` for the arguments."""
+    """Renderer for files and pipes; see `_Renderer` for the arguments."""
 
     _open: _StreamRow | None = None  # the row that ends the output so far
 
@@ -175,7 +175,7 @@ class Plain(_Renderer):
         return self._close()
 
     def _close(self) -> Written:
-        """Return what to write to end the open line, so that another can begin."""
+        """Return the bytes that end the unfinished line written last, so that another can begin."""
         if self._open is None:
             return []
         self._open.interrupted = True
@@ -210,12 +210,12 @@ class Plain(_Renderer):
 
 
 class Live(_Renderer):
-    """The renderer for a terminal.
+    """Renderer for a terminal.
 
     Args:
-        height: returns how many rows the terminal has; called at each redraw.
+        height: returns the terminal's number of rows; called at each redraw.
         shared_prefix, stamp: see `_Renderer`.
-        in_foreground: returns whether the terminal is ours, see `Redrawn`.
+        in_foreground: returns whether this process may draw on the terminal; see `Redrawn`.
 
     """
 
@@ -235,7 +235,7 @@ class Live(_Renderer):
         self._status: list[bytes] = []
 
     def pin_rows(self) -> None:
-        """Keep the rows at the end of the screen, whatever is written above them."""
+        """Fix the rows at the bottom of the screen; output scrolls above them."""
         self._bottom = Pinned(self._in_foreground, self._height)
 
     def lines(self, lines: Lines) -> Written:
@@ -249,7 +249,7 @@ class Live(_Renderer):
         return self._above(text)
 
     def _above(self, *text: bytes | memoryview) -> Written:
-        """Return what to write for whole lines, which may be none, above the present rows."""
+        """Return the bytes to write for whole lines, if any, above the present rows."""
         in_order = sorted(self._rows.values(), key=_place)
         shown = [
             row.stamp + row.stream.prefix + last
@@ -302,17 +302,17 @@ def _place(row: _StreamRow) -> tuple[int, int]:
 
 
 def _after_returns(text: "bytes | bytearray", prefix: bytes) -> bytes:
-    """Return text with `prefix` also after each carriage return, which would overwrite it."""
+    """Return text with `prefix` also after each carriage return, because that overwrites it."""
     return re.sub(_RETURNS, lambda match: b"\r" + prefix, text) if prefix else bytes(text)
 
 
 def _last_drawn(line: "bytes | bytearray") -> bytes:
-    """Return what a terminal shows of a line with carriage returns, such as a progress bar."""
+    """Return the visible part of a line with carriage returns, such as a progress bar."""
     return bytes(line.rstrip(b"\r").rpartition(b"\r")[2]).rstrip()
 
 
 def _prefixed(data: bytes, end: int, prefix: bytes) -> bytes | memoryview:
-    """Return `data` up to `end`, just after a newline, with `prefix` after all newlines but that.
+    """Return `data` up to `end`, where a line ends, with `prefix` after all newlines but the last.
 
     All of `data` is searched and copied at once, and the end is cut off without another copy.
     """

@@ -1,4 +1,4 @@
-"""Failures that a rank has shown, so that equal failures of other ranks are hidden; pure."""
+"""Failures that ranks have shown, so that equal failures of other ranks can be hidden; pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_BEHIND = 200
 
 
 class Judged(Protocol):
-    """Facts about a rank's run with a verdict that the filter needs."""
+    """Facts about a rank that the filter needs, with the verdict on it."""
 
     @property
     def process_id(self) -> int:
@@ -33,7 +33,7 @@ class Judged(Protocol):
 
     @property
     def verdict(self) -> Verdict | None:
-        """Verdict on the rank; None if its run begins again."""
+        """Verdict on the rank; None if the rank is restarted."""
 
     @property
     def failure(self) -> Failed | None:
@@ -41,7 +41,7 @@ class Judged(Protocol):
 
 
 class ShownFailures:
-    """Failures of ranks, from hooks' reports, from verdicts, and from output that was shown.
+    """Record of ranks' failures, from hooks' reports, verdicts, and output that was shown.
 
     A failure is the same in two ranks if they have the same exception at the same lines of the
     user's code, or exit with the same text.
@@ -63,7 +63,7 @@ class ShownFailures:
             self._expect(rank, text)
 
     def judged(self, run: Judged) -> None:
-        """Record the verdict on a rank; if there is none, forget what was known of the rank."""
+        """Record the verdict on a rank; without a verdict, forget all facts about the rank."""
         rank, failure = run.process_id, run.failure
         if run.verdict is None:
             for known in (self._failed, self._victims, self._announced):
@@ -79,21 +79,21 @@ class ShownFailures:
         self._announced[rank] = deque(lines)
 
     def announces(self, rank: int) -> bool:
-        """Return whether a rank is expected to print known text, whose lines may be hidden."""
+        """Return whether a rank will print a known text, whose lines may be hidden."""
         return rank in self._announced
 
     def are_of_others(self, rank: int) -> bool:
-        """Return whether some ranks have failed by themselves, but not this rank."""
+        """Return whether ranks have failed by themselves, but not this rank."""
         return bool(self._failed) and rank not in self._failed
 
     def is_unreported(self, rank: int) -> bool:
-        """Return whether a rank has failed by itself, and has not reported its failure."""
+        """Return whether a rank has failed by itself without reporting its failure."""
         return self._failed.get(rank) is False
 
     # --- what is noise ---
 
     def kind_of_line(self, line: bytes, rank: int, *, ending: bool) -> Noise | None:
-        """Return the kind of noise of a line in an announced text; None if it must be shown."""
+        """Return a line's kind of noise if it is in an announced text; None to show it."""
         lines, victim = self._announced[rank], self._victims.get(rank)
         if victim is not None and not ending:
             return None
@@ -104,7 +104,7 @@ class ShownFailures:
         return Noise.SAME if victim is None else Noise.TRACEBACK
 
     def kind_of(self, traceback: Traceback, stream: Stream, *, at_end: bool) -> Noise | None:
-        """Return a traceback's kind of noise; None if it must be shown.
+        """Return a traceback's kind of noise; None to show it.
 
         A complete traceback that must be shown is recorded as shown.
         """
@@ -126,17 +126,17 @@ class ShownFailures:
     # --- what has been shown ---
 
     def is_known(self, traceback: Traceback, stream: Stream) -> bool:
-        """Return whether another rank has shown the same exception at the same user's lines."""
+        """Return whether another rank has shown the same exception at the same lines of code."""
         first = self._shown.get(_place(traceback)) if traceback.is_over else None
         return first is not None and first is not stream
 
     def shown(self, traceback: Traceback, stream: Stream) -> None:
-        """Record that a traceback is shown."""
+        """Record that a traceback is shown, unless it is of a victim."""
         if not traceback.is_victims:
             self._shown.setdefault(_place(traceback), stream)
 
     def passed(self, stream: Stream, text: bytes) -> None:
-        """Record that this text is shown: its tracebacks, and lines that may continue one."""
+        """Record that a text is shown: its tracebacks, and lines that may continue one."""
         if may_begin_in(text):
             for traceback in tracebacks(text):
                 if not traceback.is_interrupt:  # kind_of records a KeyboardInterrupt at the end
@@ -149,13 +149,13 @@ class ShownFailures:
             behind.update(text.split(b"\n")[:_MOST_BEHIND])
 
     def behind(self, stream: Stream) -> frozenset[bytes]:
-        """Return lines that other ranks have shown after a traceback, and that may belong to it."""
+        """Return lines shown after other ranks' tracebacks, to which they may belong."""
         others = (lines for first, lines in self._behind.items() if first is not stream)
         return frozenset(chain.from_iterable(others))
 
 
 def _said(failure: Failed) -> tuple[str, str]:
-    """Return the text of the exception that ended a program: its first line, and the rest."""
+    """Return the exception that ended a program as text: its first line, and the rest."""
     raised = failure.handled if failure.exited else failure
     first, _, rest = raised.summary.partition("\n") if raised is not None else ("", "", "")
     return first, rest

@@ -1,4 +1,4 @@
-"""Hold unfinished lines until their ends come; pure.
+"""Store for unfinished lines, until their ends arrive or a time limit passes; pure.
 
 The noise filter and collapse need whole lines, but a prompt has no newline and has to be seen. So
 the last bytes of a chunk wait a moment for the rest of their line. If it does not come, they are
@@ -31,10 +31,10 @@ class _Waiting:
 
 
 class UnfinishedLines:
-    """Whole lines made of chunks, and fragments of lines that take too long.
+    """Converter of chunks into whole lines, and into fragments of lines that take too long.
 
     Args:
-        patience_s: returns how many seconds more a line that begins with these bytes may wait.
+        patience_s: returns the extra seconds for which a line with this beginning may wait.
 
     """
 
@@ -77,11 +77,11 @@ class UnfinishedLines:
         return Fragment(stream, bytes(self._waiting.pop(stream).text))
 
     def pause(self) -> None:
-        """Stop the clock: nothing is read from the ranks any more."""
+        """Stop the clock, because the ranks' output is not being read."""
         self._is_paused = True
 
     def resume(self, now: float) -> None:
-        """Start the clock again; a waiting line gets its full time again, but only a few times."""
+        """Start the clock again, with the full time for each waiting line, at most a few times."""
         if not self._is_paused:
             return
         self._is_paused = False
@@ -92,7 +92,7 @@ class UnfinishedLines:
 
     @property
     def deadline(self) -> float | None:
-        """Time at which the next line has waited long enough; None if no line waits."""
+        """Time at which to call `expire`, in time.monotonic's seconds; None if no line waits."""
         if self._is_paused:
             return None
         return min((waiting.due for waiting in self._waiting.values()), default=None)
@@ -107,7 +107,7 @@ class UnfinishedLines:
     def end(self, rank: int) -> list[Piece]:
         """End a rank's unfinished lines with newlines; return their last pieces.
 
-        A debugger is about to print there. Later output begins new lines; if it begins with a
+        Used before a debugger prints. Later output begins new lines; if it begins with a
         newline, that newline is dropped.
         """
         out = self._end(
@@ -117,7 +117,7 @@ class UnfinishedLines:
         return out
 
     def finish(self, rank: int | None = None) -> list[Piece]:
-        """End the unfinished lines of a rank, or of all ranks, because their streams have ended."""
+        """End the unfinished lines of a rank (None: of all ranks), whose streams have ended."""
         streams = {*self._waiting, *self._begun}
         return self._end({stream for stream in streams if rank in (None, stream.rank)})
 
