@@ -1,6 +1,6 @@
-"""Kinds of option values: from text, or a program's own value, to a typed value; pure.
+"""Kinds of option values: conversion of text, or of an API value, to a typed value; pure.
 
-Each `read` function raises a ValueError that says what is wrong with the value.
+Each function that reads or checks a value raises a ValueError with a message for the user.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def latest_job(value: Any) -> str:
 
 
 def rehearsal(value: Any) -> str:
-    """Read `kill:R@D`, `stop:R@D`, `term@D` or `lose:HOST@D`; return it with D in seconds."""
+    """Read `kill:R@D`, `stop:R@D`, `term@D` or `lose:HOST@D`; return the text, D in seconds."""
     what, _, after = text(value).rpartition("@")
     kind, _, target = what.partition(":")
     of_rank = kind in ("kill", "stop") and target.isdecimal()
@@ -95,7 +95,7 @@ def rehearsal(value: Any) -> str:
 
 
 def restart_on(value: Any) -> tuple[str, ...]:
-    """Read some of _FAILURES, such as `host,signal`."""
+    """Read a list of failures out of `host`, `signal` and `any`, such as `host,signal`."""
     words = value.split(",") if isinstance(value, str) else map(str, value)
     names = tuple(dict.fromkeys(word.strip() for word in words))
     if not names or not set(names) <= set(_FAILURES):
@@ -140,7 +140,7 @@ def profile(value: Any) -> str:
 
 
 def split_profile(words: str) -> tuple[str, float]:
-    """Return the folder and the seconds of DIR[@D]."""
+    """Divide `DIR[@D]` into the folder and D in seconds (10 if it is left out)."""
     folder, mark, after = words.rpartition("@")
     if not mark or not after[:1].isdigit():
         return words, PROFILE_AFTER_S
@@ -150,7 +150,7 @@ def split_profile(words: str) -> tuple[str, float]:
 
 
 def slices(value: Any) -> Any:
-    """Read a number of slices, or one of _SLICES."""
+    """Read a number of slices, or `auto`, `one` or `host`."""
     why = f"is not {', '.join(_SLICES)} or a number of slices"
     return _word_or_number(value, _SLICES, MOST_RANKS, why)
 
@@ -177,7 +177,7 @@ def cache(value: Any) -> str:
 
 
 def cache_of(value: str) -> tuple[str, int]:
-    """Return the folder of a cache, and its limit in bytes."""
+    """Divide `DIR[:SIZE]` into the folder and the size in bytes (10 GiB if it is left out)."""
     folder, colon, size = value.rpartition(":")
     if not colon or not size[:1].isdigit():
         folder, size = value, _CACHE_SIZE
@@ -191,7 +191,7 @@ def cache_of(value: str) -> tuple[str, int]:
 
 
 def check_slices(slices: str | int, ranks: int) -> None:
-    """Raise a ValueError if the ranks cannot be split into that many equal slices."""
+    """Raise a ValueError if a number of slices does not divide the number of ranks equally."""
     if isinstance(slices, int) and ranks % slices:
         raise ValueError(
             f"{ranks} ranks cannot be split into {slices} equal slices; choose a divisor of {ranks}"
@@ -225,7 +225,7 @@ def text(value: Any) -> str:
 
 
 def texts(value: Any) -> tuple[str, ...]:
-    """Read a text or path, or several."""
+    """Read a text or path, or an iterable of them, as a tuple."""
     return (text(value),) if isinstance(value, (str, os.PathLike)) else tuple(map(text, value))
 
 
@@ -251,16 +251,17 @@ def may_be_watched(word: str) -> bool:
 
 
 class Kind(Value):
-    """A kind of value.
+    """A kind of option value.
 
     Args:
-        read: returns a typed value; raises a ValueError that says what is wrong with the text.
-        metavar: stands for such a value in --help.
-        accepts: the types that the API accepts, if they are more than the value's own.
-        of_keyword: reads the whole value that the API is given, if `read` cannot.
-        choices: the only values there are, if they are few.
-        offers: how a shell completes it: the name of a function in `cli/completion.py`.
-        follows: if the value may be left out: tells it from PROGRAM; None: by `read`.
+        read: converts a value to its type; raises a ValueError with a message for the user.
+        metavar: placeholder for the value in --help.
+        accepts: type annotation of the API's keyword; "" for the type of the value.
+        of_keyword: converts the whole value of the API's keyword; None to use `read`.
+        choices: all valid values; empty if there are many.
+        offers: name of the function in `cli/completion.py` for completion in shells; or "".
+        follows: for an optional value: returns whether a word is the value rather than PROGRAM;
+            None to decide by `read`.
 
     """
 
@@ -274,7 +275,7 @@ class Kind(Value):
 
 
 def number(least: int, most: int, metavar: str = "N") -> Kind:
-    """Return the kind of a whole number within bounds."""
+    """Return the kind of a whole number from `least` to `most`."""
 
     def read(value: Any) -> int:
         try:
@@ -286,7 +287,7 @@ def number(least: int, most: int, metavar: str = "N") -> Kind:
 
 
 def one_of(*choices: str) -> Kind:
-    """Return the kind of a word out of these."""
+    """Return the kind of a value that must be one of `choices`."""
 
     def read(value: Any) -> Any:
         if value not in choices:

@@ -12,25 +12,25 @@ class Option(Value, kw_only=True):
     """An option's declaration.
 
     Args:
-        name: the name of its field; its long name and its variable are derived from it.
-        type: the annotated type of its value.
-        group: its heading in --help and in docs/reference.md.
-        kind: the kind of its values; None for a flag.
-        default: its value if it is not given.
-        help: its text in --help.
-        shown: its default in words, if `default` is not clear to the user.
-        metavar: the word for its value in --help.
-        short: its other names.
-        repeats: it may be given several times; its value is a tuple.
-        once: giving it twice is refused, because one of the values would be lost. Of other options
-            the last value counts, so that an alias of the shell may set a default.
-        separator: the separator between values in its variable; None for blanks.
-        variable: a further variable that is read.
-        in_environ: it has a variable of its own.
-        keyword: its name in the API, if that differs.
-        only_command: why the API does not have it; "" if it has.
-        excludes: options that it cannot be combined with, each as `--name` or `--name: why`.
-        needs: the option without which it has no effect, as the user would write it.
+        name: name of the field; the long name and the variable are derived from it.
+        type: annotated type of the value.
+        group: heading in --help and in docs/reference.md.
+        kind: kind of the values; None for a flag.
+        default: value if the option is not given.
+        help: text in --help.
+        shown: default in words, if `default` is not clear to the user.
+        metavar: placeholder for the value in --help.
+        short: the option's other names, such as `-n`.
+        repeats: True if the option may be given several times; the value is a tuple then.
+        once: True to refuse two different values. Of other options the last value counts, so that
+            an alias of the shell may set a default.
+        separator: separator between values in the option's variable; None for blanks.
+        variable: name of a further variable that sets the option; "" for none.
+        in_environ: True if a variable `MCJAX_...` sets the option.
+        keyword: name in the API; "" if it is `name`.
+        only_command: reason why the API lacks the option; "" if the API has it.
+        excludes: options that cannot be combined with it, each as `--name` or `--name: why`.
+        needs: option without which it has no effect, such as `--max-restarts N`; "" for none.
 
     """
 
@@ -84,7 +84,7 @@ def flag(text: str, **more: Any) -> Any:
 
 
 class OptionGroup(Value):
-    """Options under one heading, as the fields of a value; each is declared as its default."""
+    """Base class of option groups: each field is an option, declared by its default value."""
 
     declared: ClassVar[dict[str, Option]] = {}
 

@@ -1,4 +1,4 @@
-"""Every option, declared once: the command's options and the API's keywords come from here."""
+"""Declarations of all options, for the command line and for the API's keywords."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OF_EMIT = {"only_command": "is for --emit", "needs": "--emit KIND"}
 
 
 class JobOptions(OptionGroup, title="Job", kw_only=True):
-    """Options on which program runs, in how many ranks, and how."""
+    """Options on the program, its ranks and their environment."""
 
     num_processes: int | None = option(
         kinds.ONE_OR_MORE,
@@ -83,7 +83,7 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
 
 
 class DeviceOptions(OptionGroup, title="Devices", kw_only=True):
-    """Options on the part of its host that each rank gets."""
+    """Options on each rank's share of its host: devices, cores and priority."""
 
     cpu_devices: int | None = option(
         kinds.ONE_OR_MORE,
@@ -126,7 +126,7 @@ class DeviceOptions(OptionGroup, title="Devices", kw_only=True):
 
 
 class HostOptions(OptionGroup, title="Hosts", kw_only=True):
-    """Options on where the ranks run, and how hosts are reached."""
+    """Options on the hosts of the ranks and the ways to reach them."""
 
     hosts: str | tuple[str, ...] | None = option(  # several: the lines of a hosts file
         kinds.HOSTS,
@@ -177,7 +177,7 @@ class HostOptions(OptionGroup, title="Hosts", kw_only=True):
 
 
 class OutputOptions(OptionGroup, title="Output", kw_only=True):
-    """Options on what is shown, and how."""
+    """Options on the output of ranks and launcher."""
 
     log_dir: str | None = option(
         kinds.FOLDER,
@@ -215,7 +215,7 @@ class OutputOptions(OptionGroup, title="Output", kw_only=True):
 
 
 class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
-    """Options on when a job ends, and when it restarts. Durations are in seconds."""
+    """Options on time limits, failures and restarts. Durations are in seconds."""
 
     timeout: float | None = option(
         kinds.LIMIT, shown=_NO_LIMIT, help="Stop the job after D (exit status 124)."
@@ -292,7 +292,7 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
 
 
 class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
-    """Options that help to find out what a job does, or why it fails."""
+    """Options for debugging a job, and for records of its run."""
 
     pdb: frozenset[int] | Literal["all"] | None = option(
         kinds.SOME_RANKS,
@@ -344,7 +344,7 @@ class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
 
 
 class DetachedOptions(OptionGroup, title="Detached jobs", kw_only=True):
-    """Options on how to leave a job, come back to it and end it."""
+    """Options to start, show, list and end detached jobs."""
 
     detach: bool = flag(
         "Start the job without a terminal, print its id once all ranks run, and return.",
@@ -377,7 +377,7 @@ class DetachedOptions(OptionGroup, title="Detached jobs", kw_only=True):
 
 
 class BatchOptions(OptionGroup, title="Batch scripts and manifests", kw_only=True):
-    """Options for a scheduler's script or manifest, which is printed instead of a run."""
+    """Options for --emit, which prints a scheduler's script or manifest and runs nothing."""
 
     emit: str | None = option(
         kinds.one_of(*KINDS),
@@ -430,6 +430,6 @@ class Options(
     BatchOptions,
     kw_only=True,
 ):
-    """Options of a request; None if an option was not given."""
+    """All options of a job; None as a rule if an option was not given."""
 
     program: tuple[str, ...] = ()  # and its arguments

@@ -14,10 +14,10 @@ _REPLACED_BY = {
 
 
 def replacement(name: str) -> str:
-    """Return what to do without an option, as words that follow its name; "" if it never existed.
+    """Return advice on a removed option, to follow its name; "" if no such option was removed.
 
     Args:
-        name: as on the command line, as a keyword, or `NAME=VALUE`.
+        name: name on the command line or in the API, or `NAME=VALUE` for a removed value.
 
     """
     words = _REPLACED_BY.get(name.lstrip("-").replace("-", "_"))

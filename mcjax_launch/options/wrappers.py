@@ -9,11 +9,11 @@ from mcjax_launch.ranks import parse_ranges
 
 
 class Wrapper(Value):
-    """A command that takes the command of a rank as its last arguments.
+    """A command of --wrap, to which the command of a rank is appended.
 
     Args:
-        ranks: that run under it; None for all.
-        words: the command and its own arguments, with placeholders.
+        ranks: the ranks that run under the command; None for all.
+        words: the command and its own arguments, which may have placeholders.
 
     """
 
@@ -22,10 +22,10 @@ class Wrapper(Value):
 
 
 def parse(text: str) -> Wrapper:
-    """Return the wrapper that `[RANKS:]COMMAND` describes.
+    """Parse `[RANKS:]COMMAND`.
 
     Raises:
-        ValueError: the text does not describe one; the message says why.
+        ValueError: the text is invalid; with a message for the user.
 
     """
     import shlex
@@ -48,13 +48,13 @@ def parse(text: str) -> Wrapper:
 
 
 def around(wrappers: Sequence[Wrapper], rank: int) -> list[str]:
-    """Return the words before the command of a rank, those of its first wrapper outermost."""
+    """Return the words before the command of a rank; the first wrapper's words come first."""
     mine = (wrapper for wrapper in wrappers if wrapper.ranks is None or rank in wrapper.ranks)
     return [word for wrapper in mine for word in wrapper.words]
 
 
 def commands(wrappers: Sequence[Wrapper], ranks: Collection[int]) -> tuple[str, ...]:
-    """Return the commands to find on a host with these ranks, except those with placeholders."""
+    """Return the commands of --wrap that a host with these ranks needs, without placeholders."""
     wanted = set(ranks)
     used = (wrapper for wrapper in wrappers if wrapper.ranks is None or wrapper.ranks & wanted)
     names = (wrapper.words[0] for wrapper in used)

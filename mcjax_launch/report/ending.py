@@ -16,15 +16,15 @@ class RunEnding:
         self._restarts = -1
 
     def ended(self, attempt: Attempt) -> None:
-        """Keep this attempt."""
+        """Keep an attempt, in place of the previous attempt."""
         self._last = attempt
         self._restarts += 1
 
     def over(self, status: int, end: str) -> None:
-        """Do nothing: the outcome says the same."""
+        """Do nothing: `fields` gets the outcome instead."""
 
     def fields(self, outcome: JobOutcome) -> record.Json:
-        """Return the fields of the event; see `events.kinds`."""
+        """Return the fields of the event `summary`; see `events.kinds`. An attempt must be kept."""
         assert self._last is not None
         state = self._last.state
         told = record.attempt(self._last, state.began_at)

@@ -32,10 +32,10 @@ def check_writable(path: str) -> None:
     """Check that the file of --report can be written.
 
     Args:
-        path: as the user gave it; may hold placeholders.
+        path: value of --report; may have placeholders.
 
     Raises:
-        LaunchError: the file cannot be written, as far as can be known now.
+        LaunchError: the file cannot be written, or a placeholder is invalid.
 
     """
     placeholders.check_path("--report", path)
@@ -63,8 +63,8 @@ def values(job: Job, attempt: Attempt | None) -> Mapping[str, str]:
     """Return the values of the placeholders in a path.
 
     Args:
-        job: what is run.
-        attempt: the last one; None if there was none.
+        job: the job.
+        attempt: the last attempt; None if there was none.
 
     """
     address = attempt.state.coordinator if attempt is not None else ""
@@ -80,12 +80,12 @@ def values(job: Job, attempt: Attempt | None) -> Mapping[str, str]:
 
 
 def filled(path: str, values: Mapping[str, str]) -> str:
-    """Return a path with its placeholders filled in, absolute."""
+    """Return the absolute path that results from filling in the placeholders of a path."""
     return os.path.abspath(placeholders.fill(path, values))
 
 
 def replace(path: str, text: str) -> None:
-    """Write a whole file, in place of any file of that name; create its folder.
+    """Write a whole file atomically, in place of any file of that name; create its folder.
 
     Raises:
         OSError: the file cannot be written.
@@ -102,8 +102,8 @@ def save_programs(programs: Comparison, begin: str) -> list[str]:
     """Write the code of each program that ranks have sent; return a line with the paths.
 
     Args:
-        programs: in which ranks have diverged.
-        begin: of the files' paths, absolute; the folder is created.
+        programs: comparison in which ranks have diverged.
+        begin: absolute path that the files' names are appended to; the folder is created.
 
     """
     assert programs.divergence is not None
@@ -157,11 +157,11 @@ class ReportWriter:
     """A recorder that keeps the attempts of a job, and writes the report.
 
     Args:
-        path: checked; may hold placeholders.
-        job: what is run.
-        arguments: of the command line.
-        say: prints a line of the launcher's own.
-        quiet: do not print the paths of report and log files after a good end.
+        path: checked path, which may have placeholders.
+        job: the job.
+        arguments: words of the command line.
+        say: prints a line of the launcher.
+        quiet: True to print the path of the report only after a failure.
 
     """
 
@@ -222,7 +222,7 @@ def page(text: str) -> str:
     """Return the HTML page that shows a record.
 
     Args:
-        text: the record as JSON of ASCII characters alone.
+        text: the record as JSON, in ASCII characters only.
 
     """
     template = _part("page.html")
@@ -238,7 +238,7 @@ def page(text: str) -> str:
 
 
 def _hash(inside: str) -> str:
-    """Return the hash by which the page's Content-Security-Policy allows an element's text."""
+    """Return the hash of an element's text for the page's Content-Security-Policy."""
     from base64 import b64encode
     from hashlib import sha256
 

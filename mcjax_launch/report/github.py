@@ -29,9 +29,9 @@ def command(level: str, text: str, file: str | None = None, line: int | None = N
 
     Args:
         level: "error" or "warning".
-        text: of any number of lines.
-        file: the annotated file, as a path in the repository; None for none.
-        line: of the file.
+        text: message of any number of lines.
+        file: path of the annotated file in the repository; None for no file.
+        line: line number in the file; None for no line.
 
     """
     found = {"file": file, "line": line, "title": "mcjax-launch"}
@@ -44,7 +44,7 @@ def command(level: str, text: str, file: str | None = None, line: int | None = N
 
 
 class Annotations:
-    """A recorder that annotates the root cause; of earlier attempts, as a warning.
+    """A recorder that prints the root cause as an annotation; of earlier attempts, as a warning.
 
     Args:
         write: writes whole lines to the log.
@@ -63,7 +63,7 @@ class Annotations:
         self._last = attempt
 
     def over(self, status: int, _: str) -> None:
-        """Annotate the last attempt as an error; an error of the start is printed anyway."""
+        """Annotate the last attempt as an error, if the job failed after it was started."""
         if status:
             self._annotate("error")
 
@@ -78,8 +78,8 @@ def annotation(level: str, summary: Summary, state: RunState, workspace: str) ->
 
     Args:
         level: "error" or "warning".
-        summary: of the run.
-        state: of the run.
+        summary: summary of the run.
+        state: state of the run.
         workspace: the folder of the repository; paths become relative to it.
 
     """
@@ -107,7 +107,7 @@ def _printed(summary: Summary) -> list[str]:
 
 
 def _place(summary: Summary, state: RunState, workspace: str) -> tuple[str | None, int | None]:
-    """Return file and line of the root cause, if it is in the repository; else (None, None)."""
+    """Return (file, line) of the root cause if that is in the repository, else (None, None)."""
     match summary.ending:
         case RankFailed(culprit=run):
             failure = run.failure

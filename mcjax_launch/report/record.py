@@ -58,14 +58,14 @@ def run(
     """Return the record of all attempts of a launcher.
 
     Args:
-        job: what was asked for.
-        arguments: of the command line.
-        attempts: their records, see `attempt`.
-        began: when the launcher began, in seconds since 1970.
-        seconds: how long the launcher ran.
-        status: the launcher's exit status.
-        end: how the job ended, in one line.
-        host: the launcher's.
+        job: the job.
+        arguments: words of the command line.
+        attempts: records of the attempts, see `attempt`.
+        began: start time of the launcher, in seconds since 1970.
+        seconds: duration of the launcher's run.
+        status: exit status of the launcher.
+        end: description of the job's end, in one line.
+        host: host name of the launcher's machine.
 
     """
     return {
@@ -100,7 +100,7 @@ def attempt(ended: Attempt, began_at: float) -> Json:
 
     Args:
         ended: the attempt.
-        began_at: when the launcher began, in time.monotonic's seconds.
+        began_at: start time of the launcher, in time.monotonic's seconds.
 
     """
     state, cause = ended.state, _cause(ended)
@@ -131,7 +131,7 @@ def attempt(ended: Attempt, began_at: float) -> Json:
 
 
 def lighten(attempts: Sequence[Json]) -> None:
-    """Drop samples and output of attempts in the middle, so that any number can be kept."""
+    """Drop samples and output from all attempts but the first and the last 7, to save memory."""
     for middle in attempts[1 : 1 - _WHOLE_ATTEMPTS]:
         middle["complete"] = False
         for rank in middle["ranks"]:
@@ -168,7 +168,7 @@ def _cause(ended: Attempt) -> Json:
 
 
 def _waits(ended: Attempt, ended_s: float | None) -> list[Json]:
-    """Return the waits of ranks up to the moment when the reason to end was known."""
+    """Return the record of the ranks' waits, until the reason to end became known."""
     began_at = ended.state.began_at
     end = began_at + (ended.seconds if ended_s is None else ended_s)
     return [
@@ -234,7 +234,7 @@ def _rank(run: RankRun, state: RunState, culprit: int | None) -> Json:
 
 
 def _compiled(run: RankRun) -> dict[str, Any] | None:
-    """Return what a rank has compiled and loaded, if the ranks of a host share programs."""
+    """Return counts and times of the programs that a rank compiled and loaded; None for none."""
     had = run.compilations
     if not had.compiled + had.loaded:
         return None
@@ -293,7 +293,7 @@ def _log_files(run: RankRun) -> Json | None:
 
 
 def _outcome(run: RankRun) -> str:
-    """Return what became of a rank, in one of the record's words."""
+    """Return a rank's outcome: "failed", "consequence", "lost", "unknown", "ended" or "stopped"."""
     if run.failed:
         return "consequence" if verdict_of(run) is Verdict.VICTIM else "failed"
     if run.status is None:
@@ -325,7 +325,7 @@ def _compiled_last(run: RankRun) -> Json | None:
 
 
 def thinned(samples: Sequence[Sample], most: int) -> list[Sample]:
-    """Return at most `most` samples: the last, and from each group that with the most memory."""
+    """Return at most `most` samples: the last, and the peak of memory in each of equal parts."""
     if len(samples) <= most:
         return list(samples)
     rest, parts = samples[:-1], most - 1
@@ -341,8 +341,8 @@ def last_lines(text: str, most: int) -> list[str]:
     """Return a stream's last lines as a terminal shows them, without overwritten text.
 
     Args:
-        text: of the stream.
-        most: limit in characters, about.
+        text: text of the stream.
+        most: number of characters at the end of the text to use.
 
     """
     lines = text[-most:].split("\n")[-_LAST_LINES - 1 :]
@@ -353,5 +353,5 @@ def last_lines(text: str, most: int) -> list[str]:
 
 
 def _since(began_at: float, at: float | None) -> float | None:
-    """Return the seconds from the run's beginning to a moment, rounded; None if unknown."""
+    """Return the seconds from `began_at` to `at`, rounded to milliseconds; None if `at` is None."""
     return None if at is None else round(at - began_at, 3)

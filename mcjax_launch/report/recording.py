@@ -1,4 +1,4 @@
-"""Run a job and pass each attempt and the end to recorders; one of them writes for the kubelet."""
+"""Recorders: receivers of each attempt and of the end of a job; one writes for the kubelet."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -12,21 +12,21 @@ _MOST_BYTES = 4096
 
 
 class Recorder(Protocol):
-    """A writer of what happens in a run."""
+    """A receiver of the attempts and the outcome of a job, such as the writer of a report."""
 
     def ended(self, attempt: Attempt) -> None:
-        """Record an attempt that is over."""
+        """Record a finished attempt; called after each."""
 
     def over(self, status: int, end: str) -> None:
-        """Record the launcher's exit status, and its end in one line."""
+        """Record the launcher's exit status and a line on the end; called once, also on errors."""
 
 
 def recorded(run: Callable[..., JobOutcome], recorders: Sequence[Recorder]) -> JobOutcome:
-    """Run a job, pass its events to recorders, and return how it ended.
+    """Run a job, pass its attempts and outcome to recorders, and return the outcome.
 
     Args:
-        run: runs the job, see restarts.run.
-        recorders: in the order in which they write.
+        run: runs the job; called with `ended=`, to call after each attempt.
+        recorders: the recorders, in the order of their calls.
 
     Raises:
         LaunchError: the job could not be started.
@@ -72,7 +72,7 @@ class TerminationMessage:
         self._lines = attempt.summary.lines
 
     def over(self, status: int, end: str) -> None:
-        """Write the last summary; text that is too long loses its last lines."""
+        """Write the last attempt's summary, else `end`, if the job failed; see `fitting`."""
         if status == 0:
             return
         text = fitting(self._lines or (end,))
@@ -84,7 +84,7 @@ class TerminationMessage:
 
 
 def fitting(lines: tuple[str, ...]) -> bytes:
-    """Return the first lines that fit into the file; of a single long line, its beginning."""
+    """Return the first lines that fit into 4096 bytes; of a longer first line, its beginning."""
     text = "\n".join(lines).encode("utf-8", "backslashreplace")
     if len(text) <= _MOST_BYTES:
         return text
