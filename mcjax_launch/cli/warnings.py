@@ -148,7 +148,7 @@ def _source(options: Options) -> str:
 
 
 def _names(source: str, option: str, context: click.Context) -> bool:
-    """Return whether a program's source contains a name of an option, so that it may be its own."""
+    """Return whether a program's source contains an option's name, so may declare the option."""
     known = (param.opts for param in context.command.params if param.name == option)
     names = {name.lstrip("-") for opts in known for name in opts} | {option}
     quoted = (f"{before}{name}{after}" for name in names for before in "\"'-" for after in "\"'= ")

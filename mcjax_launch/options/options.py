@@ -430,6 +430,6 @@ class Options(
     BatchOptions,
     kw_only=True,
 ):
-    """All options of a job; None as a rule if an option was not given."""
+    """Values of all options of a job; as a rule None if an option was not given."""
 
     program: tuple[str, ...] = ()  # and its arguments
