@@ -54,7 +54,7 @@ class Job(Options, kw_only=True):
     hash_seed: int | None = None  # Python's, for all runs with the same agents; None: one per run
 
     def grace_s(self, reason: str) -> float:
-        """Return the seconds between SIGTERM and SIGKILL if the job ends for a key of GRACE_S."""
+        """Return the seconds that ranks get to exit; `reason` for the end is a key of GRACE_S."""
         return GRACE_S[reason] if self.grace is None else self.grace
 
     @property

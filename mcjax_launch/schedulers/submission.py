@@ -42,7 +42,7 @@ class Submission(Options, kw_only=True):
         name: name of the job.
         num_hosts: number of nodes, or of pods.
         procs_per_host: number of ranks on each node or in each pod.
-        grace: seconds between SIGTERM and SIGKILL for the ranks.
+        grace: seconds that ranks get to exit before they are killed.
 
     """
 
