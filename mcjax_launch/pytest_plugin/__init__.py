@@ -1,4 +1,4 @@
-"""The pytest plugin: tests marked `mcjax` run in the ranks of jobs, started once for each shape.
+"""Pytest plugin: tests marked `mcjax` run in the ranks of jobs, started once per job shape.
 
 A session without such tests imports little more than this file. With them, one of three plugins
 does the work, by where pytest runs: the Controller in the user's pytest, the InRank plugin in the
@@ -18,7 +18,7 @@ _COMPILED = "mcjax-compiled"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the settings."""
+    """Declare the plugin's option and settings."""
     parser.getgroup("mcjax", "tests marked mcjax").addoption(
         "--mcjax-compile-cache",
         metavar="DIR[:SIZE]",
@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register what does the work."""
+    """Declare the mark, and register the plugin that this process needs."""
     config.addinivalue_line(
         "markers",
         "mcjax(processes, cpu_devices=1, timeout=None, slices=None, compile_once=None): run "
@@ -63,7 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Take over the marked tests, if there are any and this is the user's pytest."""
+    """Register a Controller if tests are marked and this is the user's pytest."""
     marked = [item for item in items if item.get_closest_marker(marks.NAME) is not None]
     if marked and not any(map(config.pluginmanager.hasplugin, (IN_RANK, _IN_PLACE))):
         from mcjax_launch.pytest_plugin.controller import Controller
@@ -85,5 +85,5 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test once for each number of processes, where its mark gives several."""
+    """Make one test per number of processes if the mark gives a list of them."""
     marks.parametrize(metafunc)

@@ -18,7 +18,7 @@ class CompiledPrograms:
     """Folder of compiled programs, and counts of the programs that ranks compile and load.
 
     Without --mcjax-compile-cache the folder is one of pytest's temporary ones, and is removed when
-    the pytest ends that the user has started. Workers of pytest-xdist on this machine use it too.
+    the user's pytest process ends. Workers of pytest-xdist on this machine use it too.
     If JAX has a cache of its own, ranks share programs there instead.
     """
 
@@ -91,7 +91,7 @@ def _remover(folder: str) -> Callable[[], None]:
     """Start a process that removes a folder when this process ends, even by SIGKILL.
 
     Returns:
-        a function that removes it earlier.
+        a function that removes the folder earlier.
 
     """
     command = ["/bin/sh", "-c", 'read -r _; exec rm -rf -- "$0"', folder]
@@ -107,7 +107,7 @@ def _remover(folder: str) -> Callable[[], None]:
 
 
 def _has_jax_a_cache() -> bool:
-    """Return whether the user has set up JAX's own cache: in a variable, or in a conftest.py."""
+    """Return whether the user has set up JAX's own cache, by a variable or in Python code."""
     config = getattr(sys.modules.get("jax"), "config", None)
     folder = os.environ.get("JAX_COMPILATION_CACHE_DIR")
     return bool(getattr(config, "jax_compilation_cache_dir", folder))

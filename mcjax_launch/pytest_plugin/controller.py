@@ -1,4 +1,4 @@
-"""The plugin in the user's pytest: sends marked tests to their group, and reports the results."""
+"""Plugin in the user's pytest: sends marked tests to their group, and reports the results."""
 
 import importlib
 import signal
@@ -36,13 +36,13 @@ _BELOW = ("/_pytest/", "/pluggy/", "/mcjax_launch/pytest_plugin/")
 def ended_early(
     group: RankGroup, progress: RanksProgress, early: Early, take_rest: Callable[[], object]
 ) -> EarlyEnd:
-    """Return an account of a test that is ended early; this ends the group's job.
+    """End the group's job, and return the account of a test that is ended early.
 
     Args:
         group: the group whose ranks run the test.
-        progress: of the test.
-        early: why the test is ended.
-        take_rest: records messages of the ranks that have not been read yet.
+        progress: progress of the test.
+        early: reason to end the test.
+        take_rest: reads and records the remaining messages of the ranks.
 
     """
     output = {rank: group.output(rank) for rank in progress.reports}
@@ -73,7 +73,7 @@ def _crashed(
     output: dict[int, tuple[str, ...]],
     take_rest: Callable[[], object],
 ) -> EarlyEnd:
-    """Return an account of a test that a crashed rank has ended; the launcher names the rank."""
+    """Return an account of a test that a crashed rank has ended; end the group's job."""
     seconds, running, gone = progress.seconds, progress.running, tuple(progress.gone)
     group.send(None)  # ranks that have finished the test can save their coverage
     result = group.result(_MOST_CRASHING_S)
@@ -102,13 +102,13 @@ def blamed(
     unfinished: Collection[int],
     output: Mapping[int, Iterable[str]],
 ) -> tuple[int, str]:
-    """Return the rank to blame for a crash, and how it ended, in words.
+    """Return the rank to blame for a crash, and words for its end.
 
     Args:
-        result: of the job.
-        gone: the ranks whose processes were the first to end.
+        result: result of the job.
+        gone: ranks whose processes ended first.
         unfinished: the ranks that did not finish the test.
-        output: what each rank printed in the test: pytest keeps it from the launcher.
+        output: each rank's output in the test, which pytest captures before the launcher.
 
     """
     ranks = {ended.rank: ended for ended in result.ranks}
@@ -148,11 +148,11 @@ def last_words(text: str) -> list[str]:
 def stacks(said: Sequence[str], *, hints: bool) -> list[str]:
     """Return the launcher's account of the ranks' stacks, without ranks that are idle.
 
-    A rank is idle if it waits for the next test.
+    An idle rank waits for the next test.
 
     Args:
         said: lines of the launcher, of which the first is a title.
-        hints: keep the lines that may explain a hang.
+        hints: True to keep the lines that may explain a hang.
 
     """
     parts: list[list[str]] = []
@@ -178,7 +178,7 @@ def _part(name: str, *calls: str) -> Iterator[str]:
 
 
 class Controller:
-    """Runs the marked tests of a session."""
+    """Plugin that runs the marked tests of a session."""
 
     def __init__(self, config: pytest.Config, compiled: CompiledPrograms) -> None:
         self._config = config
@@ -296,7 +296,7 @@ class Controller:
     def _warn(
         self, category: tuple[str, str], text: str, filename: str, lineno: int, nodeid: str
     ) -> None:
-        """Show a warning of a rank as pytest shows its own."""
+        """Report a rank's warning to pytest as one of this process."""
         module, name = category
         try:
             message = getattr(importlib.import_module(module), name)(text)
@@ -317,7 +317,7 @@ class Controller:
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_timeout_set_timer(self, item: pytest.Item, settings: Any) -> object:
-        """Record pytest-timeout's limit: its own timer would show where this process waits."""
+        """Record pytest-timeout's limit, and keep its timer from starting in this process."""
         if item.get_closest_marker(marks.NAME) is None:
             return None
         self._of_pytest_timeout[item.nodeid] = settings.timeout
@@ -334,7 +334,7 @@ def _own_limit(config: pytest.Config, marked: marks.Marked) -> TimeLimit:
 
 
 def _shared(item: pytest.Item, following: pytest.Item | None) -> int:
-    """Return how many of the nodes above a test are above the next test too."""
+    """Return the number of collection nodes above a test that the next test shares."""
     if following is None:
         return 0
     pairs = zip(item.listchain(), following.listchain(), strict=False)

@@ -1,4 +1,4 @@
-"""Groups of ranks, one for each shape of tests: jobs whose ranks run the tests that they get."""
+"""Groups of ranks, one per shape of tests: jobs whose ranks run the tests sent to them."""
 
 import contextlib
 import itertools
@@ -41,7 +41,7 @@ _PLAIN = (str, int, float, bool, type(None), os.PathLike)
 
 
 def rank_options(config: pytest.Config) -> dict[str, Any]:
-    """Return pytest's options for a rank: the user's, as far as they can be sent."""
+    """Return pytest's options for a rank: those of the user's pytest that can be sent."""
     given = {name: value for name, value in vars(config.option).items() if _is_plain(value)}
     plugins = [*(given.get("plugins") or []), *(f"no:{name}" for name in _BLOCKED)]
     place = {"rootdir": str(config.rootpath), "plugins": plugins}
@@ -99,21 +99,21 @@ _LONGEST_FOLDER = 74
 
 
 class StartFailed(Exception):
-    """The ranks cannot be started; its arguments are lines that say why."""
+    """Error: the ranks cannot be started; its arguments are lines that say why."""
 
 
 class RankGroup:
     """Job whose ranks connect to a socket of this process, and wait for tests.
 
     Args:
-        shape: of the job.
+        shape: shape of the job.
         settings: the first message to each rank (see `in_rank.py`).
         preload: modules that are imported once for all ranks.
         compile_cache: folder with compiled programs of earlier ranks; None for none.
-        shows: the ranks' output goes straight to the terminal.
+        shows: True if the ranks' output goes straight to the terminal.
 
     Raises:
-        StartFailed: the job cannot be started, as far as is known at once.
+        StartFailed: the job was refused before it began.
 
     """
 
@@ -157,7 +157,7 @@ class RankGroup:
             raise StartFailed("the ranks could not be started", str(error)) from None
 
     def _on_event(self, event: Event) -> None:
-        """Record the launcher's lines; called in the job's thread."""
+        """Record a line of the launcher; called in the job's thread."""
         if event.kind == "said":
             self._said.append(event.message)
             self._says.set()
@@ -165,7 +165,7 @@ class RankGroup:
     # --- its start ---
 
     def wait_until_ready(self) -> None:
-        """Wait until all ranks have collected.
+        """Wait until all ranks have collected their tests.
 
         Raises:
             StartFailed: a rank ended, or the collection takes too long.
@@ -207,20 +207,20 @@ class RankGroup:
 
     @property
     def is_alive(self) -> bool:
-        """True if all ranks are connected, and none has sent something unasked."""
+        """True if all ranks are connected and silent, so ready for a test."""
         return len(self._ranks) == self.shape.processes and not wait(self._ranks.values(), 0)
 
     def send(self, message: object) -> None:
-        """Send a message to all ranks; `receive` finds out which ranks are gone."""
+        """Send a message to all ranks, except ranks that have ended."""
         for connection in self._ranks.values():
             with contextlib.suppress(OSError):
                 connection.send(message)
 
     def receive(self, seconds: float | None) -> list[tuple[int, Any]]:
-        """Wait for messages; return pairs of a rank and its message, None if its process is gone.
+        """Wait for messages; return pairs of rank and message, None if its process has ended.
 
         Args:
-            seconds: how long to wait at most; None for no limit.
+            seconds: limit of the wait; None for no limit.
 
         """
         ready = wait(self._ranks.values(), seconds)
@@ -240,7 +240,7 @@ class RankGroup:
             return None
 
     def output(self, rank: int) -> tuple[str, ...]:
-        """Return what a rank has written in its current phase: stdout and stderr."""
+        """Return a rank's stdout and stderr in its current phase of the test."""
         read = (os.pread(fd, _MOST_OUTPUT, 0) for fd in self._streams.get(rank, ()))
         return tuple(data.decode("utf-8", "replace") for data in read)
 
@@ -272,10 +272,10 @@ class RankGroup:
             return self._job.wait()
 
     def end(self, seconds: float = 0) -> Result | None:
-        """Wait up to `seconds` for the job's end, then kill it; close all that belongs to it.
+        """Wait up to `seconds` for the job's end, then kill it; close its connections and files.
 
         Returns:
-            The job's result; None if it did not start.
+            The job's result; None if the job did not start.
 
         """
         result = None
@@ -292,18 +292,18 @@ class RankGroup:
 
 
 def folder_for_socket(base: str) -> str:
-    """Make a private folder: in `base`, or in /tmp if a socket's path would be too long there."""
+    """Make a private folder in `base`, or in /tmp if a socket's path would be too long."""
     is_short = len(os.fsencode(base)) <= _LONGEST_FOLDER
     return tempfile.mkdtemp(prefix="mcjax-pytest-", dir=base if is_short else "/tmp")
 
 
 class RankGroups:
-    """Groups of a session: started when needed, and again after a crash.
+    """Groups of a session, each started when first needed and again after a crash.
 
     Args:
-        config: of the session.
-        files: returns the files of the tests of a shape.
-        compiled: counts the programs that all ranks compile.
+        config: configuration of the session.
+        files: function that returns the files with tests of a shape.
+        compiled: counter of the programs that all ranks compile.
 
     """
 
@@ -321,10 +321,10 @@ class RankGroups:
         self._failures: dict[Shape, list[StartFailed]] = {}
 
     def ready(self, shape: Shape) -> RankGroup:
-        """Return the group of a shape, started if there is none, and ready for tests.
+        """Return the group of a shape, ready for tests; start it if necessary.
 
         Raises:
-            StartFailed: the group cannot be started, or could not be started twice before.
+            StartFailed: the group cannot be started, or two earlier starts have failed.
 
         """
         group = self._groups.get(shape)
@@ -365,13 +365,13 @@ class RankGroups:
         return group
 
     def retire(self, shape: Shape) -> None:
-        """Have the ranks of this shape end, without waiting: no more of its tests follow."""
+        """Ask the ranks of a shape to end, without waiting, because no tests of it are left."""
         group = self._groups.pop(shape)
         group.send(None)
         self._ending.append(group)
 
     def replace(self, group: RankGroup) -> None:
-        """End this group at once; the next test gets a fresh one."""
+        """End a group at once; the next test of its shape starts a new group."""
         self._groups.pop(group.shape, None)
         self._end(group)
 

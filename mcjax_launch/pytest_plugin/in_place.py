@@ -15,7 +15,7 @@ from mcjax_launch.pytest_plugin import marks
 
 
 class InPlace:
-    """Plugin that runs marked tests in this process, if the job has the ranks that they need."""
+    """Plugin that runs marked tests in this process if the job has the shape that they need."""
 
     def __init__(self) -> None:
         self._processes = int(os.environ["JAX_NUM_PROCESSES"])
@@ -41,7 +41,7 @@ class SharedTempPathFactory(TempPathFactory):  # type: ignore[misc]  # it is fin
     """Factory of temporary folders that all ranks share: the n-th is the same in each rank.
 
     Args:
-        base: the folder that holds them; the process that made it removes it.
+        base: folder that contains them; the process that made it also removes it.
 
     """
 
@@ -66,6 +66,6 @@ class SharedTempPathFactory(TempPathFactory):  # type: ignore[misc]  # it is fin
 
 
 def share_tmp(config: pytest.Config, base: Path) -> None:
-    """Have this pytest make its temporary folders in `base`."""
+    """Make this pytest create its temporary folders in `base`."""
     base.mkdir(mode=0o700, exist_ok=True)
     config._tmp_path_factory = SharedTempPathFactory(base)  # type: ignore[attr-defined]

@@ -1,9 +1,9 @@
-"""The program of a rank: a pytest of its own, which collects, and runs the tests that it is sent.
+"""Program of a rank: a pytest that collects tests, and runs the tests that it receives.
 
-A script, so that nothing of this package is imported before pytest is there to rewrite it. It is
+A script, so that pytest is imported before this package and can rewrite it. It is
 sent a dictionary that says how to set itself up, then for each test its nodeid, its location and
-how many of the nodes above it the next one shares, and None at the end. It sends pairs of a word
-and a value, the last one of each test and of the collection being "done".
+the number of nodes above it that the next test shares; None at the end. It sends pairs of a word
+and a value; the last pair of each test, and of the collection, has the word "done".
 """
 
 import os
@@ -25,7 +25,7 @@ _PLAIN = (str, int, float, bool, type(None))
 
 
 def main(address: str) -> None:
-    """Connect to the user's pytest at this address, and run the tests that it sends."""
+    """Connect to the user's pytest at a socket's path, and run the tests that it sends."""
     connection = Client(address, "AF_UNIX")
     connection.send(int(os.environ["JAX_PROCESS_ID"]))
     try:
@@ -46,7 +46,7 @@ def main(address: str) -> None:
 
 
 def _coverage(how: dict[str, Any] | None) -> Any:
-    """Start to measure this process's coverage, and return the measurement; None without `how`."""
+    """Start and return this process's coverage measurement; None if `how` is None."""
     if how is None:
         return None
     import coverage
@@ -75,8 +75,8 @@ class InRank:
     """Replacement of pytest's loop over the tests, and of its output, in a rank.
 
     Args:
-        connection: to the user's pytest.
-        settings: the first message of the user's pytest.
+        connection: connection to the user's pytest.
+        settings: first message from the user's pytest.
 
     """
 
@@ -199,7 +199,7 @@ class InRank:
 
 
 class _Following(pytest.Item):
-    """Stands for the next test."""
+    """Placeholder for the next test."""
 
     def runtest(self) -> NoReturn:
         raise NotImplementedError

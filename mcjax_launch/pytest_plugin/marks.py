@@ -1,4 +1,4 @@
-"""The mark `mcjax`: its arguments, read and checked."""
+"""Mark `mcjax`: reading and checking of its arguments."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ _KINDS = {
 
 
 class WrongMark(Exception):
-    """The marks of a test are wrong: has a line that says what is wrong and what to write."""
+    """Error: the marks of a test are wrong; the text says what to write instead."""
 
 
 class Shape(NamedTuple):
@@ -42,7 +42,7 @@ class Shape(NamedTuple):
 
     @property
     def command(self) -> str:
-        """Command that runs a program in ranks of this shape."""
+        """Start of a command that runs a program in ranks of this shape."""
         slices = "" if self.slices == "auto" else f" --slices {self.slices}"
         once = "" if self.compile_once == "auto" else f" --compile-once {self.compile_once}"
         return f"mcjax-launch -n {self.processes} -d {self.cpu_devices}{slices}{once}"
@@ -52,8 +52,8 @@ class Marked(NamedTuple):
     """Content of a test's marks.
 
     Args:
-        shape: of the group that runs the test.
-        timeout_s: limit on the test, in seconds; None if the marks set none.
+        shape: shape of the group that runs the test.
+        timeout_s: time limit of the test, in seconds; None if the marks set no limit.
 
     """
 
@@ -62,7 +62,7 @@ class Marked(NamedTuple):
 
 
 def find(item: pytest.Item) -> Marked | None:
-    """Return the content of a test's marks; None if it has none of ours, or they are wrong."""
+    """Return the content of a test's `mcjax` marks; None without any, or if they are wrong."""
     try:
         return read(item)
     except WrongMark:
@@ -70,7 +70,7 @@ def find(item: pytest.Item) -> Marked | None:
 
 
 def read(item: pytest.Item) -> Marked | None:
-    """Return the content of a test's marks; None if it has none of ours.
+    """Return the content of a test's `mcjax` marks; None without such marks.
 
     Raises:
         WrongMark: the marks are wrong.
@@ -104,7 +104,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
 
 
 def _merged(marks: Iterable[pytest.Mark]) -> dict[str, Any]:
-    """Return the arguments of all marks, of which the first is the closest to the test."""
+    """Return the arguments of all marks; those of earlier marks, closer to the test, win."""
     given: dict[str, Any] = {}
     for mark in marks:
         if mark.args:
@@ -135,7 +135,7 @@ def _checked(given: Mapping[str, Any]) -> Marked:
 
 
 def refuse(options: object, items: Sequence[pytest.Item]) -> None:
-    """Refuse options of pytest that the ranks of marked tests cannot have.
+    """Check that no option of pytest is given that does not work for marked tests.
 
     Raises:
         pytest.UsageError: such an option is given, and a test is marked.

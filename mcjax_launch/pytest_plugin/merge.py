@@ -42,12 +42,12 @@ class EarlyEnd(NamedTuple):
     """End of a test before all ranks have finished it.
 
     Args:
-        name: shown in place of an exception's name, such as `Timeout`.
-        headline: what happened, in one line.
-        ranks: the ranks that were ended, or that ended by themselves.
-        what: what happened to them, worded to follow `rank 1 `.
-        by_itself: nothing in the ranks' reports explains the end, as if a rank crashed.
-        seconds: how long the test had run.
+        name: name shown in place of an exception's, such as `Timeout`.
+        headline: description of the end, in one line.
+        ranks: ranks that were ended, or that ended by themselves.
+        what: description of their end, worded to follow `rank 1 `.
+        by_itself: True if the ranks' reports do not explain the end, as after a crash.
+        seconds: time that the test had run.
         sections: lines to show below the headline, each section under its name.
         output: stdout and stderr of the phase that was under way, by rank.
 
@@ -66,12 +66,12 @@ class EarlyEnd(NamedTuple):
 def merged(
     item: pytest.Item, progress: RanksProgress, ended: EarlyEnd | None
 ) -> list[pytest.TestReport]:
-    """Return the reports of a test; the last is always that of its teardown.
+    """Return the reports of a test; the last is always the teardown's.
 
     Args:
         item: the test.
-        progress: what its ranks have reported.
-        ended: None if all ranks finished the test.
+        progress: progress of the test, with its ranks' reports.
+        ended: early end of the test; None if all ranks finished it.
 
     """
     phases = {when: _of_phase(progress, when) for when in _PHASES}
@@ -113,7 +113,7 @@ def _of_phase(progress: RanksProgress, when: str) -> dict[int, pytest.TestReport
 
 
 def _subtests(progress: RanksProgress) -> list[pytest.TestReport]:
-    """Return a report for each of pytest's subtests: the first failed rank's, if one failed."""
+    """Return one report per subtest of pytest: the first failed rank's, if any rank failed."""
     by_name: dict[str, dict[int, pytest.TestReport]] = {}
     for rank, reports in sorted(progress.reports.items()):
         for report in reports:
@@ -142,7 +142,7 @@ def _new(item: pytest.Item, when: str, outcome: str, longrepr: object) -> pytest
 
 
 def _expected(item: pytest.Item) -> str | None:
-    """Return the reason of a test's xfail mark; None if it does not hold for every failure."""
+    """Return the reason of a test's xfail mark; None if the mark does not cover all failures."""
     xfail = evaluate_xfail_marks(item)
     if xfail is None or xfail.raises is not None or item.config.option.runxfail:
         return None
@@ -155,9 +155,9 @@ class _Phase:
     Args:
         item: the test.
         progress: the reports of the whole test.
-        when: setup, call or teardown.
-        by_rank: the reports of this phase.
-        ended: the early end, if the test was ended in this phase; else None.
+        when: name of the phase: setup, call or teardown.
+        by_rank: ranks' reports of this phase.
+        ended: early end of the test in this phase; None if it did not end here.
 
     """
 
@@ -265,10 +265,10 @@ class _Phase:
         return f"{outcome.value}: {headline}" + (f" ({place})" if place else "")
 
     def _told(self, what: Callable[[int], str], without: Sequence[int] = ()) -> list[str]:
-        """Return a line for each group of ranks with the same account.
+        """Return a line for each group of ranks that `what` describes alike.
 
         Args:
-            what: returns the account of a rank.
+            what: function that describes a rank.
             without: ranks to leave out.
 
         """
@@ -298,7 +298,7 @@ def _sections(written: Mapping[int, Sequence[tuple[str, str]]]) -> list[tuple[st
 
 
 def _without_noise(text: str) -> str:
-    """Return output without JAX's lines that tell the user nothing."""
+    """Return output without JAX's lines that have no value for the user."""
     lines, hidden = without_noise(text.splitlines())
     return text if not hidden else "".join(f"{line}\n" for line in lines)
 

@@ -22,11 +22,11 @@ class Early(enum.Enum):
 
 
 class TimeLimit(NamedTuple):
-    """Limit on the time that a test may take.
+    """Time limit of a test.
 
     Args:
-        seconds: from the start of the test in the ranks.
-        source: where the limit is set.
+        seconds: seconds from the start of the test in the ranks.
+        source: name of the setting or mark that sets the limit.
 
     """
 
@@ -35,20 +35,20 @@ class TimeLimit(NamedTuple):
 
 
 class RanksProgress:
-    """Facts about a test while it runs.
+    """Progress of a test while it runs.
 
     Args:
-        ranks: all ranks that run it.
-        limit: None for no limit.
-        now: time.monotonic(), as in all methods.
+        ranks: numbers of the ranks that run it.
+        limit: time limit of the test; None for no limit.
+        now: time of time.monotonic(), as in all methods.
 
     Attributes:
-        reports: of each rank, in the order in which they came.
-        troubled: the ranks that reported anything but a pass, in the order in which they did.
-        done: the ranks that have finished the test.
-        gone: the ranks whose process has ended, in that order.
-        seconds: how long it had run when `early` was last asked.
-        exit: the reason and the status with which a rank has called `pytest.exit`.
+        reports: each rank's reports, in order of arrival.
+        troubled: ranks that reported anything but a pass, in order of their first such report.
+        done: ranks that have finished the test.
+        gone: ranks whose processes have ended, in order of their ends.
+        seconds: running time of the test at the latest call of `early`.
+        exit: reason and status of a rank's call of `pytest.exit`; None without a call.
 
     """
 
@@ -93,7 +93,7 @@ class RanksProgress:
 
     @property
     def deadline(self) -> float | None:
-        """Time at which `early` may change without a report."""
+        """Time at which `early` may change without a report; None if it cannot."""
         ends = [self._began + self.limit.seconds] if self.limit is not None else []
         if self._some_are_waited_for:
             ends.append(self._last_report + self.grace_s)

@@ -17,9 +17,9 @@ def of_words(name: str, words: str, location: tuple[str, int | None, str]) -> Ex
     """Return the representation of a failure for which no rank has a traceback.
 
     Args:
-        name: stands where the name of an exception does.
-        words: what happened, in one line.
-        location: of the test.
+        name: text shown in place of an exception's name.
+        words: description of the failure, in one line.
+        location: location of the test: file, line from 0, name.
 
     """
     path, line, _ = location
@@ -41,7 +41,7 @@ def with_sections(longrepr: Any, sections: Sequence[tuple[str, Sequence[str]]]) 
 
 
 def name_ranks(longrepr: Any, ranks: str) -> None:
-    """Put the ranks before the message that stands in the short summary and in JUnit's file."""
+    """Put ranks before the message shown in the short summary and in JUnit's file."""
     crash = getattr(longrepr, "reprcrash", None)
     if crash is not None:
         crash.message = f"{ranks}: {crash.message}"
@@ -61,7 +61,7 @@ def headline(report: pytest.TestReport) -> str:
 
 
 def place(report: pytest.TestReport) -> str:
-    """Return where a test failed or was skipped, as `test_it.py:12`; "" if that is not known."""
+    """Return the position of a failure or skip, as `test_it.py:12`; "" if unknown."""
     if isinstance(report.longrepr, tuple):
         return f"{report.longrepr[0]}:{report.longrepr[1]}"
     crash = getattr(report.longrepr, "reprcrash", None)
