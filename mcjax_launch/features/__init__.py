@@ -1,4 +1,4 @@
-"""Features that span processes: a folder for each, with its messages and its part in each process.
+"""Features that span processes: a folder each, with messages and a part for each process.
 
 The kernel loads the parts by name: `launcher` in the launcher, `agent` on the hosts, `hook` in the
 ranks. It knows features only from this module. A folder's `messages`, `agent` and `hook` are
@@ -36,7 +36,7 @@ def exists(name: str) -> bool:
 
 
 def used(job: "Job") -> "list[str]":
-    """Return the features with a part that must exist before the ranks."""
+    """Return the names of features whose launcher part must exist before the ranks start."""
     uses = {
         "black_box": job.black_box is not None,
         "compile_once": job.compiles_once,
@@ -53,7 +53,7 @@ def used(job: "Job") -> "list[str]":
 
 
 def on_hosts(job: "Job") -> "set[str]":
-    """Return the features that hosts need."""
+    """Return the names of features whose code hosts need."""
     uses = {
         "check": job.check,
         "function": bool(job.call),

@@ -1,1 +1,1 @@
-"""--black-box: collects what each host can see of a job that fails or hangs."""
+"""--black-box: collects facts that each host can find out about a job that fails or hangs."""

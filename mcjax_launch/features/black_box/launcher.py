@@ -40,7 +40,7 @@ class BlackBox(LauncherPart):
         self._is_asked = self._is_over = False
 
     def orders(self, ranks: Sequence["Rank"], plan: "Plan") -> Iterable["ToAgent"]:
-        """Return the order to collect when ranks are ended, even without a request."""
+        """Return the order to collect facts when ranks are ended, even without a request."""
         return (Attend(),)
 
     def hangs(self) -> None:
@@ -88,7 +88,7 @@ class BlackBox(LauncherPart):
 
 
 def _page(lines: Iterable[str], files: dict[str, str]) -> str:
-    """Return an HTML page that shows how the job ended, and lists the files."""
+    """Return an HTML page with the job's summary and a list of the files."""
     said = "\n".join(html.escape(line) for line in lines)
     rows = "\n".join(
         f'<tr><td><a href="{html.escape(name)}">{html.escape(name)}</a><td>{html.escape(what)}'

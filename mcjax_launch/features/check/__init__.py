@@ -1,1 +1,1 @@
-"""--check: finds out what a job on these hosts would meet, without a program of the user's."""
+"""--check: tests whether a job could run on these hosts, without a program of the user."""

@@ -227,7 +227,7 @@ def _interface(address: str, name: str, root: str) -> NetworkInterface:
 
 
 def _is_real(folder: str) -> bool:
-    """Return whether an interface is a card, or based on one: otherwise its speed means nothing."""
+    """Return whether an interface is a card, or based on one; else its speed means nothing."""
     try:
         return any(name == "device" or name.startswith("lower_") for name in os.listdir(folder))
     except OSError:
@@ -287,7 +287,7 @@ class CheckPart(AgentPart):
     """Part that answers the questions of --check as they come."""
 
     def received(self, message: Message | Raw) -> None:
-        """Answer a question."""
+        """Answer a question of --check from the launcher."""
         agent = self.agent
         if isinstance(message, ReadClock):
             agent.link.send(Time(time.time()))

@@ -34,7 +34,7 @@ class HostFound(Value, kw_only=True):
     """Facts about a host that has answered.
 
     Args:
-        ranks: how many ranks it would get.
+        ranks: number of ranks that it would get.
         surveyed: its answer to the survey.
         python: the Python that they would get.
         ahead_s: seconds by which its clock at least is ahead of the launcher's; below 0 if behind.
@@ -90,7 +90,7 @@ class Judgement(Value):
 
     Args:
         hosts: the names of the hosts that it is about; empty for the job as a whole.
-        cure: what to do about it; may be empty.
+        cure: advice; "" if there is none.
 
     """
 
@@ -139,7 +139,7 @@ def lines(findings: Sequence[Judgement], width: int) -> Iterator[str]:
 
 
 def last_line(findings: Sequence[Judgement], of_what: str) -> str:
-    """Return whether a job would work, with the topics that have errors and warnings."""
+    """Return a line that says whether a job would work, with topics of errors and warnings."""
     wrong: dict[str, list[str]] = {
         "errors": topics(findings, "error"),
         "warnings": topics(findings, "warning"),
@@ -173,7 +173,7 @@ _NOT_NUMBERS = re.compile(r"\.?[^\d.].*")
 
 
 def judge(found: Found) -> Findings:
-    """Judge what is known without devices: any error among these keeps the job from being tried."""
+    """Yield findings that need no devices; an error among them keeps the sum from being run."""
     yield from _reached(found)
     yield from _refused(found.hosts)
     yield from _python(found.hosts)
@@ -284,9 +284,9 @@ def judge_mtls(job: Job, hosts: Hosts, *, alone: bool) -> Findings:
     """Judge whether only processes of the job can join at the coordinator's port.
 
     Args:
-        job: as it would run.
+        job: the job to be run.
         hosts: the hosts that have jax.
-        alone: the job has one host.
+        alone: True if the job has only one host.
 
     """
     if not hosts:
@@ -318,7 +318,7 @@ def judge_devices(hosts: Hosts) -> Findings:
 
 
 def _devices_text(devices: tuple[DeviceCount, ...]) -> str:
-    """Return `2 cpu` or `8 NVIDIA H100 80GB HBM3`."""
+    """Return device counts as text, like `2 cpu` or `8 NVIDIA H100 80GB HBM3`."""
     return ", ".join(f"{each.count} {each.kind or each.platform}" for each in devices)
 
 
@@ -394,7 +394,7 @@ def _numbers(version: str) -> str:
 
 
 def _kind(package: str) -> str:
-    """Return `cuda12` for jax-cuda12-plugin; "" for another package."""
+    """Return a plugin's kind, like `cuda12` for jax-cuda12-plugin; "" for other packages."""
     found = _PLUGIN.fullmatch(package)
     return found[1] if found else ""
 
@@ -465,7 +465,7 @@ def _taken(host: HostFound) -> str:
 
 
 def _share(host: HostFound) -> str:
-    """Return how ranks would share the GPUs, or whether a variable hides all; else ""."""
+    """Return words for ranks' sharing of GPUs; "" without GPUs, unless variables hide them."""
     concerned = host.gpus or "_VISIBLE_DEVICES=" in host.share.words
     return host.share.words if concerned else ""
 

@@ -102,15 +102,15 @@ class Surveyed(ToLauncher):
     """Facts about a host's cores, memory, GPUs and network interfaces.
 
     Args:
-        facts: as in the answer to Prepare.
-        refused: why ranks could not be started; "" if they could.
+        facts: the facts that also answer Prepare.
+        refused: reason why ranks could not be started; "" if they could.
         cores: the number of cores that a process there may use.
         load: the mean number of runnable processes in the last minute.
         memory_kib, free_kib: total and free memory of the machine; 0 if unknown.
         gpus: the GPUs by kind, as the driver lists them.
         gpu_memory: the memory of each GPU, if known.
         shm_kib, shm_free_kib: size and free part of /dev/shm; 0 if unknown.
-        interfaces: those with the addresses by which other hosts may reach the host.
+        interfaces: interfaces at whose addresses other hosts may reach the host.
 
     """
 

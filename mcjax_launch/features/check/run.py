@@ -81,8 +81,8 @@ def run(job: Job, hosts: Sequence[Host], say: Callable[[str], object]) -> list[J
     """Survey the hosts, run the sum if possible, and return all findings.
 
     Args:
-        job: what a plain run would start; its program does not matter.
-        hosts: its hosts.
+        job: job that a run without --check would start; its program does not matter.
+        hosts: hosts of the job.
         say: called with progress messages.
 
     Raises:
@@ -142,13 +142,13 @@ def add_up(
     """Run the probe as a job; return the findings, and the devices of each host by its name.
 
     Args:
-        job: what a plain run would start.
-        hosts: its hosts.
-        transport: starts the agents.
-        front: of this process.
+        job: job that a run without --check would start.
+        hosts: hosts of the job.
+        transport: starter of the agents.
+        front: front of this process.
 
     Raises:
-        LaunchError: the user has ended it.
+        LaunchError: the user has ended the check.
 
     """
     attempts: list[Attempt] = []
@@ -179,10 +179,10 @@ class HostSurvey:
     """Survey of all hosts, over a connection to each.
 
     Args:
-        job: what a plain run would start.
-        hosts: its hosts.
-        transport: starts the agents.
-        front: of this process.
+        job: job that a run without --check would start.
+        hosts: hosts of the job.
+        transport: starter of the agents.
+        front: front of this process.
 
     """
 
@@ -266,7 +266,7 @@ class HostSurvey:
     def _probe(
         self, word: str, pythons: Mapping[Host, tuple[str, ...]], env: dict[str, str]
     ) -> dict[Host, Probed]:
-        """Have a Python on each of these hosts run the probe; return the answers."""
+        """Run the probe in a Python on each of these hosts; return the answers."""
         program, most_s = inspect.getsource(probe), _PROBE_S[word]
         cwds = {host: there.facts.cwd for host, there in self._surveyed.items()}
         questions = {
@@ -298,7 +298,7 @@ class HostSurvey:
         return Survey(wanted)
 
     def _found(self, host: Host, address: str) -> HostFound:
-        """Return what is known of a host; other hosts reach it by `address`."""
+        """Return the facts about a host; `address`: its address for other hosts."""
         surveyed = self._surveyed[host]
         error_s, ahead_s = self._clocks[host]
         try:
@@ -338,7 +338,7 @@ class HostSurvey:
     # --- answers ---
 
     def _ask(self, kind: type[Answer], questions: Mapping[Host, Message]) -> dict[Host, Answer]:
-        """Ask those of these hosts that are connected, all at once; return answers of this kind."""
+        """Send questions to connected hosts, all at once; return the answers of class `kind`."""
         self._answers = {}
         for host, question in questions.items():
             if host in self._links and host not in self._failures:

@@ -13,8 +13,8 @@ class ShareCompiled(ToAgent):
 
     Args:
         mode: "auto" for programs on CPU devices only, "on" for all.
-        folder: of --compile-cache, absolute; "" if there is none.
-        size: the most bytes that are kept in it.
+        folder: absolute path of the folder of --compile-cache; "" if there is none.
+        size: maximum size of the folder's programs, in bytes.
 
     """
 
@@ -33,8 +33,8 @@ class Obtained(HookMessage):
     """Notice that a rank has compiled a program, or loaded a compiled program.
 
     Args:
-        is_loaded: it was loaded.
-        seconds: that compiling took; for a loaded program, minus the seconds that loading took.
+        is_loaded: True if the program was loaded.
+        seconds: duration of compiling, for a loaded program less the duration of loading.
 
     """
 

@@ -86,7 +86,7 @@ class Debugging(LauncherPart):
         self._unwritten: dict[AgentConnection, int] = {}  # bytes of debuggers' output
 
     def asks(self, rank: Rank) -> str:
-        """Ask a rank's part to open a debugger at an uncaught exception (--pdb)."""
+        """Return the value that makes the rank open a debugger at an uncaught exception (--pdb)."""
         return "debugger" if rank.process_id in self.launcher.job.pdb else ""
 
     def _make_borrowed(self) -> BorrowedTerminal | None:
@@ -102,7 +102,7 @@ class Debugging(LauncherPart):
         return self._own_terminal if self._borrowed is None else self._borrowed.terminal
 
     def begins(self, plan: Plan, now: float) -> None:
-        """Pause the job's timers with --debugpy, because the ranks wait."""
+        """Pause the job's time limits with --debugpy, because the ranks wait for a debugger."""
         port = self.launcher.job.debugpy
         if port is not None:
             self._state.pause.begin(now)
@@ -248,7 +248,7 @@ class Debugging(LauncherPart):
             self._resized()
 
     def _answer(self, begun: bytes) -> None:
-        """Tell a debugger that it has the terminal, and the user which debugger that is.
+        """Send a debugger the grant of the terminal, and show the user which debugger has it.
 
         Args:
             begun: the rest of a line whose beginning is on the screen.
@@ -316,7 +316,7 @@ class Debugging(LauncherPart):
 
     @property
     def deadline(self) -> float | None:  # type: ignore[override]
-        """Time until which a debugger that steps keeps the terminal."""
+        """Time until which a debugger that steps keeps the terminal; None if none steps."""
         return self._queue.deadline
 
     def expire(self, now: float) -> None:

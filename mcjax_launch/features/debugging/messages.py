@@ -75,7 +75,7 @@ class FromDebugger(ToLauncher):
 
 
 class ReplyToDebugger(ToAgent):
-    """Answer to the debugger in this process, which then receives the user's input."""
+    """Answer to the debugger in process `pid`, which then receives the user's input if granted."""
 
     pid: int
     reply: DebuggerReply

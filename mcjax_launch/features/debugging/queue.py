@@ -33,7 +33,7 @@ class StoppedDebugger(Value):
 
 
 class TerminalEffect(Value):
-    """Action for the launcher."""
+    """Action that the queue has decided on and the launcher carries out."""
 
 
 class Grant(TerminalEffect):
@@ -79,8 +79,8 @@ class DebugQueue:
     Times (`now`, `deadline`) are seconds of any steady clock. Methods return effects.
 
     Attributes:
-        deadline: when to call `expire` next.
-        ended: the job ends, and no debugger gets the terminal any more.
+        deadline: time of the next call of `expire`; None for never.
+        ended: True if the job ends, so that no debugger gets the terminal any more.
         active: the debugger that has the terminal; it steps while there is a deadline.
 
     """

@@ -38,10 +38,10 @@ class UserTerminal:
     """Terminal at standard input, or at `fd`.
 
     Args:
-        loop: reports keys.
+        loop: event loop that reports keys.
         on_keys: called with what the user types while it is lent.
         on_written: called when all output has been written.
-        fd: a descriptor of another terminal than standard input's, which this object closes.
+        fd: descriptor of another terminal, which this object closes; None for standard input's.
 
     """
 
@@ -70,7 +70,7 @@ class UserTerminal:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """Number of rows and of columns; 24 and 80 if unknown."""
         size = os.get_terminal_size(self._screen)
         return size.lines or 24, size.columns or 80
 
@@ -99,7 +99,7 @@ class UserTerminal:
                     return
 
     def suspend(self) -> None:
-        """Do what Ctrl-Z does, and lend the terminal again when the shell continues us."""
+        """Suspend this process as Ctrl-Z does; lend the terminal again when it is continued."""
         row = self._row.text
         self.reclaim()
         os.kill(0, signal.SIGTSTP)

@@ -42,13 +42,13 @@ class MainFile(Nested):
 
 
 class Call(Nested):
-    """Head of a call's file: what a rank needs before it can unpickle the call.
+    """Head of a call's file: facts that a rank needs before it can unpickle the call.
 
     Args:
         folders: folders to import from.
         sources: sources of code that is in no file, such as a notebook's cells, by name.
-        initializes: call jax.distributed.initialize() first.
-        main: the main file, if the call needs it imported.
+        initializes: True to call jax.distributed.initialize() first.
+        main: main file to import first; None if the call does not need it.
         argv: arguments of the main program, for that import.
         sizes: sizes of the pickle's parts, in bytes.
 
@@ -142,7 +142,7 @@ def returned_path(folder: str, rank: str) -> str:
 
 
 class Returned(HookMessage):
-    """The function's call is over, and its result is in a file (see `returned_path`).
+    """Notice that the function's call is over, with its result in a file (see `returned_path`).
 
     `kind` is "value" or "raised"; `sizes` are the sizes of the pickle's parts, in bytes.
     """

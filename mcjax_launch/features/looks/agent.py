@@ -31,7 +31,7 @@ class PositionPoller(AgentPart):
         self._asked: dict[int, str] = {}  # by pid: where it waited when polled, until it answers
 
     def received(self, message: Message | Raw) -> None:
-        """Poll all processes, because the launcher asks."""
+        """Poll all processes that have joined, because the launcher has asked."""
         assert isinstance(message, PollPositions)
         blocked: dict[int, str] = {}
         signum = position_signal()

@@ -18,7 +18,7 @@ _MOST_FRAMES = 100
 
 
 class PositionReporter(RankPart):
-    """Part that answers from initialize() on."""
+    """Part that answers polls of the main thread's position after initialize()."""
 
     def joined(self) -> bool:
         """Begin to answer; return False, because this does not handle PROFILE."""

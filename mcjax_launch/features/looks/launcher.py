@@ -35,11 +35,11 @@ class PositionSampling(LauncherPart):
         self._next_at = 0.0
 
     def asks(self, rank: "Rank") -> str:
-        """Ask a rank's part to answer polls of its main thread's position."""
+        """Return the value that makes a rank answer polls of its main thread's position."""
         return "answers"
 
     def begins(self, plan: "Plan", now: float) -> None:
-        """Keep samples from the first calls of initialize() on, if they are shown or recorded."""
+        """Begin to record samples if they are shown or saved with the job's record."""
         line = self.launcher.console.status_line
         if self.launcher.job.record or (line is not None and line.is_live):
             from mcjax_launch.runs.polls import PositionPolls  # as few jobs need
@@ -110,13 +110,13 @@ class PositionSampling(LauncherPart):
 
 
 def position_of(run: RankRun, calls: str, beside: bool, blocked: str) -> "PolledPosition":
-    """Return what a rank's main thread did when it was polled, and where.
+    """Return the activity and position of a rank's main thread at a poll.
 
     Args:
         run: the rank's run.
         calls: the thread's stack, in the format of a dump of stacks.
-        beside: another thread of the rank is in JAX.
-        blocked: where in the kernel the thread waited, "" if it ran.
+        beside: True if another thread of the rank is in JAX.
+        blocked: kernel function in which the thread waited; "" if it ran.
 
     """
     from mcjax_launch.diagnosis.snapshots import RankSnapshot, Stack

@@ -47,7 +47,7 @@ def unsuited(job: Job, hosts: Sequence[Host]) -> str:
 
 
 def _unsuited_file(path: str) -> str:
-    """Return why a file gains nothing; searched as text, because that is cheaper than parsing."""
+    """Return why PROGRAM's file gains nothing from imports beforehand; "" if it may gain."""
     try:
         with open(path, "rb") as file:
             text = file.read()

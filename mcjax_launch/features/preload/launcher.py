@@ -1,4 +1,4 @@
-"""Notes on --preload: which ranks were forked or not, and which imports take long."""
+"""Messages to the user about --preload: ranks that were forked or not, and long imports."""
 
 from collections.abc import Iterable, Sequence
 
@@ -23,7 +23,7 @@ from mcjax_launch.ranks import these_ranks
 
 
 class PreloadNotes(LauncherPart):
-    """Prints notes on --preload.
+    """Part that prints notes on --preload.
 
     A note that holds for several hosts is printed once. A note on imports that take long is
     repeated less and less often.
@@ -76,7 +76,7 @@ class PreloadNotes(LauncherPart):
                 say(found.words)
 
     def expire(self, now: float) -> None:
-        """Report the imports that are still under way, if it is time."""
+        """Report imports that are still under way, if the deadline has passed."""
         if self.deadline is None or now < self.deadline:
             return
         view = View(self._state, now)
@@ -90,9 +90,9 @@ def started_afresh(message: StartedAfresh, host: str, num_ranks: int) -> str:
     """Return the line on ranks that are not forked; pure.
 
     Args:
-        message: which ranks, and why.
-        host: its name; "" if there is only one host.
-        num_ranks: how many ranks this launcher starts.
+        message: ranks and the reason.
+        host: name of the host; "" if there is only one host.
+        num_ranks: number of ranks that this launcher starts.
 
     """
     where = f"host {host}: " if host else ""

@@ -26,10 +26,10 @@ class ForkMessage(Message):
 
 
 class ImportBegins(ForkMessage):
-    """The import server begins to import a module.
+    """Notice that the import server begins to import a module.
 
-    On `dump_signal` it sends the stack of its main thread, as text; on `dump_all_signal` those of
-    all threads. 0: there is no such signal.
+    On signal `dump_signal` it sends its main thread's stack as text; on `dump_all_signal` those of
+    all threads. 0 means that there is no such signal.
     """
 
     module: str
@@ -38,19 +38,19 @@ class ImportBegins(ForkMessage):
 
 
 class Imported(ForkMessage):
-    """The import server has imported all modules in this many seconds, and can fork."""
+    """Notice that the import server has imported all modules, after `seconds`, and can fork."""
 
     seconds: float
 
 
 class NotForked(ForkMessage):
-    """The import server cannot fork a rank; before `Imported`: any rank, and it has ended."""
+    """Refusal to fork a rank; before `Imported`: to fork any rank, and the server has ended."""
 
     reason: str
 
 
 class Forked(ForkMessage):
-    """A rank has been forked; it waits for a byte on its last descriptor before it begins."""
+    """Notice that a rank has been forked; it begins when its last descriptor gets a byte."""
 
     pid: int
 
@@ -59,13 +59,13 @@ class Forked(ForkMessage):
 
 
 class Fork(ForkMessage):
-    """Fork a rank; its descriptors 0, 1 and 2 come along, and a descriptor to wait on.
+    """Order to fork a rank, sent with its descriptors 0, 1 and 2 and a descriptor to wait on.
 
     Args:
-        argv: its command; only the program's arguments may differ from the import server's command.
-        changes: its variables that differ from the import server's; None: unset.
-        settings: of its process.
-        cwd: its working directory.
+        argv: command; only the program's arguments may differ from the import server's command.
+        changes: variables in which the rank differs from the server; None for unset variables.
+        settings: settings of its process.
+        cwd: working directory.
 
     """
 
@@ -76,11 +76,11 @@ class Fork(ForkMessage):
 
 
 class Stay(ForkMessage):
-    """Fork a successor of this import server; its connection to the agent comes along."""
+    """Order to fork a successor of this import server, sent with the successor's connection."""
 
 
 class SetTooLate(HookMessage):
-    """The program has changed variables too late for a package that --preload had imported.
+    """Notice that a program changed variables too late for a package imported by --preload.
 
     `variables` are changed variables that the package's import has read; or `sys.path`, if the
     program would now find other modules. `afresh`: the rank starts afresh because of that, which
@@ -93,7 +93,7 @@ class SetTooLate(HookMessage):
 
 
 class Preload(ToAgent):
-    """Import modules once, in a process that then forks the ranks; sent before the start.
+    """Order, before the start, to import modules in a process that then forks the ranks.
 
     `libraries`: import only if PROGRAM imports one of these, and only without visible effects.
     """
@@ -103,15 +103,15 @@ class Preload(ToAgent):
 
 
 class Importing(ToLauncher):
-    """The import server begins to import a module (--preload)."""
+    """Notice that the import server begins to import a module (--preload)."""
 
     module: str
 
 
 class Preloaded(ToLauncher):
-    """Ranks have been forked after so many seconds of imports; 0: imported earlier (--preload).
+    """Notice of ranks forked after `seconds` of imports; 0 if imported for an earlier run.
 
-    `why`: what in PROGRAM was the reason, if the user did not ask for --preload.
+    `why`: reason found in PROGRAM; "" if the user asked for --preload.
     """
 
     ranks: tuple[int, ...]
@@ -120,20 +120,20 @@ class Preloaded(ToLauncher):
 
     @property
     def about(self) -> Iterable[int]:
-        """The ranks of which it says something."""
+        """Ranks that the message is about."""
         return self.ranks
 
 
 class ImportsAgain(ToLauncher):
-    """The import server of an earlier run cannot fork the ranks (--preload)."""
+    """Notice that an earlier run's import server cannot fork the ranks (--preload)."""
 
     reason: str
 
 
 class StartedAfresh(ToLauncher):
-    """Ranks have not been forked (--preload).
+    """Notice of ranks that are started without forking (--preload).
 
-    `expected`: such a command can never be forked, so the user can do nothing about it.
+    `expected`: True if such a command can never be forked, whatever the user does.
     """
 
     ranks: tuple[int, ...]
@@ -142,5 +142,5 @@ class StartedAfresh(ToLauncher):
 
     @property
     def about(self) -> Iterable[int]:
-        """The ranks of which it says something."""
+        """Ranks that the message is about."""
         return self.ranks

@@ -33,10 +33,10 @@ Event = dict[str, Any]
 
 
 def prepare(folder: str) -> None:
-    """Make the folder, and remove what an earlier job has left in it.
+    """Create the folder, and remove files that an earlier job has left in it.
 
     Raises:
-        LaunchError: it cannot be written.
+        LaunchError: the folder cannot be written.
 
     """
     try:
@@ -68,7 +68,7 @@ def merge(folder: str, ranks: Sequence[int], here: bool) -> Iterator[str]:
     Args:
         folder: the folder of --profile, with a folder for each rank.
         ranks: the ranks of this launcher.
-        here: all of them ran on this machine.
+        here: True if all of them ran on this machine.
 
     """
     times: list[dict[int, _Trace]] = []
@@ -137,7 +137,7 @@ def _gather(folder: str, traces: Mapping[int, _Trace]) -> None:
 
 
 def _busy_us(events: Iterable[Event]) -> float:
-    """Return for how many microseconds at least one collective was under way."""
+    """Return the microseconds in which at least one collective was under way."""
     spans = sorted(
         (event["ts"], event["ts"] + event["dur"])
         for event in events
@@ -154,10 +154,10 @@ def in_collectives(shares: Mapping[int, float]) -> str:
     """Return a line with each rank's share of time in collectives, and the rank that waits least.
 
     Args:
-        shares: by rank, from 0 to 1.
+        shares: share of time, from 0 to 1, by rank.
 
     Returns:
-        "" if there are no collectives, or only one rank.
+        the line; "" if there are no collectives, or only one rank.
 
     """
     if len(shares) < 2 or not any(shares.values()):
@@ -174,10 +174,10 @@ def in_collectives(shares: Mapping[int, float]) -> str:
 
 
 def of_rank(rank: int, events: Iterable[Event], later_us: float) -> Iterator[Event]:
-    """Yield the events of a rank, changed so that they fit among those of other ranks.
+    """Yield the events of a rank, changed to fit into the merged trace.
 
     Args:
-        rank: its process ids become unique, ordered by rank, and their names contain the rank.
+        rank: number of the rank, put into process ids and names.
         events: as the rank has written them; times are microseconds since its trace began.
         later_us: microseconds from the start of the first rank's trace to this rank's.
 

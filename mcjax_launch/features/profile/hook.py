@@ -118,7 +118,7 @@ class _Profile:
         return _OWN_TRACE if gives_way else ""
 
     def _note(self, why: str) -> None:
-        """Write the file that lists the traces, and why there are not more."""
+        """Write the file that lists the traces; `why`: why a trace is missing, "" if none is."""
         with suppress(OSError):
             began = os.path.join(self._folder, "began.json")
             with open(own_paths.open_file(began, os.O_TRUNC), "w") as file:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class FaultInjector(AgentPart):
-    """Part that causes faults; the agent does not know of it, so the outcome is real."""
+    """Part that causes faults, about which the rest of the agent does not know."""
 
     def received(self, message: Message | Raw) -> None:
-        """Cause a fault, because the launcher says that it is due."""
+        """Cause a fault, because the launcher has ordered it."""
         if isinstance(message, LoseHost):
             os.kill(os.getpid(), signal.SIGKILL)  # the guardian ends the ranks
         elif isinstance(message, SignalRank):

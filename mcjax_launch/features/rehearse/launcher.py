@@ -66,14 +66,14 @@ def joined_at(state: RunState) -> float | None:
 def describe_outcome(
     done: Rehearsal, at: float, state: RunState, summary: Summary, now: float
 ) -> str:
-    """Return a line that describes what followed from a fault.
+    """Return a line that describes the consequences of a fault.
 
     Args:
         done: the fault.
-        at: when it was caused.
-        state: of the attempt, which is over.
-        summary: of the attempt.
-        now: when the attempt was over; all times are in time.monotonic's seconds.
+        at: time of the fault.
+        state: state of the attempt, which is over.
+        summary: summary of the attempt.
+        now: end time of the attempt; all times are in time.monotonic's seconds.
 
     """
     if done.kind == "term":
@@ -92,7 +92,7 @@ def _is_hit(run: RankRun, done: Rehearsal) -> bool:
 
 
 def _came_back(hit: list[RankRun], at: float) -> str:
-    """Return how soon a rank that was hit had joined again after its restart; "" if it did not."""
+    """Return words for how soon a rank joined again after the fault; "" if it did not."""
     for run in hit:
         again = run.membership.joined_at or (run.past and run.process.started_at)
         if run.past and again and again > at:
@@ -108,7 +108,7 @@ def _went_on(state: RunState, hit: list[RankRun]) -> str:
 
 
 def _leaving(state: RunState, at: float) -> str:
-    """Describe how the ranks ended after they were asked to."""
+    """Describe the ranks' ends after they were asked to end."""
     runs = list(state.ranks.values())
     groups = grouped((_left(run), run.process_id) for run in runs)
     well = groups.pop("", [])
@@ -121,7 +121,7 @@ def _leaving(state: RunState, at: float) -> str:
 
 
 def _left(run: RankRun) -> str:
-    """Describe how a rank ended that should have ended by itself; "" if it did with status 0."""
+    """Describe the end of a rank that should have ended by itself; "" for status 0."""
     if run.status == 0:
         return ""
     if run.status == -signal.SIGKILL and signal.SIGKILL in run.process.signals:
@@ -161,7 +161,7 @@ class FaultRehearsal(LauncherPart):
 
     @property
     def deadline(self) -> float | None:  # type: ignore[override]
-        """Time at which the next fault is due."""
+        """Time at which the next fault is due; None if none is."""
         if not self._wanted or self.launcher.policy.ending:
             return None
         if self._joined_at is None:

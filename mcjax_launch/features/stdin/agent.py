@@ -21,7 +21,7 @@ _PORTION = INPUT_WINDOW // 4
 
 
 class _Pipe:
-    """Pipe to a rank, with the pieces that it has not read yet; all pipes share the pieces."""
+    """Pipe to a rank, with pieces not yet written to it; all pipes share the pieces' memory."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -34,7 +34,7 @@ class _Pipe:
         self.left += len(piece)
 
     def write(self) -> None:
-        """Write as much as there is room for.
+        """Write as many bytes as the pipe has room for.
 
         Raises:
             OSError: the rank no longer reads.
@@ -69,7 +69,7 @@ class Inputs(AgentPart):
         self._ended = False
 
     def received(self, message: Message | Raw) -> None:
-        """Pass input on, or record which ranks read it."""
+        """Pass input on, or record the ranks that read it."""
         if isinstance(message, Raw):
             self._feed(message.payload)
         elif isinstance(message, InputRanks):
@@ -101,7 +101,7 @@ class Inputs(AgentPart):
         self._report_taken()
 
     def _end(self) -> None:
-        """Close pipes that are empty, so that the ranks notice the end of input."""
+        """Close empty pipes, so that ranks notice the end of the input; the rest follows later."""
         self._ended = True
         for pipe in list(self._pipes.values()):
             if not pipe.left:
@@ -133,7 +133,7 @@ class Inputs(AgentPart):
         del self._pipes[pipe.fd]
 
     def _report_taken(self) -> None:
-        """Report what all ranks have read, or that no rank reads any more."""
+        """Report how many bytes all ranks have read, or that no rank reads any more."""
         if not self._pipes:
             if not self._ended:
                 self._send(InputEnds())

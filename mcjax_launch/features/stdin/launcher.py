@@ -54,19 +54,19 @@ class _Source:
 
     @property
     def watched(self) -> int:
-        """Descriptor that becomes ready when there may be something to read."""
+        """Descriptor that becomes ready when there may be input to read."""
         return self._fd if self._arrivals is None else self._arrivals.fileno()
 
     @property
     def wakes(self) -> bool:
-        """True if the loop may watch it: input for another process would wake it endlessly."""
+        """True if the loop may watch it: in the background, a terminal may stay ready forever."""
         return self._arrivals is not None or not self._is_terminal or not self._is_in_background()
 
     def read(self, count: int) -> bytes | None:
         """Return the next bytes; b"" at the end; None if there are none now.
 
         Raises:
-            OSError: it cannot be read.
+            OSError: the input cannot be read.
 
         """
         if self._arrivals is not None:
@@ -116,7 +116,7 @@ class StandardInput(LauncherPart):
         ] = {}  # bytes sent to each host, and not yet read there
 
     def orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
-        """Tell the agent which ranks read the input."""
+        """Return the message that names the ranks of a host that read the input."""
         taking = tuple(r.process_id for r in ranks if r.process_id in self.launcher.job.stdin)
         return [InputRanks(taking)] if taking else []
 
@@ -158,7 +158,7 @@ class StandardInput(LauncherPart):
             self._source = None
 
     def _read(self) -> None:
-        """Read and send all that is available and that there is room for."""
+        """Read and send all available input for which the ranks have room."""
         source = self._source
         if source is None:
             return

@@ -114,7 +114,7 @@ class Gate(RankPart):
         self._listener: _Listener | None = None
 
     def compiles(self, program: Program, keep: Callable[[], ShownText]) -> None:
-        """Announce what this thread compiles, because the compilation may wait for other ranks."""
+        """Announce a program to be compiled, because the compilation may wait for other ranks."""
         if not self.link.is_of_this_process:
             return
         if self._listener is None:
@@ -138,12 +138,12 @@ class Gate(RankPart):
         call for this program continues it.
 
         Args:
-            program: the program.
-            show: yields its text, if that is wanted.
-            given: returns its arguments, each with its sharding in the program.
+            program: description of the program.
+            show: function that yields the program's text, for use if the text is wanted.
+            given: function that returns the arguments of the run, each with its sharding.
 
         Returns:
-            whether it has been announced: the agent may be gone.
+            whether the program has been announced; False if the agent is gone.
 
         """
         if not self.link.is_of_this_process:

@@ -34,7 +34,7 @@ class Verifier(LauncherPart):
         self._pool = launcher.pool
 
     def asks(self, rank: Rank) -> str:
-        """Ask a rank's part to hold programs until they are compared."""
+        """Return the value that makes a rank hold programs until they are compared."""
         return "hold"
 
     def begins(self, plan: Plan, now: float) -> None:
@@ -52,11 +52,11 @@ class Verifier(LauncherPart):
         return self._watch.deadline
 
     def expire(self, now: float) -> None:
-        """Let the watch decide, and carry out its decisions."""
+        """Ask the watch for decisions, and carry them out."""
         self._act(self._watch.expire(now) or ())
 
     def _act(self, decisions: Iterable[Decision]) -> None:
-        """Carry out decisions."""
+        """Carry out decisions of the watch."""
         for decision in decisions:
             match decision:
                 case Say(text):

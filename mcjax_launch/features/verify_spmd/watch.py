@@ -62,7 +62,7 @@ class ShowCode(Value):
 
 
 class Diverged(Value):
-    """Decision to end the job, and why. `is_settled`: nothing more will become known about it."""
+    """Decision to end the job. `is_settled`: True if no more facts will become known."""
 
     stop: StopReason
     is_settled: bool
@@ -110,7 +110,7 @@ class SpmdWatch:
         return max(since, self._state.pause.ended_at)
 
     def expire(self, now: float) -> list[Decision]:
-        """Return the decisions that follow from what has become known."""
+        """Return the decisions that follow from the facts known now."""
         decisions: list[Decision] = []
         if not self._state.ending and not self._state.differs:
             decisions += self._watch(now)
@@ -139,7 +139,7 @@ class SpmdWatch:
         return [PollRanks()]
 
     def _update(self, now: float) -> None:
-        """Record at which programs ranks are held by now."""
+        """Record the programs at which ranks are held now."""
         before, held = self._held_since, self._state.programs.held_programs()
         fingerprints = [program.fingerprint for program, _, _ in held]
         self._held_since = {known: before.get(known, now) for known in fingerprints}
@@ -333,7 +333,7 @@ class SpmdWatch:
 
     @property
     def _shown(self) -> bool:
-        """True if all the code that was requested has arrived."""
+        """True if all requested code has arrived."""
         programs = self._state.programs
         if programs.divergence is not None:
             return programs.has_code

@@ -15,7 +15,7 @@ _SILENT_S = scaled(10.0)
 
 
 class Limits:
-    """The three time limits, each of which ends the job once.
+    """Timer of the three time limits, each of which can end the job.
 
     Times are in time.monotonic's seconds.
 

@@ -1,4 +1,4 @@
-"""Collection of what this host can see of its ranks: when they are ended, or on request."""
+"""Collection of facts about this host's ranks: when they are ended, or on request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REST_S = 0.5
 
 
 class EvidenceCollector(AgentPart):
-    """Part that collects while the agent does nothing else: it is the ranks' last moment."""
+    """Part that collects facts; the agent does nothing else meanwhile, so ranks are not ended."""
 
     is_reusable = True
 
@@ -40,13 +40,13 @@ class EvidenceCollector(AgentPart):
         self._sent: set[str] = set()  # names of sent files with content
 
     def received(self, message: Message | Raw) -> None:
-        """Collect, because the launcher asks."""
+        """Collect facts, because the launcher has sent a request."""
         if isinstance(message, Collect) and not self._is_told:
             self._is_told = not message.goes_on
             self._collect(goes_on=message.goes_on)
 
     def stops(self) -> None:
-        """Collect nothing more: the launcher has asked, unless the user has ended the job."""
+        """Collect nothing more by itself: the launcher sends a request if it wants one."""
         self._is_told = True
 
     def launcher_lost(self) -> None:
@@ -54,7 +54,7 @@ class EvidenceCollector(AgentPart):
         self._is_told = True
 
     def ranks_end(self) -> None:
-        """Collect if a rank has failed here, because this host knows it first."""
+        """Collect facts if a rank has failed here, before the launcher can ask."""
         if not self._is_told and self.agent.supervisor.stopping and self.agent.pids:
             self._is_told = True
             self._collect(goes_on=False)
@@ -77,12 +77,12 @@ class EvidenceCollector(AgentPart):
         self.deadline = time.monotonic() + _REST_S
 
     def expire(self, now: float) -> None:
-        """Send the stacks, which have arrived by now."""
+        """Send the stacks that have arrived, if the deadline has passed."""
         if self.deadline is not None and now >= self.deadline:
             self._send_stacks()
 
     def drain(self) -> bool:
-        """Send what has arrived, if all ranks have ended earlier."""
+        """Send the stacks that have arrived, because all ranks have ended."""
         self._send_stacks()
         return True
 
@@ -98,7 +98,7 @@ class EvidenceCollector(AgentPart):
 
 
 def _await_answers(files: Sequence[int]) -> None:
-    """Wait until each descriptor has something to read, which the agent's loop reads later."""
+    """Wait, up to a limit, until each descriptor has data, which the agent's loop reads later."""
     waiting, until = set(files), time.monotonic() + _STACKS_S
     poll = select.poll()
     for fd in waiting:

@@ -32,10 +32,10 @@ _SHOWN = ("State", "Threads", "VmPeak", "VmRSS", "VmSwap", "SigPnd", "SigBlk", "
 def collected(
     ranks: Mapping[int, int], most_s: float, keep_in_touch: Callable[[], None]
 ) -> Iterator[tuple[str, str]]:
-    """Yield files, each by its name and text; empty files are left out.
+    """Yield collected files as pairs of name and text, without empty files.
 
     Args:
-        ranks: the rank of each process, by pid.
+        ranks: rank of each process, by pid.
         most_s: seconds for all tools together.
         keep_in_touch: called repeatedly while the tools work.
 
@@ -102,7 +102,7 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
 
 
 def _said(process: subprocess.Popen[bytes], out: IO[bytes]) -> str:
-    """Return what a tool has written; kill it if it still runs."""
+    """Return a tool's output; kill the tool if it still runs."""
     if process.poll() is None:
         process.kill()  # not waited for: a tool that waits for a driver does not even die
     with out:

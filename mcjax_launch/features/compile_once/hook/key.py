@@ -28,7 +28,7 @@ _SERIALIZING = "jax.experimental.serialize_executable"
 
 
 class UnknownJax(Exception):
-    """Version of JAX that lacks what keys need."""
+    """Error: this version of JAX lacks an internal function that keys need."""
 
 
 def program_key(backend: Any, module: Any, devices: Sequence[Any], options: Any) -> str | None:

@@ -19,7 +19,7 @@ class Lock:
     """Lock of a program: held by this thread, or not needed.
 
     Attributes:
-        is_shared: the program can be shared; if not, every rank compiles it at once.
+        is_shared: True if the program can be shared; if False, every rank compiles it.
 
     """
 
@@ -38,7 +38,7 @@ class Locks:
     """Locks in a folder on a local disk, where the kernel frees the locks of killed processes.
 
     Args:
-        folder: private to the job.
+        folder: the job's private folder.
         rank: this process's rank, as text.
 
     """
@@ -52,7 +52,7 @@ class Locks:
         """Hold the lock of a program, once no other rank holds it.
 
         Args:
-            key: of the program.
+            key: key of the program.
             waits: called with the rank that holds the lock before waiting for it, and with -1 when
                 the wait is over.
 

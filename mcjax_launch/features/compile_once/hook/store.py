@@ -40,8 +40,8 @@ class Store:
     A file gets its name when it is complete, and holds a checksum, so readers never use part of it.
 
     Args:
-        folder: exists, and only trusted users can write to it.
-        size: the most bytes of all programs together.
+        folder: existing folder to which only trusted users can write.
+        size: maximum size of all programs together, in bytes.
         least_s: seconds that a compilation must have taken for the program to be kept.
 
     """

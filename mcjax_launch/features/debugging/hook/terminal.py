@@ -40,7 +40,7 @@ class Terminal:
     """Access to the user's terminal for the debuggers of this process, one at a time.
 
     Args:
-        environ: this process's variables, as it was started; in a forked rank the rank's own.
+        environ: environment variables with which this process (or forked rank) was started.
 
     """
 
@@ -60,7 +60,7 @@ class Terminal:
             reason: why it has stopped.
 
         Returns:
-            why that is impossible; "" if the thread has the terminal, and must call `release`
+            the reason for a failure; "" if the thread has the terminal, and must call `release`
                 later.
 
         """
@@ -97,10 +97,10 @@ class Terminal:
         return self._depth == 1
 
     def switch(self, rank: int) -> str:
-        """Let a debugger of another rank have the terminal, until the user comes back.
+        """Lend the terminal to another rank's debugger, and wait until the user comes back.
 
         Returns:
-            why that is impossible; "" when the user is back.
+            the reason for a refusal; "" when the user has come back.
 
         """
         assert self._held is not None
@@ -160,7 +160,7 @@ class Terminal:
 
 
 class _Standard:
-    """Replacement of the standard descriptors by a terminal, with the originals."""
+    """Replacement of descriptors 0 to 2 by a terminal, with the originals to restore."""
 
     def __init__(self, terminal: int, term: str) -> None:
         _flush()

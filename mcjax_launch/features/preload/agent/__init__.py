@@ -40,7 +40,7 @@ _ELF = b"\x7fELF"
 
 
 class Preloading(AgentPart):
-    """Part of the agent that has ranks forked, or started afresh if they cannot be forked."""
+    """Part of the agent that lets an import server fork ranks, or else starts ranks afresh."""
 
     is_reusable = True
 
@@ -74,7 +74,7 @@ class Preloading(AgentPart):
         self._keeps = order.on_failure == "restart" or order.stays
 
     def starts_ranks(self, ranks: Sequence[Wanted]) -> bool:
-        """Have ranks forked, if modules are to be imported; return whether it starts them."""
+        """Begin to fork ranks, if there is an order to import; return whether this starts them."""
         if self._order is None:
             return False
         if any(RANK_RESTART in rank.env for rank, _ in ranks):
@@ -99,7 +99,7 @@ class Preloading(AgentPart):
         """Choose what to import for the ranks, because the user has named no modules.
 
         Raises:
-            Unsuited: nothing is to be imported; says why.
+            Unsuited: nothing should be imported; the text says why.
 
         """
         if len(ranks) == 1 and not self.agent.stays:
@@ -116,7 +116,7 @@ class Preloading(AgentPart):
         return ",".join(self._order.modules) if self._order is not None else ""
 
     def _use_again(self) -> bool:
-        """Have an earlier run's server fork the ranks; return whether there is a suitable one."""
+        """Use an earlier run's server to fork the ranks; return False if none is suitable."""
         assert self._forking is not None
         successor, self._successor = self._successor, None
         if successor is None:
@@ -157,7 +157,7 @@ class Preloading(AgentPart):
         return Forking(ranks, agent.standard_streams, agent.started, why, keeps=self._keeps)
 
     def _forks_again(self, ranks: Sequence[Wanted]) -> bool:
-        """Have the successor fork ranks for a rank restart; return whether it can."""
+        """Use the successor to fork ranks for a rank restart; return whether that is possible."""
         if self._forking is not None:
             self._later += ranks
             return True
@@ -177,7 +177,7 @@ class Preloading(AgentPart):
         return True
 
     def _streams(self, choice: Choice | None) -> tuple[int, int, int]:
-        """Return the server's 0, 1 and 2: the first rank's; a hidden pipe for chosen imports."""
+        """Return descriptors for the server's 0, 1 and 2: the first rank's, or a hidden pipe."""
         assert self._forking is not None
         if choice is None:
             _, out, err = self._forking.first_ends()
@@ -206,7 +206,7 @@ class Preloading(AgentPart):
         self.agent.reap()  # a rank may have been killed before it was one
 
     def _said(self, packet: ForkMessage | str) -> None:
-        """Act on a message of the server, or on a piece of its stack."""
+        """Handle a message from the server, or a piece of its stack."""
         if self._forking is None:
             return
         if isinstance(packet, str):
@@ -258,7 +258,7 @@ class Preloading(AgentPart):
 
     @property
     def is_starting(self) -> bool:
-        """True if there may be children that are not ranks yet, but will be."""
+        """True if some children are not ranks yet, but will become ranks."""
         return self._forking is not None
 
     @property
@@ -278,7 +278,7 @@ class Preloading(AgentPart):
         return ()
 
     def rank_ended(self) -> None:
-        """End the successor, if there are no more ranks to fork."""
+        """End the successor if no rank may need to be forked later."""
         awaits = self.agent.stays or self.agent.supervisor.awaits_ranks
         if self._successor is not None and not awaits:
             self._successor.hang_up()
@@ -293,7 +293,7 @@ class Preloading(AgentPart):
         return self._successor
 
     def take_over(self, thing: ImportServerLink) -> None:
-        """Record the successor of an earlier run; it is to fork the ranks of this run."""
+        """Use the successor of an earlier run to fork the ranks of this run."""
         self._successor = thing
         thing.move_to(self.agent.loop, self._said)
 
@@ -314,7 +314,7 @@ class Preloading(AgentPart):
 
 
 def _reason_against(ranks: Sequence[Wanted]) -> str:
-    """Return why a program can certainly not be forked by its own Python; "" if it may be."""
+    """Return why a program cannot be forked; "" if it may be possible."""
     if any(rank.wrapper_words for rank, _ in ranks):
         return "ranks run under --wrap"
     return _reason_against_command(*ranks[0])

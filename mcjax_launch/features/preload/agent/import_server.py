@@ -33,14 +33,14 @@ class ImportServerLink:
     """The agent's link to an import server: a process that imports modules, and then forks ranks.
 
     Args:
-        modules: the modules that it imports.
-        first: the rank whose command and environment it has.
-        loop: calls when it has sent something.
+        modules: names of the modules to import.
+        first: rank whose command and environment the server gets.
+        loop: event loop that reports packets.
         on_packet: called with each packet: a message, or text of a stack.
 
     Attributes:
-        environ: the environment that it was started with.
-        order: its modules, and the settings of its program.
+        environ: environment with which the server was started.
+        order: modules, and settings of its program, as text.
 
     """
 
@@ -69,9 +69,9 @@ class ImportServerLink:
         """Start the import server.
 
         Args:
-            standard: its descriptors 0, 1 and 2.
-            files_limit: see `System.spawn`.
-            choice: why its modules are imported, if the user has not asked for them.
+            standard: descriptors for the server's 0, 1 and 2.
+            files_limit: limit of open files; see `System.spawn`.
+            choice: decision to import modules, if the user has not asked for that; else None.
 
         Raises:
             OSError, SpawnError: the process cannot be started.
@@ -101,7 +101,7 @@ class ImportServerLink:
         socket.send_fds(self._connection, [to_json(message).encode()], descriptors)
 
     def successor(self) -> ImportServerLink:
-        """Have the server fork a successor, which can fork ranks later; the answer holds its pid.
+        """Order the server to fork a successor, which can fork ranks later; return the link to it.
 
         Raises:
             OSError: as for `send`.
@@ -125,7 +125,7 @@ class ImportServerLink:
             loop.watch(self._connection.fileno(), READ, lambda ready: self._receive())
 
     def status(self) -> int | None:
-        """Return how the server has ended, once its packets are handed on; None if it runs."""
+        """Return the server's exit status after handling its last packets; None if it runs."""
         status = system.status_of(self.pid)
         if status is not None:
             while self._receive():
@@ -159,11 +159,11 @@ class ImportServerLink:
 
 
 def order_for(modules: str, choice: Choice | None) -> str:
-    """Return the order for a server: its modules, and the settings of its program.
+    """Return the order for a server as text: modules, and settings of its program.
 
     Args:
-        modules: the modules that it imports.
-        choice: why they are imported, if the user has not asked for them.
+        modules: names of the modules to import.
+        choice: decision to import them, if the user has not asked for that; else None.
 
     """
     guesses = "\n".join(f"{n}={v}" for n, v in choice.settings.items()) if choice else ""
@@ -171,14 +171,14 @@ def order_for(modules: str, choice: Choice | None) -> str:
 
 
 class HiddenOutput:
-    """A pipe for the server's output, if its imports must have no visible effects.
+    """Pipe for the server's output, used if its imports must have no visible effects.
 
     Args:
-        loop: calls when something is printed.
+        loop: event loop that reports output.
         on_text: called with the beginning of the output, as one line.
 
     Attributes:
-        end: the end for the server.
+        end: write end, for the server.
 
     """
 
@@ -237,7 +237,7 @@ class Importer:
 
 
 def _understood(text: str) -> ForkMessage | str:
-    """Return the message that a packet holds; else its text, which belongs to a stack."""
+    """Parse a packet: return its message, or its text if it is part of a stack."""
     if text.startswith('["'):
         try:
             return ForkMessage.of(text)
@@ -258,14 +258,14 @@ class Forking:
 
     Args:
         ranks: the ranks to fork, at least one.
-        standard: makes the streams of a rank; returns the ends that become its 0, 1 and 2.
+        standard: makes a rank's streams; returns the descriptors for its 0, 1 and 2.
         on_forked: called with each forked rank and its pid, before the rank begins.
         why: the reason for --preload, if the user has not asked for it; else "".
-        keeps: have the server fork a successor too, if it can fork a rank.
+        keeps: True to fork a successor too, if a rank can be forked.
 
     Attributes:
         forked: pids of the forked ranks, by rank.
-        afresh: the ranks that have to be started afresh.
+        afresh: ranks that must be started without forking.
 
     """
 
@@ -313,11 +313,11 @@ class Forking:
         return self._first_ends
 
     def begin(self, server: ImportServerLink, seconds: float) -> None:
-        """Ask for the first rank.
+        """Ask the server to fork the first rank.
 
         Args:
             server: a server that has imported everything.
-            seconds: how long the imports took; 0: the server has forked ranks before.
+            seconds: duration of the imports; 0 if the server has forked ranks before.
 
         """
         self._server, self._seconds = server, seconds
@@ -337,7 +337,7 @@ class Forking:
 
         Args:
             reason: the reason to report; "" if starting the ranks afresh will report it.
-            expected: a rank with such a command can never be forked.
+            expected: True if ranks with such a command can never be forked.
 
         """
         self._ahead, self.forked, self.afresh = [], {}, list(self.ranks)
@@ -433,6 +433,6 @@ class Forking:
 
 
 def _changes(servers: dict[str, str], own: dict[str, str]) -> dict[str, str | None]:
-    """Return the variables of a rank that differ from the server's; None for unset."""
+    """Return the variables in which a rank differs from the server; None for unset variables."""
     names = sorted({*servers, *own})
     return {name: own.get(name) for name in names if own.get(name) != servers.get(name)}

@@ -18,7 +18,7 @@ class Choice:
     """Decision to import jax for a program.
 
     Args:
-        why: reason, in words.
+        why: reason for the import, in words.
         settings: variables that the program sets before its imports, with their values.
 
     """
@@ -29,7 +29,7 @@ class Choice:
 
 
 class Unsuited(Exception):
-    """Program for which nothing is to be imported; says why."""
+    """Error: nothing should be imported for a program; the text says why."""
 
 
 def choose(
@@ -70,7 +70,7 @@ def source_file(argv: Sequence[str], cwd: str, environ: Mapping[str, str]) -> st
     """Return the path of the file that a command runs.
 
     Args:
-        argv: Python, its options, a program.
+        argv: command line: Python, its options, and a program.
         cwd: folder of the command.
         environ: environment of the command.
 

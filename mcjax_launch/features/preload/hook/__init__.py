@@ -1,9 +1,9 @@
-"""The import server: imports modules once, and forks the ranks of its host.
+"""Import server: imports modules once, and forks the ranks of its host.
 
-It is a rank's own command, stopped by the hook at the last moment before Python runs the program.
+It runs a rank's command; the hook stops it at the last moment before Python runs the program.
 A forked rank only returns from the hook: Python itself then runs its program, as in any other rank.
 
-The agent asks for rank after rank. When it closes the connection, the server ends, and the agent
+The agent requests ranks one by one. When it closes the connection, the server ends, and the agent
 adopts the ranks. If ranks may be started again, the agent first asks for a successor: a fork of the
 server that waits for later requests.
 """
@@ -48,10 +48,10 @@ _LONGEST_REASON = 300
 
 
 class ImportServer:
-    """Server in a process that forks ranks, and never becomes a rank itself.
+    """Server that forks ranks; its own process never becomes a rank.
 
     Args:
-        order: what `ImportServerLink.start` writes.
+        order: text that `ImportServerLink.start` has written.
         link: the hook's link to the agent; each rank connects it.
         environ: the hook's environment; each rank changes it to its own.
 
@@ -107,7 +107,7 @@ class ImportServer:
     # --- importing ---
 
     def _import(self, connection: socket.socket) -> None:
-        """Import the modules as the program would."""
+        """Import the ordered modules as the program would, and send the agent notices of that."""
         import _signal  # without signal's own imports
         import gc
         import time
@@ -183,7 +183,7 @@ class ImportServer:
         return fork_messages.Forked(pid) if pid else None
 
     def _difference(self, order: fork_messages.Fork) -> str:
-        """Return why a rank cannot be forked; "" if it can."""
+        """Return why a rank differs too much to be forked; "" if it can be forked."""
         mine, count = _command(), len(sys.argv) - 1
         its = list(order.argv)
         if len(its) != len(mine) or its[: len(its) - count] != mine[: len(mine) - count]:
@@ -201,7 +201,7 @@ class ImportServer:
         return ""
 
     def _become(self, order: fork_messages.Fork) -> None:
-        """Become a rank: repeat what Python has done so far wherever ranks differ."""
+        """Turn this forked process into the ordered rank: apply all its differences."""
         self._layers.undo(order.changes)
         for name, value in order.changes.items():
             if value is None:
@@ -233,7 +233,7 @@ class ImportServer:
 
 
 def _first_of_path() -> str | None:
-    """Return what Python will put in front of sys.path; None for nothing."""
+    """Return the entry that Python will put in front of sys.path; None for no entry."""
     if sys.flags.isolated or getattr(sys.flags, "safe_path", False):
         return None
     program = sys.argv[0]
@@ -336,7 +336,7 @@ def _send(connection: socket.socket, message: fork_messages.ForkMessage) -> None
 
 
 def _leave(status: int = 0) -> NoReturn:
-    """End this process without cleanup, such as atexit callbacks."""
+    """End this process at once, without cleanup such as atexit callbacks."""
     os._exit(status)
 
 

@@ -24,13 +24,13 @@ _TRUTH = {"1": True, "true": True, "0": False, "false": False}
 
 
 class StateComparison:
-    """State with which a forked rank begins, to be compared with its state at an import.
+    """Initial state of a forked rank, for comparison with its state at an import.
 
     Args:
-        layers: the imported layers.
-        path: sys.path as the program finds it.
-        fresh_start: of the rank.
-        in_c: returns the environment as C sees it.
+        layers: layers that were imported.
+        path: sys.path at the program's start.
+        fresh_start: initial state with which the rank can start afresh.
+        in_c: function that returns the environment as C code sees it.
 
     """
 
@@ -52,16 +52,16 @@ class StateComparison:
         self._flags: dict[str, object] = {}
 
     def begin_jax(self) -> None:
-        """Record JAX's flags when the program gets JAX; later imports should find the same."""
+        """Record JAX's flags when the program first imports JAX, to compare them later."""
         if self._config is not None:
             self._flags = dict(self._config.values)
 
     def add_variables(self, settings: Mapping[str, str | None]) -> None:
-        """Record variables that an import has set; later imports should find them."""
+        """Record variables that an import has set, to compare them later."""
         self._variables |= {name: value for name, value in settings.items() if value is not None}
 
     def set_flags(self) -> None:
-        """Set JAX's flags from variables that the program has changed, before it gets JAX."""
+        """Set JAX's flags from variables that the program changed before it imported JAX."""
         for name in self._changed(os.environ) if self._config is not None else ():
             text = os.environ.get(name, "")
             value = text if name in _TEXTS else _TRUTH.get(text.lower())
@@ -70,10 +70,10 @@ class StateComparison:
                 self._variables[name] = text
 
     def differences(self, layer: Layer) -> Iterator[str]:
-        """Yield what a layer's import would find changed; variables by their names.
+        """Yield names of variables and other things that have changed since a layer was imported.
 
         Args:
-            layer: a layer whose modules are about to be shown.
+            layer: layer that the program is about to import.
 
         """
         yield from sorted(self._variables_set_since(layer))
@@ -103,12 +103,12 @@ class StateComparison:
         return not is_longer or working_folder() != self._folder
 
     def _finds_others(self, origins: Mapping[str, str | None]) -> bool:
-        """Return whether some module would be found elsewhere now."""
+        """Return whether any module would now be found in another file."""
         return any(not _is_found(name, origin) for name, origin in origins.items())
 
 
 def _is_found(name: str, origin: str | None) -> bool:
-    """Return whether a module is found where it was."""
+    """Return whether Python would now find a module in the same file."""
     import importlib.machinery
 
     found = importlib.machinery.PathFinder.find_spec(name)
@@ -124,6 +124,6 @@ def _logger_class() -> Any:
 
 
 def _are_off(names: Collection[str]) -> bool:
-    """Return whether the program has disabled some of the loggers, with those that it found."""
+    """Return whether the program has disabled or removed any of these loggers."""
     loggers: Any = sys.modules["logging"].root.manager.loggerDict
     return any(name not in loggers or getattr(loggers[name], "disabled", False) for name in names)

@@ -20,11 +20,11 @@ class FirstImports:
     """Actions on first imports: start the rank afresh if the import would differ, else complete it.
 
     Args:
-        layers: the loaded layers.
-        comparison: of the rank's state now with its state at the beginning.
-        fresh_start: of the rank.
-        link: to the agent.
-        environ: the environment that the rank was given.
+        layers: layers that were imported.
+        comparison: comparison of the rank's present and initial states.
+        fresh_start: initial state with which the rank can start afresh.
+        link: link to the agent.
+        environ: environment with which the rank was started.
 
     """
 
@@ -50,7 +50,7 @@ class FirstImports:
         """Start the rank afresh if an import would differ now; if too late, only report it.
 
         Args:
-            packages: packages that the program is about to get.
+            packages: packages that the program is about to import.
 
         """
         for layer in self._of(packages):
@@ -64,10 +64,10 @@ class FirstImports:
                     self._fresh_start.go()
 
     def finish(self, packages: Collection[str]) -> None:
-        """Apply the effects of imports other than loaded modules.
+        """Apply the imports' other effects: filters of warnings, and variables.
 
         Args:
-            packages: packages that the program has from now on.
+            packages: packages that the program has just imported.
 
         """
         for layer in self._of(packages):

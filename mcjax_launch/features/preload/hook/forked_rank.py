@@ -1,4 +1,4 @@
-"""Steps of a forked rank before its program; other ranks get them before Python starts."""
+"""Steps of a forked rank before its program; in other ranks, these come before Python starts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class System:
         return found
 
     def show(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
-        """Have /proc/PID/cmdline and environ, and so `ps`, show this command and environment."""
+        """Change the command and environment that /proc and `ps` show for this process."""
         command = b"".join(os.fsencode(word) + b"\0" for word in argv)
         variables = b"".join(os.fsencode(f"{name}={environ[name]}") + b"\0" for name in environ)
         with open("/proc/self/stat", "rb") as file:
@@ -59,7 +59,7 @@ class System:
             _overwrite([fields[at] for at in _ENV], variables)
 
     def _move(self, fields: Sequence[int], command: bytes, variables: bytes) -> bool:
-        """Have the kernel read command and variables from new memory; return whether it does."""
+        """Make the kernel read command and variables from new memory; return whether it can."""
         c = self._ctypes
         self._shown = c.create_string_buffer(command + variables)
         begin = c.addressof(self._shown)
@@ -95,15 +95,15 @@ def _overwrite(area: Sequence[int], text: bytes) -> None:
 
 
 def begin(descriptors: Sequence[int], settings: RankSettings, agent: int, prctl: Prctl) -> None:
-    """Give this rank its own session, streams and settings; then wait until it may begin.
+    """Set up this rank's session, streams and settings; then wait until it may begin.
 
     It may begin when the agent is its parent; from then on it ends with the agent.
 
     Args:
-        descriptors: its 0, 1 and 2, and a descriptor to wait on.
-        settings: of its process.
+        descriptors: descriptors for its 0, 1 and 2, and a descriptor to wait on.
+        settings: settings of its process.
         agent: the agent's pid.
-        prctl: the system's function.
+        prctl: function of the C library.
 
     """
     os.setsid()
@@ -120,7 +120,7 @@ def begin(descriptors: Sequence[int], settings: RankSettings, agent: int, prctl:
 
 
 def renew() -> None:
-    """Give this rank its own `__main__`, stdin, NumPy seed, authkey and native thread id.
+    """Renew objects that ranks must not share: `__main__`, stdin, NumPy seed, authkey, thread id.
 
     Python reseeds the `random` module itself after a fork.
     """

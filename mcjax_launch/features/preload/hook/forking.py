@@ -23,14 +23,14 @@ _MONITORS = 6
 
 
 class Unfit(Exception):
-    """No rank can be forked; says why."""
+    """Error: no rank can be forked; the text says why."""
 
 
 def check_options() -> None:
-    """Refuse to fork if Python or a tool is to observe the imports of each process.
+    """Check that neither Python nor a tool observes the imports of each process.
 
     Raises:
-        Unfit: an option or a variable asks for that, or something traces this process.
+        Unfit: an option, a variable or a tracer does so.
 
     """
     for name in _ABOUT_IMPORTS:
@@ -43,9 +43,9 @@ def check_options() -> None:
 
 
 def check_jax() -> None:
-    """Refuse to fork with a backend of JAX, or with its plugins.
+    """Check that imports have started no backend or plugin of JAX.
 
-    To find its devices a plugin starts the driver, long before there is a backend.
+    A plugin starts the GPU's driver to find devices, long before JAX starts a backend.
 
     Raises:
         Unfit: JAX has a backend, or plugins are registered.
@@ -61,9 +61,9 @@ def check_jax() -> None:
 
 
 def check_devices() -> None:
-    """Refuse to fork with an accelerator's driver that has begun its work.
+    """Check that imports have started no accelerator's driver.
 
-    A library does that too when it only asks how many GPUs there are (`torch.cuda.is_available()`).
+    Counting the GPUs starts the driver too (`torch.cuda.is_available()`).
 
     Raises:
         Unfit: a device file is open.
@@ -79,10 +79,10 @@ def check_devices() -> None:
 
 
 def check_threads() -> None:
-    """Refuse to fork with other threads than those that end before a fork, as OpenBLAS's do.
+    """Check that no threads exist except threads that end before a fork, like OpenBLAS's.
 
     Raises:
-        Unfit: there are some.
+        Unfit: there are other threads.
 
     """
     if len(_threads()) > 1:
@@ -104,7 +104,7 @@ class OwnModules:
     A file `random.py` or `jax.py` there may have any effect, and each rank has to run it itself.
 
     Args:
-        folder: which Python has put in front of sys.path; None to allow all.
+        folder: folder that Python put in front of sys.path; None to allow all modules.
 
     """
 
@@ -124,7 +124,7 @@ class OwnModules:
             raise self._unfit
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """Refuse a top-level module in that folder; return None for all other modules."""
+        """Raise Unfit for a top-level module in that folder; return None for other modules."""
         import _frozen_importlib_external as importing
 
         finder: Any = importing.PathFinder
@@ -144,7 +144,7 @@ def _threads() -> list[int]:
 
 
 def _name_of(tid: int) -> str:
-    """Return the name of a thread, by Python or else by the system."""
+    """Return a thread's name, from Python or else from the system."""
     threading: Any = sys.modules.get("threading")
     if threading is not None:
         for thread in threading.enumerate():

@@ -1,6 +1,6 @@
-"""Fresh start of a forked rank, possible as long as it has had no visible effect.
+"""Fresh start of a forked rank, possible while the rank has had no visible effect.
 
-Python itself is run again in the same process, because some changes cannot be undone in Python.
+Exec runs Python again in the same process, because Python cannot undo some changes.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ def working_folder() -> str:
 
 
 class FreshStart:
-    """State of a rank at its beginning, with which it can begin again.
+    """Initial state of a rank, with which the rank can start afresh.
 
-    The rank cannot begin again once it has written something, has had a child, or has a file open
+    The rank cannot start afresh once it has written something, has had a child, or has a file open
     for writing, a pipe or a socket. Files that Python compiles from the program's modules do not
     count.
 
     Args:
-        argv: its command.
-        environ: its environment.
+        argv: command of the rank.
+        environ: environment of the rank.
 
     """
 
@@ -64,7 +64,7 @@ class FreshStart:
         return len(os.sched_getaffinity(0)) != len(self._cores)
 
     def discount(self, send: Callable[[], object]) -> None:
-        """Call a function that writes to the agent, and do not count what it writes.
+        """Call a function that writes to the agent, without counting that as a visible effect.
 
         The agent accepts the same message a second time.
         """
@@ -75,7 +75,7 @@ class FreshStart:
         self._written = calls, length
 
     def is_possible(self) -> bool:
-        """Return whether the rank has had no visible effect, so that it can begin again."""
+        """Return whether the rank has had no visible effect, so that it can start afresh."""
         try:
             return self._nothing_seen()
         except (OSError, ValueError):  # this /proc lacks a file or a field
@@ -126,7 +126,7 @@ def _ignores(signum: int) -> bool:
 
 
 def _written() -> tuple[int, int]:
-    """Return how often this process has written, and how many bytes."""
+    """Return the number of this process's write calls, and of bytes written."""
     with open("/proc/self/io") as file:
         counts = dict(line.split(": ") for line in file)
     return int(counts["syscw"]), int(counts["wchar"])
@@ -154,7 +154,7 @@ def _files() -> dict[int, tuple[int, int]]:
 
 
 def _can_be_seen(fd: int) -> bool:
-    """Return whether a descriptor is anything but a file that is only read."""
+    """Return whether writes to a descriptor may be visible: False for files opened to read."""
     mode = os.fstat(fd).st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode) and not stat.S_ISCHR(mode):
         return True
@@ -164,7 +164,7 @@ def _can_be_seen(fd: int) -> bool:
 
 
 def _compiled_since(began_ns: int) -> list[int]:
-    """Return the sizes, in bytes, of files that Python has compiled from modules since then."""
+    """Return the sizes in bytes of the .pyc files that Python has written since `began_ns`."""
     lengths = []
     for module in list(sys.modules.values()):
         spec = getattr(module, "__spec__", None)

@@ -1,4 +1,4 @@
-"""Effects of imports before the program, in layers: one for each package of --preload."""
+"""Effects of the imports before the program, in layers: one per package of --preload."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 
 class Layer:
-    """Layer: everything that the import of a package has loaded, read and changed.
+    """Record of all that the import of a package has loaded, read and changed.
 
     Attributes:
-        name: of the package.
-        packages: the packages that were loaded, without the standard library's.
-        origins: the files of the loaded top-level modules, including the standard library's.
-        has_libraries: some module of its packages is a library in C.
+        name: name of the package.
+        packages: packages that were loaded, except the standard library's.
+        origins: files of the loaded top-level modules, including the standard library's.
+        has_libraries: True if a module of its packages is a library in C.
         uses: packages of earlier layers that it has imported.
-        reads: variables that were read meanwhile; see `VariableReads`.
-        settings: variables that were set meanwhile; None for unset.
-        filters: filters of warnings that were added.
-        loggers: names of loggers that were made.
+        reads: variables read during the import; see `VariableReads`.
+        settings: variables set during the import; None for variables removed.
+        filters: filters of warnings added by the import.
+        loggers: names of loggers made by the import.
 
     """
 
@@ -55,13 +55,13 @@ class Layer:
 
 
 class Layers:
-    """The imports before the program: a `with`, in which variables are set as it will set them.
+    """Context of the imports before the program, with variables set as the program will set them.
 
     Args:
-        guesses: variables that the program is likely to set before its imports, with their values.
+        guesses: variables that the program will probably set before its imports, with values.
 
     Attributes:
-        jax_config: JAX's own; None if it was not loaded.
+        jax_config: JAX's configuration; None if JAX was not imported.
 
     """
 
@@ -86,14 +86,14 @@ class Layers:
         return iter(self._layers)
 
     def load(self, modules: Collection[str], load: Callable[[str], object]) -> None:
-        """Load modules.
+        """Import modules, each into the layer of its package.
 
         Args:
-            modules: their names.
-            load: imports one of them.
+            modules: names of the modules.
+            load: function that imports a module by name.
 
         Raises:
-            Unfit: one of them changes what another has left.
+            Unfit: an import changes effects of an earlier import.
 
         """
         self._read_before = self._reads.names
@@ -110,7 +110,7 @@ class Layers:
         self._reads.names = set()  # for what is read here afterwards
 
     def _load(self, layer: Layer, load: Callable[[], object]) -> None:
-        """Load a layer, or more of it; earlier layers are hidden, to find out which it uses."""
+        """Import into a layer, with earlier layers hidden, to find out which of them it uses."""
         known = {package_of(name) for name in sys.modules}
         variables, filters, loggers = dict(os.environ), [*_filters()], {*_loggers()}
         flags = dict(self.jax_config.values) if self.jax_config is not None else None
@@ -136,20 +136,20 @@ class Layers:
         layer.loggers += [name for name in _loggers() if name not in loggers]
 
     def difference(self, changes: Mapping[str, str | None]) -> str:
-        """Return a variable among these that may have been read already; "" if none was.
+        """Return the first of some variables that an import may have read; "" if none was read.
 
         Args:
-            changes: the variables of a rank that are not what the imports have seen.
+            changes: variables in which a rank differs from the server.
 
         """
         read = set().union(self._read_before, *(layer.reads for layer in self._layers))
         return first_read(changes, read)
 
     def undo(self, changes: Mapping[str, str | None]) -> None:
-        """Begin a rank without what the imports have set.
+        """Remove the imports' variables and filters of warnings, for a rank's program.
 
         Args:
-            changes: the variables of the rank that are not what this process was given.
+            changes: variables in which the rank differs from the server.
 
         """
         _assign({**dict.fromkeys(os.environ), **self._given, **changes, **self._settings})
@@ -158,7 +158,7 @@ class Layers:
 
 
 def _can_be_hidden(name: str) -> bool:
-    """Return whether a loaded module can be handed to a later import.
+    """Return whether a loaded module can be hidden now and given to a later import.
 
     The loader has to be an object: that of another module cannot load this one as it is.
     """
@@ -167,7 +167,7 @@ def _can_be_hidden(name: str) -> bool:
 
 
 def _origin(name: str) -> str | None:
-    """Return the file that a top-level module is from; None if it is built in or frozen."""
+    """Return the file of a top-level module; None if it is built in or frozen."""
     spec: Any = sys.modules[name].__spec__
     return str(spec.origin) if spec.has_location else None
 

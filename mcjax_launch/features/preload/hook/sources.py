@@ -1,4 +1,4 @@
-"""The files of imported modules, and whether one has been changed since."""
+"""Source files of imported modules, to find out whether any has been changed."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import sys
 
 
 class Sources:
-    """The files of all modules as they are now."""
+    """Record of the files of all modules, as they are at its creation."""
 
     def __init__(self) -> None:
         paths = map(file_of, list(sys.modules.values()))
         self._states = {path: _state(path) for path in paths if path}
 
     def changed(self) -> str:
-        """Return which file is not as it was, in words; "" if none is."""
+        """Return a text that names a changed file; "" if no file has changed."""
         for path, state in self._states.items():
             if _state(path) != state:
                 return f"{path} has changed"
@@ -30,7 +30,7 @@ def _state(path: str) -> tuple[int, ...]:
 
 
 def file_of(module: object) -> str:
-    """Return the file that a module was loaded from; "" if there is none."""
+    """Return the file from which a module was loaded; "" if there is none."""
     try:
         # Not by way of a module's own lookup, which may import what has been put off.
         path = object.__getattribute__(module, "__dict__").get("__file__")

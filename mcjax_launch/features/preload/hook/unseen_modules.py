@@ -1,4 +1,4 @@
-"""Modules that are loaded, and hidden until they are imported."""
+"""Modules that are loaded, but hidden until the program imports them."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 
 class UnseenModules:
-    """A finder that hides the packages of layers, and shows them when they are imported.
+    """Import finder that hides the packages of layers until the program imports them.
 
-    With the package that names a layer all of the layer is shown, and what it uses of others. Of
-    the other packages one is shown alone, unless it is one that uses JAX.
+    The package that names a layer shows the whole layer, and the packages that it uses. Each of
+    the other packages is shown alone or, if it uses JAX, with its whole layer.
 
-    The finder leaves sys.meta_path with the last package.
+    The finder removes itself from sys.meta_path after the last package.
 
     Args:
-        layers: to be hidden.
+        layers: layers to hide.
         on_import: called with the packages that are about to be shown.
         on_shown: called with the packages that have been shown.
 
@@ -52,7 +52,7 @@ class UnseenModules:
             sys.meta_path.insert(0, self)
 
     def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
-        """Return the spec of a package; Python imports that before any other module of it."""
+        """Show a hidden package and what belongs to it; return its spec, None if not hidden."""
         if name not in self._hidden:
             return None
         layer = self._hidden[name]
@@ -65,7 +65,7 @@ class UnseenModules:
         return _as_it_is(sys.modules[name])
 
     def show_all(self) -> None:
-        """Show what is still hidden."""
+        """Show all packages that are still hidden."""
         self._show([*self._hidden])
 
     def _show(self, packages: Collection[str]) -> None:
@@ -93,7 +93,7 @@ def package_of(module: str) -> str:
 
 
 def _as_it_is(module: ModuleType) -> ModuleSpec:
-    """Return the spec of a module that is loaded already, which gives just that."""
+    """Return a spec for a loaded module, whose import returns that module unchanged."""
     spec: Any = module.__spec__
     loader: Any = spec.loader
 

@@ -34,10 +34,10 @@ _ENVIRON = ("os", "collections.abc")  # what the modules of os.environ and its v
 
 
 class VariableReads:
-    """A `with` in which the names of variables that are read from os.environ are collected.
+    """Context that collects the names of variables read from os.environ.
 
     Attributes:
-        names: the variables that were read since this was last set.
+        names: set of names read so far; a caller may replace the set.
 
     """
 
@@ -74,7 +74,7 @@ class VariableReads:
 
 
 def _reader() -> FrameType | None:
-    """Return the frame that reads os.environ, through whichever of its methods."""
+    """Return the frame of the code that reads os.environ, outside os.environ's own methods."""
     frame: FrameType | None = sys._getframe(2)
     while _module_of(frame) in _ENVIRON:
         frame = frame.f_back  # type: ignore[union-attr]
@@ -89,7 +89,7 @@ def first_read(names: Collection[str], read: Collection[str]) -> str:
     """Return the first of some variables that may have been read; "" if none was.
 
     Args:
-        names: of the variables in question.
+        names: names of the variables to check.
         read: names that `VariableReads` has collected.
 
     """
@@ -98,10 +98,10 @@ def first_read(names: Collection[str], read: Collection[str]) -> str:
 
 
 def read_of(names: Collection[str], read: Collection[str]) -> set[str]:
-    """Return those variables that a program has set too late for what has read them.
+    """Return the variables that imports had read before the program set them.
 
     Args:
-        names: of variables that the program has set.
+        names: names of variables that the program has set.
         read: names that `VariableReads` has collected.
 
     """
@@ -109,10 +109,10 @@ def read_of(names: Collection[str], read: Collection[str]) -> set[str]:
 
 
 def read_in_c(names: Collection[str]) -> set[str]:
-    """Return those variables that a library in C reads when it is loaded.
+    """Return the variables that libraries in C read when they are loaded.
 
     Args:
-        names: of variables that the program has set.
+        names: names of variables that the program has set.
 
     """
     return {name for name in names if name.startswith(_READ_BY_LIBRARIES)}
