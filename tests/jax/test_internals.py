@@ -72,4 +72,4 @@ def test_check_names_missing_internals(jobs: Jobs, tmp_path: Path) -> None:
     assert ended.status == 0, ended.stdout
     text = " ".join(ended.stdout.split())
     assert f"{len(INTERNALS) - 1} of {len(INTERNALS)} of JAX's internals are found" in text
-    assert f"without {gone}: {gone.lost} - another jax may" in text
+    assert f"without {gone}: {gone.lost} - another version of jax may" in text

@@ -365,7 +365,7 @@ def test_process_can_end_after_the_sender_of_its_data(jobs: Jobs, tmp_path: Path
 def test_transfer_without_its_option_gets_a_hint(jobs: Jobs, tmp_path: Path) -> None:
     ended = jobs.run("-n", 2, "-d", 1, PROGRAMS / "transferred.py", tmp_path)
     assert ended.status == 1
-    assert "hint: add --cpu-transfers, " in ended.report
+    assert "hint: add --cpu-transfers to " in ended.report
 
 
 @pytest.mark.every_jax

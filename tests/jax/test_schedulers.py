@@ -27,7 +27,7 @@ def test_launchers_that_see_only_some_ranks_hold_none(jobs: Jobs) -> None:
     both = [first.finish(), second.finish()]
     assert [ended.status for ended in both] == [0, 0], both[0].stderr + both[1].stderr
     for ended, ranks in zip(both, ("0-1", "2-3"), strict=True):
-        note = f"--verify-spmd compares ranks {ranks} only: other launchers start the other ranks\n"
+        note = f"--verify-spmd compares only ranks {ranks}: other launchers start the other ranks\n"
         assert note in ended.stderr
         assert "waited" not in ended.stderr
 

@@ -58,7 +58,7 @@ def test_rank_of_a_lost_host_restarts(jobs: Jobs, tmp_path: Path) -> None:
             "kill",
             "process 0 holds JAX's coordination service, without which no other process can continue",
         ),
-        (1, "unasked", 'asked for that: jax.config.update("jax_enable_recoverability", True)'),
+        (1, "unasked", 'enabled that: jax.config.update("jax_enable_recoverability", True)'),
     ],
     ids=["process 0", "unasked"],
 )
