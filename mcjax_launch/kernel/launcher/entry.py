@@ -42,15 +42,15 @@ def run(
     """
     transport = _transport(job, hosts, front)
     _check_limit(job, len(hosts))
-    # While the agent here starts:
-    from mcjax_launch.kernel.launcher import restarts
-    from mcjax_launch.kernel.transport.resting import RestingAgents
+    from mcjax_launch.kernel.launcher import restarts  # while the agent here starts
 
     front = front or own_front()
     front.events = events
     events.begin(front.loop, front.signals)
     rests = job.keeps_agents and front.resting is None  # --watch keeps agents for longer
     if rests:
+        from mcjax_launch.kernel.transport.resting import RestingAgents  # few jobs need it
+
         front.resting = RestingAgents()
         job = job.replaced(hash_seed=int.from_bytes(os.urandom(4), "big"))
     if front.resting is not None:

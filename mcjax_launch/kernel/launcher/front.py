@@ -42,6 +42,7 @@ class Front:
         saves: timer that notices saves of the watched files (--watch); None without.
         transport: the transport that starts the agents of every run (--watch).
         resting: agents kept between two runs (--watch, --max-restarts); None if none are kept.
+        visitors: terminals attached to a detached job; None for any other job.
 
     """
 
