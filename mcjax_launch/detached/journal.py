@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Callable, Mapping
 from enum import Enum
 
 from mcjax_launch.detached.event_files import EventFiles
 from mcjax_launch.events.sink import Target
-from mcjax_launch.events.stream import EventStream
+from mcjax_launch.events.stream import EventStream, event_line
 from mcjax_launch.kernel.wire.codec import Message, to_json
 from mcjax_launch.kernel.wire.loop import Loop, SignalPipe
 
@@ -56,15 +54,16 @@ class Journal(EventStream):
             self._front, self._target = (loop, signals), Target()
 
     def _write(self, kind: str, **fields: object) -> None:
-        line = _line(kind, _without_output(fields) if kind == "summary" else fields)
-        self._files.write((line,))
+        line = event_line(kind, fields)
+        kept = event_line(kind, _without_output(fields)) if kind == "summary" else line
+        self._files.write((kept,))
         if kind == "job":
             self._files.head = self._first = line
-        if self._fd != _NOBODY:
-            super()._write(kind, **fields)
+        if self._fd != _NOBODY and not self._target.gone:
+            self._send(kind, line)
 
     def screen(self, call: str, *values: object) -> None:
-        line = _line(SCREEN, {"call": call, "values": list(map(_plain, values))})
+        line = event_line(SCREEN, {"call": call, "values": list(map(_plain, values))})
         self._files.write((line,))
         if call == "add_ranks":
             self._files.head = self._first + line
@@ -92,11 +91,6 @@ def _without_output(fields: Mapping[str, object]) -> Mapping[str, object]:
         return fields
     short = [{name: rank[name] for name in rank if name not in _OUTPUT} for rank in ranks]
     return {**fields, "ranks": short}
-
-
-def _line(kind: str, fields: Mapping[str, object]) -> bytes:
-    event = {"event": kind, "time": round(time.time(), 6), **fields}
-    return f"{json.dumps(event)}\n".encode()
 
 
 def _plain(value: object) -> object:

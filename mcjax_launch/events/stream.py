@@ -26,6 +26,12 @@ _MOST_QUEUED = 1 << 20
 _LONGEST = 1 << 16
 
 
+def event_line(kind: str, fields: Mapping[str, object]) -> bytes:
+    """Return an event that happens now as a line of JSON."""
+    event = {"event": kind, "time": round(time.time(), 6), **fields}
+    return f"{json.dumps(event)}\n".encode()
+
+
 class EventStream(Events):
     """Writer of events as JSON lines; only `finish` blocks.
 
@@ -66,10 +72,11 @@ class EventStream(Events):
         return not self._target.queued
 
     def _write(self, kind: str, **fields: object) -> None:
-        if self._target.gone:
-            return
-        event = {"event": kind, "time": round(time.time(), 6), **fields}
-        line = f"{json.dumps(event)}\n".encode()
+        if not self._target.gone:
+            self._send(kind, event_line(kind, fields))
+
+    def _send(self, kind: str, line: bytes) -> None:
+        """Send the line of an event, after the event `job`."""
         if self._early is None:
             self._target.write((line,))
         elif kind == "job":
