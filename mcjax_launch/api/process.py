@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.events.client import CLIENT
+from mcjax_launch.kernel.transport.early import CLIENT
 from mcjax_launch.kernel.wire.signals import ENDING, FORWARDED
 from mcjax_launch.kernel.wire.system import limit_reason
 from mcjax_launch.kernel.wire.value import Value

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
 
 NAME = "mcjax-launch"
-#: Set by a program that has started the command; see `events.client`.
-CLIENT = "_MCJAX_LAUNCH_CLIENT"
 #: Set by a shell that asks for completion.
 COMPLETE = "_MCJAX_LAUNCH_COMPLETE"
 # Texts in the message of a job whose program got too few arguments, and what may be missing.
@@ -347,7 +345,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _settings() -> dict[str, Any]:
     """Return settings of click's context; for an API client, options come from words alone."""
-    if CLIENT not in os.environ:
+    if early.CLIENT not in os.environ:
         return {}
     from mcjax_launch.events.client import pop_client
 

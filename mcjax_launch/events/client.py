@@ -10,13 +10,11 @@ from collections.abc import MutableMapping, Sequence
 
 from mcjax_launch.events.sink import Sink
 from mcjax_launch.events.stream import EventStream
+from mcjax_launch.kernel.transport.early import CLIENT
 from mcjax_launch.kernel.wire import frames
 from mcjax_launch.kernel.wire.loop import READ, Loop, SignalPipe
 from mcjax_launch.kernel.wire.messages import Started
 from mcjax_launch.kernel.wire.value import Value
-
-#: The variable in which the client names its descriptors, as JSON; the command looks for it.
-CLIENT = "_MCJAX_LAUNCH_CLIENT"
 
 
 class Client(Value):

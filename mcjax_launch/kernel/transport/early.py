@@ -20,7 +20,8 @@ _NO_AGENT = ("--help", "--version", "--dry-run", "--emit", "--hosts")
 # The same, as whole words or the first one.
 _DETACHES, _NO_JOB = "--detach", ("--attach", "--jobs", "--stop")
 _NO_AGENT_IN = ("MCJAX_DRY_RUN", "MCJAX_EMIT", "MCJAX_HOSTS", "_MCJAX_LAUNCH_COMPLETE")
-_CLIENT = "_MCJAX_LAUNCH_CLIENT"  # see `events.client`
+#: The variable in which a client of the API names its descriptors, as JSON; see `events.client`.
+CLIENT = "_MCJAX_LAUNCH_CLIENT"
 _ENDING = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)
 
 #: Set in a launcher that its starter has detached: the job's id.
@@ -80,14 +81,18 @@ def _is_watched() -> bool:
 
 
 def _close_for_readers(words: Sequence[str], environ: MutableMapping[str, str]) -> None:
-    """Close the descriptors of --events and MCJAX_EVENTS, so that no rank inherits them."""
-    texts = [value for word, value in itertools.pairwise(words) if word == "--events"]
-    texts += [word.removeprefix("--events=") for word in words]
-    texts += [environ.get("MCJAX_EVENTS", ""), *environ.pop(_CLIENT, "").split()]
-    for text in texts:
-        number = text.removeprefix("fd:").strip(",}")
-        if number.isdecimal() and (text.startswith("fd:") or text.endswith((",", "}"))):
-            os.closerange(int(number), int(number) + 1)  # it may not be open
+    """Close the descriptors for readers of events and values, so that no rank inherits them."""
+    places = [value for word, value in itertools.pairwise(words) if word == "--events"]
+    places += [word.removeprefix("--events=") for word in words]
+    places.append(environ.get("MCJAX_EVENTS", ""))
+    numbers = [place.removeprefix("fd:") for place in places if place.startswith("fd:")]
+    fds = [int(number) for number in numbers if number.isdecimal()]
+    if client := environ.pop(CLIENT, ""):
+        import json  # in the agent's process, and for few jobs
+
+        fds += [fd for fd in json.loads(client).values() if type(fd) is int]  # not a flag
+    for fd in fds:
+        os.closerange(fd, fd + 1)  # it may not be open
 
 
 def _become(pipes: NewPipes, load: Callable[[], Main], words: Sequence[str]) -> None:
