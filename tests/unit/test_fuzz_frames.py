@@ -24,7 +24,7 @@ from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.launcher.launcher import Launcher
 from mcjax_launch.kernel.transport.pipes import Pipes
-from mcjax_launch.kernel.wire import frames, hook_messages, messages
+from mcjax_launch.kernel.wire import frames, messages
 from mcjax_launch.kernel.wire.codec import Message, Nested
 from mcjax_launch.kernel.wire.loop import Loop
 from mcjax_launch.runs.state import RunState
@@ -173,30 +173,6 @@ def test_random_messages_do_no_harm(
             for _ in range(8):
                 if agent.is_trusted:
                     agent.sends(a_frame(rng))
-
-
-def test_flipped_bits_do_no_harm() -> None:
-    rng = random.Random(f"bits {_SEED}")
-    said = [
-        *(FACTS, *(messages.Started(rank, 100 + rank) for rank in OWN)),
-        messages.FromHook(0, hook_messages.Joining("h:1", 2, 0, "train.py:8")),
-        messages.Usage((messages.RankUsage(1, 1.5, 2000, 1.0),)),
-        messages.FromHook(1, hook_messages.Program("p", "f", (0, 1), ("f32[4]",), "train.py:1")),
-        messages.Stacks(0, 100, 'Thread 0x1:\n  File "/a.py", line 1 in f'),
-        *(messages.Exited(rank, 3, (), None, 0.5, 1000) for rank in OWN),
-        *(messages.NothingLeft(), messages.Bye((), 0)),
-    ]
-    whole = b"".join(map(frames.encoded, [HELLO, *said]))
-    for _ in range(_CASES):
-        flipped = bytearray(whole)
-        for _ in range(rng.choice((1, 1, 2, 9))):
-            flipped[rng.randrange(len(whole))] ^= 1 << rng.randrange(8)
-        with an_agent() as agent:
-            at = 0
-            while at < len(flipped) and agent.is_trusted:
-                end = at + rng.choice((1, 9, 50, 4000))
-                agent.sends(bytes(flipped[at:end]))
-                at = end
 
 
 def test_the_launcher_acts_on_what_is_well_formed() -> None:

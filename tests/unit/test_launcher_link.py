@@ -84,25 +84,15 @@ def ends(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         os.close(fd)
 
 
-BOTH = pytest.mark.parametrize("ends", ["local", "remote"], indirect=True)
-LOCAL = pytest.mark.parametrize("ends", ["local"], indirect=True)
-
-
-@BOTH
-def test_link_begins_with_a_greeting(ends: Ends) -> None:
+def test_link_greets_and_passes_on_complete_messages(ends: Ends) -> None:
     assert ends.greeting == MAGIC + encoded(Greeting(VERSION))
-    assert ends.link.uplink.empty
-
-
-def test_messages_are_passed_on_when_complete(ends: Ends) -> None:
     data = encoded(Credit(7)) + encoded(Forward(10))
     assert ends.write(data[:5]) == []
     assert ends.write(data[5:-1]) == [Credit(7)]
     assert ends.write(data[-1:]) == [Forward(10)]
-    assert [type(piece) for piece in ends.write(frames.raw("", 0, b"of a file"))] == [frames.Raw]
 
 
-@BOTH
+@pytest.mark.parametrize("ends", ["local", "remote"], indirect=True)
 def test_end_of_file_ends_the_link(ends: Ends) -> None:
     ends.hang_up()
     assert ends.lost == 1
@@ -114,7 +104,7 @@ def test_end_of_file_ends_the_link(ends: Ends) -> None:
     assert ends.lost == 1
 
 
-@LOCAL
+@pytest.mark.parametrize("ends", ["local"], indirect=True)
 def test_silence_on_one_machine_is_no_loss(ends: Ends) -> None:
     assert ends.link.deadline is None
     assert ends.after(1000) == []
@@ -129,24 +119,17 @@ def test_link_over_a_network_sends_pings(ends: Ends) -> None:
 
 
 def test_silence_over_a_network_ends_the_link(ends: Ends) -> None:
-    ends.after(SILENCE_S - 1)
-    assert ends.lost == 0
+    """Any byte ends the silence."""
+    for data in (b"", encoded(Ping()), encoded(Credit(7))[:3]):
+        if data:
+            ends.write(data)
+        ends.after(SILENCE_S - 1)
+        assert ends.lost == 0
     assert ends.link.deadline == ends.clock.now + 1
     assert ends.after(1) == []
     assert ends.lost == 1
     assert ends.link.deadline is None
     ends.after(SILENCE_S)
-    assert ends.lost == 1
-
-
-def test_any_byte_ends_the_silence(ends: Ends) -> None:
-    ends.after(SILENCE_S - 1)
-    ends.write(encoded(Ping()))
-    ends.after(SILENCE_S - 1)
-    ends.write(encoded(Credit(7))[:3])
-    ends.after(SILENCE_S - 1)
-    assert ends.lost == 0
-    ends.after(1)
     assert ends.lost == 1
 
 

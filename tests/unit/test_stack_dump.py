@@ -52,12 +52,6 @@ class Dumped:
         return self.stacks
 
 
-def test_dump_without_a_request_has_no_deadline() -> None:
-    dump = StackDump(lambda stacks: pytest.fail("nothing was asked"))
-    assert dump.deadline is None
-    dump.expire(BEGAN)
-
-
 def test_dump_without_hooks_has_no_deadline() -> None:
     dumped = Dumped()
     assert dumped.dump.deadline == BEGAN

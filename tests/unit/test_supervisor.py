@@ -22,7 +22,8 @@ TERM, INT, KILL = signal.SIGTERM, signal.SIGINT, signal.SIGKILL
 DONE: list[HostEffect] = [Leave(unkillable=False)]
 
 # Each step: a method of Supervisor, its arguments, what it returns. Two ranks, a grace of 2 s.
-HISTORIES: dict[str, list[tuple[str, tuple[Any, ...], list[HostEffect]]]] = {
+Histories = dict[str, list[tuple[str, tuple[Any, ...], list[HostEffect] | None]]]
+ENDING: Histories = {
     "all end well": [
         ("exited", (0, 0, 1.0), []),
         ("exited", (1, 0, 1.0), []),
@@ -38,7 +39,6 @@ HISTORIES: dict[str, list[tuple[str, tuple[Any, ...], list[HostEffect]]]] = {
         ("child_gone", (), [Kill()]),
         ("childless", (), DONE),
     ],
-    "a signal is a failure": [("exited", (1, -9, 1.0), [SignalRanks(TERM)])],
     "a failure ends the others, and a second changes nothing": [
         ("exited", (1, 3, 1.0), [SignalRanks(TERM)]),
         ("exited", (0, 4, 2.0), []),
@@ -97,12 +97,6 @@ HISTORIES: dict[str, list[tuple[str, tuple[Any, ...], list[HostEffect]]]] = {
         ("stop", (TERM, 30.0, 1.0), [SignalRanks(TERM)]),
         ("stop", (TERM, 0.0, 2.0), [Kill()]),
     ],
-    "a stop at once": [
-        ("stop", (INT, 0.0, 1.0), [Kill()]),
-        ("exited", (0, -9, 1.1), []),
-        ("exited", (1, -9, 1.1), []),
-        ("childless", (), DONE),
-    ],
     "a later stop can only hasten": [
         ("exited", (1, 3, 1.0), [SignalRanks(TERM)]),
         ("stop", (TERM, 30.0, 1.5), []),
@@ -116,7 +110,7 @@ HISTORIES: dict[str, list[tuple[str, tuple[Any, ...], list[HostEffect]]]] = {
 
 
 #: The same where the others outlive a rank that fails.
-GOING_ON: dict[str, list[tuple[str, tuple[Any, ...], list[HostEffect]]]] = {
+GOING_ON: Histories = {
     "what it has left gets a moment, and so do the stragglers of the last": [
         ("exited", (1, 3, 1.0), []),
         ("expire", (1.0 + LINGER_S,), [KillRank(1)]),
@@ -134,7 +128,7 @@ GOING_ON: dict[str, list[tuple[str, tuple[Any, ...], list[HostEffect]]]] = {
     ],
 }
 #: And where it may be started again.
-STARTED_AGAIN: dict[str, list[tuple[str, tuple[Any, ...], list[HostEffect] | None]]] = {
+STARTED_AGAIN: Histories = {
     "the host is kept for it": [
         ("exited", (0, 0, 1.0), []),
         ("exited", (1, 3, 1.0), []),
@@ -160,26 +154,18 @@ STARTED_AGAIN: dict[str, list[tuple[str, tuple[Any, ...], list[HostEffect] | Non
 }
 
 
-def replay(group: Supervisor, history: list[tuple[str, tuple[Any, ...], Any]]) -> None:
+HISTORIES = {"stop": ENDING, "continue": GOING_ON, "restart": STARTED_AGAIN}
+
+
+@pytest.mark.parametrize(
+    ("on_failure", "name"), [(way, name) for way, found in HISTORIES.items() for name in found]
+)
+def test_supervisor_decides_what_follows(on_failure: str, name: str) -> None:
+    group = Supervisor(2.0, on_failure=on_failure)
     for rank in range(2):
         group.started(rank)
-    for method, arguments, effects in history:
+    for method, arguments, effects in HISTORIES[on_failure][name]:
         assert getattr(group, method)(*arguments) == effects, (method, arguments)
-
-
-@pytest.mark.parametrize("name", HISTORIES)
-def test_supervisor_ends_ranks_after_a_failure(name: str) -> None:
-    replay(Supervisor(grace_s=2.0), HISTORIES[name])
-
-
-@pytest.mark.parametrize("name", GOING_ON)
-def test_supervisor_continues_with_survivors(name: str) -> None:
-    replay(Supervisor(2.0, on_failure="continue"), GOING_ON[name])
-
-
-@pytest.mark.parametrize("name", STARTED_AGAIN)
-def test_supervisor_restarts_a_rank(name: str) -> None:
-    replay(Supervisor(2.0, on_failure="restart"), STARTED_AGAIN[name])
 
 
 def test_signals_sent_to_each_rank_are_recorded() -> None:
