@@ -69,8 +69,6 @@ def _new_folder(base: str) -> str:
 def remove(folder: str, between: Callable[[], object] = lambda: None) -> str:
     """Remove a folder with everything in it, even if permissions forbid it; follow no links.
 
-    Subfolders are first moved up into `folder`, so that no path is too long and no call recurses.
-
     Args:
         folder: path of the folder to remove.
         between: called after each subfolder, so that a long removal can send heartbeats.
@@ -79,10 +77,8 @@ def remove(folder: str, between: Callable[[], object] = lambda: None) -> str:
         path and reason of the first failure; "" if everything was removed.
 
     """
-    moved = os.path.join(folder, f"removed-{os.urandom(6).hex()}-")
-    ahead, number, errors = [folder], 0, [""]
-    while ahead:
-        at = ahead.pop()
+    folders, errors = [folder], [""]
+    for at in folders:  # grows by the subfolders of each
         try:
             os.chmod(at, 0o700)
             entries = list(os.scandir(at))
@@ -90,15 +86,13 @@ def remove(folder: str, between: Callable[[], object] = lambda: None) -> str:
             errors.append(_in_words(at, error))
             continue
         for entry in entries:
-            target = f"{moved}{number}"
-            errors.append(_clear_away(entry, target))
-            if entry.is_dir(follow_symlinks=False) and os.path.isdir(target):
-                ahead.append(target)
-                number += 1
-        if at != folder:
-            errors.append(_remove_empty(at))
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.path)
+            else:
+                errors.append(_attempt(os.unlink, entry.path))
         between()
-    return next(filter(None, errors), "") or _remove_empty(folder)
+    errors += [_attempt(os.rmdir, at) for at in reversed(folders)]
+    return next(filter(None, errors), "")
 
 
 #: Entries to keep for another run: the streamed hook, and compiled programs.
@@ -118,27 +112,15 @@ def clear(folder: str) -> None:
         if entry.is_dir(follow_symlinks=False):
             remove(entry.path)
         else:
-            _clear_away(entry, "")
+            _attempt(os.unlink, entry.path)
 
 
-def _clear_away(entry: os.DirEntry[str], target: str) -> str:
-    """Unlink a file, or move a folder to `target`; return path and reason of an error, else ""."""
+def _attempt(remove_entry: Callable[[str], object], path: str) -> str:
+    """Call a function that removes an entry; return path and reason of an error, else ""."""
     try:
-        if entry.is_dir(follow_symlinks=False):
-            os.chmod(entry.path, 0o700)  # moving a folder writes to it
-            os.rename(entry.path, target)
-        else:
-            os.unlink(entry.path)
+        remove_entry(path)
     except OSError as error:
-        return _in_words(entry.path, error)
-    return ""
-
-
-def _remove_empty(folder: str) -> str:
-    try:
-        os.rmdir(folder)
-    except OSError as error:
-        return _in_words(folder, error)
+        return _in_words(path, error)
     return ""
 
 
