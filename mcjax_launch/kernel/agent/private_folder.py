@@ -152,7 +152,7 @@ class Staging:
         self._written_ns = 0  # modification time of that file
 
     def begin(self, entry: StageEntry) -> None:
-        """Make a folder, a link or a copy of an earlier file; or open a new file for `write`.
+        """Make a folder or a link; or open a new file for `write`.
 
         Raises:
             OSError: the entry cannot be made.
@@ -170,12 +170,6 @@ class Staging:
         os.makedirs(path if entry.kind == "folder" else os.path.dirname(path), exist_ok=True)
         if entry.kind == "link":
             os.symlink(entry.target, path)
-        elif entry.kind == "copy":
-            import shutil
-
-            shutil.copyfile(os.path.join(self.folder, entry.copy_of), path)
-            os.chmod(path, entry.mode)
-            os.utime(path, ns=(entry.written_ns, entry.written_ns))
         elif entry.kind == "file":
             self._create(path, entry)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.kernel.wire.frames import encoded, raw
@@ -48,7 +48,6 @@ class Staged:
         self, paths: tuple[str, ...], cwd: str, call: Sequence[bytes | memoryview] = ()
     ) -> None:
         self._entries = entries(paths, cwd)
-        self._same = same_content(self._entries)
         self._call = call
 
     def frames(self) -> Iterator[bytes]:
@@ -58,7 +57,7 @@ class Staged:
             LaunchError: a file has changed or disappeared.
 
         """
-        yield from frames(self._entries, self._same)
+        yield from frames(self._entries)
         if self._call:
             yield encoded(StageEntry("call", "private", target="the arguments of the function"))
         for part in self._call:
@@ -101,26 +100,6 @@ def place_of(path: str, cwd: str) -> str:
     return place
 
 
-def same_content(staged: list[Entry]) -> dict[str, str]:
-    """Return a mapping from each file's path to that of the first file with the same content.
-
-    It has no entry for a first file, or for a file without an equal.
-    """
-    sizes: dict[int, list[Entry]] = {}
-    for entry in staged:
-        if entry.kind == "file":
-            sizes.setdefault(os.stat(entry.source).st_size, []).append(entry)
-    same: dict[str, str] = {}
-    for alike in sizes.values():
-        first: dict[bytes, str] = {}
-        for entry in alike if len(alike) > 1 else ():
-            digest = _digest(entry.source)
-            if digest in first:
-                same[entry.path] = first[digest]
-            first.setdefault(digest, entry.path)
-    return same
-
-
 def _walk(place: str, source: str) -> Iterator[Entry]:
     """Yield the entry of a file; or those of a folder and of all its contents, at any depth.
 
@@ -153,12 +132,8 @@ def _shown(path: str) -> str:
     return path if len(path) <= _LONGEST_SHOWN else f"{path[:_LONGEST_SHOWN]}..."
 
 
-def frames(staged: list[Entry], same: Mapping[str, str]) -> Iterator[bytes]:
-    """Yield the frames that stage these entries on one host; equal content is sent only once.
-
-    Args:
-        staged: the entries, from `entries`.
-        same: from `same_content`.
+def frames(staged: list[Entry]) -> Iterator[bytes]:
+    """Yield the frames that stage these entries on one host.
 
     Raises:
         LaunchError: a file has changed or disappeared.
@@ -166,29 +141,16 @@ def frames(staged: list[Entry], same: Mapping[str, str]) -> Iterator[bytes]:
     """
     for entry in staged:
         try:
-            if entry.path in same:
-                yield encoded(_file(entry, "copy", same[entry.path]))
-            elif entry.kind == "link":
+            if entry.kind == "link":
                 yield encoded(StageEntry(entry.path, "link", target=os.readlink(entry.source)))
             elif entry.kind == "folder":
                 yield encoded(StageEntry(entry.path, "folder"))
             else:
-                yield encoded(_file(entry, "file"))
+                found = os.stat(entry.source)
+                mode, written_ns = found.st_mode & 0o777, found.st_mtime_ns
+                yield encoded(StageEntry(entry.path, "file", mode, written_ns=written_ns))
                 with open(entry.source, "rb") as file:
                     while piece := file.read(_PIECE):
                         yield raw("", 0, piece)
         except OSError as error:
             raise LaunchError(f"--sync: {entry.source}: {error.strerror}") from None
-
-
-def _file(entry: Entry, kind: str, copy_of: str = "") -> StageEntry:
-    found = os.stat(entry.source)
-    mode, written_ns = found.st_mode & 0o777, found.st_mtime_ns
-    return StageEntry(entry.path, kind, mode, copy_of=copy_of, written_ns=written_ns)
-
-
-def _digest(path: str) -> bytes:
-    import hashlib
-
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").digest()

@@ -57,18 +57,17 @@ class ToLauncher(Message):
 
 
 class StageEntry(ToAgent):
-    """File, folder, link or copy for the staging folder; a file's content follows as raw frames.
+    """File, folder or link for the staging folder; a file's content follows as raw frames.
 
-    `target` is a link's target; `copy_of` is the path of an earlier entry with the same content.
-    `written_ns` is the modification time of a file or copy, in ns since 1970. An entry of the kind
-    "private" is a file beside the staging folder; its `target` is a description for messages.
+    `target` is a link's target. `written_ns` is the modification time of a file, in ns since 1970.
+    An entry of the kind "private" is a file beside the staging folder; its `target` is a
+    description for messages.
     """
 
     path: str
-    kind: str  # "file", "folder", "link", "copy" or "private"
+    kind: str  # "file", "folder", "link" or "private"
     mode: int = 0o600
     target: str = ""
-    copy_of: str = ""
     written_ns: int = 0
 
 
