@@ -16,21 +16,16 @@ class Clock:
 
     Attributes:
         now: what it shows, until a test sets it anew.
-        worked_s: processor time of the thread.
 
     """
 
     def __init__(self, patch: pytest.MonkeyPatch, *modules: ModuleType) -> None:
         self.now = 100.0
-        self.worked_s = 0.0
         for module in modules:
             patch.setattr(module, "time", self)
 
     def monotonic(self) -> float:
         return self.now
-
-    def thread_time(self) -> float:
-        return self.worked_s
 
 
 class Connection:

@@ -16,7 +16,6 @@ class Looks:
 
     def __init__(self, patch: pytest.MonkeyPatch, every_s: float) -> None:
         self.clock = Clock(patch, usage)
-        self.cost_s = 0.0
         self.came: list[Usage] = []
         patch.setattr(usage, "usage", self._usage)
         self.looker = UsageSampler(lambda: RANKS, lambda: {71}, self.came.append)
@@ -24,8 +23,6 @@ class Looks:
 
     def _usage(self, ranks: dict[int, int], pythons: set[int]) -> tuple[RankUsage, ...]:
         assert (ranks, pythons) == (RANKS, {71})
-        self.clock.worked_s += self.cost_s
-        self.clock.now += self.cost_s
         return USED
 
     def after(self, seconds: float) -> int:
@@ -47,13 +44,3 @@ def test_usage_is_sampled_at_its_interval(monkeypatch: pytest.MonkeyPatch) -> No
     assert [looks.after(1), looks.after(1), looks.after(1.5), looks.after(0.5)] == [0, 1, 1, 2]
     assert looks.looker.deadline == 106
     assert looks.came == [Usage(USED)] * 2
-
-
-@pytest.mark.parametrize(("cost_s", "pause_s"), [(0.01, 2.0), (0.03, 3.0), (1.0, 4.0)])
-def test_usage_is_sampled_less_often_if_slow(
-    monkeypatch: pytest.MonkeyPatch, cost_s: float, pause_s: float
-) -> None:
-    looks = Looks(monkeypatch, 2.0)
-    looks.cost_s = cost_s
-    assert looks.after(2) == 1
-    assert looks.looker.deadline == pytest.approx(looks.clock.now + pause_s)

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 
     from .system.unix import HostProcess
 
-# Sampling should use no more than this share of a processor.
-_MOST_SHARE = 0.01
-
 
 def usage(ranks: Mapping[int, int], pythons: Collection[int]) -> tuple[RankUsage, ...]:
     """Return the processor time and memory that the processes of each rank use.
@@ -90,7 +87,7 @@ class UsageSampler:
         self.deadline: float | None = None
 
     def begin(self, every_s: float) -> None:
-        """Sample every `every_s` seconds, or up to twice that if sampling is slow; never if 0."""
+        """Sample every `every_s` seconds; never if 0."""
         self._every_s = every_s
         self.deadline = time.monotonic() + every_s if every_s else None
 
@@ -98,10 +95,8 @@ class UsageSampler:
         """Take a sample if it is due, and set the next deadline."""
         if self.deadline is None or now < self.deadline:
             return
-        began = time.thread_time()
         self.sample()
-        pause_s = (time.thread_time() - began) / _MOST_SHARE
-        self.deadline = time.monotonic() + min(max(self._every_s, pause_s), 2 * self._every_s)
+        self.deadline = time.monotonic() + self._every_s
 
     def sample(self) -> None:
         """Take a sample now and pass it to `on_usage`."""
