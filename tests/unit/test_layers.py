@@ -51,7 +51,7 @@ FOREIGN = {
     "features.check": {"jax", "numpy"},  # its program runs in ranks
     "features.function": {"cloudpickle"},
     "features.mtls": {"cryptography"},
-    "kernel.hook": {"cloudpickle", "jax", "jaxlib", "sitecustomize", "usercustomize"},
+    "kernel.hook": {"cloudpickle", "jax", "jaxlib", "numpy", "sitecustomize", "usercustomize"},
     "hook": {"cloudpickle", "jax", "jaxlib", "numpy", "sitecustomize", "usercustomize"},
     "pytest_plugin": {"pytest", "_pytest", "pytest_cov", "coverage", "jax"},
 }

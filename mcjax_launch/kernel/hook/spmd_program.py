@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 from ..wire.hook_messages import Program
@@ -11,7 +12,7 @@ from . import user_lines
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
 # --- whether a program's processes communicate ---
@@ -93,28 +94,20 @@ def _along_axes(text: str) -> list[Sequence[int]]:
         return []
     names = list(sizes)
     order = sorted(range(len(names)), key=lambda axis: names[axis] in inner)
-    size = 1
-    for name in inner:
-        size *= sizes[name]
-    groups = _cut(list(sizes.values()), order, size)
+    groups = _cut(list(sizes.values()), order, math.prod(sizes[name] for name in inner))
     if "device_ids" not in numbering:
         return groups
-    shape, _, turned = numbering.partition("T")
-    [devices] = _cut(_numbers(shape), _numbers(turned), 0)
+    shape, turned = (_numbers(part) for part in numbering.split("T"))
+    [devices] = _cut(shape, turned, math.prod(shape))
     return [[devices[place] for place in group] for group in groups]
 
 
-def _cut(sizes: Sequence[int], order: Iterable[int], size: int) -> list[Sequence[int]]:
-    """Return devices, numbered along axes in this order, as groups of `size` (0: one group)."""
-    steps: dict[int, int] = {}
-    step = 1
-    for axis in reversed(range(len(sizes))):
-        steps[axis], step = step, step * sizes[axis]
-    devices = [0]
-    for axis in order:
-        devices = [first + at * steps[axis] for first in devices for at in range(sizes[axis])]
-    size = size or len(devices)
-    return [devices[at : at + size] for at in range(0, len(devices), size)]
+def _cut(sizes: Sequence[int], order: Sequence[int], size: int) -> list[Sequence[int]]:
+    """Return devices, numbered along axes in this order, as groups of `size`."""
+    import numpy as np  # as every program with jax
+
+    devices = np.arange(math.prod(sizes)).reshape(sizes).transpose(order)
+    return list(devices.reshape(-1, size).tolist())
 
 
 def _numbers(text: str) -> list[int]:
@@ -340,8 +333,6 @@ def _sum_up_constants(module: Any) -> None:
 # Names that pmap gives a function's program, in today's jax and in older versions.
 _MAPPED_NAME, _MAPPED_ARGUMENT = "jit__fun", 'loc("flat_args['
 _OLD_MAPPED = "pmap_"
-# In a program that is not yet compiled: collectives, and divided arrays.
-_COMMUNICATING = r'stablehlo\.(?:all_|reduce_scatter|collective_)|\[\{"|devices=\['
 _MOST_SHAPES = 64
 _MOST_ORDERED = 16
 
@@ -469,10 +460,7 @@ class SpanningProgram:
         try:
             modules = [module.to_string() for module in executable.hlo_modules()]
         except Exception:  # a platform that does not show what it has compiled
-            import re
-
-            code = self._computation.operation.get_asm(large_elements_limit=4)
-            return re.search(_COMMUNICATING, code) is not None
+            return True
         return any(exchanges(module, self.places) for module in modules)
 
 
