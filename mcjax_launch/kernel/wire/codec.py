@@ -8,27 +8,12 @@ from __future__ import annotations
 
 import sys
 
-from .value import Value
-
 # Only the C parts of `json`: its Python parts compile regular expressions, which would take longer
 # at an agent's start than all messages.
-try:
-    from _json import encode_basestring_ascii as _quoted
-    from _json import make_scanner
-except ImportError:  # an interpreter without these C parts
-    from json import JSONDecoder
-    from json.encoder import py_encode_basestring_ascii as _quoted
+from _json import encode_basestring_ascii as _quoted
+from _json import make_scanner
 
-    _scan: Any = JSONDecoder().scan_once  # type: ignore[attr-defined]
-else:
-
-    class _Settings:
-        strict = True
-        object_hook = object_pairs_hook = None
-        parse_float, parse_int, parse_constant = float, int, float
-        memo: dict[str, str] = {}  # noqa: RUF012, the scanner's own
-
-    _scan = make_scanner(_Settings())  # type: ignore[arg-type]
+from .value import Value
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -41,6 +26,16 @@ if TYPE_CHECKING:
 
 
 _MOST_INT = 1 << 63
+
+
+class _Settings:
+    strict = True
+    object_hook = object_pairs_hook = None
+    parse_float, parse_int, parse_constant = float, int, float
+    memo: dict[str, str] = {}  # noqa: RUF012, the scanner's own
+
+
+_scan = make_scanner(_Settings())  # type: ignore[arg-type]
 # The package's name in this process: streamed code has a name of its own.
 _PACKAGE = __name__.partition(".")[0]
 
