@@ -68,9 +68,9 @@ class Scheduler(Value):
         """Return whether these variables show an allocation of this scheduler."""
         return bool(self.signs(environ))
 
-    def is_above(self, root: str = "/") -> bool:
+    def is_above(self) -> bool:
         """Return whether a daemon of this scheduler is a known ancestor of this process."""
-        return not {*self.daemons}.isdisjoint(_ancestors(root))
+        return not {*self.daemons}.isdisjoint(_ancestors("/"))
 
     def paths(self, environ: Mapping[str, str]) -> list[str]:
         """Return the paths of the scheduler's files that only the first host of a job has."""
