@@ -182,6 +182,7 @@ def hint_where_missing(program: Sequence[str], module: bool, sync: Sequence[str]
 
 # Words in programs that pass arguments on to `jax.distributed.initialize()`.
 _HANDS_ON = re.compile(rb"argv|argparse|click|absl")
+_PASSES_ARGUMENTS = re.compile(rb"initialize(?!\s*\(\s*\))")
 _MOST_BYTES = 1 << 22
 
 
@@ -193,7 +194,7 @@ def given_arguments(job: Job) -> tuple[str, ...]:
 def needed_arguments(job: Job) -> "Arguments | None":
     """Return the arguments that PROGRAM's source needs; None if it needs no coordinates."""
     source = _source(job)
-    if not _hands_on(source):
+    if not (_hands_on(source) and _PASSES_ARGUMENTS.search(source)):
         return None
     from mcjax_launch.request.program_arguments import find_arguments
 

@@ -1,0 +1,119 @@
+"""The arguments that a program declares with argparse, click or absl; pure."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+CONVERSIONS = frozenset({"int", "str", "float"})
+
+
+class Unsupported(Exception):
+    """Error: the program uses its command line in a way that this analysis does not support."""
+
+
+class ArgumentParser:
+    """An argparse.ArgumentParser, the parameters of a click command, or absl's flags.
+
+    Attributes:
+        required: for the name of each required value, its option ("" for a positional).
+        values: names of all required values that are single words of the command line.
+
+    """
+
+    def __init__(self) -> None:
+        self.required: dict[str, str] = {}
+        self.values: set[str] = set()
+
+    def add(self, option: str, name: str, *, required: bool, is_plain: bool) -> None:
+        """Add an argument; `is_plain`: its value is one word, converted only by int() or such."""
+        if required:
+            self.required[name] = option
+        if required and is_plain:
+            self.values.add(name)
+
+    def declare(self, call: ast.Call, path: str) -> None:
+        """Add the argument that a call declares; `path` is the dotted path of its function.
+
+        Raises:
+            Unsupported: the program has subcommands, or parses other words than its own.
+
+        """
+        name = path.rpartition(".")[2]
+        if name == "add_argument":
+            _add_of_argparse(self, call)
+        elif path in ("click.option", "click.argument"):
+            _add_of_click(self, path, call)
+        elif path.startswith("absl.flags."):
+            _add_of_absl(self, name, call)
+        elif name in ("add_subparsers", "add_mutually_exclusive_group") or path == "click.group":
+            raise Unsupported("subcommands, or arguments of which some are needed")
+        elif name in ("parse_args", "parse_known_args") and any(
+            isinstance(argument, ast.List) for argument in call.args
+        ):
+            raise Unsupported("other words than those of the command line")
+
+
+def _settings(call: ast.Call) -> dict[str, Any]:
+    """Return the keyword arguments of a call: constants and names; None for other expressions."""
+    found = {}
+    for word in call.keywords:
+        value = word.value
+        found[word.arg or ""] = (
+            value.id if isinstance(value, ast.Name) else getattr(value, "value", None)
+        )
+    return found
+
+
+def _texts(call: ast.Call) -> list[str]:
+    """Return the names in a declaration of an argument, as in `add_argument("-n", "--num")`.
+
+    Raises:
+        Unsupported: the names are not constants.
+
+    """
+    texts = [getattr(argument, "value", None) for argument in call.args]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise Unsupported("names that are not written out")
+    return [str(text) for text in texts]
+
+
+def _add_of_argparse(parser: ArgumentParser, call: ast.Call) -> None:
+    """Add the argument of a call of add_argument()."""
+    names, settings = _texts(call), _settings(call)
+    long = next((name for name in names if name.startswith("--")), names[0])
+    name = str(settings.get("dest") or long.lstrip("-").replace("-", "_"))
+    many = "nargs" in settings or "action" in settings
+    is_plain = settings.get("type", "str") in CONVERSIONS and not many
+    if long.startswith("-"):
+        parser.add(long, name, required=settings.get("required") is True, is_plain=is_plain)
+    else:
+        may_be_left_out = settings.get("nargs") in ("?", "*") or "action" in settings
+        parser.add("", name, required=not may_be_left_out, is_plain=is_plain)
+
+
+def _add_of_click(parser: ArgumentParser, path: str, call: ast.Call) -> None:
+    """Add the argument of a decorator, click.option or click.argument."""
+    names, settings = _texts(call), _settings(call)
+    long = next((name for name in names if name.startswith("--")), names[0])
+    own = next((name for name in names if name.isidentifier()), long.lstrip("-"))
+    is_plain = settings.get("type", "str") in CONVERSIONS and settings.get("nargs", 1) == 1
+    is_argument = path == "click.argument"
+    may_be_left_out = settings.keys() & {"default", "envvar"}
+    required = settings.get("required", is_argument) is True and not may_be_left_out
+    option = "" if is_argument else long
+    parser.add(option, own.replace("-", "_").lower(), required=required, is_plain=is_plain)
+
+
+def _add_of_absl(parser: ArgumentParser, function: str, call: ast.Call) -> None:
+    """Add an absl flag, or mark a flag as required."""
+    if function == "mark_flag_as_required":
+        (name,) = _texts(call)
+        parser.add(f"--{name}", name, required=True, is_plain=True)
+    elif function == "mark_flags_as_required":
+        for part in getattr(call.args[0], "elts", ()):
+            parser.add(f"--{part.value}", part.value, required=True, is_plain=True)
+    elif function in ("DEFINE_string", "DEFINE_integer"):
+        name = str(getattr(call.args[0], "value", ""))
+        required = _settings(call).get("required") is True
+        parser.add(f"--{name}", name, required=required, is_plain=True)
