@@ -1,99 +1,15 @@
-"""Checks for options that contradict each other, need another option, or share a path."""
+"""Checks for options that contradict each other, or need another option."""
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterator, Mapping, Set
-from itertools import permutations
-from typing import NamedTuple
+from collections.abc import Mapping, Set
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.job import placeholders
 from mcjax_launch.job.job import is_python
 from mcjax_launch.kernel.wire import schedulers
-from mcjax_launch.options.kinds import HIGHEST_PORT, split_profile
+from mcjax_launch.options.kinds import HIGHEST_PORT
 from mcjax_launch.options.option import Option
 from mcjax_launch.options.options import BatchOptions, Options
-
-# --- paths that clash ---
-
-# Names of files in --log-dir.
-_LOG_FILES = r"\d+\.(out|err)"
-
-
-class _Named(NamedTuple):
-    """A path that an option names.
-
-    Args:
-        option: long name of the option, or PROGRAM.
-        given: path as the user wrote it.
-        path: real, absolute path.
-        written: True if the job writes to the path.
-
-    """
-
-    option: str
-    given: str
-    path: str  # real
-    written: bool
-
-    @property
-    def is_folder(self) -> bool:
-        return self.option in ("--log-dir", "--profile", "--black-box")
-
-    def __str__(self) -> str:
-        return f"{self.option} {self.given}"
-
-
-def check_clashes(options: Options) -> None:
-    """Refuse options of which one would overwrite another's file, or needs a folder in its place.
-
-    Raises:
-        LaunchError: there are two such options.
-
-    """
-    try:
-        named = list(_named(options))
-    except OSError:  # the working directory is gone; a later check has a better error
-        return
-    for first, second in permutations(named, 2):
-        if first.written:
-            _check_pair(first, second)
-
-
-def _named(options: Options) -> Iterator[_Named]:
-    """Yield the paths that options name for writing, the hosts file and PROGRAM's file."""
-    known = {"host": os.uname().nodename}
-    if options.num_processes is not None:
-        known["num_processes"] = str(options.num_processes)
-    for option, given in (
-        ("--report", options.report),
-        ("--log-dir", options.log_dir),
-        ("--profile", options.profile and split_profile(options.profile)[0]),
-        ("--black-box", options.black_box),
-    ):
-        if given:
-            yield _Named(option, given, os.path.realpath(placeholders.fill(given, known)), True)
-    if isinstance(options.hosts, str) and os.path.isfile(options.hosts):
-        yield _Named("--hosts", options.hosts, os.path.realpath(options.hosts), False)
-    if options.program and not options.module and is_python(options.program, module=False):
-        path = os.path.join(options.chdir or "", options.program[0])
-        yield _Named("PROGRAM", options.program[0], os.path.realpath(path), False)
-
-
-def _check_pair(written: _Named, other: _Named) -> None:
-    """Refuse a written path that equals `other`, is inside that file, or is a rank's log there."""
-    if written.path == other.path:
-        raise LaunchError(f"{written} and {other} name the same path: change one of them")
-    if not other.is_folder and written.path.startswith(os.path.join(other.path, "")):
-        raise LaunchError(f"{written}: {other} is a file, not a directory; give another path")
-    folder, name = os.path.split(written.path)
-    if other.option == "--log-dir" and folder == other.path and re.fullmatch(_LOG_FILES, name):
-        raise LaunchError(f"{written}: {other} writes a rank's output there; give another path")
-
-
-# --- options that contradict one another, or need another ---
 
 #: Options that have an effect on --check.
 FOR_CHECK = frozenset(
@@ -130,8 +46,6 @@ def check(options: Options, given: Set[str], environ: Mapping[str, str]) -> None
     _check_declared(options, given)
     if options.emit is None:
         _check_lone(options, given, environ)
-    if options.report or options.profile or options.black_box:
-        check_clashes(options)
 
 
 def _check_check(options: Options, given: Set[str]) -> None:

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Launch
 from jobs import Jobs
 from records import JOB, read
 from remote import FAKE_SSH
@@ -188,11 +187,6 @@ def test_report_holds_a_lost_host(jobs: Jobs, tmp_path: Path) -> None:
 
 
 # --- where it cannot be written ---
-
-
-def test_api_refuses_one_file_for_two_options(launch: Launch, tmp_path: Path) -> None:
-    with pytest.raises(LaunchError, match=r"r\.json name the same path: "):
-        launch("true", report=tmp_path / "r.json", log_dir=tmp_path / "r.json")
 
 
 @pytest.mark.parametrize("status", [0, 3])

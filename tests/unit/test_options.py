@@ -106,6 +106,8 @@ WRONG = {
     "GITHUB_ACTIONS=true",
     "--wrap gdb a.py": "--wrap: 'gdb': gdb takes a program with its arguments after --args",
     "-x A-B=1 true": "-x A-B=1: 'A-B' is not a valid variable name",
+    "--debugpy 65535 -n 2 a.py": "--debugpy 65535: the last rank's port would be 65536; the highest "
+    "is 65535",
     "--verify-spmd --no-hook true": "--verify-spmd cannot be combined with --no-hook",
     "--collapse always --no-prefix true": "--collapse always cannot be combined with --no-prefix",
     "--hosts - --stdin 0 true": "--hosts - reads standard input itself: with --stdin, name a file",
