@@ -7,12 +7,8 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from mcjax_launch.options.kinds import PROFILE_AFTER_S
-from mcjax_launch.options.options import Options
+from mcjax_launch.options.options import GRACE_S, Options
 from mcjax_launch.options.wrappers import Wrapper
-
-#: Seconds between asking the ranks to exit and killing them, by what ends the job.
-GRACE_S = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0, "save": 0.5}
-
 
 #: The end of an error about a Python chosen by the user that has no jax.
 WITHOUT_JAX = "has no jax: install it there, or choose another with --python"

@@ -8,6 +8,9 @@ from mcjax_launch.kernel.wire.schedulers import KINDS
 from mcjax_launch.options import kinds
 from mcjax_launch.options.option import OptionGroup, flag, option
 
+#: Defaults of --grace, in seconds between asking ranks to exit and killing them, by the cause.
+GRACE_S = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0, "save": 0.5}
+
 _NO_LIMIT = "no limit"
 _TERMINAL = "the terminal is the calling program's"
 _OF_EMIT = {"only_command": "is for --emit", "needs": "--emit KIND"}
@@ -234,7 +237,8 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
     )
     grace: float | None = option(
         kinds.DURATION,
-        shown="2s after a failure, 5s after INT, 30s after TERM or HUP, 0.5s after a save",
+        shown=f"{GRACE_S['failure']:g}s after a failure, {GRACE_S['INT']:g}s after INT, "
+        f"{GRACE_S['TERM']:g}s after TERM or HUP, {GRACE_S['save']:g}s after a save",
         help="Time that ranks get to exit before they are killed.",
     )
     on_rank_failure: Literal["stop", "continue", "restart"] | str = option(

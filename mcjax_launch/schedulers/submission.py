@@ -8,8 +8,7 @@ from collections.abc import Sequence, Set
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.describe import command_line
-from mcjax_launch.job.job import GRACE_S
-from mcjax_launch.options.options import Options
+from mcjax_launch.options.options import GRACE_S, Options
 from mcjax_launch.ranks import counted
 
 # Options for the scheduler, which are not passed on to the launcher in the job.

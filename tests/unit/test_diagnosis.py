@@ -11,7 +11,7 @@ from mcjax_launch.diagnosis.summary import summarize
 from mcjax_launch.features.verify_spmd.watch import Diverged, SpmdWatch
 from mcjax_launch.jax_messages.known_errors import KnownError
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.launcher.limits import Limits, usage_every_s
+from mcjax_launch.kernel.launcher.time_limits import TimeLimits, usage_every_s
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import Exited, RankUsage, Usage
 from mcjax_launch.runs.rank_run import Membership, RankRun
@@ -244,11 +244,11 @@ def job(**more: object) -> Job:
 def test_start_limit_waits_for_ranks_that_can_still_join() -> None:
     """A rank that has ended without joining is no reason to wait for others that have joined."""
     state = state_of(joined="01")
-    limits = Limits(job(start_timeout=10.0), state, 0.0)
+    limits = TimeLimits(job(start_timeout=10.0), state, 0.0)
     assert limits.expire(9.0) is None
     stop = limits.expire(11.0)
     assert stop is not None and stop.status == 124
-    limits = Limits(job(start_timeout=10.0), state, 0.0)
+    limits = TimeLimits(job(start_timeout=10.0), state, 0.0)
     ended(state, 2, 0)
     assert limits.expire(11.0) is None
 
@@ -256,7 +256,7 @@ def test_start_limit_waits_for_ranks_that_can_still_join() -> None:
 def test_start_limit_counts_for_rank_restarts() -> None:
     state = state_of(joined="012")
     state.survives = True
-    limits = Limits(job(start_timeout=10.0), state, 0.0)
+    limits = TimeLimits(job(start_timeout=10.0), state, 0.0)
     assert (limits.expire(1.0), limits.deadline) == (None, None)
     ended(state, 2, -9)
     assert limits.deadline is None
@@ -270,7 +270,7 @@ def test_start_limit_counts_for_rank_restarts() -> None:
 
 def test_stall_limit_counts_from_the_last_activity() -> None:
     state = state_of(joined="012")
-    limits = Limits(job(stall_timeout=10.0), state, 0.0)
+    limits = TimeLimits(job(stall_timeout=10.0), state, 0.0)
     assert (limits.deadline, limits.expire(19.0)) == (20.0, None)  # nobody has looked yet
     state.record_usage(Usage(()), 8.0)
     assert (limits.deadline, limits.expire(9.0)) == (10.0, None)
@@ -288,7 +288,7 @@ def test_stall_limit_counts_from_the_last_activity() -> None:
 
 def test_limits_count_from_the_start_of_the_ranks() -> None:
     state = state_of(joined="012")
-    limits = Limits(job(stall_timeout=10.0, timeout=60.0), state, 1002.0)
+    limits = TimeLimits(job(stall_timeout=10.0, timeout=60.0), state, 1002.0)
     assert (state.activity.active_at, limits.deadline) == (1002.0, 1022.0)
     state.record_output(1, 1005.0)
     state.record_usage(Usage(()), 1012.0)
@@ -313,7 +313,7 @@ def test_usage_interval_follows_the_stall_limit() -> None:
 @pytest.mark.parametrize(("heard_at", "hangs"), [(55.0, False), (20.0, True)])
 def test_long_but_active_job_gets_no_advice_on_hangs(heard_at: float, hangs: bool) -> None:
     state = state_of(joined="012")
-    limits = Limits(job(timeout=60.0), state, 0.0)
+    limits = TimeLimits(job(timeout=60.0), state, 0.0)
     state.record_output(1, heard_at)
     stop = limits.expire(60.0)
     assert stop is not None
@@ -335,7 +335,7 @@ def test_activity_depends_on_processor_time_and_platform(
     platform: str, cpu_s: float, main_s: float, busy: bool
 ) -> None:
     state = state_of(joined="012")
-    Limits(job(stall_timeout=10.0), state, 0.0)
+    TimeLimits(job(stall_timeout=10.0), state, 0.0)
     state.ranks[0].compilations.platform = platform
     state.record_usage(usage(100.0, 1.0), 1.0)
     before = state.activity.active_at

@@ -7,15 +7,15 @@ from records import run_of, say
 from mcjax_launch.diagnosis.announcer import Announcer
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.launcher.hang_watch import Ask, HangWatch
-from mcjax_launch.kernel.launcher.limits import Limits
+from mcjax_launch.kernel.launcher.time_limits import TimeLimits
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.loop import Loop
 from mcjax_launch.runs.state import RunState
 
 
-def limits(state: RunState, **given: float) -> Limits:
+def limits(state: RunState, **given: float) -> TimeLimits:
     job = Job(program=("a",), python="py", chdir="/", **given)  # type: ignore[arg-type]
-    return Limits(job, state, 0.0)
+    return TimeLimits(job, state, 0.0)
 
 
 def test_suspension_extends_stall_and_join_limits() -> None:

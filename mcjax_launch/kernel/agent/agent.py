@@ -20,12 +20,12 @@ from ..wire.uplink import Uplink
 from . import launcher_link, network, private_folder, supervisor
 from .hook_server import HookServer, WrappedPrograms
 from .launcher_link import LauncherLink
-from .limits import ProcessLimits
 from .rank_restarts import RankRestarts
 from .stacks import StackDump
 from .startup import Prepared
 from .system import system
 from .system.unix import Childless, SpawnError
+from .ulimits import ProcessLimits
 from .usage import UsageSampler
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for

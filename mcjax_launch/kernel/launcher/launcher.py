@@ -33,7 +33,6 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, Rank, describe_cores
 from mcjax_launch.kernel.launcher.agent_orders import start_order
 from mcjax_launch.kernel.launcher.front import Front
-from mcjax_launch.kernel.launcher.limits import Limits, usage_every_s
 from mcjax_launch.kernel.launcher.part import OneShotTimer, TimerAction
 from mcjax_launch.kernel.launcher.stack_requests import StackRequests
 from mcjax_launch.kernel.launcher.startup import Startup
@@ -46,6 +45,7 @@ from mcjax_launch.kernel.launcher.stop_policy import (
     StopPolicy,
     StopRanks,
 )
+from mcjax_launch.kernel.launcher.time_limits import TimeLimits, usage_every_s
 from mcjax_launch.kernel.transport.client import Transport
 from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.transport.pool import AgentPool, Failure
@@ -253,7 +253,7 @@ class Launcher:
         self.state.record_plan(plan.job_id, plan.coordinator, places, common_folder(named))
         for label in named:
             self.state.ranks[label.process_id].share.log_folder = label.folder
-        limits = Limits(self.job, self.state, time.monotonic())
+        limits = TimeLimits(self.job, self.state, time.monotonic())
         self._timers.append(TimerAction(limits, self._limit_reached))
         self.policy.ranks_starting()
         parts = [self._part(name) for name in (*_used(self.job), *features.used(self.job))]

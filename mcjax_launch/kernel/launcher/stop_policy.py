@@ -89,7 +89,7 @@ class StopPolicy:
     Times (`now`, `deadline`) are seconds of any steady clock. Methods return effects.
 
     Args:
-        grace_s: function that returns the grace in seconds for a key of `job.GRACE_S`.
+        grace_s: function that returns the grace in seconds for a key of `GRACE_S` of options.
         has_keys: True if the launcher has a terminal, where a key shows the stacks.
 
     Attributes:

@@ -19,7 +19,7 @@ from mcjax_launch.features.debugging.queue import (
 )
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.launcher.hang_watch import HangWatch
-from mcjax_launch.kernel.launcher.limits import Limits
+from mcjax_launch.kernel.launcher.time_limits import TimeLimits
 from mcjax_launch.runs.state import RunState
 
 FIRST, SECOND, THIRD = (StoppedDebugger(rank, 10 + rank, "a.py:1") for rank in range(3))
@@ -108,10 +108,10 @@ def test_stopped_ranks_are_refused_at_the_end_of_the_job() -> None:
     assert queue.stopped(THIRD) == [Refuse(THIRD, JOB_ENDS)]
 
 
-def running(**limits: float) -> tuple[RunState, Limits]:
+def running(**limits: float) -> tuple[RunState, TimeLimits]:
     state = run_of(2, num_processes=0)
     job = Job(program=("a",), python="py", chdir="/", **limits)  # type: ignore[arg-type]
-    return state, Limits(job, state, 0.0)
+    return state, TimeLimits(job, state, 0.0)
 
 
 def test_no_limit_counts_while_a_rank_is_debugged() -> None:

@@ -14,7 +14,7 @@ _RECORD_S = 1.0
 _SILENT_S = scaled(10.0)
 
 
-class Limits:
+class TimeLimits:
     """Timer of the three time limits, each of which can end the job.
 
     Times are in time.monotonic's seconds.
