@@ -132,6 +132,7 @@ def test_refused_host_is_retried_after_a_pause(agents_of: Make) -> None:
     assert agents.failures == []
     agents.made[-1].ends(REFUSED, 255)
     assert agents.failures == [("a", REFUSED.decode().strip())]
+    agents.after(100)
     assert agents.pool.settled and agents.pool.deadline is None
 
 

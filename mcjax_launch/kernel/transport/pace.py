@@ -1,74 +1,10 @@
-"""Queue of deadlines, and queue of transports to start at a limited rate; without effects."""
+"""Order and rate in which transports are started; without effects."""
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
-from heapq import heappop, heappush, heapreplace
+from collections.abc import Iterable
 from math import inf
-from typing import Generic, TypeVar
 
 from mcjax_launch.job.hosts import Host
-
-# --- a priority queue of movable deadlines ---
-
-T = TypeVar("T")
-
-
-class Deadlines(Generic[T]):
-    """Priority queue that finds the earliest of many deadlines, which may change at any time.
-
-    A deadline that moves later needs no call; if it moves earlier, call `note`.
-
-    Args:
-        at: called with an item; returns its current deadline, inf for none.
-
-    """
-
-    def __init__(self, at: Callable[[T], float]) -> None:
-        self._at = at
-        self._heap: list[tuple[float, int, T]] = []
-        self._known: dict[T, float] = {}  # the time of an item's valid entry in the heap
-        self._count = 0  # breaks ties: the item that was added earlier comes first
-
-    def note(self, item: T) -> None:
-        """Record that the deadline of an item may have moved earlier."""
-        at = self._at(item)
-        if at < self._known.get(item, inf):
-            self._known[item] = at
-            self._count += 1
-            heappush(self._heap, (at, self._count, item))
-
-    @property
-    def first(self) -> float:
-        """Earliest deadline; inf if there is none."""
-        while self._heap:
-            known, count, item = self._heap[0]
-            at = self._at(item)
-            if self._known.get(item) != known:
-                heappop(self._heap)
-            elif at == known:
-                return at
-            elif at < inf:
-                self._known[item] = at
-                heapreplace(self._heap, (at, count, item))
-            else:
-                del self._known[item]
-                heappop(self._heap)
-        return inf
-
-    def take(self, now: float) -> Iterator[T]:
-        """Yield each item whose deadline has come; the caller must then move its deadline."""
-        due = []
-        while self.first <= now:
-            _, _, item = heappop(self._heap)
-            del self._known[item]
-            due.append(item)
-        for item in due:
-            if self._at(item) <= now:  # handling an earlier item may have moved this deadline
-                yield item
-            self.note(item)
-
-
-# --- the order and rate of starting transports ---
 
 # sshd refuses connections at random when ten are being set up (MaxStartups 10:30:100), and many
 # hosts may be one sshd: begin below that, grow while all goes well, halve when one is refused.

@@ -15,7 +15,7 @@ from mcjax_launch.job.hosts import Host
 from mcjax_launch.kernel.transport.client import Transport
 from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.transport.mangling import is_text
-from mcjax_launch.kernel.transport.pace import Deadlines, Pace
+from mcjax_launch.kernel.transport.pace import Pace
 from mcjax_launch.kernel.transport.pipes import Pipes
 from mcjax_launch.kernel.wire import frames
 from mcjax_launch.kernel.wire.codec import Message
@@ -156,13 +156,6 @@ def _failure(link: AgentConnection) -> Failure:
     return Failure(link.host, why(link), link.traceback)
 
 
-def _all(links: list[AgentConnection], gone: Callable[[AgentConnection], bool]) -> bool:
-    """Return whether all links are gone, for good; remove gone links from the end of the list."""
-    while links and gone(links[-1]):
-        links.pop()
-    return not links
-
-
 class LinkState(Enum):
     """State of the connection to an agent."""
 
@@ -212,12 +205,9 @@ class AgentPool:
         self._states: dict[AgentConnection, LinkState] = {}
         self._limits: dict[AgentConnection, float] = {}  # until when each may stay in that state
         self._counts: Counter[LinkState] = Counter()  # of links in each state
-        self._unreaped: set[AgentConnection] = set()  # gone, with a process that is not yet reaped
-        # Lists for `_all`: links are removed once the condition holds, which is permanent.
-        self._not_ended: list[AgentConnection] = []
-        self._not_empty: list[AgentConnection] = []
-        self._afar: list[AgentConnection] = []
-        self._deadlines = Deadlines(self._due_at)
+        # No agent is given up before this time. It may be too early: most deadlines move later with
+        # each message, so `expire` looks at all of them only then.
+        self._next_check = math.inf
         self._ping_at = 0.0
         self._given_up: list[AgentConnection] = []  # never greeted
 
@@ -239,7 +229,11 @@ class AgentPool:
             self._counts[before] -= 1
         self._counts[state] += 1
         self._states[link], self._limits[link] = state, limit
-        self._deadlines.note(link)
+        self._check_in_time(link)
+
+    def _check_in_time(self, link: AgentConnection) -> None:
+        """Record that the time at which a connection is given up may have moved earlier."""
+        self._next_check = min(self._next_check, self._due_at(link))
 
     def _in_state(self, state: LinkState) -> list[AgentConnection]:
         """Return the connections that are in a state."""
@@ -275,8 +269,7 @@ class AgentPool:
             from mcjax_launch.kernel.transport import bootstrap  # as only other hosts need
 
             link.send_raw(bootstrap.payload(self._transport.features))
-        for links in (self.links, self._not_ended, self._not_empty):
-            links.append(link)
+        self.links.append(link)
 
     def stop(self, limit_s: float) -> None:
         """Start no more agents, and end agents that have not greeted, because they have no ranks.
@@ -308,15 +301,13 @@ class AgentPool:
     @property
     def over(self) -> bool:
         """True if no agent is connected, and none may still connect."""
-        ended = _all(self._not_ended, lambda link: link.is_over)
+        ended = all(link.is_over for link in self.links)
         return ended and self.settled and not self._counts[LinkState.MISSED]
 
     @property
     def nothing_left(self) -> bool:
         """True if each agent has reported that no process of the job is left, or has ended."""
-        return _all(
-            self._not_empty, lambda link: link.ended or self._states[link] is LinkState.EMPTY
-        )
+        return all(link.ended or self._states[link] is LinkState.EMPTY for link in self.links)
 
     def _frame(self, link: AgentConnection, frame: Message | Data | Raw) -> None:
         if self._states[link] is LinkState.LEAVING:
@@ -330,8 +321,6 @@ class AgentPool:
             case Greeting():
                 self._enter(link, LinkState.SERVING)
                 self._pace.went_well()
-                if not link.host.is_local:
-                    self._afar.append(link)
                 self.begin()
             case NothingLeft():
                 self._enter(link, LinkState.EMPTY)
@@ -342,7 +331,7 @@ class AgentPool:
                 else:
                     link.end_input()
         self._on_frame(link, frame)
-        self._deadlines.note(link)
+        self._check_in_time(link)
 
     # --- ends ---
 
@@ -358,8 +347,6 @@ class AgentPool:
         if state is LinkState.GREETING:
             self._judge(link)
             return
-        if not link.reap():
-            self._unreaped.add(link)
         if not link.said_bye:
             self._enter(link, LinkState.MISSED, time.monotonic() + _CLIENT_END_S)
             self._judge_missed(link)
@@ -371,12 +358,10 @@ class AgentPool:
 
     def reap(self) -> None:
         """Handle ended transports; call this when a child of the launcher has ended."""
-        for link in self._in_state(LinkState.GREETING):
-            if link.reap() and link.ended and self._states.get(link) is LinkState.GREETING:
+        for link in [link for link in self.links if link.ended and link.reap()]:
+            if self._states[link] is LinkState.GREETING:
                 self._judge(link)
-        for link in [link for link in self._unreaped if link.reap()]:
-            self._unreaped.remove(link)
-            if self._states[link] is LinkState.MISSED:
+            elif self._states[link] is LinkState.MISSED:
                 self._judge_missed(link)
 
     def _judge(self, link: AgentConnection) -> None:
@@ -400,14 +385,13 @@ class AgentPool:
     @property
     def deadline(self) -> float | None:
         """Time (time.monotonic) at which to call `expire` next; None if nothing is due."""
-        at = min(self._deadlines.first, self._pace.deadline(self._counts[LinkState.GREETING]))
-        if self._has_afar:
+        at = min(self._next_check, self._pace.deadline(self._counts[LinkState.GREETING]))
+        if any(map(self._gets_pings, self.links)):
             at = min(at, self._ping_at)
         return at if at < math.inf else None
 
-    @property
-    def _has_afar(self) -> bool:
-        return not _all(self._afar, lambda link: not self._is_heard(link))
+    def _gets_pings(self, link: AgentConnection) -> bool:
+        return not link.host.is_local and self._is_heard(link)
 
     def _due_at(self, link: AgentConnection) -> float:
         """Return the time (time.monotonic) at which an agent is given up; inf for never."""
@@ -434,13 +418,15 @@ class AgentPool:
         """Give up agents that took too long, start waiting agents, and send heartbeats."""
         if now >= self._pace.deadline(self._counts[LinkState.GREETING]):
             self.begin()
-        for link in self._deadlines.take(now):
-            self._took_too_long(link, now)
-        if now >= self._ping_at and self._has_afar:
+        if now >= self._next_check:
+            for link in list(self.links):
+                if self._due_at(link) <= now:  # also after an earlier link was given up
+                    self._took_too_long(link, now)
+            self._next_check = min(map(self._due_at, self.links), default=math.inf)
+        if now >= self._ping_at and (afar := list(filter(self._gets_pings, self.links))):
             self._ping_at = now + frames.PING_S
-            for link in self._afar:
-                if self._is_heard(link):
-                    link.send(Ping())
+            for link in afar:
+                link.send(Ping())
 
     def _took_too_long(self, link: AgentConnection, now: float) -> None:
         state = self._states[link]
@@ -515,8 +501,7 @@ class AgentPool:
             link.close()
             link.wake()
         deadline = time.monotonic() + limit_s
-        left = list(links)
-        while not _all(left, lambda link: link.reap()) and time.monotonic() < deadline:
+        while not all(link.reap() for link in links) and time.monotonic() < deadline:
             self._loop.turn(deadline)  # SIGCHLD wakes it
         for link in links:
             if not link.reap() and not link.host.is_local:
