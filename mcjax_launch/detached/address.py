@@ -1,10 +1,12 @@
-"""Unix socket in a job's folder, also if its path is too long for a socket address."""
+"""Unix socket in a job's folder, on Linux also if its path is too long for a socket address."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
+from collections.abc import Iterator
 
 from mcjax_launch.kernel.wire.system import LINUX
 
@@ -16,12 +18,12 @@ def listen(folder: str) -> socket.socket:
     """Return a socket that listens in the folder of a job.
 
     Raises:
-        OSError: the file system has no sockets.
+        OSError: the file system has no sockets, or the path is too long for this system.
 
     """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with _Short(folder) as path:
+        with _short_path(folder) as path:
             listener.bind(path)
             os.chmod(path, 0o600)
         listener.listen(16)
@@ -41,7 +43,7 @@ def connect(folder: str) -> socket.socket:
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with _Short(folder) as path:
+        with _short_path(folder) as path:
             connection.connect(path)
         if not is_own(connection):
             raise PermissionError(0, "another user's process listens there", folder)
@@ -60,28 +62,15 @@ def is_own(connection: socket.socket) -> bool:
     return True  # the folder has let nobody else in
 
 
-class _Short:
-    """Context that gives the socket's path, or a short path through an open descriptor."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self._fd = -1
-        self._before = -1
-
-    def __enter__(self) -> str:
-        path = os.path.join(self._folder, _NAME)
-        if len(os.fsencode(path)) <= _MOST_BYTES:
-            return path
-        self._fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        if LINUX:
-            return f"/proc/self/fd/{self._fd}/{_NAME}"
-        self._before = os.open(os.curdir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        os.fchdir(self._fd)
-        return _NAME
-
-    def __exit__(self, *_: object) -> None:
-        if self._before >= 0:
-            os.fchdir(self._before)
-            os.close(self._before)
-        if self._fd >= 0:
-            os.close(self._fd)
+@contextlib.contextmanager
+def _short_path(folder: str) -> Iterator[str]:
+    """Yield the path of the socket in a folder; a long path is shortened on Linux."""
+    path = os.path.join(folder, _NAME)
+    if not LINUX or len(os.fsencode(path)) <= _MOST_BYTES:
+        yield path
+        return
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{fd}/{_NAME}"
+    finally:
+        os.close(fd)

@@ -26,7 +26,7 @@ from mcjax_launch.kernel.wire.loop import Loop
 STARTED = b"\0"
 
 
-class StarterOutput(Target):
+class StarterOutput(Sink):
     """Stderr of the launcher, read by the process that started it until all ranks run.
 
     Args:
@@ -35,33 +35,21 @@ class StarterOutput(Target):
     """
 
     def __init__(self, loop: Loop) -> None:
-        super().__init__()
-        self._sink: Sink | None = Sink(2, loop)
-        self._loop = loop
-
-    @property
-    def queued(self) -> int:
-        """Number of bytes that wait for the starter; see Target."""
-        return 0 if self._sink is None else self._sink.queued
-
-    @queued.setter
-    def queued(self, count: int) -> None:
-        """Ignore the count, which the base class sets."""
+        super().__init__(2, loop)
+        self._has_reader = True
 
     def watch(self, on_gone: Callable[[OSError | None], None]) -> None:
-        if self._sink is not None:
-            self._sink.on_room = self.on_room
-            self._sink.watch(lambda error: on_gone(error) if self._sink is not None else None)
+        super().watch(lambda error: on_gone(error) if self._has_reader else None)
 
     def write(self, pieces: Sequence[bytes | memoryview]) -> None:
-        if self._sink is not None:
-            self._sink.write(pieces)
+        if self._has_reader:
+            super().write(pieces)
 
     def end(self, errors: int) -> None:
         """Notify the starter that all ranks run; redirect stderr to descriptor `errors`."""
-        sink, self._sink = self._sink, None
-        if sink is not None:
-            sink.write((STARTED,))
+        if self._has_reader:
+            self.write((STARTED,))
+            self._has_reader = False
             os.dup2(errors, 2)
 
 

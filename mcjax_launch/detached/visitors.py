@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from mcjax_launch.detached import address
 from mcjax_launch.detached.messages import (
@@ -139,8 +139,8 @@ class Visitor:
             self.terminal = -1
 
 
-class TerminalUser(Protocol):
-    """Interface of the debuggers' code that borrows visitors' terminals."""
+class TerminalUser:
+    """Borrower of visitors' terminals; this base class borrows none."""
 
     def visitor_came(self, visitor: Visitor) -> None:
         """Handle a new visitor that has a terminal to lend."""
@@ -165,7 +165,7 @@ class Visitors:
         set_waits: called with the reason why the job waits for a terminal; "" if it does not.
 
     Attributes:
-        terminal_user: object informed of arriving and leaving terminals; None if there is none.
+        terminal_user: object informed of arriving and leaving terminals.
 
     Raises:
         OSError: no socket can be made in the folder.
@@ -179,7 +179,7 @@ class Visitors:
         stop: Callable[[], object],
         set_waits: Callable[[str], object],
     ) -> None:
-        self.terminal_user: TerminalUser | None = None
+        self.terminal_user = TerminalUser()
         self.set_waits = set_waits
         self._loop, self._stop = loop, stop
         self._visitors: list[Visitor] = []
@@ -230,11 +230,9 @@ class Visitors:
             case Resized(rows):
                 if visitor.status is not None:
                     visitor.status.rows = rows
-                if self.terminal_user is not None:
-                    self.terminal_user.visitor_resized(visitor)
+                self.terminal_user.visitor_resized(visitor)
             case ScreenHeld():
-                if self.terminal_user is not None:
-                    self.terminal_user.visitor_holds(visitor)
+                self.terminal_user.visitor_holds(visitor)
             case AskForStacks():
                 self._show_stacks()
             case StopJob():
@@ -245,7 +243,7 @@ class Visitors:
         if visit.status:
             visitor.status = VisitorStatus(visitor.tell_status, visit)
             self._begin_status(visitor)
-        if visitor.terminal >= 0 and self.terminal_user is not None:
+        if visitor.terminal >= 0:
             self.terminal_user.visitor_came(visitor)
 
     def _begin_status(self, visitor: Visitor) -> None:
@@ -255,8 +253,7 @@ class Visitors:
     def _leave(self, visitor: Visitor) -> None:
         self._visitors.remove(visitor)
         visitor.close()
-        if self.terminal_user is not None:
-            self.terminal_user.visitor_left(visitor)
+        self.terminal_user.visitor_left(visitor)
 
     @property
     def with_terminals(self) -> Sequence[Visitor]:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 
-from mcjax_launch.detached.visitors import Visitor, Visitors
+from mcjax_launch.detached.visitors import TerminalUser, Visitor, Visitors
 from mcjax_launch.features.debugging.user_terminal import UserTerminal
 from mcjax_launch.kernel.wire.loop import Loop
 
@@ -11,7 +11,7 @@ from mcjax_launch.kernel.wire.loop import Loop
 _MOST_KEPT = 1 << 16
 
 
-class BorrowedTerminal:
+class BorrowedTerminal(TerminalUser):
     """Terminal borrowed from a visitor of a detached job, for a debugger.
 
     At most one terminal is borrowed at a time. If no visitor has a terminal, the debugger waits
@@ -137,4 +137,4 @@ class BorrowedTerminal:
     def close(self) -> None:
         """Return the terminal to its visitor; borrow none any more."""
         self.restore()
-        self._visitors.terminal_user = None
+        self._visitors.terminal_user = TerminalUser()
