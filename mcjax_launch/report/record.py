@@ -186,41 +186,32 @@ def _waits(ended: Attempt, ended_s: float | None) -> list[Json]:
 def _rank(run: RankRun, state: RunState, culprit: int | None) -> Json:
     count, began_at = len(state.ranks), state.began_at
     process, membership, usage = run.process, run.membership, run.usage
+    status = process.status
     samples = thinned(usage.samples, max(_LEAST_SAMPLES, _MOST_SAMPLES // count))
     # The rank to blame keeps all of its output.
     tail = _MOST_TAIL if run.process_id == culprit else max(_LEAST_TAIL, _MOST_TAIL // (2 * count))
     versions = membership.imported or ImportedJax()
-    status = process.status
     used = status is not None or bool(usage.samples)
     cpu_s = max([usage.cpu_s or 0.0, *(sample.cpu_s for sample in usage.samples)])
     peak_kib = max([usage.peak_kib or 0, *(sample.rss_kib for sample in usage.samples)])
     return {
         "rank": run.process_id,
-        "host": run.host,
-        "pid": process.pid,
+        **_process(run, began_at),
         "jax": versions.jax or None,
         "jaxlib": versions.jaxlib or None,
         "python": versions.python or None,
-        "started_s": _since(began_at, process.started_at),
         "joining_s": _since(began_at, membership.joining_at),
-        "joined_s": _since(began_at, membership.joined_at),
         "first_output_s": _since(began_at, process.first_output_at),
         "leaving_s": _since(began_at, membership.leaving_at),
-        "failed_s": _since(began_at, run.failed_at),
-        "ended_s": _since(began_at, process.ended_at),
-        "outcome": _outcome(run),
-        "words": _words(run),
-        "exit_status": run.exit_status if status is not None or run.hidden_failure else None,
         "signal": signal_name(-status) if status is not None and status < 0 else None,
         "signals_sent": [signal_name(signum) for signum in process.signals],
-        "exception": _exception(run),
         "killer": process.killer or None,
         "platform": run.compilations.platform or None,
         "gpus": run.share.gpus or None,
         "cores": run.share.cores or None,
         "compiled": _compiled(run),
         "compiled_last": _compiled_last(run),
-        "past_lives": [_past(earlier, began_at) for earlier in run.past],
+        "past_lives": [_process(earlier, began_at) for earlier in run.past],
         "cpu_s": round(cpu_s, 2) if used else None,
         "peak_kib": peak_kib if used else None,
         "samples": [[round(s.at - began_at, 3), round(s.cpu_s, 2), s.rss_kib] for s in samples],
@@ -268,8 +259,8 @@ def _looks(rank: int, polls: Sequence[Poll], began_at: float) -> list[list[objec
     return found
 
 
-def _past(run: RankRun, began_at: float) -> Json:
-    """Return the record of an earlier process of a restarted rank."""
+def _process(run: RankRun, began_at: float) -> Json:
+    """Return the record of a process of a rank: the latest, or one before a restart."""
     process, membership = run.process, run.membership
     return {
         "host": run.host,
