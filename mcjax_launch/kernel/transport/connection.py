@@ -121,38 +121,14 @@ def _ranks_of(frame: Message | Data | Raw) -> Iterable[int]:
 
 _MOST_ERRORS = 8192
 _PIPE_HOLDS = 1 << 16  # by default; a user's pipes have a limit on their total size
-_LITTLE, _MUCH = 1 << 16, 1 << 20
+_MOST_READ = 1 << 18
 # Beginning or parts of the names of the agent's files.
 _STREAMED = b"<mcjax-launch>/"
 _INSTALLED = (b"/mcjax_launch/kernel/", b"/mcjax_launch/features/")
 
 
-class _Buffer:
-    """Read buffer that all connections share: each read is handled before the next.
-
-    Attributes:
-        view: memory of the buffer; it grows once a read has filled it.
-
-    """
-
-    def __init__(self) -> None:
-        self.view = memoryview(bytearray(_LITTLE))
-        self._last = 0
-
-    def read(self, fd: int) -> int:
-        """Read available bytes into `view`; return their number, 0 at the end of file.
-
-        Raises:
-            BlockingIOError: nothing is available.
-
-        """
-        if self._last == len(self.view) < _MUCH:
-            self.view = memoryview(bytearray(_MUCH))
-        self._last = os.readv(fd, [self.view])
-        return self._last
-
-
-_buffer = _Buffer()
+# Each read is handled before the next, so all connections share a buffer.
+_buffer = memoryview(bytearray(_MOST_READ))
 
 
 def _is_agents(line: bytes) -> bool:
@@ -308,11 +284,11 @@ class AgentConnection:
 
     def _read(self) -> None:
         try:
-            count = _buffer.read(self._pipes.from_agent)
+            count = os.readv(self._pipes.from_agent, [_buffer])
         except BlockingIOError:
             return
         self.heard_at = time.monotonic()
-        data = _buffer.view[:count]
+        data = _buffer[:count]
         for frame in self._decoded(data if self.greeted else self._skip_noise(bytes(data))):
             if isinstance(frame, Data):
                 self._consumed += len(frame.payload)
