@@ -212,22 +212,6 @@ def test_joined_thread_must_stand_still_too() -> None:
     assert len(watched.lines) == 5  # the hint is not repeated
 
 
-def test_dead_thread_is_a_finding() -> None:
-    watched = Watched()
-    raised = hook.Raised("ValueError", "ValueError: corrupt record", "data.py:12")
-    say(watched.state, 1, hook.UnhandledError("loader", raised), 3.0)
-    say(watched.state, 1, hook.UnhandledError("sender", raised), 4.0)
-    watched.until(45)
-    wait, *lost, advice = watched.lines
-    assert wait.startswith("rank 0 has waited ")
-    told = "ValueError: corrupt record, at data.py:12"
-    assert [re.sub(r"\d+ s ago", "N s ago", line) for line in lost] == [
-        f"rank 1's thread sender ended N s ago: {told}",
-        f"rank 1's thread loader ended N s ago: {told}",
-    ]
-    assert advice.endswith(ADVICE)
-
-
 @pytest.mark.parametrize("survives", [True, False])
 def test_cpu_collective_timeout_flag_is_mentioned_once(*, survives: bool) -> None:
     watched = Watched()

@@ -70,18 +70,6 @@ def test_it_is_over_in_time_although_an_agent_has_not_answered(asked: Asked) -> 
     assert asked.requests.deadline is None
 
 
-def test_incomplete_answer_of_a_host_counts(asked: Asked) -> None:
-    asked.requests.received(asked.links[1], Stacks(1, 71, DUMP.format(1)))  # type: ignore[arg-type]
-    asked.clock.now += 4
-    [lines] = asked.expire()
-    assert lines[1] == "rank 1 (pid 71):"
-
-
-def test_request_without_answers_ends_empty(asked: Asked) -> None:
-    asked.clock.now += 4
-    assert asked.expire() == [[]]
-
-
 def test_agent_that_ends_is_not_waited_for(asked: Asked) -> None:
     asked.answer(0, 2)
     asked.links[1].ended = True
@@ -120,12 +108,3 @@ def test_later_request_begins_anew(asked: Asked) -> None:
     assert asked.links[1].sent[1] == RequestStacks(True)
     asked.answer(1, 2)
     assert asked.expire()[1][0] == "stacks of 2 ranks, innermost call first:"
-
-
-def test_request_without_agents_ends_at_once(asked: Asked) -> None:
-    asked.answer(0, 1, 2)
-    asked.expire()
-    for link in asked.links:
-        link.greeted = False
-    asked.request()
-    assert asked.expire()[1] == []

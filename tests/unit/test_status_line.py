@@ -72,20 +72,6 @@ def test_live_status_line_stays() -> None:
     assert drawn.all == ["a", "", "a"]
 
 
-def test_table_stays_below_the_output() -> None:
-    screen, live = Screen(40), Live(lambda: 24)
-    for written in (
-        live.status(b"status\n[0] a\n[1] b"),
-        live.own(b"one\n"),
-        live.fragment(Fragment(Stream(0, 1, b"[0] "), b"50 %"), 0.0),
-        live.own(b"two\n"),
-    ):
-        screen.write(b"".join(written).decode())
-    assert screen.rows == ["one", "two", "[0] 50 %", "status", "[0] a", "[1] b"]
-    screen.write(b"".join([*live.make_room()]).decode())  # as before Ctrl-Z stops it
-    assert screen.rows == ["one", "two"]
-
-
 def test_pinned_rows_stay_while_the_output_scrolls() -> None:
     height, screen, ours = 5, Screen(40, 5), True
     live = Live(lambda: height, in_foreground=lambda: ours)
