@@ -14,19 +14,20 @@ from mcjax_launch.console.noise_filter import NoiseFilter, patience_s
 from mcjax_launch.console.pieces import Lines, Piece, Stream, rewritten
 from mcjax_launch.console.prefix import Prefixes, RankLabel, time_of_day, wants_colour
 from mcjax_launch.console.renderers import Live, Plain
-from mcjax_launch.console.shown_failures import Judged
 from mcjax_launch.console.unfinished import UnfinishedLines
 from mcjax_launch.events.events import NO_EVENTS, Events
 from mcjax_launch.events.sink import Target
 from mcjax_launch.kernel.wire import frames
 from mcjax_launch.kernel.wire.loop import earliest
 from mcjax_launch.options.options import OutputOptions
+from mcjax_launch.runs.rank_run import Verdict
 from mcjax_launch.wording import visible
 
 if TYPE_CHECKING:
     from mcjax_launch.console.aside import Aside
     from mcjax_launch.console.bottom import StatusLine
     from mcjax_launch.console.collapse import Collapse, LineGroup
+    from mcjax_launch.kernel.wire.hook_messages import Failed
     from mcjax_launch.kernel.wire.loop import Timer
 
 # With more unwritten bytes than this the ranks are slowed down.
@@ -143,7 +144,7 @@ class _Output:
         """Redraw the rows after a suspension."""
         self.sink.write(self._renderer.resumed())
 
-    def hold(self) -> bytes:
+    def hold(self) -> None:
         """Leave the screen to a debugger; see `Console.hold`."""
         if self._aside is None and self.sink.is_terminal:
             self.finish()
@@ -153,7 +154,7 @@ class _Output:
             self._aside = Aside()
             for part in self._renderer.take_rows():
                 self._aside.add(part, self._stamp())
-        return self.sink.hold()
+        self.sink.hold()
 
     def take_aside(self, rank: int) -> bytes:
         """Remove a rank's output since `hold`, and return it for the debugger on the screen."""
@@ -224,7 +225,7 @@ class Console:
         self._style = style
         self.is_stalled: Callable[[], bool] = lambda: False
         self._events = events
-        events.rewrite = rewrite
+        events.rewrite = rewrite or bytes
         self._rewrite = rewrite
         out, err = targets
         outputs = {sink: _Output(sink, style) for sink in (out, err)}
@@ -244,7 +245,6 @@ class Console:
         self._timers: tuple[Timer, ...] = (
             self._unfinished,
             self._noise,
-            *self._noise.hidden,
             *outputs.values(),
             *(() if self.status_line is None else (self.status_line,)),
         )
@@ -315,10 +315,10 @@ class Console:
                 self.status_line.make_way(now)
             output.show(piece, now)
 
-    def judged(self, run: Judged) -> None:
+    def judged(self, rank: int, verdict: Verdict | None, failure: "Failed | None") -> None:
         """Record the verdict on a rank; see `NoiseFilter.judged`."""
-        self._events.screen("judged", run.process_id, run.verdict, run.failure)
-        self._noise.judged(run)
+        self._events.screen("judged", rank, verdict, failure)
+        self._noise.judged(rank, verdict, failure)
 
     def fold_victims(self, *, own_term: bool) -> None:
         """Hide follow-on errors, because the job ends; see `NoiseFilter.fold_victims`."""
@@ -346,9 +346,9 @@ class Console:
         self._show(self._noise.expire(math.inf), now)
         for output in self._outputs.values():
             output.finish()
-        for hidden in self._noise.hidden:
-            if mentions:
-                self._mention(hidden.take())
+        if mentions and not self._outputs[frames.STDOUT].sink.gone:
+            for text in self._noise.pop_mentions():
+                self.note(text)
         self._events.output_ended()
         self._events.screen("finish_ranks", mentions)
         self._logs.close()
@@ -362,7 +362,7 @@ class Console:
         """Show a rank's held output now, before the launcher's lines about the rank."""
         self._events.screen("stop_holding", rank)
         now = time.monotonic()
-        self._show(self._noise.stop_holding(rank, now), now)
+        self._show(self._noise.stop_holding(rank), now)
         self._outputs[frames.STDERR].finish()
 
     def in_sight(self, rank: int) -> bool:
@@ -397,12 +397,6 @@ class Console:
         else:
             self._say(text, "note")
 
-    def _mention(self, hidden: Sequence[str]) -> None:
-        """Show lines about hidden lines, unless stdout has lost its reader."""
-        if not self._outputs[frames.STDOUT].sink.gone:
-            for text in hidden:
-                self.note(text)
-
     def detail(self, text: str) -> None:
         """Show lines as `say` does, but only with --verbose."""
         if self._style.verbose:
@@ -426,8 +420,6 @@ class Console:
         """Show the output that has waited long enough; `now` in seconds of time.monotonic."""
         self._expire_unfinished(now)
         self._show(self._noise.expire(now), now)
-        for hidden in self._noise.hidden:
-            self._mention(hidden.expire(now))
         for output in self._outputs.values():
             output.expire(now)
         if self.status_line is not None:
@@ -460,19 +452,15 @@ class Console:
         for output in set(self._outputs.values()):
             output.resumed()
 
-    def hold(self) -> bytes:
-        """Write nothing more to terminals and pipes, while a debugger has the screen.
-
-        Returns:
-            The rest of a line whose beginning is on the screen; the debugger must write it first.
-
-        """
+    def hold(self) -> None:
+        """Write nothing more to terminals and pipes, while a debugger has the screen."""
         if self._holds:
-            return b""
+            return
         self._holds = True
         if self.status_line is not None:
             self.status_line.hold()
-        return b"".join(output.hold() for output in set(self._outputs.values()))
+        for output in set(self._outputs.values()):
+            output.hold()
 
     def take_aside(self, rank: int, *, cut: bool) -> bytes:
         """Remove a rank's whole lines since `hold`, and return them for the debugger on the screen.

@@ -16,11 +16,13 @@
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream, whole_lines
-from mcjax_launch.console.shown_failures import Judged, ShownFailures
+from mcjax_launch.console.shown_failures import ShownFailures
 from mcjax_launch.jax_messages.noise import (
     GLOO_START,
     LONGEST_MARK,
@@ -38,6 +40,10 @@ from mcjax_launch.jax_messages.tracebacks import (
 )
 from mcjax_launch.kernel.wire import frames
 from mcjax_launch.ranks import counted, these_ranks
+from mcjax_launch.runs.rank_run import Verdict
+
+if TYPE_CHECKING:
+    from mcjax_launch.kernel.wire.hook_messages import Failed
 
 #: Seconds that a traceback like another rank's waits for the job's end before it is shown.
 SAME_S = 2.0
@@ -51,145 +57,23 @@ HOLD_S = 0.5
 MOST_HELD = 1 << 18
 #: Seconds to wait for the rest of a Gloo line, which Gloo writes in pieces.
 GLOO_S = 2.0
-#: The first lines that were hidden are mentioned after so many seconds without more of them.
-QUIET_S = 2.0
 # No noise has longer lines.
 _LONGEST_NOISE = 1 << 14
+_SAME = "of the same error"
+# Words for the kinds of lines that are hidden and counted.
+_WORDS = {
+    Noise.VICTIM: "of follow-on errors",
+    Noise.STACK: "of follow-on errors",
+    Noise.TRACEBACK: "of follow-on errors",
+    Noise.TERM: "of follow-on errors",
+    Noise.INTERRUPT: "of the same KeyboardInterrupt",
+    Noise.SAME: _SAME,
+}
 
 
 def patience_s(begun: bytes) -> float:
     """Return the extra seconds for which an unfinished line may wait for its end."""
     return GLOO_S if begun.startswith(GLOO_START) else 0.0
-
-
-class HiddenLines:
-    """Counter of hidden lines of one kind, and timer of the line that mentions them.
-
-    Args:
-        kind: words for the kind, to follow "3 lines".
-        shown_by: name of the option that shows the lines.
-
-    Attributes:
-        deadline: time at which to mention them; None if there is nothing to mention yet.
-
-    """
-
-    def __init__(self, kind: str, shown_by: str = "-v") -> None:
-        self.deadline: float | None = None
-        self._kind = kind
-        self._shown_by = shown_by
-        self._count = 0
-        self._ranks: set[int] = set()
-        self._mentioned = False
-
-    def add(self, count: int, now: float, rank: int | None = None) -> None:
-        """Count more lines; the first are mentioned after a moment, later ones at the end.
-
-        Args:
-            count: number of further lines.
-            now: time, in time.monotonic's seconds.
-            rank: rank that printed them, to be named in the mention; None to name no rank.
-
-        """
-        self._count += count
-        if rank is not None:
-            self._ranks.add(rank)
-        if count and not self._mentioned:
-            self.deadline = now + QUIET_S
-
-    def expire(self, now: float) -> list[str]:
-        """Return a line that mentions hidden lines if the deadline has passed; else []."""
-        return self.take() if self.deadline is not None and self.deadline <= now else []
-
-    def take(self) -> list[str]:
-        """Return a line that mentions hidden lines not mentioned before; [] if there are none."""
-        count, self._count, self.deadline = self._count, 0, None
-        if not count:
-            return []
-        more, self._mentioned = "more " if self._mentioned else "", True
-        whose = f" in {these_ranks(sorted(self._ranks))}" if self._ranks else ""
-        return [
-            f"hid {counted(count, more + 'line')} {self._kind}{whose}; {self._shown_by} shows them"
-        ]
-
-
-class GlooFilter:
-    """Filter that always hides Gloo's lines.
-
-    If a Gloo line interrupts an unfinished line, such as a progress bar's, the rest of that line
-    is joined to its beginning.
-    """
-
-    def __init__(self) -> None:
-        self._listeners: dict[Stream, GlooListener] = {}
-        self._begun = _BegunLines()
-        self._held: dict[Stream, bytes] = {}  # the beginning of noise, behind an unfinished line
-        self._cut: set[Stream] = set()  # whose unfinished line has lost its newline with the noise
-
-    def feed(self, piece: Piece) -> list[Piece]:
-        """Process a piece of a stream; return the pieces to show."""
-        stream = piece.stream
-        listener = self._listeners.get(stream)
-        if listener is None:
-            listener = self._listeners[stream] = GlooListener()
-        if isinstance(piece, Fragment):
-            return self._part(Fragment(stream, self._held.pop(stream, b"") + piece.text), listener)
-        if stream in self._cut:
-            first, _, rest = piece.text.partition(b"\n")
-            shown = self._part(Fragment(stream, first + b"\n"), listener)
-            return shown + (self.feed(whole_lines(stream, rest)) if rest else [])
-        if len(piece.data) >= _FLOOD:
-            del self._listeners[stream]
-            return [piece]
-        text = piece.text
-        if not listener.may_be_in(text):
-            return [piece]
-        return self._lines(text, stream, listener)
-
-    def _lines(self, text: bytes, stream: Stream, listener: GlooListener) -> list[Piece]:
-        """Return the pieces to show of a piece of whole lines."""
-        kept = bytearray()
-        for line in text[:-1].split(b"\n"):
-            if listener.unwanted(line):
-                continue
-            at = line.find(GLOO_START)
-            if at > 0 and listener.may_be_in(line[at:]) and listener.unwanted(line[at:]):
-                kept += line[:at]  # the next line goes on with it
-            else:
-                kept += line + b"\n"
-        end = kept.rfind(b"\n") + 1
-        shown: list[Piece] = [whole_lines(stream, bytes(kept[:end]))] if end else []
-        if end < len(kept):
-            self._cut.add(stream)
-            shown += self._part(Fragment(stream, bytes(kept[end:])), listener)
-        return shown
-
-    def _part(self, part: Fragment, listener: GlooListener) -> list[Piece]:
-        """Return the pieces to show of a part of a line."""
-        text, stream = part.text, part.stream
-        if (at := text.find(GLOO_START)) >= 0:
-            noise = text[at:]
-            if not part.ends and len(noise) <= _LONGEST_NOISE:
-                self._held[stream] = noise
-                text = text[:at]
-            elif listener.may_be_in(noise) and listener.unwanted(noise[:-1]):
-                text = text[:at]
-                if text or self._begun.of(stream):
-                    self._cut.add(stream)
-        if not text:
-            return []
-        shown = Fragment(stream, text)
-        if (line := self._begun.add(shown)) is not None:
-            self._cut.discard(stream)
-            listener.unwanted(line)
-        return [shown]
-
-    def finish(self) -> list[Piece]:
-        """Return held parts, and newlines for lines that noise has cut; all streams have ended."""
-        held = [Fragment(stream, text) for stream, text in self._held.items()]
-        ends = [Fragment(stream, b"\n") for stream in self._cut]
-        self._held, self._cut = {}, set()
-        return [*held, *ends]
 
 
 class _Held:
@@ -234,25 +118,14 @@ class NoiseFilter:
     Args:
         shown_by: name of the option that shows hidden lines.
 
-    Attributes:
-        hidden: counters of hidden lines, one per kind; each is also a timer.
-
     """
 
     def __init__(self, shown_by: str = "-v") -> None:
-        self._gloo = GlooFilter()
-        follow_on = HiddenLines("of follow-on errors", shown_by)
-        interrupts = HiddenLines("of the same KeyboardInterrupt", shown_by)
-        self._same_error = HiddenLines("of the same error", shown_by)
-        self.hidden = (follow_on, interrupts, self._same_error)
-        self._counts: dict[Noise | None, HiddenLines] = {
-            Noise.VICTIM: follow_on,
-            Noise.STACK: follow_on,
-            Noise.TRACEBACK: follow_on,
-            Noise.TERM: follow_on,
-            Noise.INTERRUPT: interrupts,
-            Noise.SAME: self._same_error,
-        }
+        self._gloo: defaultdict[Stream, GlooListener] = defaultdict(GlooListener)
+        self._shown_by = shown_by
+        self._words: dict[Noise | None, str] = dict(_WORDS)
+        self._hidden: dict[str, int] = dict.fromkeys(_WORDS.values(), 0)  # lines, by their words
+        self._same_in: set[int] = set()  # ranks whose errors are those of other ranks
         self._ending = False
         self._at_end = False  # nothing more will come
         self._failures = ShownFailures()
@@ -263,8 +136,17 @@ class NoiseFilter:
     def feed(self, piece: Piece, now: float) -> list[Piece]:
         """Process a piece of a stream; return the pieces to show."""
         if piece.stream.number == frames.STDOUT:
-            return self._gloo.feed(piece)
+            return self._without_gloo(piece)
         return self._errors_in(_without_stubs(piece), now)
+
+    def _without_gloo(self, piece: Piece) -> list[Piece]:
+        """Return a piece of stdout without Gloo's lines, also behind an unfinished line."""
+        listener = self._gloo[piece.stream]
+        if isinstance(piece, Fragment) or len(piece.data) >= _FLOOD:
+            return [piece]
+        if not listener.may_be_in(piece.text):
+            return [piece]
+        return _sift(piece, lambda line: _before_gloo(line, listener))
 
     def _errors_in(self, pieces: Sequence[Piece], now: float) -> list[Piece]:
         return list(chain.from_iterable(self._error(piece, now) for piece in pieces))
@@ -274,14 +156,14 @@ class NoiseFilter:
         stream = piece.stream
         if self._failures.announces(stream.rank) and isinstance(piece, Lines):
             rank = stream.rank
-            kept = _sift(piece, lambda line: None if self._is_unwanted(line, rank, now) else line)
+            kept = _sift(piece, lambda line: None if self._is_unwanted(line, rank) else line)
             if not kept:
                 return []
             (piece,) = kept
         held = self._held.pop(stream, None)
         if held is None:
             if isinstance(piece, Fragment):  # it has waited already
-                return self._sifted([piece], piece.text, now)
+                return self._sifted([piece], piece.text)
             # Until it is over, or its rank is.
             waits = self._ending and self._failures.are_of_others(stream.rank)
             held = _Held(math.inf if waits else now + HOLD_S)
@@ -289,20 +171,27 @@ class NoiseFilter:
         if len(held.text) <= MOST_HELD and self._waits(held, stream, now):
             self._held[stream] = held
             return []
-        return self._sifted(held.pieces, bytes(held.text), now)
+        return self._sifted(held.pieces, bytes(held.text))
 
     def fails(self, rank: int, text: str) -> None:
         """Record the text that a failing rank will print; hide it if another rank's is equal."""
         self._failures.announce(rank, text)
 
-    def judged(self, run: Judged) -> None:
-        """Record the verdict on a rank, before the job ends; no verdict means a restarted rank."""
-        self._failures.judged(run)
+    def judged(self, rank: int, verdict: Verdict | None, failure: "Failed | None") -> None:
+        """Record the verdict on a rank, before the job ends.
 
-    def _is_unwanted(self, line: bytes, rank: int, now: float) -> bool:
+        Args:
+            rank: number of the rank.
+            verdict: verdict on it; None if it is restarted.
+            failure: failure that it has reported; None if it has reported none.
+
+        """
+        self._failures.judged(rank, verdict, failure)
+
+    def _is_unwanted(self, line: bytes, rank: int) -> bool:
         kind = self._failures.kind_of_line(line, rank, ending=self._ending)
         if kind is not None:
-            self._counted(kind, rank, now)
+            self._counted(kind, rank)
         return kind is not None
 
     def _waits(self, held: _Held, stream: Stream, now: float) -> bool:
@@ -319,7 +208,7 @@ class NoiseFilter:
             held.until = now + (SAME_S if same else CHAIN_S)
         return now < held.until
 
-    def _sifted(self, pieces: list[Piece], text: bytes, now: float) -> list[Piece]:
+    def _sifted(self, pieces: list[Piece], text: bytes) -> list[Piece]:
         """Return the pieces to show: all, or while the job ends, all but follow-on errors."""
         stream = pieces[0].stream
         if not self._ending:
@@ -331,39 +220,51 @@ class NoiseFilter:
         listener.same = behind
         if not listener.may_be_in(begun + text):
             return self._as_they_are(pieces, text)
-        kept = list(chain.from_iterable(self._sift(piece, listener, now) for piece in pieces))
+        kept = list(chain.from_iterable(self._sift(piece, listener) for piece in pieces))
         self._failures.passed(stream, b"".join(piece.text for piece in kept))
         return kept
 
     def _kind(self, traceback: Traceback, stream: Stream) -> Noise | None:
         return self._failures.kind_of(traceback, stream, at_end=self._at_end)
 
-    def _sift(self, piece: Piece, listener: LineClassifier, now: float) -> list[Piece]:
+    def _sift(self, piece: Piece, listener: LineClassifier) -> list[Piece]:
         rank = piece.stream.rank
         if isinstance(piece, Lines):
-            return _sift(piece, lambda line: self._kept(line, listener.kind(line), rank, now))
+            return _sift(piece, lambda line: self._kept(line, listener.kind(line), rank))
         if (line := self._begun.add(piece)) is None:
             return [piece]
         listener.kind(line)
-        kept = self._kept(piece.text.removesuffix(b"\n"), None, rank, now)
+        kept = self._kept(piece.text.removesuffix(b"\n"), None, rank)
         return [Fragment(piece.stream, (kept or b"") + b"\n")]
 
-    def _kept(self, line: bytes, kind: Noise | None, rank: int, now: float) -> bytes | None:
+    def _kept(self, line: bytes, kind: Noise | None, rank: int) -> bytes | None:
         """Return the part to show of a line, given its kind of noise; None to hide the line."""
         if kind is not None:
-            return None if self._counted(kind, rank, now) else line
+            return None if self._counted(kind, rank) else line
         text, behind = behind_text(line)
-        return text if self._counted(behind, rank, now) else line
+        return text if self._counted(behind, rank) else line
 
-    def _counted(self, kind: Noise | None, rank: int, now: float) -> bool:
+    def _counted(self, kind: Noise | None, rank: int) -> bool:
         """Return whether lines of a kind are hidden; if so, count a line."""
-        hidden = self._counts.get(kind)
-        if hidden is None:
+        words = self._words.get(kind)
+        if words is None:
             return False
         if kind is not Noise.SAME and self._failures.is_unreported(rank):
             return False
-        hidden.add(1, now, rank if hidden is self._same_error else None)
+        self._hidden[words] += 1
+        if kind is Noise.SAME:
+            self._same_in.add(rank)
         return True
+
+    def pop_mentions(self) -> list[str]:
+        """Return a line for each kind of hidden lines, and forget their numbers."""
+        counts, self._hidden = self._hidden, dict.fromkeys(self._hidden, 0)
+        lines = {words: counted(count, "line") for words, count in counts.items() if count}
+        whose = {_SAME: f" in {these_ranks(sorted(self._same_in))}"}
+        return [
+            f"hid {number} {words}{whose.get(words, '')}; {self._shown_by} shows them"
+            for words, number in lines.items()
+        ]
 
     def _as_they_are(self, pieces: list[Piece], text: bytes) -> list[Piece]:
         self._failures.passed(pieces[0].stream, text)
@@ -386,7 +287,7 @@ class NoiseFilter:
         """
         self._ending = True
         if not own_term:
-            self._counts.pop(Noise.TERM, None)
+            self._words.pop(Noise.TERM, None)
         held, self._held = self._held, {}
         again = [piece for waiting in held.values() for piece in waiting.pieces]
         return self._errors_in(again, now)
@@ -400,12 +301,11 @@ class NoiseFilter:
     def expire(self, now: float) -> list[Piece]:
         """Return the held pieces to show because they are due; all if `now` is infinity."""
         self._at_end = now == math.inf
-        ends = self._gloo.finish() if self._at_end else []
-        return [*ends, *self._show_held(lambda stream, held: self._is_due(stream, held, now), now)]
+        return self._show_held(lambda stream, held: self._is_due(stream, held, now))
 
-    def stop_holding(self, rank: int, now: float) -> list[Piece]:
+    def stop_holding(self, rank: int) -> list[Piece]:
         """Remove a rank's held pieces, and return those to show."""
-        return self._show_held(lambda stream, held: stream.rank == rank, now)
+        return self._show_held(lambda stream, held: stream.rank == rank)
 
     def _is_due(self, stream: Stream, held: _Held, now: float) -> bool:
         """Return whether held pieces are due.
@@ -423,12 +323,12 @@ class NoiseFilter:
     def _is_known(self, stream: Stream, held: _Held) -> bool:
         return any(self._failures.is_known(found, stream) for found in held.tracebacks)
 
-    def _show_held(self, wanted: Callable[[Stream, _Held], bool], now: float) -> list[Piece]:
+    def _show_held(self, wanted: Callable[[Stream, _Held], bool]) -> list[Piece]:
         pieces: list[Piece] = []
         for stream, held in list(self._held.items()):
             if wanted(stream, held):
                 del self._held[stream]
-                pieces += self._sifted(held.pieces, bytes(held.text), now)
+                pieces += self._sifted(held.pieces, bytes(held.text))
         return pieces
 
 
@@ -451,6 +351,14 @@ class _BegunLines:
             return line.removesuffix(b"\n")
         self._lines[part.stream] = line
         return None
+
+
+def _before_gloo(line: bytes, listener: GlooListener) -> bytes | None:
+    """Return the part of a line before Gloo's message; None if that is the whole line."""
+    if listener.unwanted(line):
+        return None
+    at = line.find(GLOO_START)
+    return line[:at] if at > 0 and listener.unwanted(line[at:]) else line
 
 
 def _without_stubs(piece: Piece) -> list[Piece]:

@@ -5,23 +5,7 @@ and every line.
 """
 
 from collections.abc import Callable
-
-
-class _Piece:
-    """Piece of a stream; equal to a piece with the same content."""
-
-    __slots__: tuple[str, ...] = ()
-
-    def _content(self) -> tuple[object, ...]:
-        return tuple(getattr(self, name) for name in self.__slots__)
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self._content() == other._content()
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}{self._content()}"
+from typing import NamedTuple
 
 
 class Stream:
@@ -45,19 +29,16 @@ class Stream:
         return f"Stream({self.rank}, {self.number}, {self.prefix!r})"
 
 
-class Lines(_Piece):
+class Lines(NamedTuple):
     """Whole lines: `head`, then `data` up to `end`, which is just after a newline.
 
     So a big chunk passes through the pipeline without a copy.
     """
 
-    __slots__ = ("stream", "head", "data", "end")  # noqa: RUF023  as the arguments
-
-    def __init__(self, stream: Stream, head: bytes, data: bytes, end: int) -> None:
-        self.stream = stream
-        self.head = head
-        self.data = data
-        self.end = end
+    stream: Stream
+    head: bytes
+    data: bytes
+    end: int
 
     @property
     def text(self) -> bytes:
@@ -66,17 +47,14 @@ class Lines(_Piece):
         return self.head + whole if self.head else whole
 
 
-class Fragment(_Piece):
+class Fragment(NamedTuple):
     """Part of a line that was passed on before its end; the last part has the newline.
 
     If the first part of a line is shown, all parts must be.
     """
 
-    __slots__ = ("stream", "text")
-
-    def __init__(self, stream: Stream, text: bytes) -> None:
-        self.stream = stream
-        self.text = text
+    stream: Stream
+    text: bytes
 
     @property
     def ends(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from mcjax_launch.jax_messages.noise import Noise
 from mcjax_launch.jax_messages.tracebacks import (
@@ -22,22 +22,6 @@ if TYPE_CHECKING:
 
 # So many lines behind a traceback may be part of its message.
 _MOST_BEHIND = 200
-
-
-class Judged(Protocol):
-    """Facts about a rank that the filter needs, with the verdict on it."""
-
-    @property
-    def process_id(self) -> int:
-        """Number of the rank."""
-
-    @property
-    def verdict(self) -> Verdict | None:
-        """Verdict on the rank; None if the rank is restarted."""
-
-    @property
-    def failure(self) -> Failed | None:
-        """Failure that the rank has reported; None if it has reported none."""
 
 
 class ShownFailures:
@@ -62,15 +46,14 @@ class ShownFailures:
         if text and self._texts.setdefault(text, rank) != rank:
             self._expect(rank, text)
 
-    def judged(self, run: Judged) -> None:
+    def judged(self, rank: int, verdict: Verdict | None, failure: Failed | None) -> None:
         """Record the verdict on a rank; without a verdict, forget all facts about the rank."""
-        rank, failure = run.process_id, run.failure
-        if run.verdict is None:
+        if verdict is None:
             for known in (self._failed, self._victims, self._announced):
                 known.pop(rank, None)
-        elif run.verdict is Verdict.FAILED:
+        elif verdict is Verdict.FAILED:
             self._failed[rank] = failure is not None
-        elif run.verdict is Verdict.VICTIM and failure is not None:
+        elif verdict is Verdict.VICTIM and failure is not None:
             self._victims[rank] = failure
             self._expect(rank, failure.summary if failure.exited else _said(failure)[1])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from mcjax_launch.console.console import Console
 from mcjax_launch.console.prefix import RankLabel
@@ -15,17 +15,7 @@ from mcjax_launch.kernel.wire.hook_messages import Failed
 from mcjax_launch.runs.rank_run import Verdict
 
 _STREAMS = {"stdout": STDOUT, "stderr": STDERR}
-# Of a line, or a progress bar, that has begun before the first event that is shown.
-_MOST_BEGUN = 4096
 _SUMMARIES = ("summary", "alarm")
-
-
-class _Judged(NamedTuple):
-    """Verdict on a rank; see `noise_filter.Judged`."""
-
-    process_id: int
-    verdict: Verdict | None
-    failure: Failed | None
 
 
 class Screen:
@@ -45,8 +35,6 @@ class Screen:
         self._ranks: list[object] = []  # that the console knows
         self._failed: list[int] = []  # ranks, whose last lines the next summary quotes,
         self._without_quote: list[str] = []  # and that summary without them
-        # By rank and stream: an unfinished line of which nothing has been shown.
-        self._begun: dict[tuple[object, object], str] = {}
 
     def show_tail(self, written: Iterable[bytes], rows: int) -> None:
         """Show about the last `rows` rows of events.
@@ -66,30 +54,19 @@ class Screen:
         for event in events[:first]:
             if event["event"] in (SCREEN, "restart"):
                 self._show(event)
-            elif event["event"] == "output":
-                whole = self._with_beginning(event)
-                rest = whole["text"].rpartition("\n")[2]
-                self._begun[_stream_of(event)] = rest[-_MOST_BEGUN:]
         for event in events[first:]:
-            whole = self._with_beginning(event)
-            if left < 0 and whole["event"] == "output":
-                whole["text"] = "\n".join(whole["text"].split("\n")[-left:])
+            if left < 0 and event["event"] == "output":
+                event["text"] = "\n".join(event["text"].split("\n")[-left:])
             left = 0  # only the first event may have too many lines
             self.console.shows_past(event.get("time"))
-            self._show(whole)
+            self._show(event)
         self.console.shows_past(None)
-
-    def _with_beginning(self, event: dict[str, Any]) -> dict[str, Any]:
-        """Return an output event with the start of its first line, shown nowhere yet, prepended."""
-        if event["event"] != "output" or _stream_of(event) not in self._begun:
-            return event
-        return {**event, "text": self._begun.pop(_stream_of(event)) + event["text"]}
 
     def show(self, lines: Iterable[bytes]) -> None:
         """Show further events, each a line of JSON."""
         for line in lines:
             if (event := _event(line)) is not None:
-                self._show(self._with_beginning(event))
+                self._show(event)
 
     def _show(self, event: Mapping[str, Any]) -> None:
         match event:
@@ -124,8 +101,8 @@ class Screen:
             case "add_ranks", [list(ranks)] if ranks != self._ranks:  # each file begins with them
                 self._ranks = ranks
                 console.add_ranks([RankLabel(rank, host) for rank, host in ranks], append=True)
-            case "judged", [rank, verdict, failure]:
-                console.judged(_Judged(rank, _verdict(verdict), _failure(failure)))
+            case "judged", [int(rank), verdict, failure]:
+                console.judged(rank, _verdict(verdict), _failure(failure))
             case "fold_victims", [bool(own_term)]:
                 console.fold_victims(own_term=own_term)
             case "fails", [int(rank), str(text)]:
@@ -138,10 +115,6 @@ class Screen:
                 self._failed, self._without_quote = ranks, lines
             case "finish_ranks", [bool(mentions)]:
                 console.finish_ranks(mentions=mentions)
-
-
-def _stream_of(event: Mapping[str, Any]) -> tuple[object, object]:
-    return event.get("rank"), event.get("stream")
 
 
 def _event(line: bytes) -> dict[str, Any] | None:

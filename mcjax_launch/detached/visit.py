@@ -213,8 +213,7 @@ class Visiting:
     def _hold(self) -> None:
         """Show all pending events, then leave the terminal to a debugger."""
         self._read_events()
-        if begun := self.console.hold():
-            os.write(1 if self._targets[0].is_terminal else 2, begun)
+        self.console.hold()
         assert self._connection is not None
         self._connection.send(ScreenHeld())
 

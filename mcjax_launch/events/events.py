@@ -21,7 +21,7 @@ class Events:
         has_room: True if the reader keeps up.
         is_empty: True if all events have been written.
         values: target for the frames of a called function's return values.
-        rewrite: changes a rank's lines before they are reported; None to leave them unchanged.
+        rewrite: changes a rank's output before it is reported.
 
     """
 
@@ -29,10 +29,10 @@ class Events:
     has_client = False
     has_room = True
     is_empty = True
-    rewrite: Callable[[bytes], bytes] | None = None
 
     def __init__(self) -> None:
         self.values = Target()
+        self.rewrite: Callable[[bytes], bytes] = bytes
 
     def begin(self, loop: Loop, signals: SignalPipe) -> None:
         """Start to write, with this loop; do nothing if already started."""

@@ -40,9 +40,8 @@ class Target:
     def write(self, pieces: Sequence[bytes | memoryview]) -> None:
         """Write pieces of output, now or when the reader has room."""
 
-    def hold(self) -> bytes:
+    def hold(self) -> None:
         """Write all queued output, then nothing until `release`; see `Sink.hold`."""
-        return b""
 
     def release(self) -> None:
         """Allow writing again after `hold`."""
@@ -139,13 +138,10 @@ class Sink(Target):
         if idle:
             self.flush()
 
-    def hold(self) -> bytes:
+    def hold(self) -> None:
         """Write all queued output, then nothing until `release`; for a file, do nothing.
 
-        Returns:
-            The rest of a line whose beginning a slow terminal may have got: the next writer
-            there has to write it first.
-
+        What a slow terminal does not take within a second is written after `release`.
         """
         poll = select.poll()
         poll.register(self._fd, WRITE)
@@ -155,17 +151,6 @@ class Sink(Target):
         if self._waiting:
             self._waiting = False
             self._rest()
-        return self._take_line() if self.is_terminal else b""
-
-    def _take_line(self) -> bytes:
-        line = b""
-        while self._queue and not line.endswith(b"\n"):
-            first, newline, rest = bytes(self._queue.popleft()).partition(b"\n")
-            line += first + newline
-            if rest:
-                self._queue.appendleft(memoryview(rest))
-        self.queued -= len(line)
-        return line
 
     def release(self) -> None:
         """Allow writing again after `hold`."""

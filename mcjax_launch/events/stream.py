@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 # With more unwritten bytes than this the ranks are slowed down.
 _MOST_QUEUED = 1 << 20
-# While lines are rewritten as wholes, an unfinished one is kept up to so many bytes.
-_LONGEST = 1 << 16
 
 
 def event_line(kind: str, fields: Mapping[str, object]) -> bytes:
@@ -49,7 +47,6 @@ class EventStream(Events):
         self._target: Target = Target()
         self._early: list[bytes] | None = []  # what is said before the event `job`
         self._decoders: dict[tuple[int, int], codecs.IncrementalDecoder] = {}
-        self._unfinished: dict[tuple[int, int], bytes] = {}  # lines, while lines are rewritten
 
     def begin(self, loop: Loop, signals: SignalPipe) -> None:
         if self._front is None:
@@ -139,18 +136,8 @@ class EventStream(Events):
     # --- output ---
 
     def output(self, rank: int, stream: int, data: bytes) -> None:
-        self._write_output(rank, stream, self._rewritten(rank, stream, data))
-
-    def _rewritten(self, rank: int, stream: int, data: bytes) -> bytes:
-        """Return output with its whole lines rewritten; keep an unfinished line for later."""
-        if self.rewrite is None:
-            return data
-        data = self._unfinished.pop((rank, stream), b"") + data
-        end = data.rfind(b"\n") + 1
-        if len(data) - end > _LONGEST:
-            end = len(data)
-        self._unfinished[rank, stream] = data[end:]
-        return self.rewrite(data[:end])
+        # A path that is cut between two pieces is not found: a prompt must not wait for more.
+        self._write_output(rank, stream, self.rewrite(data))
 
     def _write_output(self, rank: int, stream: int, data: bytes, *, final: bool = False) -> None:
         decoder = self._decoders.get((rank, stream))
@@ -166,8 +153,7 @@ class EventStream(Events):
 
     def _end_output(self, streams: Sequence[tuple[int, int]]) -> None:
         for rank, stream in streams:
-            rest = self._unfinished.pop((rank, stream), b"")
-            self._write_output(rank, stream, rest, final=True)
+            self._write_output(rank, stream, b"", final=True)
             del self._decoders[rank, stream]
 
     # --- the end ---

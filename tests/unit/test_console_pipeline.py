@@ -2,15 +2,14 @@
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from records import rank_run
 
 from mcjax_launch.console.console import Console
 from mcjax_launch.console.prefix import RankLabel
-from mcjax_launch.events.sink import Target, standard
+from mcjax_launch.events.sink import standard
 from mcjax_launch.kernel.transport.staged_paths import StagedPaths
 from mcjax_launch.kernel.wire.frames import STDERR, STDOUT
 from mcjax_launch.kernel.wire.loop import Loop
@@ -53,7 +52,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 def job_ends(console: Console, culprit: int) -> None:
-    console.judged(rank_run(culprit, 1, verdict=Verdict.FAILED))
+    console.judged(culprit, Verdict.FAILED, None)
     console.fold_victims(own_term=True)
 
 
@@ -98,16 +97,16 @@ def test_long_error_stays_visible_until_more_is_shown(
     assert not both.in_sight(0)
 
 
-def test_hidden_lines_are_mentioned_in_time_but_not_with_quiet(
+def test_hidden_lines_are_mentioned_at_the_end_but_not_with_quiet(
     console: Make, capfd: Capture
 ) -> None:
     for quiet in (False, True):
         both = console(quiet=quiet)
         job_ends(both, 1)
         both.feed(0, STDERR, POLLED)
-        wait(both)
-        assert both.deadline is None
-        assert ("hid 1 line" in capfd.readouterr().err) is not quiet
+        both.finish_ranks()
+        both.finish_ranks()
+        assert capfd.readouterr().err.count("hid 1 line") == (not quiet)
 
 
 def test_equal_lines_are_shown_once(console: Make, capfd: Capture) -> None:
@@ -189,37 +188,6 @@ def test_output_to_files_continues_during_debugging(console: Make, capfd: Captur
     assert to_files.take_aside(0, cut=False) == b""
     to_files.release()
     assert capfd.readouterr().out == "[0] before and after\n[1] other\n"
-
-
-def test_status_line_stays_away_during_debugging() -> None:
-    screen = _Terminal()
-    style = OutputOptions(status="line", color="never")
-    on_it = Console(style, (screen, screen), lambda error: None, lambda: None)
-    on_it.add_ranks([RankLabel(0), RankLabel(1)], append=False)
-    status = on_it.status_line
-    assert status is not None
-    status.say("1 s", 0.0)
-    assert b"1 s" in screen.written
-    on_it.hold()
-    at_hold = screen.written
-    on_it.feed(0, STDERR, b"meanwhile\n")
-    status.say("2 s", time.monotonic() + 100)
-    assert (screen.written, status.deadline) == (at_hold, None)
-    on_it.release()
-    on_it.expire(time.monotonic() + 100)
-    assert screen.written.rpartition(b"mcjax-launch: ")[2].startswith(b"2 s")
-
-
-class _Terminal(Target):
-    """Remembers what was written to it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_terminal = self.blocks = True
-        self.written = b""
-
-    def write(self, pieces: Sequence[bytes | memoryview]) -> None:
-        self.written += b"".join(pieces)
 
 
 @pytest.mark.parametrize("verbose", [False, True])

@@ -29,15 +29,14 @@ class Shown:
         pass
 
 
-def output(text: str, rank: int = 0) -> dict[str, Any]:
-    return {"event": "output", "rank": rank, "stream": "stdout", "text": text}
+def output(text: str) -> dict[str, Any]:
+    return {"event": "output", "rank": 0, "stream": "stdout", "text": text}
 
 
-def tail_of(rows: int, *events: dict[str, Any], then: tuple[dict[str, Any], ...] = ()) -> Shown:
+def tail_of(rows: int, *events: dict[str, Any]) -> Shown:
     shown = Shown()
     screen = Screen(lambda: shown)  # type: ignore[arg-type,return-value]
     screen.show_tail([json.dumps(event).encode() for event in events], rows)
-    screen.show([json.dumps(event).encode() for event in then])
     return shown
 
 
@@ -49,13 +48,6 @@ def test_tail_keeps_output_after_a_long_note() -> None:
     alarm = {"event": "note", "level": "alarm", "text": "\n".join("123456789")}
     shown = tail_of(4, alarm, output("a\nb\n"))
     assert (shown.data, len(shown.lines)) == (b"a\nb\n", 9)
-
-
-def test_line_that_began_before_the_tail_is_shown_whole_when_it_goes_on() -> None:
-    events = output("loading ... ", rank=1), *[output(f"{number}\n") for number in range(9)]
-    assert tail_of(3, *events, then=(output("done\n", rank=1),)).data.endswith(
-        b"loading ... done\n"
-    )
 
 
 def test_unfinished_line_of_a_rank_ends_when_the_rank_is_restarted() -> None:

@@ -5,16 +5,14 @@ import random
 
 import pytest
 from histories import STREAMS
-from records import failure, rank_run
+from records import failure
 
 from mcjax_launch.console.noise_filter import (
     CHAIN_S,
     GLOO_S,
     HOLD_S,
     MOST_HELD,
-    QUIET_S,
     SAME_S,
-    HiddenLines,
     NoiseFilter,
     patience_s,
 )
@@ -82,13 +80,8 @@ def job_ends(
     """Let the job end, for the failure of a rank or, if there is no culprit, another reason."""
     if culprit is not None:
         told = failure() if reported else None
-        noise.judged(rank_run(culprit, 1, failure=told, verdict=Verdict.FAILED))
+        noise.judged(culprit, Verdict.FAILED, told)
     return noise.fold_victims(own_term=own_term, now=now)
-
-
-def last_notes(noise: NoiseFilter) -> list[str]:
-    """What the user is told at the end about hidden lines."""
-    return [line for hidden in noise.hidden for line in hidden.take()]
 
 
 def passed(noise: NoiseFilter, stream: Stream, text: bytes, at: float) -> bytes:
@@ -132,7 +125,7 @@ def test_chunk_borders_do_not_matter(name: str) -> None:
         job_ends(noise, None, own_term=True, now=0.0)
         plain, said = Plain(), shown(chunks, stream, noise)
         assert said + rendered(noise.expire(CHAIN_S), plain) == kept
-        notes = last_notes(noise)
+        notes = noise.pop_mentions()
         assert [note.split()[1] for note in notes] == ([str(count)] if count else [])
 
 
@@ -155,7 +148,7 @@ def test_noise_after_an_unfinished_line_is_hidden(
         said += passed(noise, ERR, begun + end, 0.0)
     said += passed(noise, ERR, b"next\n", 1.0) + bytes_of(noise.expire(math.inf))
     assert said == begun + b"\nnext\n"
-    assert last_notes(noise) == ["hid 1 line of follow-on errors; -v shows them"]
+    assert noise.pop_mentions() == ["hid 1 line of follow-on errors; -v shows them"]
 
 
 def test_user_text_after_an_unfinished_line_is_shown() -> None:
@@ -181,18 +174,6 @@ def test_mixed_noise_leaves_only_other_text() -> None:
         assert shown(chunks, OUT, NoiseFilter()) == b"0: \n0: 3\n"
 
 
-def test_partly_shown_line_is_shown_whole() -> None:
-    unfinished, noise, plain = UnfinishedLines(patience_s), NoiseFilter(), Plain()
-    assert unfinished.feed(OUT, b"[Gloo] Ra", 0.0) == []
-    assert unfinished.deadline == MOMENT_S
-    begun = [piece for part in unfinished.expire(MOMENT_S) for piece in noise.feed(part, MOMENT_S)]
-    assert rendered(begun, plain) == b"0: [Gloo] Ra"
-    rest = CONNECTED.encode()[9:] + b"\n"
-    [part] = unfinished.feed(OUT, rest, 1.0)
-    assert noise.feed(part, 1.0) == [Fragment(OUT, rest)]
-    assert last_notes(noise) == []
-
-
 def test_a_line_from_gloo_gets_more_time() -> None:
     unfinished, noise = UnfinishedLines(patience_s), NoiseFilter()
     assert unfinished.feed(OUT, b"[Gloo] Rank 0 is", 5.0) == []
@@ -209,38 +190,9 @@ def test_flood_passes_unchanged() -> None:
     assert same is flood
 
 
-def test_unfinished_line_continues_after_gloo_noise() -> None:
+def test_gloo_noise_after_an_unfinished_line_is_hidden() -> None:
     line = CONNECTED.encode() + b"\n"
-    for chunks in (
-        [b"a 50%" + line, b" 100%\nb\n"],
-        [b"a 50%", line[:12], line[12:14], line[14:], b" 100%\nb\n"],
-    ):
-        for wait in (False, True):  # until the line is shown in part
-            unfinished, noise, plain, out = UnfinishedLines(), NoiseFilter(), Plain(), b""
-            for chunk in chunks:
-                pieces = unfinished.feed(OUT, chunk, 0.0)
-                pieces += unfinished.expire(MOMENT_S) if wait else []
-                for piece in pieces:
-                    out += rendered(noise.feed(piece, 0.0), plain)
-            assert out == b"0: a 50% 100%\n0: b\n"
-            assert noise.expire(math.inf) == []
-    noise = NoiseFilter()
-    [begun] = noise.feed(whole_lines(OUT, b"a " + line), 0.0)
-    assert (begun, noise.expire(math.inf)) == (Fragment(OUT, b"a "), [Fragment(OUT, b"\n")])
-    assert noise.feed(Fragment(OUT, b"b [Gloo] Rank "), 0.0) == [Fragment(OUT, b"b ")]
-    assert noise.expire(math.inf) == [Fragment(OUT, b"[Gloo] Rank ")]
-
-
-def test_hidden_lines_are_mentioned_after_a_moment_and_then_at_the_end() -> None:
-    hidden = HiddenLines("of a kind")
-    hidden.add(1, 0.0)
-    hidden.add(1, 1.0)
-    assert (hidden.deadline, hidden.expire(1.5)) == (1.0 + QUIET_S, [])
-    assert hidden.expire(1.0 + QUIET_S) == ["hid 2 lines of a kind; -v shows them"]
-    hidden.add(1, 9.0)
-    assert hidden.deadline is None
-    assert hidden.take() == ["hid 1 more line of a kind; -v shows them"]
-    assert hidden.take() == []
+    assert shown([b"a 50%" + line + b"b\n"], OUT, NoiseFilter()) == b"0: a 50%\n0: b\n"
 
 
 def test_missing_driver_message_is_always_hidden() -> None:
@@ -262,16 +214,9 @@ def test_a_victims_errors_are_held_until_the_failure_is_known() -> None:
     assert noise.deadline == 5.0 + HOLD_S
     shown = job_ends(noise, 1, own_term=True, now=5.2)
     assert by_rank(shown) == [(0, b"next\n"), (1, ERRORS + b"next\n")]
-    assert last_notes(noise) == ["hid 1 line of follow-on errors; -v shows them"]
+    assert noise.pop_mentions() == ["hid 1 line of follow-on errors; -v shows them"]
     assert passed(noise, streams[0], ERRORS + b"next\n", 5.3) == b"next\n"
     assert passed(noise, streams[1], ERRORS + b"next\n", 5.3) == ERRORS + b"next\n"
-
-
-def test_held_errors_are_shown_without_a_failure() -> None:
-    noise, stream = NoiseFilter(), Stream(3, frames.STDERR)
-    assert passed(noise, stream, ERRORS, 5.0) == b""
-    assert by_rank(noise.expire(5.0 + HOLD_S)) == [(3, ERRORS)]
-    assert passed(noise, stream, b"next\n", 6.0) == b"next\n"
 
 
 def test_not_too_much_is_held_back() -> None:
@@ -303,7 +248,7 @@ def test_a_traceback_waits_for_its_last_line() -> None:
         assert noise.deadline is None
         assert passed(noise, ERR, BEGUN, 6.0) == b""
         assert by_rank(noise.expire(6.0 + HOLD_S)) == ([] if ending else [(0, BEGUN)])
-        assert last_notes(noise) == []
+        assert noise.pop_mentions() == []
 
 
 def test_unfinished_traceback_is_released() -> None:
@@ -313,7 +258,7 @@ def test_unfinished_traceback_is_released() -> None:
     assert by_rank(job_ends(noise, 1, own_term=True, now=5.1)) == []
     assert noise.deadline is None
     assert by_rank(noise.expire(math.inf)) == [(0, b"before\n")]
-    assert last_notes(noise) == ["hid 2 lines of follow-on errors; -v shows them"]
+    assert noise.pop_mentions() == ["hid 2 lines of follow-on errors; -v shows them"]
     noise = NoiseFilter()
     job_ends(noise, None, own_term=True, now=5.0)
     assert passed(noise, ERR, BEGUN, 5.0) == b""
@@ -324,9 +269,9 @@ def test_a_victims_traceback_is_held_until_the_failure_is_known() -> None:
     noise = NoiseFilter()
     assert passed(noise, ERR, VICTIMS, 5.0) == b""
     assert job_ends(noise, 1, own_term=True, now=5.1) == []
-    assert last_notes(noise) == ["hid 3 lines of follow-on errors; -v shows them"]
+    assert noise.pop_mentions() == ["hid 3 lines of follow-on errors; -v shows them"]
     assert passed(noise, ERR, VICTIMS, 5.2) == b""
-    assert last_notes(noise) == ["hid 3 more lines of follow-on errors; -v shows them"]
+    assert noise.pop_mentions() == ["hid 3 lines of follow-on errors; -v shows them"]
 
 
 def test_consequential_loss_is_hidden_with_its_cause() -> None:
@@ -369,17 +314,7 @@ def test_interrupt_traceback_is_shown_once() -> None:
         assert passed(noise, stream, place, 0.0) == shown
     assert passed(noise, streams[4], interrupt(2) + b"next\n", 0.0) == b"next\n"
     kind = "of the same KeyboardInterrupt; -v shows them"
-    assert last_notes(noise) == [f"hid 10 lines {kind}"]
-
-
-def test_a_flood_on_stderr_is_not_searched_for_what_jax_says_of_cuda() -> None:
-    stub = b"I0000 00:00:1777215668.929972  450463 cudart_stub.cc:31] Could not find cuda drivers"
-    stub += b" on your machine, GPU will not be used.\n"
-    for more, hidden in ((10, True), (1 << 16, False)):
-        rest = b"x" * more + b"\n"
-        noise = NoiseFilter()
-        shown = passed(noise, ERR, stub + rest, 0.0) + bytes_of(noise.expire(HOLD_S))
-        assert shown == (rest if hidden else stub + rest)
+    assert noise.pop_mentions() == [f"hid 10 lines {kind}"]
 
 
 def test_few_lines_behind_a_traceback_are_remembered() -> None:
@@ -417,7 +352,7 @@ def test_an_error_of_all_ranks_is_shown_once(culprit: int, late: bool) -> None:
     passed(noise, other, error(8, 3) + error(9, 3, "KeyError"), 2.0)
     assert bytes_of(noise.expire(3.0)).count(b"\n") == 8
     assert passed(noise, other, error(9, 3) + b"end\n", 1.0) == b"end\n"
-    assert last_notes(noise) == ["hid 12 lines of the same error in ranks 1-3; -v shows them"]
+    assert noise.pop_mentions() == ["hid 12 lines of the same error in ranks 1-3; -v shows them"]
 
 
 def test_late_end_of_an_error_belongs_to_it() -> None:
@@ -439,7 +374,7 @@ def test_simultaneous_equal_errors_are_shown_once() -> None:
     assert bytes_of(noise.expire(1.0 + CHAIN_S)) == error(9, 0)
     assert noise.deadline == 1.0 + CHAIN_S + SAME_S
     assert bytes_of(job_ends(noise, 0, own_term=True, now=2.0)) == b""
-    assert last_notes(noise) == ["hid 8 lines of the same error in ranks 1-2; -v shows them"]
+    assert noise.pop_mentions() == ["hid 8 lines of the same error in ranks 1-2; -v shows them"]
 
 
 def test_nonfatal_error_is_shown_for_each_rank() -> None:
@@ -449,7 +384,7 @@ def test_nonfatal_error_is_shown_for_each_rank() -> None:
     passed(noise, streams[1], error(9, 1), 2.0)
     assert noise.deadline == 2.0 + SAME_S
     assert bytes_of(noise.expire(2.0 + SAME_S)) == error(9, 1)
-    assert last_notes(noise) == []
+    assert noise.pop_mentions() == []
 
 
 def test_each_error_may_be_continued_for_a_while() -> None:

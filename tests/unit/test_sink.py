@@ -30,29 +30,18 @@ def shown(screen: int, stream: sink.Sink, size: int) -> bytes:
     return seen
 
 
-@pytest.mark.parametrize("piece", [5, len(LINES)])
-def test_partly_written_line_is_completed_by_the_next_writer(
-    terminal: tuple[int, int], monkeypatch: pytest.MonkeyPatch, piece: int
+def test_held_output_is_not_lost(
+    terminal: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sink, "_LAST_WRITE_S", 0)
-    screen, theirs = terminal
     loop = Loop()
-    stream = sink.Sink(theirs, loop, lambda: None)
-    stream.write([LINES[at : at + piece] for at in range(0, len(LINES), piece)])
-    begun = stream.hold()
-    written = stream.taken - stream.queued - len(begun)
+    stream = sink.Sink(terminal[1], loop)
+    stream.write([LINES])
+    stream.hold()
+    stream.write([b"more\n"])
+    written = stream.taken - stream.queued
     assert 0 < written < len(LINES)
-    whole = shown(screen, stream, written) + begun
-    assert begun.count(b"\n") == 1 and begun.endswith(b"\n")
+    whole = shown(terminal[0], stream, written)
     stream.release()
-    assert whole + shown(screen, stream, len(LINES) - len(whole)) == LINES
-    loop.close()
-
-
-def test_terminal_that_took_all_text_gets_no_remainder(terminal: tuple[int, int]) -> None:
-    loop = Loop()
-    stream = sink.Sink(terminal[1], loop, lambda: None)
-    stream.write([b"one\n", b"begun"])
-    assert stream.hold() == b""
-    assert shown(terminal[0], stream, 9) == b"one\nbegun"
+    assert whole + shown(terminal[0], stream, stream.taken - written) == LINES + b"more\n"
     loop.close()

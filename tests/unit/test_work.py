@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records import rank_run
 
 import mcjax_launch
 from mcjax_launch.console.collapse import Collapse
@@ -281,7 +280,7 @@ def show(data: bytes, *, stream: int, culprit: int | None = None) -> None:
     tails = Tails(for_record=True)
     tails.expect(1)
     if culprit is not None:
-        noise_filter.judged(rank_run(culprit, 1, verdict=Verdict.FAILED))
+        noise_filter.judged(culprit, Verdict.FAILED, None)
         noise_filter.fold_victims(own_term=True, now=0)
 
     def filtered(found: Iterable[Piece]) -> Iterator[Piece]:

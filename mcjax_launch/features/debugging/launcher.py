@@ -219,7 +219,7 @@ class Debugging(LauncherPart):
         place = self._place(grant.stopped)
         is_asked = self._borrowed.want(place)
         if self._terminal is not None:
-            self._answer(b"")
+            self._answer()
         elif not is_asked:
             way = f"mcjax-launch --attach {self._state.job_id}"
             self._console.say(f"{place} and waits for a terminal: {way}")
@@ -231,9 +231,9 @@ class Debugging(LauncherPart):
             self._own_terminal = UserTerminal(loop, self._typed, self._written)
         if in_background():
             self._console.say(f"{self._place(stopped)}: bring this job to the foreground (fg)")
-        begun = self._console.hold()
+        self._console.hold()
         self._own_terminal.lend()
-        self._answer(begun)
+        self._answer()
 
     def _lent(self) -> None:
         """Use a terminal that was just borrowed: answer a waiting debugger, or show kept output."""
@@ -241,24 +241,18 @@ class Debugging(LauncherPart):
         self._terminal.lend()
         active = self._queue.active
         if self._granted is not None:
-            self._answer(b"")
+            self._answer()
         elif active is not None:
             self._say(self._place(active))
             self._terminal.write(self._borrowed.pop_kept())
             self._resized()
 
-    def _answer(self, begun: bytes) -> None:
-        """Send a debugger the grant of the terminal, and show the user which debugger has it.
-
-        Args:
-            begun: the rest of a line whose beginning is on the screen.
-
-        """
+    def _answer(self) -> None:
+        """Send a debugger the grant of the terminal, and show the user which debugger has it."""
         grant, self._granted = self._granted, None
         assert self._terminal is not None and grant is not None
         stopped, others = grant.stopped, self._queue.others
-        aside = self._console.take_aside(stopped.rank, cut=self._cut[stopped.rank])
-        self._terminal.say(begun + aside)
+        self._terminal.say(self._console.take_aside(stopped.rank, cut=self._cut[stopped.rank]))
         if not grant.again:
             self._say(self._place(stopped))
             if others:

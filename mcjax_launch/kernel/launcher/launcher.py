@@ -447,7 +447,7 @@ class Launcher:
         run = self.state.ranks[rank]
         self.state.keep_output(rank)
         verdict = verdict_of(run)
-        self.console.judged(run)
+        self.console.judged(rank, verdict, run.failure)
         if any(part.outlives(run) for part in self._parts.values()):
             return
         failure = None

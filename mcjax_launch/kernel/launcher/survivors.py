@@ -253,7 +253,7 @@ class Survivors(LauncherPart):
         self.launcher.console.next_life(rank)
         run = self._state.restart_rank(rank, now)
         self.launcher.events.restarted(rank, len(run.past), self._state.job_id, [run.host])
-        self.launcher.console.judged(run)
+        self.launcher.console.judged(rank, run.verdict, run.failure)
 
 
 PART = Survivors
