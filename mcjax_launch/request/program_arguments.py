@@ -219,9 +219,10 @@ class _Reader:
         """Return whether the program catches the exception that a missing word raises."""
         while node in self._names.parents:
             node, part = self._names.parents[node], node
-            is_body = isinstance(node, ast.Try) and part in node.body
-            if is_body and any(map(_catches_short_lines, node.handlers)):
-                return True
+            match node:
+                case ast.Try(body, handlers) if part in body:
+                    if any(map(_catches_short_lines, handlers)):
+                        return True
         return False
 
     def _initialize(self, call: ast.Call) -> None:

@@ -8,6 +8,7 @@ calls it is unknown.
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from typing import TypeAlias
 
 # What a name is assigned: an expression, the name of a click parameter, or None if unknown.
@@ -111,17 +112,16 @@ class SourceNames:
 
         A name that is assigned several values, or an unknown value, stands for itself.
         """
-        found: Assigned = node
+        values: Sequence[Assigned] = ()
         match node:
             case ast.Name(name):
                 scope = self._scopes[node]
                 while scope is not None and (scope, name) not in self.assigned:
                     scope = self._scopes[scope]
-                [found, *others] = self.assigned.get((scope, name)) or [None]
-                found = None if others else found
+                values = self.assigned.get((scope, name), ())
             case ast.Call(ast.Name(name), _) if name in self.functions:
-                [found, *others] = self._returns.get(self.functions[name]) or [None]
-                found = None if others else found
+                values = self._returns.get(self.functions[name], ())
+        found = values[0] if len(values) == 1 else None
         if found is None or found is node:
             return node
         return found if isinstance(found, str) else self.resolve(found)
