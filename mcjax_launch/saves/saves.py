@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from mcjax_launch.kernel.wire.loop import READ, Loop
 from mcjax_launch.kernel.wire.timers import scaled
 from mcjax_launch.runs.stop_reasons import StopReason, saved
-from mcjax_launch.saves.compiled import remove_stale
+from mcjax_launch.saves.compiled import remove_compiled
 from mcjax_launch.saves.folders import WatchedFolders
 from mcjax_launch.saves.syntax import syntax_error
 
@@ -69,10 +69,10 @@ class Saves:
             self._note(f"{self._goes_on}; Ctrl-C to end")
 
     def begin(self) -> None:
-        """Forget all saves before a start of the job, and remove stale compiled files."""
+        """Forget all saves before a start of the job; remove what was compiled of these files."""
         for path in self._changed:
             if path.endswith(".py"):
-                remove_stale(path)
+                remove_compiled(path)
         self._changed.clear()
         self.is_due = False
 

@@ -3,7 +3,7 @@
 import ctypes
 import importlib.util
 import os
-import subprocess
+import py_compile
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.kernel.wire.loop import Loop
 from mcjax_launch.options.kinds import may_be_watched
 from mcjax_launch.saves import folders, inotify, saves
-from mcjax_launch.saves.compiled import remove_stale
+from mcjax_launch.saves.compiled import remove_compiled
 from mcjax_launch.saves.folders import Watched, WatchedFolders
 from mcjax_launch.saves.saves import Saves
 from mcjax_launch.saves.syntax import syntax_error
@@ -235,17 +235,11 @@ def test_ranks_python_decides_on_syntax(tmp_path: Path) -> None:
     assert syntax_error(str(tmp_path / "a.py"), "/no/python") == ""
 
 
-def test_only_misleading_bytecode_is_removed(tmp_path: Path) -> None:
-    source = tmp_path / "a.py"
-    source.write_text("value = 1")
-    subprocess.run([sys.executable, "-m", "py_compile", str(source)], check=True)
-    compiled = Path(importlib.util.cache_from_source(str(source)))
-    made = source.stat().st_mtime
-    os.utime(source, (made + 10, made + 10))
-    remove_stale(str(source))
-    assert compiled.exists()
-    source.write_text("value = 2")
-    os.utime(source, (made, made))
-    remove_stale(str(source))
-    assert not compiled.exists()
-    remove_stale(str(source))
+def test_compiled_file_of_a_saved_module_is_removed(tmp_path: Path) -> None:
+    sources = [tmp_path / name for name in ("a.py", "b.py")]
+    for source in sources:
+        source.touch()
+        py_compile.compile(str(source))
+    remove_compiled(str(sources[0]))
+    compiled = [Path(importlib.util.cache_from_source(str(source))) for source in sources]
+    assert [path.exists() for path in compiled] == [False, True]
