@@ -14,127 +14,65 @@ from mcjax_launch.options.removed import replacement
 
 # --- options of other launchers ---
 
-_RANKS = "-n N sets the ranks of the whole job, --procs-per-host K those of each of --hosts"
-_PER_HOST = "use --procs-per-host K, with --hosts; on one machine -n N"
-_HOSTS = "use --hosts FILE|LIST"
-_HOST_COUNT = (
-    "name the hosts with --hosts FILE|LIST and start one launcher; --procs-per-host K sets the "
-    "ranks on each"
-)
-_COORDINATOR = (
-    "leave it out: the coordinator's address is chosen for you; --coordinator HOST:PORT sets it"
-)
-_LOGS = "use --log-dir DIR"
-_CORES = "use --bind-cores on"
-_GPUS = "use --gpus-per-process K"
-_DIRECTORY = "use -C DIR"
-_NEEDLESS = "leave it out: it is not needed here"
-_DEVICES = "use -d K: each rank gets K CPU devices"
-_SBATCH = (
-    "it is sbatch's: give it to sbatch or salloc; --emit slurm --engine-option {option}=VALUE puts "
-    "it into a batch script"
-)
+_SBATCH = "it is sbatch's: give it to sbatch or salloc; --emit slurm --engine-option {}"
+_IN_A_SCRIPT = f"{_SBATCH} puts it into a batch script"
 
-# By the option's name without leading hyphens, and with `-` for `_`.
-_ADVICE = {
+# Advice, and the options that get it: without leading hyphens, and with `-` for `_`.
+_ADVISED = {
     # the size
-    "nproc-per-node": _RANKS,
-    "nprocs": _RANKS,
-    "ntasks": "use -n N",
-    "world-size": "use -n N",
-    "N": _HOST_COUNT,
-    "nodes": _HOST_COUNT,
-    "nnodes": _HOST_COUNT,
-    "npernode": _PER_HOST,
-    "ppn": _PER_HOST,
-    "perhost": _PER_HOST,
-    "ntasks-per-node": _PER_HOST,
-    "tasks-per-node": _PER_HOST,
+    "-n N sets the ranks of the whole job, --procs-per-host K those of each of --hosts": (
+        "nproc-per-node nprocs"
+    ),
+    "use -n N": "ntasks world-size",
+    "name the hosts with --hosts FILE|LIST and start one launcher; --procs-per-host K sets the "
+    "ranks on each": "N nodes nnodes",
+    "use --procs-per-host K, with --hosts; on one machine -n N": (
+        "npernode ppn perhost ntasks-per-node tasks-per-node"
+    ),
     # the hosts
-    "H": _HOSTS,
-    "host": _HOSTS,
-    "hostfile": _HOSTS,
-    "machinefile": _HOSTS,
-    "f": _HOSTS,
-    "nodefile": _HOSTS,
-    "nodelist": _HOSTS,
-    "w": _HOSTS,
-    "node-rank": "use --host-rank I with --num-hosts N; --hosts needs neither",
-    "oversubscribe": "leave it out: -n may exceed the cores, but not slots=K",
+    "use --hosts FILE|LIST": "H host hostfile machinefile f nodefile nodelist w",
+    "use --host-rank I with --num-hosts N; --hosts needs neither": "node-rank",
+    "leave it out: -n may exceed the cores, but not slots=K": "oversubscribe",
     # the coordinator
-    "standalone": _COORDINATOR,
-    "master-addr": _COORDINATOR,
-    "master-port": _COORDINATOR,
-    "rdzv-backend": _COORDINATOR,
-    "rdzv-endpoint": _COORDINATOR,
-    "rdzv-id": _COORDINATOR,
-    "rdzv-conf": _COORDINATOR,
+    "leave it out: the coordinator's address is chosen for you; --coordinator HOST:PORT sets it": (
+        "standalone master-addr master-port rdzv-backend rdzv-endpoint rdzv-id rdzv-conf"
+    ),
     # the ranks
-    "wdir": _DIRECTORY,
-    "wd": _DIRECTORY,
-    "D": _DIRECTORY,
-    "workdir": _DIRECTORY,
-    "cwd": _DIRECTORY,
-    "rank": "leave it out: each rank gets its own number",
-    "cpu": _DEVICES,
-    "cpus": _DEVICES,
-    "device-count": _DEVICES,
-    "devices": _DEVICES,
-    "platform": "use -x JAX_PLATFORMS=NAME; -d K sets it to cpu",
-    "e": "use -x NAME=VALUE",
-    "genv": "use -x NAME=VALUE",
-    "export": "use -x NAME=VALUE",
-    "bind-to": _CORES,
-    "map-by": _CORES,
-    "cpu-bind": _CORES,
-    "cpus-per-task": f"{_SBATCH}; --bind-cores on gives each rank its share of a host's cores",
-    "c": "use --bind-cores on: each rank gets its share of its host's cores",
-    "gpus": _GPUS,
-    "gpus-per-task": _GPUS,
-    "gpus-per-node": _GPUS,
-    "G": _GPUS,
-    "no-python": "leave it out: PROGRAM may be any command",
+    "use -C DIR": "wdir wd D workdir cwd",
+    "leave it out: each rank gets its own number": "rank",
+    "use -d K: each rank gets K CPU devices": "cpu cpus device-count devices",
+    "use -x JAX_PLATFORMS=NAME; -d K sets it to cpu": "platform",
+    "use -x NAME=VALUE": "e genv export",
+    "use --bind-cores on": "bind-to map-by cpu-bind",
+    f"{_IN_A_SCRIPT.format('{}=VALUE')}; --bind-cores on gives each rank its share of a host's "
+    "cores": "cpus-per-task",
+    "use --bind-cores on: each rank gets its share of its host's cores": "c",
+    "use --gpus-per-process K": "gpus gpus-per-task gpus-per-node G",
+    "leave it out: PROGRAM may be any command": "no-python",
     # the output
-    "V": "use --version",
-    "tag-output": "leave it out: each line shows its rank; --no-prefix turns that off",
-    "label": "leave it out: each line shows its rank; --no-prefix turns that off",
-    "l": "leave it out: each line shows its rank; --no-prefix turns that off",
-    "timestamp-output": "use --timestamps",
-    "output-filename": _LOGS,
-    "output": _LOGS,
-    "o": _LOGS,
-    "redirects": _LOGS,
-    "tee": _LOGS,
-    "unbuffered": _NEEDLESS,
+    "use --version": "V",
+    "leave it out: each line shows its rank; --no-prefix turns that off": "tag-output label l",
+    "use --timestamps": "timestamp-output",
+    "use --log-dir DIR": "output-filename output o redirects tee error",
     # the rest
-    "t": "use --timeout D",
-    "timelimit": "use --timeout D",
-    "time-limit": "use --timeout D",
-    "allow-run-as-root": _NEEDLESS,
-    "mca": _NEEDLESS,
-    "kill-on-bad-exit": "leave it out: the first failure ends the job",
-    "help": "use -h, or --help",
+    "use --timeout D": "t timelimit time-limit time",
+    "leave it out: it is not needed here": "allow-run-as-root mca unbuffered",
+    "leave it out: the first failure ends the job": "kill-on-bad-exit",
+    "use -h, or --help": "help",
     # sbatch's, which are not srun's alone
-    "time": "use --timeout D",
-    "job-name": "use --name NAME, with --emit slurm",
-    "J": "use --name NAME, with --emit slurm",
-    "error": _LOGS,
-    "requeue": "use --max-restarts N",
-    "input": "use --stdin RANKS < FILE",
-    "i": "use --stdin RANKS < FILE",
-    "A": _SBATCH.format(option="--account"),
-    "p": _SBATCH.format(option="--partition"),
-    "exclusive": _SBATCH.replace("=VALUE", ""),
-    **dict.fromkeys(
-        (
-            *("account", "partition", "qos", "gres", "gpus-per-socket", "constraint"),
-            *("mem", "mem-per-cpu", "mem-per-gpu", "licenses", "reservation", "exclude", "array"),
-            *("dependency", "mail-type", "mail-user", "comment", "begin", "deadline", "nice"),
-            *("switches", "clusters", "hint", "signal", "threads-per-core", "cpus-per-gpu"),
-        ),
-        _SBATCH,
+    "use --name NAME, with --emit slurm": "job-name J",
+    "use --max-restarts N": "requeue",
+    "use --stdin RANKS < FILE": "input i",
+    _IN_A_SCRIPT.format("--account=VALUE"): "A",
+    _IN_A_SCRIPT.format("--partition=VALUE"): "p",
+    _IN_A_SCRIPT: "exclusive",
+    _IN_A_SCRIPT.format("{}=VALUE"): (
+        "account partition qos gres gpus-per-socket constraint mem mem-per-cpu mem-per-gpu "
+        "licenses reservation exclude array dependency mail-type mail-user comment begin deadline "
+        "nice switches clusters hint signal threads-per-core cpus-per-gpu"
     ),
 }
+_ADVICE = {name: advice for advice, names in _ADVISED.items() for name in names.split()}
 
 
 def advice(name: str, words: Sequence[str], ours: Collection[str]) -> tuple[str, str] | None:
@@ -154,7 +92,7 @@ def advice(name: str, words: Sequence[str], ours: Collection[str]) -> tuple[str,
         option = word.partition("=")[0]
         key = option.lstrip("-").replace("_", "-")
         if key in _ADVICE and (len(key) > 1) <= (len(option) > 2):
-            return option, _ADVICE[key].format(option=option)
+            return option, _ADVICE[key].format(option)
         if f"-{option}" in ours and len(option) > 2:
             return option, f"did you mean -{option}?"
     return None

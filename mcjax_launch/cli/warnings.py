@@ -1,6 +1,7 @@
 """Warnings about likely mistakes in a command line; pure."""
 
 import os
+import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -36,6 +37,8 @@ _NOT_PROGRAMS = frozenset(
     | {"start_timeout", "stall_timeout", "no_prefix"}
 )
 _INTERPRETERS = ("python", "sh", "bash", "dash", "zsh", "fish")
+# A program has no options of its own if it has none of these words.
+_PARSES_OPTIONS = ("parse", "click", "absl", "getopt", "fire", "typer")
 # A program reads no arguments for certain if it has none of these words and no other imports.
 _READS_ARGUMENTS = ("arg", "getopt", "optparse")
 _READ_NONE = frozenset(
@@ -97,25 +100,22 @@ def _near(name: str, known: Collection[str]) -> str:
     return f"; did you mean {_PREFIX}{near[0]}?" if near else " and has no effect"
 
 
-def misplaced(
-    options: Options, context: click.Context, outcome: JobOutcome | None = None
-) -> Iterator[str]:
-    """Yield hints on options of mcjax-launch that the user wrote after PROGRAM.
+def misplaced(options: Options, context: click.Context, outcome: JobOutcome) -> Iterator[str]:
+    """Yield hints on options of mcjax-launch that the user wrote after a PROGRAM that has failed.
 
     Args:
         options: options of the command line.
         context: click's context.
-        outcome: outcome of the failed job; None if PROGRAM exited with status 2.
+        outcome: outcome of the failed job.
 
     """
     if any(_options_after_program(options, context, _suspects(options))):
         return  # it has been printed
-    among: Collection[str] = _OPTIONS
-    if outcome is not None and outcome.status != exit_status.USAGE:
-        source = _source(options) if outcome.failed_early else ""
-        among = {name for name in _OPTIONS if not _names(source, name, context)} if source else ()
-    lines = _options_after_program(options, context, among)
-    yield from (f"hint: {line}" for line in lines)
+    source = _source(options) if outcome.failed_early else ""
+    has_none = bool(source) and not any(word in source for word in _PARSES_OPTIONS)
+    if outcome.status == exit_status.USAGE or has_none:
+        for line in _options_after_program(options, context, _OPTIONS):
+            yield f"hint: {line}"
 
 
 def _suspects(options: Options) -> Collection[str]:
@@ -129,30 +129,14 @@ def _reads_no_arguments(source: str) -> bool:
     """Return whether a program surely reads no arguments: by its text and its imports."""
     if not source or any(word in source for word in _READS_ARGUMENTS):
         return False
-    import ast
-
-    try:
-        nodes = list(ast.walk(ast.parse(source)))
-    except (SyntaxError, ValueError, RecursionError):
-        return False
-    names = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
-    names |= {node.module or "." for node in nodes if isinstance(node, ast.ImportFrom)}
-    packages = {name.partition(".")[0] for name in names}
-    return packages <= _READ_NONE | sys.stdlib_module_names
+    packages = re.findall(r"^\s*(?:import|from)\s+(\w+|\.)", source, re.MULTILINE)
+    return set(packages) <= _READ_NONE | sys.stdlib_module_names
 
 
 def _source(options: Options) -> str:
     """Return the source of PROGRAM; "" if it is not a Python file, or cannot be read."""
     name = next((word for word in options.program[:2] if word.endswith(".py")), "")
     return read_source(os.path.join(options.chdir or "", name)).decode("utf-8", "replace")
-
-
-def _names(source: str, option: str, context: click.Context) -> bool:
-    """Return whether a program's source contains an option's name, so may declare the option."""
-    known = (param.opts for param in context.command.params if param.name == option)
-    names = {name.lstrip("-") for opts in known for name in opts} | {option}
-    quoted = (f"{before}{name}{after}" for name in names for before in "\"'-" for after in "\"'= ")
-    return any(text in source for text in quoted)
 
 
 def _options_after_program(
