@@ -70,12 +70,6 @@ def _lines(environ: Mapping[str, str]) -> list[str]:
     return allocation.read("PBS_NODEFILE", environ, _SCRIPT).split()
 
 
-def _resources(option: str) -> set[str]:
-    """Return the names in an option such as `-l select=2:ncpus=4,walltime=60`; else set()."""
-    listed = option[2:].split(",") if option.startswith("-l") else ()
-    return {part.partition("=")[0].strip() for part in listed}
-
-
 def _gpus(environ: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the GPU ids of each host from Torque's file of lines `node1-gpu0`; {} if none."""
     if not os.path.exists(environ.get("PBS_GPUFILE", "")):
