@@ -1,4 +1,4 @@
-"""What the names in a program's source stand for; pure.
+"""The names in a program's source, and what they stand for; pure.
 
 The program is not run, and the order of its statements does not count: a name stands for what it
 is assigned, a parameter for the argument in the call of its function. With several assignments or
