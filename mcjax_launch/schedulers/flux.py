@@ -88,11 +88,8 @@ def find_nodes(job: str) -> tuple[Node, ...]:
     for way in (*ways, ("flux", "resource", "R")):
         if nodes := parse_resources(allocation.run_client(*way)):
             return nodes
-    for way in (("flux", "hostlist", "local"), ("flux", "getattr", "hostlist")):
-        if said := ",".join(allocation.run_client(*way).split()):
-            names = [host.name for host in parse_list(said, 1, "flux hostlist: ")]
-            return tuple(Node(name, rank) for rank, name in enumerate(names))
-    if names := parse_table(allocation.run_client("flux", "resource", "list")):
+    if said := ",".join(allocation.run_client("flux", "hostlist", "local").split()):
+        names = [host.name for host in parse_list(said, 1, "flux hostlist: ")]
         return tuple(Node(name, rank) for rank, name in enumerate(names))
     raise LaunchError(f"flux lists no hosts: run mcjax-launch in {_SCRIPT}")
 
@@ -123,16 +120,6 @@ def parse_resources(text: str) -> tuple[Node, ...]:
     return tuple(
         Node(name, rank, *nodes[rank]) for name, rank in zip(names, sorted(nodes), strict=True)
     )
-
-
-def parse_table(text: str) -> list[str]:
-    """Parse `flux resource list`: return each free or allocated host once; pure."""
-    names: dict[str, None] = {}
-    for line in text.splitlines():
-        words = line.split()
-        if words and words[0] in ("free", "allocated") and not words[-1].isdecimal():
-            names |= dict.fromkeys(parse_names(words[-1]))
-    return list(names)
 
 
 def parse_names(text: str) -> list[str]:

@@ -125,15 +125,6 @@ def test_malformed_resources_of_flux_are_ignored(text: str) -> None:
     assert flux.parse_resources(text) == ()
 
 
-def test_table_of_flux_is_parsed() -> None:
-    shown = """     STATE NNODES NCORES NGPUS NODELIST
-      free      2      8     0 a[1-2]
- allocated      2      8     0 a2,b
-      down      1      4     0 c
-"""
-    assert flux.parse_table(shown) == ["a1", "a2", "b"]
-
-
 def test_request_of_a_flux_batch_job_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocation, "run_client", lambda *words: '["asked"]')
     assert flux._asked({"FLUX_ENCLOSING_ID": "f1"}) == ["asked"]
