@@ -122,33 +122,6 @@ def test_objects_have_all_their_attributes_from_the_start() -> None:
     assert late(parsed()) == set(LATE)
 
 
-def test_limits_count_attributes() -> None:
-    """The limits see what they are meant to see."""
-    source = """
-class Base:
-    def __init__(self):
-        self.base = 1
-
-class A(Base):
-    a: int
-    def __init__(self):
-        self.d = 0
-    def f(self):
-        self.b, x = 1, 2
-        self.a += self.c
-        self.base = self.d = self.other.e = 3
-    class Inner:
-        def g(self):
-            def h(): self.late: int = 1
-"""
-    modules = {"m.py": ast.parse(source)}
-    classes = dict(nodes(ast.ClassDef, modules))
-    assert [attributes(classes[f"m.py {name}"]) for name in ("Base", "A", "A.Inner")] == [1, 4, 1]
-    lengths = {name: lines(node) for name, node in nodes(ast.FunctionDef, modules)}
-    assert (lengths["m.py A.f"], lengths["m.py A.Inner.g.h"]) == (4, 1)
-    assert late(modules) == {"m.py A.b", "m.py A.Inner.late"}
-
-
 def test_fields_are_known_without_evaluating_annotations() -> None:
     """Python 3.14 keeps no `__annotations__` in a class whose module does not ask for strings."""
     modules = parsed()
