@@ -14,7 +14,6 @@ from mcjax_launch.console.prefix import wants_colour
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.check import run
 from mcjax_launch.features.check.judgement import Judgement, last_line, lines, topics
-from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import used_hosts
 from mcjax_launch.kernel.wire import exit_status
 from mcjax_launch.kernel.wire.version import __version__
@@ -80,22 +79,10 @@ def _run(options: Options) -> tuple[list[Judgement], str]:
     job = make_job(options, hosts, here)
     hosts = tuple(used_hosts(job.processes_here, hosts))
     if job.mtls != "off":
-        job = _tried(with_mtls(job, hosts, os.environ, None))
+        job = with_mtls(job, hosts, os.environ, None)
     say = (lambda text: None) if options.quiet else _say
     findings = run.run(job, hosts, say)
     return findings, f"{counted(job.num_processes, 'rank')} on {counted(len(hosts), 'host')}"
-
-
-def _tried(job: Job) -> Job:
-    """Return the job, with --mtls off if this machine cannot make a certificate."""
-    from mcjax_launch.features.mtls import certificate
-
-    try:
-        if job.mtls != "off":
-            certificate.make("0")
-    except certificate.NoCertificate as error:
-        return job.replaced(mtls="off", mtls_reason=str(error))
-    return job
 
 
 def _say(text: str) -> None:

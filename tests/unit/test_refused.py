@@ -59,6 +59,8 @@ REFUSED: dict[str, str | tuple[str, int]] = {
     "--num-hosts 2 --host-rank 2 --coordinator 127.0.0.1:1 true": "--host-rank 2: must be 0 to 1",
     f"{PLACE} --coordinator 127.0.0.1:1 -n 3 true": "-n 3: not a multiple of --num-hosts 2",
     f"{PLACE} --coordinator 127.0.0.1:1 --hosts a,b true": "--num-hosts: each launcher runs its own host's ranks; leave out --hosts",
+    "--mtls on --no-hook true": "--mtls on cannot be combined with --no-hook: ",
+    f"--mtls on {PLACE} --coordinator 127.0.0.1:1 true": "--mtls on needs one launcher for all hosts: leave out --num-hosts",
     # --emit
     "--emit job --image x --max-restarts 1 train.py": "--emit job: a Job cannot restart all its pods together; use --emit jobset",
     "--emit slurm --hosts a,b train.py": "--emit: the scheduler chooses the hosts",

@@ -62,8 +62,6 @@ from mcjax_launch.ranks import counted
 
 #: Variables of the check's programs: leave the GPUs' memory to jobs that may be running there.
 OWN_VARIABLES = (("XLA_PYTHON_CLIENT_PREALLOCATE", "false"),)
-# How often each clock is read; the quickest answer is the most exact.
-_CLOCK_QUESTIONS = 5
 # Seconds for which an agent may be silent while it waits for Python, a name server or nvidia-smi:
 # it lists MIG devices twice, for the ranks and for any program, with 30 s each.
 _PATIENCE_S = 90.0
@@ -200,7 +198,7 @@ class HostSurvey:
         self._failures: dict[Host, str] = {}
         self._unanswered: dict[Host, float] = {}  # when each such host was asked
         self._answers: dict[Host, Message] = {}  # to the latest question
-        # From each clock's quickest answer: its possible error, and the seconds it is ahead.
+        # Of each clock: the possible error, and the seconds it is ahead.
         self._clocks: dict[Host, tuple[float, float]] = {}
         self._surveyed: dict[Host, Surveyed] = {}
         self._pythons: dict[Host, PythonFacts] = {}
@@ -219,8 +217,7 @@ class HostSurvey:
         self._pool.begin()
         self._wait(lambda: self._pool.settled)
         seconds = time.monotonic() - began
-        for _ in range(_CLOCK_QUESTIONS):
-            self._ask(Time, dict.fromkeys(self._links, ReadClock()))
+        self._ask(Time, dict.fromkeys(self._links, ReadClock()))
         questions = {host: self._what_is_there(host) for host in self._hosts}
         self._surveyed = self._ask(Surveyed, questions)
         wanted = {host: questions[host].wanted.pythons for host in self._surveyed}
@@ -364,8 +361,7 @@ class HostSurvey:
                 self._failures[host] = f"its agent was stopped by {reason}"
             case Time(there_s):  # read in the middle between question and answer, as far as known
                 now = time.time()
-                clock = (now - asked_at) / 2, there_s - (asked_at + now) / 2
-                self._clocks[host] = min(clock, self._clocks.get(host, clock))
+                self._clocks[host] = (now - asked_at) / 2, there_s - (asked_at + now) / 2
             case Message():
                 self._answers[host] = message
 

@@ -118,14 +118,6 @@ def test_check_warns_of_a_wrong_clock(jobs: Jobs, tmp_path: Path, bare: str) -> 
     assert re.search(r"\nwarning  clock        b: (100|99)\.\d s ahead of", ended.stdout)
 
 
-def test_check_reports_a_python_that_does_not_run(jobs: Jobs, tmp_path: Path) -> None:
-    broken = shell_script(tmp_path / "python", "echo 'a library is missing' >&2; exit 1")
-    ended = check(jobs, "--python", broken)
-    assert ended.status == 1
-    words = f"error python localhost: {broken} does not run: a library is missing"
-    assert words in findings(ended)
-
-
 def test_check_lists_visible_gpus(jobs: Jobs, tmp_path: Path, bare: str) -> None:
     """As nvidia-smi lists them, and as far as the environment lets a program see them."""
     listed = tmp_path / "bin" / "nvidia-smi"
@@ -139,16 +131,14 @@ def test_check_lists_visible_gpus(jobs: Jobs, tmp_path: Path, bare: str) -> None
     )
     new = environment(tmp_path / "new", jax="0.10.2", jaxlib="0.10.2")
     hosts = some_hosts(tmp_path, f"a python={new}", f"b python={bare}")
-    for visible, gpus, numbers in (("0,1,2,3", "4 GPUs", "GPUs 0-3"), ("2", "1 GPU", "GPU 2")):
-        path = f"{listed.parent}:{os.environ['PATH']}"
-        ended = over(jobs, hosts, PATH=path, CUDA_VISIBLE_DEVICES=visible)
-        said = findings(ended)
-        kind = f"{gpus[0]} NVIDIA H100 80GB HBM3, driver 535.104.05"
-        assert f"ok gpus a, b: {kind}" in said
-        assert f"warning gpus a: {gpus}, and JAX uses the CPU: jax has no plugin for them" in said
-        assert f'- {new} -m pip install "jax[cuda12]"' in " ".join(ended.stdout.split())
-        taken = f"warning gpu memory a, b: other programs hold 70.9 GiB of {numbers}"
-        assert any(line.startswith(taken) for line in said)
+    path = f"{listed.parent}:{os.environ['PATH']}"
+    ended = over(jobs, hosts, PATH=path, CUDA_VISIBLE_DEVICES="0,2,3")
+    said = findings(ended)
+    assert "ok gpus a, b: 3 NVIDIA H100 80GB HBM3, driver 535.104.05" in said
+    assert "warning gpus a: 3 GPUs, and JAX uses the CPU: jax has no plugin for them" in said
+    assert f'- {new} -m pip install "jax[cuda12]"' in " ".join(ended.stdout.split())
+    taken = "warning gpu memory a, b: other programs hold 70.9 GiB of GPUs 0,2-3"
+    assert any(line.startswith(taken) for line in said)
 
 
 def test_check_keeps_findings_of_a_host_that_is_lost_later(
@@ -164,18 +154,6 @@ def test_check_keeps_findings_of_a_host_that_is_lost_later(
     assert "error hosts b: its agent was killed by SIGKILL" in said
     assert "ok hosts 1 of 2" in "\n".join(said)
     assert "ok jax 0.10.2, jaxlib 0.10.2" in said
-
-
-def test_check_names_a_port_in_use(jobs: Jobs, bare: str) -> None:
-    import socket
-
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        place = f"127.0.0.1:{taken.getsockname()[1]}"
-        ended = check(jobs, "--python", bare, "--coordinator", place)
-    assert ended.status == 1
-    assert "is in use; choose another with --coordinator" in " ".join(ended.stdout.split())
 
 
 def test_quiet_check_prints_only_problems(jobs: Jobs, bare: str) -> None:
@@ -195,14 +173,13 @@ def test_irrelevant_variables_are_ignored_by_check(jobs: Jobs, bare: str) -> Non
     assert not Path("x").exists()
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_interrupt_ends_the_check(jobs: Jobs, signum: int) -> None:
+def test_interrupt_ends_the_check(jobs: Jobs) -> None:
     running = jobs.start(
         *("--check", "--hosts", "a,b", "--via", FAKE_SSH), env={"FAKE_SSH": "hang"}
     )
     launcher = psutil.Process(running.process.pid)
     eventually(lambda: len(launcher.children()) == 2)
-    running.signal(signum)
+    running.signal(signal.SIGTERM)
     ended = running.finish()
-    assert (ended.status, ended.out) == (128 + signum, b"")
-    assert ended.report == f"stopped by {signal.Signals(signum).name}"
+    assert (ended.status, ended.out) == (143, b"")
+    assert ended.report == "stopped by SIGTERM"

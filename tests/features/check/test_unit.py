@@ -2,12 +2,10 @@
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from mcjax_launch.features.check import run
 from mcjax_launch.features.check.judgement import (
     Found,
     HostFound,
@@ -27,7 +25,6 @@ from mcjax_launch.features.check.messages import (
     NetworkInterface,
     Probed,
     Surveyed,
-    Time,
 )
 from mcjax_launch.features.check.probe_output import (
     DeviceCount,
@@ -40,7 +37,6 @@ from mcjax_launch.features.check.probe_output import (
 )
 from mcjax_launch.features.check.run import job_of_check
 from mcjax_launch.job.devices import GpuShares
-from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.launcher.peers import Gap
 from mcjax_launch.kernel.wire.messages import HostFacts, Tpu
@@ -417,34 +413,6 @@ def test_every_topic_is_documented() -> None:
     topics = {topic for path in sources for topic in re.findall(named, path.read_text())}
     documented = set(re.findall("`([a-z ]+)`", (root / "docs/hosts.md").read_text()))
     assert len(topics) > 15 and {*topics, *Judgement._fields} - documented == set()
-
-
-@pytest.mark.parametrize(
-    ("answers", "ahead_s"),
-    [
-        ([(0.2, 50.0), (0.02, 3.01), (0.4, 9.0)], 3.0),  # the quickest answer counts
-        ([(0.2, -7.9)], -7.8),
-        ([(0.2, 0.09)], 0.0),  # as far as can be known
-    ],
-)
-def test_clock_offset_is_estimated_from_the_quickest_answer(
-    monkeypatch: pytest.MonkeyPatch, answers: list[tuple[float, float]], ahead_s: float
-) -> None:
-    """Each answer: how long it took, and how far the clock was ahead in the middle of that."""
-    there = Host(name="a", slots=1)
-    loop = SimpleNamespace(watch=lambda fd, events, called: None)
-    front: Any = SimpleNamespace(loop=loop, signals=SimpleNamespace(fd=0))
-    transport: Any = SimpleNamespace(features=())
-    job = Job(program=("x",), python="/p", chdir="/")
-    asking = run.HostSurvey(job, [there], transport, front)
-    for took_s, shown_s in answers:
-        asking._unanswered[there] = 1000.0
-        now_s = 1000.0 + took_s
-        monkeypatch.setattr(run, "time", SimpleNamespace(time=lambda now_s=now_s: now_s))
-        link: Any = SimpleNamespace(host=there, be_patient=lambda seconds: None)
-        asking._received(link, Time(1000.0 + took_s / 2 + shown_s))
-    asking._surveyed[there], asking._pythons[there] = host("a").surveyed, host("a").python
-    assert asking._found(there, "").ahead_s == pytest.approx(ahead_s, abs=1e-6)
 
 
 @pytest.mark.parametrize(
