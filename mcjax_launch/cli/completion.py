@@ -13,8 +13,6 @@ from mcjax_launch.errors import LaunchError
 
 Items = list[CompletionItem[str]]
 
-_HOSTS_OF_SSH = ("~/.ssh/known_hosts", "~/.ssh/config")
-_MOST_READ = 1 << 20
 _ATTACH = "--attach"
 
 
@@ -88,34 +86,3 @@ def jobs(value: str) -> Items:
         for job in reversed(found)
         if job.id.startswith(value)
     ]
-
-
-def hosts(value: str) -> Items:
-    """Return completions for the last host in a list, from ssh's files; if none, files."""
-    before, comma, last = value.rpartition(",")
-    named = [before + comma + host for host in known_hosts() if host.startswith(last)]
-    return [CompletionItem(word) for word in named] or files(value)
-
-
-def known_hosts() -> list[str]:
-    """Return the readable host names in ssh's known_hosts and config of the user, sorted."""
-    found: set[str] = set()
-    for path, names in zip(_HOSTS_OF_SSH, (_in_known_hosts, _in_config), strict=True):
-        try:
-            with open(os.path.expanduser(path), encoding="utf-8", errors="replace") as file:
-                lines = file.read(_MOST_READ).splitlines()
-        except OSError:
-            continue
-        found.update(name for line in lines for name in names(line.split()))
-    return sorted(name for name in found if name and not set(name) & set("*?!|,:[]"))
-
-
-def _in_known_hosts(words: list[str]) -> list[str]:
-    if words[:1] and words[0].startswith("@"):
-        del words[0]
-    names = words[0].split(",") if words and not words[0].startswith(("#", "|")) else []
-    return [name.rpartition("]")[0].removeprefix("[") or name for name in names]
-
-
-def _in_config(words: list[str]) -> list[str]:
-    return words[1:] if words and words[0].lower() == "host" else []

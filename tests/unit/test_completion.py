@@ -1,8 +1,6 @@
 """What may stand for a word of the command line; how shells ask is in process/test_completion."""
 
-from pathlib import Path
 
-import pytest
 from click.shell_completion import BashComplete, CompletionItem
 
 from mcjax_launch.cli import completion
@@ -62,23 +60,3 @@ def test_all_options_are_offered_with_help() -> None:
 def test_given_option_is_offered_again_only_if_repeatable() -> None:
     assert "--quiet" not in offered("--quiet --q")
     assert "--env" in offered("--env A --en")
-
-
-def test_known_hosts_are_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert offered("--hosts ") == FILE
-    (tmp_path / ".ssh").mkdir()
-    (tmp_path / ".ssh" / "config").write_text(
-        "Host gpu1 gpu2 *.lan\n  HostName 10.0.0.1\nhost  big !other\n# Host not\nMatch host x\n"
-    )
-    (tmp_path / ".ssh" / "known_hosts").write_text(
-        "# comment\n|1|abc=|def= ssh-rsa AAAA\ngpu3,10.0.0.3 ssh-rsa AAAA\n[far.org]:2222 ssh-rsa A\n"
-        "@cert-authority *.lan ssh-rsa A\n@revoked old ssh-rsa A\n\n\xff\n"
-    )
-    assert completion.known_hosts() == [
-        "10.0.0.3", "big", "far.org", "gpu1", "gpu2", "gpu3", "old", "\xff",
-    ]  # fmt: skip
-    assert offered("--hosts g") == ["gpu1", "gpu2", "gpu3"]
-    assert offered("--hosts gpu1,gpu") == ["gpu1,gpu1", "gpu1,gpu2", "gpu1,gpu3"]
-    assert offered("--hosts=b") == ["big"]
-    assert offered("--hosts ./") == FILE
