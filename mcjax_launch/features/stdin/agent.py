@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 
 from ...kernel.agent.part import AgentPart
 from ...kernel.wire.frames import Raw
@@ -20,39 +19,6 @@ if TYPE_CHECKING:
 _PORTION = INPUT_WINDOW // 4
 
 
-class _Pipe:
-    """Pipe to a rank, with pieces not yet written to it; all pipes share the pieces' memory."""
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-        self.pieces: deque[bytes] = deque()
-        self.begun = 0  # bytes of the first piece that are written
-        self.left = 0
-
-    def add(self, piece: bytes) -> None:
-        self.pieces.append(piece)
-        self.left += len(piece)
-
-    def write(self) -> None:
-        """Write as many bytes as the pipe has room for.
-
-        Raises:
-            OSError: the rank no longer reads.
-
-        """
-        try:
-            while self.pieces:
-                first = self.pieces[0]
-                sent = os.write(self.fd, memoryview(first)[self.begun :])
-                self.begun += sent
-                self.left -= sent
-                if self.begun == len(first):
-                    self.pieces.popleft()
-                    self.begun = 0
-        except BlockingIOError:
-            pass
-
-
 class Inputs(AgentPart):
     """Part that writes input to each rank's pipe, and reports how much all of them have read.
 
@@ -64,7 +30,7 @@ class Inputs(AgentPart):
         self._loop = agent.loop
         self._send = agent.link.send
         self._ranks: tuple[int, ...] = ()
-        self._pipes: dict[int, _Pipe] = {}
+        self._pipes: dict[int, bytearray] = {}  # what is not yet written to each pipe
         self._unreported = 0  # bytes received, and not yet reported as read
         self._ended = False
 
@@ -88,49 +54,52 @@ class Inputs(AgentPart):
             return None
         theirs, fd = os.pipe()
         os.set_blocking(fd, False)
-        self._pipes[fd] = _Pipe(fd)
+        self._pipes[fd] = bytearray()
         self._loop.watch(fd, HANG_UP, lambda ready: self._ready(fd, ready))  # nothing to write yet
         return theirs
 
     def _feed(self, piece: bytes) -> None:
         """Write a piece of input to all pipes."""
         self._unreported += len(piece)
-        for pipe in list(self._pipes.values()):
-            pipe.add(piece)
-            self._write(pipe)
+        for fd, left in list(self._pipes.items()):
+            left += piece
+            self._write(fd)
         self._report_taken()
 
     def _end(self) -> None:
         """Close empty pipes, so that ranks notice the end of the input; the rest follows later."""
         self._ended = True
-        for pipe in list(self._pipes.values()):
-            if not pipe.left:
-                self._close(pipe)
+        for fd, left in list(self._pipes.items()):
+            if not left:
+                self._close(fd)
 
     def _ready(self, fd: int, ready: int) -> None:
-        pipe = self._pipes[fd]
         if ready & GONE:
-            self._close(pipe)
+            self._close(fd)
         else:
-            self._write(pipe)
+            self._write(fd)
         self._report_taken()
 
-    def _write(self, pipe: _Pipe) -> None:
+    def _write(self, fd: int) -> None:
+        """Write as many bytes as a pipe has room for; the loop reports when there is more room."""
+        left = self._pipes[fd]
         try:
-            pipe.write()
+            del left[: os.write(fd, left)]
+        except BlockingIOError:
+            pass
         except OSError:  # the rank has closed its end, or has ended
-            self._close(pipe)
+            self._close(fd)
             return
-        if self._ended and not pipe.left:
-            self._close(pipe)
+        if self._ended and not left:
+            self._close(fd)
         else:
-            events = WRITE if pipe.left else 0
-            self._loop.watch(pipe.fd, events, lambda ready: self._ready(pipe.fd, ready))
+            events = WRITE if left else 0
+            self._loop.watch(fd, events, lambda ready: self._ready(fd, ready))
 
-    def _close(self, pipe: _Pipe) -> None:
-        self._loop.forget(pipe.fd)
-        os.close(pipe.fd)
-        del self._pipes[pipe.fd]
+    def _close(self, fd: int) -> None:
+        self._loop.forget(fd)
+        os.close(fd)
+        del self._pipes[fd]
 
     def _report_taken(self) -> None:
         """Report how many bytes all ranks have read, or that no rank reads any more."""
@@ -139,7 +108,7 @@ class Inputs(AgentPart):
                 self._send(InputEnds())
                 self._ended = True
             return
-        taken = self._unreported - max(pipe.left for pipe in self._pipes.values())
+        taken = self._unreported - max(map(len, self._pipes.values()))
         if taken >= _PORTION:
             self._unreported -= taken
             self._send(Credit(taken, NAME))
