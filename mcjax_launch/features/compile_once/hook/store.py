@@ -8,19 +8,7 @@ import struct
 import time
 import zlib
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import NamedTuple
-
-    class Executable(NamedTuple):
-        """Serialised executable, and how many seconds its compilation took."""
-
-        data: bytes
-        seconds: float
-else:
-    from collections import namedtuple
-
-    Executable = namedtuple("Executable", "data seconds")
+from ....kernel.wire.value import Value
 
 _SUFFIX, _UNFINISHED = ".xla", ".part"
 # Header of a file: a mark with the format's version, a checksum, the seconds.
@@ -32,6 +20,13 @@ _LONGEST_WRITE_S = 3600.0
 _KEPT = 0.9
 # A process searches the folder again when it has written this share of its size.
 _UNSEEN = 0.01
+
+
+class Executable(Value):
+    """Serialised executable, and how many seconds its compilation took."""
+
+    data: bytes
+    seconds: float
 
 
 class Store:
