@@ -228,10 +228,9 @@ RESTARTS = f"{IMPORTS_JAX}; os.environ.get('MCJAX_RANK_RESTART') or os._exit(3);
         (("--preload", "none"), 2, bash(WAIT)),
         (("--preload", "none", "--no-hook"), 2, (sys.executable, "-c", LASTS)),
         (("--preload", "json"), 2, (sys.executable, "-c", LASTS)),
-        (("--preload", "json", "--on-rank-failure", "restart"), 4, (sys.executable, "-c", RESTARTS)),
         (("--preload", "none", "--on-rank-failure", "restart"), 4, (sys.executable, "-c", RESTARTS)),
     ],
-    ids=["spawned", "without hook", "forked", "forked again", "spawned again"],
+    ids=["spawned", "without hook", "forked", "spawned again"],
 )  # fmt: skip
 def test_ranks_die_with_launcher_agent_and_guardian(
     jobs: Jobs, tmp_path: Path, options: tuple[str, ...], ready: int, program: tuple[str, ...]

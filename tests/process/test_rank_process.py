@@ -35,7 +35,6 @@ WAYS = {
     "forked": (["--preload", "mine"], [], False, True),
     "wrapped": (["--preload", "none", "--wrap", "env A=1"], [], False, False),
     "spawned again": ([*AGAIN, "none"], ["fail"], True, False),
-    "forked again": ([*AGAIN, "mine"], ["fail"], True, True),
     "spawned elsewhere": (["--preload", "none", "--via", FAKE_SSH], [], False, False),
     "forked elsewhere": (["--preload", "mine", "--via", FAKE_SSH], [], False, True),
 }

@@ -69,3 +69,9 @@ def test_profile_value_needs_a_folder() -> None:
     assert kinds.split_profile("a@b@2m") == ("a@b", 120)
     with pytest.raises(ValueError, match="write DIR or DIR@30s"):
         kinds.split_profile("@30s")
+
+
+@pytest.mark.parametrize("text", ["os/path", "a b", "1a", "jax,-v"])
+def test_invalid_module_name_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not the name of a module"):
+        kinds.modules(text)

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
-from mcjax_launch.diagnosis.announcer import AFTER_S, Announcer
+from mcjax_launch.diagnosis.announcer import AFTER_S
 from mcjax_launch.diagnosis.findings.importing import under_way
-from mcjax_launch.diagnosis.view import Finding, View
+from mcjax_launch.diagnosis.view import View
 from mcjax_launch.features.preload.choice import AUTO, LIBRARIES, MODULES
 from mcjax_launch.features.preload.messages import (
     Importing,
-    ImportsAgain,
     Preload,
     Preloaded,
     SetTooLate,
@@ -25,8 +24,7 @@ from mcjax_launch.ranks import these_ranks
 class PreloadNotes(LauncherPart):
     """Part that prints notes on --preload.
 
-    A note that holds for several hosts is printed once. A note on imports that take long is
-    repeated less and less often.
+    A note that holds for several hosts is printed once.
     """
 
     def __init__(self, launcher: JobLauncher) -> None:
@@ -36,8 +34,7 @@ class PreloadNotes(LauncherPart):
         self._state = launcher.state
         self._note = launcher.console.note
         self._detail = launcher.console.detail
-        self._announcer = Announcer(launcher.state)
-        self._since = 0.0  # when the first of the imports that are under way began
+        self._said: set[str] = set()
 
     def orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
         """Return an order to import modules, if the ranks are expected to have hooks."""
@@ -55,35 +52,33 @@ class PreloadNotes(LauncherPart):
         if isinstance(message, Importing):
             self._state.record_import(host, message.module, now)
             if self.deadline is None:
-                self._since, self.deadline = now, now + AFTER_S
+                self.deadline = now + AFTER_S
         elif isinstance(message, Preloaded):
             how, why = "again", ""
             if message.seconds:
                 how = f"after importing {','.join(self._modules)} in {message.seconds:.2f} s"
                 why = f" ({message.why})" if message.why else ""
             self._detail(f"{these_ranks(message.ranks)} forked {how}{why}")
-        elif isinstance(message, ImportsAgain):
-            self._note(f"--preload: {message.reason}: importing again")
         elif isinstance(message, StartedAfresh):
             where = host if self._state.hosts > 1 else ""
             words = started_afresh(message, where, len(self._state.ranks))
-            is_news = self._announcer.select_news([Finding(message.reason, words)], now)
+            is_news = message.reason not in self._said
+            self._said.add(message.reason)
             (self._note if is_news and not message.expected else self._detail)(words)
         elif isinstance(message, FromHook) and isinstance(message.message, SetTooLate):
             say = self._detail if message.message.afresh else self._note
             line = set_too_late(message.message)
-            for found in self._announcer.select_news([Finding(line, line)], now):
-                say(found.words)
+            if line not in self._said:
+                self._said.add(line)
+                say(line)
 
     def expire(self, now: float) -> None:
         """Report imports that are still under way, if the deadline has passed."""
         if self.deadline is None or now < self.deadline:
             return
-        view = View(self._state, now)
-        imports = [found.replaced(since=self._since) for found in under_way(view)]
-        for found in self._announcer.select_news(imports, now):
+        self.deadline = None
+        for found in under_way(View(self._state, now)):
             self._note(f"--preload: still {found.words}; Ctrl-\\ shows where")
-        self.deadline = min(map(self._announcer.next_at, imports), default=None)
 
 
 def started_afresh(message: StartedAfresh, host: str, num_ranks: int) -> str:

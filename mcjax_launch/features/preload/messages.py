@@ -124,12 +124,6 @@ class Preloaded(ToLauncher):
         return self.ranks
 
 
-class ImportsAgain(ToLauncher):
-    """Notice that an earlier run's import server cannot fork the ranks (--preload)."""
-
-    reason: str
-
-
 class StartedAfresh(ToLauncher):
     """Notice of ranks that are started without forking (--preload).
 

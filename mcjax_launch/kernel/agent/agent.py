@@ -284,8 +284,6 @@ class Agent:
         self.streams.drain(rank)  # its last output explains its end
         limits = ProcessLimits(ended.pid, ended.status)
         used = system.reap(ended.pid)
-        for part in self._parts.values():
-            part.rank_ended()
         failed = ended.status != 0 and -ended.status not in sent
         pid = self._program(rank, ended.pid)
         killer: str | None = ""

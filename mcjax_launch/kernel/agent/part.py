@@ -115,9 +115,6 @@ class AgentPart:
         """Ask the feature's own processes for stacks; return those asked (see HookServer)."""
         return ()
 
-    def rank_ended(self) -> None:
-        """Release what no remaining rank needs; called after a rank's process was reaped."""
-
     def stops(self) -> None:
         """Drop work that has become useless, because the launcher has ordered the job's end."""
 

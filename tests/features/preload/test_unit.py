@@ -1,5 +1,6 @@
-"""--preload: which programs import jax, read from their source; what is said of long imports."""
+"""--preload: which programs import jax, which variables an import reads; what is said of imports."""
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ from records import run_of
 
 from mcjax_launch.features.preload.agent.program import Unsuited, choose
 from mcjax_launch.features.preload.choice import LIBRARIES
+from mcjax_launch.features.preload.hook.variable_reads import VariableReads, first_read
 from mcjax_launch.features.preload.launcher import PreloadNotes
 from mcjax_launch.features.preload.messages import Importing
 
@@ -94,15 +96,53 @@ def test_constant_settings_before_the_import_are_found(tmp_path: Path, text: str
     assert chosen(tmp_path, f"import os\n{text}\nimport jax")[1] == SETTINGS[text]
 
 
-def test_long_imports_are_reported_ever_less_often() -> None:
+READS = {
+    "os.environ['OWN']": "OWN",
+    "os.environ.get('OWN')": "OWN",
+    "os.environ.setdefault('OWN', 'x')": "OWN",
+    "os.getenv('NONE')": "NONE",
+    "os.environb.get(b'OWN')": "OWN",
+    "'OWN' in os.environ": "OWN",
+    "[*os.environ.values()]": "*",
+    "dict(os.environ)": "*",
+    "os.environ.copy()": "*",
+}
+
+
+@pytest.mark.parametrize("expression", READS)
+def test_read_variables_are_collected(monkeypatch: pytest.MonkeyPatch, expression: str) -> None:
+    monkeypatch.setenv("OWN", "x")
+    with VariableReads() as reads:
+        eval(expression, {"os": os})
+    assert READS[expression] in reads.names
+    assert ("*" in reads.names) is (READS[expression] == "*")
+
+
+@pytest.mark.parametrize(
+    ("changed", "read", "first"),
+    [
+        ("OWN", {"OTHER"}, ""),
+        ("OWN", {"OWN"}, "OWN"),
+        ("OWN", {"*"}, "OWN"),
+        ("OMP_NUM_THREADS", set(), "OMP_NUM_THREADS"),
+        ("CUDA_VISIBLE_DEVICES", set(), "CUDA_VISIBLE_DEVICES"),
+        ("NCCL_DEBUG", set(), "NCCL_DEBUG"),
+    ],
+)
+def test_variable_that_may_have_been_read_is_named(
+    changed: str, read: set[str], first: str
+) -> None:
+    assert first_read([changed], read) == first
+
+
+def test_long_import_is_reported_once() -> None:
     notes: list[str] = []
     job = SimpleNamespace(preload=("abc", "mine"))
     console = SimpleNamespace(note=notes.append, detail=None)
     launcher: Any = SimpleNamespace(job=job, state=run_of(2), console=console)
     part, link = PreloadNotes(launcher), SimpleNamespace(host=SimpleNamespace(name="h"))
-    for now in map(float, range(600)):
+    for now in map(float, range(100)):
         if module := {10.0: "abc", 35.0: "mine"}.get(now):
             part.received(link, Importing(module), now)  # type: ignore[arg-type]
         part.expire(now)
-    still = "--preload: still importing mine for {} s; Ctrl-\\ shows where"
-    assert notes == [still.format(seconds) for seconds in (5, 35, 95, 215, 455)]
+    assert notes == ["--preload: still importing mine for 5 s; Ctrl-\\ shows where"]

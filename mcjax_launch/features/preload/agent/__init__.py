@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 
 from ....kernel.agent.agent import NO_INPUT
 from ....kernel.agent.part import AgentPart
@@ -17,12 +16,11 @@ from ..messages import (
     ImportBegins,
     Imported,
     Importing,
-    ImportsAgain,
     NotForked,
     Preload,
     StartedAfresh,
 )
-from .import_server import Forking, HiddenOutput, Importer, ImportServerLink, order_for
+from .import_server import Forking, Importer, ImportServerLink, order_for
 from .program import Choice, Unsuited, choose
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
     from ..messages import ForkMessage
 
 _ELF = b"\x7fELF"
+_MOST_TEXT = 200
 
 
 class Preloading(AgentPart):
@@ -49,16 +48,14 @@ class Preloading(AgentPart):
         self._order: Preload | None = None
         self._forking: Forking | None = None  # under way
         self._server: ImportServerLink | None = None  # its process has not been reaped
-        # The server's successor, not reaped either: it waits for rank restarts, or another run.
+        # The server's successor, not reaped either: it waits for another run.
         self._successor: ImportServerLink | None = None
         self._choice: Choice | None = None
-        self._is_used_again = False  # the server is of an earlier run
         self._keeps = False  # a successor is wanted
-        self._later: list[Wanted] = []  # ranks for the next successor, because the server is busy
         self._dump_signals = (0, 0)  # they make it send its main thread's stack, or all stacks
         self._unfit = ""  # why the server cannot fork
         self._importer: Importer | None = None  # has been asked for its stack
-        self._hidden: HiddenOutput | None = None
+        self._hidden: int | None = None  # descriptor of the file with the server's output
 
     def received(self, message: Message | Raw) -> None:
         """Record the order to import modules, which comes before the start."""
@@ -70,16 +67,17 @@ class Preloading(AgentPart):
         self.agent.link.send(said)
 
     def starts(self, order: Start, environ: dict[str, str]) -> None:
-        """Record whether to keep an import server, because ranks or the job may be restarted."""
-        self._keeps = order.on_failure == "restart" or order.stays
+        """Record whether to keep an import server, because another run may follow."""
+        self._keeps = order.stays
 
     def starts_ranks(self, ranks: Sequence[Wanted]) -> bool:
-        """Begin to fork ranks, if there is an order to import; return whether this starts them."""
-        if self._order is None:
+        """Begin to fork ranks, if there is an order to import; return whether this starts them.
+
+        A rank restart is started afresh: no import server is kept for it.
+        """
+        if self._order is None or any(RANK_RESTART in rank.env for rank, _ in ranks):
             return False
-        if any(RANK_RESTART in rank.env for rank, _ in ranks):
-            return self._forks_again(ranks)
-        self._choice = None
+        self._choice, self._unfit = None, ""
         try:
             if self._order.libraries:
                 self._choice = self._choose(ranks, self._order.libraries)
@@ -87,12 +85,17 @@ class Preloading(AgentPart):
             numbers = tuple(rank.process_id for rank, _ in ranks)
             self.agent.link.send(StartedAfresh(numbers, str(unsuited), expected=True))
             return False
-        self._forking = self._forking_of(ranks, self._why)
+        agent = self.agent
+        self._forking = Forking(
+            ranks, agent.standard_streams, agent.started, self._why, keeps=self._keeps
+        )
         if reason := _reason_against(ranks):
             self._forking.refuse_all(reason, expected=system.forks_ranks)
             self._over()
-        elif not self._use_again():
-            self._start_server(ranks[0])
+        else:
+            order = order_for(",".join(self._order.modules), self._choice)
+            if not self._use_again(order):
+                self._start_server(order, ranks[0])
         return True
 
     def _choose(self, ranks: Sequence[Wanted], libraries: Collection[str]) -> Choice:
@@ -111,40 +114,26 @@ class Preloading(AgentPart):
     def _why(self) -> str:
         return self._choice.why if self._choice is not None else ""
 
-    @property
-    def _modules(self) -> str:
-        return ",".join(self._order.modules) if self._order is not None else ""
-
-    def _use_again(self) -> bool:
+    def _use_again(self, order: str) -> bool:
         """Use an earlier run's server to fork the ranks; return False if none is suitable."""
         assert self._forking is not None
         successor, self._successor = self._successor, None
         if successor is None:
             return False
-        if successor.order != order_for(self._modules, self._choice):
+        if successor.order != order:
             successor.hang_up()
             return False
-        self._server, self._is_used_again = successor, True
+        self._server = successor
         self._forking.begin(successor, 0.0)
         return True
 
-    def _start_anew(self, why: str) -> None:
-        """Start another server, because that of an earlier run cannot fork the ranks."""
-        forking = self._forking
-        assert forking is not None
-        self._forking, self._server, self._is_used_again = None, None, False
-        forking.close()
-        self.agent.link.send(ImportsAgain(why))
-        self._forking = self._forking_of(forking.ranks, self._why)
-        self._start_server(forking.ranks[0])
-
-    def _start_server(self, first: Wanted) -> None:
+    def _start_server(self, order: str, first: Wanted) -> None:
         """Start the server with the command of the first rank."""
         assert self._forking is not None
-        agent, choice = self.agent, self._choice
+        rank, environ = first
         try:
-            self._server = ImportServerLink(self._modules, first, agent.loop, self._said)
-            self._server.start(self._streams(choice), agent.files_limit, choice)
+            self._server = ImportServerLink(order, environ, self.agent.loop, self._said)
+            self._server.start(rank, self._streams(), self.agent.files_limit)
         except (OSError, SpawnError):  # starting the ranks afresh reports the same error
             if self._server is not None:
                 self._server.hang_up()
@@ -152,57 +141,35 @@ class Preloading(AgentPart):
             self._forking.refuse_all()
             self._over()
 
-    def _forking_of(self, ranks: Sequence[Wanted], why: str) -> Forking:
-        agent = self.agent
-        return Forking(ranks, agent.standard_streams, agent.started, why, keeps=self._keeps)
-
-    def _forks_again(self, ranks: Sequence[Wanted]) -> bool:
-        """Use the successor to fork ranks for a rank restart; return whether that is possible."""
-        if self._forking is not None:
-            self._later += ranks
-            return True
-        self.check_children()
-        self._server, self._successor = self._successor, None
-        if self._server is None:
-            if self._unfit:
-                numbers = tuple(rank.process_id for rank, _ in ranks)
-                self.agent.link.send(StartedAfresh(numbers, self._unfit, expected=True))
-            return False
-        try:
-            self._forking = self._forking_of(ranks, "they are started again")
-        except OSError:  # too many files; starting the ranks afresh reports the same error
-            self._server.hang_up()
-            return False
-        self._forking.begin(self._server, 0.0)
-        return True
-
-    def _streams(self, choice: Choice | None) -> tuple[int, int, int]:
-        """Return descriptors for the server's 0, 1 and 2: the first rank's, or a hidden pipe."""
+    def _streams(self) -> tuple[int, int, int]:
+        """Return descriptors for the server's 0, 1 and 2: the first rank's, or a hidden file."""
         assert self._forking is not None
-        if choice is None:
+        if self._choice is None:
             _, out, err = self._forking.first_ends()
             return NO_INPUT, out, err
-        self._hidden = HiddenOutput(self.agent.loop, self._has_printed)
-        return NO_INPUT, self._hidden.end, self._hidden.end
+        path = os.path.join(self.agent.folder, "imports")
+        self._hidden = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        return NO_INPUT, self._hidden, self._hidden
 
-    def _has_printed(self, text: str) -> None:
-        """Give up forking, because a chosen import prints: each rank has to show that output."""
-        if self._forking is not None and self._server is not None:
+    def _imported(self, server: ImportServerLink, seconds: float) -> None:
+        """Let the server fork; give up if a chosen import prints: each rank has to show that."""
+        assert self._forking is not None
+        printed = os.pread(self._hidden, _MOST_TEXT, 0) if self._hidden is not None else b""
+        if printed:
+            text = printed.decode("utf-8", "replace").strip().partition("\n")[0]
             self._unfit = f"an import prints: {text}"
-            self._forking.refuse_all(self._unfit)
-            system.signal_process(self._server.pid, signal.SIGKILL)
+            server.hang_up()
+        else:
+            self._forking.begin(server, seconds)
 
     def _over(self) -> None:
-        forking, self._forking, self._is_used_again = self._forking, None, False
+        forking, self._forking = self._forking, None
         assert forking is not None
         self._close_hidden()
         self._successor = forking.end()
         for report in forking.reports():
             self.agent.link.send(report)
         self.agent.start_ranks(forking.afresh)
-        later, self._later = self._later, []
-        if later and not self._forks_again(later):
-            self.agent.start_ranks(later)
         self.agent.reap()  # a rank may have been killed before it was one
 
     def _said(self, packet: ForkMessage | str) -> None:
@@ -215,15 +182,10 @@ class Preloading(AgentPart):
         elif isinstance(packet, ImportBegins):
             self._dump_signals = packet.dump_signal, packet.dump_all_signal
             self.agent.link.send(Importing(packet.module))
-        elif isinstance(packet, Imported):
-            if self._hidden is not None:
-                self._hidden.read()
-            if self._server is not None and not self._unfit:
-                self._forking.begin(self._server, packet.seconds)
+        elif isinstance(packet, Imported) and self._server is not None:
+            self._imported(self._server, packet.seconds)
         elif isinstance(packet, NotForked) and not self._forking.has_begun:
             self._unfit = packet.reason
-        elif isinstance(packet, NotForked) and self._is_used_again and not self._forking.forked:
-            self._start_anew(packet.reason)
         elif isinstance(packet, (Forked, NotForked)):
             self._forking.received(packet)
 
@@ -237,15 +199,11 @@ class Preloading(AgentPart):
         """
         if self._successor is not None and (status := self._successor.status()) is not None:
             self._successor = None
-            self._unfit = f"the importing process {_fate(status)}"
         status = self._server.status() if self._server is not None else None
         if status is None:
             return
         self._server = None
         if self._forking is None:
-            return
-        if self._is_used_again and not self._forking.forked:
-            self._start_anew(f"the importing process {_fate(status)}")
             return
         if not self._forking.is_complete:
             self._forking.refuse_all(self._unfit or f"the importing process {_fate(status)}")
@@ -277,12 +235,6 @@ class Preloading(AgentPart):
                 return [self._importer]
         return ()
 
-    def rank_ended(self) -> None:
-        """End the successor if no rank may need to be forked later."""
-        awaits = self.agent.stays or self.agent.supervisor.awaits_ranks
-        if self._successor is not None and not awaits:
-            self._successor.hang_up()
-
     @property
     def kept_pids(self) -> Collection[int]:
         """Pid of the successor, which stays for the next run."""
@@ -309,7 +261,7 @@ class Preloading(AgentPart):
 
     def _close_hidden(self) -> None:
         if self._hidden is not None:
-            self._hidden.close()
+            os.close(self._hidden)
             self._hidden = None
 
 

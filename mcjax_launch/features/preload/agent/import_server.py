@@ -26,61 +26,52 @@ if TYPE_CHECKING:
 
 
 _MOST_PACKET = 1 << 16
-_MOST_TEXT = 200
+# Room for a rank's longer variables, where /proc shows the server's and then the rank's own.
+_ROOM = " " * 4096
 
 
 class ImportServerLink:
     """The agent's link to an import server: a process that imports modules, and then forks ranks.
 
     Args:
-        modules: names of the modules to import.
-        first: rank whose command and environment the server gets.
+        order: what to import; see `order_for`.
+        environ: environment with which the server is started.
         loop: event loop that reports packets.
         on_packet: called with each packet: a message, or text of a stack.
-
-    Attributes:
-        environ: environment with which the server was started.
-        order: modules, and settings of its program, as text.
 
     """
 
     def __init__(
         self,
-        modules: str,
-        first: Wanted,
+        order: str,
+        environ: dict[str, str],
         loop: Loop,
         on_packet: Callable[[ForkMessage | str], None],
     ) -> None:
         self.pid = 0
-        self._modules = modules
-        self._first = first
-        self.environ = first[1]
+        self.order = order
+        self.environ = environ
         self._loop = loop
         self._on_packet = on_packet
         ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         loop.watch(ours.fileno(), READ, lambda ready: self._receive())
         self._connection: socket.socket | None = ours
-        self.order = ""
 
-    def start(
-        self, standard: Sequence[int], files_limit: Limit | None, choice: Choice | None
-    ) -> None:
+    def start(self, rank: RankOrder, standard: Sequence[int], files_limit: Limit | None) -> None:
         """Start the import server.
 
         Args:
+            rank: rank whose command the server gets.
             standard: descriptors for the server's 0, 1 and 2.
             files_limit: limit of open files; see `System.spawn`.
-            choice: decision to import modules, if the user has not asked for that; else None.
 
         Raises:
             OSError, SpawnError: the process cannot be started.
 
         """
-        rank, environ = self._first
-        self.order = order_for(self._modules, choice)
-        order = f"{NAME}:{self._theirs.fileno()}:{self.order}"
-        environ = {**environ, hook_environ.RUN_INSTEAD: order}
+        order = f"{NAME}:{_ROOM}{self._theirs.fileno()}:{self.order}"
+        environ = {**self.environ, hook_environ.RUN_INSTEAD: order}
         self._theirs.set_inheritable(True)
         try:
             self.pid = system.spawn(
@@ -107,8 +98,7 @@ class ImportServerLink:
             OSError: as for `send`.
 
         """
-        successor = ImportServerLink(self._modules, self._first, self._loop, self._on_packet)
-        successor.order = self.order
+        successor = ImportServerLink(self.order, self.environ, self._loop, self._on_packet)
         try:
             self.send(Stay(), [successor._theirs.fileno()])
         except OSError:
@@ -170,42 +160,6 @@ def order_for(modules: str, choice: Choice | None) -> str:
     return f"{modules}:{'auto' if choice else ''}:{guesses}"
 
 
-class HiddenOutput:
-    """Pipe for the server's output, used if its imports must have no visible effects.
-
-    Args:
-        loop: event loop that reports output.
-        on_text: called with the beginning of the output, as one line.
-
-    Attributes:
-        end: write end, for the server.
-
-    """
-
-    def __init__(self, loop: Loop, on_text: Callable[[str], object]) -> None:
-        self._loop = loop
-        self._on_text = on_text
-        self._read_end, self.end = os.pipe()
-        os.set_blocking(self._read_end, False)
-        loop.watch(self._read_end, READ, lambda ready: self.read())
-
-    def read(self) -> None:
-        """Pass the first line of the output to `on_text`, then stop watching the output."""
-        try:
-            data = os.read(self._read_end, _MOST_TEXT)
-        except BlockingIOError:
-            return
-        self._loop.forget(self._read_end)
-        if data:
-            self._on_text(data.decode("utf-8", "replace").strip().partition("\n")[0])
-
-    def close(self) -> None:
-        """Close the pipe, and stop watching it."""
-        self._loop.forget(self._read_end)
-        os.close(self._read_end)
-        os.close(self.end)
-
-
 class Importer:
     """The server as a process that can be asked for its stack (`stacks.Asked`), sent in packets.
 
@@ -247,7 +201,7 @@ def _understood(text: str) -> ForkMessage | str:
 
 
 # --- its ranks, forked one after another ---
-# The agent asks for each rank, then for a successor if ranks may be started again, and closes the
+# The agent asks for each rank, then for a successor if another run may follow, and closes the
 # connection. The server ends, and the agent adopts its children. Each rank waits for a byte before
 # it begins: the agent sends the bytes when all ranks are its own children. Ranks that cannot be
 # forked are started afresh.

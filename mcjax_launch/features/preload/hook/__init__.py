@@ -4,8 +4,8 @@ It runs a rank's command; the hook stops it at the last moment before Python run
 A forked rank only returns from the hook: Python itself then runs its program, as in any other rank.
 
 The agent requests ranks one by one. When it closes the connection, the server ends, and the agent
-adopts the ranks. If ranks may be started again, the agent first asks for a successor: a fork of the
-server that waits for later requests.
+adopts the ranks. If another run may follow, the agent first asks for a successor: a fork of the
+server that waits for that run.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 
+from ....kernel.hook.agent_link import unseen
 from ....kernel.wire import hook_environ
 from ....kernel.wire.codec import to_json
 from ....kernel.wire.line import receive
@@ -20,7 +21,6 @@ from .. import messages as fork_messages
 from . import forked_rank
 from .comparison import StateComparison
 from .first_imports import FirstImports
-from .forked_rank import System
 from .forking import (
     OwnModules,
     Unfit,
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from ....kernel.hook.agent_link import AgentLink
+    from ....kernel.wire.rank_process import Prctl
 
 _MOST_PACKET = 1 << 20
 _LONGEST_REASON = 300
@@ -64,7 +65,7 @@ class ImportServer:
         self._link = link
         self._environ = environ
         self._agent = os.getppid()
-        self._system = System()
+        self._prctl: Prctl = unseen("ctypes").CDLL(None).prctl
         lines = (line.partition("=") for line in guesses.splitlines())
         self._layers = Layers({name: value for name, _, value in lines})
         self._cores = len(os.sched_getaffinity(0))
@@ -72,6 +73,7 @@ class ImportServer:
         self._seconds = 0.0
         self._dump_signals = (0, 0)
         self._sources: Sources | None = None  # files as they were when this became a successor
+        self._stale = ""  # why no rank can be forked any more
 
     def run(self, step_aside: Callable[[], object]) -> None:
         """Import the modules, and fork ranks; return only in each forked rank.
@@ -119,7 +121,6 @@ class ImportServer:
         first = _first_of_path()
         if first is not None:
             sys.path.insert(0, first)
-        _import_usercustomize()
         with OwnModules(first if self._is_auto else None):
             self._layers.load(self._modules, lambda name: self._load(connection, name))
         self._path = list(sys.path)
@@ -158,8 +159,7 @@ class ImportServer:
                 _send(connection, answer)
             elif isinstance(order, fork_messages.Fork):
                 connection.close()
-                prctl = self._system.prctl
-                forked_rank.begin(descriptors, order.settings, self._agent, prctl)
+                forked_rank.begin(descriptors, order.settings, self._agent, self._prctl)
                 return order
             else:
                 _become_successor(connection, descriptors[0])
@@ -171,9 +171,11 @@ class ImportServer:
         self, order: fork_messages.ForkMessage
     ) -> fork_messages.Forked | fork_messages.NotForked | None:
         """Fork for an order; return the answer to the agent, None in the forked process."""
-        reason = self._difference(order) if isinstance(order, fork_messages.Fork) else ""
-        if self._sources is not None and not reason:
-            reason, self._sources = self._sources.changed(), None
+        if self._sources is not None:
+            self._stale, self._sources = self._sources.changed(), None
+        reason = self._stale
+        if isinstance(order, fork_messages.Fork):
+            reason = reason or self._difference(order)
         if reason:
             return fork_messages.NotForked(reason)
         try:
@@ -213,7 +215,7 @@ class ImportServer:
             sys.argv[1:] = order.argv[-count:]
             if hasattr(sys, "orig_argv"):
                 sys.orig_argv[-count:] = order.argv[-count:]
-        self._system.show(order.argv, self._environ)
+        forked_rank.show(order.argv, self._environ)
         forked_rank.renew()
         try:
             self._link.connect(
@@ -226,8 +228,7 @@ class ImportServer:
     def _hide(self, fresh_start: FreshStart) -> None:
         """Hide the imported modules until the program imports them."""
         layers, link = self._layers, self._link
-        in_c = self._system.environment
-        comparison = StateComparison(layers, self._path, fresh_start, in_c)
+        comparison = StateComparison(layers, self._path)
         first_imports = FirstImports(layers, comparison, fresh_start, link, self._environ)
         UnseenModules(layers, first_imports.compare, first_imports.finish)
 
@@ -241,17 +242,7 @@ def _first_of_path() -> str | None:
         return os.getcwd()
     if program in ("", "-", "-c"):
         return ""
-    is_container = any(_accepts(hook, program) for hook in sys.path_hooks)
-    return program if is_container else os.path.dirname(os.path.realpath(program))
-
-
-def _accepts(hook: Callable[[str], object], path: str) -> bool:
-    """Return whether a hook of sys.path_hooks can import from a file or folder."""
-    try:
-        hook(path)
-    except ImportError:
-        return False
-    return True
+    return program if os.path.isdir(program) else os.path.dirname(os.path.realpath(program))
 
 
 def _customize(step_aside: Callable[[], object]) -> None:
@@ -289,15 +280,6 @@ def _freeze() -> None:
 
     gc.collect()
     gc.freeze()
-
-
-def _import_usercustomize() -> None:
-    """Import usercustomize before the modules, as in any other rank, so that it runs once."""
-    if getattr(sys.modules.get("site"), "ENABLE_USER_SITE", False):
-        try:
-            import usercustomize  # noqa: F401
-        except ImportError:
-            pass
 
 
 def _in_words(error: BaseException) -> str:

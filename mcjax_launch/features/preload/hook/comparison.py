@@ -11,10 +11,9 @@ from .variable_reads import read_in_c, read_of
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from typing import Any
 
-    from .fresh_start import FreshStart
     from .layers import Layer, Layers
 
 # Variables that programs set before they import JAX; JAX only sets a flag from each of them.
@@ -29,23 +28,14 @@ class StateComparison:
     Args:
         layers: layers that were imported.
         path: sys.path at the program's start.
-        fresh_start: initial state with which the rank can start afresh.
-        in_c: function that returns the environment as C code sees it.
 
     """
 
-    def __init__(
-        self,
-        layers: Layers,
-        path: Sequence[str],
-        fresh_start: FreshStart,
-        in_c: Callable[[], Mapping[str, str]],
-    ) -> None:
+    def __init__(self, layers: Layers, path: Sequence[str]) -> None:
         self._variables = {**os.environ, **layers.guesses}
         self._path = path
         self._folder = working_folder()
-        self._fresh_start = fresh_start
-        self._in_c = in_c
+        self._cores = os.sched_getaffinity(0)
         self._streams = sys.stdout, sys.stderr
         self._logger_class = _logger_class()
         self._config = layers.jax_config  # None for a module of that name alone
@@ -62,7 +52,7 @@ class StateComparison:
 
     def set_flags(self) -> None:
         """Set JAX's flags from variables that the program changed before it imported JAX."""
-        for name in self._changed(os.environ) if self._config is not None else ():
+        for name in self._changed() if self._config is not None else ():
             text = os.environ.get(name, "")
             value = text if name in _TEXTS else _TRUTH.get(text.lower())
             if text and value is not None and name in (*_TEXTS, *_TRUTHS):
@@ -79,7 +69,7 @@ class StateComparison:
         yield from sorted(self._variables_set_since(layer))
         if self._path_differs() and self._finds_others(layer.origins):
             yield "sys.path"
-        if layer.has_libraries and self._fresh_start.cores_are_others():
+        if layer.has_libraries and len(os.sched_getaffinity(0)) != len(self._cores):
             yield "its cores"
         if layer.loggers and (_logger_class() is not self._logger_class or _are_off(layer.loggers)):
             yield "its loggers"
@@ -89,13 +79,13 @@ class StateComparison:
             yield "jax.config"
 
     def _variables_set_since(self, layer: Layer) -> set[str]:
-        changed = read_of(self._changed(os.environ), layer.reads)
+        changed = read_of(self._changed(), layer.reads)
         if layer.has_libraries:
-            changed |= read_in_c(self._changed(self._in_c() or os.environ))
+            changed |= read_in_c(self._changed())
         return changed
 
-    def _changed(self, now: Mapping[str, str]) -> set[str]:
-        was = self._variables
+    def _changed(self) -> set[str]:
+        was, now = self._variables, os.environ
         return {name for name in {*was, *now} if was.get(name) != now.get(name)}
 
     def _path_differs(self) -> bool:

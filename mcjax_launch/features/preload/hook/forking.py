@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from typing import Any
 
-_MOST_NAMES = 3
 # Devices of NVIDIA's driver, of AMD's, of GPU drivers in general, of TPUs. Once such a driver has
 # begun in a process, it works in no child of that process.
 _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/accel", "/dev/vfio/")
@@ -92,10 +91,9 @@ def check_threads() -> None:
         os.waitpid(pid, 0)
     others = [tid for tid in _threads() if tid != os.getpid()]
     if others:
-        names = sorted({_name_of(tid) for tid in others})
-        shown = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
+        names = ", ".join(sorted({_name_of(tid) for tid in others}))
         threads = "a thread" if len(others) == 1 else f"{len(others)} threads"
-        raise Unfit(f"an import has started {threads} ({shown})")
+        raise Unfit(f"an import has started {threads} ({names})")
 
 
 class OwnModules:

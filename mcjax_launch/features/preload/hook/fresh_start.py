@@ -15,7 +15,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-_MOST_SIGNAL = 64
 _CHILDREN_FAULTS = 8  # of what /proc/PID/stat says after the process's name
 _COARSE_NS = 20_000_000  # a file's time may be behind the clock by so much
 
@@ -33,7 +32,7 @@ class FreshStart:
 
     The rank cannot start afresh once it has written something, has had a child, or has a file open
     for writing, a pipe or a socket. Files that Python compiles from the program's modules do not
-    count.
+    count. The rank's umask and signal settings stay, because its program sets them again.
 
     Args:
         argv: command of the rank.
@@ -42,26 +41,17 @@ class FreshStart:
     """
 
     def __init__(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
-        import _signal
         import time
 
         self._argv = argv
         self._environ = environ
         self._pid = os.getpid()
         self._folder = working_folder()
-        self._umask = os.umask(0)
-        os.umask(self._umask)
         self._cores = os.sched_getaffinity(0)
-        self._ignored = {at for at in range(1, _MOST_SIGNAL) if _ignores(at)}
-        self._blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
         self._files = _files()
         self._began_ns = time.time_ns() - _COARSE_NS
         self._written = _written()
         self._changed_ns = os.stat(".").st_mtime_ns
-
-    def cores_are_others(self) -> bool:
-        """Return whether the number of cores for this rank has changed."""
-        return len(os.sched_getaffinity(0)) != len(self._cores)
 
     def discount(self, send: Callable[[], object]) -> None:
         """Call a function that writes to the agent, without counting that as a visible effect.
@@ -88,13 +78,8 @@ class FreshStart:
         path = self._environ.get("PATH", os.defpath)
         file = executable(self._argv[0], self._folder, path) or self._argv[0]
         os.chdir(self._folder)
-        os.umask(self._umask)
         os.sched_setaffinity(0, self._cores)
-        _signal.setitimer(_signal.ITIMER_REAL, 0)
-        for signum in range(1, _MOST_SIGNAL):
-            if signum not in self._ignored and _ignores(signum):
-                _signal.signal(signum, _signal.SIG_DFL)
-        _signal.pthread_sigmask(_signal.SIG_SETMASK, self._blocked)
+        _signal.setitimer(_signal.ITIMER_REAL, 0)  # the fresh Python has no handler yet
         for fd in _files():
             os.set_inheritable(fd, fd <= 2)
         os.execve(file, list(self._argv), self._environ)
@@ -117,12 +102,6 @@ class FreshStart:
         if compiled:
             return (calls, length) in ((0, 0), (len(compiled), sum(compiled)))
         return calls == 0 and changed_ns == self._changed_ns
-
-
-def _ignores(signum: int) -> bool:
-    import _signal
-
-    return bool(_signal.getsignal(signum) == _signal.SIG_IGN)
 
 
 def _written() -> tuple[int, int]:
