@@ -6,17 +6,25 @@ from pathlib import Path
 import pytest
 from jobs import Jobs
 
-pytestmark = [pytest.mark.afresh, pytest.mark.long]  # a test says itself which ranks are forked
+pytestmark = pytest.mark.afresh  # a test says itself which ranks are forked
 
 # What a program sees before its import of jax, and after it.
 SEES = """
-import atexit, faulthandler, gc, importlib.metadata, json, locale, logging, os, random, resource, signal, sys, warnings
+import atexit, faulthandler, gc, importlib.metadata, json, locale, logging, os, random, resource, signal, sys, threading, warnings
 from pathlib import Path
+
+def kind(fd):
+    return os.readlink(f"/proc/self/fd/{fd}").partition(":")[0], os.get_inheritable(int(fd))
+
+def of_stream(file):
+    names = "name mode encoding errors newlines line_buffering write_through closed"
+    return [getattr(file, name, None) for name in names.split()] + [file.fileno(), file.isatty(), file.seekable()]
 
 def seen():
     loggers = logging.root.manager.loggerDict
     status = Path("/proc/self/status").read_text()
     own = {"JAX_COORDINATOR_ADDRESS", "MCJAX_JOB_ID"}
+    main = vars(sys.modules["__main__"])
     return {
         "variables": {n: v for n, v in os.environ.items() if n not in own and "MCJAX_HOOK" not in n},
         "filters": [repr(filter) for filter in warnings.filters],
@@ -36,6 +44,12 @@ def seen():
         "command": [Path("/proc/self/cmdline").read_text(), Path("/proc/self/comm").read_text()],
         "environ": sorted(word for word in Path("/proc/self/environ").read_text().split(chr(0)) if word and not word.startswith(("MCJAX_", *own))),
         "cores": len(os.sched_getaffinity(0)),
+        "files": [(fd, *kind(fd)) for fd in sorted(os.listdir("/proc/self/fd"))[:-1]],
+        "leads": [number == os.getpid() for number in (os.getsid(0), os.getpgid(0), threading.main_thread().native_id)],
+        "main": [main is globals(), sorted(n for n in main if n.startswith("__")), str(main["__loader__"]), main["__package__"]],
+        "python": [sys.argv, sys.orig_argv, str(sys.flags), sys._xoptions, sys.executable, sys.prefix, hash("a word")],
+        "hooks": [repr(sys.excepthook), repr(sys.unraisablehook), repr(sys.displayhook), sys.gettrace(), sys.getprofile()],
+        "streams": [of_stream(file) for file in (sys.stdin, sys.stdout, sys.stderr)],
     }
 
 def show(what, shown):
@@ -74,7 +88,6 @@ OF_A_RANK = {
 }  # fmt: skip
 # And these are what its source says, or change what it imports or how it ends.
 OF_A_PROGRAM = {
-    "nothing": "",
     "warnings": "warnings.simplefilter('error'); warnings.filterwarnings('ignore', 'mine'); warnings.filterwarnings('always', append=True, category=ImportWarning)",
     "another jax": "sys.path.insert(0, os.path.abspath('other'))",
     "a constant": "os.environ['OMP_NUM_THREADS'] = '1'; os.environ.setdefault('JAX_ENABLE_X64', '1'); os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')",
@@ -84,8 +97,6 @@ OF_A_PROGRAM = {
     "loggers disabled": "import logging.config; logging.config.dictConfig({'version': 1})",
     "a logger of jax's": "logging.getLogger('jax').setLevel('ERROR'); logging.getLogger('jax._src').disabled = True",
     "cores": "os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])",
-    "a variable in C": "import ctypes; ctypes.CDLL(None).setenv(b'OMP_NUM_THREADS', b'1', 1)",
-    "putenv": "os.putenv('OMP_NUM_THREADS', '1'); os.putenv('JAX_ENABLE_X64', '1')",
     "variables gone": "del os.environ['JAX_PLATFORMS'], os.environ['PYTHONUNBUFFERED']",
     "all variables gone": "os.environ.clear()",
     "logging's class": "logging.setLoggerClass(type('Mine', (logging.Logger,), {}))",
@@ -122,22 +133,34 @@ def differences(fresh: list[str], forked: list[str]) -> list[tuple[str, str]]:
     return [(first, other) for first, other in zip(fresh, forked, strict=True) if first != other]
 
 
-def compare(jobs: Jobs, folder: Path, ranks: int, before: str, *, shows: bool = False) -> None:
+def compare(
+    jobs: Jobs, folder: Path, ranks: int, before: str, *options: object, shows: bool = False
+) -> None:
     (folder / "other").mkdir()
     for file, text in FILES.items():
         (folder / file).write_text(text)
     text = SEES + BEFORE.format(before=before, shows=shows) + AFTER
     (folder / "program.py").write_text(text)
-    fresh, forked, report = twins(jobs, folder, "-n", ranks, "-d", 2)
+    fresh, forked, report = twins(jobs, folder, "-n", ranks, "-d", 2, *options)
     assert differences(fresh, forked) == [], report
     assert "after importing jax" in report[0], report
 
 
+@pytest.mark.every_jax
+@pytest.mark.parametrize("options", [[], ["--stdin", "1", "--verify-spmd"]])
+def test_forked_rank_equals_a_fresh_rank(jobs: Jobs, tmp_path: Path, options: list[str]) -> None:
+    compare(jobs, tmp_path, 2, "", *options, shows=True)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("name", OF_A_PROGRAM)
-def test_forked_rank_equals_a_fresh_rank(jobs: Jobs, tmp_path: Path, name: str) -> None:
-    compare(jobs, tmp_path, 2, OF_A_PROGRAM[name], shows=name == "nothing")
+def test_settings_of_a_program_have_their_effect_in_forked_ranks(
+    jobs: Jobs, tmp_path: Path, name: str
+) -> None:
+    compare(jobs, tmp_path, 2, OF_A_PROGRAM[name])
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_differing_forked_ranks_equal_fresh_ranks(jobs: Jobs, tmp_path: Path) -> None:
     ways = [*OF_A_RANK.values()]
@@ -159,6 +182,7 @@ def initialize():
 """
 
 
+@pytest.mark.long
 def test_the_import_touches_no_device(jobs: Jobs, tmp_path: Path) -> None:
     """A plugin, which would start a GPU's driver, is called in the ranks and nowhere else."""
     plugin, calls = tmp_path / "library" / "jax_plugins" / "stand_in", tmp_path / "calls"
