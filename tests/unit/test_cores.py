@@ -53,13 +53,6 @@ def dgx_a100(root: Path) -> None:
     nvidia(root, {f"0000:{bus}:00.0": cores for bus, cores in zip(buses, near, strict=True)})
 
 
-def p4d(root: Path) -> None:
-    """A virtual machine with two nodes, as EC2 shows it."""
-    buses = ("10:1c", "10:1d", "20:1c", "20:1d", "90:1c", "90:1d", "a0:1c", "a0:1d")
-    near = ["0-23,48-71"] * 4 + ["24-47,72-95"] * 4
-    nvidia(root, {f"0000:{bus}.0": cores for bus, cores in zip(buses, near, strict=True)})
-
-
 def frontier(root: Path) -> None:
     """One processor in four nodes, and AMD's cards: GPUs 0 and 1 sit on node 3."""
     near = {3: "48-63,112-127", 1: "16-31,80-95", 0: "0-15,64-79", 2: "32-47,96-111"}
@@ -76,7 +69,6 @@ def frontier(root: Path) -> None:
 
 MACHINES = {
     dgx_a100: (256, ["48-63,176-191", "16-31,144-159", "112-127,240-255", "80-95,208-223"]),
-    p4d: (96, ["0-23,48-71", "0-23,48-71", "24-47,72-95", "24-47,72-95"]),
     frontier: (128, ["48-63,112-127", "16-31,80-95", "0-15,64-79", "32-47,96-111"]),
 }
 
