@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 _ENDLESS = 1 << 60
 #: Descriptor of a rank's standard input, unless a feature has another: /dev/null, see `main`.
 NO_INPUT = 0
-# Ranks to start before accepting their hooks' connections: the socket's queue is limited.
-_TOGETHER = 32
 # Part of the command of multiprocessing's process that removes shared memory left by others.
 _TRACKER = "resource_tracker import main"
 _FEATURES = f"{__name__.partition('.')[0]}.features"
@@ -423,9 +421,10 @@ class Agent:
 
     def start_ranks(self, ranks: Sequence[Wanted]) -> None:
         """Start processes for these ranks; if one cannot be started, stop the attempt."""
-        for at in range(0, len(ranks), _TOGETHER):
-            if not self._spawn(ranks[at : at + _TOGETHER]):
-                if rank_environ.RANK_RESTART not in ranks[0][0].env:  # else other ranks run
+        for rank, environ in ranks:
+            if failure := self._try_start(rank, environ):
+                self.link.send(failure)
+                if rank_environ.RANK_RESTART not in rank.env:  # else other ranks run
                     self._stop(messages.Stop(signal.SIGKILL, 0))
                 return
             self.hooks.accept()
@@ -444,27 +443,23 @@ class Agent:
         environ = {**inherited, **set_here}
         return rank_environ.with_hook(environ, self._hook_folder) if order.hook else environ
 
-    def _spawn(self, ranks: Sequence[tuple[messages.RankOrder, dict[str, str]]]) -> bool:
-        """Start these ranks; if a rank cannot be started, report why and return False."""
-        what, again = "", False
+    def _try_start(
+        self, rank: messages.RankOrder, environ: dict[str, str]
+    ) -> messages.Refused | None:
+        """Start a rank; return the message for the launcher if it cannot be started."""
+        again = rank_environ.RANK_RESTART in rank.env
+        what = f"rank {rank.process_id} cannot be {'restarted' if again else 'started'}"
         try:
-            for rank, environ in ranks:
-                again = rank_environ.RANK_RESTART in rank.env
-                what = f"rank {rank.process_id} cannot be {'restarted' if again else 'started'}"
-                self._spawn_one(rank, environ)
+            self._spawn(rank, environ)
         except SpawnError as error:
             path = environ.get("PATH", os.defpath)
             found = refused(error.what, rank.cwd, path, error.errno)
-            why = f"{what}: {found}" if again else str(found)
-            self.link.send(messages.Refused(why, found.status))
-            return False
+            return messages.Refused(f"{what}: {found}" if again else str(found), found.status)
         except OSError as error:  # too many processes, or files
-            why = f"{what}: {limit_reason(error)}"
-            self.link.send(messages.Refused(why, exit_status.HOST_LOST))
-            return False
-        return True
+            return messages.Refused(f"{what}: {limit_reason(error)}", exit_status.HOST_LOST)
+        return None
 
-    def _spawn_one(self, rank: messages.RankOrder, environ: dict[str, str]) -> None:
+    def _spawn(self, rank: messages.RankOrder, environ: dict[str, str]) -> None:
         ends = self.standard_streams(rank)
         try:
             pid = system.spawn(rank.argv, environ, rank.cwd, ends, rank.settings, self.files_limit)
