@@ -81,35 +81,10 @@ def test_port_is_free_again_at_once(host: str) -> None:
 
 def test_each_address_is_tried_once(coordinator: Coordinator) -> None:
     with coordinator.serve():
-        reached, refused = network.attempt(["127.0.0.1", "127.0.0.2"], coordinator.port)
+        places = [(host, coordinator.port) for host in ("127.0.0.1", "127.0.0.2")]
+        reached, refused = network.attempt(places)
     assert (reached.source, refused.source) == ("127.0.0.1", "")
     assert refused.error == "Connection refused"
-
-
-@pytest.fixture
-def deaf() -> Iterator[int]:
-    """A port whose listener accepts nobody, with all of its places taken."""
-    with contextlib.ExitStack() as held:
-        listener = held.enter_context(socket.socket())
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(0)
-        for _ in range(4):
-            call = held.enter_context(socket.socket())
-            call.setblocking(False)
-            call.connect_ex(listener.getsockname())
-        yield listener.getsockname()[1]
-
-
-def test_silent_address_is_tried_again(deaf: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network, "_MOST_S", 0.05)
-    tries: list[list[str]] = []
-    once = network._try_all
-    monkeypatch.setattr(
-        network, "_try_all", lambda to: (tries.append([host for host, _ in to]), once(to))[1]
-    )
-    silent, refused = network.attempt(["127.0.0.1", "127.0.0.2"], deaf)
-    assert tries == [["127.0.0.1", "127.0.0.2"], ["127.0.0.1"]]
-    assert (silent.error, refused.error) == ("no answer (a firewall?)", "Connection refused")
 
 
 @pytest.mark.parametrize(("ranks", "longest_s"), [(2, 0.01), (20, 0.01), (200, 0.1), (1000, 0.5)])

@@ -340,7 +340,7 @@ class Agent:
 
     def _try_coordinator(self, wanted: messages.TryCoordinator) -> None:
         time.sleep(wanted.after_s)
-        tried = network.attempt(wanted.addresses, wanted.port)
+        tried = network.attempt([(address, wanted.port) for address in wanted.addresses])
         self.link.send(
             messages.CoordinatorTried(
                 sources={a.address: a.source for a in tried if a.source},
@@ -427,7 +427,7 @@ class Agent:
                 if rank_environ.RANK_RESTART not in rank.env:  # else other ranks run
                     self._stop(messages.Stop(signal.SIGKILL, 0))
                 return
-            self.hooks.accept()
+            self.hooks.accept()  # the socket's queue is limited
 
     def _environ(
         self, rank: messages.RankOrder, order: messages.Start, inherited: dict[str, str]

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from ..wire.messages import Peer
 
 
-_MOST_S = 3.0
+# Seconds; a busy host may drop the first packets of a connection, sent again after 1 and 3 s.
+_MOST_S = 4.0
 _SIOCGIFADDR = 0x8915  # on Linux
 _NO_ANSWER = "no answer (a firewall?)"
 
@@ -142,25 +143,10 @@ class Connecting:
         self.socket.close()
 
 
-def attempt(addresses: Sequence[str], port: int) -> list[Connecting]:
-    """Try to connect to these addresses, all at once, for a few seconds; return the results.
-
-    If no address is reached, silent addresses are tried once more, because a busy host may have
-    dropped the first packets.
-    """
-    first = _try_all([(address, port) for address in addresses])
-    silent = [a.address for a in first if a.error == _NO_ANSWER]
-    if any(a.source for a in first) or not silent:
-        return first
-    again = _try_all([(address, port) for address in silent])
-    reached = {a.address: a for a in again if a.source}
-    return [reached.get(a.address, a) for a in first]
-
-
 def try_peers(peers: Sequence[Peer]) -> PeersTried:
     """Try to connect to all addresses of these hosts at once, for a few seconds; return results."""
     places = [(address, peer.port) for peer in peers for address in peer.addresses]
-    tried = {(a.address, a.port): a for a in _try_all(places)}
+    tried = {(a.address, a.port): a for a in attempt(places)}
     reached, errors = {}, {}
     for peer in peers:
         attempts = [tried[address, peer.port] for address in peer.addresses]
@@ -170,7 +156,8 @@ def try_peers(peers: Sequence[Peer]) -> PeersTried:
     return PeersTried(reached, errors)
 
 
-def _try_all(places: Sequence[tuple[str, int]]) -> list[Connecting]:
+def attempt(places: Sequence[tuple[str, int]]) -> list[Connecting]:
+    """Try to connect to these addresses, all at once, for a few seconds; return the results."""
     attempts = [Connecting(address, port) for address, port in places]
     deadline = time.monotonic() + _MOST_S
     while pending := {a.socket.fileno(): a for a in attempts if a.pending}:
