@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -171,20 +170,14 @@ def test_a_malformed_line_is_dropped_alone(
     assert server.read() == [Leaving()]
 
 
-def test_a_huge_line_is_dropped_alone(server: Server) -> None:
+def test_endless_line_ends_the_connection(server: Server) -> None:
     process = server.connect(HELLO)
     assert server.read() == []
-    process.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-    for _ in range(400):  # 25 MiB
-        process.write(b'["Left' + b"x" * 65_000)
-        assert server.read() == []
-    process.write(b'["Left",[]]')  # still the same line
-    assert server.read() == []
-    process.write(b"\n")
-    process.say(Leaving())
-    assert server.read() == [Leaving()]
-    (connection,) = server.hooks._hooks.values()
-    assert sum(map(len, connection.stacks)) == 0
+    with pytest.raises(BrokenPipeError):
+        for _ in range(100):  # 6 MiB
+            process.write(b'["Left' + b"x" * 65_000)
+            assert server.read() == []
+    assert not server.hooks._hooks
 
 
 def test_the_longest_failure_is_accepted(server: Server) -> None:
@@ -195,22 +188,6 @@ def test_the_longest_failure_is_accepted(server: Server) -> None:
     for start in range(0, len(line), 65_000):
         process.write(line[start : start + 65_000])
         assert server.read() == ([] if start + 65_000 < len(line) else [failed])
-
-
-def test_a_line_without_end_costs_little(server: Server) -> None:
-    """Not the square of its length, and not the memory for all of it."""
-    process = server.connect(HELLO)
-    server.read()
-    (connection,) = server.hooks._hooks.values()
-    began = time.thread_time()
-    for _ in range(16_000):
-        process.write(b"x" * 512)
-        assert connection.lines() == [""]
-    assert time.thread_time() - began < 5
-    assert len(connection._held) <= 1 << 22
-    process.write(b"\n")
-    process.say(Leaving())
-    assert server.read() == [Leaving()]
 
 
 def test_flood_does_not_delay_the_report_of_a_death(
@@ -274,13 +251,6 @@ def test_joined_processes_are_known(server: Server) -> None:
     server.connect(Hello(400, "9", 0), Joined(9))
     server.read()
     assert server.hooks.joined == {100, 400}
-
-
-@pytest.mark.parametrize("number", [-5, 0, 64, 1 << 62])
-def test_an_invalid_signal_number_is_not_sent(server: Server, number: int) -> None:
-    server.connect(Hello(os.getpid(), "1", number), Joined(1), Left())
-    assert server.read() == [Joined(1), Left()]
-    assert server.hooks.request_stacks(all_threads=False) == []
 
 
 def test_a_profile_is_begun_where_it_is_expected(

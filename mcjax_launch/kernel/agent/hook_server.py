@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 # Bytes; longer than a failure with three texts of full length, even with every byte escaped.
 _MOST_LINE = 1 << 22
-_MOST_SIGNAL = 64
 # Connections that are not accepted yet; Linux's usual maximum.
 _BACKLOG = 4096
 # Enough to read all that a socket holds, but not an endless flood.
@@ -58,7 +57,6 @@ class HookConnection:
         self.last_stack_at = 0.0
         self._connection = connection
         self._held = bytearray()  # an incomplete line
-        self._is_skipping = False  # skips the rest of a line that is too long
 
     @property
     def fd(self) -> int:
@@ -70,7 +68,8 @@ class HookConnection:
     def lines(self) -> list[str] | None:
         """Read once; return the complete lines, [""] if none is complete, [] if nothing arrived.
 
-        Return None if the process has closed its end. An incomplete line is kept for later.
+        Return None if the process has closed its end, or sends an endless line, which no hook
+        does. An incomplete line is kept for later.
         """
         try:
             data = self._connection.recv(65536)
@@ -82,14 +81,13 @@ class HookConnection:
             return None
         # Only what is new is searched and copied: the line may be very long.
         end, *more = data.split(b"\n")
-        if not self._is_skipping:
-            self._held += end
-            if len(self._held) > _MOST_LINE:
-                self._held, self._is_skipping = bytearray(), True
+        self._held += end
+        if len(self._held) > _MOST_LINE:
+            return None
         if not more:
             return [""]
         *whole, rest = bytes(self._held), *more
-        self._held, self._is_skipping = bytearray(rest), False
+        self._held = bytearray(rest)
         return [line.decode("utf-8", "replace") for line in whole]
 
     def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
@@ -371,10 +369,7 @@ class HookServer:
 
     def _identify(self, hook: HookConnection, hello: hook_messages.Hello) -> None:
         hook.pid = hello.pid
-        hook.dump_signals = (
-            _signal_number(hello.dump_signal),
-            _signal_number(hello.dump_all_signal),
-        )
+        hook.dump_signals = hello.dump_signal, hello.dump_all_signal
         try:
             rank = int(hello.process_id)
         except ValueError:
@@ -426,8 +421,3 @@ def _note(hook: HookConnection, message: HookMessage) -> None:
         hook.compilations += 1
     elif isinstance(message, hook_messages.Compiled):
         hook.compilations -= 1
-
-
-def _signal_number(number: int) -> int:
-    """Return `number` if it is a valid signal number, else 0."""
-    return number if 0 < number < _MOST_SIGNAL else 0
