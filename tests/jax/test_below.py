@@ -15,10 +15,7 @@ DONE = "loaded [0, 1, 4]"
 @pytest.mark.every_jax
 @pytest.mark.parametrize(("way", "said", "cure"), [
     ("spawn", DONE, GUARD),
-    ("forkserver", DONE, GUARD),
     ("before", DONE, GUARD),
-    ("fails", "not loaded", GUARD),
-    ("exits", "exited with 3", GUARD),
     ("program", "ended", "call it in the rank's own process alone"),
 ])  # fmt: skip
 def test_initialize_below_a_rank_is_not_counted(jobs: Jobs, way: str, said: str, cure: str) -> None:
