@@ -1,13 +1,11 @@
 """The page that shows a record, in a real browser."""
 
-import hashlib
-import html
 import json
 import re
 import subprocess
 import tempfile
-from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -19,39 +17,74 @@ from records import record_of, stalled, succeeded
 
 from mcjax_launch.report import files as write_report
 
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium or Chrome")
-pytestmark = [pytest.mark.browser, needs_browser]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium or Chrome"),
+]
 
-Browse = Callable[..., str]
+
+@dataclass(frozen=True)
+class View:
+    """A look at a page.
+
+    Args:
+        page: a file, or the record of which one is made.
+        part: what follows # in its address.
+        script: what is done there, with the page's `document` and `view`, its window.
+        width: the window's, 390 for a phone's.
+
+    """
+
+    page: Path | dict[str, Any]
+    part: str = ""
+    script: str = ""
+    width: int = 1400
+
+
+Browse = Callable[..., Sequence[str]]
+# Opens each page in a frame of its own; then it does what is to be done there, and keeps what each
+# page holds. Of an expression in a script the value becomes the page's title.
+OUTER = """<!doctype html><body>%s<script>
+addEventListener("load", () => setTimeout(() => {
+  const frames = [...document.querySelectorAll("iframe")], scripts = %s;
+  frames.forEach((frame, at) => new Function("document", "view", scripts[at])
+    (frame.contentDocument, frame.contentWindow));
+  setTimeout(() => {
+    const doms = frames.map(frame => frame.contentDocument.documentElement.outerHTML);
+    document.body.append(Object.assign(document.createElement("pre"),
+      {id: "doms", textContent: JSON.stringify(doms)}));
+  }, 100);
+}, 100));
+</script></body>"""
 
 
 @pytest.fixture
 def browse(tmp_path: Path) -> Browse:
-    """Opens a page, after a script in it if one is given; what the document then holds."""
+    """Opens pages, all in one browser; what the documents then hold."""
 
-    def open_page(page: Path, part: str = "", script: str = "") -> str:
-        if script:
-            text = page.read_text().replace("</body>", f"<script>{script}</script></body>")
-            digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
-            text = text.replace("script-src ", f"script-src 'sha256-{digest}' ")
-            page = tmp_path / "acting.html"
-            page.write_text(text)
-        command = f"{CHROMIUM} --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update --disable-sync --window-size=1400,900 --enable-logging=stderr --virtual-time-budget=2000 --dump-dom".split()
-        folder = f"--user-data-dir={tempfile.mkdtemp(dir=tmp_path)}"
-        address = f"{page.as_uri()}#{part}"
-        shown = subprocess.run([*command, folder, address], capture_output=True, timeout=100)
+    def open_pages(*views: View) -> list[str]:
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        frames = []
+        for number, view in enumerate(views):
+            page = view.page
+            if not isinstance(page, Path):
+                page = folder / f"{number}.html"
+                page.write_text(write_report.page(json.dumps(view.page)))
+            size = f"width:{view.width}px;height:900px;border:0"
+            frames.append(f'<iframe style="{size}" src="{page.as_uri()}#{view.part}"></iframe>')
+        outer = folder / "outer.html"
+        outer.write_text(OUTER % ("".join(frames), json.dumps([view.script for view in views])))
+        command = f"{CHROMIUM} --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update --disable-sync --window-size=1400,900 --allow-file-access-from-files --enable-logging=stderr --virtual-time-budget=2000 --dump-dom".split()
+        command += [f"--user-data-dir={folder / 'browser'}", outer.as_uri()]
+        shown = subprocess.run(command, capture_output=True, timeout=100)
         assert shown.returncode == 0, shown.stderr.decode()
         complaints = [line for line in shown.stderr.splitlines() if b"CONSOLE" in line]
         assert not complaints, complaints
-        return shown.stdout.decode()
+        held = re.search(r'<pre id="doms">(.*?)</pre>', shown.stdout.decode(), re.DOTALL)
+        assert held is not None
+        return list(json.loads(unescape(held[1])))
 
-    return open_page
-
-
-def write(folder: Path, record: dict[str, Any]) -> Path:
-    page = folder / "run.html"
-    page.write_text(write_report.page(json.dumps(record)))
-    return page
+    return open_pages
 
 
 def rows(dom: str) -> list[int]:
@@ -83,43 +116,27 @@ def text_of(dom: str, name: str) -> str:
 
 
 @pytest.mark.jax
-def test_page_shows_a_failure_of_four_ranks(jobs: Jobs, tmp_path: Path, browse: Browse) -> None:
+def test_page_shows_a_failed_job(jobs: Jobs, tmp_path: Path, browse: Browse) -> None:
     page = tmp_path / "run.html"
-    done = jobs.run(
-        "-n", 4, "-d", 1, "--max-restarts", 1, "--report", page, PROGRAMS / "fail.py", "raise"
-    )  # fmt: skip
-    assert done.status == 1
-    dom = browse(page)
+    options = ["-n", 2, "-d", 1, "--max-restarts", 1, "--report", page]
+    assert jobs.run(*options, PROGRAMS / "fail.py", "raise").status == 1
+    dom, other = browse(View(page), View(page, "attempt=1&rank=0"))
     assert text_of(dom, "words") == "rank 1 failed: ValueError: bad batch"
-    assert "fail.py:18 in fail" in text_of(dom, "where")
-    assert rows(dom)[0] == 1
-    assert sorted(rows(dom)) == [0, 1, 2, 3]
+    assert "fail.py:19 in fail" in text_of(dom, "where")
+    assert rows(dom) == [1, 0]
     assert "root cause" in row(dom, 1)
     assert 'class="held"' in row(dom, 1)
-    assert all("root cause" not in row(dom, rank) for rank in (0, 2, 3))
-    for rank in range(4):
+    assert "root cause" not in row(dom, 0)
+    for rank in range(2):
         for phase in ("starting", "joining", "running"):
             assert f'class="{phase}"' in row(dom, rank)
     assert "root cause: rank 1" in dom  # on the axis
     assert 'raise ValueError("bad batch")' in side(dom)
-    assert len(re.findall(r'<path [^>]*data-rank="\d"', dom)) == 8  # memory and CPU
+    assert len(re.findall(r'<path [^>]*data-rank="\d"', dom)) == 4  # memory and CPU
     assert dom.count("attempt 1 (") == dom.count("attempt 2 (") == 1
-    other = browse(page, "attempt=1&rank=3")
-    assert "Rank 3" in side(other)
+    assert "Rank 0" in side(other)
     assert "called initialize()" in side(other)
     assert re.search(r'aria-pressed="true"[^>]*>. attempt 1', other)
-
-
-@pytest.mark.jax
-def test_page_shows_a_successful_job(jobs: Jobs, tmp_path: Path, browse: Browse) -> None:
-    page = tmp_path / "run.html"
-    assert jobs.run("-n", 2, "-d", 2, "--report", page, PROGRAMS / "toy.py").status == 0
-    dom = browse(page, "rank=1")
-    assert "Succeeded" in text_of(dom, "badge")
-    assert text_of(dom, "words") == "both ranks exited with 0"
-    assert rows(dom) == [0, 1]
-    assert "root cause" not in re.sub(r"<script.*?</script>", "", dom, flags=re.DOTALL)
-    assert "process 1 of 2: sum" in side(dom)
 
 
 def test_page_escapes_rank_output(jobs: Jobs, tmp_path: Path, browse: Browse) -> None:
@@ -127,15 +144,15 @@ def test_page_escapes_rank_output(jobs: Jobs, tmp_path: Path, browse: Browse) ->
     evil = "</script><script>document.title='taken'</script><img src=x onerror=alert(1)>"
     program = 'echo "$1"; echo "$1" >&2; exit 3'
     assert jobs.run("--report", page, "bash", "-c", program, "bash", evil).status == 3
-    dom = browse(page)
+    [dom] = browse(View(page))
     assert "<title>taken" not in dom
     assert "<img" not in dom
     assert side(dom).count(evil) == 2
 
 
-def test_page_shows_256_ranks(tmp_path: Path, browse: Browse) -> None:
-    page = write(tmp_path, record_of(256))
-    dom = browse(page, "rank=7")
+def test_page_shows_256_ranks(browse: Browse) -> None:
+    made = record_of(256)
+    dom, first = browse(View(made, "rank=7"), View(made))
     assert sorted(rows(dom)) == list(range(256))
     assert rows(dom)[0] == 254
     assert "root cause" in row(dom, 254)
@@ -145,7 +162,7 @@ def test_page_shows_256_ranks(tmp_path: Path, browse: Browse) -> None:
     assert "rank 7 out" in side(dom) and "rank 7 err" in side(dom)
     assert dom.count('class="median"') == dom.count('class="max"') == 4  # line and words
     assert len(re.findall(r'<path [^>]*class="picked"', dom)) == 2
-    assert "Rank 254" in side(browse(page))
+    assert "Rank 254" in side(first)
 
 
 ACTS: dict[str, tuple[str, Callable[[str], bool]]] = {
@@ -200,10 +217,11 @@ ACTS: dict[str, tuple[str, Callable[[str], bool]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ACTS)
-def test_page_reacts_to_its_reader(tmp_path: Path, browse: Browse, name: str) -> None:
-    script, shows = ACTS[name]
-    assert shows(browse(write(tmp_path, record_of(32)), script=script))
+def test_page_reacts_to_its_reader(browse: Browse) -> None:
+    made = record_of(32)
+    doms = browse(*(View(made, script=script) for script, _ in ACTS.values()))
+    shown = zip(doms, ACTS.items(), strict=True)
+    assert [name for dom, (name, (_, shows)) in shown if not shows(dom)] == []
 
 
 TRACEBACK = [
@@ -215,26 +233,26 @@ TRACEBACK = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("stderr", "shown"),
-    [
-        (["before", *TRACEBACK], ["before", "(the traceback above)"]),
-        ([*TRACEBACK, "", "after"], ["(the traceback above)", "", "after"]),
-        ([*TRACEBACK[-20:], "after"], ["(the end of the traceback above)", "after"]),
-        (["other", TRACEBACK[-1]], ["other", TRACEBACK[-1]]),
-        ([], None),
-    ],
-)
-def test_a_traceback_is_shown_once(
-    tmp_path: Path, browse: Browse, stderr: list[str], shown: list[str] | None
-) -> None:
-    made = record_of(4)
-    failed = made["attempts"][0]["ranks"][2]
-    failed["exception"]["traceback"] = TRACEBACK
-    failed["last_lines"]["stderr"] = stderr
-    dom = browse(write(tmp_path, made))
-    assert block(dom, "Traceback") == TRACEBACK
-    assert block(dom, "Last lines of stderr") == shown
+TRACED = [
+    (["before", *TRACEBACK], ["before", "(the traceback above)"]),
+    ([*TRACEBACK, "", "after"], ["(the traceback above)", "", "after"]),
+    ([*TRACEBACK[-20:], "after"], ["(the end of the traceback above)", "after"]),
+    (["other", TRACEBACK[-1]], ["other", TRACEBACK[-1]]),
+    ([], None),
+]
+
+
+def test_a_traceback_is_shown_once(browse: Browse) -> None:
+    views = []
+    for stderr, _ in TRACED:
+        made = record_of(4)
+        failed = made["attempts"][0]["ranks"][2]
+        failed["exception"]["traceback"] = TRACEBACK
+        failed["last_lines"]["stderr"] = stderr
+        views.append(View(made))
+    for dom, (_, shown) in zip(browse(*views), TRACED, strict=True):
+        assert block(dom, "Traceback") == TRACEBACK
+        assert block(dom, "Last lines of stderr") == shown
 
 
 def block(dom: str, name: str) -> list[str] | None:
@@ -243,166 +261,115 @@ def block(dom: str, name: str) -> list[str] | None:
     return found and unescape(re.sub("<[^>]*>", "", found[1])).removesuffix("\n").split("\n")
 
 
-@pytest.mark.parametrize(
-    ("status", "of_rank", "words"),
-    [
-        (0, {}, "success"),
-        (1, {}, "failed"),
-        (1, {"signal": "SIGKILL"}, "failed"),  # held up in its exit
-        (2, {"signal": None}, "the rank's own"),
-        (139, {"signal": "SIGSEGV"}, "died of SIGSEGV"),
-        (143, {"signal": "SIGTERM"}, "died of SIGTERM"),
-        (2, None, "usage error"),
-        (124, None, "a timeout"),
-        (125, None, "an internal error"),
-        (126, None, "not executable"),
-        (127, None, "not found"),
-        (129, None, "stopped by SIGHUP"),
-        (130, None, "stopped by SIGINT"),
-        (137, None, "died of SIGKILL"),
-        (141, None, "the reader of stdout is gone"),
-        (143, None, "stopped by SIGTERM"),
-        (255, None, "a host lost or unreachable"),
-    ],
-)
-def test_page_explains_the_exit_status(
-    tmp_path: Path, browse: Browse, status: int, of_rank: dict[str, Any] | None, words: str
-) -> None:
-    made = record_of(4) if status and of_rank is not None else stalled(4, [])
-    made["exit_status"] = made["attempts"][0]["exit_status"] = status
-    made["attempts"][0]["ranks"][2].update(of_rank or {})
-    assert f" {status}: {words} " in text_of(browse(write(tmp_path, made)), "facts")
+STATUSES: list[tuple[int, dict[str, Any] | None, str]] = [
+    (0, {}, "success"),
+    (1, {}, "failed"),
+    (1, {"signal": "SIGKILL"}, "failed"),  # held up in its exit
+    (2, {"signal": None}, "the rank's own"),
+    (139, {"signal": "SIGSEGV"}, "died of SIGSEGV"),
+    (143, {"signal": "SIGTERM"}, "died of SIGTERM"),
+    (2, None, "usage error"),
+    (124, None, "a timeout"),
+    (125, None, "an internal error"),
+    (126, None, "not executable"),
+    (127, None, "not found"),
+    (129, None, "stopped by SIGHUP"),
+    (130, None, "stopped by SIGINT"),
+    (137, None, "died of SIGKILL"),
+    (141, None, "the reader of stdout is gone"),
+    (143, None, "stopped by SIGTERM"),
+    (255, None, "a host lost or unreachable"),
+]
+
+
+def test_page_explains_the_exit_status(browse: Browse) -> None:
+    views = []
+    for status, of_rank, _ in STATUSES:
+        made = record_of(4) if status and of_rank is not None else stalled(4, [])
+        made["exit_status"] = made["attempts"][0]["exit_status"] = status
+        made["attempts"][0]["ranks"][2].update(of_rank or {})
+        views.append(View(made))
+    for dom, (status, _, words) in zip(browse(*views), STATUSES, strict=True):
+        assert f" {status}: {words} " in text_of(dom, "facts")
 
 
 COMMON = ["    jax/_src/x.py:1 in f", "  > /home/me/train.py:23 in <module>"]
 APART = ["    socket.py:7 in read", "  > /home/me/load.py:8 in next"]
 
 
-@pytest.mark.parametrize(
-    ("stacks", "apart"),
-    [
-        (["ranks 0-2,4-7:", *COMMON, "rank 3 (pid 1003):", *APART], [3]),
-        (["ranks 0,2-4,6,7 on h0:", *COMMON, "ranks 1,5 on h0, h1:", *APART], [1, 5]),
-        (["ranks 0-2,4-7:", *COMMON, "rank 3 on h0 (pid 9): no Python to ask; sleeps"], [3]),
-        (["ranks 0-7:", *COMMON, "another thread of rank 3 (pid 1003):", *APART], []),
-        (["ranks 0-7:", *COMMON, "rank 3 (pid 2003): no Python to ask; a child"], []),
-        (["ranks 0-3:", *COMMON, "ranks 4-7:", *APART], []),
-        (["ranks 0-5:", *COMMON, "rank 6 (pid 1006):", *APART, "rank 7 (pid 1007):"], []),
-    ],
-)
-def test_page_shows_positions_of_ranks(
-    tmp_path: Path, browse: Browse, stacks: list[str], apart: list[int]
-) -> None:
-    stacks = ["stacks of 8 ranks, innermost call first:", *stacks]
-    dom = browse(write(tmp_path, stalled(8, stacks)))
-    stood = re.search(r'<details id="stood"[^>]*>.*?</details>', dom, re.DOTALL)
-    assert stood is not None
-    assert 'open=""' in stood[0].partition(">")[0]
-    assert "Where the ranks stood" in stood[0]
-    assert block(dom, "Stacks of the ranks") == stacks
-    mine = re.findall(r'<span class="mine">(.*?)</span>', stood[0])
-    assert [unescape(line) for line in mine] == [line for line in stacks if "  > " in line]
-    assert [rank for rank in range(8) if "different stack" in row(dom, rank)] == apart
-    assert rows(dom)[: len(apart)] == apart
-    assert f"Rank {apart[0] if apart else 0} " in side(dom)
-    assert ("different stack" in side(dom)) == bool(apart)
+STOOD: list[tuple[list[str], list[int]]] = [
+    (["ranks 0-2,4-7:", *COMMON, "rank 3 (pid 1003):", *APART], [3]),
+    (["ranks 0,2-4,6,7 on h0:", *COMMON, "ranks 1,5 on h0, h1:", *APART], [1, 5]),
+    (["ranks 0-2,4-7:", *COMMON, "rank 3 on h0 (pid 9): no Python to ask; sleeps"], [3]),
+    (["ranks 0-7:", *COMMON, "another thread of rank 3 (pid 1003):", *APART], []),
+    (["ranks 0-7:", *COMMON, "rank 3 (pid 2003): no Python to ask; a child"], []),
+    (["ranks 0-3:", *COMMON, "ranks 4-7:", *APART], []),
+    (["ranks 0-5:", *COMMON, "rank 6 (pid 1006):", *APART, "rank 7 (pid 1007):"], []),
+]
 
 
-def test_page_hides_missing_stacks(tmp_path: Path, browse: Browse) -> None:
-    dom = browse(write(tmp_path, record_of(4)))
-    assert re.search(r'<details id="stood"[^>]* hidden=""', dom)
+def test_page_shows_positions_of_ranks(browse: Browse) -> None:
+    first = "stacks of 8 ranks, innermost call first:"
+    doms = browse(*(View(stalled(8, [first, *lines])) for lines, _ in STOOD))
+    for dom, (lines, apart) in zip(doms, STOOD, strict=True):
+        stacks = [first, *lines]
+        stood = re.search(r'<details id="stood"[^>]*>.*?</details>', dom, re.DOTALL)
+        assert stood is not None
+        assert 'open=""' in stood[0].partition(">")[0]
+        assert "Where the ranks stood" in stood[0]
+        assert block(dom, "Stacks of the ranks") == stacks
+        mine = re.findall(r'<span class="mine">(.*?)</span>', stood[0])
+        assert [unescape(line) for line in mine] == [line for line in stacks if "  > " in line]
+        assert [rank for rank in range(8) if "different stack" in row(dom, rank)] == apart
+        assert rows(dom)[: len(apart)] == apart
+        assert f"Rank {apart[0] if apart else 0} " in side(dom)
+        assert ("different stack" in side(dom)) == bool(apart)
 
 
-def test_page_of_a_success_hides_differing_programs(tmp_path: Path, browse: Browse) -> None:
+def test_page_of_a_success_shows_differing_programs(browse: Browse) -> None:
     lines = ["program #3: rank 0 <a> · ranks 1-3 <b>", "the code in it differs"]
-    dom = browse(write(tmp_path, succeeded(4, lines)))
+    dom, same = browse(View(succeeded(4, lines)), View(succeeded(4, [])))
     assert text_of(dom, "badge").endswith("Succeeded, but the ranks ran different programs")
     assert '<header id="head" class="card warn"' in dom
     assert re.search(r'<details id="diverged"[^>]*open=""', dom)
     assert block(dom, "Different programs") == lines
-    dom = browse(write(tmp_path, succeeded(4, [])))
-    assert text_of(dom, "badge").endswith("Succeeded")
-    assert '<header id="head" class="card good"' in dom
-    assert re.search(r'<details id="diverged"[^>]* hidden=""', dom)
+    assert text_of(same, "badge").endswith("Succeeded")
+    assert '<header id="head" class="card good"' in same
+    for hidden in ("diverged", "stood"):
+        assert re.search(rf'<details id="{hidden}"[^>]* hidden=""', same)
 
 
-LOOKS = {
-    "labels stand at the lines of their chart": """
-        [...document.querySelectorAll('.chart')].every(chart => {
-          const plot = chart.querySelector('.plot').getBoundingClientRect();
-          const title = chart.querySelector('.title').getBoundingClientRect();
-          const labels = [...chart.querySelectorAll('.scale span')]
-            .map(label => label.getBoundingClientRect());
-          return labels.length === 3 && labels.every((label, at) => label.top >= title.bottom - 1
-            && Math.abs((label.top + label.bottom) / 2 - plot.bottom + at * plot.height / 2) < 1);
-        })""",
-    "carets do not wrap": """
-        [...document.querySelectorAll('#side pre')].every(pre => {
-          const look = getComputedStyle(pre);
-          return look.whiteSpace === 'pre' && look.overflowX === 'auto';
-        })""",
-    "what is beside the timeline is no taller": """
-        document.querySelector('#side').offsetHeight
-          <= Math.max(460, document.querySelector('#main').offsetHeight)""",
-    "memory has one rule": """
-        [...document.querySelectorAll('.row .peak')]
-          .every(peak => /^\\d+\\.\\d [MG]iB$/.test(peak.textContent))""",
-}
-
-
-@pytest.mark.parametrize("name", LOOKS)
-@pytest.mark.parametrize("count", [3, 8])
-def test_page_fits_the_window(tmp_path: Path, browse: Browse, name: str, count: int) -> None:
-    made = record_of(count)
-    for rank in made["attempts"][0]["ranks"]:
-        rank["peak_kib"] = int((9.6 + rank["rank"] / 5) * 1024)
-    made["attempts"][0]["ranks"][-2]["exception"]["traceback"] = TRACEBACK * 3
-    script = (
-        "addEventListener('load', () => setTimeout(() => {"
-        f"document.title = {LOOKS[name].strip()} ? 'as wanted' : 'not so';"
-        "}, 100))"
-    )
-    assert "<title>as wanted</title>" in browse(write(tmp_path, made), script=script)
-
-
-# Of a page that is as wide as a phone; `page` is its document.
 ON_A_PHONE = {
     "nothing is wider than the screen": """
-        page.documentElement.scrollWidth <= 390
-          && [...page.querySelectorAll('body *')].every(element =>
+        document.documentElement.scrollWidth <= 390
+          && [...document.querySelectorAll('body *')].every(element =>
             element.closest('.track, svg') || element.getBoundingClientRect().right <= 390)""",
     "no words are cut": """
-        [...page.querySelectorAll('.row .end, .row .name, .pill, #legend > span, #facts dd,'
+        [...document.querySelectorAll('.row .end, .row .name, .pill, #legend > span, #facts dd,'
           + '.read div, .wait, .said, h1')].every(element => element.scrollWidth <= element.clientWidth + 1
             || view.getComputedStyle(element).display === 'inline')""",
     "lines wrap": """
-        [...page.querySelectorAll('pre')].every(element =>
+        [...document.querySelectorAll('pre')].every(element =>
           view.getComputedStyle(element).whiteSpace === 'pre-wrap'
             && element.scrollWidth <= element.clientWidth)""",
     "a timeline has the whole width": """
-        [...page.querySelectorAll('.row .track')].every(element =>
-          element.offsetWidth > 0.8 * page.querySelector('#main').offsetWidth)""",
+        [...document.querySelectorAll('.row .track')].every(element =>
+          element.offsetWidth > 0.8 * document.querySelector('#main').offsetWidth)""",
 }
 
 
-@pytest.mark.parametrize("name", ON_A_PHONE)
-@pytest.mark.parametrize("count", [4, 64])
-def test_page_fits_a_phone(tmp_path: Path, browse: Browse, name: str, count: int) -> None:
-    made = waited(count)
-    made["attempts"][0]["ranks"][-2]["exception"]["traceback"] = ["x" * 300, *TRACEBACK]
-    made["attempts"][0]["ranks"][-1].update(signal=None, exit_status=0)
-    made["attempts"][0]["divergence_sides"] = [list(range(count - 1)), [count - 1]]
-    page = tmp_path / "phone.html"
-    inside = html.escape(write_report.page(json.dumps(made)), quote=True)
-    page.write_text(
-        "<!doctype html><body>"
-        f'<iframe style="width:390px;height:844px;border:0" srcdoc="{inside}"></iframe>'
-        "<script>addEventListener('load', () => setTimeout(() => {"
-        "const view = document.querySelector('iframe').contentWindow, page = view.document;"
-        f"document.title = {ON_A_PHONE[name].strip()} ? 'as wanted' : 'not so';"
-        "}, 200))</script></body>"
-    )
-    assert "<title>as wanted</title>" in browse(page)
+def test_page_fits_a_phone(browse: Browse) -> None:
+    rules = ", ".join(f"{json.dumps(name)}: {rule.strip()}" for name, rule in ON_A_PHONE.items())
+    broken = f"Object.entries({{{rules}}}).flatMap(([name, holds]) => holds ? [] : name).join()"
+    views = []
+    for count in (4, 64):
+        made = waited(count)
+        ranks = made["attempts"][0]["ranks"]
+        ranks[-2]["exception"]["traceback"] = ["x" * 300, *TRACEBACK]
+        ranks[-1].update(signal=None, exit_status=0)
+        made["attempts"][0]["divergence_sides"] = [list(range(count - 1)), [count - 1]]
+        views.append(View(made, "", f"document.title = {broken}", width=390))
+    assert [re.findall("<title>(.*?)</title>", dom) for dom in browse(*views)] == [[""], [""]]
 
 
 def waited(count: int) -> dict[str, Any]:
@@ -428,9 +395,9 @@ def waited(count: int) -> dict[str, Any]:
     return made
 
 
-def test_page_shows_past_waits(tmp_path: Path, browse: Browse) -> None:
-    page = write(tmp_path, waited(4))
-    dom = browse(page, "rank=3")
+def test_page_shows_past_waits(browse: Browse) -> None:
+    click = "document.querySelectorAll('.wait')[1].click()"
+    dom, picked = browse(View(waited(4), "rank=3"), View(waited(4), script=click))
     assert said_of_waits(dom) == [
         "ranks 1-3 waited 40.0 s for rank 0 in jit(evaluate), which has not come",
         "ranks 0-2 waited up to 30.0 s for rank 3 in jit(step) at train.py:30",
@@ -439,7 +406,6 @@ def test_page_shows_past_waits(tmp_path: Path, browse: Browse) -> None:
     assert "waited 40.0 s for rank 0 in jit(evaluate)" in side(dom)
     assert [row(dom, rank).count('class="waiting"') for rank in range(4)] == [1, 2, 2, 1]
     assert "waits for another rank" in dom
-    picked = browse(page, script="document.querySelectorAll('.wait')[1].click()")
     assert "Rank 3 " in side(picked)
     assert ['class="waiting picked"' in row(picked, rank) for rank in range(4)] == [True] * 3 + [
         False
@@ -452,92 +418,91 @@ def said_of_waits(dom: str) -> list[str]:
     return [unescape(re.sub("<[^>]*>", "", markup)) for markup in found]
 
 
-def test_page_shows_a_hangs_waits(tmp_path: Path, browse: Browse) -> None:
+def test_page_shows_a_hangs_waits(browse: Browse) -> None:
     """The record says who waits, also where most ranks do not."""
     made = stalled(8, ["ranks 0-2,4-7:", *APART, "rank 3 (pid 1003):", *COMMON])
-    assert said_of_waits(browse(write(tmp_path, made))) == []
     wait = {"place": "", "where": "train.py:23", "arrived": [[3, 40.0]], "until_s": 100.0}
     made["attempts"][0]["waits"] = [{**wait, "late": [0, 1, 2, 4, 5, 6, 7]}]
-    dom = browse(write(tmp_path, made))
+    [dom] = browse(View(made))
     expected = "rank 3 waited 1 min 00 s for ranks 0-2, 4-7 at train.py:23, which have not come"
     assert said_of_waits(dom) == [expected]
     assert "waited 1 min 00 s for ranks 0-2, 4-7 at train.py:23" in side(dom)
     assert ['class="waiting"' in row(dom, rank) for rank in (2, 3, 4)] == [False, True, False]
 
 
-def test_each_rank_has_a_colour(tmp_path: Path, browse: Browse) -> None:
-    for count, name in ((10, "rank"), (64, "ramp")):
-        dom = browse(write(tmp_path, record_of(count)))
+def test_each_rank_has_a_colour(browse: Browse) -> None:
+    counts = (10, 64)
+    for dom, count in zip(
+        browse(*(View(record_of(count)) for count in counts)), counts, strict=True
+    ):
         colours = re.findall(r'<path [^>]*style="--own:(.*?)"', dom)
-        assert len(colours) == 2 * count, name
-        assert len(set(colours)) == count, name
+        assert len(colours) == 2 * count
+        assert len(set(colours)) == count
 
 
-def test_page_shows_versions(tmp_path: Path, browse: Browse) -> None:
+def test_page_shows_versions(browse: Browse) -> None:
     made = record_of(4)
     for rank in made["attempts"][0]["ranks"]:
         rank.update(jax="0.10.2", jaxlib="0.10.1", python="3.11.7")
-    dom = browse(write(tmp_path, made))
+    other = record_of(4)
+    for rank in other["attempts"][0]["ranks"]:
+        rank["jax"] = "0.6.0" if rank["rank"] == 3 else "0.10.2"
+    dom, mixed = browse(View(made), View(other))
     assert re.search(r"jax +0\.10\.2 +Python +3\.11\.7", text_of(dom, "facts"))
     assert "jaxlib 0.10.1" in side(dom)
-    made["attempts"][0]["ranks"][3]["jax"] = "0.6.0"
-    facts = text_of(browse(write(tmp_path, made)), "facts")
-    assert "0.10.2 (ranks 0-2), 0.6.0 (rank 3)" in facts
+    assert "0.10.2 (ranks 0-2), 0.6.0 (rank 3)" in text_of(mixed, "facts")
 
 
-@pytest.mark.parametrize(
-    ("folder", "href"),
-    [
-        ("/runs/1/logs", "./logs/2.err"),
-        ("/runs/1", "./2.err"),
-        ("/runs/my logs#1", "../my%20logs%231/2.err"),
-        ("/var/log", "../../var/log/2.err"),
-    ],
-)
-def test_page_links_to_log_files(tmp_path: Path, browse: Browse, folder: str, href: str) -> None:
-    made = record_of(4)
-    made["attempts"][0]["log_dir"] = folder
-    paths = {"stdout": f"{folder}/2.out", "stderr": f"{folder}/2.err"}
-    made["attempts"][0]["ranks"][2]["log_files"] = paths
-    dom = browse(write(tmp_path, made))
-    assert f'<a href="{href}" target="_blank" title="{folder}/2.err">log file</a>' in dom
-    assert f'">{folder}</a>' in dom
+LINKS = {
+    "/runs/1/logs": "./logs/2.err",
+    "/runs/1": "./2.err",
+    "/runs/my logs#1": "../my%20logs%231/2.err",
+    "/var/log": "../../var/log/2.err",
+}
 
 
-def test_page_searches_last_lines(tmp_path: Path, browse: Browse) -> None:
+def test_page_links_to_log_files(browse: Browse) -> None:
+    views = []
+    for folder in LINKS:
+        made = record_of(4)
+        made["attempts"][0]["log_dir"] = folder
+        paths = {"stdout": f"{folder}/2.out", "stderr": f"{folder}/2.err"}
+        made["attempts"][0]["ranks"][2]["log_files"] = paths
+        views.append(View(made))
+    for dom, (folder, href) in zip(browse(*views), LINKS.items(), strict=True):
+        assert f'<a href="{href}" target="_blank" title="{folder}/2.err">log file</a>' in dom
+        assert f'">{folder}</a>' in dom
+
+
+def test_page_searches_last_lines(browse: Browse) -> None:
     made = record_of(4)
     lines = [f"step {n} loss {n / 8}" for n in range(500)]
     made["attempts"][0]["ranks"][2]["last_lines"] = {"stdout": lines, "stderr": ["Done"]}
-    page = write(tmp_path, made)
-    dom = browse(page)
+    grep, find = (
+        f"const field = document.querySelector('#{field}'); field.value = '{text}';"
+        "field.dispatchEvent(new Event('input'))"
+        for field, text in (("grep", "STEP 49"), ("find", "61.5"))
+    )
+    dom, grepped, filtered = browse(View(made), View(made, "", grep), View(made, "", find))
     assert block(dom, "Last lines of stdout") == lines
-    typed = (
-        "const grep = document.querySelector('#grep'); grep.value = 'STEP 49';"
-        "grep.dispatchEvent(new Event('input'))"
-    )
-    dom = browse(page, script=typed)
     found = [line for line in lines if line.startswith("step 49")]
-    assert block(dom, "Last lines of stdout") == found
-    assert f"Last lines of stdout: {len(found)} of 500" in dom
-    assert dom.count("<mark>step 49</mark>") == len(found) == 11
-    assert "Last lines of stderr: 0 of 1" in dom
-    typed = (
-        "const find = document.querySelector('#find'); find.value = '61.5';"
-        "find.dispatchEvent(new Event('input'))"
-    )
-    assert rows(browse(page, script=typed)) == [2]  # which printed that
+    assert block(grepped, "Last lines of stdout") == found
+    assert f"Last lines of stdout: {len(found)} of 500" in grepped
+    assert grepped.count("<mark>step 49</mark>") == len(found) == 11
+    assert "Last lines of stderr: 0 of 1" in grepped
+    assert rows(filtered) == [2]  # which printed that
 
 
-def test_page_copies_text(tmp_path: Path, browse: Browse) -> None:
-    script = (
-        "navigator.clipboard.writeText = async text => { window.got = [...(window.got || []), text]; };"
-        "for (const button of document.querySelectorAll('button.copy')) button.click();"
-        "setTimeout(() => { document.body.append(Object.assign(document.createElement('pre'),"
-        " {id: 'got', textContent: JSON.stringify(window.got)}),"
-        " Object.assign(document.createElement('pre'), {id: 'labels', textContent:"
-        " [...document.querySelectorAll('button.copy')].map(element => element.textContent).join('')})); }, 100)"
-    )
-    dom = browse(write(tmp_path, record_of(4)), script=script)
+def test_page_copies_text(browse: Browse) -> None:
+    script = """
+        const got = [], labels = document.createElement('pre');
+        view.navigator.clipboard.writeText = async text => { got.push(text); };
+        for (const button of document.querySelectorAll('button.copy')) button.click();
+        setTimeout(() => { document.body.append(Object.assign(document.createElement('pre'),
+          {id: 'got', textContent: JSON.stringify(got)}), Object.assign(labels, {id: 'labels',
+          textContent: [...document.querySelectorAll('button.copy')].map(button => button.textContent).join('')})); }, 50)
+    """
+    [dom] = browse(View(record_of(4), script=script))
     copied = json.loads(text_of(dom, "got"))
     assert copied[0].startswith(
         "✕ Failed: rank 2 failed: ValueError: x\nat train.py:3 in step: boom()\n"
@@ -550,74 +515,53 @@ def test_page_copies_text(tmp_path: Path, browse: Browse) -> None:
     assert text_of(dom, "labels") == "copied" * len(copied)
 
 
-@pytest.mark.parametrize(
-    ("of_zone", "shown", "ended"),
-    [("UTC", "2027-01-15 08:00:00 UTC", "08:01:41"), ("Asia/Kolkata", "2027-01-15 13:30:00 UTC+5:30", "13:31:41")],
-)  # fmt: skip
-def test_times_are_the_readers_own(
-    tmp_path: Path, browse: Browse, monkeypatch: pytest.MonkeyPatch, of_zone: str, shown: str, ended: str
-) -> None:  # fmt: skip
-    monkeypatch.setenv("TZ", of_zone)
-    page = write(tmp_path, record_of(4))
-    dom = browse(page)
-    assert shown in text_of(dom, "facts")
-    assert ended in side(dom)
-    if of_zone != "UTC":
-        dom = browse(page, script="document.querySelector('#facts button').click()")
-        assert "2027-01-15 08:00:00 UTC" in text_of(dom, "facts")
-        assert "08:01:41" in side(dom)
-        assert "the times of day are UTC." in dom
-
-
-def test_memory_chart_has_one_peak_and_begins_at_the_first_sample(
-    tmp_path: Path, browse: Browse
-) -> None:
-    made = record_of(4)
-    for rank in made["attempts"][0]["ranks"]:
-        rank["peak_kib"] = 500 << 10
-        rank["samples"] = [[50.0, 1.0, 100 << 10], [75.0, 2.0, 200 << 10]]
-    dom = browse(write(tmp_path, made))
-    assert dom.count("500.0 MiB</div>") == 4  # the rows
-    chart = dom.partition('data-use="memory"')[2].partition('data-use="cpu"')[0]
-    assert chart.count("<span>500.0 MiB</span>") == 4
-    starts = [float(x) for x in re.findall(r'<path [^>]*d="M([\d.]+) ', chart)]
-    assert all(480 < x < 500 for x in starts), starts  # of 1000, at 50 s of 102
+def test_times_are_the_readers_own(browse: Browse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    made, click = record_of(4), "document.querySelector('#facts button').click()"
+    own, universal = browse(View(made), View(made, script=click))
+    assert "2027-01-15 13:30:00 UTC+5:30" in text_of(own, "facts")
+    assert "13:31:41" in side(own)
+    assert "2027-01-15 08:00:00 UTC" in text_of(universal, "facts")
+    assert "08:01:41" in side(universal)
+    assert "the times of day are UTC." in universal
 
 
 SCALES = {0.03: ["0", "0.05", "0.1"], 0.4: ["0", "0.2", "0.4"], 2.2: ["0", "1.5", "3"]}
 
 
-@pytest.mark.parametrize("most", SCALES)
-def test_the_labels_of_a_chart_are_exact(tmp_path: Path, browse: Browse, most: float) -> None:
-    made = record_of(2)
-    for rank in made["attempts"][0]["ranks"]:
-        rank["started_s"], rank["cpu_s"] = 0.0, 90.0 * most
-        rank["samples"] = [[10.0 * n, 10.0 * n * most, 1 << 10] for n in range(1, 10)]
-    chart = browse(write(tmp_path, made)).partition('data-use="cpu"')[2]
+def scale(dom: str) -> list[str]:
+    """The labels of the chart of processors."""
+    chart = dom.partition('data-use="cpu"')[2]
     labels = chart.partition('class="scale"')[2].partition("</div>")[0]
-    assert re.findall(r"<span [^>]*>(.*?)</span>", labels) == SCALES[most]
+    return re.findall(r"<span [^>]*>(.*?)</span>", labels)
 
 
-def test_chart_excludes_usage_before_the_fork(tmp_path: Path, browse: Browse) -> None:
-    made = record_of(2)
-    for rank in made["attempts"][0]["ranks"]:
+def test_the_labels_of_a_chart_are_exact(browse: Browse) -> None:
+    views = []
+    for most in SCALES:
+        made = record_of(2)
+        for rank in made["attempts"][0]["ranks"]:
+            rank["started_s"], rank["cpu_s"] = 0.0, 90.0 * most
+            rank["samples"] = [[10.0 * n, 10.0 * n * most, 1 << 10] for n in range(1, 10)]
+        views.append(View(made))
+    forked = record_of(2)  # of which the usage before the fork is none
+    for rank in forked["attempts"][0]["ranks"]:
         rank.update(started_s=5.0, ended_s=25.0, cpu_s=8.0)
         rank["samples"] = [[4.9, 2.1, 1 << 10], [15.0, 4.0, 1 << 10], [25.0, 8.0, 1 << 10]]
-    chart = browse(write(tmp_path, made)).partition('data-use="cpu"')[2]
-    labels = chart.partition('class="scale"')[2].partition("</div>")[0]
-    assert re.findall(r"<span [^>]*>(.*?)</span>", labels) == ["0", "0.2", "0.4"]
+    found = list(map(scale, browse(*views, View(forked))))
+    assert found == [*SCALES.values(), ["0", "0.2", "0.4"]]
 
 
-def test_a_different_program_is_marked(tmp_path: Path, browse: Browse) -> None:
+def test_a_different_program_is_marked(browse: Browse) -> None:
     made = succeeded(4, ["program #3: ranks 0-1,3 <a> · rank 2 <b>"])
     made["attempts"][0]["divergence_sides"] = [[0, 1, 3], [2]]
-    dom = browse(write(tmp_path, made))
+    [dom] = browse(View(made))
     assert [rank for rank in range(4) if "different program" in row(dom, rank)] == [2]
     assert rows(dom)[0] == 2
     assert "Rank 2 " in side(dom)
 
 
-def test_page_shows_slow_ranks(tmp_path: Path, browse: Browse) -> None:
+def test_page_shows_slow_ranks(browse: Browse) -> None:
     """A strip for what each rank did, until its program is over; what is unknown has a gap."""
     made = succeeded(4, [])
     words = "rank 1 is slow: the others waited 71 % of the time for it"
@@ -627,7 +571,7 @@ def test_page_shows_slow_ranks(tmp_path: Path, browse: Browse) -> None:
         [10.0, "compiling", ""], [20.0, "elsewhere", "in load at data.py:41"], [60.0, "", ""],
         [70.0, "jax", ""], [95.0, "elsewhere", ""],
     ])  # fmt: skip
-    dom = browse(write(tmp_path, made))
+    [dom] = browse(View(made))
     assert rows(dom)[0] == 1 and "Rank 1 " in side(dom)
     assert re.findall(r'class="look (\w+)"', row(dom, 1)) == ["compiling", "elsewhere", "jax"]
     assert ["slow</span>" in row(dom, rank) for rank in range(4)] == [False, True, False, False]
@@ -639,7 +583,7 @@ def test_page_shows_a_job_without_ranks(jobs: Jobs, tmp_path: Path, browse: Brow
     page = tmp_path / "run.html"
     taken = jobs.run("--coordinator", "10.9.8.7:1", "--report", page, "true")
     assert taken.status == 2
-    dom = browse(page)
+    [dom] = browse(View(page))
     assert "10.9.8.7" in text_of(dom, "words")
     assert "Not started" in text_of(dom, "badge")
     assert "No rank was started" in dom
