@@ -3,6 +3,7 @@
 import codecs
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 
 from mcjax_launch.errors import LaunchError
@@ -81,7 +82,7 @@ def _read(given: str | tuple[str, ...], slots: int) -> tuple[Host, ...]:
     if given == "-":
         return parse_file(read_text(0, "standard input"), "standard input", slots)
     if os.path.exists(given) and not os.path.isdir(given):
-        return parse_file(read_text(given, f"--hosts {given}"), given, slots)
+        return parse_file(read_file(given), given, slots)
     if os.sep in given or given.endswith(".txt"):
         what = "a directory, not a file" if os.path.isdir(given) else "no such file"
         raise LaunchError(f"--hosts {given}: {what}")
@@ -114,6 +115,19 @@ def processes_here(options: Options, num_hosts: int) -> int:
     if whole % num_hosts:
         raise LaunchError(f"-n {whole}: not a multiple of --num-hosts {num_hosts}")
     return whole // num_hosts
+
+
+def read_file(path: str) -> str:
+    """Return the text of a hosts file, or of a shell's `<(command)`.
+
+    Raises:
+        LaunchError: the path is a named pipe, whose writer may never come, or `read_text` fails.
+
+    """
+    is_named = not path.startswith(("/dev/fd/", "/proc/"))
+    if is_named and os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode):
+        raise LaunchError(f"--hosts {path}: is a named pipe; write --hosts <(command) or --hosts -")
+    return read_text(path, f"--hosts {path}")
 
 
 def read_text(file: str | int, origin: str) -> str:

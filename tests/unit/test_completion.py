@@ -1,6 +1,5 @@
 """What may stand for a word of the command line; how shells ask is in process/test_completion."""
 
-
 from click.shell_completion import BashComplete, CompletionItem
 
 from mcjax_launch.cli import completion
