@@ -61,7 +61,7 @@ GLOO_S = 2.0
 _LONGEST_NOISE = 1 << 14
 _SAME = "of the same error"
 # Words for the kinds of lines that are hidden and counted.
-_WORDS = {
+_WORDS: dict[Noise | None, str] = {
     Noise.VICTIM: "of follow-on errors",
     Noise.STACK: "of follow-on errors",
     Noise.TRACEBACK: "of follow-on errors",
@@ -123,7 +123,7 @@ class NoiseFilter:
     def __init__(self, shown_by: str = "-v") -> None:
         self._gloo: defaultdict[Stream, GlooListener] = defaultdict(GlooListener)
         self._shown_by = shown_by
-        self._words: dict[Noise | None, str] = dict(_WORDS)
+        self._words = dict(_WORDS)
         self._hidden: dict[str, int] = dict.fromkeys(_WORDS.values(), 0)  # lines, by their words
         self._same_in: set[int] = set()  # ranks whose errors are those of other ranks
         self._ending = False

@@ -53,7 +53,7 @@ class Journal(EventStream):
         else:
             self._front, self._target = (loop, signals), Target()
 
-    def _write(self, kind: str, **fields: object) -> None:
+    def report(self, kind: str, **fields: object) -> None:
         line = event_line(kind, fields)
         kept = event_line(kind, _without_output(fields)) if kind == "summary" else line
         self._files.write((kept,))

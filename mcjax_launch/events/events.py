@@ -57,17 +57,8 @@ class Events:
     def started(self, rank: int, host: str, pid: int) -> None:
         """Report that a rank's process runs."""
 
-    def joining(self, rank: int, host: str) -> None:
-        """Report that a rank has called initialize()."""
-
-    def joined(self, rank: int, host: str) -> None:
-        """Report that initialize() has returned in a rank."""
-
-    def failed(self, rank: int, host: str, message: str) -> None:
-        """Report that a rank's program has failed."""
-
-    def ended(self, rank: int, host: str, exit_status: int | None, message: str) -> None:
-        """Report that a rank's process has ended."""
+    def report(self, kind: str, **fields: object) -> None:
+        """Report an event without a method of its own; kind and fields as in `events.kinds`."""
 
     def output(self, rank: int, stream: int, data: bytes) -> None:
         """Report a rank's output; `stream` is a number of `kernel.wire.frames`."""
@@ -83,9 +74,6 @@ class Events:
 
     def finding(self, finding: Finding) -> None:
         """Report a finding of the launcher."""
-
-    def stacks(self, lines: Sequence[str]) -> None:
-        """Report the stacks of all ranks, as lines."""
 
     def summary(self, fields: Mapping[str, object]) -> None:
         """Report the end of the run, with the fields of `events.kinds`."""

@@ -68,7 +68,7 @@ class EventStream(Events):
         """True if all events have been written, or their reader has left."""
         return not self._target.queued
 
-    def _write(self, kind: str, **fields: object) -> None:
+    def report(self, kind: str, **fields: object) -> None:
         if not self._target.gone:
             self._send(kind, event_line(kind, fields))
 
@@ -85,7 +85,7 @@ class EventStream(Events):
     # --- what happens ---
 
     def began(self, job_id: str, program: Sequence[str], ranks: int, hosts: Sequence[str]) -> None:
-        self._write(
+        self.report(
             "job",
             version=VERSION,
             launcher_version=__version__,
@@ -99,29 +99,17 @@ class EventStream(Events):
     def restarted(self, rank: int | None, count: int, job_id: str, hosts: Sequence[str]) -> None:
         if rank is not None:
             self._end_output([key for key in self._decoders if key[0] == rank])
-        self._write("restart", rank=rank, count=count, job_id=job_id, hosts=list(hosts))
+        self.report("restart", rank=rank, count=count, job_id=job_id, hosts=list(hosts))
 
     def started(self, rank: int, host: str, pid: int) -> None:
-        self._write("started", rank=rank, host=host, pid=pid)
-
-    def joining(self, rank: int, host: str) -> None:
-        self._write("joining", rank=rank, host=host)
-
-    def joined(self, rank: int, host: str) -> None:
-        self._write("joined", rank=rank, host=host)
-
-    def failed(self, rank: int, host: str, message: str) -> None:
-        self._write("failed", rank=rank, host=host, message=message)
-
-    def ended(self, rank: int, host: str, exit_status: int | None, message: str) -> None:
-        self._write("ended", rank=rank, host=host, exit_status=exit_status, message=message)
+        self.report("started", rank=rank, host=host, pid=pid)
 
     def note(self, text: str, level: str) -> None:
-        self._write("note", text=text, level=level)
+        self.report("note", text=text, level=level)
 
     def finding(self, finding: Finding) -> None:
         since = finding.since
-        self._write(
+        self.report(
             "finding",
             words=finding.words,
             ranks=list(finding.ranks),
@@ -129,9 +117,6 @@ class EventStream(Events):
             since=None if since is None else round(time.time() - time.monotonic() + since, 3),
             certain=finding.is_certain,
         )
-
-    def stacks(self, lines: Sequence[str]) -> None:
-        self._write("stacks", lines=list(lines))
 
     # --- output ---
 
@@ -146,7 +131,7 @@ class EventStream(Events):
             self._decoders[rank, stream] = decoder
         if text := decoder.decode(data, final):
             name = "stdout" if stream == STDOUT else "stderr"
-            self._write("output", rank=rank, stream=name, text=text)
+            self.report("output", rank=rank, stream=name, text=text)
 
     def output_ended(self) -> None:
         self._end_output(list(self._decoders))
@@ -163,7 +148,7 @@ class EventStream(Events):
             self.begin(Loop(), SignalPipe())
         self._target.write(self._early or ())
         self._early = None
-        self._write("summary", **fields)
+        self.report("summary", **fields)
 
     def finish(self) -> None:
         if self._front is None:

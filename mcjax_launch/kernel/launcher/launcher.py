@@ -371,7 +371,13 @@ class Launcher:
                     self._rank_ended(rank)
                 self._heard(message)
                 run = self.state.ranks[rank]
-                self.events.ended(rank, run.host, run.exit_status, fate(run))
+                self.events.report(
+                    "ended",
+                    rank=rank,
+                    host=run.host,
+                    exit_status=run.exit_status,
+                    message=fate(run),
+                )
                 self.console.detail(f"rank {rank}: {fate(run)}")
                 self._note_waiting()
             case messages.Usage():
@@ -411,11 +417,11 @@ class Launcher:
         host = self.state.ranks[rank].host
         match said:
             case hook_messages.Joining():
-                self.events.joining(rank, host)
+                self.events.report("joining", rank=rank, host=host)
             case hook_messages.Joined():
-                self.events.joined(rank, host)
+                self.events.report("joined", rank=rank, host=host)
             case hook_messages.Failed():
-                self.events.failed(rank, host, failure_words(said))
+                self.events.report("failed", rank=rank, host=host, message=failure_words(said))
 
     def _received_of_feature(
         self, feature: str, link: AgentConnection, frame: messages.ToLauncher | Raw
@@ -620,7 +626,7 @@ class Launcher:
             from mcjax_launch.diagnosis.findings.waits import last_wait
 
             self.state.waits.by_stacks = last_wait(self.state, stacks)
-        self.events.stacks(lines)
+        self.events.report("stacks", lines=lines)
         if lines and not any(part.shows(lines) for part in self._parts.values()):
             self.console.say("\n".join(lines))
         self.perform(self.policy.stacks_shown())

@@ -166,8 +166,6 @@ class Progress:
     def _table(self, now: float) -> list[str]:
         if not self._line.table_rows or not self._state.ranks:
             return []
-        # as only --status=table needs
-
         return rank_rows(self._state, now, self._line.table_rows() - _LEFT_FREE)
 
     def _text(self, now: float) -> str:
