@@ -1,32 +1,18 @@
 """The job's private folder is removed, whatever a rank has left in it."""
 
 import os
-import shutil
 import stat
 from pathlib import Path
 
 import pytest
 
-from mcjax_launch.errors import LaunchError
 from mcjax_launch.kernel.agent import private_folder
-from mcjax_launch.kernel.transport import staging as sync
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     return private_folder.make()
-
-
-def dig(folder: str, depth: int, name: str) -> None:
-    """Make folders in folders, with paths of any length."""
-    at = os.open(folder, os.O_RDONLY)
-    for _ in range(depth):
-        os.mkdir(name, dir_fd=at)
-        below = os.open(name, os.O_RDONLY, dir_fd=at)
-        os.close(at)
-        at = below
-    os.close(at)
 
 
 def test_private_folder_is_private_and_removed(folder: str) -> None:
@@ -61,13 +47,6 @@ def test_removal_yields_between_folders(folder: str) -> None:
     calls: list[int] = []
     private_folder.remove(folder, lambda: calls.append(1))
     assert len(calls) == 4
-
-
-def test_too_long_path_is_named(tmp_path: Path) -> None:
-    dig(str(tmp_path), 40, "d" * 200)
-    with pytest.raises(LaunchError, match=r"--sync: /.*\.\.\.: File name too long"):
-        sync.entries((".",), str(tmp_path))
-    shutil.rmtree(tmp_path / ("d" * 200))
 
 
 def test_missing_folder_is_no_error_on_removal(folder: str) -> None:

@@ -13,7 +13,6 @@ from mcjax_launch.kernel.wire.value import Value
 
 _LEFT_OUT = frozenset(("__pycache__", ".git"))
 _PIECE = 1 << 16
-_LONGEST_SHOWN = 200
 
 
 class Entry(Value):
@@ -119,17 +118,13 @@ def _walk(place: str, source: str) -> Iterator[Entry]:
             try:
                 mode = os.lstat(below).st_mode
             except OSError as error:
-                raise LaunchError(f"--sync: {_shown(below)}: {error.strerror}") from None
+                raise LaunchError(f"--sync: {below}: {error.strerror}") from None
             if stat.S_ISLNK(mode):
                 yield Entry(path, below, "link")
             elif stat.S_ISDIR(mode):
                 ahead.append((path, below))
             elif stat.S_ISREG(mode):
                 yield Entry(path, below, "file")
-
-
-def _shown(path: str) -> str:
-    return path if len(path) <= _LONGEST_SHOWN else f"{path[:_LONGEST_SHOWN]}..."
 
 
 def frames(staged: list[Entry]) -> Iterator[bytes]:
