@@ -55,7 +55,7 @@ class Preloading(AgentPart):
         self._dump_signals = (0, 0)  # they make it send its main thread's stack, or all stacks
         self._unfit = ""  # why the server cannot fork
         self._importer: Importer | None = None  # has been asked for its stack
-        self._hidden: int | None = None  # descriptor of the file with the server's output
+        self._hidden: tuple[int, int] | None = None  # both ends of the pipe for hidden output
 
     def received(self, message: Message | Raw) -> None:
         """Record the order to import modules, which comes before the start."""
@@ -142,22 +142,29 @@ class Preloading(AgentPart):
             self._over()
 
     def _streams(self) -> tuple[int, int, int]:
-        """Return descriptors for the server's 0, 1 and 2: the first rank's, or a hidden file."""
+        """Return descriptors for the server's 0, 1 and 2: the first rank's, or a hidden pipe."""
         assert self._forking is not None
         if self._choice is None:
             _, out, err = self._forking.first_ends()
             return NO_INPUT, out, err
-        path = os.path.join(self.agent.folder, "imports")
-        self._hidden = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        return NO_INPUT, self._hidden, self._hidden
+        self._hidden = read_end, end = os.pipe()
+        os.set_blocking(read_end, False)
+        os.set_blocking(end, False)  # a full pipe is an error of the import that prints
+        return NO_INPUT, end, end
+
+    def _printed(self) -> str:
+        """Return the first line that a chosen import has printed; "" if it has printed nothing."""
+        try:
+            data = os.read(self._hidden[0], _MOST_TEXT) if self._hidden is not None else b""
+        except BlockingIOError:
+            return ""
+        return data.decode("utf-8", "replace").strip().partition("\n")[0]
 
     def _imported(self, server: ImportServerLink, seconds: float) -> None:
         """Let the server fork; give up if a chosen import prints: each rank has to show that."""
         assert self._forking is not None
-        printed = os.pread(self._hidden, _MOST_TEXT, 0) if self._hidden is not None else b""
-        if printed:
-            text = printed.decode("utf-8", "replace").strip().partition("\n")[0]
-            self._unfit = f"an import prints: {text}"
+        if printed := self._printed():
+            self._unfit = f"an import prints: {printed}"
             server.hang_up()
         else:
             self._forking.begin(server, seconds)
@@ -260,9 +267,9 @@ class Preloading(AgentPart):
                 server.hang_up()
 
     def _close_hidden(self) -> None:
-        if self._hidden is not None:
-            os.close(self._hidden)
-            self._hidden = None
+        for fd in self._hidden or ():
+            os.close(fd)
+        self._hidden = None
 
 
 def _reason_against(ranks: Sequence[Wanted]) -> str:
