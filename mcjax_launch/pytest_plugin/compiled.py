@@ -1,9 +1,9 @@
-"""Folder of compiled programs that all ranks of a session share, and counts of its use."""
+"""Folder of compiled programs that all ranks of a session share."""
 
 import os
-import subprocess
+import shutil
 import sys
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,16 +15,15 @@ _PRIVATE_SIZE = "2G"
 
 
 class CompiledPrograms:
-    """Folder of compiled programs, and counts of the programs that ranks compile and load.
+    """Folder of compiled programs.
 
-    Without --mcjax-compile-cache the folder is one of pytest's temporary ones, and is removed when
-    the user's pytest process ends. Workers of pytest-xdist on this machine use it too.
+    Without --mcjax-compile-cache the folder is one of pytest's temporary ones, and is removed at
+    the end of the session. Workers of pytest-xdist on this machine use it too.
     If JAX has a cache of its own, ranks share programs there instead.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._counts = [0, 0.0, 0, 0.0]
         self._private = ""
         self._given = _given(config)
 
@@ -40,22 +39,8 @@ class CompiledPrograms:
         if not self._private:
             factory = self._config._tmp_path_factory  # type: ignore[attr-defined]
             self._private = str(factory.getbasetemp() / _FOLDER)
-            self._config.add_cleanup(_remover(self._private))
+            self._config.add_cleanup(partial(shutil.rmtree, self._private, ignore_errors=True))
         return self._private
-
-    def count(self, ranks: list[dict[str, Any]]) -> None:
-        """Add the programs that the ranks of a job have compiled and loaded.
-
-        Args:
-            ranks: the ranks in the job's record.
-
-        """
-        names = ("programs_compiled", "compiling_s", "programs_loaded", "saved_s")
-        for compiled in (rank["compiled"] for rank in ranks if rank["compiled"]):
-            self._add([compiled[name] for name in names])
-
-    def _add(self, counts: list[float]) -> None:
-        self._counts = [mine + more for mine, more in zip(self._counts, counts, strict=True)]
 
     # --- pytest-xdist ---
 
@@ -64,46 +49,6 @@ class CompiledPrograms:
         """Send a worker on this machine the path of the folder; other workers make their own."""
         if node.gateway.spec.popen:
             node.workerinput[_KEY] = self._private_folder()
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: Any) -> None:
-        """Add the counts of a worker that has ended; a worker that crashed has sent none."""
-        self._add(getattr(node, "workeroutput", {}).get(_KEY) or [0] * len(self._counts))
-
-    def pytest_sessionfinish(self) -> None:
-        """Send the counts to the main pytest process, if this process is a worker."""
-        if hasattr(self._config, "workeroutput"):
-            self._config.workeroutput[_KEY] = self._counts
-
-    # --- the end ---
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print with -v how many programs were compiled and loaded, and the time saved."""
-        compiled, compiling_s, loaded, saved_s = self._counts
-        if compiled + loaded and self._config.option.verbose > 0:
-            terminalreporter.write_line(
-                f"mcjax: programs compiled: {compiled} in {compiling_s:.1f} s; loaded: {loaded}, "
-                f"which saved {saved_s:.1f} s"
-            )
-
-
-def _remover(folder: str) -> Callable[[], None]:
-    """Start a process that removes a folder when this process ends, even by SIGKILL.
-
-    Returns:
-        a function that removes the folder earlier.
-
-    """
-    command = ["/bin/sh", "-c", 'read -r _; exec rm -rf -- "$0"', folder]
-    quiet = subprocess.DEVNULL
-    watching = subprocess.Popen(  # and is not reached by Ctrl-C
-        command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, cwd="/", start_new_session=True
-    )
-
-    def remove() -> None:
-        watching.communicate(b"\n")  # a child of this process may hold the pipe open
-
-    return remove
 
 
 def _has_jax_a_cache() -> bool:

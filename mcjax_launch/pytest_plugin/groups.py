@@ -271,16 +271,10 @@ class RankGroup:
             self._job.stop(now=True)  # JAX ignores a SIGTERM
             return self._job.wait()
 
-    def end(self, seconds: float = 0) -> Result | None:
-        """Wait up to `seconds` for the job's end, then kill it; close its connections and files.
-
-        Returns:
-            The job's result; None if the job did not start.
-
-        """
-        result = None
+    def end(self, seconds: float = 0) -> None:
+        """Wait up to `seconds` for the job's end, then kill it; close its connections and files."""
         with contextlib.suppress(LaunchError):
-            result = self.result(seconds)
+            self.result(seconds)
         self._stop_listening()
         for connection in self._ranks.values():
             connection.close()
@@ -288,7 +282,6 @@ class RankGroup:
         for fd in itertools.chain.from_iterable(self._streams.values()):
             os.close(fd)
         self._streams.clear()
-        return result
 
 
 def folder_for_socket(base: str) -> str:
@@ -303,7 +296,7 @@ class RankGroups:
     Args:
         config: configuration of the session.
         files: function that returns the files with tests of a shape.
-        compiled: counter of the programs that all ranks compile.
+        compiled: folder of the programs that all ranks compile.
 
     """
 
@@ -373,17 +366,12 @@ class RankGroups:
     def replace(self, group: RankGroup) -> None:
         """End a group at once; the next test of its shape starts a new group."""
         self._groups.pop(group.shape, None)
-        self._end(group)
+        group.end()
 
     def close(self) -> None:
         """End all groups."""
         for shape in list(self._groups):
             self.retire(shape)
         for group in self._ending:
-            self._end(group, _MOST_ENDING_S)
+            group.end(_MOST_ENDING_S)
         self._ending.clear()
-
-    def _end(self, group: RankGroup, seconds: float = 0) -> None:
-        result = group.end(seconds)
-        if result is not None:
-            self._compiled.count(result.record["ranks"])

@@ -16,9 +16,8 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.describe import command_line
 from mcjax_launch.options.option import Option
 from mcjax_launch.options.options import Options
-from scripts import ROOT, script
+from scripts import ROOT
 
-scripts_options = script("options")
 FUNCTIONS = (
     mcjax_launch.launch,
     mcjax_launch.start,
@@ -26,12 +25,6 @@ FUNCTIONS = (
     mcjax_launch.run,
     mcjax_launch.run_async,
 )
-
-
-def test_the_types_of_keywords_are_those_of_the_declarations() -> None:
-    written = (ROOT / "mcjax_launch" / "api" / "signature.py").read_text()
-    assert scripts_options.signature() == written, "run scripts/options"
-    assert set(Keywords.__annotations__) == {*kw.DECLARED, *kw.NO_OPTIONS}
 
 
 @pytest.mark.parametrize("option", Options.declared.values(), ids=lambda option: option.name)
@@ -108,16 +101,11 @@ def test_help_shows_all_keywords(function: Callable[..., Any]) -> None:
             assert default == (None if of_option == () else of_option), name
 
 
-def test_all_public_names_exist() -> None:
-    for name in mcjax_launch.__all__:
+def test_all_public_names_exist_and_are_documented() -> None:
+    page = (ROOT / "docs" / "python.md").read_text()
+    for name in set(mcjax_launch.__all__) - {"__version__"}:
+        assert name in page, name
         assert getattr(mcjax_launch, name) is not None
         assert name in dir(mcjax_launch)
     with pytest.raises(AttributeError, match="has no attribute 'lunch'"):
         mcjax_launch.lunch  # noqa: B018
-
-
-def test_the_page_has_every_keyword() -> None:
-    page = scripts_options.PYTHON.read_text()
-    assert scripts_options.keywords() == page, "run scripts/options"
-    for name in set(mcjax_launch.__all__) - {"__version__"}:
-        assert name in page, name

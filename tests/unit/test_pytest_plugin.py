@@ -3,20 +3,21 @@
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from mcjax_launch.pytest_plugin import controller, merge, reprs
+from mcjax_launch.pytest_plugin import controller, marks, merge, reprs
 from mcjax_launch.pytest_plugin.compiled import CompiledPrograms
 from mcjax_launch.pytest_plugin.groups import folder_for_socket
 from mcjax_launch.pytest_plugin.merge import EarlyEnd
 from mcjax_launch.pytest_plugin.progress import Early, RanksProgress, TimeLimit
 
 LOCATION = ("test_it.py", 4, "test_one")
+mcjax = pytest.mark.mcjax
 
 
 def report(
@@ -260,6 +261,28 @@ def test_expected_crash_is_an_xfail() -> None:
     assert made.skipped and made.wasxfail == "known (rank 1 crashed: exit status 3)"
 
 
+@pytest.mark.parametrize(
+    ("mark", "words"),
+    [
+        (mcjax(processses=2), "mcjax(processses=...): it takes processes, cpu_devices, slices, "),
+        (mcjax(2), "mcjax takes names: write mcjax(processes=2)"),
+        (mcjax(cpu_devices=2), "mcjax(): how many? write mcjax(processes=2)"),
+        (mcjax(processes=[]), "mcjax(processes=[]): how many?"),
+        (mcjax(processes=[2]), "mcjax(processes=...): a list parametrizes functions; give one"),
+        (mcjax(processes=4, slices=3), "mcjax(slices=3): 4 ranks cannot be split into 3 equal"),
+        (mcjax(processes=4, slices="x"), "mcjax(slices='x'): 'x' is not auto, one, host or a "),
+        (mcjax(processes=0), "mcjax(processes=0): 0 is not a whole number of 1 or more"),
+        (mcjax(processes=2, timeout="x"), "mcjax(timeout='x'): 'x' is not a duration"),
+        (mcjax(processes=2, compile_once=1), "mcjax(compile_once=1): 1 is not one of auto, on, "),
+    ],
+)
+def test_invalid_mark_is_refused(mark: pytest.MarkDecorator, words: str) -> None:
+    marked: Any = SimpleNamespace(iter_markers=lambda _: [mark.mark])
+    with pytest.raises(marks.WrongMark) as refused:
+        marks.read(marked)
+    assert str(refused.value).startswith(words)
+
+
 # --- when not to wait any longer ---
 
 
@@ -351,44 +374,29 @@ def test_a_socket_fits_into_its_folder(length: int, fits: bool) -> None:
 # --- the folder of compiled programs ---
 
 
-class Config(SimpleNamespace):
-    """As much of pytest's as names the folder."""
-
-    def __init__(self, base: Path, option: str | None, setting: str, worker: Any) -> None:
-        super().__init__()
-        self.option = SimpleNamespace(mcjax_compile_cache=option)
-        self.rootpath = Path("/root")
-        self.invocation_params = SimpleNamespace(dir=Path("/here"))
-        self._tmp_path_factory = SimpleNamespace(getbasetemp=lambda: base)
-        self.getini = lambda _: setting
-        self.cleanups: list[Callable[[], object]] = []
-        self.add_cleanup = self.cleanups.append
-        if worker is not None:
-            self.workerinput = worker
-
-
 CacheOf = Callable[..., str | None]
 
 
 @pytest.fixture
-def cache_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CacheOf]:
+def cache_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CacheOf:
     """What ranks are told, by the option, the setting and what xdist has told this process."""
     monkeypatch.delitem(sys.modules, "jax", raising=False)
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
-    made: list[Config] = []
 
     def cache_of(option: str | None = None, setting: str = "", worker: Any = None) -> str | None:
-        made.append(Config(tmp_path, option, setting, worker))
-        config: Any = made[-1]
+        config: Any = SimpleNamespace(
+            option=SimpleNamespace(mcjax_compile_cache=option),
+            rootpath=Path("/root"),
+            invocation_params=SimpleNamespace(dir=Path("/here")),
+            _tmp_path_factory=SimpleNamespace(getbasetemp=lambda: tmp_path),
+            getini=lambda _: setting,
+            add_cleanup=lambda _: None,
+            workerinput=worker or {},
+        )
         cache = CompiledPrograms(config).cache
         return cache and cache.replace(str(tmp_path), "/base")
 
-    yield cache_of
-    (tmp_path / "mcjax-compiled").mkdir()
-    cleanups = [cleanup for config in made for cleanup in config.cleanups]
-    for cleanup in cleanups:
-        cleanup()
-    assert (tmp_path / "mcjax-compiled").exists() == (not cleanups)
+    return cache_of
 
 
 @pytest.mark.parametrize(
