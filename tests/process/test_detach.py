@@ -11,7 +11,6 @@ import psutil
 import pytest
 from detached import DetachedJobs
 from jobs import Jobs, eventually, shell_script
-from remote import FAKE_SSH
 
 
 def test_detach_prints_the_id_once_all_ranks_run(detached: DetachedJobs, tmp_path: Path) -> None:
@@ -61,21 +60,6 @@ def test_abandoned_start_leaves_nothing(detached: DetachedJobs, tmp_path: Path, 
     eventually(lambda: not detached.jobs.left())
 
 
-def test_a_job_on_several_hosts_starts_again_without_its_terminal(
-    detached: DetachedJobs, tmp_path: Path
-) -> None:
-    (tmp_path / "program.py").write_text(
-        "import os, sys\nprint('attempt', os.environ['MCJAX_RESTART'], flush=True)\n"
-        "sys.exit(os.environ['MCJAX_RESTART'] == '0' and os.environ['JAX_PROCESS_ID'] == '1')\n"
-    )
-    how = ("--hosts", "a,b", "--via", FAKE_SSH, "--max-restarts", "1")
-    job_id = detached.start(*how, "program.py", cwd=tmp_path)
-    ended = detached.attach(job_id)
-    assert ended.status == 0
-    assert {"[0 a] attempt 1", "[1 b] attempt 1"} <= set(ended.stdout.splitlines())
-    assert "restarting in" in ended.report and "attempt 2 succeeded" in ended.report
-
-
 def test_jobs_are_listed_for_people_and_programs(detached: DetachedJobs, tmp_path: Path) -> None:
     job_id = detached.program(tmp_path)
     (tmp_path / "end").write_text("3")
@@ -88,23 +72,6 @@ def test_jobs_are_listed_for_people_and_programs(detached: DetachedJobs, tmp_pat
     job = json.loads(line)
     assert job["id"] == job_id and job["state"] == "ended" and job["exit_status"] == 3
     assert job["last_line"] == "ends" and job["hosts"] == ["localhost"]
-
-
-def test_lines_stay_whole_over_all_files_with_events(
-    detached: DetachedJobs, tmp_path: Path
-) -> None:
-    (tmp_path / "big.py").write_text(
-        "import sys, time\nfrom pathlib import Path\nprint('ready', flush=True)\n"
-        "while not Path('go').exists(): time.sleep(0.01)\n"
-        "for number in range(300): sys.stdout.write(('x' * 99 + '\\n') * 1000)\nprint('end')\n"
-    )
-    job_id = detached.start("big.py", cwd=tmp_path)
-    visit = detached.jobs.start("--attach", job_id)
-    visit.read_until("ready")
-    (tmp_path / "go").touch()
-    _, *lines, last = visit.finish().stdout.splitlines()
-    assert last == "[0] end" and set(lines) == {f"[0] {'x' * 99}"}
-    assert len(lines) == 300_000
 
 
 def test_stdin_from_a_file_is_handed_on(detached: DetachedJobs, tmp_path: Path) -> None:
@@ -215,39 +182,6 @@ def test_folders_of_another_user_are_refused(jobs: Jobs, tmp_path: Path, kind: s
         assert ended.status == 2
         assert ("a link" if kind == "link" else "chmod 700") in ended.report
     assert not list(other.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        (["--attach", "0123abcd"], "0123abcd: no such detached job; there is none"),
-        (["--attach"], "no detached job: mcjax-launch --detach PROGRAM starts one"),
-        (["--attach", "x"], "'x' is not the id of a detached job: --jobs lists them"),
-        (["--stop", "ff"], "ff: no such detached job"),
-        (["--jobs", "train.py"], "--jobs runs no PROGRAM: leave out train.py, or --jobs"),
-        (["--attach", "-n", "2"], "--attach cannot be combined with --num-processes"),
-        (["--detach", "--events", "fd:x", "true"], "--events fd:x: name a descriptor from 3 on"),
-        (["--detach", "--events", "fd:77", "true"], "fd:77: no such descriptor is open"),
-        (["--json", "true"], "--json needs --jobs"),
-        (["--detach", "--watch", "--", "true"], "--detach cannot be combined with --watch"),
-        (["--detach", "--status=line", "true"], "--detach cannot be combined with --status"),
-    ],
-)
-def test_impossible_requests_are_explained(jobs: Jobs, args: list[str], words: str) -> None:
-    ended = jobs.run(*args)
-    assert ended.status == 2 and words in ended.report, ended.stderr
-
-
-def test_watch_from_the_environment_is_refused_as_well(jobs: Jobs) -> None:
-    ended = jobs.run("--detach", "true", env={"MCJAX_WATCH": "1"})
-    assert ended.status == 2 and "--detach cannot be combined with --watch" in ended.report
-
-
-def test_a_fifo_without_a_reader_is_refused(detached: DetachedJobs, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "fifo")
-    ended = detached.jobs.run("--detach", "--events", tmp_path / "fifo", "true")
-    assert ended.status == 2 and "no process reads this FIFO" in ended.report
-    assert not list(detached.folder.iterdir())
 
 
 def test_ids_may_be_shortened_and_left_out(detached: DetachedJobs, tmp_path: Path) -> None:

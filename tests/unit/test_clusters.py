@@ -185,6 +185,29 @@ def test_this_machine_is_known_by_short_and_full_name(
     assert [host.here for host in hosts] == [True, True, False, False]
 
 
+PBS = {"PBS_JOBID": "7.server"}
+LSF = {"LSB_JOBID": "1", "LSB_HOSTS": "a b"}
+
+
+@pytest.mark.parametrize(
+    ("driver", "environ", "words"),
+    [
+        (pbs, {**PBS, "PBS_TASKNUM": "3"}, "pbsdsh has started this launcher as task 3 of the job"),
+        (lsf, {**LSF, "LSB_TASKINDEX": "2"}, "this launcher as task 2"),
+        (pbs, {**PBS, "OMPI_COMM_WORLD_SIZE": "4"}, "mpirun has started 4 launchers, one per task"),
+        (lsf, {**LSF, "PMI_SIZE": "2"}, "mpiexec has started 2"),
+        (flux, {"FLUX_URI": "x", "FLUX_TASK_RANK": "0", "FLUX_JOB_SIZE": "2"}, "flux run has started 2"),
+    ],
+)  # fmt: skip
+def test_launcher_started_in_each_task_is_refused(
+    tmp_path: Path, driver: Any, environ: dict[str, str], words: str
+) -> None:
+    (tmp_path / "nodes").write_text("n1\nn2\n")
+    environ = {"PBS_NODEFILE": str(tmp_path / "nodes"), **environ}
+    with pytest.raises(LaunchError, match=f"{words}.*: start a single launcher, in the "):
+        driver.DRIVER.hosts(environ, None)
+
+
 def test_position_of_a_host_in_a_list_is_found() -> None:
     names = ["a.x", "A", "b.x", "c"]
     numbers = {"a": 1, "a.x": 0, "a.y": 0, "B": 2, "c.x": 3, "d": None}

@@ -15,6 +15,30 @@ REFUSED: dict[str, str | tuple[str, int]] = {
     "-n 2 ' '": "PROGRAM is blank: is a variable of your shell unset?",
     "-n 2 -m '\t' x": "PROGRAM is blank",
     "--emit slurm '\n'": "PROGRAM is blank",
+    # detached jobs
+    "--attach 0123abcd": "0123abcd: no such detached job; there is none",
+    "--attach": "no detached job: mcjax-launch --detach PROGRAM starts one",
+    "--attach x": "--attach: 'x' is not the id of a detached job: --jobs lists them",
+    "--stop ff": "ff: no such detached job",
+    "--jobs train.py": "--jobs runs no PROGRAM: leave out train.py, or --jobs",
+    "--attach -n 2": "--attach cannot be combined with --num-processes",
+    "--json true": "--json needs --jobs",
+    "--detach --watch -- true": "--detach cannot be combined with --watch",
+    "--detach --status=line true": "--detach cannot be combined with --status",
+    "--detach --events fd:x true": "--events fd:x: name a descriptor from 3 on",
+    # --events, --log-dir
+    "--events fd:1 true": "--events fd:1: name a descriptor from 3 on",
+    "--events fd:77 true": "--events fd:77: no such descriptor is open for writing",
+    "--events /proc/nowhere/events true": "--events /proc/nowhere/events: cannot be written: ",
+    "--log-dir /dev/null/logs true": "--log-dir /dev/null/logs: /dev/null is not a directory; give another name",
+    "--log-dir train.py true": "--log-dir train.py: not a directory; give another name",
+    # --watch
+    "--watch --dry-run train.py": "--watch cannot be combined with --dry-run",
+    "--watch --emit slurm train.py": "--watch cannot be combined with --emit",
+    "--watch --stdin all train.py": "--watch cannot be combined with --stdin: it can be read",
+    "--check --watch": "--check cannot be combined with --watch",
+    "--watch true": "--watch: true names no file here; name one: --watch=PATH",
+    "--watch=no/such train.py": "--watch no/such: no such file or directory",
     # programs
     "missing": ("missing: not found in PATH", 127),
     "./missing": ("./missing: no such file", 127),
@@ -44,6 +68,9 @@ REFUSED: dict[str, str | tuple[str, int]] = {
     "--show 0 --show 1 -n 2 echo": "--show 0 --show 1: give --show only once",
     "--emit slurm --report a.json --report b.json echo": "--report a.json --report b.json: give --report only once",
     "--check --report a.json --report b.json": "--report a.json --report b.json: give --report only once",
+    "--hosts ws-0 --via 'kubectl exec {host} --' true": "--via kubectl exec {host} --: kubectl exec does not pass on standard input; add -i",
+    "--nice=20 true": "--nice: '20' is ",
+    "--nice=high true": "--nice: 'high' is ",
     "--show 4 -n 4 echo": "--show 4: no such rank; the job has ranks 0-3",
     "--coordinator h:port echo": "--coordinator h:port: write HOST or HOST:PORT",
     "--slices 0 echo": "--slices: '0' is not auto, one, host or a number",
@@ -101,6 +128,7 @@ def test_bad_command_lines_are_refused(
     (tmp_path / "pk/train.py").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)  # where an error is an annotation too
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     wanted = REFUSED[words]
     said, status = wanted if isinstance(wanted, tuple) else (wanted, 2)
     assert main(shlex.split(words)) == status
