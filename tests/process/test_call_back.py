@@ -2,7 +2,6 @@
 
 import os
 import re
-import resource
 import socket
 import stat
 import subprocess
@@ -120,17 +119,6 @@ def test_strangers_neither_connect_nor_delay(relay: Relay) -> None:
         assert relay.echoes(b"hello")
 
 
-def test_relay_address_cannot_be_shared(relay: Relay) -> None:
-    relay.go()
-    eventually(lambda: not relay.key_file.exists())
-    for host in ("127.0.0.1", ""):
-        with socket.socket() as other:
-            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with pytest.raises(OSError, match="in use"):
-                other.bind((host, relay.port))
-    assert relay.echoes(b"hello")
-
-
 def _pass_on(source: socket.socket, target: socket.socket) -> None:
     while data := source.recv(1 << 16):
         target.sendall(data)
@@ -201,20 +189,6 @@ def test_launcher_that_dies_early_leaves_no_key(relay: Relay) -> None:
     relay.process.stdin.close()
     assert relay.process.wait(30) == 255
     assert not relay.key_file.exists()
-
-
-def test_relay_works_with_few_open_files(tmp_path: Path) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
-    try:
-        relay = Relay(tmp_path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    with ExitStack() as stack:
-        for _ in range(100):
-            stack.enter_context(relay.connect())
-        relay.go()
-        assert relay.echoes(b"hello")
 
 
 def test_keys_of_killed_processes_are_removed(

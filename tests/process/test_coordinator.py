@@ -38,15 +38,6 @@ def test_rank_0_decides_on_the_coordinator_address(jobs: Jobs, stand_in: Path, f
     assert shown.count("at unix:/" if first == 1 else "at 127.0.0.1:") == 2
 
 
-def test_other_names_for_the_launchers_address_use_the_socket(jobs: Jobs, stand_in: Path) -> None:
-    local = EXPLICIT.replace(
-        "os.environ['JAX_COORDINATOR_ADDRESS']", "'localhost:{coordinator_port}'"
-    )
-    assert local != EXPLICIT
-    shown = run(jobs, stand_in, program=f"{BARE} if rank == '0' else {local}")
-    assert shown.count("at unix:/") == 2
-
-
 def test_own_address_of_the_program_is_kept(jobs: Jobs, stand_in: Path) -> None:
     shown = run(jobs, stand_in, program=EXPLICIT)
     assert "unix" not in shown
@@ -109,17 +100,6 @@ def test_socket_works_in_any_temporary_folder(jobs: Jobs, stand_in: Path, name: 
     folder.mkdir()
     shown = run(jobs, stand_in, TMPDIR=str(folder))
     assert shown.count("at unix:/tmp/mcjax-") == 2
-
-
-def test_concurrent_jobs_have_separate_sockets(jobs: Jobs, stand_in: Path) -> None:
-    words = ["-n", 2, sys.executable, "-c", f"import jax\n{BARE}"]
-    env = {"PYTHONPATH": str(stand_in)}
-    running = [jobs.start(*words, env=env) for _ in range(12)]
-    ended = [launcher.finish() for launcher in running]
-    assert [launcher.stderr for launcher in ended] == [""] * 12
-    assert (
-        len({line.split()[-1] for launcher in ended for line in launcher.stdout.splitlines()}) == 12
-    )
 
 
 @pytest.fixture

@@ -1,11 +1,6 @@
-"""The coordinator's port before the ranks start: many hosts try it at once, real sockets."""
+"""The coordinator's port before the ranks start, and ranks that wait for it: real sockets."""
 
-import contextlib
-import select
 import socket
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
 
@@ -14,54 +9,6 @@ from mcjax_launch.kernel.hook import coordinator as meeting
 from mcjax_launch.kernel.wire.loop import Loop
 
 pytestmark = pytest.mark.quick
-
-
-@dataclass
-class Coordinator:
-    """A host with a reserved port, on which somebody listens while `serve` runs."""
-
-    port: int
-    loop: Loop
-    over: bool = False
-
-    @contextlib.contextmanager
-    def serve(self) -> Iterator[None]:
-        thread = threading.Thread(target=self._turn)
-        thread.start()
-        try:
-            yield
-        finally:
-            self.over = True
-            with socket.create_connection(("127.0.0.1", self.port)):  # wakes it
-                thread.join()
-
-    def _turn(self) -> None:
-        while not self.over:
-            self.loop.turn(None)
-
-
-@pytest.fixture
-def coordinator(monkeypatch: pytest.MonkeyPatch) -> Iterator[Coordinator]:
-    monkeypatch.setattr(network, "_BACKLOG", 1)
-    loop = Loop()
-    held = network.reserve_port("127.0.0.1", 0)
-    listener = network.PortProbe(held, loop)
-    yield Coordinator(held.getsockname()[1], loop)
-    listener.close()
-    held.close()
-
-
-def test_more_hosts_than_the_backlog_connect(coordinator: Coordinator) -> None:
-    """Nobody gives up his place, so without somebody who accepts most would wait forever."""
-    with contextlib.ExitStack() as held:
-        calls = [held.enter_context(socket.socket()) for _ in range(50)]
-        for call in calls:
-            call.setblocking(False)
-            call.connect_ex(("127.0.0.1", coordinator.port))
-        with coordinator.serve():
-            for call in calls:
-                _, connected, _ = select.select([], [call], [], 20)
-                assert connected
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", ""])
@@ -77,14 +24,6 @@ def test_port_is_free_again_at_once(host: str) -> None:
     listener.close()
     held.close()
     network.reserve_port(host, port).close()
-
-
-def test_each_address_is_tried_once(coordinator: Coordinator) -> None:
-    with coordinator.serve():
-        places = [(host, coordinator.port) for host in ("127.0.0.1", "127.0.0.2")]
-        reached, refused = network.attempt(places)
-    assert (reached.source, refused.source) == ("127.0.0.1", "")
-    assert refused.error == "Connection refused"
 
 
 @pytest.mark.parametrize(("ranks", "longest_s"), [(2, 0.01), (20, 0.01), (200, 0.1), (1000, 0.5)])

@@ -37,24 +37,3 @@ def test_newest_working_python_is_found(
     tmp_path: Path, pythons: dict[str, bool], versions: list[str], chosen: str
 ) -> None:
     assert found(tmp_path, pythons, *versions).stdout == f"{tmp_path / chosen}\n"
-
-
-@pytest.mark.parametrize(
-    ("pythons", "versions", "missing"),
-    [({"python3": False}, [], "3."), ({"python3": True}, ["3.11"], "3.11")],
-)
-def test_missing_python_is_reported(
-    tmp_path: Path, pythons: dict[str, bool], versions: list[str], missing: str
-) -> None:
-    ended = found(tmp_path, pythons, *versions)
-    assert (ended.returncode, ended.stdout) == (1, "")
-    assert f"no Python {missing}" in ended.stderr
-
-
-def test_python_beside_python3_is_found(tmp_path: Path) -> None:
-    """As pyenv installs them."""
-    python = tmp_path / "versions" / "3.12.1" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    shell_script(python, "")
-    shell_script(tmp_path / "python3", f"echo {tmp_path / 'versions'}")
-    assert found(tmp_path, {}).stdout == f"{python}\n"

@@ -33,13 +33,6 @@ print(here, sorted({'jax', 'json', 'socket', 'threading'} & set(sys.modules)))
     assert run(jobs, program) == "[] []\n"
 
 
-def test_pythonpath_of_the_user_is_kept(jobs: Jobs, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("")
-    program = "import sys, mine; print('_mcjax_launch' in sys.modules)"
-    ended = jobs.run("-x", f"PYTHONPATH={tmp_path}", sys.executable, "-c", program)
-    assert ended.stdout == "[0] True\n", ended.stderr
-
-
 def test_nested_job_is_independent(jobs: Jobs) -> None:
     """It is a job of its own: neither the outer's options nor its coordinates nor its hook."""
     show = "env | grep -cE '^MCJAX_(HOOK|NUM|LOG)|JAX_PROCESS_ID=1'; true"
@@ -55,14 +48,6 @@ def test_a_syntax_error_is_named(jobs: Jobs, tmp_path: Path) -> None:
         report = jobs.run(tmp_path / name).report
         assert "rank 0 failed: SyntaxError: " in report
         assert f"at {tmp_path}/bad.py:1 in <module>: def (" in report
-
-
-def test_hundreds_of_processes_have_the_hook(jobs: Jobs) -> None:
-    """More than wait at once to be accepted."""
-    program = "import sys; print(any('_mcjax_launch' in str(type(f)) for f in sys.meta_path))"
-    ended = jobs.run("--no-prefix", "-n", 200, sys.executable, "-c", program)
-    assert (ended.status, ended.report) == (0, "")
-    assert ended.stdout == "True\n" * 200
 
 
 def test_ranks_without_the_hook_are_reported(jobs: Jobs, tmp_path: Path) -> None:

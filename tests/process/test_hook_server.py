@@ -2,7 +2,6 @@
 
 import faulthandler
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -14,9 +13,7 @@ import pytest
 from jobs import eventually
 
 import mcjax_launch
-from mcjax_launch.features.compile_once.messages import Awaits
 from mcjax_launch.kernel.agent.hook_server import HookConnection, HookServer
-from mcjax_launch.kernel.agent.system import system as supervision
 from mcjax_launch.kernel.hook.agent_link import AgentLink
 from mcjax_launch.kernel.wire import system
 from mcjax_launch.kernel.wire.codec import to_json
@@ -31,7 +28,6 @@ from mcjax_launch.kernel.wire.hook_messages import (
     Joined,
     Joining,
     Leaving,
-    Left,
     Program,
     ProgramCompiled,
 )
@@ -124,17 +120,6 @@ def test_process_that_is_no_rank_of_this_host_is_ignored(server: Server, process
     assert server.read() == []
 
 
-def test_ended_process_is_forgotten_once(server: Server) -> None:
-    """It is read to its end while what another one has said is acted on."""
-    server.connect(HELLO, Leaving())
-    gone = server.connect(Hello(101, "1", 0), Awaits(2))
-    server.read()
-    server.on_said = server.hooks.read_beside
-    server.processes[0].say(Left())
-    gone.socket.close()
-    assert server.read() == [Leaving(), Awaits(2), Left()]
-
-
 def test_messages_before_a_hello_are_dropped(server: Server) -> None:
     server.connect(ImportedJax(), HELLO, Leaving())
     assert server.read() == [Leaving()]
@@ -190,27 +175,6 @@ def test_the_longest_failure_is_accepted(server: Server) -> None:
         assert server.read() == ([] if start + 65_000 < len(line) else [failed])
 
 
-def test_flood_does_not_delay_the_report_of_a_death(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What processes below the rank go on writing is no part of what the rank has said."""
-    server.connect(HELLO)
-    server.read()
-    (connection,) = server.hooks._hooks.values()
-    endless = iter([[""]] * 10_000)
-    monkeypatch.setattr(connection, "lines", lambda: next(endless))
-    assert server.read() == []
-
-
-def test_all_written_messages_are_read_before_a_death(server: Server) -> None:
-    """A death is reported after what the rank had said before, however long that was."""
-    process = server.connect(HELLO)
-    process.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-    failed = Failed(1, False, traceback="x" * 100_000)
-    process.say(failed)
-    assert server.read() == [failed]
-
-
 def test_compilations_of_a_dead_process_end(server: Server) -> None:
     process = server.connect(HELLO, COMPILING, COMPILING, Compiled())
     process.socket.close()
@@ -245,67 +209,12 @@ def test_ranks_that_join_together_are_told_apart(server: Server) -> None:
     ]
 
 
-def test_joined_processes_are_known(server: Server) -> None:
-    server.connect(HELLO, Joined(1))
-    server.connect(Hello(101, "1", 0), ImportedJax())
-    server.connect(Hello(400, "9", 0), Joined(9))
-    server.read()
-    assert server.hooks.joined == {100, 400}
-
-
-def test_a_profile_is_begun_where_it_is_expected(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where the system does not tell who would die of the signal."""
-    sent: list[tuple[int, int]] = []
-    monkeypatch.setattr(supervision, "handles", lambda pid, signum: bool(signum))
-    monkeypatch.setattr(supervision, "signal_process", lambda *words: sent.append(words))
-    for pid, profiles in ((100, True), (101, False)):
-        server.connect(Hello(pid, "1", 0), Joined(1, profiles))
-    server.connect(Hello(102, "1", 0))
-    server.read()
-    server.hooks.begin_profile()
-    assert sent == [(100, signal.SIGPROF)]
-
-
 @pytest.mark.only_linux("it tells who handles a signal")
 def test_only_handled_signals_are_sent(server: Server) -> None:
     signum, _ = system.dump_signals()
     server.connect(Hello(os.getpid(), "1", signum), Joined(1))
     server.read()
     assert server.hooks.request_stacks(all_threads=True) == []
-
-
-def test_process_not_yet_heard_is_asked_too(server: Server) -> None:
-    signum = signal.SIGRTMIN + 11
-    asked: list[int] = []
-    before = signal.signal(signum, lambda number, frame: asked.append(number))
-    try:
-        server.connect(Hello(os.getpid(), "1", signum))
-        (hook,) = server.hooks.request_stacks(all_threads=False)
-    finally:
-        signal.signal(signum, before)
-    assert hook.rank == 1
-    assert asked == [signum]
-
-
-@pytest.mark.only_linux("it tells which thread takes a signal")
-def test_stack_of_another_thread_is_not_taken_for_the_main_threads(server: Server) -> None:
-    """The kernel chooses another where it cannot, or had better not, give it to the main thread."""
-    signum = signal.SIGRTMIN + 11
-    over = threading.Event()
-    other = threading.Thread(target=over.wait)
-    before = signal.signal(signum, lambda number, frame: None)
-    other.start()
-    try:
-        server.connect(Hello(os.getpid(), "1", signum))
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signum])
-        assert server.hooks.request_stacks(all_threads=False) == []
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signum])
-        over.set()
-        other.join()
-        signal.signal(signum, before)
 
 
 @pytest.mark.parametrize(
@@ -369,24 +278,6 @@ def test_hook_waits_for_a_busy_agent(tmp_path: Path) -> None:
     for signum in system.dump_signals():
         faulthandler.unregister(signum)
     os.close(connected[0]._fd)
-
-
-def test_link_without_an_agent_drops_held_messages() -> None:
-    link = AgentLink()
-    link.send(COMPILING)
-    with pytest.raises(OSError):
-        link.connect("/no/where", "1")
-    link.send_held()
-    link.send(COMPILING)
-    link.send_held()
-
-
-def test_ranks_with_the_hook_are_known(server: Server) -> None:
-    server.connect(HELLO)
-    server.connect(Hello(5, "2", 0)).socket.close()  # of a process below the rank's own
-    server.connect(Hello(6, "9", 0))
-    server.read()
-    assert server.hooks.seen == {1, 2}
 
 
 def test_reply_reaches_the_thread_that_waits_for_it(server: Server) -> None:

@@ -1,7 +1,6 @@
 """Ranks that the kernel ends at a limit (ulimit): which one."""
 
 import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -38,9 +37,3 @@ def test_file_size_limit_is_named(jobs: Jobs, tmp_path: Path) -> None:
     size = (tmp_path / "file").stat().st_size
     limit = f"a file has reached the limit of {size} bytes; raise ulimit -f"
     assert ended.report.startswith(f"rank 0 failed: killed by SIGXFSZ ({limit})\n")
-
-
-def test_sigxcpu_without_a_limit_names_no_limit(jobs: Jobs) -> None:
-    kill = "import os, signal; os.kill(os.getpid(), signal.SIGXCPU)"
-    ended = jobs.run("-n", 1, sys.executable, "-c", kill)
-    assert ended.report.startswith("rank 0 failed: killed by SIGXCPU\n")

@@ -31,30 +31,6 @@ def pipe() -> Iterator[Pipe]:
         os.close(fd)
 
 
-def test_descriptor_is_called_while_ready_and_watched(pipe: Pipe) -> None:
-    loop = Loop()
-    loop.watch(pipe.read, READ, pipe.called)
-    loop.turn(time.monotonic())
-    os.write(pipe.write, b"x")
-    for _ in range(2):
-        loop.turn(None)
-    loop.forget(pipe.read)
-    loop.forget(pipe.read)
-    loop.turn(time.monotonic())
-    assert pipe.calls == [READ, READ]
-
-
-def test_a_later_watch_replaces_the_earlier(pipe: Pipe) -> None:
-    loop = Loop()
-    loop.watch(pipe.write, WRITE, lambda ready: pytest.fail("replaced"))
-    loop.watch(pipe.write, 0, pipe.called)
-    loop.turn(time.monotonic())
-    assert pipe.calls == []
-    loop.watch(pipe.write, WRITE, pipe.called)
-    loop.turn(None)
-    assert pipe.calls == [WRITE]
-
-
 def test_forgotten_descriptor_is_not_called(pipe: Pipe) -> None:
     loop = Loop()
     other = os.dup(pipe.write)
@@ -97,17 +73,3 @@ def test_a_plain_file_is_always_ready(pipe: Pipe, tmp_path: Path) -> None:
         loop.turn(time.monotonic())
         loop.forget(file.fileno())
     assert calls == [READ, READ] and pipe.calls == [READ, READ]
-
-
-@pytest.mark.parametrize("seconds", [0.05, 0.0, -5.0])
-def test_loop_wakes_no_earlier_than_the_deadline(seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    Loop().turn(deadline)
-    assert time.monotonic() >= deadline
-
-
-def test_deadline_too_late_for_the_system_is_clipped(pipe: Pipe) -> None:
-    loop = Loop()
-    loop.watch(pipe.write, WRITE, pipe.called)
-    loop.turn(time.monotonic() + 1e9)
-    assert pipe.calls == [WRITE]

@@ -68,14 +68,6 @@ def test_open_ports_are_used_first(
     assert port(cleanup, first) not in (0, *open_ports)
 
 
-def test_a_port_of_the_users_wins(
-    cleanup: ExitStack, monkeypatch: pytest.MonkeyPatch, open_ports: tuple[int, ...]
-) -> None:
-    chips(monkeypatch, 1)
-    chosen = open_ports[1]
-    assert port(cleanup, WANTED.replaced(coordinator=Bind("", chosen))) == chosen
-
-
 def test_worker_0_has_a_port_too(
     cleanup: ExitStack, monkeypatch: pytest.MonkeyPatch, open_ports: tuple[int, ...]
 ) -> None:
