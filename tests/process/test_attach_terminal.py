@@ -2,16 +2,13 @@
 
 import os
 import re
-import shlex
-import shutil
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from detached import DetachedJobs
-from jobs import LAUNCHER, eventually
+from jobs import eventually
 from terminal import PROMPT, Terminal
 
 START = Callable[..., Terminal]
@@ -101,39 +98,6 @@ def test_closing_the_terminals_does_not_end_the_job(
     again.until(f"job {job_id} continues: mcjax-launch --attach {job_id} returns to it")
     assert again.finish() == 130
     assert detached.jobs.run("--stop", job_id).status == 0
-
-
-@pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux")
-def test_killing_the_tmux_session_does_not_end_the_job(
-    detached: DetachedJobs, tmp_path: Path
-) -> None:
-    (tmp_path / "program.py").write_text(
-        "import time\nprint('ready', flush=True)\ntime.sleep(600)\n"
-    )
-    launcher = shlex.join(LAUNCHER)
-    script = f"{launcher} --detach program.py > id; {launcher} --attach --status=line"
-    tmux = ["tmux", "-S", str(tmp_path / "tmux"), "-f", os.devnull]
-    environment = detached.jobs.environment(SHELL="/bin/sh")
-    subprocess.run(
-        [*tmux, "new-session", "-d", "-s", "user", "-x", "100", "-y", "20", script],
-        env=environment,
-        cwd=tmp_path,
-        check=True,
-    )
-
-    def pane() -> str:
-        return subprocess.run(
-            [*tmux, "capture-pane", "-p", "-t", "user"], capture_output=True, text=True
-        ).stdout
-
-    eventually(lambda: "[0] ready" in pane() and "| idle |" in pane())
-    subprocess.run([*tmux, "kill-session", "-t", "user"], check=True)
-    job_id = (tmp_path / "id").read_text().strip()
-    assert detached.one(job_id)["state"] == "running"
-    visit = detached.jobs.start("--attach", job_id)
-    visit.read_until("[0] ready")
-    assert detached.jobs.run("--stop", job_id).status == 0
-    assert visit.finish().status == 130
 
 
 def _is_alive(pid: int) -> bool:

@@ -1,9 +1,10 @@
-"""What is wrong with a command line: one line, the right status, nothing started."""
+"""Command lines and the ranks' Python: what a user types, and what it does."""
 
 import os
 import socket
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import click
@@ -139,11 +140,6 @@ def test_version(jobs: Jobs) -> None:
     assert jobs.run("--version").stdout.startswith("mcjax-launch 0.")
 
 
-def test_verbosity_options_change_the_report(jobs: Jobs) -> None:
-    assert "rank 0 on localhost: pid " in jobs.run("-v", "true").report
-    assert "rank 0 failed" in jobs.run("-q", "false").report
-
-
 def test_closed_standard_streams_do_no_harm(jobs: Jobs, tmp_path: Path) -> None:
     script = f'"$@" >&- 2>&- <&-; echo $? > {tmp_path}/status'
     command = [sys.executable, "-m", "mcjax_launch", "--log-dir", str(tmp_path), "echo", "x"]
@@ -171,7 +167,7 @@ def test_internal_error_is_one_line_and_a_file(jobs: Jobs, tmp_path: Path) -> No
 @pytest.fixture
 def bare(tmp_path: Path) -> Path:
     """The folder of the commands of an environment without jax."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    venv.create(tmp_path / "bare", symlinks=True)
     return tmp_path / "bare/bin"
 
 

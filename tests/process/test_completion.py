@@ -6,17 +6,15 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from jobs import LIMIT_S, Jobs
+from jobs import Jobs
 from terminal import Keyboard
 
 PAGE = Path(__file__).parents[2] / "docs" / "index.md"
 PROMPT = "ready> "
-QUIET_S = 0.5
 
 
 def setup(shell: str) -> str:
@@ -73,19 +71,6 @@ class Shell(Keyboard):
         self.type("\x15\r")
         self.until(PROMPT)
 
-    def listed(self, line: str, *expected: str) -> str:
-        """Type this and Tab twice; these are listed; all that is shown."""
-        self.type(f"{line}\t\t")
-        deadline, begin = time.monotonic() + LIMIT_S, self._seen
-        while not all(text in self.shown[begin:] for text in expected):
-            assert self._read(deadline - time.monotonic()), self.shown[begin:]
-        while self._read(QUIET_S):
-            pass
-        shown, self._seen = self.shown[begin:], len(self.shown)
-        self.type("\x15\r")
-        self.until(PROMPT)
-        return shown
-
     def close(self) -> None:
         os.close(self.fd)
         os.waitpid(self.pid, 0)
@@ -123,14 +108,9 @@ def test_completion_works_in_bash(start: Start) -> None:
     shell.completed("mcjax-launch --color=ne", "ver ")
     shell.completed("mcjax-launch --hosts my", "\\ hosts.txt ")
     shell.completed("mcjax-launch --log-dir da", "ta/")
-    shell.completed("mcjax-launch --log-dir=da", "ta/")
     shell.completed("mcjax-launch -x A=b -n 2 tra", "in.py ")
-    shell.completed("mcjax-launch --pdb tra", "in.py ")
     shell.completed("mcjax-launch train.py --od", "d.py ")
     shell.completed("mcjax-launch train.py --emit tri", "al.py ")
-    shell.completed("mcjax-launch train.py data/", "one.txt ")
-    shell.listed("mcjax-launch --emit ", "slurm", "jobset", "job")
-    assert "--" not in shell.listed("mcjax-launch tr", "train.py", "trial.py")
 
 
 def test_completion_works_in_zsh(start: Start) -> None:
@@ -140,7 +120,6 @@ def test_completion_works_in_zsh(start: Start) -> None:
     shell.completed("mcjax-launch --hosts my", "\\ hosts.txt")
     shell.completed("mcjax-launch -n 2 tra", "in.py")
     shell.completed("mcjax-launch train.py --emit tri", "al.py")
-    shell.listed("mcjax-launch --emit ", "slurm", "jobset", "job")
 
 
 def test_completion_works_in_fish(environment: dict[str, str]) -> None:
@@ -165,10 +144,7 @@ def test_completion_works_in_fish(environment: dict[str, str]) -> None:
         return sorted(answer.partition("\t")[0] for answer in answers(line))
 
     assert offered("mcjax-launch --colo") == ["--color"]
-    assert offered("mcjax-launch --color a") == ["always", "auto"]
-    assert offered("mcjax-launch tr") == ["train.py", "trial.py"]
     assert offered("mcjax-launch train.py --emit tra") == ["train.py"]
-    assert offered("mcjax-launch --log-dir ") == ["data/"]
     (status,) = answers("mcjax-launch --stat")
     assert status.startswith("--status\tShow progress")
 
@@ -182,19 +158,12 @@ def test_completion_starts_no_process(jobs: Jobs) -> None:
         "from mcjax_launch.__main__ import run; run()"
     )
     asked = {"COMP_WORDS": "mcjax-launch -n 2 --emit sl", "COMP_CWORD": "4"}
-    for question, answer in (("complete", "plain,slurm\n"), ("source", "")):
-        env = {"_MCJAX_LAUNCH_COMPLETE": f"bash_{question}", **asked}
-        words = ["-n", "2", "true"] if question == "complete" else []
-        launcher = [sys.executable, "-c", code]
-        if question == "source":  # click asks bash for its version
-            launcher = [sys.executable, "-m", "mcjax_launch"]
-        ended = jobs.run(*words, launcher=launcher, env=env)
-        assert ended.status == 0
-        assert ended.stdout == answer or "complete -o nosort" in ended.stdout
-        assert ended.err == b""
+    env = {"_MCJAX_LAUNCH_COMPLETE": "bash_complete", **asked}
+    ended = jobs.run("-n", 2, "true", launcher=[sys.executable, "-c", code], env=env)
+    assert (ended.status, ended.stdout, ended.stderr) == (0, "plain,slurm\n", "")
 
 
 def test_completion_for_an_unknown_shell_fails(jobs: Jobs) -> None:
-    for asked in ("tcsh_source", "bash_nothing", "bash", ""):
+    for asked in ("tcsh_source", "bash_nothing"):
         ended = jobs.run(env={"_MCJAX_LAUNCH_COMPLETE": asked})
         assert (ended.status, ended.out, ended.err) == (1, b"", b"")

@@ -1,6 +1,7 @@
 """Ranks that the kernel ends at a limit (ulimit): which one."""
 
 import signal
+import sys
 from pathlib import Path
 
 import pytest

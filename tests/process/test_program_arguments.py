@@ -7,8 +7,6 @@ import pytest
 from jobs import Jobs
 from remote import FAKE_SSH
 
-import mcjax_launch
-
 PROGRAM = """
 import sys
 import jax
@@ -56,12 +54,6 @@ def test_program_below_python_gets_coordinates(jobs: Jobs, folder: Path) -> None
     assert ended.report == TOLD.replace("running ", f"running {sys.executable} ")
 
 
-def test_module_gets_coordinates(jobs: Jobs, folder: Path) -> None:
-    ended = jobs.run("-n", 1, "-m", "toy", cwd=folder)
-    assert argv(ended.stdout) == ["[0] argv 0 1"], ended.stderr
-    assert ended.report.endswith(f": running -m toy {WORDS}")
-
-
 def test_given_arguments_are_unchanged(jobs: Jobs, folder: Path) -> None:
     ended = jobs.run("toy.py", "{coordinator}", "0", "1", "{host}x", cwd=folder)
     assert (argv(ended.stdout), ended.report) == (["[0] argv 0 1 localhostx"], "")
@@ -72,17 +64,6 @@ def test_dry_run_shows_added_coordinates(jobs: Jobs, folder: Path) -> None:
     assert "toy.py 127.0.0.1:PORT 0 2\n" in ended.stdout
     assert "toy.py 127.0.0.1:PORT 1 2\n" in ended.stdout
     assert ended.report == TOLD
-
-
-def test_quiet_hides_added_arguments(jobs: Jobs, folder: Path) -> None:
-    ended = jobs.run("-q", "toy.py", cwd=folder)
-    assert (argv(ended.stdout), ended.report) == (["[0] argv 0 1"], "")
-
-
-def test_coordinates_are_filled_in_from_the_api(folder: Path, in_this_process: None) -> None:
-    result = mcjax_launch.launch("toy.py", processes=2, chdir=folder)
-    assert result.exit_status == 0
-    assert [argv(rank.stdout) for rank in result.ranks] == [["argv 0 2"], ["argv 1 2"]]
 
 
 def test_hint_shows_the_command_with_an_unknown_argument(jobs: Jobs, folder: Path) -> None:
@@ -106,13 +87,6 @@ jax.distributed.initialize("localhost:1", 2, args.process_id)
     assert ended.status == 2
     command = "mcjax-launch -n 2 more.py DATA --process-id {process_id}"
     assert ended.report.splitlines()[-1] == f"hint: more.py needs arguments: {command}"
-
-
-def test_missing_argument_gets_a_hint(jobs: Jobs, folder: Path) -> None:
-    ended = jobs.run("-n", 1, "toy.py", "localhost:1", cwd=folder)
-    assert ended.status == 1
-    command = "mcjax-launch -n 1 toy.py localhost:1 {process_id} {num_processes}"
-    assert ended.report.splitlines()[-1] == f"hint: toy.py needs arguments: {command}"
 
 
 def test_placeholders_are_named_where_the_source_does_not_tell(jobs: Jobs, folder: Path) -> None:

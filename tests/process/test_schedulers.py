@@ -10,39 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from jobs import Jobs, eventually, shell_script
+from jobs import Jobs, shell_script
 from kubelet import expanded
-
-PROGRAM = ["train.py", "{process_id}", "it's $(HOME)", "a$$b", "$", "$$(x) $HOME$"]
-COMMAND = ["-x", "A=$(b) $$c", "--timeout", "10m", *PROGRAM]
-
-
-def emitted(jobs: Jobs, *options: str) -> str:
-    ended = jobs.run(*options, *COMMAND)
-    assert ended.status == 0, ended.stderr
-    return ended.stdout
-
-
-def test_batch_script_repeats_the_options(jobs: Jobs) -> None:
-    options = "--emit slurm -n 6 --num-hosts 3 --max-restarts 1 --min-hosts 1 --engine-option --partition=x"
-    script = emitted(jobs, *options.split())
-    for line in (
-        "#SBATCH --job-name=train",
-        "#SBATCH --nodes=3",
-        "#SBATCH --ntasks-per-node=2",
-        "#SBATCH --time=22",  # two attempts of ten minutes, with the grace, and one to spare
-        "#SBATCH --requeue",
-        "#SBATCH --no-kill",
-        "#SBATCH --partition=x",
-    ):
-        assert line in script.splitlines()
-    run = script.splitlines()[-1].replace("exec ", "printf '%s\\n' ")
-    words = subprocess.run(["bash", "-c", run], capture_output=True, text=True).stdout.splitlines()
-    assert words[-7:] == ["--", *PROGRAM]
-    assert words[words.index("--env") + 1] == "A=$(b) $$c"
-    assert "--max-restarts" in words
-    assert {"--num-hosts", "--num-processes", "--emit"}.isdisjoint(words)
-
 
 # Arguments of which a part could be a line for the scheduler, or something to a shell.
 HOSTILE = [
@@ -152,38 +121,3 @@ def test_a_failed_job_is_started_again(jobs: Jobs, tmp_path: Path) -> None:
     tries = (tmp_path / "0.out").read_text().splitlines()
     assert [line.split(" at ")[0] for line in tries] == ["try 0", "try 1"]
     assert tries[0].split()[-1] != tries[1].split()[-1]  # a fresh port
-
-
-def test_restarts_by_the_scheduler_are_counted(jobs: Jobs) -> None:
-    words = ["--max-restarts", 1, "sh", "-c", "[ $MCJAX_RESTART = 4 ]"]
-    ended = jobs.run(*words, env={"SLURM_RESTART_COUNT": "3"})
-    assert ended.status == 0
-    assert "restarting" in ended.report
-
-
-def test_failure_of_all_restarts_lists_attempts(jobs: Jobs) -> None:
-    ended = jobs.run("--max-restarts", "1", "sh", "-c", "exit $((7 + MCJAX_RESTART))")
-    assert ended.status == 8
-    assert ended.report.splitlines()[-2:] == [
-        "earlier attempts:",
-        "  attempt 1: rank 0 failed: exit status 7",
-    ]
-
-
-def test_no_restart_after_a_signal_of_the_users(jobs: Jobs) -> None:
-    running = jobs.start("--max-restarts", "3", "sh", "-c", "echo ready; exec sleep 1000")
-    running.read_until("ready")
-    running.process.terminate()
-    ended = running.finish()
-    assert ended.status == 143
-    assert "restarting" not in ended.report
-
-
-def test_a_signal_while_the_reader_is_slow(jobs: Jobs) -> None:
-    running = jobs.start("--max-restarts", "9", "sh", "-c", "seq 200000; exit 4")
-    eventually(
-        lambda: len(jobs.left()) == 1, 20
-    )  # the launcher alone, with output that has no room
-    running.process.terminate()
-    ended = running.finish()
-    assert "restarting" not in ended.report

@@ -71,7 +71,7 @@ def test_an_idle_job_costs_nothing_on_a_terminal(at_terminal: START) -> None:
     terminal.until("ready")
     assert not select.select([terminal.fd], [], [], 2.5)[0]
     before = wakeups(terminal.pid)
-    assert not select.select([terminal.fd], [], [], 2.5)[0]  # nothing comes
+    assert not select.select([terminal.fd], [], [], 1.2)[0]  # nothing comes
     assert wakeups(terminal.pid) == before
     terminal.type("\x03")
     assert terminal.finish() == 130
@@ -81,7 +81,7 @@ def test_an_idle_job_costs_nothing_on_a_terminal(at_terminal: START) -> None:
 def test_pipe_or_quiet_has_no_status_line(
     jobs: Jobs, at_terminal: START, tmp_path: Path, words: list[str]
 ) -> None:
-    options = ["--hosts", "a,b", "--via", client(tmp_path, "sleep 2")]
+    options = ["--hosts", "a,b", "--via", client(tmp_path, "sleep 1.4")]
     if words:
         terminal = at_terminal(*words, *options, "true")
         assert terminal.finish() == 0

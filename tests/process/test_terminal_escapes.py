@@ -16,11 +16,8 @@ ERRORS: dict[str, tuple[list[str | bytes], str]] = {
     "folder": (["-C", f"/no/{RED}", "true"], f"-C /no/{SHOWN}: no such directory"),
     "program": ([f"./{RED}"], f"./{SHOWN}: no such file"),
     "bytes": ([b"./\xe4"], "./\\xe4: no such file"),
-    "coordinator": (["--coordinator", f"{RED}x", "true"], f"--coordinator {SHOWN}x: "),
-    "variable": (["-x", f"{RED}=1", "true"], f"-x {SHOWN}=1: '{SHOWN}' is not a valid variable"),
     "option": ([f"--{RED}", "true"], f"--{SHOWN}: no such option"),
     "host": (["--hosts", f"a,{RED}", "true"], f"--hosts a,{SHOWN}: '{SHOWN}': expected a range"),
-    "client": (["--via", f"{RED} {{host}}", "--hosts", "a", "true"], f"{SHOWN}: No such file"),
     "folder of a host": (
         ["--via", SHELL, "--hosts", "a", "-C", f"/no/{RED}", "true"],
         f"host a: /no/{SHOWN}: no such directory",
@@ -49,12 +46,6 @@ def test_control_characters_in_client_messages_are_escaped(jobs: Jobs, tmp_path:
     ended = jobs.run(*client(tmp_path, words), "true")
     assert ended.status == 255
     assert ended.stderr == f"mcjax-launch: host a: {SHOWN}no\\x1b]0;title\\x07\\x9b way\n"
-
-
-def test_client_other_than_ssh_gets_no_advice_on_keys(jobs: Jobs, tmp_path: Path) -> None:
-    words = "echo 'nsenter: cannot open /proc/1/ns/net: Permission denied' >&2; exit 1"
-    ended = jobs.run(*client(tmp_path, words), "true")
-    assert ended.report == "host a: nsenter: cannot open /proc/1/ns/net: Permission denied"
 
 
 def test_control_characters_in_exceptions_are_escaped(jobs: Jobs) -> None:

@@ -1,10 +1,8 @@
 """--wrap: ranks under another command, whose end is theirs."""
 
-import json
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -91,35 +89,6 @@ def test_common_tools_work_as_wrappers(
     assert bool(written) == ("{folder}" in TOOLS[name])
 
 
-needs_gdb = pytest.mark.skipif(shutil.which("gdb") is None, reason="needs gdb")
-
-
-@needs_gdb
-def test_gdb_prompt_gets_stdin(jobs: Jobs, program: Path) -> None:
-    typed = b"print 40 + 2\nrun\nprint $_exitcode\nquit\n"
-    options = ["-n", 2, "--stdin", 1, "--wrap", "1:gdb -q -nx --args"]
-    running = jobs.start(*options, program, "5", stdin=subprocess.PIPE)
-    out, err = running.process.communicate(typed, timeout=120)
-    assert running.process.returncode == 0, err.decode()
-    assert "$1 = 42" in out.decode() and "$2 = 5" in out.decode()
-
-
-@needs_gdb
-def test_ranks_under_gdb_end_with_other_ranks(jobs: Jobs) -> None:
-    """What that makes of gdb is not its rank's own failure."""
-    script = "if [ $JAX_PROCESS_ID = 0 ]; then read line; exit 4; fi; echo ready; exec sleep 600"
-    options = ["-n", 2, "--stdin", 0, "--wrap", "1:gdb -q -nx -batch -ex run --args"]
-    running = jobs.start(*options, "sh", "-c", script, stdin=subprocess.PIPE)
-    running.read_until("ready")
-    assert running.process.stdin is not None
-    running.process.stdin.write(b"\n")
-    running.process.stdin.flush()
-    ended = running.finish()
-    assert ended.status == 4
-    assert "rank 0 failed: exit status 4" in ended.report
-    assert "failed" not in ended.report.partition("\n")[2]
-
-
 WAITS = """
 import signal
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
@@ -155,15 +124,3 @@ def test_missing_wrapper_is_refused(jobs: Jobs, where: list[str], program: Path)
     assert (ended.status, ended.stdout) == (127, "")
     host = "host b: " if where else ""
     assert ended.report == f"{host}--wrap no-such-tool: not found in PATH"
-
-
-def test_wrapper_is_shown_in_a_dry_run(jobs: Jobs, program: Path, tmp_path: Path) -> None:
-    options = ["-n", 2, "--wrap", "1:env 'A=x {process_id}'"]
-    shown = jobs.run(*options, "--dry-run", program, "0").stdout
-    assert f"env 'A=x 1' {PYTHON} {program} 0\n" in shown
-    assert shown.count("env ") == 1
-    emitted = jobs.run(*options, "--emit", "slurm", program, "0").stdout
-    assert """--wrap '1:env '"'"'A=x {process_id}'"'"'' -- """ in emitted
-    jobs.run(*options, "--report", tmp_path / "run.json", program, "0")
-    command = json.loads((tmp_path / "run.json").read_text())["command"]
-    assert command[command.index("--wrap") + 1] == "1:env 'A=x {process_id}'"
