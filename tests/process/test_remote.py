@@ -3,17 +3,14 @@
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
 import psutil
 import pytest
-from conftest import Launch
 from jobs import Jobs, eventually, shell_script
-from remote import FAKE_SSH, SYSTEM_PATH
+from remote import FAKE_SSH
 
 from mcjax_launch.kernel.transport import bootstrap
 
@@ -32,18 +29,6 @@ def test_all_agent_imports_are_streamed() -> None:
     )
     assert b"mcjax-launch agent" in done.stdout, done.stderr
     assert done.stderr == b""
-
-
-def test_a_slow_sync_is_not_taken_for_silence(jobs: Jobs, tmp_path: Path) -> None:
-    """Over a transport that takes longer for it than the launcher waits for a sign of life."""
-    (tmp_path / "big").write_bytes(os.urandom(300_000))
-    slow = "import os, sys, time\nwhile b := os.read(0, 20_000): os.write(1, b); time.sleep(0.2)"
-    (tmp_path / "slow.py").write_text(slow)
-    via = f"bash -c '{sys.executable} {tmp_path}/slow.py | eval \"$1\"' - {{command}} {{host}}"
-    options = ["--hosts", "a", "--via", via, "--sync", "big"]
-    ended = jobs.run(*options, "sh", "-c", "wc -c < big", cwd=tmp_path, env=SOON)
-    assert ended.stdout == "[0] 300000\n", ended.stderr
-    assert ended.seconds > 2.4  # else it would prove nothing
 
 
 SYNCED = """
@@ -96,37 +81,6 @@ def test_equal_failures_of_copies_show_the_users_path(
     logs = [(tmp_path / f"work/logs/{rank}.err").read_text() for rank in (0, 1)]
     copies = {re.search(r'"(\S+/stage)/train.py"', log)[1] for log in logs}  # type: ignore[index]
     assert len(copies) == 2  # as they were printed
-
-
-def test_stacks_have_the_users_own_paths(jobs: Jobs, tmp_path: Path, synced: list[str]) -> None:
-    how = {"cwd": tmp_path / "work", "stderr": subprocess.STDOUT}
-    running = jobs.start(*synced, "train.py", tmp_path / "ready", 3, **how)  # type: ignore[arg-type]
-    running.read_until("ready", 2)
-    running.signal(signal.SIGQUIT)
-    running.read_until(f"{tmp_path}/work/train.py:")
-    running.signal(signal.SIGTERM)
-    ended = running.finish()
-    assert "/stage/" not in ended.stdout
-
-
-def test_callbacks_get_the_users_paths(
-    launch: Launch, tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path / "work")
-    heard: list[object] = []
-    launch(
-        *("train.py", str(tmp_path / "ready"), "2"),
-        hosts=["a", "b"],
-        via=FAKE_SSH,
-        python=sys.executable,
-        sync=["train.py", "../helper"],
-        on_line=heard.append,
-        on_event=heard.append,
-    )
-    said = "\n".join(map(repr, heard))
-    assert f"ready {tmp_path}/work/train.py'" in said
-    assert f"ValueError: bad data, says {tmp_path}/helper/__init__.py" in said
-    assert "/stage/" not in said
 
 
 def test_interrupt_ends_a_start(jobs: Jobs) -> None:
@@ -266,38 +220,13 @@ def test_missing_parts_of_a_host_are_named(
     assert words in ended.report
 
 
-def test_first_python_with_jax_on_the_host_is_used(jobs: Jobs, tmp_path: Path) -> None:
-    """The path that would be taken here is there, but has no jax: python3 has."""
-    for name in ("bare", "whole"):
-        venv.create(tmp_path / name)
-    (packages,) = (tmp_path / "whole").glob("lib/python3*/site-packages")
-    (packages / "jax").mkdir()
-    (packages / "jax/__init__.py").touch()
-    (tmp_path / "says.py").write_text("import sys; print(sys.executable)  # jax\n")
-    env = {
-        "VIRTUAL_ENV": str(tmp_path / "bare"),
-        "PATH": os.pathsep.join([f"{tmp_path}/whole/bin", os.environ["PATH"]]),
-    }
-    ended = jobs.run("--hosts", "a", "--via", FAKE_SSH, tmp_path / "says.py", env=env)
-    assert ended.status == 0, ended.stderr
-    assert ended.stdout == f"[0] {tmp_path}/whole/bin/python3\n"
-    env["PATH"] = f"{tmp_path}/bare/bin:/usr/bin:/bin"
-    ended = jobs.run("--hosts", "a", "--via", FAKE_SSH, tmp_path / "says.py", env=env)
-    assert ended.status == 2
-    assert f"host a: {tmp_path}/bare/bin/python" in ended.report
-    assert "has no jax: install it there, or choose another with --python" in ended.report
-
-
 @pytest.mark.parametrize(
     ("options", "program", "words"),
     [
         ([], "train.py", "/there; copy it there, or add --sync train.py"),
         ([], "./run.sh", "./run.sh: no such file; copy it there, or add --sync ./run.sh"),
-        ([], "{}/train.py/../other.py", "nor here in {}"),
         (["--sync", "run.sh"], "train.py", "/stage/there; add --sync train.py"),
-        ([], "no-such.py", "/there, nor here in {}"),
         ([], "trian.py", "/there, nor here in {}; did you mean train.py?"),
-        ([], "./rnu.sh", "./rnu.sh: no such file, nor here in {}; did you mean ./run.sh?"),
         ([], "no-such-command", "host a: no-such-command: not found in PATH"),
     ],
 )
@@ -333,17 +262,20 @@ def test_dry_run_connects_to_no_host(jobs: Jobs) -> None:
 # Clients that lead to this machine: what ends them ends the agent's guardian as well.
 LOCAL_CLIENTS = {
     "env": "env HOST={host}",
-    "chroot": f"env HOST={{host}} {shutil.which('chroot', path=SYSTEM_PATH)} /",
     "nsenter": f"env HOST={{host}} nsenter -t {os.getpid()} -n",
 }
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
 @pytest.mark.parametrize(
-    "client",
-    [pytest.param(name, marks=[] if name == "env" else needs_root) for name in LOCAL_CLIENTS],
+    ("client", "how"),
+    [
+        ("env", "client killed"),
+        ("env", "agent killed"),
+        ("env", "all stopped"),
+        pytest.param("nsenter", "client killed", marks=needs_root),
+    ],
 )
-@pytest.mark.parametrize("how", ["client killed", "agent killed", "all stopped"])
 def test_abandoned_host_keeps_nothing(jobs: Jobs, client: str, how: str) -> None:
     """Neither what has left its session, nor the folder (see `jobs`)."""
     script = "setsid sleep 1000 & echo ready; exec sleep 1000"
@@ -375,14 +307,14 @@ def test_hosts_abandoned_at_the_start_keep_nothing(jobs: Jobs, tmp_path: Path) -
     client = tmp_path / "client.py"
     client.write_text("""
 import os, sys, time
-if sys.argv[1] == "h20":
+if sys.argv[1] == "h10":
     time.sleep(float(sys.argv[2]))
     sys.exit("no such host")
 os.execvp("sh", ["sh", "-c", sys.argv[3]])
 """)
-    hosts = ",".join(f"h{number}" for number in range(1, 21))
-    for pause in (0, 0.1, 0.2):
+    hosts = ",".join(f"h{number}" for number in range(1, 11))
+    for pause in (0, 0.1):
         via = f"{sys.executable} {client} {{host}} {pause}"
         ended = jobs.run("--via", via, "--hosts", hosts, "true")
         assert ended.status == 255
-        assert "host h20: no such host" in ended.report
+        assert "host h10: no such host" in ended.report

@@ -5,7 +5,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import Launch
 from jobs import Jobs
 from remote import FAKE_SSH
 
@@ -21,20 +20,6 @@ def test_same_bug_twice_ends_restarts(jobs: Jobs, tmp_path: Path) -> None:
     assert ended.report.count("restarting in") == 1
     assert f"not restarted: ValueError at {tmp_path}/bug.py:2 in <module> twice" in ended.report
     assert "earlier attempts:\n  attempt 1: " in ended.report
-
-
-@pytest.mark.parametrize(
-    ("option", "script", "restarts"),
-    [("signal", "kill -9 $$", 1), ("signal", "exit 3", 0), ("host,signal", "kill -11 $$", 1)],
-)
-def test_restart_on_decides_which_failures_restart(
-    jobs: Jobs, option: str, script: str, restarts: int
-) -> None:
-    options = ("--max-restarts", 1, "--restart-on", option)
-    ended = jobs.run(*options, "bash", "-c", script, env=QUICK)
-    assert ended.status != 0
-    assert ended.report.count("restarting in") == restarts
-    assert ("not restarted: --restart-on" in ended.report) == (not restarts)
 
 
 def test_a_host_on_which_two_attempts_failed_is_left_out(jobs: Jobs) -> None:
@@ -67,13 +52,6 @@ def test_preempted_job_ends_with_its_status(
     job.read_until("ready", 2)
     job.signal(signum)
     assert job.finish().status == status
-
-
-def test_other_ends_are_no_preemption(launch: Launch) -> None:
-    options = {"processes": 2, "preempted_status": 75}
-    assert launch("true", **options).exit_status == 0
-    assert launch("bash", "-c", "exit 3", **options).exit_status == 3
-    assert launch("sleep", 1000, timeout=0.5, **options).exit_status == 124
 
 
 def test_rank_killed_after_the_grace_was_not_preempted(jobs: Jobs) -> None:

@@ -1,6 +1,5 @@
 """Ranks that outlive others (--on-rank-failure), in programs without JAX; tests/jax has those."""
 
-import random
 import re
 import signal
 import subprocess
@@ -45,38 +44,21 @@ def program(tmp_path: Path) -> Program:
     return Program(tmp_path)
 
 
-FAILURES = {
-    "an exit": ("sys.exit(7)", 7, "exit status 7"),
-    "an exception": ("raise ValueError('bad batch')", 1, "ValueError: bad batch"),
-    "a signal": ("os.kill(os.getpid(), 9)", 137, "killed by SIGKILL"),
-}
-
-
-@pytest.mark.parametrize("how", FAILURES)
 def test_survivors_continue_and_the_failure_is_reported_at_once(
-    jobs: Jobs, program: Program, how: str
+    jobs: Jobs, program: Program
 ) -> None:
-    code, status, words = FAILURES[how]
-    path = program(f"if rank == 1:\n    {code}\nwait_for(GO)\nprint('done', rank)")
+    path = program("if rank == 1: raise ValueError('bad batch')\nwait_for(GO)\nprint('done', rank)")
     job = jobs.start("-n", 3, "--on-rank-failure=continue", path, stderr=subprocess.STDOUT)
     told = job.read_until("continuing without rank 1")
-    assert f"rank 1 failed: {words}" in told
+    assert "rank 1 failed: ValueError: bad batch" in told
     program.go.touch()
     ended = job.finish()
-    assert ended.status == status
+    assert ended.status == 1
     last = ended.stdout.split("continuing without rank 1")[1]
-    assert f"rank 1 failed: {words}" in last
+    assert "rank 1 failed: ValueError: bad batch" in last
     assert "the 2 other ranks: exited with 0" in last
     assert "Traceback" not in last
     assert sorted(re.findall(r"done (\d)", ended.stdout)) == ["0", "2"]
-
-
-def test_status_of_the_first_failure_counts(jobs: Jobs, program: Program) -> None:
-    path = program("if rank == 2: sys.exit(5)\nwait_for(GO)\nsys.exit(6 if rank == 0 else 0)")
-    job = jobs.start("-n", 3, "--on-rank-failure=continue", path, stderr=subprocess.STDOUT)
-    job.read_until("continuing without rank 2")
-    program.go.touch()
-    assert job.finish().status == 5
 
 
 def test_a_rank_is_started_again_in_its_place(jobs: Jobs, program: Program, tmp_path: Path) -> None:
@@ -113,13 +95,6 @@ def test_rank_restarts_are_limited(jobs: Jobs, program: Program) -> None:
     assert ended.stderr.count("rank 1, 3 starts: ") == 1
 
 
-def test_all_ranks_of_a_host_can_restart(jobs: Jobs, program: Program) -> None:
-    path = program("sys.exit(3 if life == 0 else 0)")
-    ended = jobs.run("-n", 2, "--on-rank-failure=restart:1", path, env=QUICK)
-    assert ended.status == 0
-    assert sorted(re.findall(r"rank (\d life 1)", ended.stdout)) == ["0 life 1", "1 life 1"]
-
-
 def test_restart_leaves_no_process_of_the_failed_rank(jobs: Jobs, program: Program) -> None:
     path = program(
         """
@@ -147,18 +122,8 @@ other.kill()
     assert (ended.status, "all gone" in ended.stdout) == (0, True), ended.stderr
 
 
-@pytest.mark.parametrize(
-    ("rank_0_ends_when", "why"),
-    [
-        (
-            "left",
-            "the job ended despite it: process 0 has ended, and JAX's coordination service with it",
-        ),
-        ("again", "rank 1 was restarted and calls initialize(), but process 0 has ended"),
-    ],
-)
 def test_rank_that_restarts_too_late_ends_the_job(
-    jobs: Jobs, program: Program, tmp_path: Path, rank_0_ends_when: str, why: str
+    jobs: Jobs, program: Program, tmp_path: Path
 ) -> None:
     """Its program had left the job already when it failed."""
     make_stand_in(
@@ -167,54 +132,25 @@ def test_rank_that_restarts_too_late_ends_the_job(
     path = program(
         """
 import jax
-def wait_for_end():
-    wait_for("pid.0")
-    while os.path.exists("/proc/" + open("pid.0").read()):
-        time.sleep(0.01)
 if rank == 0:
     open("pid.0", "w").write(str(os.getpid()))
     jax.distributed.initialize()
-    wait_for(sys.argv[1])
+    wait_for("again")
 elif life == 0:
     jax.distributed.initialize()
     jax.distributed.shutdown()
-    open("left", "w")
-    if sys.argv[1] == "left": wait_for_end()
     os.kill(os.getpid(), 9)
 else:
     open("again", "w")
-    wait_for_end()
+    while os.path.exists("/proc/" + open("pid.0").read()):
+        time.sleep(0.01)
     jax.distributed.initialize()
 """
     )
-    ended = jobs.run(
-        *("-n", 2, "--on-rank-failure=restart", path, rank_0_ends_when), env=QUICK, cwd=tmp_path
-    )
+    ended = jobs.run("-n", 2, "--on-rank-failure=restart", path, env=QUICK, cwd=tmp_path)
+    why = "rank 1 was restarted and calls initialize(), but process 0 has ended"
     assert (ended.status, why in ended.report) == (137, True), ended.stderr
     assert ended.report.count("let process 0 end last") == 1
-
-
-def test_failed_call_is_reported_once(jobs: Jobs, program: Program, tmp_path: Path) -> None:
-    """Its failure is told by its hook, and by its end; it is named once."""
-    make_stand_in(tmp_path)
-    path = program(
-        """
-import jax
-if rank == 1: raise ValueError("bad batch")
-wait_for(GO)
-jax.distributed.initialize()
-wait_for("never")
-"""
-    )
-    job = jobs.start(
-        "-n", 2, "--on-rank-failure=continue", path, cwd=tmp_path, stderr=subprocess.STDOUT
-    )
-    job.read_until("continuing without rank 1")
-    program.go.touch()
-    ended = job.finish()
-    assert ended.status == 1
-    why = "the job ended despite it: rank 1 failed before initialize(), where others wait"
-    assert why in ended.stdout
 
 
 def test_rank_restart_that_cannot_start_ends_the_job(
@@ -231,20 +167,15 @@ def test_rank_restart_that_cannot_start_ends_the_job(
     assert "1 ended by SIGTERM" in ended.report
 
 
-@pytest.mark.parametrize(
-    ("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["INT", "TERM"]
-)
-def test_signal_ends_a_pending_rank_restart(
-    jobs: Jobs, program: Program, signum: int, status: int
-) -> None:
+def test_signal_ends_a_pending_rank_restart(jobs: Jobs, program: Program) -> None:
     path = program("if rank == 1: sys.exit(3)\ntime.sleep(1000)")
     job = jobs.start(
         "-n", 2, "--on-rank-failure=restart", path, stderr=subprocess.STDOUT, env={SCALE: "1000"}
     )
     job.read_until("restarting rank 1")
-    job.signal(signum)
+    job.signal(signal.SIGINT)
     ended = job.finish()
-    assert ended.status == status
+    assert ended.status == 130
     assert ended.stdout.count("rank 1 life") == 1
 
 
@@ -282,17 +213,16 @@ def test_the_ranks_of_a_lost_host_are_started_again(jobs: Jobs, tmp_path: Path, 
     assert f"rank {ranks[-1]}, 2 starts: lost with host {lost}, then exited with 0" in text
 
 
-@pytest.mark.parametrize("lost", ["a", "b"])
-def test_ranks_of_a_lost_host_start_on_no_other_host(jobs: Jobs, tmp_path: Path, lost: str) -> None:
+def test_ranks_of_a_lost_host_start_on_no_other_host(jobs: Jobs, tmp_path: Path) -> None:
     """Its ranks start on no other, whatever room that has."""
     ended = jobs.run(
         *("--hosts", "a,b:2,c:2,d:2", "-n", 4, "--via", FAKE_SSH, "--on-rank-failure", "restart"),
-        *("--rehearse", f"lose:{lost}@0.2s", "bash", "-c", LIVE, "-", "never"),
+        *("--rehearse", "lose:b@0.2s", "bash", "-c", LIVE, "-", "never"),
         cwd=tmp_path,
-        env={**SOON, "FAKE_SSH": f"gone@{lost}", "FAKE_SSH_STATE": str(tmp_path)},
+        env={**SOON, "FAKE_SSH": "gone@b", "FAKE_SSH_STATE": str(tmp_path)},
     )
     assert ended.status == 255, ended.stderr
-    assert f"host {lost}: its agent was killed by SIGKILL" in ended.report
+    assert "host b: its agent was killed by SIGKILL" in ended.report
     assert re.findall(r" in (.*) s\n", ended.report) == ["0.5", "1", "2"]
     why = "; on other hosts only the whole job is restarted (--max-restarts, --min-hosts)\n"
     assert why in ended.report
@@ -335,24 +265,3 @@ def test_signal_ends_a_pending_host_retry(jobs: Jobs, tmp_path: Path) -> None:
     job.read_until("restarting rank 1")
     job.signal(signal.SIGTERM)
     assert job.finish().status == 143
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(8))
-def test_faults_at_random_moments_leave_nothing(jobs: Jobs, program: Program, seed: int) -> None:
-    chance = random.Random(seed)
-    path = program(
-        "subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
-        f"time.sleep(random.Random({seed} + 10 * rank + life).random() * 0.3)\n"
-        "if rank and life < 2: os.kill(os.getpid(), 9)\n"
-    )
-    path.write_text("import random\n" + path.read_text())
-    job = jobs.start(
-        "-n", 3, "--on-rank-failure=restart:2", path, stderr=subprocess.STDOUT, env=QUICK
-    )
-    job.read_until("life", chance.randrange(1, 8))
-    if chance.random() < 0.5:
-        job.signal(signal.SIGTERM)
-        assert job.finish().status in (143, 0)
-    else:
-        assert job.finish().status == 0
