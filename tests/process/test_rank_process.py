@@ -57,5 +57,4 @@ def seen(jobs: Jobs, folder: Path, way: str, *options: object, **environ: str) -
 @pytest.mark.parametrize("way", WAYS)
 def test_nice_holds_for_rank_and_session(jobs: Jobs, folder: Path, way: str) -> None:
     """The rank's session too, without which Linux would not heed it."""
-    for line in seen(jobs, folder, way, "--nice", 7):
-        assert line == "nice=7 group=7"
+    assert seen(jobs, folder, way, "--nice", 7) == ["nice=7 group=7"] * 2

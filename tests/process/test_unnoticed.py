@@ -2,15 +2,27 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from jobs import Jobs
+from records import read
 
 # Of objects, and how long the tests of a test took.
 _VARYING = re.compile(" at 0x[0-9a-f]+| in [0-9.]+s")
+SUB_INTERPRETER = """
+try: import _interpreters as sub
+except ImportError: import _xxsubinterpreters as sub
+number = sub.create()
+print(sub.run_string(number, "import sys; print(sys.excepthook, sys.exit, SystemExit(3).code, flush=True)"))
+try: print(type(sub.run_string(number, "raise SystemExit(3)")))
+except Exception as error: print(type(error).__name__)
+sub.destroy(number)
+sys.exit(3)
+"""
 # What each prints on both outputs must be the same.
 PROGRAMS = {
     "class of an exit": "try: sys.exit(3)\nexcept SystemExit as e: print(type(e) is SystemExit, repr(e), e.code, e.args, vars(e))",
@@ -42,9 +54,7 @@ PROGRAMS = {
     "modules": "import importlib.util; print([importlib.util.find_spec(n).name for n in ('threading', 'json')], 'threading' in sys.modules, 'signal' in sys.modules)",
     "path": "print(sys.path, sys.argv, sys.flags)",
     "all warnings": "import warnings, gc; gc.collect(); print(warnings.filters)",
-}  # fmt: skip
-# These fail, each with a status that must be the same too.
-FAILING = {
+    # These fail, each with a status that must be the same too.
     "code is set": "try: sys.exit(3)\nexcept SystemExit as e: e.code = 'words'; print(e.code); del e.code; print(e.code); e.code = 4; raise",
     "own code": "class Own(SystemExit): code = 7\nraise Own(3)",
     "own attribute": "class Own(SystemExit):\n def __init__(self): self.code = 7\nraise Own",
@@ -66,20 +76,10 @@ FAILING = {
     "runpy": "import runpy, os; open('p.py', 'w').write('import sys; sys.exit(3)'); runpy.run_path('p.py', run_name='__main__')",
     "an embedded program": "import ctypes; print(ctypes.pythonapi.PyRun_SimpleString(b'1/0')); ctypes.pythonapi.PyRun_SimpleString(b'raise SystemExit(3)')",
     "all descriptors closed": "import os; os.closerange(3, 100); f = open('log', 'w'); print(f.fileno()); f.write('mine'); f.flush()\nimport atexit; atexit.register(lambda: print(open('log').read())); 1/0",
+    "sub-interpreter": SUB_INTERPRETER,
 }  # fmt: skip
-SUB_INTERPRETER = """
-try: import _interpreters as sub
-except ImportError: import _xxsubinterpreters as sub
-number = sub.create()
-print(sub.run_string(number, "import sys; print(sys.excepthook, sys.exit, SystemExit(3).code, flush=True)"))
-try: print(type(sub.run_string(number, "raise SystemExit(3)")))
-except Exception as error: print(type(error).__name__)
-sub.destroy(number)
-sys.exit(3)
-"""
-
-
-# Several run as the ranks of one job, each in a folder of its own.
+# They run as the ranks of some jobs, each in a folder of its own.
+PARTS = 3
 EACH = """
 import os, sys
 os.chdir(os.environ["JAX_PROCESS_ID"])
@@ -87,55 +87,37 @@ with open("program") as file: text = file.read()
 del file, sys.argv[1:]
 exec(text)
 """
-PYTHON = (sys.executable, "-X", "dev", "-c")
+COMMAND = (sys.executable, "-X", "dev", "-c", EACH)
 
 
-def alone(folder: Path, code: str, rank: int = 0) -> tuple[int, str, str]:
+def alone(folder: Path, rank: int) -> tuple[int, str, str]:
+    """Run a program without the launcher; its status and what it prints."""
     env = {**os.environ, "JAX_PROCESS_ID": str(rank)}
     done = subprocess.run(
-        [*PYTHON, code],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env=env,
+        COMMAND, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=folder, env=env
     )
-    status = done.returncode
-    return status if status >= 0 else 128 - status, done.stdout, _VARYING.sub("", done.stderr)
+    return done.returncode, done.stdout, _VARYING.sub("", done.stderr)
 
 
-def launched(jobs: Jobs, folder: Path, code: str) -> tuple[int, str, str]:
-    ended = jobs.run("--no-prefix", *PYTHON, code, cwd=folder)
-    lines = _VARYING.sub("", ended.stderr).splitlines(keepends=True)
-    programs = [line for line in lines if not line.startswith("mcjax-launch: ")]
-    return ended.status, ended.stdout, "".join(programs)
-
-
-def test_programs_behave_alike_alone_and_launched(jobs: Jobs, tmp_path: Path) -> None:
-    for rank, body in enumerate(PROGRAMS.values()):
+@pytest.mark.parametrize("part", range(PARTS))
+def test_programs_behave_alike_alone_and_launched(jobs: Jobs, tmp_path: Path, part: int) -> None:
+    programs = [*PROGRAMS.items()][part::PARTS]
+    for rank, (_, body) in enumerate(programs):
         for way in ("alone", "launched"):
             folder = tmp_path / way / str(rank)
             folder.mkdir(parents=True)
             (folder / "program").write_text(body)
-    logs = tmp_path / "logs"
-    options = ["-n", len(PROGRAMS), "--log-dir", logs]
-    ended = jobs.run(*options, *PYTHON, EACH, cwd=tmp_path / "launched")
-    assert ended.status == 0, ended.stderr
-    for rank, name in enumerate(PROGRAMS):
-        status, *shown = alone(tmp_path / "alone", EACH, rank)
-        assert status == 0 and any(shown), f"{name}: shows nothing"
+    logs, report = tmp_path / "logs", tmp_path / "run.json"
+    options = ["-n", len(programs), "--on-rank-failure", "continue"]
+    options += ["--log-dir", logs, "--report", report]
+    null = subprocess.DEVNULL
+    running = jobs.start(*options, *COMMAND, cwd=tmp_path / "launched", stdout=null, stderr=null)
+    expected = [alone(tmp_path / "alone", rank) for rank in range(len(programs))]
+    running.finish()
+    for run in read(report)["attempts"][0]["ranks"]:
+        rank = run["rank"]
+        name, (status, *shown) = programs[rank][0], expected[rank]
+        assert status or any(shown), f"{name}: shows nothing"
+        ended = -signal.Signals[run["signal"]] if run["signal"] else run["exit_status"]
         texts = [(logs / f"{rank}.{end}").read_text() for end in ("out", "err")]
-        assert [texts[0], _VARYING.sub("", texts[1])] == shown, name
-
-
-FORKED = pytest.param("own code", marks=pytest.mark.forked("abc"))
-
-
-@pytest.mark.parametrize("name", [*FAILING, "sub-interpreter", FORKED])
-def test_failing_program_behaves_alike_alone_and_launched(
-    jobs: Jobs, tmp_path: Path, name: str
-) -> None:
-    body = SUB_INTERPRETER if name == "sub-interpreter" else FAILING[name]
-    expected = alone(tmp_path, f"import sys\n{body}")
-    assert expected[0] != 0
-    assert launched(jobs, tmp_path, f"import sys\n{body}") == expected
+        assert [ended, texts[0], _VARYING.sub("", texts[1])] == [status, *shown], name
