@@ -71,6 +71,8 @@ def warnings(options: Options, context: click.Context, environ: Mapping[str, str
         )
     for word, near in placeholders.misspelt(texts):
         yield f"{{{word}}} is not a placeholder; did you mean {{{near}}}?"
+    for word in placeholders.calculated(texts):
+        yield f"{{{word}}} is not a placeholder, and stays unchanged: only names are filled in"
 
 
 def _reads_stdin(program: Sequence[str]) -> bool:

@@ -2,7 +2,7 @@
 
 One host per line, as `[user@]name [slots=K] [port=P] [python=PATH] [chdir=DIR]`, `name:K` as MPICH
 writes it, `node[01-16]` as Slurm does, `#` comments. Files of Open MPI and DeepSpeed are read
-unchanged; naming a host again adds to its slots, and changes nothing else.
+unchanged; naming a host again adds to its slots.
 
 A file or a variable may hold anything, so every number and every product is bounded before it is
 computed.
@@ -87,12 +87,12 @@ def parse_file(text: str, origin: str, default_slots: int) -> tuple[Host, ...]:
     for number, line in enumerate(text.split("\n"), 1):
         words = re.sub(r"(?<!\s)\s*+=\s*", "=", line.partition("#")[0]).split()
         try:
-            _add(hosts, _parse_line(words, default_slots) if words else ())
+            _add(hosts, _parse_line(words, default_slots) if words else (), number)
         except ValueError as error:
             raise LaunchError(f"{origin}:{number}: {error}") from None
     if not hosts:
         raise LaunchError(f"{origin}: no hosts listed")
-    return tuple(hosts.values())
+    return tuple(host for host, _ in hosts.values())
 
 
 def parse_list(text: str, default_slots: int, option: str = "--hosts ") -> tuple[Host, ...]:
@@ -112,10 +112,10 @@ def parse_list(text: str, default_slots: int, option: str = "--hosts ") -> tuple
         try:
             if not word.strip():
                 raise ValueError("a host name is missing")
-            _add(hosts, _parse_line([word.strip()], default_slots))
+            _add(hosts, _parse_line([word.strip()], default_slots), 1)
         except ValueError as error:
             raise LaunchError(f"{option}{text}: {error}") from None
-    return tuple(hosts.values())
+    return tuple(host for host, _ in hosts.values())
 
 
 def _split_list(text: str) -> list[str]:
@@ -208,22 +208,41 @@ def _numbers(text: str) -> list[str]:
     return numbers
 
 
-# Hosts by name, user and port.
-_Hosts = dict[tuple[str, str | None, int | None], Host]
+# Hosts by name, user and port, each with the line that named it first.
+_Hosts = dict[tuple[str, str | None, int | None], tuple[Host, int]]
 
 
-def _add(hosts: _Hosts, named: Iterable[Host]) -> None:
-    """Add the hosts of a line to `hosts`; of a host named before, only the slots are added.
+def _add(hosts: _Hosts, named: Iterable[Host], line: int) -> None:
+    """Add the hosts of a line to `hosts`; the slots of a host named before add up.
 
     Raises:
-        ValueError: there are too many hosts.
+        ValueError: a host was named before with other settings, or there are too many.
 
     """
     for host in named:
         key = host.name, host.user, host.port
         if key in hosts:
-            hosts[key] = hosts[key].replaced(slots=hosts[key].slots + host.slots)
+            known, first = hosts[key]
+            _check_agreement(host, known, first)
+            hosts[key] = known.replaced(slots=known.slots + host.slots), first
         elif len(hosts) == _MOST_HOSTS:
             raise ValueError(f"more than {_MOST_HOSTS} hosts")
         else:
-            hosts[key] = host
+            hosts[key] = host, line
+
+
+def _check_agreement(host: Host, known: Host, line: int) -> None:
+    """Refuse a host whose python or chdir differs from the line that named it first.
+
+    Raises:
+        ValueError: a setting differs.
+
+    """
+    for key in ("python", "chdir"):
+        now, before = getattr(host, key), getattr(known, key)
+        if now != before:
+            there = f"{key}={before}" if before else f"no {key}="
+            here = f"{key}={now}" if now else f"no {key}="
+            raise ValueError(
+                f"{host.name} has {here} here and {there} on line {line}: a host's lines must agree"
+            )

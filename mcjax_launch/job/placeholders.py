@@ -31,6 +31,8 @@ _ELSEWHERE = {
     "master_port": "coordinator_port",
 }
 _ANY_WORD = r"\{([A-Za-z_]\w*)\}"
+# As in a format of Python's, or with arithmetic.
+_CALCULATED = r"\{((?:" + "|".join(NAMES) + r")\s*(?:[-+*/%]|:\S)[^{}]*)\}"
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
@@ -44,6 +46,11 @@ def misspelt(texts: Iterable[str]) -> list[tuple[str, str]]:
     """Return pairs of a misspelt placeholder in the texts and the one probably meant."""
     words = dict.fromkeys(word for text in texts for word in _words(text))
     return [(word, near) for word in words if word not in NAMES and (near := _nearest(word))]
+
+
+def calculated(texts: Iterable[str]) -> list[str]:
+    """Return expressions in braces that begin with a placeholder, such as `process_id+1`."""
+    return list(dict.fromkeys(word for text in texts for word in re.findall(_CALCULATED, text)))
 
 
 def check_path(option: str, path: str) -> None:

@@ -70,6 +70,11 @@ def test_misspelt_placeholder_is_a_hint(jobs: Jobs) -> None:
     ended = jobs.run("echo", "{proces_id}", '{"lr": 0.1}')
     assert (ended.status, ended.stdout) == (0, '[0] {proces_id} {"lr": 0.1}\n')
     assert ended.report == "{proces_id} is not a placeholder; did you mean {process_id}?"
+    ended = jobs.run("-x", "GPU={process_id+1}", "sh", "-c", "echo $GPU")
+    assert (ended.status, ended.stdout) == (0, "[0] {process_id+1}\n")
+    assert ended.report == (
+        "{process_id+1} is not a placeholder, and stays unchanged: only names are filled in"
+    )
 
 
 def test_interpreter_that_reads_its_input_gets_a_hint(jobs: Jobs) -> None:

@@ -76,6 +76,10 @@ BAD = {
     "h" * 256: one_line(f"h:1: {'h' * 256!r}: a host name has 255 characters at most"),
     "a\0b": "h:1: 'a\\x00b' is not a valid host name",
     "ok\nh\udce4": "h:2: 'h\\xe4' is not a valid host name",
+    "a chdir=/tmp\n\na": "h:3: a has no chdir= here and chdir=/tmp on line 1: a host's lines must "
+    "agree",
+    "a\na chdir=/tmp": "h:2: a has chdir=/tmp here and no chdir= on line 1",
+    "a python=x\na python=y": "h:2: a has python=y here and python=x on line 1",
     **{
         f"a{char}b": f"h:1: '{visible(f'a{char}b')}' is not a valid host name"
         for char in ("$(id)", ";", "`", '"', "\\", "*", "\x1b")

@@ -196,6 +196,11 @@ def test_misspelt_placeholders_are_found() -> None:
     ]
 
 
+def test_placeholders_in_formulas_are_found() -> None:
+    texts = ["{process_id+1}", "{process_id:03d}.log {process_id}", "{host: a}", "{x+1}"]
+    assert placeholders.calculated([*texts, *texts]) == ["process_id+1", "process_id:03d"]
+
+
 def test_addresses_are_split() -> None:
     assert [split_address(text) for text in ("h", "h:1")] == [("h", 0), ("h", 1)]
     six = [split_address(text) for text in ("[::1]:1", "[::1]", "::1")]
