@@ -41,6 +41,14 @@ def test_local_job_accepts_its_own_certificates(jobs: Jobs, tmp_path: Path, way:
     assert ended.stderr == ""
 
 
+def test_certificate_without_the_address_gets_a_hint(jobs: Jobs, tmp_path: Path) -> None:
+    files = make_certificate(tmp_path, "DNS:elsewhere")
+    ended = jobs.run(*python(JOIN.format(f"**{files}")))
+    assert ended.status == 1
+    assert ended.report.startswith("rank 0 failed: RuntimeError: mtls_cert_file=")
+    assert "names elsewhere, not the coordinator's address: add IP:127.0.0.1 to" in ended.report
+
+
 def test_ranks_that_disagree_on_mtls_are_named(jobs: Jobs, tmp_path: Path) -> None:
     files = make_certificate(tmp_path, "IP:127.0.0.1")
     code = JOIN.format(f"**({files} if os.environ['JAX_PROCESS_ID'] == '0' else dict())")

@@ -1,6 +1,7 @@
 """Where rank 0 of a local job listens: real launchers and sockets, and a stand-in for jax."""
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from jobs import Jobs
+from jobs import LAUNCHER, Ended, Jobs
 from stand_in_jax import BARE, BIND, EXPLICIT, make_stand_in
 
 REFUSES = "assert not coordinator_address.startswith('unix:'), 'no such address'"
@@ -138,3 +139,30 @@ def test_no_other_user_can_connect(jobs: Jobs, stand_in: Path, open_to_all: Path
     running.process.terminate()
     running.finish()
     assert list(open_to_all.iterdir()) == []
+
+
+# A network of its own has a loopback interface that is down.
+ALONE = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-rn"]
+DOWN = (
+    "RuntimeError: mcjax-launch: the loopback interface of this machine is down, so the ranks "
+    "cannot reach 127.0.0.1:"
+)
+CAN_BE_ALONE = shutil.which("unshare") and subprocess.call([*ALONE, "true"]) == 0
+
+
+@pytest.mark.skipif(not CAN_BE_ALONE, reason="needs a network namespace of its own")
+def test_missing_loopback_is_named(jobs: Jobs, stand_in: Path) -> None:
+    """A rank alone, and what is no JAX, need none."""
+
+    def started(*words: object) -> Ended:
+        env = {"PYTHONPATH": str(stand_in)}
+        return jobs.run(*words, launcher=[*ALONE, *LAUNCHER], env=env)
+
+    code = [sys.executable, "-c", f"import os, jax\n{BARE}"]
+    ended = started("-n", 2, *code)
+    assert ended.status == 1
+    (cause,) = [line for line in ended.report.splitlines() if " failed: " in line]
+    assert DOWN in cause
+    assert cause.endswith("; bring it up: ip link set lo up")
+    assert started("-n", 1, *code).status == 0
+    assert started("-n", 2, "echo", "x").status == 0

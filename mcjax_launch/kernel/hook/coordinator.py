@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ..wire.address import is_loopback, split_address
+from ..wire.address import LOOPBACK, is_loopback, split_address
 from ..wire.hook_environ import BIND, COORDINATOR
 from . import jax_internals
 
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 _JAX_INIT_TIMEOUT_S = 300  # JAX's own default
 # Seconds after which a rank prints that it waits for the coordinator.
 _PATIENCE_S = 10
-# Seconds that an attempt to connect may take (a firewall may drop packets), and for which a name's
-# addresses are reused: a restarted pod has a new one.
-_ATTEMPT_S = 1.0
+# Seconds for which a name's address is reused; a restarted pod has a new address.
+_SAME_ANSWER_S = 1.0
 # By all ranks together: a thousand ranks that try every 10 ms would keep rank 0's host busy.
 _MOST_ATTEMPTS_PER_S = 2000
 
@@ -60,6 +59,31 @@ def is_left_open(real: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
     given = signature.bind(*args, **kwargs).arguments
     names = ("coordinator_address", "coordinator_bind_address")
     return names[1] in signature.parameters and all(given.get(name) is None for name in names)
+
+
+def check_loopback(address: str, count: object) -> None:
+    """Raise an error for a loopback address if that interface is down: gRPC would retry forever.
+
+    Args:
+        address: the coordinator's address.
+        count: the number of processes; a single process needs no network.
+
+    Raises:
+        RuntimeError: the interface is down.
+
+    """
+    if count == 1 or not is_loopback(split(address)[0]):
+        return
+    import errno
+    import socket
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        code = probe.connect_ex((LOOPBACK, 9))  # sends nothing
+    if code == errno.ENETUNREACH:
+        raise RuntimeError(
+            "mcjax-launch: the loopback interface of this machine is down, so the ranks cannot "
+            f"reach {address}; bring it up: ip link set lo up"
+        )
 
 
 def join(
@@ -137,7 +161,7 @@ def _can_bind(path: str) -> bool:
     import socket
 
     try:
-        if _listens(socket.AF_UNIX, path):  # initialize() is called twice, which JAX reports
+        if _listens_on_socket(path):  # initialize() is called twice, which JAX reports
             return False
         if os.path.exists(path):  # left by an earlier service
             os.unlink(path)
@@ -158,7 +182,6 @@ def _await_coordinator(filled: Mapping[str, Any], path: str) -> bool:
     rank, count = filled["process_id"], filled["num_processes"]
     if not (isinstance(rank, int) and isinstance(count, int) and 0 < rank < count):
         return False  # a mistake that JAX reports
-    import socket
     import time
 
     address = filled["coordinator_address"]
@@ -168,41 +191,77 @@ def _await_coordinator(filled: Mapping[str, Any], path: str) -> bool:
     limit = filled.get("initialization_timeout") or _JAX_INIT_TIMEOUT_S
     began = time.monotonic()
     pause, said = 0.002, False
-    found, looked_up = [], began - _ATTEMPT_S
-    while (now := time.monotonic()) < began + limit:
-        if not said and now > began + _PATIENCE_S:
+    port_knock = _Knock(host, port)
+    while time.monotonic() < began + limit:
+        if not said and time.monotonic() > began + _PATIENCE_S:
             said = True
             at = "" if path else f" at {address}"
             print(f"mcjax-launch: waiting for process 0{at}", file=sys.stderr, flush=True)
-        if path and _listens(socket.AF_UNIX, path):
+        if path and _listens_on_socket(path):
             return True
-        if now >= looked_up + _ATTEMPT_S:
-            found, looked_up = _addresses(host, port), now
-        if any(_listens(family, place) for family, _, _, _, place in found):
+        if port_knock.is_answered():
             return False
         time.sleep(pause)
         pause = min(pause * 1.2, max(0.01, count / _MOST_ATTEMPTS_PER_S))
     return False
 
 
-def _addresses(host: str, port: int) -> list[Any]:
-    """Return the addresses of a host, as `socket.getaddrinfo` does; [] if it has none."""
+def _listens_on_socket(path: str) -> bool:
     import socket
 
     try:
-        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError:
-        return []
-
-
-def _listens(family: int, place: Any) -> bool:
-    """Return whether a process accepts connections at an address within a second."""
-    import socket
-
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as attempt:
-            attempt.settimeout(_ATTEMPT_S)
-            attempt.connect(place)
+        with socket.socket(socket.AF_UNIX) as attempt:
+            attempt.connect(path)
     except OSError:
         return False
     return True
+
+
+class _Knock:
+    """Repeated attempts to connect to a port without blocking: a firewall may drop packets."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._place = host, port
+        self._attempt: Any = None
+        self._began = 0.0
+        self._count = 0  # number of attempts; the addresses of a name take turns
+        self._found: list[Any] = []
+        self._asked = -_SAME_ANSWER_S
+
+    def is_answered(self) -> bool:
+        """Return whether the port accepts a connection; start or continue an attempt."""
+        import select
+        import socket
+        import time
+
+        if self._attempt is None:
+            self._begin()
+        if self._attempt is None:
+            return False
+        poll = select.poll()
+        poll.register(self._attempt, select.POLLOUT)
+        ready = poll.poll(0)
+        failed = ready and self._attempt.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if ready or time.monotonic() > self._began + 1:
+            self._attempt.close()
+            self._attempt = None
+        return bool(ready) and not failed
+
+    def _begin(self) -> None:
+        import socket
+        import time
+
+        self._began = time.monotonic()
+        try:
+            if self._began >= self._asked + _SAME_ANSWER_S:
+                self._asked = self._began
+                self._found = socket.getaddrinfo(*self._place, type=socket.SOCK_STREAM)
+            if not self._found:
+                return
+            family, kind, _, _, place = self._found[self._count % len(self._found)]
+            self._count += 1
+            self._attempt = socket.socket(family, kind)
+            self._attempt.setblocking(False)
+            self._attempt.connect_ex(place)
+        except OSError:
+            self._attempt = None

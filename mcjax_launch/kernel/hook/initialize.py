@@ -184,7 +184,9 @@ class Initialization:
     def _join(
         self, real: Callable[..., Any], args: Any, kwargs: Any, filled: dict[str, Any]
     ) -> Any:
-        """Call JAX's initialize() with rank 0's choice of address."""
+        """Check for mistakes that would make JAX's initialize() hang, then call it."""
+        coordinator.check_loopback(str(filled["coordinator_address"]), filled["num_processes"])
+        mutual_tls.check_name(filled)
         # With TLS, no socket: a certificate cannot name it.
         left_open = not mutual_tls.in_use(filled) and coordinator.is_left_open(real, args, kwargs)
         return coordinator.join(real, filled, self._environ, left_open)
