@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,9 @@ def refused(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
     content, why, advice = REFUSED[request.param]
     path = tmp_path / "a b"
     path.write_bytes(_elf(22) if "processor" in request.param else content)
+    if request.param == "zipapp":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("__main__.py", "print('ran')")
     path.chmod(0o755)
     return why.format(here=os.uname().machine), advice
 
@@ -79,7 +83,9 @@ def test_unusable_program_is_explained_with_working_advice(
         assert ended.stdout == "[0] ran\n", ended.stderr
 
 
-@pytest.mark.parametrize("refused", ["carriage return", "another processor"], indirect=True)
+@pytest.mark.parametrize(
+    "refused", ["carriage return", "zipapp", "another processor"], indirect=True
+)
 def test_unusable_program_on_a_host_is_explained(
     jobs: Jobs, refused: tuple[str, str], tmp_path: Path
 ) -> None:

@@ -51,10 +51,19 @@ def test_module_in_pythonpath_is_found_without_a_working_python(cwd: Path) -> No
     check_module("unknown", "/nothing", "/", {})
 
 
-@pytest.mark.parametrize("name", ["pkg", "space/"])
-def test_folder_as_program_is_refused(name: str, cwd: Path) -> None:
-    with pytest.raises(Unusable, match=f"^{name}: is a directory; name a program in it$"):
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("pkg", "; did you mean pkg/train.py?"),
+        ("pkg/sub", "; write -m pkg.sub"),
+        ("space/", "; did you mean space/tool.py?"),
+        ("jax", "; name a program in it"),
+    ],
+)
+def test_folder_as_program_is_refused(name: str, hint: str, cwd: Path) -> None:
+    with pytest.raises(Unusable, match="directory") as raised:
         find_command(name, str(cwd), "")
+    assert str(raised.value) == f"{name}: is a directory{hint}"
 
 
 def test_missing_extension_gets_a_suggestion(cwd: Path) -> None:

@@ -28,8 +28,6 @@ def why_jax_too_old(version: str) -> str:
 
 # --- whether PROGRAM can be run ---
 
-_IN_IT = "; name a program in it"
-
 
 class Unusable(Exception):
     """Error: PROGRAM, or the whole job, cannot run on this host.
@@ -61,7 +59,8 @@ def check_python_file(name: str, cwd: str, hint: str = "") -> None:
     if not os.path.exists(path):
         raise Unusable(f"{name}: no such file in {cwd}{hint or cure(name, path)}", NOT_FOUND)
     if not os.path.isfile(path) or not os.access(path, os.R_OK):
-        what = f"is a directory{_IN_IT}" if os.path.isdir(path) else "not a readable file"
+        is_folder = os.path.isdir(path)
+        what = f"is a directory{_in_folder(name, path)}" if is_folder else "not a readable file"
         raise Unusable(f"{name}: {what}", NOT_EXECUTABLE)
 
 
@@ -105,6 +104,27 @@ def _near_file(folder: str, name: str) -> str:
     return ""
 
 
+def _in_folder(name: str, path: str) -> str:
+    """Return advice on what to run instead of a folder; "" if it cannot be read.
+
+    Args:
+        name: name of the folder, as the user wrote it.
+        path: path of the folder.
+
+    """
+    try:
+        files = sorted(file for file in os.listdir(path) if file.endswith(".py"))
+    except OSError:
+        return ""
+    module = os.path.normpath(name).replace(os.sep, ".")
+    if "__main__.py" in files and not os.path.isabs(name) and module[0] != ".":
+        return f"; write -m {module}"
+    likely = [file for file in files if file in ("train.py", "main.py")] or files
+    if likely and (len(files) == 1 or likely != files):
+        return f"; did you mean {os.path.join(name, likely[-1])}?"
+    return "; name a program in it"
+
+
 def executable(name: str, cwd: str, path: str) -> str | None:
     """Return the path of a command's executable file; None if there is none.
 
@@ -144,15 +164,12 @@ def find_command(name: str, cwd: str, path: str, option: str = "", hint: str = "
     """
     found = list(_executables(name, cwd, path))
     if len(found) == 1:  # with several, exec goes on to the next after a refusal
-        from .program_file import wrong_first_line  # most jobs need none
-
-        if why := wrong_first_line(name, found[0], cwd):
-            raise Unusable(f"{option}{name}: {why}", NOT_EXECUTABLE)
+        _check_first_line(name, found[0], cwd, path, option)
     if found:
         return found[0]
     beside = os.path.join(cwd, name)
     if os.path.isdir(beside) and (os.sep in name or not os.path.exists(f"{beside}.py")):
-        hint = "" if option else _IN_IT
+        hint = "" if option else _in_folder(name, beside)
         raise Unusable(f"{option}{name}: is a directory{hint}", NOT_EXECUTABLE)
     if files := _files(name, cwd, path):
         is_barred = os.statvfs(files[0]).f_flag & getattr(os, "ST_NOEXEC", 0)  # Linux
@@ -165,6 +182,13 @@ def find_command(name: str, cwd: str, path: str, option: str = "", hint: str = "
     elif not option:
         hint = hint or cure(name, beside)
     raise Unusable(f"{option}{name}: {where}{hint}", NOT_FOUND)
+
+
+def _check_first_line(name: str, file: str, cwd: str, path: str, option: str) -> None:
+    from .program_file import wrong_first_line  # most jobs need none
+
+    if why := wrong_first_line(name, file, cwd, path):
+        raise Unusable(f"{option}{name}: {why}", NOT_EXECUTABLE)
 
 
 def refused(name: str, cwd: str, path: str, code: int) -> Unusable:

@@ -9,31 +9,45 @@ import os
 _HEAD = 256
 _MOST_BYTES = 1 << 20
 _ELF = b"\x7fELF"
+_BOM = b"\xef\xbb\xbf"
 # Machines by their number in an ELF header.
 _MACHINES = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 21: "ppc64", 22: "s390x"}
 _MACHINES |= {8: "mips", 243: "riscv", 258: "loongarch"}
+_ZIP = b"PK\x03\x04"
+# First bytes of other formats.
+_FORMATS = (
+    (b"MZ", "is a program for Windows"),
+    (b"\xcf\xfa\xed\xfe", "is a program for macOS"),
+    (b"\xca\xfe\xba\xbe", "is a program for macOS, or a class of Java"),
+    (b"\xff\xfe", "is encoded in UTF-16; save it as UTF-8"),
+    (b"\xfe\xff", "is encoded in UTF-16; save it as UTF-8"),
+)
 
 
 # --- the line that names an interpreter ---
 
 
-def wrong_first_line(name: str, file: str, cwd: str) -> str:
+def wrong_first_line(name: str, file: str, cwd: str, path: str) -> str:
     """Return the error in the `#!` line of a script, and its cure; "" if there is no error.
 
     Args:
         name: name of the script, as the user wrote it.
         file: path of the script.
         cwd: working directory of the script.
+        path: value of PATH, in which `env` searches.
 
     """
     line = _first_line(file)
     if line is None:
         return ""
-    words = [word for word in os.fsdecode(line[2:]).replace("\t", " ").split(" ") if word]
+    words = os.fsdecode(line[2:]).split(" ")
+    words = [word for part in words for word in part.split("\t") if word]
     if not words:
         return f"its first line, #!, names no interpreter{_run_with(name, file)}"
-    if words[-1].endswith("\r"):
-        return _windows(words[-1], name, file)
+    asked = _asked(words)
+    if asked.endswith("\r"):
+        there = _found(asked, cwd, path)
+        return "" if there else _windows(asked, name, file)
     interpreter = os.path.join(cwd, words[0])
     if not os.path.exists(interpreter):
         return f"its first line names {words[0]}, and there is no such file{_run_with(name, file)}"
@@ -46,6 +60,27 @@ def _first_line(file: str) -> bytes | None:
     """Return the `#!` line of a file, without its line end; None if it has no such line."""
     head = _read(file, _HEAD)
     return head.partition(b"\n")[0] if head.startswith(b"#!") else None
+
+
+def _asked(words: list[str]) -> str:
+    """Return the word of a `#!` line that fails if the line ends with a carriage return.
+
+    Args:
+        words: words of the line after `#!`.
+
+    """
+    program = os.path.basename(words[0])
+    if program == "env":
+        named = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+        return named[0] if named else words[0]
+    # Perl and some other interpreters ignore a carriage return after their options.
+    is_strict = program.endswith("sh") or program.startswith("python")
+    return words[-1] if is_strict else words[0]
+
+
+def _found(name: str, cwd: str, path: str) -> bool:
+    places = [cwd] if os.sep in name else path.split(os.pathsep)
+    return any(os.path.exists(os.path.join(place, name)) for place in places)
 
 
 def _windows(asked: str, name: str, file: str) -> str:
@@ -87,10 +122,18 @@ def why_not_executed(name: str, file: str, code: int) -> str:
         return os.strerror(code)
     if head.startswith(_ELF):
         return _of_elf(head)
+    if head.startswith(_ZIP):
+        is_python = b"__main__.py" in _read(file, -1)
+        how = f"; run it as python {_word(name, file)}" if is_python else ""
+        return f"is a zip archive{how}"
+    if head.startswith(_BOM + b"#!"):
+        cure = f"remove it with sed -i '1s/^\\xef\\xbb\\xbf//' {_word(name, file)}"
+        return f"has a byte-order mark before its #!; {cure}"
     if not head:
         return "is empty"
-    if b"\0" in head:
-        return "has a format that this host cannot run"
+    known = next((what for mark, what in _FORMATS if head.startswith(mark)), "")
+    if known or b"\0" in head:
+        return known or "has a format that this host cannot run"
     return f"has no #! line{_run_with(name, file)}"
 
 
@@ -103,7 +146,7 @@ def _of_elf(head: bytes) -> str:
 
 
 def _read(file: str, most: int) -> bytes:
-    """Return the first `most` bytes of a file; b"" if it cannot be read."""
+    """Return the first `most` bytes of a file, all if -1; b"" if it cannot be read."""
     try:
         with open(file, "rb") as opened:
             return opened.read(most)
