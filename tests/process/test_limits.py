@@ -1,25 +1,46 @@
-"""Ranks that the kernel ends at a limit (ulimit): which one."""
+"""Ranks that the kernel ends at a limit (ulimit): which one, and where they were."""
 
 import signal
+import socket
 import sys
 from pathlib import Path
 
 import pytest
 from jobs import Jobs, shell_script
 
+from mcjax_launch.kernel.agent.hook_server import HookConnection
+
 SPINS = """
 import resource
+resource.setrlimit(resource.RLIMIT_CPU, (1, 20))
+def spin():
+    while True: pass
+spin()
+"""
+HANDLES = """
+import resource, signal, sys, time
+def told(*_):
+    print("told", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGXCPU, told)
 resource.setrlimit(resource.RLIMIT_CPU, (1, 20))
 while True: pass
 """
 pytestmark = pytest.mark.only_linux("the limits of an ended process")
 
 
-def test_limit_of_processor_time_is_named(jobs: Jobs) -> None:
-    ended = jobs.run("-n", 1, sys.executable, "-c", SPINS)
+@pytest.mark.every_jax
+@pytest.mark.parametrize("preload", ["none", "json"])
+def test_rank_at_its_processor_time_limit_fails_with_its_position(
+    jobs: Jobs, tmp_path: Path, preload: str
+) -> None:
+    (tmp_path / "spins.py").write_text(SPINS)
+    ended = jobs.run("-n", 1, "--preload", preload, tmp_path / "spins.py")
     assert ended.status == 128 + signal.SIGXCPU
+    first, place, *_ = ended.report.splitlines()
     limit = "it has used up its 1 s of processor time; raise ulimit -t"
-    assert ended.report.startswith(f"rank 0 failed: killed by SIGXCPU ({limit})\n")
+    assert first == f"rank 0 failed: killed by SIGXCPU ({limit})"
+    assert place == f"at {tmp_path}/spins.py:5 in spin: while True: pass"
 
 
 def test_hard_limit_of_processor_time_is_named(jobs: Jobs, tmp_path: Path) -> None:

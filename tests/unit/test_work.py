@@ -206,7 +206,7 @@ def test_patterns_in_the_source_are_found() -> None:
     assert len(USES) > 70
     assert {
         "diagnosis/spmd.py",
-        "kernel/wire/gpus.py",
+        "kernel/agent/system/out_of_memory.py",
         "runs/tails.py",
     } <= found
 
@@ -214,7 +214,7 @@ def test_patterns_in_the_source_are_found() -> None:
 def test_quadratic_pattern_is_detected() -> None:
     pattern = re.compile(rb"[^\n\r]*\r(?=[^\n])")
     slow = grows_too_fast(
-        lambda size: applied(pattern, "sub", "\r" + "a" * size), _OF_A_PATTERN // 8
+        lambda size: applied(pattern, "sub", "\r" + "a" * size), _OF_A_PATTERN // 4
     )
     assert slow
 

@@ -25,7 +25,7 @@ from .stacks import StackDump
 from .startup import Prepared
 from .system import system
 from .system.unix import Childless, SpawnError
-from .ulimits import exceeded
+from .ulimits import ProcessLimits
 from .usage import UsageSampler
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -146,6 +146,8 @@ class Agent:
         self.streams.close()
         if self.prepared is not None:
             self.prepared.close()
+        if self._memory is not None:
+            self._memory.close()
         self.loop.close()
         kept = {name: part.keep() for name, part in self._parts.items()}
         private_folder.clear(self.folder)
@@ -278,14 +280,15 @@ class Agent:
         del self.pids[ended.pid]
         self._restarts.ended(rank, ended.pid)
         self.streams.drain(rank)  # its last output explains its end
-        limits = system.limits(ended.pid)
+        limits = ProcessLimits(ended.pid, ended.status)
         used = system.reap(ended.pid)
         failed = ended.status != 0 and -ended.status not in sent
+        pid = self._program(rank, ended.pid)
         killer: str | None = ""
         if failed:
-            killer = exceeded(-ended.status, *limits, used[0])
+            killer = limits.exceeded(used[0])
             if not killer:
-                killer = self._memory.evidence() if self._memory is not None else None
+                killer = self._memory.evidence(pid) if self._memory is not None else None
         self.link.send(messages.Exited(rank, ended.status, tuple(sent), killer, *used, hooked))
 
     def _may_fail_before_joining(self, ended: int | None = None) -> bool:

@@ -13,7 +13,7 @@ from ..wire.loop import READ, Loop
 from ..wire.messages import FromHook
 from ..wire.signals import PROFILE
 from ..wire.system import others_signal
-from .stacks import Pieces, main_thread, waits_for_a_thread, with_source
+from .stacks import THREADS, Pieces, main_thread, waits_for_a_thread, with_source
 from .system import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -53,6 +53,7 @@ class HookConnection:
         self.held = ""  # the fingerprint of the program at which its thread waits for a reply
         self.stacks = Pieces()
         self.all_stacks = False  # it dumps all threads, although only the main one is wanted
+        self.asked_all = False  # it was asked for the stacks of all threads
         self.has_crashed = False  # `stacks` are those of a crash
         self.last_stack_at = 0.0
         self._connection = connection
@@ -102,7 +103,8 @@ class HookConnection:
     def add_stack_line(self, line: str) -> None:
         """Record a line of a stack dump, and whether the dump comes from a crash."""
         self.last_stack_at = time.monotonic()
-        if line.startswith(_CRASH):
+        is_unasked = not self.asked_all and line.startswith(THREADS)  # from a limit's signal
+        if line.startswith(_CRASH) or (is_unasked and not self.has_crashed):
             self.stacks, self.has_crashed = Pieces(), True
         self.stacks.add(line)
 
@@ -254,6 +256,7 @@ class HookServer:
             and system.handles(hook.pid, of_all)
             and system.signal_undisturbed(hook.pid, of_all)
         )
+        hook.asked_all = all_threads or hook.all_stacks
         # A single stack is that of the thread which gets the signal: it must be a thread of Python.
         return hook.all_stacks or system.signal_main(hook.pid, signum)
 
@@ -272,7 +275,7 @@ class HookServer:
         waiting = [hook for hook in asked if self._may_ask_more(hook) and waits_for_a_thread(hook)]
         more = [hook for hook in waiting if system.signal_main(hook.pid, others_signal())]
         for hook in more:
-            hook.all_stacks = True
+            hook.all_stacks = hook.asked_all = True
         return more
 
     def _may_ask_more(self, hook: HookConnection) -> bool:

@@ -25,8 +25,8 @@ _MOST_SOURCE = 100
 _FRAME = '  File "'
 # First line of a dump of a single thread.
 _OWN = "Stack (most recent call first):"
-# Prefixes of a thread's first line in a dump of all threads.
-_THREADS = ("Thread ", "Current thread ")
+#: Prefixes of a thread's first line in a dump of all threads.
+THREADS = ("Thread ", "Current thread ")
 # Digits of a line's number.
 _LONGEST_NUMBER = 9
 
@@ -171,7 +171,7 @@ def _is_informative(thread: list[str]) -> bool:
 
 def _begins(dump: list[str]) -> list[int]:
     """Return the index of the first line of each thread's stack in a dump."""
-    return [n for n, line in enumerate(dump) if line.startswith(_THREADS)]
+    return [n for n, line in enumerate(dump) if line.startswith(THREADS)]
 
 
 def main_thread(dump: list[str]) -> list[str]:

@@ -53,6 +53,7 @@ class AgentLink:
         self._fd = _connected(path)
         self._pid = os.getpid()
         self._file = _identity(self._fd)
+        self._dump_stacks_at_limit()
         self._greet(process_id, *self.dump_stacks_on_signal(self._fd))
 
     def send_held(self) -> None:
@@ -113,6 +114,17 @@ class AgentLink:
             if not faulthandler.is_enabled() and _identity(self._fd) == self._file:
                 faulthandler.enable(self._fd, all_threads=True)
         except (ImportError, OSError, RuntimeError):
+            pass
+
+    def _dump_stacks_at_limit(self) -> None:
+        """Make faulthandler send stacks to the agent on SIGXCPU, the end by the CPU time limit."""
+        try:
+            import _signal  # without signal's own imports
+            import faulthandler
+
+            if _signal.getsignal(_signal.SIGXCPU) == _signal.SIG_DFL:
+                faulthandler.register(_signal.SIGXCPU, self._fd, chain=True)
+        except (ImportError, AttributeError, OSError, RuntimeError):
             pass
 
     @staticmethod

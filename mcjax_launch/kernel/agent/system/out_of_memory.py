@@ -1,4 +1,4 @@
-"""Evidence of the kernel's out-of-memory killer: the counters of cgroups and of the machine."""
+"""Evidence of the kernel's out-of-memory killer: its log, and the counters of cgroups."""
 
 from __future__ import annotations
 
@@ -7,27 +7,39 @@ import os
 from ...wire.system import text_of
 
 _CGROUPS = "/sys/fs/cgroup"
+_KILLED = r"(?P<memcg>Memory cgroup )?[Oo]ut of memory: Killed process (?P<pid>\d+) "
+_RESIDENT = r"(?:anon|shmem)-rss:(\d+)kB"
 _NO_LIMIT = 1 << 60
 
 
 class OutOfMemory:
     """Watch over the kernel's out-of-memory killer, from the creation of this object.
 
-    A counter that cannot be read (no permission) proves nothing.
+    A counter or log that cannot be read (no permission) proves nothing.
     """
 
     def __init__(self) -> None:
-        self._folder, self._counter = _own_cgroup()
+        self._log = _open_log()
+        self._killed: dict[int, str] = {}  # the log's report, by pid
+        self._folder, self._counter = own_cgroup()
         self._in_cgroup = self._count_in_cgroup()
         self._on_machine = _count("/proc/vmstat")
 
-    def evidence(self) -> str | None:
-        """Return evidence that the out-of-memory killer may have ended a process that has died.
+    def close(self) -> None:
+        """Close the log."""
+        if self._log >= 0:
+            os.close(self._log)
+            self._log = -1
+
+    def evidence(self, pid: int) -> str | None:
+        """Return evidence that the out-of-memory killer may have ended this dead process.
 
         Returns:
             a sentence; "" if the killer has ended no process since; None if that is unknown.
 
         """
+        if said := self._logged(pid):
+            return said
         in_cgroup, on_machine = self._count_in_cgroup(), _count("/proc/vmstat")
         if in_cgroup is not None and self._in_cgroup is not None and in_cgroup > self._in_cgroup:
             limit = self._limit()
@@ -37,6 +49,28 @@ class OutOfMemory:
         if on_machine > self._on_machine:
             return "the kernel's out-of-memory killer ended a process of this machine"
         return ""
+
+    def _logged(self, pid: int) -> str:
+        """Return a sentence on a process from the kernel's log; "" if it is not in the log.
+
+        In a container there is none, because pids differ from those in the log.
+        """
+        import re  # not at the agent's start
+
+        while self._log >= 0:
+            try:
+                record = os.read(self._log, 8192).decode("utf-8", "replace")
+            except BrokenPipeError:  # records were overwritten meanwhile
+                continue
+            except OSError:
+                break
+            found = re.search(_KILLED, record)
+            if found is not None:
+                used = sum(map(int, re.findall(_RESIDENT, record))) // 1024
+                where = f" at its cgroup's limit{self._limit()}" if found["memcg"] else ""
+                message = f"the kernel's out-of-memory killer ended it{where}; it used {used} MiB"
+                self._killed[int(found["pid"])] = message
+        return self._killed.pop(pid, "")
 
     def _count_in_cgroup(self) -> int | None:
         return _count(os.path.join(self._folder, self._counter)) if self._counter else None
@@ -49,7 +83,17 @@ class OutOfMemory:
         return ""
 
 
-def _own_cgroup() -> tuple[str, str]:
+def _open_log() -> int:
+    """Open the kernel's log at its end; return -1 if it cannot be read."""
+    try:
+        log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return -1
+    os.lseek(log, 0, os.SEEK_END)
+    return log
+
+
+def own_cgroup() -> tuple[str, str]:
     """Return this process's memory cgroup folder and the name of its counter file; "" if none."""
     lines = text_of("/proc/self/cgroup").splitlines()
     for _, controllers, path in (line.split(":", 2) for line in lines):
