@@ -166,19 +166,34 @@ def test_keyboard_interrupt_is_reported(run: Run) -> None:
 HANDLING = {
     "logged": ("try: load()\nexcept Exception: print('failed', file=sys.stderr); sys.exit(1)", 1, ()),
     "hydra": ("def run(call):\n try: call()\n except Exception:\n  try: raise OSError('no config')\n  except OSError: pass\n  sys.exit(1)\nrun(load)", 1, ()),
+    "click": ("import tool; tool.main(load)", 2, ()),
+    "os._exit": ("try: load()\nexcept Exception: os._exit(17)", 17, ()),
+    "own hook": ("sys.excepthook = lambda *args: os._exit(17)\nload()", 17, ()),
+    "in a thread": ("def worker():\n try: load()\n except Exception: os._exit(17)\nthreading.Thread(target=worker).start(); threading.Event().wait()", 17, ()),
     "wrapped": (
         "try:\n try: load()\n except KeyError as e: raise RuntimeError('no batch') from e\nexcept RuntimeError: sys.exit(4)",
         4, ("RuntimeError: no batch", "caused by: KeyError: 'label', at <string>:"),
     ),
 }  # fmt: skip
 LOAD = "def load(): return {}['label']\n"
+TOOL = """
+import re
+import sys
+def main(call):
+    try: call()
+    except KeyError as error: report = error
+    if report: sys.exit(2)
+"""
 
 
 @pytest.mark.every_jax
 @pytest.mark.parametrize("name", HANDLING)
-def test_exception_handled_at_an_exit_is_reported(run: Run, name: str) -> None:
+def test_exception_handled_at_an_exit_is_reported(run: Run, tmp_path: Path, name: str) -> None:
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages" / "tool.py").write_text(TOOL)
     program, status, words = HANDLING[name]
-    ended = run(2, LOAD + "start()\n" + program)
+    path = f"sys.path.append({str(tmp_path / 'site-packages')!r})\n"
+    ended = run(2, LOAD + path + "start()\n" + program)
     assert ended.status == status, ended.stderr
     first, place, *_ = ended.report.splitlines()
     told = words[0] if words else "KeyError: 'label'"
@@ -201,11 +216,8 @@ IN_RANK_1 = "if os.environ['JAX_PROCESS_ID'] == '0': start()\n"
 
 
 @pytest.mark.every_jax
-@pytest.mark.parametrize(
-    ("name", "before"),
-    [*((name, "start()\n") for name in TEXTS), ("computed", IN_RANK_1)],
-    ids=[*TEXTS, "early"],
-)
+@pytest.mark.parametrize("before", ["start()\n", IN_RANK_1], ids=["joined", "early"])
+@pytest.mark.parametrize("name", TEXTS)
 def test_text_of_an_exit_is_the_cause(run: Run, name: str, before: str) -> None:
     program, told = TEXTS[name]
     ended = run(2, LOAD + before + program)

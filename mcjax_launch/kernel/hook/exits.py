@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import os
 import sys
 
 from .callable_proxy import CallableProxy
@@ -44,6 +45,17 @@ def watch_exceptions(
     sys.excepthook = CallableProxy(sys.excepthook, prepare)
     if is_original:  # programs compare the two
         sys.__excepthook__ = sys.excepthook
+
+
+def watch_hard_exits(exits: Callable[[int], None]) -> None:
+    """Call `exits` with the status of each os._exit(), before the exit."""
+
+    def prepare(*args: Any) -> tuple[Any, ...]:
+        if len(args) == 1 and isinstance(args[0], int):
+            exits(args[0])
+        return args
+
+    os._exit = CallableProxy(os._exit, prepare, "os")
 
 
 def watch_exits(exits: Exits) -> None:
@@ -142,7 +154,7 @@ class Exits:
         watch_exits(self)
 
     def watch(self) -> None:
-        """Watch also threads, callbacks, crashes and shutdown, from initialize() on."""
+        """Watch also os._exit(), threads, callbacks, crashes and shutdown, from initialize() on."""
         import atexit
         import threading
 
@@ -151,6 +163,7 @@ class Exits:
         if self._outermost is not None:
             return
         self._outermost = _outermost(sys._current_frames()[self._main_thread])
+        watch_hard_exits(self._handle_hard_exit)
         self.unhandled.watch_threads()
         self.unhandled.watch_callbacks()
         if self._link.is_of_this_process:
@@ -173,6 +186,31 @@ class Exits:
             pass
         except Exception as error:
             self._failed(error)
+
+    def _handle_hard_exit(self, code: int) -> None:
+        """Report an os._exit() with a failure status, in any thread or in the program's excepthook.
+
+        The agent gets the status when the process ends; this report explains that status.
+        """
+        if not self._link.is_of_this_process or not code & 0xFF:
+            return
+        try:
+            from . import failure, user_lines
+
+            error = sys.exc_info()[1] or self._uncaught()
+            frame = user_lines.here()
+            self._report(failure.of_hard_exit(code, error, frame))
+        except ImportError:  # the program may have become a user who may not read us
+            pass
+        except Exception as error:
+            self._failed(error)
+
+    def _uncaught(self) -> BaseException | None:
+        """Return the exception if the program's own excepthook is running for one; else None."""
+        if _thread.get_ident() != self._main_thread or self._outermost is None:
+            return None
+        value = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+        return value if _outermost(sys._getframe()) is not self._outermost else None
 
     # --- what ends the program ---
 

@@ -89,7 +89,27 @@ def of_exit(code: Any, error: SystemExit, outermost: FrameType | None, *, joined
     traceback = error.__traceback__
     if traceback is None and outermost is not None:
         traceback = _traceback_through(outermost)
-    where, line = _innermost(traceback)
+    place = _innermost(traceback)
+    return _exited(code, place, error.__context__ or _kept(traceback), joined=joined)
+
+
+def of_hard_exit(code: int, error: BaseException | None, frame: FrameType | None) -> Failed:
+    """Describe the failure of a program that calls os._exit(), which skips JAX's exit barrier.
+
+    Args:
+        code: status passed to os._exit().
+        error: exception that was being handled; None if there was none.
+        frame: the user's frame that called os._exit(); None if unknown.
+
+    """
+    place: Place = None, None
+    if frame is not None:
+        place = _line(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+    return _exited(code, place, error, joined=False)
+
+
+def _exited(code: Any, place: Place, handled: BaseException | None, *, joined: bool) -> Failed:
+    where, line = place
     return Failed(
         _status_of_code(code),
         joined,
@@ -97,7 +117,7 @@ def of_exit(code: Any, error: SystemExit, outermost: FrameType | None, *, joined
         summary=_text_of_code(code),
         where=where,
         line=line,
-        **_handled(error.__context__),
+        **_handled(handled),
     )
 
 
@@ -218,6 +238,27 @@ def _handled(error: BaseException | None) -> dict[str, Any]:
     if error is None:
         return {}
     return {"handled": raised(error, error.__traceback__), "causes": _causes(error)}
+
+
+def _kept(traceback: TracebackType | None) -> BaseException | None:
+    """Return the exception that a library such as click has printed before it exits, or None.
+
+    The library exits after its `except` block, so the exception is found in a local variable.
+    """
+    exits = None
+    while traceback is not None:
+        if (
+            "__tracebackhide__" not in traceback.tb_frame.f_code.co_varnames
+        ):  # not the hook's own frame
+            exits = traceback.tb_frame
+        traceback = traceback.tb_next
+    if exits is None or source_lines.is_users(exits.f_code.co_filename):
+        return None
+    values = exits.f_locals.values()
+    owners = (getattr(value, "__self__", value) for value in values)
+    errors = {id(owner): owner for owner in owners if isinstance(owner, Exception)}
+    kept = [error for error in errors.values() if error.__traceback__]
+    return kept[0] if len(kept) == 1 else None
 
 
 def _causes(error: BaseException | None) -> tuple[Raised, ...]:
