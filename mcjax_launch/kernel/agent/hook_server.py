@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # Bytes; longer than a failure with three texts of full length, even with every byte escaped.
 _MOST_LINE = 1 << 22
+_MOST_SIGNAL = 64
 # Connections that are not accepted yet; Linux's usual maximum.
 _BACKLOG = 4096
 # Enough to read all that a socket holds, but not an endless flood.
@@ -58,6 +59,7 @@ class HookConnection:
         self.last_stack_at = 0.0
         self._connection = connection
         self._held = bytearray()  # an incomplete line
+        self._is_skipping = False  # skips the rest of a line that is too long
 
     @property
     def fd(self) -> int:
@@ -69,8 +71,7 @@ class HookConnection:
     def lines(self) -> list[str] | None:
         """Read once; return the complete lines, [""] if none is complete, [] if nothing arrived.
 
-        Return None if the process has closed its end, or sends an endless line, which no hook
-        does. An incomplete line is kept for later.
+        Return None if the process has closed its end. An incomplete line is kept for later.
         """
         try:
             data = self._connection.recv(65536)
@@ -82,13 +83,14 @@ class HookConnection:
             return None
         # Only what is new is searched and copied: the line may be very long.
         end, *more = data.split(b"\n")
-        self._held += end
-        if len(self._held) > _MOST_LINE:
-            return None
+        if not self._is_skipping:
+            self._held += end
+            if len(self._held) > _MOST_LINE:
+                self._held, self._is_skipping = bytearray(), True
         if not more:
             return [""]
         *whole, rest = bytes(self._held), *more
-        self._held = bytearray(rest)
+        self._held, self._is_skipping = bytearray(rest), False
         return [line.decode("utf-8", "replace") for line in whole]
 
     def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
@@ -372,7 +374,10 @@ class HookServer:
 
     def _identify(self, hook: HookConnection, hello: hook_messages.Hello) -> None:
         hook.pid = hello.pid
-        hook.dump_signals = hello.dump_signal, hello.dump_all_signal
+        hook.dump_signals = (
+            _signal_number(hello.dump_signal),
+            _signal_number(hello.dump_all_signal),
+        )
         try:
             rank = int(hello.process_id)
         except ValueError:
@@ -424,3 +429,8 @@ def _note(hook: HookConnection, message: HookMessage) -> None:
         hook.compilations += 1
     elif isinstance(message, hook_messages.Compiled):
         hook.compilations -= 1
+
+
+def _signal_number(number: int) -> int:
+    """Return `number` if it is a valid signal number, else 0."""
+    return number if 0 < number < _MOST_SIGNAL else 0
