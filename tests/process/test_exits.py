@@ -254,6 +254,7 @@ def test_equal_failures_without_a_traceback_are_one(jobs: Jobs, tmp_path: Path, 
 
 # An exit for which there is nothing that was handled.
 BARE = {
+    "os._exit": "try: load()\nexcept KeyError: pass\nos._exit(3)",
     "caught before": "try: load()\nexcept KeyError: pass\nsys.exit(3)",
     "kept": "try: load()\nexcept KeyError as e: held.append(e)\nsys.exit(3)",
 }

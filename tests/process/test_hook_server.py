@@ -29,6 +29,7 @@ from mcjax_launch.kernel.wire.hook_messages import (
     Joined,
     Joining,
     Leaving,
+    Left,
     Program,
     ProgramCompiled,
 )
@@ -214,6 +215,13 @@ def test_ranks_that_join_together_are_told_apart(server: Server) -> None:
         (True, True, True),
         (True, True, False),
     ]
+
+
+@pytest.mark.parametrize("number", [-5, 0, 64, 1 << 62])
+def test_an_invalid_signal_number_is_not_sent(server: Server, number: int) -> None:
+    server.connect(Hello(os.getpid(), "1", number), Joined(1), Left())
+    assert server.read() == [Joined(1), Left()]
+    assert server.hooks.request_stacks(all_threads=False) == []
 
 
 @pytest.mark.only_linux("it tells who handles a signal")

@@ -47,6 +47,13 @@ REFUSED: dict[str, tuple[bytes, str, str]] = {
         "its first line names /usr, which is not executable; run it as ",
         "bash './a b'",
     ),
+    "zipapp": (b"", "is a zip archive; run it as ", "python './a b'"),
+    "byte-order mark": (
+        "\N{ZERO WIDTH NO-BREAK SPACE}#!/bin/sh\necho ran\n".encode(),
+        "has a byte-order mark before its #!; remove it with ",
+        r"sed -i '1s/^\xef\xbb\xbf//' './a b'",
+    ),
+    "UTF-16": ("#!/bin/sh\n".encode("utf-16"), "is encoded in UTF-16; save it as UTF-8", ""),
     "empty": (b"", "is empty", ""),
     "another processor": (b"", "is built for s390x, and this host is {here}", ""),
     "cut short": (b"\x7fELF\2\1\1\0", "is damaged or cut short", ""),
