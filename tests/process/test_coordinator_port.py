@@ -64,7 +64,7 @@ def test_unresolved_name_is_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> 
 
         monkeypatch.setattr(socket, "getaddrinfo", look_up)
         monkeypatch.setattr("time.sleep", sleeps.append)
-        monkeypatch.setattr(meeting, "_SAME_ANSWER_S", 0.05)
+        monkeypatch.setattr(meeting, "_ATTEMPT_S", 0.05)
         filled = {"coordinator_address": "pod-0.svc:1", "num_processes": 2, "process_id": 1}
         assert not meeting._await_coordinator(filled, "")
     assert asked == ["pod-0.svc"] * 3

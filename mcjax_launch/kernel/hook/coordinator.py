@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 _JAX_INIT_TIMEOUT_S = 300  # JAX's own default
 # Seconds after which a rank prints that it waits for the coordinator.
 _PATIENCE_S = 10
-# Seconds for which a name's address is reused; a restarted pod has a new address.
-_SAME_ANSWER_S = 1.0
+# Seconds that an attempt to connect may take (a firewall may drop packets), and for which a name's
+# addresses are reused: a restarted pod has a new one.
+_ATTEMPT_S = 1.0
 # By all ranks together: a thousand ranks that try every 10 ms would keep rank 0's host busy.
 _MOST_ATTEMPTS_PER_S = 2000
 
@@ -161,7 +162,7 @@ def _can_bind(path: str) -> bool:
     import socket
 
     try:
-        if _listens_on_socket(path):  # initialize() is called twice, which JAX reports
+        if _listens(socket.AF_UNIX, path):  # initialize() is called twice, which JAX reports
             return False
         if os.path.exists(path):  # left by an earlier service
             os.unlink(path)
@@ -182,6 +183,7 @@ def _await_coordinator(filled: Mapping[str, Any], path: str) -> bool:
     rank, count = filled["process_id"], filled["num_processes"]
     if not (isinstance(rank, int) and isinstance(count, int) and 0 < rank < count):
         return False  # a mistake that JAX reports
+    import socket
     import time
 
     address = filled["coordinator_address"]
@@ -191,77 +193,41 @@ def _await_coordinator(filled: Mapping[str, Any], path: str) -> bool:
     limit = filled.get("initialization_timeout") or _JAX_INIT_TIMEOUT_S
     began = time.monotonic()
     pause, said = 0.002, False
-    port_knock = _Knock(host, port)
-    while time.monotonic() < began + limit:
-        if not said and time.monotonic() > began + _PATIENCE_S:
+    found, looked_up = [], began - _ATTEMPT_S
+    while (now := time.monotonic()) < began + limit:
+        if not said and now > began + _PATIENCE_S:
             said = True
             at = "" if path else f" at {address}"
             print(f"mcjax-launch: waiting for process 0{at}", file=sys.stderr, flush=True)
-        if path and _listens_on_socket(path):
+        if path and _listens(socket.AF_UNIX, path):
             return True
-        if port_knock.is_answered():
+        if now >= looked_up + _ATTEMPT_S:
+            found, looked_up = _addresses(host, port), now
+        if any(_listens(family, place) for family, _, _, _, place in found):
             return False
         time.sleep(pause)
         pause = min(pause * 1.2, max(0.01, count / _MOST_ATTEMPTS_PER_S))
     return False
 
 
-def _listens_on_socket(path: str) -> bool:
+def _addresses(host: str, port: int) -> list[Any]:
+    """Return the addresses of a host, as `socket.getaddrinfo` does; [] if it has none."""
     import socket
 
     try:
-        with socket.socket(socket.AF_UNIX) as attempt:
-            attempt.connect(path)
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+
+
+def _listens(family: int, place: Any) -> bool:
+    """Return whether a process accepts connections at an address within a second."""
+    import socket
+
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as attempt:
+            attempt.settimeout(_ATTEMPT_S)
+            attempt.connect(place)
     except OSError:
         return False
     return True
-
-
-class _Knock:
-    """Repeated attempts to connect to a port without blocking: a firewall may drop packets."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._place = host, port
-        self._attempt: Any = None
-        self._began = 0.0
-        self._count = 0  # number of attempts; the addresses of a name take turns
-        self._found: list[Any] = []
-        self._asked = -_SAME_ANSWER_S
-
-    def is_answered(self) -> bool:
-        """Return whether the port accepts a connection; start or continue an attempt."""
-        import select
-        import socket
-        import time
-
-        if self._attempt is None:
-            self._begin()
-        if self._attempt is None:
-            return False
-        poll = select.poll()
-        poll.register(self._attempt, select.POLLOUT)
-        ready = poll.poll(0)
-        failed = ready and self._attempt.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if ready or time.monotonic() > self._began + 1:
-            self._attempt.close()
-            self._attempt = None
-        return bool(ready) and not failed
-
-    def _begin(self) -> None:
-        import socket
-        import time
-
-        self._began = time.monotonic()
-        try:
-            if self._began >= self._asked + _SAME_ANSWER_S:
-                self._asked = self._began
-                self._found = socket.getaddrinfo(*self._place, type=socket.SOCK_STREAM)
-            if not self._found:
-                return
-            family, kind, _, _, place = self._found[self._count % len(self._found)]
-            self._count += 1
-            self._attempt = socket.socket(family, kind)
-            self._attempt.setblocking(False)
-            self._attempt.connect_ex(place)
-        except OSError:
-            self._attempt = None
