@@ -25,7 +25,7 @@ from .stacks import StackDump
 from .startup import Prepared
 from .system import system
 from .system.unix import Childless, SpawnError
-from .ulimits import ProcessLimits
+from .ulimits import exceeded
 from .usage import UsageSampler
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -280,13 +280,13 @@ class Agent:
         del self.pids[ended.pid]
         self._restarts.ended(rank, ended.pid)
         self.streams.drain(rank)  # its last output explains its end
-        limits = ProcessLimits(ended.pid, ended.status)
+        limits = system.limits(ended.pid)
         used = system.reap(ended.pid)
         failed = ended.status != 0 and -ended.status not in sent
         pid = self._program(rank, ended.pid)
         killer: str | None = ""
         if failed:
-            killer = limits.exceeded(used[0])
+            killer = exceeded(-ended.status, *limits, used[0])
             if not killer:
                 killer = self._memory.evidence(pid) if self._memory is not None else None
         self.link.send(messages.Exited(rank, ended.status, tuple(sent), killer, *used, hooked))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import NoReturn
 
+    from ...wire.system import Limit
     from .unix import Given
 
 _PF_EXITING = 4  # of include/linux/sched.h, in /proc/PID/stat
@@ -87,8 +88,14 @@ class Linux(Unix):
         except (KeyError, ValueError):
             return 0, 0
 
-    def limits(self, pid: int) -> str:
-        return text_of(f"/proc/{pid}/limits")
+    def limits(self, pid: int) -> tuple[Limit, Limit]:
+        import resource
+
+        try:
+            cpu_time = resource.prlimit(pid, resource.RLIMIT_CPU)
+            return cpu_time, resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        except OSError:  # another user's
+            return super().limits(pid)
 
     def out_of_memory(self) -> OutOfMemory:
         return OutOfMemory()

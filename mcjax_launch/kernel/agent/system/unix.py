@@ -126,9 +126,9 @@ class Unix:
         """Return a watch over the out-of-memory killer; None if this system offers none."""
         return None
 
-    def limits(self, pid: int) -> str:  # noqa: ARG002, for systems that have them
-        """Return the text of /proc/PID/limits; "" if there is none."""
-        return ""
+    def limits(self, pid: int) -> tuple[Limit, Limit]:  # noqa: ARG002
+        """Return a process's limits of processor time and of file size; -1 if none or unknown."""
+        return (-1, -1), (-1, -1)
 
     # --- spawn ---
 
