@@ -41,7 +41,7 @@ class RankRestarts:
         stuck: Callable[[int, list[int]], object],
     ) -> None:
         self._pids = pids
-        self.start: Callable[[RankOrder], object] = _start_nothing
+        self.start: Callable[[RankOrder], object] = lambda order: None
         self._stuck = stuck
         self.job_id = ""
         self._ended: dict[int, int] = {}  # rank -> its latest pid
@@ -107,10 +107,6 @@ class RankRestarts:
         environ = system.environ(pid)
         is_of_job = environ.get("MCJAX_JOB_ID") == self.job_id
         return is_of_job and _is_of(rank, environ)
-
-
-def _start_nothing(order: RankOrder) -> None:
-    """Do nothing; initial value of `RankRestarts.start`."""
 
 
 def _is_led(

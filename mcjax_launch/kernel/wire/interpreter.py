@@ -164,7 +164,10 @@ def find_command(name: str, cwd: str, path: str, option: str = "", hint: str = "
     """
     found = list(_executables(name, cwd, path))
     if len(found) == 1:  # with several, exec goes on to the next after a refusal
-        _check_first_line(name, found[0], cwd, path, option)
+        from .program_file import wrong_first_line  # most jobs need none
+
+        if why := wrong_first_line(name, found[0], cwd, path):
+            raise Unusable(f"{option}{name}: {why}", NOT_EXECUTABLE)
     if found:
         return found[0]
     beside = os.path.join(cwd, name)
@@ -182,13 +185,6 @@ def find_command(name: str, cwd: str, path: str, option: str = "", hint: str = "
     elif not option:
         hint = hint or cure(name, beside)
     raise Unusable(f"{option}{name}: {where}{hint}", NOT_FOUND)
-
-
-def _check_first_line(name: str, file: str, cwd: str, path: str, option: str) -> None:
-    from .program_file import wrong_first_line  # most jobs need none
-
-    if why := wrong_first_line(name, file, cwd, path):
-        raise Unusable(f"{option}{name}: {why}", NOT_EXECUTABLE)
 
 
 def refused(name: str, cwd: str, path: str, code: int) -> Unusable:

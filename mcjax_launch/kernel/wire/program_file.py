@@ -40,8 +40,7 @@ def wrong_first_line(name: str, file: str, cwd: str, path: str) -> str:
     line = _first_line(file)
     if line is None:
         return ""
-    words = os.fsdecode(line[2:]).split(" ")
-    words = [word for part in words for word in part.split("\t") if word]
+    words = [word for word in os.fsdecode(line[2:]).replace("\t", " ").split(" ") if word]
     if not words:
         return f"its first line, #!, names no interpreter{_run_with(name, file)}"
     asked = _asked(words)
