@@ -21,10 +21,9 @@ def gpu_check(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("gpus", "meets"), [(1, "barrier"), (2, "sum")])
-def test_gpu_check_rehearsal_passes_on_cpu(tmp_path: Path, gpus: int, meets: str) -> None:
+def test_gpu_check_rehearsal_passes_on_cpu(tmp_path: Path) -> None:
     names = ["killed", "fork", "hidden"]
-    done = gpu_check("--cpu", "--gpus", gpus, "--out", tmp_path, *names)
+    done = gpu_check("--cpu", "--gpus", 2, "--out", tmp_path, *names)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / "result.json").read_text())
     killed, fork, hidden = found["checks"]
@@ -34,14 +33,9 @@ def test_gpu_check_rehearsal_passes_on_cpu(tmp_path: Path, gpus: int, meets: str
     assert fork["seen"].startswith("ranks 0-1 forked after importing jax")
     assert hidden["seen"] == "in a rehearsal: there is no GPU to hide"
     first, *_, last = (tmp_path / "killed.txt").read_text().splitlines()
-    assert first.startswith("$ ") and first.endswith(f"on_gpus.py killed {meets} cpu")
+    assert first.startswith("$ ") and first.endswith("on_gpus.py killed sum cpu")
     assert last.startswith("exit status 137 after ")
     assert ", a rehearsal on CPU devices (" in done.stdout
-    assert [line.split(" |")[0] for line in done.stdout.splitlines()[-5:-2]] == [
-        "| ok",
-        "| ok",
-        "| not run",
-    ]
     assert "\ngpu-check: 2 ok, 1 not run, in " in done.stdout
 
 

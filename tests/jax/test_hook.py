@@ -30,23 +30,17 @@ POLLED_TOO_LONG = "Polled an error from coordination service"
 
 @pytest.mark.every_jax
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("status", [0, 3])
-def test_job_may_be_joined_again(jobs: Jobs, tmp_path: Path, status: int) -> None:
-    """And who has left it may end as he likes: nothing holds him up."""
-    program = f"{AGAIN}sys.exit({status} * (rank == '1'))"
-    words = ["-n", 2, "--no-prefix", sys.executable, "-c", program, "{process_id}"]
+def test_job_may_be_joined_again(jobs: Jobs, tmp_path: Path) -> None:
+    words = ["-n", 2, "--no-prefix", sys.executable, "-c", AGAIN, "{process_id}"]
     for turn in range(3):
         folder = tmp_path / str(turn)
         folder.mkdir()
         ended = jobs.run(*words, folder, limit=180)
         if not (version("jax").startswith("0.6.") and POLLED_TOO_LONG in ended.stderr):
             break
-    assert ended.status == status, ended.stderr
-    if status:  # which rank 0 may not live to print its last word after
-        assert ended.report.startswith("rank 1 failed: exit status 3")
-    else:
-        assert (ended.stdout.count("True"), ended.stdout.count("False")) == (6, 6)
-        assert ended.report == ""
+    assert ended.status == 0, ended.stderr
+    assert (ended.stdout.count("True"), ended.stdout.count("False")) == (6, 6)
+    assert ended.report == ""
 
 
 # What JAX's functions look like.
@@ -72,10 +66,3 @@ def test_hook_leaves_no_trace_in_jax(jobs: Jobs) -> None:
     words = [sys.executable, "-c", LOOKING]
     alone = subprocess.run(words, capture_output=True, text=True, check=True)
     assert jobs.run("--no-prefix", *words).stdout == alone.stdout
-
-
-def test_mistake_that_jax_reports_ends_the_wait(jobs: Jobs) -> None:
-    program = "import jax; jax.distributed.initialize(num_processes=1, process_id=2)"
-    ended = jobs.run("-n", 2, "--grace", "0.5", sys.executable, "-c", program, limit=90)
-    assert ended.status == 1
-    assert "process_id" in ended.report

@@ -1,6 +1,5 @@
 """On real JAX: what a generic launcher does not do for it."""
 
-import math
 import os
 import signal
 import socket
@@ -15,15 +14,13 @@ from jobs import LAUNCHER, PROGRAMS, Jobs
 
 
 @pytest.mark.every_jax
-@pytest.mark.parametrize(("n", "d"), [(4, 2), (1, 8)])
-def test_toy_computes_the_right_sum(jobs: Jobs, n: int, d: int, tmp_path: Path) -> None:
-    ended = jobs.run("-n", n, "-d", d, "--log-dir", tmp_path, PROGRAMS / "toy.py")
+def test_toy_computes_the_right_sum(jobs: Jobs, tmp_path: Path) -> None:
+    ended = jobs.run("-n", 4, "-d", 2, "--log-dir", tmp_path, PROGRAMS / "toy.py")
     assert ended.status == 0, ended.stderr
-    total = sum(math.sin(number) for number in range(8 * n))  # -0.12399 in the guide
-    for rank in range(n):
-        assert f"[{rank}] process {rank} of {n}: sum {total:.6f}"[:-2] in ended.stdout
+    for rank in range(4):
+        assert f"[{rank}] process {rank} of 4: sum -0.1239" in ended.stdout  # as in the guide
     shown, logged = ended.stdout.count("\n"), logs(tmp_path, "out").count("\n")
-    assert shown == n * (d + 1)
+    assert shown == 4 * (2 + 1)
     assert logged >= shown  # but for Gloo's lines
     assert ended.report.splitlines() == [f"logs: {tmp_path}"]
 
@@ -42,17 +39,6 @@ def test_the_guides_programs_need_no_arguments(jobs: Jobs, name: str) -> None:
     assert [f"[{rank}] {told.format(rank=rank)}" in ended.stdout for rank in range(4)] == [True] * 4
 
 
-def test_exported_number_of_devices_is_kept(jobs: Jobs) -> None:
-    ended = jobs.run("-n", 4, PROGRAMS / "guide" / "toy.py", env={"JAX_NUM_CPU_DEVICES": "2"})
-    assert ended.status == 0, ended.stderr
-
-
-def test_failed_assertion_on_devices_gets_a_hint(jobs: Jobs) -> None:
-    ended = jobs.run("-n", 4, PROGRAMS / "guide" / "toy.py")
-    assert ended.status == 1
-    assert "hint: the job has 4 devices, 1 in each rank; -d 2 gives 8" in ended.report
-
-
 def logs(folder: Path, end: str) -> str:
     """All that the ranks have written to one stream."""
     return "".join(path.read_text() for path in sorted(folder.glob(f"*.{end}")))
@@ -68,44 +54,13 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("verbose", [False, True])
-def test_messages_of_victims_are_hidden_unless_verbose(
-    jobs: Jobs, tmp_path: Path, verbose: bool
-) -> None:
-    options = ["-n", 3, "--log-dir", tmp_path, *(["-v"] if verbose else [])]
-    ended = jobs.run(*options, sys.executable, "-c", ORPHANS)
+def test_messages_of_victims_are_hidden(jobs: Jobs, tmp_path: Path) -> None:
+    ended = jobs.run("-n", 2, "--log-dir", tmp_path, sys.executable, "-c", ORPHANS)
     assert ended.status == 137
     said = logs(tmp_path, "err")
-    assert said.count("Terminating process because") == 2
-    shown = [line for line in ended.stderr.splitlines() if line.startswith("[")]
-    assert len(shown) == (said.count("\n") if verbose else 0)
-    note = f"hid {said.count(chr(10))} lines of follow-on errors"
-    assert (note in ended.report) != verbose
-
-
-OUTLIVES = """
-import atexit, os, signal, time, jax
-from jax.experimental import multihost_utils
-jax.distributed.initialize()
-if jax.process_index() == 0:
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-multihost_utils.sync_global_devices("started")
-if jax.process_index() == 1:
-    atexit.register(time.sleep, 60)
-    raise ValueError("bad batch")
-time.sleep(60)
-"""
-
-
-def test_failed_rank_that_outlives_other_ranks_is_the_cause(jobs: Jobs, tmp_path: Path) -> None:
-    program = tmp_path / "outlives.py"
-    program.write_text(OUTLIVES)
-    ended = jobs.run("-n", 2, "--grace", 50, "--log-dir", tmp_path, program)
-    assert ended.status == 1
-    assert "Terminating process because" in (tmp_path / "1.err").read_text()
-    shown = [line for line in ended.stderr.splitlines() if line.startswith("[")]
-    assert shown[0] == "[1] Traceback (most recent call last):"
-    assert shown[-1] == "[1] ValueError: bad batch"
+    assert said.count("Terminating process because") == 1
+    assert [line for line in ended.stderr.splitlines() if line.startswith("[")] == []
+    assert f"hid {said.count(chr(10))} lines of follow-on errors" in ended.report
 
 
 BEREAVED = """
@@ -123,88 +78,52 @@ def test_tracebacks_of_victims_go_to_the_logs(jobs: Jobs, tmp_path: Path) -> Non
     """They go to the logs; the report says where the ranks stood."""
     program = tmp_path / "bereaved.py"
     program.write_text(BEREAVED)
-    ended = jobs.run("-n", 3, "-d", 1, "--log-dir", tmp_path / "logs", program)
+    ended = jobs.run("-n", 2, "-d", 1, "--log-dir", tmp_path / "logs", program)
     assert ended.status == 137
     assert "Traceback" in logs(tmp_path / "logs", "err")
     assert [line for line in ended.stderr.splitlines() if line.startswith("[")] == []
     assert f" failed as a consequence at {program}:7 in <module>" in ended.report
 
 
-def test_the_launchers_own_term_is_hidden(jobs: Jobs, tmp_path: Path) -> None:
-    options = ["-n", 3, "--grace", "1", "--log-dir", tmp_path]
-    ended = jobs.run(*options, PROGRAMS / "fail.py", "raise")
-    assert "SIGTERM caught" in logs(tmp_path, "err")
-    assert "SIGTERM caught" not in ended.stderr
-    assert "[1] ValueError: bad batch" in ended.stderr
-
-
 WAYS = {
-    "guide": ["guide", "{process_id}", "{num_processes}"],  # with an address of its own
-    "argv": ["argv", "{coordinator}", "{process_id}", "{num_processes}"],
-    "from import": ["from import"],
+    "guide": ([], ["{process_id}", "{num_processes}"]),  # with an address of its own
+    "argv": (["--no-hook"], ["{coordinator}", "{process_id}", "{num_processes}"]),
+    "from import": ([], []),
 }
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_each_way_to_pass_coordinates_works(jobs: Jobs, way: str) -> None:
-    ended = jobs.run("-n", 2, "-d", 1, PROGRAMS / "coordinates.py", *WAYS[way])
+    options, words = WAYS[way]
+    ended = jobs.run("-n", 2, "-d", 1, *options, PROGRAMS / "coordinates.py", way, *words)
     assert ended.status == 0, ended.stderr
     for rank in range(2):
         assert f"[{rank}] process {rank} of 2 with 2 devices" in ended.stdout
 
 
-ROUTES = {
-    "shell script": ["bash", "-c", f"true; {sys.executable} coordinates.py nothing; exit $?"],
-    "clean environment of os": [sys.executable, "-c", "import runpy, sys; sys.argv[1:] = ['nothing']; runpy.run_path('coordinates.py')"],
-    "pytest": [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "coordinates.py::test_under_pytest"],
-    "uv run": ["uv", "run", "--no-project", "--offline", "--python", sys.executable, "coordinates.py", "nothing"],
-    "subprocess": [sys.executable, "-c", "import subprocess, sys; sys.exit(subprocess.call([sys.executable, 'coordinates.py', 'nothing'], close_fds=True))"],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("route", ROUTES)
-def test_bare_initialize_works_below_another_program(jobs: Jobs, route: str) -> None:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    # pytest imports the program with its own argv.
-    ended = jobs.run("-n", 2, "-d", 1, *ROUTES[route], cwd=PROGRAMS, env={"PATH": path})
-    assert ended.status == 0, ended.stdout + ended.stderr
-    assert "process 1 of 2" in ended.stdout
-
-
-FAILURES = {
-    "raise": (1, "rank 1 failed: ValueError: bad batch"),
-    "SIGKILL": (137, "rank 1 failed: killed by SIGKILL (an external kill -9"),
-}
-
-
 @pytest.mark.every_jax
-@pytest.mark.parametrize("way", FAILURES)
-def test_failure_ends_the_job_with_its_status(jobs: Jobs, way: str) -> None:
+@pytest.mark.parametrize(
+    ("way", "culprit", "status", "words"),
+    [
+        ("raise", 1, 1, "ValueError: bad batch"),
+        ("SIGKILL", 1, 137, "killed by SIGKILL (an external kill -9"),
+        ("SIGKILL", 0, 137, "killed by SIGKILL (an external kill -9"),
+    ],
+    ids=["raise", "SIGKILL", "coordinator"],
+)
+def test_failure_ends_the_job_with_its_status(
+    jobs: Jobs, tmp_path: Path, way: str, culprit: int, status: int, words: str
+) -> None:
     """JAX alone needs 100 to 305 s for it and ends with 134."""
-    status, words = FAILURES[way]
-    ended = jobs.run("-n", 3, "--grace", "1", PROGRAMS / "fail.py", way)
+    options = ["-n", 2, "--grace", "1", "--log-dir", tmp_path]
+    ended = jobs.run(*options, PROGRAMS / "fail.py", way, culprit)
     assert ended.status == status, ended.stderr
-    assert words in ended.report
+    assert f"rank {culprit} failed: {words}" in ended.report
     assert ended.seconds < 30
-
-
-@pytest.mark.parametrize("way", ["SIGKILL", "raise"])
-def test_failure_of_the_coordinators_rank_is_the_cause(jobs: Jobs, way: str) -> None:
-    ended = jobs.run("-n", 3, "--grace", "1", PROGRAMS / "fail.py", way, 0)
-    assert ended.status == {"SIGKILL": 137, "raise": 1}[way]
-    assert "rank 0 failed" in ended.report
-
-
-def test_atexit_handlers_run_before_the_end(jobs: Jobs) -> None:
-    ended = jobs.run("-n", 2, "--grace", "1", PROGRAMS / "fail.py", "atexit")
-    assert ended.status == 1
-    assert "[1] saved in atexit" in ended.stdout
-
-
-def test_rank_may_end_well_before_other_ranks(jobs: Jobs) -> None:
-    ended = jobs.run("-n", 2, PROGRAMS / "early.py", 3)
-    assert ended.status == 0, ended.stderr
-    assert "[0] slow one done" in ended.stdout
+    if way == "raise":
+        assert "[1] saved in atexit" in ended.stdout
+        assert "SIGTERM caught" in logs(tmp_path, "err")
+        assert "SIGTERM caught" not in ended.stderr  # it is the launcher's own
 
 
 def test_no_rank_gives_up_on_a_slow_peer_at_exit(jobs: Jobs) -> None:
@@ -239,36 +158,7 @@ def test_term_reaches_the_preemption_service(jobs: Jobs) -> None:
     assert ended.stdout.count("saved") == 2
     assert "SIGTERM caught" in ended.stderr  # the user's own
     assert "both ranks: exited with 0" in ended.report
-
-
-ON_AND_ON = """
-import time, jax
-jax.distributed.initialize()
-while True:
-    print("step", flush=True)
-    time.sleep(0.1)
-"""
-
-
-def test_head_does_not_wait_for_the_preemption_service(jobs: Jobs) -> None:
-    running = jobs.start("-n", 2, sys.executable, "-c", ON_AND_ON)
-    running.read_until("step", 4)
-    assert running.process.stdout is not None and running.process.stderr is not None
-    running.process.stdout.close()
-    assert running.process.wait(20) == 141  # not after the 30 s that a TERM gives
-    assert running.process.stderr.read() == b"mcjax-launch: stopped: the reader of stdout is gone\n"
-
-
-def test_grace_is_mentioned_if_jax_catches_sigterm(jobs: Jobs) -> None:
-    running = jobs.start("-n", 2, "--grace", "1", sys.executable, "-c", ON_AND_ON)
-    running.read_until("step", 4)
-    running.signal(signal.SIGTERM)
-    ended = running.finish()
-    assert ended.status == 143
-    assert ended.report.splitlines()[0] == (
-        "SIGTERM forwarded to the ranks, where JAX catches it; 1 s to exit (--grace), "
-        "send it again to kill them now"
-    )
+    assert ended.report.startswith("SIGTERM forwarded to the ranks, where JAX catches it; 30 s to")
 
 
 BARRED = """
@@ -284,8 +174,8 @@ while True: time.sleep(0.1)
 
 
 def test_ranks_that_wait_for_an_ended_rank_get_no_grace(jobs: Jobs) -> None:
-    running = jobs.start("-n", 3, "-d", 1, sys.executable, "-c", BARRED)
-    running.read_until("ready", 3)
+    running = jobs.start("-n", 2, "-d", 1, sys.executable, "-c", BARRED)
+    running.read_until("ready", 2)
     running.signal(signal.SIGTERM)
     ended = running.finish(20)  # not after 30 s
     assert ended.status == 143
@@ -370,12 +260,12 @@ def test_transfer_without_its_option_gets_a_hint(jobs: Jobs, tmp_path: Path) -> 
 
 @pytest.mark.every_jax
 def test_stacks_of_ranks_blocked_in_a_collective(jobs: Jobs) -> None:
-    running = jobs.start("-n", 3, PROGRAMS / "waiting.py", "collective")
-    running.read_until("ready", 3)
+    running = jobs.start("-n", 2, PROGRAMS / "waiting.py", "collective")
+    running.read_until("ready", 2)
     running.signal(signal.SIGQUIT)
     assert running.process.stderr is not None
     seen = b""
-    while seen.count(b"waiting.py") < 3 or b"never_arrives" not in seen:
+    while seen.count(b"waiting.py") < 2 or b"never_arrives" not in seen:
         seen += os.read(running.process.stderr.fileno(), 65536)
     running.kill_now()
     assert running.finish().status == 130
@@ -383,21 +273,16 @@ def test_stacks_of_ranks_blocked_in_a_collective(jobs: Jobs) -> None:
 
 def test_start_timeout_names_missing_ranks(jobs: Jobs) -> None:
     ended = jobs.run(
-        "-n", 3, "--grace", "1", "--start-timeout", "8s", PROGRAMS / "waiting.py", "initialize"
+        "-n", 2, "--grace", "1", "--start-timeout", "15s", PROGRAMS / "waiting.py", "initialize"
     )
     assert ended.status == 124
-    assert "--start-timeout: not all ranks have joined after 8 s" in ended.report
+    assert "--start-timeout: not all ranks have joined after 15 s" in ended.report
     assert "in never_arrives" in ended.report  # its stack
     assert "rank 1: never called initialize()\n" in ended.report
-    assert "ranks 0,2: waiting in initialize()" in ended.report
+    assert "rank 0: waiting in initialize()" in ended.report
 
 
 def test_no_hook_leaves_jax_unchanged(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "--no-hook", PROGRAMS / "coordinates.py", "nothing")
     assert ended.status == 1
     assert "Number of processes must be defined" in ended.stderr
-
-
-def test_coordinates_in_argv_work_without_the_hook(jobs: Jobs) -> None:
-    ended = jobs.run("-n", 2, "--no-hook", PROGRAMS / "coordinates.py", *WAYS["argv"])
-    assert ended.status == 0, ended.stderr

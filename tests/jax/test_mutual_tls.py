@@ -20,44 +20,39 @@ pytestmark = [
 ]
 
 JOIN = """
-import os, jax
+import jax
 jax.distributed.initialize({})
 print("joined", jax.process_count())
 """
 
 
-def python(code: str) -> tuple[object, ...]:
-    return ("-n", 2, "-d", 1, sys.executable, "-c", code)
+def python(arguments: str) -> tuple[object, ...]:
+    """A job of two ranks that call initialize() with these arguments."""
+    return ("-n", 2, "-d", 1, sys.executable, "-c", JOIN.format(arguments))
 
 
 @pytest.mark.parametrize("way", ["arguments", "variables"])
 def test_local_job_accepts_its_own_certificates(jobs: Jobs, tmp_path: Path, way: str) -> None:
     files = make_certificate(tmp_path, "IP:127.0.0.1")
-    env = {f"JAX_{name.upper()}": path for name, path in files.items()}
-    given = "" if way == "variables" else f"**{files}"
-    words = python(JOIN.format(given))
-    ended = jobs.run(*words, env=env if way == "variables" else {})
+    if way == "arguments":
+        ended = jobs.run(*python(f"**{files}"))
+    else:
+        env = {f"JAX_{name.upper()}": path for name, path in files.items()}
+        ended = jobs.run(*python(""), env=env)
     assert ended.stdout.count("joined 2\n") == 2, ended.stderr
     assert ended.stderr == ""
 
 
 def test_certificate_without_the_address_gets_a_hint(jobs: Jobs, tmp_path: Path) -> None:
     files = make_certificate(tmp_path, "DNS:elsewhere")
-    ended = jobs.run(*python(JOIN.format(f"**{files}")))
+    ended = jobs.run(*python(f"**{files}"))
     assert ended.status == 1
     assert ended.report.startswith("rank 0 failed: RuntimeError: mtls_cert_file=")
     assert "names elsewhere, not the coordinator's address: add IP:127.0.0.1 to" in ended.report
 
 
-def test_ranks_that_disagree_on_mtls_are_named(jobs: Jobs, tmp_path: Path) -> None:
-    files = make_certificate(tmp_path, "IP:127.0.0.1")
-    code = JOIN.format(f"**({files} if os.environ['JAX_PROCESS_ID'] == '0' else dict())")
-    ended = jobs.run("--start-timeout", 3, *python(code))
-    assert "rank 1 has no mutual TLS, rank 0 has mutual TLS=on: all processes" in ended.report
-
-
 def test_verification_without_certificates_gets_a_hint(jobs: Jobs) -> None:
-    ended = jobs.run(*python(JOIN.format("verify_secure_credentials=True")))
+    ended = jobs.run(*python("verify_secure_credentials=True"))
     assert ended.status == 134
     assert "hint: JAX_DISTRIBUTED_VERIFY_SECURE_CREDENTIALS, or verify_secure_cre" in ended.report
 
@@ -95,7 +90,7 @@ def test_no_outsider_can_join(jobs: Jobs, tmp_path: Path, has: str) -> None:
     assert intrude(tmp_path, address, AS_INTRUDER[has](tmp_path, job)) != 0
     done.touch()
     ended = running.finish()
-    assert (ended.status, ended.stdout.count("sum 1\n")) == (0, 2), ended.stderr
+    assert (ended.status, ended.stdout.count("sum 1\n"), ended.stderr) == (0, 2, "")
 
 
 def test_second_client_without_mtls_ends_the_job(jobs: Jobs, tmp_path: Path) -> None:
@@ -103,10 +98,3 @@ def test_second_client_without_mtls_ends_the_job(jobs: Jobs, tmp_path: Path) -> 
     running = jobs.start(*OVER_SSH, "--mtls", "off", STAYING, tmp_path / "never")
     intrude(tmp_path, joined(running)[0], {})
     assert running.finish().status == 134
-
-
-@pytest.mark.parametrize("options", [[], ["--preload", "none"], ["--mtls", "off"]])
-def test_joining_with_mtls_prints_nothing(jobs: Jobs, options: list[str]) -> None:
-    on = ("--hosts", "a:2,b", *OVER_SSH[2:])
-    ended = jobs.run(*on, *options, STAYING, STAYING)
-    assert (ended.status, ended.stdout.count("sum 3\n"), ended.stderr) == (0, 3, "")

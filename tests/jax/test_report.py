@@ -38,31 +38,3 @@ def test_record_holds_versions_and_waits(in_this_process: None, tmp_path: Path) 
     times = dict(long[0]["arrived"])
     assert times == {rank["rank"]: rank["joining_s"] for rank in attempt["ranks"]}
     assert long[0]["until_s"] == times[1]
-
-
-FEW = """
-import time
-
-import jax
-from jax.experimental import multihost_utils
-
-jax.distributed.initialize()
-multihost_utils.sync_global_devices("started")
-if jax.process_index() == 1:
-    multihost_utils.sync_global_devices("never")
-time.sleep(1000)
-"""
-
-
-def test_record_names_the_late_majority(in_this_process: None, tmp_path: Path) -> None:
-    """In a program that all have run before."""
-    path, program = tmp_path / "run.json", tmp_path / "few.py"
-    program.write_text(FEW)
-    result = mcjax_launch.launch(
-        program, processes=3, cpu_devices=1, stall_timeout=5, grace=0, report=path
-    )
-    assert result.exit_status == 124
-    (attempt,) = read(path)["attempts"]
-    (wait,) = [wait for wait in attempt["waits"] if wait["until_s"] == attempt["cause"]["at_s"]]
-    assert (wait["place"], wait["where"]) == ("sync_global_devices()", f"{program}:10")
-    assert ([rank for rank, _ in wait["arrived"]], wait["late"]) == ([1], [0, 2])

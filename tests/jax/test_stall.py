@@ -24,17 +24,17 @@ def test_rank_missing_from_a_collective_is_a_stall(jobs: Jobs) -> None:
     assert any("--xla_cpu_collective_timeout_seconds" in line for line in lines)
 
 
-@pytest.mark.parametrize("way", [("step", 3), ("compile", 200)])
-def test_a_long_step_or_compilation_is_not_a_stall(jobs: Jobs, way: tuple[str, int]) -> None:
-    ended = jobs.run("-n", 2, "-d", 1, "--stall-timeout", "1", PROGRAMS / "slow.py", *way)
+@pytest.mark.timeout(660)  # a busy machine takes long to compile
+@pytest.mark.afresh  # so soon an import that forks wait for is told of as well
+@pytest.mark.parametrize("way", ["step", "compile"])
+def test_long_step_or_compilation_raises_no_alarm(jobs: Jobs, way: str) -> None:
+    """Neither a stall nor a hang, which would be told of after 3 s here."""
+    words = ["--stall-timeout", "1", PROGRAMS / "slow.py", way, 4]
+    soon = {"MCJAX_TEST_TIME_SCALE": "0.1"}
+    ended = jobs.run("-n", 2, "-d", 1, *words, env=soon, limit=600)
     assert ended.status == 0, ended.stderr
-    assert ended.seconds > (3 if way[0] == "step" else 1)
-
-
-def test_compilation_ends_if_its_helper_is_killed(jobs: Jobs) -> None:
-    ended = jobs.run("-n", 1, "-d", 1, "--stall-timeout", "3", PROGRAMS / "helper.py")
-    assert ended.status == 124, ended.stderr
-    assert "[0] the helper is gone" in ended.stdout
+    said = [line for line in ended.report.splitlines() if not line.startswith("the job ran for ")]
+    assert said == []
 
 
 @pytest.mark.long

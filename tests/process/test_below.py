@@ -1,5 +1,6 @@
 """Processes that ranks start, and which of them are ranks: a stand-in for jax."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -52,3 +53,21 @@ def test_allowed_children_may_call_initialize(
     assert ended.status == 0, ended.stderr
     assert ended.stdout.count("at ") == calls
     assert ended.report == ""
+
+
+ABOVE = {
+    "shell script": ["sh", "-c", f"true; {sys.executable} program.py; exit $?"],
+    "runpy": [sys.executable, "-c", "import runpy; runpy.run_path('program.py')"],
+    "pytest": [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "program.py"],
+    "uv run": ["uv", "run", "--no-project", "--offline", "--python", sys.executable, "program.py"],
+}
+
+
+@pytest.mark.parametrize("name", ABOVE)
+def test_bare_initialize_works_below_another_program(jobs: Jobs, stand_in: Path, name: str) -> None:
+    (stand_in / "program.py").write_text(f"import jax\n{BARE}\ndef test_nothing(): pass\n")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = {"PATH": path, "PYTHONPATH": str(stand_in)}
+    ended = jobs.run("-n", 2, *ABOVE[name], cwd=stand_in, env=env)
+    assert ended.status == 0, ended.stdout + ended.stderr
+    assert ended.stdout.count("at unix:") == 2

@@ -31,6 +31,16 @@ def test_bare_initialize_uses_a_socket(jobs: Jobs, stand_in: Path) -> None:
     assert "[0] listens on unix:/" in shown
 
 
+def test_address_of_another_machine_is_named(jobs: Jobs, stand_in: Path) -> None:
+    call = "jax.distributed.initialize('192.0.2.7:5000', 2, int(os.environ['JAX_PROCESS_ID']))"
+    words = ["-n", 2, sys.executable, "-c", f"import os, jax\n{call}"]
+    env = {"PYTHONPATH": str(stand_in)}
+    running = jobs.start(*words, env=env, stderr=subprocess.STDOUT)
+    running.read_until("=192.0.2.7:5000, which is not an address of its machine\n")
+    running.kill_now()
+    running.finish()
+
+
 @pytest.mark.parametrize("first", [0, 1])
 def test_rank_0_decides_on_the_coordinator_address(jobs: Jobs, stand_in: Path, first: int) -> None:
     """Whoever of the two gives the launcher's address itself, they meet."""

@@ -5,7 +5,6 @@ import pickle
 import resource
 import sys
 import time
-from typing import Any
 
 
 def rank() -> int:
@@ -70,12 +69,6 @@ def leaves() -> None:
 
 def unpicklable() -> object:
     return sys._getframe()
-
-
-def scaled(arrays: dict[str, Any], by: int) -> dict[str, Any]:
-    for array in arrays.values():
-        array *= by  # as they come, arguments may be changed
-    return arrays
 
 
 def total() -> tuple[int, int, float]:

@@ -1,7 +1,7 @@
 """Print the slice of each device, and add up numbers on a hybrid mesh over all slices.
 
 With "make_mesh" it then asks for a mesh that has no slices. "argument N" gives initialize() a
-partition index, "variable N" sets the variable that JAX reads, "without R" unsets it in rank R.
+partition index, "variable N" sets the variable that JAX reads.
 """
 
 import os
@@ -17,8 +17,6 @@ what, *values = sys.argv[1:] or ["nothing"]
 more = {"partition_index": int(values[0])} if what == "argument" else {}
 if what == "variable":
     os.environ["JAX_PARTITION_INDEX"] = values[0]
-if what == "without" and os.environ["JAX_PROCESS_ID"] == values[0]:
-    del os.environ["JAX_PARTITION_INDEX"]
 jax.distributed.initialize(**more)
 devices = jax.devices()
 slices = [device.slice_index for device in devices]

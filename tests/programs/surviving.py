@@ -1,7 +1,6 @@
-"""Continue when another process dies, and let it join again: `FAILING HOW UNTIL FOLDER`.
+"""Continue when another process dies, and let it join again: `FAILING UNTIL FOLDER`.
 
-Rank FAILING (or `none`) fails in its first life, HOW says in which way. Each step is a barrier of those that
-live; process 0 says that the job is over: when one is missed (UNTIL `alone`), or has come back
+Rank FAILING (or `none`) is killed in its first life. Each step is a barrier of those that live; process 0 says that the job is over: when one is missed (UNTIL `alone`), or has come back
 (`all`). It leaves last, for it has the coordination service. What they say to one another are files
 in FOLDER.
 """
@@ -13,11 +12,10 @@ import time
 import jax
 from jax.experimental import multihost_utils
 
-how, until, folder = sys.argv[2:]
+until, folder = sys.argv[2:]
 failing = -1 if sys.argv[1] == "none" else int(sys.argv[1])
 life = int(os.environ.get("MCJAX_RANK_RESTART", 0))
-if how != "unasked":
-    jax.config.update("jax_enable_recoverability", True)
+jax.config.update("jax_enable_recoverability", True)
 jax.distributed.initialize()
 rank, ranks = jax.process_index(), jax.process_count()
 print(f"rank {rank} life {life} joined", flush=True)
@@ -26,8 +24,6 @@ over = f"{folder}/over"
 steps, lost, living = 0, False, []
 while not os.path.exists(over):
     if rank == failing and life == 0 and steps == 3:
-        if how == "raise":
-            raise ValueError("bad batch")
         os.kill(os.getpid(), 9)
     if rank == 0 and lost and (until == "alone" or len(living) == ranks):
         open(over, "w").close()  # before the barrier, so that all see it after that
@@ -36,7 +32,7 @@ while not os.path.exists(over):
             living = sorted({device.process_index for device in devices})
     except Exception as error:
         print(f"rank {rank}: {type(error).__name__}", flush=True)
-        lost = True
+        lost, living = True, []
         continue
     steps += 1
     lost = lost or len(living) < ranks
