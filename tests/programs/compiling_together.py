@@ -5,7 +5,6 @@ argv: how the last rank differs from the others.
 
 import hashlib
 import sys
-import time
 
 import jax
 import jax.numpy as jnp
@@ -54,23 +53,9 @@ def big(x: jax.Array) -> jax.Array:
     return x.sum()
 
 
-def load() -> None:
-    print("loading", flush=True)
-    time.sleep(1000)
-
-
 print("first", step(x), flush=True)
 if way == "program":
     print((evaluate if odd else big)(x))  # at: program
-elif way == "seed":
-    offset = float(me)
-    print(jax.jit(lambda x: (x + offset).sum())(x))  # at: seed
-elif way == "late":
-    if odd:
-        load()
-    print(evaluate(x))  # at: late
-elif way == "known":  # the others go on without it
-    print((evaluate if odd else step)(x))  # at: known
 elif way == "slow":
     if odd:
         big(x.addressable_data(0))

@@ -42,22 +42,10 @@ def part(way: str) -> None:
         print("result", y)
     elif way == "shape":
         total(spread(5 if odd else 3)).block_until_ready()  # at: shape
-    elif way == "order":
-        for program in (metric, double) if odd else (double, metric):
-            print("result", program(x))  # at: order
-    elif way == "extra":
-        if me == 0:
-            metric(x).block_until_ready()  # at: extra
-        double(x).block_until_ready()  # at: usual
     elif way == "early":
         if odd:
             sys.exit()
         double(x).block_until_ready()  # at: early
-    elif way == "extra at the end":
-        print(double(x), flush=True)
-        if me == 0:
-            metric(x).block_until_ready()  # at: extra at the end
-        sys.exit()
     elif way == "constant":
         offset = np.full((4,), float(me))
         jax.jit(lambda x: (x + offset).sum())(x).block_until_ready()  # at: constant

@@ -40,19 +40,11 @@ elif way == "some":
 elif way == "apart":
     if me < 2:
         show((total if me else mean)(spread(2, half)))  # at: apart
-elif way == "all apart":
-    show((total if me else mean)(spread(2)))  # at: all apart
 elif way == "late":
     if me == 1:
         print("asleep", flush=True)
         time.sleep(1000)
     if me == 0:
         show(total(spread(2, half)))  # at: late
-elif way == "passed by":
-    x = spread(2, half)
-    for number in range(8 if me < 2 else 0):
-        total(x).block_until_ready()  # at: again
-        if me == 0 and number == 4:
-            show(mean(x))  # at: passed by
 elif way == "slices":
     print("slices", [device.slice_index for device in jax.devices()])

@@ -21,21 +21,23 @@ rank, ranks = jax.process_index(), jax.process_count()
 print(f"rank {rank} life {life} joined", flush=True)
 
 over = f"{folder}/over"
-steps, lost, living = 0, False, []
+steps, lost_at, living = 0, None, []
 while not os.path.exists(over):
     if rank == failing and life == 0 and steps == 3:
         os.kill(os.getpid(), 9)
-    if rank == 0 and lost and (until == "alone" or len(living) == ranks):
+    is_past_it = lost_at is not None and steps > lost_at
+    if rank == 0 and is_past_it and (until == "alone" or len(living) == ranks):
         open(over, "w").close()  # before the barrier, so that all see it after that
     try:
         with multihost_utils.live_devices(jax.devices()) as devices:
             living = sorted({device.process_index for device in devices})
     except Exception as error:
         print(f"rank {rank}: {type(error).__name__}", flush=True)
-        lost, living = True, []
+        lost_at = steps
         continue
+    if lost_at is None and len(living) < ranks:
+        lost_at = steps
     steps += 1
-    lost = lost or len(living) < ranks
 print(f"rank {rank} life {life} ends", flush=True)
 if rank:
     jax.distributed.shutdown()
