@@ -1,7 +1,7 @@
 """Decide on a failed pod as Kubernetes' Job controller and JobSet's controller do.
 
 `pkg/controller/job/pod_failure_policy.go` and `job_controller.go` of Kubernetes 1.34, and
-`pkg/controllers/failure_policy.go` of JobSet. Standard library only: the stub of the API runs it too.
+`pkg/controllers/failure_policy.go` of JobSet.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Expand a container's command and variables as a kubelet does.
 
 In commands and values `$(NAME)` is a variable, if there is one, and `$$` is `$`
-(`third_party/forked/golang/expansion`). Standard library only: the stub of the API runs it too.
+(`third_party/forked/golang/expansion`).
 """
 
 from __future__ import annotations

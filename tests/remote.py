@@ -11,7 +11,6 @@ from pathlib import Path
 import psutil
 import pytest
 from jobs import LAUNCHER, TOKEN, Ended, Jobs, Running, eventually
-from terminal import Terminal
 
 HERE = Path(__file__).parent
 FAKE_SSH = f"{sys.executable} {HERE / 'fake_ssh'} {{host}}"
@@ -126,6 +125,12 @@ class Lab:
         self._process.stdout.close()
         self._process.wait(20)
 
+    def inside(self, *command: str) -> str:
+        """Run a command on jh0; what it prints."""
+        done = subprocess.run([*self._enter, *command], capture_output=True, text=True, timeout=90)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
     def entering(self, host: str) -> list[str]:
         """What runs the command that follows on a host, without ssh."""
         script = str(HERE / "lab" / "hosts.sh")
@@ -133,8 +138,7 @@ class Lab:
 
     def do(self, *args: str) -> str:
         """Run hosts.sh, e.g. `cut jh3`."""
-        command = [*self._enter, "env", f"LAB={self.folder}", str(HERE / "lab" / "hosts.sh"), *args]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        return self.inside("env", f"LAB={self.folder}", str(HERE / "lab" / "hosts.sh"), *args)
 
     def names(self, text: str | None = None) -> None:
         """Change what /etc/hosts says on all hosts; None for what each has as a rule."""
@@ -152,10 +156,6 @@ class Lab:
         launcher = [*self._enter, *LAUNCHER]
         return jobs.start("--via", self.via, "--hosts", hosts, *args, launcher=launcher)
 
-    def at_terminal(self, jobs: Jobs, hosts: str, *args: object) -> Terminal:
-        """Start the launcher on jh0, in a terminal."""
-        return Terminal(jobs, "--via", self.via, "--hosts", hosts, *args, within=self._enter)
-
     def run(self, jobs: Jobs, hosts: str, *args: object) -> Ended:
         """Run it to its end; nothing may be left on any host."""
         ended = self.start(jobs, hosts, *args).finish()
@@ -167,10 +167,9 @@ class Lab:
         for host in hosts or ("jh1", "jh2", "jh3"):
             eventually(lambda host=host: not self.processes(host), limit)  # type: ignore[misc]
 
-    def launcher(self, running: Running | Terminal) -> psutil.Process:
+    def launcher(self, running: Running) -> psutil.Process:
         """The launcher itself: nsenter is between it and us."""
-        pid = running.pid if isinstance(running, Terminal) else running.process.pid
-        return psutil.Process(pid).children()[0]
+        return psutil.Process(running.process.pid).children()[0]
 
 
 def transports(launcher: psutil.Process) -> list[psutil.Process]:

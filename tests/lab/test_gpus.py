@@ -43,7 +43,6 @@ IMPORTS = {
     "import driver; driver.devices()": (
         "an import has started an accelerator's driver (/dev/nvidia"
     ),
-    "import driver": "",
     "import driver, jax": "",
     """
 import jax._src.xla_bridge

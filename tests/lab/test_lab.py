@@ -13,10 +13,10 @@ ALL = "jh1,jh2,jh3"
 
 @pytest.mark.jax
 def test_guides_tour_runs_on_several_hosts(jobs: Jobs, lab: Lab) -> None:
-    ended = lab.run(jobs, "jh1:2,jh2:2,jh3:2", "-d", 2, PROGRAMS / "tour.py")
+    ended = lab.run(jobs, ALL, "-d", 2, PROGRAMS / "tour.py")
     assert ended.status == 0, ended.stderr
-    assert ended.stdout.count("all arrays are right") == 6
-    assert "[5 jh3] process 5: matmul over 6 x 2 devices is right" in ended.stdout
+    assert ended.stdout.count("all arrays are right") == 3
+    assert "[2 jh3] process 2: matmul over 3 x 2 devices is right" in ended.stdout
 
 
 @pytest.mark.jax
@@ -28,16 +28,16 @@ jax.distributed.initialize()
 xla = [type(device).__getattr__(device, "slice_index") for device in jax.devices()]
 print("slices", *(device.slice_index for device in jax.devices()), "XLA's", *xla)
 """
-    for which, slices in (("auto", "0 0 0 0"), ("host", "0 0 1 2"), ("2", "0 0 1 1")):
+    for which, slices in (("auto", "0 0 0"), ("host", "0 0 1")):
         command = ("-d", 1, "--slices", which, sys.executable, "-c", script)
-        ended = lab.run(jobs, "jh1:2,jh2,jh3", *command)
+        ended = lab.run(jobs, "jh1:2,jh2", *command)
         assert ended.status == 0, ended.stderr
-        assert ended.stdout.count(f"slices {slices} XLA's 0 0 1 2\n") == 4
+        assert ended.stdout.count(f"slices {slices} XLA's 0 0 1\n") == 3
 
 
 @pytest.mark.jax
 def test_lost_host_is_the_cause_not_errors_of_its_peers(jobs: Jobs, lab: Lab) -> None:
-    ended = lab.run(jobs, "jh1,jh2,jh3", "-d", 1, "--grace", "1", PROGRAMS / "fail.py", "agent")
+    ended = lab.run(jobs, ALL, "-d", 1, "--grace", "1", PROGRAMS / "fail.py", "agent")
     assert ended.status == 255
     assert "host jh2: " in ended.report
     assert "the 3 ranks: 2 failed as a consequence at " in ended.report
@@ -68,19 +68,12 @@ def test_coordinator_address_is_reachable_from_other_hosts(jobs: Jobs, lab: Lab)
 
 
 @pytest.mark.jax
-@pytest.mark.parametrize(
-    "names",
-    [
-        "127.0.0.1 localhost\n127.0.1.1 jh1 jh2 jh3\n",
-        "127.0.0.1 localhost\n",
-        "10.77.0.250 jh1 jh2 jh3\n",
-    ],
-)
+@pytest.mark.parametrize("names", ["127.0.0.1 localhost\n", "10.77.0.250 jh1 jh2\n"])
 def test_hosts_with_an_unusable_name_can_join(jobs: Jobs, lab: Lab, names: str) -> None:
-    """Debian's 127.0.1.1, and a name that leads nowhere: JAX alone fails on both."""
+    """No address, or that of nobody: JAX alone fails on both. All other tests have Debian's 127.0.1.1."""
     lab.names(names)
     try:
-        ended = lab.run(jobs, ALL, "-d", 2, PROGRAMS / "toy.py")
+        ended = lab.run(jobs, "jh1,jh2", "-d", 1, PROGRAMS / "toy.py")
     finally:
         lab.names()
     assert ended.status == 0, ended.stderr
@@ -110,24 +103,22 @@ def test_unreachable_coordinator_is_reported(jobs: Jobs, lab: Lab) -> None:
 
 
 @pytest.mark.jax
-@pytest.mark.parametrize(("way", "status"), [("raise", 1), ("SIGKILL", 137)])
-@pytest.mark.parametrize("culprit", [0, 2])
+@pytest.mark.parametrize(("way", "status", "culprit"), [("SIGKILL", 137, 0), ("raise", 1, 2)])
 def test_failure_on_any_host_ends_the_job(
     jobs: Jobs, lab: Lab, way: str, status: int, culprit: int
 ) -> None:
-    ended = lab.run(jobs, ALL, "--grace", "1", PROGRAMS / "fail.py", way, culprit)
+    ended = lab.run(jobs, ALL, "-d", 1, "--grace", "1", PROGRAMS / "fail.py", way, culprit)
     assert ended.status == status, ended.stderr
     assert f"rank {culprit} on jh{culprit + 1} failed" in ended.report
     assert ended.seconds < 30
 
 
-@pytest.mark.parametrize("name", ["TERM", "INT"])
-def test_signals_reach_all_ranks_of_all_hosts(jobs: Jobs, lab: Lab, name: str) -> None:
-    script = f"trap 'echo got {name}; exit 0' {name}; echo ready; while :; do sleep 0.05; done"
+def test_interrupt_reaches_all_ranks_of_all_hosts(jobs: Jobs, lab: Lab) -> None:
+    script = "trap 'echo got it; exit 0' INT; echo ready; while :; do sleep 0.05; done"
     running = lab.start(jobs, "jh1:2,jh2:2", "bash", "-c", script)
     running.read_until("ready", 4)
-    lab.launcher(running).send_signal(signal.Signals[f"SIG{name}"])
+    lab.launcher(running).send_signal(signal.SIGINT)
     ended = running.finish()
-    assert ended.status == 128 + signal.Signals[f"SIG{name}"]
-    assert ended.stdout.count(f"got {name}") == 4
+    assert ended.status == 130
+    assert ended.stdout.count("got it") == 4
     lab.check_clean()

@@ -28,20 +28,16 @@ def test_jax_runs_over_ssh(jobs: Jobs, sshd: Sshd) -> None:
 
 
 @needs_sshd
-def test_hosts_are_read_from_a_file_or_stdin(jobs: Jobs, sshd: Sshd, tmp_path: Path) -> None:
+def test_hosts_are_read_from_stdin(jobs: Jobs, sshd: Sshd) -> None:
     text = f"a slots=2 # two\nb port={sshd.port}\nc\n"
-    (tmp_path / "hosts.txt").write_text(text)
     options = ["--via", sshd.via, "-n", "3", "echo", "{host}"]
-    ended = jobs.run("--hosts", tmp_path / "hosts.txt", *options)
-    assert sorted(ended.stdout.split()) == sorted(
-        ["[0", "a]", "a", "[1", "a]", "a", "[2", "b]", "b"]
-    )
     command = [sys.executable, "-m", "mcjax_launch", "--hosts", "-", *options]
     done = subprocess.run(
         command, input=text.encode(), env=jobs.environment(), capture_output=True, timeout=60
     )
     assert done.returncode == 0
-    assert done.stdout.count(b"a] a") == 2
+    shown = sorted(done.stdout.decode().splitlines())
+    assert shown == ["[0 a] a", "[1 a] a", "[2 b] b"]
 
 
 @needs_sshd
@@ -50,16 +46,6 @@ def test_remote_rank_has_the_environment_of_its_host(jobs: Jobs, sshd: Sshd) -> 
     script = "echo [$LOCAL_SECRET] [$HANDED]"
     ended = jobs.run("--hosts", "a", "--via", sshd.via, "-x", "HANDED", "sh", "-c", script, env=env)
     assert ended.stdout == "[0] [] [on it goes]\n"
-
-
-@needs_sshd
-def test_remote_output_of_any_size_arrives_in_local_logs(
-    jobs: Jobs, sshd: Sshd, tmp_path: Path
-) -> None:
-    options = ["--hosts", "a,b", "--via", sshd.via, "--log-dir", tmp_path / "logs"]
-    ended = jobs.run(*options, "seq", 200_000)
-    assert ended.stdout.count("\n") == 400_000
-    assert (tmp_path / "logs" / "1.out").read_text().endswith("\n200000\n")
 
 
 @needs_sshd
@@ -160,17 +146,6 @@ def test_many_hosts_share_one_sshd(jobs: Jobs, sshd: Sshd) -> None:
     ended = jobs.run("--hosts", "node[01-64]", "--via", sshd.via, "true", limit=100)
     assert (ended.status, ended.stderr) == (0, "")
     assert ended.seconds < 60
-
-
-@needs_sshd
-def test_memory_stays_small_with_many_hosts(jobs: Jobs, sshd: Sshd) -> None:
-    running = jobs.start(
-        "--hosts", "node[01-16]:4", "--via", sshd.via, "sh", "-c", "echo ready; exec sleep 1000"
-    )
-    running.read_until("ready", 64)
-    assert psutil.Process(running.process.pid).memory_info().rss < 60 << 20
-    running.process.terminate()
-    assert running.finish().status == 143
 
 
 @needs_sshd

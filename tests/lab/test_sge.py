@@ -142,18 +142,3 @@ def test_forced_end_leaves_nothing(cluster: Cluster, tmp_path: Path) -> None:
     eventually(lambda: out.exists() and out.read_text().count("ready") == 3, 90)
     cluster.sge("qdel", number)
     cluster.wait()
-
-
-def test_job_without_parallel_environment_gets_a_hint(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.submit(tmp_path, script(f"{' '.join(LAUNCHER)} -n 2 hostname"))
-    cluster.wait()
-    assert "submit it with qsub -pe NAME SLOTS" in (tmp_path / "out").read_text()
-
-
-def test_launcher_started_in_each_task_is_refused(cluster: Cluster, tmp_path: Path) -> None:
-    other = "other=$(awk 'NR == 2 {print $1}' $PE_HOSTFILE)"
-    run = f"qrsh -inherit $other {' '.join(LAUNCHER)} hostname"
-    cluster.submit(tmp_path, script(other, run), "-pe", "mpi", "3")
-    cluster.wait()
-    shown = (tmp_path / "out").read_text()
-    assert "qrsh -inherit has started this launcher as a task of the job" in shown, shown
