@@ -19,7 +19,7 @@ if sys.argv[1] == "step":
 if sys.argv[1] == "compile":
 
     def long(x: jax.Array) -> jax.Array:
-        for n in range(int(100 * seconds)):
+        for n in range(int(40 * seconds)):
             x = jnp.sin(x * n).at[n % 400].set(jnp.cos(x[n % 7]))
         return x
 

@@ -24,6 +24,7 @@ def digests(
         *["-n", 2, "-d", 2, "--report", report, *options, PROGRAM, *kinds],
         cwd=PROGRAMS,
         env=environ,
+        limit=180,
     )
     assert ended.status == 0, ended.stderr
     assert "warn" not in ended.stderr.lower()
@@ -33,7 +34,7 @@ def digests(
     return {mark: [x for x in lines if x.startswith(mark)] for mark in ("[0]", "[1]")}, compiled
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)  # it compiles much
 @pytest.mark.skipif(not SHARES, reason="jax 0.6 shares nothing, and may hang over this program")
 def test_shared_compilation_gives_bit_identical_results(jobs: Jobs, tmp_path: Path) -> None:
     plain, compiled = digests(jobs, tmp_path, ["--compile-once", "off"])
