@@ -238,7 +238,7 @@ def _compiled(run: RankRun) -> dict[str, Any] | None:
 
 
 def _polls(state: RunState) -> list[Poll]:
-    return state.polls.all_polls if state.polls is not None else []
+    return state.polls.kept if state.polls is not None else []
 
 
 def _looks(rank: int, polls: Sequence[Poll], began_at: float) -> list[list[object]]:

@@ -1,23 +1,22 @@
 """Positions of ranks' main threads, polled every few seconds, and which ranks are slow.
 
 A rank answers a poll as soon as it runs Python. Until then only its wait in the kernel is known.
-The answer counts for every poll since the first unanswered one.
+The answer counts for every recent poll since the first unanswered one.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
-from itertools import chain
 
 from mcjax_launch.kernel.wire.value import Changing, Value, field
 from mcjax_launch.ranks import grouped
 
 #: Number of polls that are judged while the run goes on: those of the last two minutes.
 RECENT = 40
-# Limits of the older polls that are kept: positions over all ranks, and polls.
+# Limits of the selection of all polls: positions over all ranks, and polls.
 _MOST_POSITIONS, _MOST_POLLS = 1 << 16, 512
 # With fewer polls, or fewer separate waits, no rank is called slow: one long wait is a checkpoint.
 _LEAST_POLLS, _LEAST_WAITS = 12, 5
@@ -61,14 +60,12 @@ class Poll(Changing):
         at: time of the poll, in time.monotonic's seconds.
         positions: position of each rank; ranks that could not be polled are missing.
         stayed: the ranks that have run no Python since the previous poll.
-        weight: number of polls that this poll stands for, including dropped polls.
 
     """
 
     at: float
     positions: dict[int, PolledPosition | Unanswered] = field(default_factory=dict)
     stayed: set[int] = field(default_factory=set)
-    weight: int = 1
 
     @property
     def known(self) -> Mapping[int, PolledPosition]:
@@ -82,29 +79,25 @@ class Poll(Changing):
 
 
 class PositionPolls:
-    """The polls of a run: all recent ones, and a thinned selection of the older ones.
+    """The polls of a run: all recent ones, and an even selection of all.
 
     Args:
         ranks: number of ranks.
 
     Attributes:
         recent: the last polls, at most `RECENT`.
+        kept: each poll, in a long run each 2nd, 4th, 8th ... poll, in order.
         slow: the first `MOST_SLOW` ranks found slow in recent polls, each at its slowest.
 
     """
 
     def __init__(self, ranks: int) -> None:
-        self.recent: list[Poll] = []
+        self.recent: deque[Poll] = deque(maxlen=RECENT)
+        self.kept: list[Poll] = []
         self.slow: dict[int, SlowRank] = {}
-        self._before: list[Poll] = []
         self._most = max(RECENT, min(_MOST_POLLS, _MOST_POSITIONS // max(1, ranks)))
         self._one_in = 1
         self._count = 0
-
-    @property
-    def all_polls(self) -> list[Poll]:
-        """The polls that are kept, in order."""
-        return [*self._before, *self.recent]
 
     def begin(self, at: float, compiling: Collection[int]) -> None:
         """Start a poll, in which the ranks in `compiling` are known to compile."""
@@ -116,20 +109,12 @@ class PositionPolls:
             compiling, PolledPosition(ThreadState.COMPILING)
         )
         self.recent.append(Poll(at, positions))
-        if len(self.recent) > RECENT:
-            self._keep(self.recent.pop(0))
-
-    def _keep(self, poll: Poll) -> None:
-        """Add a poll that is no longer recent; drop every second old poll if there are too many."""
-        self._count += 1
         if self._count % self._one_in == 0:
-            poll.weight = self._one_in
-            self._before.append(poll)
-        if len(self._before) >= self._most:
+            self.kept.append(self.recent[-1])
+        self._count += 1
+        if len(self.kept) > self._most:
             self._one_in *= 2
-            self._before = self._before[1::2]
-            for kept in self._before:
-                kept.weight = self._one_in
+            self.kept = self.kept[::2]
 
     def record_question(self, blocked: Mapping[int, str]) -> None:
         """Record that ranks have been polled; `blocked` has the kernel wait of each."""
@@ -139,7 +124,7 @@ class PositionPolls:
                 positions.setdefault(rank, Unanswered(at))
 
     def record_answer(self, rank: int, position_of: Callable[[str], PolledPosition]) -> None:
-        """Record a rank's answer for every poll since the first unanswered one.
+        """Record a rank's answer for every recent poll since the first unanswered one.
 
         Args:
             rank: the rank that answered.
@@ -147,7 +132,7 @@ class PositionPolls:
 
         """
         later: Poll | None = None
-        for poll in chain(reversed(self.recent), reversed(self._before)):
+        for poll in reversed(self.recent):
             position = poll.positions.get(rank)
             if not isinstance(position, Unanswered):
                 return
@@ -186,9 +171,8 @@ def slow_ranks(polls: Iterable[Poll]) -> list[SlowRank]:
     known = [poll for poll in polls if poll.known]
     awaited = grouped((rank, poll) for poll in known for rank in awaited_at(poll))
     least = len(known) / 2 + _SURE * math.sqrt(len(known)) / 2
-    total = sum(poll.weight for poll in known)
     found = [
-        _slow_rank(rank, at, total)
+        _slow_rank(rank, at, len(known))
         for rank, at in awaited.items()
         if len(known) >= _LEAST_POLLS and sum(map(_is_new_wait, at)) >= _LEAST_WAITS
     ]
@@ -218,22 +202,22 @@ def _slow_rank(rank: int, awaited: Sequence[Poll], total: int) -> SlowRank:
     Args:
         rank: the rank that the other ranks waited for.
         awaited: the polls at which they waited for it.
-        total: weight of all polls.
+        total: number of all polls.
 
     """
     lines: Counter[str] = Counter()
     functions: Counter[str] = Counter()
     for poll in awaited:
         if place := poll.known[rank].place:
-            lines[place] += poll.weight
-            functions[function_of(place)] += poll.weight
-    waited = sum(poll.weight for poll in awaited) / total
+            lines[place] += 1
+            functions[function_of(place)] += 1
+    waited = len(awaited) / total
     if not functions:
         return SlowRank(rank, waited)
-    [(function, weight)] = functions.most_common(1)
+    [(function, count)] = functions.most_common(1)
     places = (place for place in lines if function_of(place) == function)
     commonest = max(places, key=lambda place: lines[place])
-    return SlowRank(rank, waited, commonest, weight / total)
+    return SlowRank(rank, waited, commonest, count / total)
 
 
 def function_of(place: str) -> str:

@@ -18,7 +18,7 @@ def was_slow(view: View) -> Iterator[Finding]:
     """Find ranks for which the other ranks waited most of the run, or of some minutes of it."""
     if (polls := view.state.polls) is None:
         return
-    whole = {slow.rank: slow for slow in slow_ranks(polls.all_polls)}
+    whole = {slow.rank: slow for slow in slow_ranks(polls.kept)}
     for rank, slow in list({**polls.slow, **whole}.items())[:MOST_SLOW]:
         yield Finding(("was slow", rank), slow_words(slow, for_a_time=rank not in whole), (rank,))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 
 from ...kernel.hook.part import RankPart
+from ...kernel.hook.questions import answer_signal
 from ...kernel.wire import own_paths
 from ...kernel.wire.signals import PROFILE
 
@@ -38,9 +38,8 @@ class Profiler(RankPart):
         after, length, folder = self.asked.split(" ", 2)
         profile = _Profile(float(after), float(length), folder)
         atexit.register(profile.finish)  # after JAX's own, so it runs before
-        handles = profile.handle_signal()
         profile.thread.start()
-        return handles
+        return answer_signal(PROFILE, lambda signum, frame: profile.begin())
 
 
 class _Profile:
@@ -65,21 +64,9 @@ class _Profile:
             self._asked.put(False)
             self.thread.join()
 
-    def handle_signal(self) -> bool:
-        """Begin a trace at each signal PROFILE, unless the program handles that signal.
-
-        Returns:
-            whether the signal is handled here.
-
-        """
-        try:
-            if signal.getsignal(PROFILE) is not signal.SIG_DFL:
-                return False
-            signal.signal(PROFILE, lambda signum, frame: self._asked.put(True))
-            signal.siginterrupt(PROFILE, False)  # C code may not expect to be interrupted
-        except (ValueError, OSError):  # not in the main thread
-            return False
-        return True
+    def begin(self) -> None:
+        """Begin a further trace; a signal handler may call this."""
+        self._asked.put(True)
 
     def _run(self) -> None:
         try:

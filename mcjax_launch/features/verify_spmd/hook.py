@@ -29,15 +29,19 @@ _MOST_OF_ONE = 1 << 22
 _MOST_ARGUMENTS = 1024
 
 
-def checksums_of_arguments(given: Iterable[tuple[Any, Any]]) -> tuple[str, ...]:
+def checksums_of_arguments(given: Callable[[], Iterable[tuple[Any, Any]]]) -> tuple[str, ...]:
     """Return a checksum for each argument; "" if processes may differ in it, or it is too long.
 
     Args:
-        given: the arguments, each with its sharding in the program.
+        given: returns the arguments, each with its sharding in the program.
 
     """
+    try:
+        arguments = given()
+    except Exception:  # an unknown version of JAX
+        return ()
     left, found = _MOST_BYTES, []
-    for number, (value, sharding) in enumerate(given):
+    for number, (value, sharding) in enumerate(arguments):
         text = ""
         if left > 0 and number < _MOST_ARGUMENTS:
             try:
@@ -73,10 +77,9 @@ def _is_same(sharding: Any, shape: tuple[int, ...]) -> bool:
     """Return whether every process has the same parts of an array."""
     if sharding.is_fully_replicated:
         return True
-    parts: dict[int, set[str]] = {}
-    for device, part in sharding.devices_indices_map(shape).items():
-        parts.setdefault(device.process_index, set()).add(repr(part))
-    return len(set(map(frozenset, parts.values()))) == 1
+    from ...kernel.hook.spmd_program import parts_by_process
+
+    return len(set(map(frozenset, parts_by_process(sharding, shape).values()))) == 1
 
 
 def _is_far(sharding: Any) -> bool:
@@ -154,7 +157,7 @@ class Gate(RankPart):
             return False
         fingerprint = program.fingerprint
         if fingerprint not in line.announced:
-            program = program.replaced(copies=_copies(given))
+            program = program.replaced(copies=checksums_of_arguments(given))
             line.announced.add(fingerprint)
             line.send(program)
         while fingerprint not in line.opened:
@@ -180,14 +183,6 @@ class Gate(RankPart):
     def _connected(self) -> _GateLine:
         process_id = self.environ.get("JAX_PROCESS_ID", "")
         return _GateLine(self.environ[hook_environ.SOCKET], process_id)
-
-
-def _copies(given: Callable[[], Iterable[tuple[Any, Any]]]) -> tuple[str, ...]:
-    """Return the checksums of arguments; () with an unknown version of JAX."""
-    try:
-        return checksums_of_arguments(given())
-    except Exception:
-        return ()
 
 
 class _GateLine(AgentLine):

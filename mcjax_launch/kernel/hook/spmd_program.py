@@ -485,11 +485,17 @@ def _is_whole(sharding: Any, shape: tuple[int, ...]) -> bool:
     """Return whether the devices of each process together hold all of an array."""
     if sharding is None or sharding.is_fully_replicated:
         return True
+    parts = parts_by_process(sharding, shape)
+    everything = set().union(*parts.values())
+    return all(part == everything for part in parts.values())
+
+
+def parts_by_process(sharding: Any, shape: tuple[int, ...]) -> dict[int, set[str]]:
+    """Return the parts of an array that the devices of each process hold."""
     parts: dict[int, set[str]] = {}
     for device, part in sharding.devices_indices_map(shape).items():
         parts.setdefault(device.process_index, set()).add(repr(part))
-    everything = set().union(*parts.values())
-    return all(part == everything for part in parts.values())
+    return parts
 
 
 def _shape(value: Any) -> str:

@@ -113,10 +113,10 @@ def test_slow_rank_notes_are_limited_to_three() -> None:
 def test_unanswered_polls_count_once_the_rank_answers() -> None:
     """A rank that has been in one call since then answers for all of these polls at once."""
     polls = history("wwlw" + 4 * "|wwl-", 5)
-    assert sum(bool(poll.known) for poll in polls.all_polls) == 1
+    assert sum(bool(poll.known) for poll in polls.kept) == 1
     polls.record_answer(3, always(SPOTS["w"]))
-    assert [bool(poll.known) for poll in polls.all_polls] == 5 * [True]
-    assert [3 in poll.stayed for poll in polls.all_polls] == [False, False, True, True, True]
+    assert [bool(poll.known) for poll in polls.kept] == 5 * [True]
+    assert [3 in poll.stayed for poll in polls.kept] == [False, False, True, True, True]
 
 
 def test_long_run_keeps_its_shares_in_little_memory() -> None:
@@ -124,11 +124,10 @@ def test_long_run_keeps_its_shares_in_little_memory() -> None:
     polls = PositionPolls(4)
     for at, word in enumerate(chain(1_200 * ["wwlw"], 10_800 * ["wwww"])):
         look(polls, at, word)
-    assert len(polls.all_polls) <= 512 + RECENT
+    assert len(polls.kept) <= 512
     assert [poll.at for poll in polls.recent] == list(range(12_000 - RECENT, 12_000))
-    slow = sum(poll.weight for poll in polls.all_polls if poll.positions[2] == SPOTS["l"])
-    assert sum(poll.weight for poll in polls.all_polls) == pytest.approx(12_000, rel=0.01)
-    assert slow == pytest.approx(1_200, rel=0.05)
+    slow = sum(poll.positions[2] == SPOTS["l"] for poll in polls.kept)
+    assert slow / len(polls.kept) == pytest.approx(0.1, rel=0.05)
 
 
 SITE = "/v/lib/python3.11/site-packages"
