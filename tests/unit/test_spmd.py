@@ -5,7 +5,6 @@ import random
 import pytest
 
 from mcjax_launch.diagnosis.spmd import divergence_lines, other_device_order
-from mcjax_launch.kernel.wire import hook_messages
 from mcjax_launch.runs.spmd import Comparison, RanProgram
 
 ALL = frozenset(range(4))
@@ -153,12 +152,6 @@ def test_a_rank_far_behind_is_forgotten_not_kept() -> None:
         found.record_run(1, program(f"q{number}"))
     assert found.divergence is None
     assert len(found.unfinished()) < 3000
-
-
-def test_program_is_read_from_a_hook_message() -> None:
-    said = hook_messages.Program("jit_f", "x", (0, 7), ("f32[4]",), "train.py:3", (5, 4))
-    ran = RanProgram("jit_f", "x", frozenset({2, 3}), ("f32[4]",), "train.py:3", frozenset({4, 5}))
-    assert RanProgram.from_hook(said, frozenset({2, 3})) == ran
 
 
 # --- ranks that are held until the others come ---
