@@ -8,28 +8,14 @@ from collections.abc import Sequence, Set
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.describe import command_line
-from mcjax_launch.options.options import GRACE_S, Options
+from mcjax_launch.options.options import GRACE_S, BatchOptions, Options
 from mcjax_launch.ranks import counted
 
 # Options for the scheduler, which are not passed on to the launcher in the job.
-_NOT_PASSED_ON = frozenset(
-    {
-        "emit",
-        "num_hosts",
-        "num_processes",
-        "procs_per_host",
-        "host_rank",
-        "coordinator",
-        "hosts",
-        "via",
-        "image",
-        "name",
-        "namespace",
-        "tpu",
-        "engine_option",
-        "dry_run",
-    }
-)
+_NOT_PASSED_ON = BatchOptions.declared.keys() | {
+    *("num_hosts", "num_processes", "procs_per_host", "host_rank", "coordinator", "hosts", "via"),
+    "dry_run",
+}
 
 
 class Submission(Options, kw_only=True):
