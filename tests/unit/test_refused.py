@@ -57,7 +57,7 @@ REFUSED: dict[str, str | tuple[str, int]] = {
     "-n x train.py -output f": "--num-processes: 'x' is not a whole number",
     "--exclusive train.py": "--exclusive: no such option; it is sbatch's: give it to sbatch or salloc; --emit slurm --engine-option --exclusive puts",
     "-C /no/where echo": "-C /no/where: no such directory",
-    "-x NOT_SET_HERE echo": "-x NOT_SET_HERE: not set here",
+    "-x NOT_SET_HERE echo": "-x NOT_SET_HERE: not set here; write -x NOT_SET_HERE=VALUE",
     # given twice
     "--report a.json --report b.json echo": "--report a.json --report b.json: give --report only once",
     "--report=a.json -n 2 --report b.html echo": "--report a.json --report b.html: give --report",
@@ -72,6 +72,8 @@ REFUSED: dict[str, str | tuple[str, int]] = {
     "--nice=20 true": "--nice: '20' is ",
     "--nice=high true": "--nice: 'high' is ",
     "--show 4 -n 4 echo": "--show 4: no such rank; the job has ranks 0-3",
+    "--stdin 0-4 -n 1 echo": "--stdin 4: no such rank; the job has rank 0",
+    "--wrap 0,4:env -n 4 echo": "--wrap 4: no such rank; the job has ranks 0-3",
     "--coordinator h:port echo": "--coordinator h:port: write HOST or HOST:PORT",
     "--slices 0 echo": "--slices: '0' is not auto, one, host or a number",
     "--slices x echo": "--slices: 'x' is not auto, one, host or a number",

@@ -1,7 +1,6 @@
 """The certificate of a job, and whether a job has one."""
 
 import subprocess
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -44,15 +43,6 @@ def test_openssl_reads_what_it_has_signed(tmp_path: Path) -> None:
     text, key = certificate.make("0badcafe")
     check(tmp_path, text, key)
     assert certificate.make("0badcafe") != (text, key)
-
-
-@needs_openssl
-def test_temporary_folder_may_have_any_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "a#b $c").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "a#b $c"))
-    check(tmp_path, *certificate.make("0badcafe"))
 
 
 @needs_openssl
