@@ -129,7 +129,7 @@ def _reads_no_arguments(source: str) -> bool:
     """Return whether a program surely reads no arguments: by its text and its imports."""
     if not source or any(word in source for word in _READS_ARGUMENTS):
         return False
-    packages = re.findall(r"^\s*(?:import|from)\s+(\w+|\.)", source, re.MULTILINE)
+    packages = re.findall(r"^[ \t]*(?:import|from)[ \t]+(\w+|\.)", source, re.MULTILINE)
     return set(packages) <= _READ_NONE | sys.stdlib_module_names
 
 
