@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 _QUERY = "index,uuid,name,driver_version,memory.free,memory.total"
 _FIELDS = len(_QUERY.split(","))
 _LISTING_S = 8.0
-_LONGEST = 100  # characters of a name from a driver
 _DRIVER = re.compile(r"^NVRM version:.*?[ \t](\d{1,5}(?:\.\d{1,5}){1,2})\b", re.MULTILINE)
 _NUMBER = re.compile(r"\d{1,12}")
 _UNNAMED = "GPU"
@@ -95,7 +94,7 @@ def _of_nvidia(listed: str, root: str) -> list[_Gpu]:
     """Return the GPUs that nvidia-smi lists; if the driver's files list more or fewer, those."""
     by_tool = []
     for line in listed.splitlines():
-        fields = [field.strip()[:_LONGEST] for field in line.split(",", _FIELDS)]
+        fields = [field.strip() for field in line.split(",", _FIELDS)]
         if len(fields) == _FIELDS and _NUMBER.fullmatch(fields[0]):
             number, uuid, name, version, free, total = fields
             by_tool.append(_Gpu(name, version, uuid, _memory(int(number), total, free, 1 << 20)))
@@ -108,7 +107,7 @@ def _of_nvidia(listed: str, root: str) -> list[_Gpu]:
 
 
 def _of_amd(root: str) -> list[_Gpu]:
-    driver = text_of(os.path.join(root, "sys/module/amdgpu/version"))[:_LONGEST]
+    driver = text_of(os.path.join(root, "sys/module/amdgpu/version"))
     found = []
     for number, gpu in enumerate(gpus.amd_gpus(root)):
         total, used = (
@@ -118,7 +117,7 @@ def _of_amd(root: str) -> list[_Gpu]:
         memory = None
         if _NUMBER.fullmatch(total) and _NUMBER.fullmatch(used):
             memory = _memory(number, total, str(max(0, int(total) - int(used))), 1)
-        found.append(_Gpu(gpu.model[:_LONGEST], driver, "", memory))
+        found.append(_Gpu(gpu.model, driver, "", memory))
     return found
 
 

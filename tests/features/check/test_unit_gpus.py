@@ -91,16 +91,6 @@ def test_unknown_gpu_memory_is_left_out(tmp_path: Path, listed: str) -> None:
     assert (kinds, found) == ((GpuFacts(MODEL, "570.195.03", 2),), ())
 
 
-def test_overlong_gpu_model_is_cut(tmp_path: Path) -> None:
-    root = nvidia(tmp_path, 1)
-    write(
-        tmp_path / "proc/driver/nvidia/gpus/0000:00:00.0/information",
-        f"Model: {'x' * 9000}\nDevice Minor: 0\n",
-    )
-    [kind] = agent.survey_gpus("", {}, root)[0]
-    assert kind.name == "x" * 100
-
-
 def test_amd_gpus_are_surveyed(tmp_path: Path) -> None:
     nodes = tmp_path / "sys/class/kfd/kfd/topology/nodes"
     write(nodes / "0/properties", "cpu_cores_count 96\nsimd_count 0\ndrm_render_minor 0\n")
