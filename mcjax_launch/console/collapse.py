@@ -15,8 +15,8 @@ _UNMATCHED = 3
 #: How many lines that did not wait are remembered, to find out whether other ranks print them too.
 MOST_RECENT = 256
 #: At most so many bytes are held back for all ranks together, the overhead of each line included.
-MOST_HELD = 16 << 20
-_LINE_TAKES = 250
+MOST_HELD = 4 << 20
+_LINE_TAKES = 500
 #: More bytes than this within FLOOD_S are a flood: nobody reads them, so they are shown at once.
 FLOOD = 4 << 20
 FLOOD_S = 0.5
@@ -185,7 +185,7 @@ class Collapse:
         streams = [line.stream]
         self._busy.add(rank)
         for other in self._others_with(line.key) if depth < _MOST_AHEAD else ():
-            if self._may_join(other, line):
+            if other in self._equal.get(line.key, ()):  # else its equal was shown meanwhile
                 while self._of_rank[other][0].key != line.key:
                     self._show_first(other, out, now, depth + 1)
                 streams.append(self._pop_first(other).stream)
@@ -200,21 +200,6 @@ class Collapse:
     def _others_with(self, key: tuple[int, bytes]) -> list[int]:
         """Return the ranks that hold an equal line, and none that is about to be shown."""
         return [rank for rank in self._equal.get(key, ()) if rank not in self._busy]
-
-    def _may_join(self, other: int, line: _HeldLine) -> bool:
-        """Return whether a rank's equal line is still held, and costs no other line its match.
-
-        The rank's lines before it are shown first, so none of them may be one that the line's rank
-        holds, too.
-        """
-        if other not in self._equal.get(line.key, ()):
-            return False
-        for ahead in self._of_rank[other]:
-            if ahead.key == line.key:
-                break
-            if line.stream.rank in self._equal[ahead.key]:
-                return False
-        return True
 
     def _is_alone(self, stream: Stream) -> bool:
         """Return whether other ranks have not printed the recent lines of a stream."""
