@@ -1,9 +1,10 @@
 """Merging of identical lines that several ranks print within a moment; pure."""
 
-import math
+import heapq
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 from mcjax_launch.console.pieces import Lines, Piece, Stream
 
@@ -20,58 +21,49 @@ _LINE_TAKES = 500
 #: More bytes than this within FLOOD_S are a flood: nobody reads them, so they are shown at once.
 FLOOD = 4 << 20
 FLOOD_S = 0.5
-# A line joins its equals in other ranks behind their earlier lines, and each of those does so too,
-# up to this depth.
-_MOST_AHEAD = 8
+# To join an equal line before its rank's last line, a line tries at most _LOOK equal lines, and
+# moves at most _MOST_MOVED lines.
+_LOOK, _MOST_MOVED = 8, 64
+_PLACE = attrgetter("place")
+_ROOM = float(1 << 20)
 
 
-class _HeldLine:
-    """Line that waits for equal lines of other ranks.
+class LineGroup:
+    """Line, with the ranks that have printed it.
 
     Args:
-        stream: stream of the rank that has printed it.
+        number: number of the line in order of arrival.
+        place: sort key; by it, lines of each rank are in the order in which the rank printed them.
         text: the line without the newline.
         stamp: time of day of its arrival.
         due: time at which it must be shown.
-
-    Attributes:
+        streams: streams of the ranks that have printed it.
+        following: next lines of these ranks.
         shown: True if it has been passed on.
 
     """
 
-    __slots__ = ("due", "shown", "stamp", "stream", "text")
+    __slots__ = ("due", "following", "number", "place", "shown", "stamp", "streams", "text")
 
-    def __init__(self, stream: Stream, text: bytes, stamp: bytes, due: float) -> None:
-        self.stream = stream
+    def __init__(self, number: int, text: bytes, stamp: bytes, due: float, stream: Stream) -> None:
+        self.number = number
+        self.place = 0.0
         self.text = text
         self.stamp = stamp
         self.due = due
+        self.streams = [stream]
+        self.following: list[LineGroup] = []
         self.shown = False
-
-    @property
-    def key(self) -> tuple[int, bytes]:
-        """Key for equal lines: number of the stream, and text."""
-        return self.stream.number, self.text
-
-
-class LineGroup(NamedTuple):
-    """Line to show.
-
-    Args:
-        text: the line without the newline.
-        stamp: time of day of its arrival.
-        streams: streams of the ranks that have printed it.
-
-    """
-
-    text: bytes
-    stamp: bytes
-    streams: list[Stream]
 
     @property
     def ranks(self) -> list[int]:
         """Ranks that have printed the line."""
         return [stream.rank for stream in self.streams]
+
+    @property
+    def key(self) -> tuple[int, bytes]:
+        """Key for equal lines: number of the stream, and text."""
+        return self.streams[0].number, self.text
 
 
 class Flood:
@@ -93,11 +85,12 @@ class Flood:
 
 
 class Collapse:
-    """Lines held back until all ranks have printed them, or a moment has passed.
+    """Queue of lines held back until all ranks have printed them, or a moment has passed.
 
-    Each rank's lines keep their order. A line is shown together with its equals in all other ranks;
-    what those ranks have printed before is shown first. Lines of a rank that never have a match, as
-    when only process 0 prints, do not wait.
+    The queue keeps each rank's order. A line joins an equal line behind the rank's last line, or
+    an equal line that can be moved there. Otherwise, it is put directly behind the rank's
+    last line, so that the rank's next lines can still join all lines behind it. Lines of a rank
+    that never have a match, as when only process 0 prints, do not wait.
 
     Args:
         ranks: number of ranks that may print.
@@ -108,110 +101,44 @@ class Collapse:
     def __init__(self, ranks: int, stamp: Callable[[], bytes] = lambda: b"") -> None:
         self._all = ranks
         self._stamp = stamp
-        self._came: deque[_HeldLine] = deque()  # in order of arrival; may contain shown lines
-        self._of_rank: dict[int, deque[_HeldLine]] = {}
-        # For each held line, the ranks that have printed it, and how often.
-        self._equal: dict[tuple[int, bytes], dict[int, int]] = {}
-        self._busy: set[int] = set()  # ranks of which a line is about to be shown
+        self._came: deque[LineGroup] = deque()
+        self._row: list[LineGroup] = []
+        self._equal: dict[tuple[int, bytes], list[LineGroup]] = {}  # in their order in the row
+        self._last: dict[int, LineGroup] = {}
         self._held = 0
+        self._next = 0
         self._flood = Flood()
         self._unmatched: dict[Stream, int] = {}  # lines in a row without a match
         self._recent: dict[tuple[int, bytes], tuple[Stream, float]] = {}
 
     @property
-    def _oldest(self) -> _HeldLine | None:
-        """Held line that arrived first, which is the first of its rank; None if none is held."""
-        while self._came and self._came[0].shown:
-            self._came.popleft()
-        return self._came[0] if self._came else None
-
-    @property
     def deadline(self) -> float | None:
         """Time at which the next line has waited long enough; None if no line waits."""
-        oldest = self._oldest
-        return None if oldest is None else oldest.due
+        while self._came and self._came[0].shown:
+            self._came.popleft()
+        return self._came[0].due if self._came else None
 
     def feed(self, lines: Lines, now: float) -> list[LineGroup]:
         """Add lines of a rank; return the lines to show now, in order."""
         out: list[LineGroup] = []
-        stream, stamp = lines.stream, self._stamp()
+        stamp = self._stamp()
         for text in lines.text[:-1].split(b"\n"):
-            line = _HeldLine(stream, text, stamp, self._due(stream, text, now))
-            self._hold(line)
-            if len(self._equal[line.key]) == self._all:  # no rank can join earlier lines any more
-                while not line.shown and (oldest := self._oldest) is not None:
-                    self._show_first(oldest.stream.rank, out)
-            elif line.due <= now:
-                while not line.shown:
-                    self._show_first(stream.rank, out, now)
+            group = self._add(lines.stream, text, stamp, now)
+            if len(group.streams) == self._all:  # no rank can join those before it any more
+                out += self._take(self._row[: bisect_right(self._row, group.place, key=_PLACE)])
+            elif group.due <= now:
+                out += self._take_due(now)
             elif self._held > MOST_HELD:
                 out += self.flush()
         return out
 
-    def _hold(self, line: _HeldLine) -> None:
-        rank = line.stream.rank
-        self._came.append(line)
-        self._of_rank.setdefault(rank, deque()).append(line)
-        ranks = self._equal.setdefault(line.key, {})
-        ranks[rank] = ranks.get(rank, 0) + 1
-        self._held += len(line.text) + _LINE_TAKES
-
-    def _pop_first(self, rank: int) -> _HeldLine:
-        """Remove and return the first held line of a rank."""
-        line = self._of_rank[rank].popleft()
-        line.shown = True
-        ranks = self._equal[line.key]
-        ranks[rank] -= 1
-        if not ranks[rank]:
-            del ranks[rank]
-        if not ranks:
-            del self._equal[line.key]
-        self._held -= len(line.text) + _LINE_TAKES
-        return line
-
-    def _show_first(
-        self, rank: int, out: list[LineGroup], now: float = -math.inf, depth: int = 0
-    ) -> None:
-        """Show the first held line of a rank, joined with its equals in other ranks.
-
-        Args:
-            rank: the rank.
-            out: list to append to: first what the other ranks have printed before their equals.
-            now: current time, to count lines that have waited for equals in vain.
-            depth: number of lines of other ranks that are shown after this line.
-
-        """
-        line = self._pop_first(rank)
-        streams = [line.stream]
-        self._busy.add(rank)
-        for other in self._others_with(line.key) if depth < _MOST_AHEAD else ():
-            if other in self._equal.get(line.key, ()):  # else its equal was shown meanwhile
-                while self._of_rank[other][0].key != line.key:
-                    self._show_first(other, out, now, depth + 1)
-                streams.append(self._pop_first(other).stream)
-                self._busy.add(other)
-        self._busy.difference_update(stream.rank for stream in streams)
-        if len(streams) > 1:
-            self._unmatched.update(dict.fromkeys(streams, 0))
-        elif line.due <= now:
-            self._unmatched[line.stream] = self._unmatched.get(line.stream, 0) + 1
-        out.append(LineGroup(line.text, line.stamp, streams))
-
-    def _others_with(self, key: tuple[int, bytes]) -> list[int]:
-        """Return the ranks that hold an equal line, and none that is about to be shown."""
-        return [rank for rank in self._equal.get(key, ()) if rank not in self._busy]
-
     def _is_alone(self, stream: Stream) -> bool:
         """Return whether other ranks have not printed the recent lines of a stream."""
-        others = len(self._of_rank) > 1
+        others = len(self._last) > 1
         return self._unmatched.get(stream, 0) >= (_UNMATCHED if others else 1)
 
-    def _due(self, stream: Stream, text: bytes, now: float) -> float:
-        """Return the time at which to show a line that arrives now."""
-        key = stream.number, text
-        waiting = self._equal.get(key, {})
-        if len(waiting) > (stream.rank in waiting):  # other ranks' equals wait
-            return now + MOMENT_S
+    def _due(self, stream: Stream, key: tuple[int, bytes], now: float) -> float:
+        """Return the time at which to show a line that equals no waiting line."""
         before = self._recent.get(key)
         if before is not None and before[0] is not stream and now - before[1] <= MOMENT_S:
             self._unmatched[stream] = self._unmatched[before[0]] = 0
@@ -223,24 +150,158 @@ class Collapse:
             del self._recent[next(iter(self._recent))]
         return now
 
+    def _add(self, stream: Stream, text: bytes, stamp: bytes, now: float) -> LineGroup:
+        """Add a line to the queue, or its rank to an equal line; return the line's group."""
+        last = self._last_waiting(stream.rank)
+        equal = self._equal.setdefault((stream.number, text), [])
+        at = 0 if last is None else bisect_right(equal, last.place, key=_PLACE)
+        group = equal[at] if at < len(equal) else self._moved(equal, stream.rank, last)
+        if group is not None:
+            group.streams.append(stream)
+            self._unmatched.update(dict.fromkeys(group.streams, 0))
+        else:
+            due = self._due(stream, (stream.number, text), now)
+            group = LineGroup(self._next, text, stamp, due, stream)
+            self._put(group, last)
+            insort(equal, group, key=_PLACE)
+            self._came.append(group)
+            self._next += 1
+            self._held += len(text) + _LINE_TAKES
+        if last is not None and group not in last.following[-1:]:
+            last.following.append(group)
+        self._last[stream.rank] = group
+        return group
+
+    def _moved(self, equal: list[LineGroup], rank: int, last: LineGroup | None) -> LineGroup | None:
+        """Move an equal line from before a rank's last line to behind it, and return it.
+
+        Returns:
+            None if no equal line can be moved.
+
+        """
+        if last is None:
+            return None
+        found: list[LineGroup] = []
+        for group in reversed(equal[-_LOOK:]):
+            if rank in group.ranks:
+                break
+            found.append(group)
+        return next((group for group in reversed(found) if self._move(group, last)), None)
+
+    def _move(self, group: LineGroup, last: LineGroup) -> bool:
+        """Move a line behind `last` if each rank's order allows that; return True if moved."""
+        moved, ahead = {group}, [group]
+        while ahead:
+            for following in ahead.pop().following:
+                if following is last or len(moved) > _MOST_MOVED:
+                    return False
+                if following.place < last.place and following not in moved:
+                    moved.add(following)
+                    ahead.append(following)
+        in_order = sorted(moved, key=_PLACE)
+        for each in in_order:
+            _remove(each, self._row)
+            _remove(each, self._equal[each.key])
+        for each in in_order:
+            self._put(each, last)
+            insort(self._equal[each.key], each, key=_PLACE)
+            last = each
+        return True
+
+    def _last_waiting(self, rank: int) -> LineGroup | None:
+        last = self._last.get(rank)
+        return None if last is None or last.shown else last
+
     def is_too_much(self, lines: Lines, now: float) -> bool:
         """Return whether lines belong to a flood, to be shown at once after `make_way`."""
         return self._flood.rises(len(lines.head) + lines.end, now)
 
     def make_way(self, piece: Piece) -> list[LineGroup]:
         """Remove and return the lines to show before a piece that cannot wait."""
-        return self.flush() if self._of_rank.get(piece.stream.rank) else []
+        return self.flush() if self._last_waiting(piece.stream.rank) is not None else []
+
+    def _put(self, group: LineGroup, last: LineGroup | None) -> None:
+        """Insert a line into the queue, directly behind `last`, or at the front for None."""
+        row = self._row
+        at = 0 if last is None else bisect_right(row, last.place, key=_PLACE)
+        low = row[at - 1].place if at else None
+        high = row[at].place if at < len(row) else None
+        if low is None:
+            group.place = 0.0 if high is None else high - _ROOM
+        else:
+            group.place = low + 1 if high is None or low + 1 < high else (low + high) / 2
+        row.insert(at, group)
+        if group.place in (low, high):  # there was no room left between them
+            for place, each in enumerate(row):
+                each.place = place * _ROOM
 
     def expire(self, now: float) -> list[LineGroup]:
         """Remove and return the lines that are due, with earlier lines of their ranks."""
-        out: list[LineGroup] = []
-        while (oldest := self._oldest) is not None and oldest.due <= now:
-            self._show_first(oldest.stream.rank, out, now)
-        return out
+        if self.deadline is None or self._came[0].due > now:
+            return []
+        return self._take_due(now)
+
+    def _take_due(self, now: float) -> list[LineGroup]:
+        taken: list[LineGroup] = []
+        needed: set[int] = set()
+        for group in reversed(self._row):
+            if group.due <= now or not needed.isdisjoint(group.ranks):
+                needed.update(group.ranks)
+                taken.append(group)
+                if len(group.streams) == 1 and group.due <= now:
+                    stream = group.streams[0]
+                    self._unmatched[stream] = self._unmatched.get(stream, 0) + 1
+        return self._take(taken[::-1])
 
     def flush(self) -> list[LineGroup]:
-        """Remove and return all lines, in order."""
-        out: list[LineGroup] = []
-        while (oldest := self._oldest) is not None:
-            self._show_first(oldest.stream.rank, out)
-        return out
+        """Remove all lines from the queue, and return them in order."""
+        return self._take(list(self._row))
+
+    def _take(self, groups: list[LineGroup]) -> list[LineGroup]:
+        """Remove lines from the queue, and return them in order."""
+        for group in groups:
+            group.shown = True
+            equal = self._equal[group.key]
+            _remove(group, equal)
+            if not equal:
+                del self._equal[group.key]
+            self._held -= len(group.text) + _LINE_TAKES
+        if groups and groups[-1] is self._row[len(groups) - 1]:
+            del self._row[: len(groups)]
+        else:
+            self._row = [group for group in self._row if not group.shown]
+        return in_order(groups)
+
+
+def _remove(group: LineGroup, groups: list[LineGroup]) -> None:
+    """Remove a line from a list that is sorted by place."""
+    del groups[bisect_left(groups, group.place, key=_PLACE)]
+
+
+def in_order(groups: Sequence[LineGroup]) -> list[LineGroup]:
+    """Return lines in order of arrival, as far as each rank's own order allows that.
+
+    Args:
+        groups: lines, in an order that keeps each rank's own order.
+
+    """
+    after: list[list[int]] = [[] for _ in groups]
+    missing = [0] * len(groups)
+    last: dict[int, int] = {}
+    for at, group in enumerate(groups):
+        for rank in group.ranks:
+            if rank in last:
+                after[last[rank]].append(at)
+                missing[at] += 1
+            last[rank] = at
+    ready = [(group.number, at) for at, group in enumerate(groups) if not missing[at]]
+    heapq.heapify(ready)
+    out: list[LineGroup] = []
+    while ready:
+        _, at = heapq.heappop(ready)
+        out.append(groups[at])
+        for following in after[at]:
+            missing[following] -= 1
+            if not missing[following]:
+                heapq.heappush(ready, (groups[following].number, following))
+    return out
