@@ -111,27 +111,33 @@ class EventFiles:
             os.close(self._fd)
         self._fd, self._size = fd, 0
         self._number += 1
-        self._remove_oldest()
+        self._remove_oldest(_FILES)
         self._append(self.head)
 
-    def _remove_oldest(self) -> None:
-        for number in numbers(self._folder)[:-_FILES]:
+    def _remove_oldest(self, most: int) -> bool:
+        """Remove all but the newest `most` files; return whether any file was removed."""
+        old = numbers(self._folder)[:-most]
+        for number in old:
             with contextlib.suppress(OSError):  # the user has removed the folder
                 os.unlink(path(self._folder, number))
+        return bool(old)
 
     def _append(self, text: bytes) -> bool:
-        """Append whole lines or nothing; return whether the disk has room for them."""
+        """Append whole lines or nothing; on a full disk, remove old files; return success."""
         if self._fd < 0:
             return False
-        try:
-            written = os.write(self._fd, text)
-        except OSError:
-            return False
-        if written < len(text):
-            os.ftruncate(self._fd, self._size)
-            return False
-        self._size += written
-        return True
+        while True:
+            try:
+                written = os.write(self._fd, text)
+            except OSError:
+                written = 0
+            if written == len(text):
+                self._size += written
+                return True
+            if written:
+                os.ftruncate(self._fd, self._size)
+            if not self._remove_oldest(max(1, len(numbers(self._folder)) - 1)):
+                return False
 
     def close(self) -> None:
         """Close the current file; call `write` no more."""

@@ -105,6 +105,25 @@ def test_a_full_disk_drops_lines_says_so_and_is_tried_again(
     files.close()
 
 
+def test_full_disk_removes_the_oldest_file_first(
+    tmp_path: Path, files: EventFiles, full: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = 3000
+    write = os.write
+
+    def limited(fd: int, text: bytes) -> int:
+        if held(tmp_path) + len(text) > room:
+            raise OSError(28, "No space left on device")
+        return write(fd, text)
+
+    monkeypatch.setattr(os, "write", limited)
+    for number in range(200):
+        files.write((line(number),))
+    assert full == []
+    assert [int(text[:6]) for text in EventReader(str(tmp_path)).read()][-1] == 199
+    files.close()
+
+
 def test_removed_folder_does_not_end_the_job(tmp_path: Path, full: list[bool]) -> None:
     folder = tmp_path / "job"
     folder.mkdir()
