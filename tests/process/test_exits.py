@@ -216,8 +216,11 @@ IN_RANK_1 = "if os.environ['JAX_PROCESS_ID'] == '0': start()\n"
 
 
 @pytest.mark.every_jax
-@pytest.mark.parametrize("before", ["start()\n", IN_RANK_1], ids=["joined", "early"])
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize(
+    ("name", "before"),
+    [*((name, "start()\n") for name in TEXTS), ("computed", IN_RANK_1)],
+    ids=[*TEXTS, "early"],
+)
 def test_text_of_an_exit_is_the_cause(run: Run, name: str, before: str) -> None:
     program, told = TEXTS[name]
     ended = run(2, LOAD + before + program)

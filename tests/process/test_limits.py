@@ -1,6 +1,7 @@
 """Ranks that the kernel ends at a limit (ulimit): which one, and where they were."""
 
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,25 @@ def test_file_size_limit_is_named(jobs: Jobs, tmp_path: Path) -> None:
     size = (tmp_path / "file").stat().st_size
     limit = f"a file has reached the limit of {size} bytes; raise ulimit -f"
     assert ended.report.startswith(f"rank 0 failed: killed by SIGXFSZ ({limit})\n")
+
+
+def test_program_that_handles_the_signal_continues(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "handles.py").write_text(HANDLES)
+    ended = jobs.run("-n", 1, tmp_path / "handles.py")
+    assert (ended.status, ended.stdout, ended.stderr) == (0, "[0] told\n", "")
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_unrequested_stacks_count_as_a_crash(asked: bool) -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        hook = HookConnection(ours)
+        hook.asked_all = asked
+        hook.add_stack_line("Stack (most recent call first):")  # the main thread's alone, asked for
+        hook.add_stack_line('  File "<string>", line 1 in before')
+        for name in ("helper", "main"):
+            hook.add_stack_line(f"Thread 0x{name} (most recent call first):")
+            hook.add_stack_line(f'  File "<string>", line 2 in {name}')
+        assert (" in main" in hook.crash()) == (not asked)
+        assert hook.crash() == ""
+        hook.close()
