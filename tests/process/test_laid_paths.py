@@ -25,11 +25,11 @@ def laid(path: Path, *, group: int = OTHER) -> Path:
     return path
 
 
-@pytest.fixture(params=[0o1777, 0o777], ids=["sticky", "not sticky"])
+@pytest.fixture
 def everybodys(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     folder = tmp_path / "everybodys"
     folder.mkdir()
-    folder.chmod(request.param)
+    folder.chmod(getattr(request, "param", 0o1777))
     return folder
 
 
@@ -60,6 +60,7 @@ def test_link_of_another_user_to_a_folder_is_refused(
     check_refused(jobs, home, said, option, OPTIONS[option].format(link / "below"))
 
 
+@pytest.mark.parametrize("everybodys", [0o1777, 0o777], ids=["sticky", "not sticky"], indirect=True)
 def test_folder_of_another_user_is_refused(jobs: Jobs, everybodys: Path, home: Path) -> None:
     folder = everybodys / "logs"
     folder.mkdir()

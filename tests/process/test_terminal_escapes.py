@@ -64,18 +64,11 @@ def test_control_characters_of_a_lost_host_are_escaped(jobs: Jobs, tmp_path: Pat
     assert "[31mlost" in ended.stderr and RED not in ended.stderr
 
 
-FLOODS = {
-    "and fails": "exit 1",
-    "and goes on": 'exec sh -c "$1"',
-}
-
-
-@pytest.mark.parametrize("name", FLOODS)
-def test_flood_from_a_client_is_cut(jobs: Jobs, tmp_path: Path, name: str) -> None:
+def test_flood_from_a_client_is_cut(jobs: Jobs, tmp_path: Path) -> None:
     """60 MB without a newline on stderr cost time, but neither memory nor a screen full of them."""
     flood = r"head -c 60000000 /dev/zero | tr '\0' x >&2"
-    ended = jobs.run(*client(tmp_path, f"{flood}; {FLOODS[name]}"), "true")
-    assert ended.status == (255 if name == "and fails" else 0)
+    ended = jobs.run(*client(tmp_path, f'{flood}; exec sh -c "$1"'), "true")
+    assert ended.status == 0
     assert len(ended.err) < 1000
 
 
