@@ -92,6 +92,8 @@ REFUSED: dict[str, str | tuple[str, int]] = {
     f"--mtls on {PLACE} --coordinator 127.0.0.1:1 true": "--mtls on needs one launcher for all hosts: leave out --num-hosts",
     # --emit
     "--emit job --image x --max-restarts 1 train.py": "--emit job: a Job cannot restart all its pods together; use --emit jobset",
+    "--emit slurm --num-hosts 2 --procs-per-host 3 -n 8 train.py": "--emit: -n 8 does not fit 2 hosts with 3 ranks each; set --num-hosts and",
+    "--emit slurm --num-hosts 3 -n 8 train.py": "--emit: -n 8 does not fit 3 hosts with 2 ranks each; set --num-hosts and",
     "--emit slurm --hosts a,b train.py": "--emit: the scheduler chooses the hosts",
     "--emit job --image x --sync data train.py": "--emit job: pods do not have this machine's files; leave out --sync, and put data into the image or on",
     "--emit jobset --image x --num-hosts 2 --report run.json train.py": "--emit jobset: each pod has its own launcher, which writes its own report; use {host} in the name, on a volume: --report '/shared/{host}.json'",
