@@ -22,6 +22,7 @@ PLACES = {
     "features/preload/agent/import_server.py",
     "kernel/hook/agent_link.py",
     "features/preload/hook/__init__.py",
+    "features/preload/hook/comparison.py",
     "features/preload/hook/forked_rank.py",
     "features/preload/hook/forking.py",
     "features/preload/hook/fresh_start.py",
