@@ -7,12 +7,23 @@ from pathlib import Path
 import pytest
 from jobs import Jobs, shell_script
 
+from mcjax_launch.kernel.agent.hook_server import HookConnection
+
 SPINS = """
 import resource
 resource.setrlimit(resource.RLIMIT_CPU, (1, 20))
 def spin():
     while True: pass
 spin()
+"""
+HANDLES = """
+import resource, signal, sys
+def told(*_):
+    print("told", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGXCPU, told)
+resource.setrlimit(resource.RLIMIT_CPU, (1, 20))
+while True: pass
 """
 pytestmark = pytest.mark.only_linux("the limits of an ended process")
 

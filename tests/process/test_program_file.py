@@ -58,7 +58,6 @@ REFUSED: dict[str, tuple[bytes, str, str]] = {
     "empty": (b"", "is empty", ""),
     "another processor": (b"", "is built for s390x, and this host is {here}", ""),
     "cut short": (b"\x7fELF\2\1\1\0", "is damaged or cut short", ""),
-    "Windows": (b"MZ\x90\0", "is a program for Windows", ""),
     "anything": (b"\1\0\2", "has a format that this host cannot run", ""),
 }
 
