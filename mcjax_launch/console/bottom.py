@@ -11,7 +11,7 @@ SILENCE_S = 1.0
 
 
 class StatusLine:
-    """Status line that disappears when a rank prints and returns in silence, or stays if live.
+    """Status line; disappears when a rank prints, and returns after silence. If live, it stays.
 
     Times are in time.monotonic's seconds.
 

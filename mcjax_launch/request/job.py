@@ -85,7 +85,11 @@ def _num_processes(options: Options, hosts: Sequence[Host], num_hosts: int) -> i
 
 
 def _all_slots(hosts: Sequence[Host], num_hosts: int) -> int:
-    """Return the slots of the hosts, times `num_hosts` launchers with as many slots each.
+    """Return the job's number of slots: those of this launcher's hosts, times `num_hosts`.
+
+    Args:
+        hosts: hosts of this launcher.
+        num_hosts: number of launchers (--num-hosts), each with equal slots; 1 without the option.
 
     Raises:
         LaunchError: a job cannot have so many ranks.

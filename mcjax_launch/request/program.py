@@ -192,7 +192,12 @@ def given_arguments(job: Job) -> tuple[str, ...]:
 
 
 def needed_arguments(job: Job) -> "Arguments | None":
-    """Return the arguments that PROGRAM's source needs; None if it needs no coordinates."""
+    """Return the command line that PROGRAM needs, if it passes words of it to initialize().
+
+    Returns:
+        None if PROGRAM passes none, or if its source does not tell.
+
+    """
     source = _source(job)
     if not (_hands_on(source) and _PASSES_ARGUMENTS.search(source)):
         return None

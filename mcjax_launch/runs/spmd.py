@@ -407,7 +407,8 @@ class Comparison:
         """Return the programs that some of their ranks have not reached, in order of arrival.
 
         Each program is paired with the ranks that have reached it, and the ranks that have not.
-        Omitted are programs whose missing ranks are also missing from an earlier such program.
+        A program is left out if an earlier one in the result uses a common device and misses the
+        same ranks or more.
         """
         waiting: list[tuple[RanProgram, set[int], set[int]]] = []
         for reached in self._reached.values():

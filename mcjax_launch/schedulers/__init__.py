@@ -51,7 +51,7 @@ class Driver:
         raise NotImplementedError
 
     def lacks(self, environ: Mapping[str, str]) -> str:  # noqa: ARG002
-        """Return a message on the request that the job lacks to have more slots; "" if none."""
+        """Return why a job may have too few slots, with the cure; "" if nothing is known."""
         return ""
 
     def restarts(self, environ: Mapping[str, str]) -> int:  # noqa: ARG002

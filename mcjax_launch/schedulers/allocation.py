@@ -46,7 +46,7 @@ def check_slots(wanted: int, hosts: Sequence[Host], title: str, lacks: str) -> N
         wanted: number of ranks; 0 for the number of slots.
         hosts: hosts of the allocation.
         title: name of the scheduler.
-        lacks: message on the request that the job lacks; "" for a general message.
+        lacks: the scheduler's reason for too few slots, with the cure; "" for a general message.
 
     Raises:
         LaunchError: there are fewer slots.

@@ -59,7 +59,7 @@ def _fell_back(backends: Mapping[int, Backend]) -> str:
 
 
 def _other_counts(view: View, backends: Mapping[int, Backend]) -> str:
-    """Return a line on ranks whose number of devices is unusual; "" if there are none."""
+    """Return a line on ranks whose number of devices is unusual; "" if another finding says it."""
     counts = {rank: backend.devices for rank, backend in backends.items()}
     if 0 in counts.values() or len(set(counts.values())) < 2:
         return ""

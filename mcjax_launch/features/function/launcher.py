@@ -1,4 +1,4 @@
-"""Passes return values and exceptions of functions on to the client that called them."""
+"""Transfer of functions' return values and exceptions to the client that called them."""
 
 from __future__ import annotations
 

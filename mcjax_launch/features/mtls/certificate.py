@@ -1,7 +1,7 @@
-"""Making of a certificate for one job: its own CA, named by a URI only; no file holds its key.
+"""Self-signed certificate for one job, valid for a URI; its key is in no file.
 
-openssl makes it, or else the package cryptography. It is valid from a date long ago, because the
-clock of a host may be slow; before version 3.4, only openssl's command `ca` can do that.
+openssl makes the certificate, or else the package cryptography. It is valid from 2020, because a
+host's clock may be slow; an openssl before 3.4 can do that only with its command `ca`.
 """
 
 import datetime

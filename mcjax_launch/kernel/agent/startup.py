@@ -271,7 +271,7 @@ class Prepared:
         return port
 
     def _may_be_first(self, wanted: Prepare) -> bool:
-        """Return whether rank 0 may be placed on this host: it is TPU worker 0 of slice 0."""
+        """Return whether rank 0 may move here: in any order, and to TPU worker 0 of slice 0."""
         mine = self._tpu
         is_first = mine is not None and (mine.worker, mine.slice_number) == (0, 0)
         return wanted.any_order and is_first

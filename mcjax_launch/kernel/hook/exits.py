@@ -154,7 +154,10 @@ class Exits:
         watch_exits(self)
 
     def watch(self) -> None:
-        """Watch also os._exit(), threads, callbacks, crashes and shutdown, from initialize() on."""
+        """Report os._exit(), crashes, shutdown, and unhandled errors in threads and callbacks too.
+
+        Called when the rank calls initialize(); `install` reports exceptions and exits before.
+        """
         import atexit
         import threading
 

@@ -242,7 +242,7 @@ def _state(job: Job, hosts: int, began_at: float) -> RunState:
 
 
 def _stopped(stop: StopReason, failures: Sequence[str], launcher: Launcher) -> JobOutcome:
-    """Report that a signal or a saved file ended the pause; return the job's outcome."""
+    """Return the outcome of a job whose pause a signal, which is printed, or a save has ended."""
     message = stop.message
     if not stop.saved:
         message += " before another attempt"

@@ -359,7 +359,7 @@ class _Relay:
 
 
 def _end_writing(fd: int) -> None:
-    """Shut a connection down for writing, so that the other side reads the end of the data."""
+    """Shut a connection down for writing and close `fd`; the other side reads the data's end."""
     with socket.socket(fileno=fd) as stream:
         try:
             stream.shutdown(socket.SHUT_WR)

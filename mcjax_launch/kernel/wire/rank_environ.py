@@ -1,4 +1,4 @@
-"""Environment variables that a rank gets, and those that it must not inherit, without any effects.
+"""Environment variables that a rank inherits from its host, and those that it must not; pure.
 
 They are computed on the rank's own host, because ranks inherit that host's variables, not the
 launcher's.

@@ -37,7 +37,7 @@ class VariableReads:
     """Context that collects the names of variables read from os.environ.
 
     Attributes:
-        names: set of names read so far; a caller may replace the set.
+        names: names read so far, "*" if all were listed; a caller may replace the set.
 
     """
 
