@@ -122,6 +122,7 @@ class NoiseFilter:
 
     def __init__(self, shown_by: str = "-v") -> None:
         self._gloo: defaultdict[Stream, GlooListener] = defaultdict(GlooListener)
+        self._begun_gloo: dict[Stream, bytes] = {}  # behind an unfinished line
         self._shown_by = shown_by
         self._words = dict(_WORDS)
         self._hidden: dict[str, int] = dict.fromkeys(_WORDS.values(), 0)  # lines, by their words
@@ -142,11 +143,28 @@ class NoiseFilter:
     def _without_gloo(self, piece: Piece) -> list[Piece]:
         """Return a piece of stdout without Gloo's lines, also behind an unfinished line."""
         listener = self._gloo[piece.stream]
-        if isinstance(piece, Fragment) or len(piece.data) >= _FLOOD:
-            return [piece]
-        if not listener.may_be_in(piece.text):
+        if isinstance(piece, Fragment):
+            return self._part_without_gloo(piece, listener)
+        if len(piece.data) >= _FLOOD or not listener.may_be_in(piece.text):
             return [piece]
         return _sift(piece, lambda line: _before_gloo(line, listener))
+
+    def _part_without_gloo(self, part: Fragment, listener: GlooListener) -> list[Piece]:
+        """Return a part of a line of stdout without Gloo's message, which waits for its newline."""
+        stream = part.stream
+        text = self._begun_gloo.pop(stream, b"") + part.text
+        if (at := text.find(GLOO_START)) >= 0:
+            gloo = text[at:]
+            if not part.ends and len(gloo) <= _LONGEST_NOISE:
+                self._begun_gloo[stream] = gloo
+                text = text[:at]
+            elif listener.may_be_in(gloo) and listener.unwanted(gloo[:-1]):
+                text = text[:at] + b"\n" if at or self._begun.of(stream) else b""
+        if not text:
+            return []
+        shown = Fragment(stream, text)
+        self._begun.add(shown)
+        return [shown]
 
     def _errors_in(self, pieces: Sequence[Piece], now: float) -> list[Piece]:
         return list(chain.from_iterable(self._error(piece, now) for piece in pieces))

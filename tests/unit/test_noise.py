@@ -174,6 +174,17 @@ def test_mixed_noise_leaves_only_other_text() -> None:
         assert shown(chunks, OUT, NoiseFilter()) == b"0: \n0: 3\n"
 
 
+def test_partly_shown_line_is_shown_whole() -> None:
+    unfinished, noise = UnfinishedLines(patience_s), NoiseFilter()
+    assert unfinished.feed(OUT, b"[Gloo] Ra", 0.0) == []
+    assert unfinished.deadline == MOMENT_S
+    begun = [piece for part in unfinished.expire(MOMENT_S) for piece in noise.feed(part, MOMENT_S)]
+    assert bytes_of(begun) == b"[Gloo] Ra"
+    rest = CONNECTED.encode()[9:] + b"\n"
+    [part] = unfinished.feed(OUT, rest, 1.0)
+    assert noise.feed(part, 1.0) == [Fragment(OUT, rest)]
+
+
 def test_a_line_from_gloo_gets_more_time() -> None:
     unfinished, noise = UnfinishedLines(patience_s), NoiseFilter()
     assert unfinished.feed(OUT, b"[Gloo] Rank 0 is", 5.0) == []
@@ -190,9 +201,33 @@ def test_flood_passes_unchanged() -> None:
     assert same is flood
 
 
-def test_gloo_noise_after_an_unfinished_line_is_hidden() -> None:
+@pytest.mark.parametrize("is_shown_before", [False, True])
+@pytest.mark.parametrize("begun", [b"", b"a 50%", b"\r 40%|##  |\r 50%|###  |"])
+def test_gloo_noise_after_an_unfinished_line_is_hidden(begun: bytes, is_shown_before: bool) -> None:
     line = CONNECTED.encode() + b"\n"
-    assert shown([b"a 50%" + line + b"b\n"], OUT, NoiseFilter()) == b"0: a 50%\n0: b\n"
+    for chunks in (
+        [begun + line, b"b\n"],
+        [begun, line + b"b\n"],
+        [begun, line[:12], line[12:14], line[14:], b"b\n"],
+        [begun + line[:20], line[20:-1], b"\nb\n"],
+    ):
+        unfinished, noise, out = UnfinishedLines(), NoiseFilter(), b""
+        for chunk in chunks:
+            pieces = unfinished.feed(OUT, chunk, 0.0)
+            pieces += unfinished.expire(MOMENT_S) if is_shown_before else []
+            out += b"".join(bytes_of(noise.feed(piece, 0.0)) for piece in pieces)
+        assert out == (begun + b"\nb\n" if begun else b"b\n")
+
+
+def test_text_that_begins_like_gloo_is_shown_whole() -> None:
+    unfinished, noise = UnfinishedLines(), NoiseFilter()
+    out = b""
+    for chunk in (b"a [Gloo] Rank ", b"7 of mine"):
+        pieces = unfinished.feed(OUT, chunk, 0.0) + unfinished.expire(MOMENT_S)
+        out += b"".join(bytes_of(noise.feed(piece, 0.0)) for piece in pieces)
+    assert out == b"a "
+    [end] = unfinished.finish()
+    assert bytes_of(noise.feed(end, 0.0)) == b"[Gloo] Rank 7 of mine\n"
 
 
 def test_missing_driver_message_is_always_hidden() -> None:
