@@ -15,6 +15,8 @@ from mcjax_launch.kernel.wire.hook_messages import Failed
 from mcjax_launch.runs.rank_run import Verdict
 
 _STREAMS = {"stdout": STDOUT, "stderr": STDERR}
+# Of a line, or a progress bar, that has begun before the first event that is shown.
+_MOST_BEGUN = 4096
 _SUMMARIES = ("summary", "alarm")
 
 
@@ -35,6 +37,8 @@ class Screen:
         self._ranks: list[object] = []  # that the console knows
         self._failed: list[int] = []  # ranks, whose last lines the next summary quotes,
         self._without_quote: list[str] = []  # and that summary without them
+        # By rank and stream: an unfinished line of which nothing has been shown.
+        self._begun: dict[tuple[object, object], str] = {}
 
     def show_tail(self, written: Iterable[bytes], rows: int) -> None:
         """Show about the last `rows` rows of events.
@@ -54,9 +58,12 @@ class Screen:
         for event in events[:first]:
             if event["event"] in (SCREEN, "restart"):
                 self._show(event)
+            elif event["event"] == "output":
+                rest = self._pop_whole(event).rpartition("\n")[2]
+                self._begun[event["rank"], event["stream"]] = rest[-_MOST_BEGUN:]
         for event in events[first:]:
             if left < 0 and event["event"] == "output":
-                event["text"] = "\n".join(event["text"].split("\n")[-left:])
+                event["text"] = "\n".join(self._pop_whole(event).split("\n")[-left:])
             left = 0  # only the first event may have too many lines
             self.console.shows_past(event.get("time"))
             self._show(event)
@@ -70,17 +77,22 @@ class Screen:
 
     def _show(self, event: Mapping[str, Any]) -> None:
         match event:
-            case {"event": "output", "rank": int(rank), "stream": stream, "text": str(text)}:
-                data = text.encode("utf-8", "surrogateescape")
+            case {"event": "output", "rank": int(rank), "stream": stream, "text": str()}:
+                data = self._pop_whole(event).encode("utf-8", "surrogateescape")
                 self.console.feed(rank, _STREAMS.get(stream, STDOUT), data)
             case {"event": "note", "text": str(text), "level": level}:
                 self._note(text, level)
             case {"event": "restart", "rank": None}:
-                self.console, self._ranks = self._make_console(), []
+                self.console, self._ranks, self._begun = self._make_console(), [], {}
             case {"event": "summary", "message": str(message)} if "ranks" not in event:
                 self.console.say(message)
             case {"event": "screen"}:
                 self._call(event)
+
+    def _pop_whole(self, event: Mapping[str, Any]) -> str:
+        """Return an output event's text, behind the beginning of its line if not shown yet."""
+        begun = self._begun.pop((event["rank"], event["stream"]), "")
+        return begun + str(event["text"])
 
     def _note(self, text: str, level: object) -> None:
         if level in _SUMMARIES:
@@ -108,6 +120,7 @@ class Screen:
             case "fails", [int(rank), str(text)]:
                 console.fails(rank, text)
             case "next_life", [int(rank)]:
+                self._begun = {key: text for key, text in self._begun.items() if key[0] != rank}
                 console.next_life(rank)
             case "stop_holding", [int(rank)]:
                 console.stop_holding(rank)

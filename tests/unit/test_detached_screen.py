@@ -25,18 +25,22 @@ class Shown:
     def in_sight(self, rank: int) -> bool:
         return False
 
+    def next_life(self, rank: int) -> None:
+        pass
+
     def shows_past(self, at: float | None) -> None:
         pass
 
 
-def output(text: str) -> dict[str, Any]:
-    return {"event": "output", "rank": 0, "stream": "stdout", "text": text}
+def output(text: str, rank: int = 0) -> dict[str, Any]:
+    return {"event": "output", "rank": rank, "stream": "stdout", "text": text}
 
 
-def tail_of(rows: int, *events: dict[str, Any]) -> Shown:
+def tail_of(rows: int, *events: dict[str, Any], then: tuple[dict[str, Any], ...] = ()) -> Shown:
     shown = Shown()
     screen = Screen(lambda: shown)  # type: ignore[arg-type,return-value]
     screen.show_tail([json.dumps(event).encode() for event in events], rows)
+    screen.show([json.dumps(event).encode() for event in then])
     return shown
 
 
@@ -48,6 +52,27 @@ def test_tail_keeps_output_after_a_long_note() -> None:
     alarm = {"event": "note", "level": "alarm", "text": "\n".join("123456789")}
     shown = tail_of(4, alarm, output("a\nb\n"))
     assert (shown.data, len(shown.lines)) == (b"a\nb\n", 9)
+
+
+def test_line_that_began_before_the_tail_is_shown_whole_when_it_goes_on() -> None:
+    begun = [output(text, rank=1) for text in ("old\nload", "ing ... ")]
+    others = [output(f"{number}\n") for number in range(9)]
+    end = output("done\n", rank=1)
+    assert tail_of(3, *begun, *others, then=(end,)).data == b"6\n7\n8\nloading ... done\n"
+    assert tail_of(3, *begun, *others, end).data == b"7\n8\nloading ... done\n"
+    long = output("done\na\nb\n", rank=1)
+    assert tail_of(3, *begun, *others, long).data == b"loading ... done\na\nb\n"
+    assert tail_of(2, *begun, *others, long, then=(end,)).data == b"a\nb\ndone\n"
+
+
+def test_line_that_began_before_the_tail_ends_when_its_rank_is_restarted() -> None:
+    others = [output(f"{number}\n") for number in range(9)]
+    for again in (
+        {"event": "screen", "call": "next_life", "values": [1]},
+        {"event": "restart", "rank": None},
+    ):
+        shown = tail_of(1, output("loading ... ", rank=1), *others, again, output("second\n", 1))
+        assert shown.data == b"second\n"
 
 
 def test_unfinished_line_of_a_rank_ends_when_the_rank_is_restarted() -> None:
