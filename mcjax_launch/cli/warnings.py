@@ -1,7 +1,6 @@
 """Warnings about likely mistakes in a command line; pure."""
 
 import os
-import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -129,8 +128,16 @@ def _reads_no_arguments(source: str) -> bool:
     """Return whether a program surely reads no arguments: by its text and its imports."""
     if not source or any(word in source for word in _READS_ARGUMENTS):
         return False
-    packages = re.findall(r"^[ \t]*(?:import|from)[ \t]+(\w+|\.)", source, re.MULTILINE)
-    return set(packages) <= _READ_NONE | sys.stdlib_module_names
+    import ast
+
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    names = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
+    names |= {node.module or "." for node in nodes if isinstance(node, ast.ImportFrom)}
+    packages = {name.partition(".")[0] for name in names}
+    return packages <= _READ_NONE | sys.stdlib_module_names
 
 
 def _source(options: Options) -> str:

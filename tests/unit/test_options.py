@@ -230,6 +230,9 @@ READS = {
     "from my import main\nmain()\n": "once it has failed",
     "import jax.numpy as jnp, optax\nfrom flax import nnx\n": "at the start",
     "import jax\nfrom . import steps\n": "once it has failed",
+    "import os, myflags\n": "once it has failed",
+    "import os; import myflags\n": "once it has failed",
+    "import jax\nprint(\n": "once it has failed",
 }
 
 
