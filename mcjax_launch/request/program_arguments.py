@@ -23,6 +23,8 @@ _HOST, _PORT = "{coordinator_host}", "{coordinator_port}"
 _EXITS = frozenset({"sys.exit", "exit", "quit", "os._exit", "SystemExit"})
 # Functions and methods that may get words of the command line, beside those of the file.
 _TAKE_WORDS = frozenset({"len", "print", "map", "parse_args", "parse_known_args"})
+# How the paths of objects end whose attributes are values of options.
+_NAMESPACES = (".parse_args()", ".parse_known_args()[0]", "absl.flags.FLAGS")
 _MAY_BE_WORDS = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.ListComp)
 # Exceptions that a command line which is too short may raise.
 _TOO_SHORT = frozenset({"IndexError", "LookupError", "ValueError", "Exception", "BaseException"})
@@ -140,7 +142,7 @@ class _Reader:
             ).startswith("absl.flags.DEFINE_"):
                 return name
             case ast.Attribute(owner, name):
-                if self._names.path(owner).endswith((".parse_args()", "absl.flags.FLAGS")):
+                if self._names.path(owner).endswith(_NAMESPACES):
                     return name
                 return self._key(owner) if name == "value" else None
             case ast.Subscript(owner, ast.Constant(int() as number)):

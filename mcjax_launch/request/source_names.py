@@ -135,6 +135,8 @@ class SourceNames:
                 return f"{self.path(owner)}.{name}"
             case ast.Call(function):
                 return f"{self.path(function)}()"
+            case ast.Subscript(owner, ast.Constant(int() as number)):
+                return f"{self.path(owner)}[{number}]"
         return ""
 
 

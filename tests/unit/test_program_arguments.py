@@ -49,6 +49,8 @@ NEEDS = {
     "N = flags.DEFINE_integer('n', None, 'x', required=True)\ndef main(_):\n  INIT('l:1', N.value, 0)\napp.run(main)": "--n {num_processes}",
     "p = argparse.ArgumentParser()\np.add_argument('rank', type=int)\np.add_argument('world', type=int)\na = p.parse_args()\n"
     "@functools.lru_cache(None)\ndef setup(world, rank):\n  INIT('l:1', world, rank)\nsetup(a.world, a.rank)": "{process_id} {num_processes}",
+    "p = argparse.ArgumentParser()\np.add_argument('id', type=int)\na, rest = p.parse_known_args()\nINIT('l:1', 2, a.id)": "{process_id}",
+    "p = argparse.ArgumentParser()\np.add_argument('id', type=int)\na = p.parse_known_args()[0]\nINIT('l:1', 2, a.id)": "{process_id}",
     # in part
     "data = sys.argv[1]\nINIT('l:1', int(sys.argv[3]), int(sys.argv[2]))": "DATA {process_id} {num_processes}",
     "INIT('l:1', int(sys.argv[1]), int(sys.argv[2]) - 1)": "{num_processes} ARG2",
