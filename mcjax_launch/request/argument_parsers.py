@@ -36,7 +36,7 @@ class ArgumentParser:
         """Add the argument that a call declares; `path` is the dotted path of its function.
 
         Raises:
-            Unsupported: the program has subcommands, or parses other words than its own.
+            Unsupported: the program has subcommands.
 
         """
         name = path.rpartition(".")[2]
@@ -48,10 +48,6 @@ class ArgumentParser:
             _add_of_absl(self, name, call)
         elif name in ("add_subparsers", "add_mutually_exclusive_group") or path == "click.group":
             raise Unsupported("subcommands, or arguments of which some are needed")
-        elif name in ("parse_args", "parse_known_args") and any(
-            isinstance(argument, ast.List) for argument in call.args
-        ):
-            raise Unsupported("other words than those of the command line")
 
 
 def _settings(call: ast.Call) -> dict[str, Any]:

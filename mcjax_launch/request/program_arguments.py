@@ -22,10 +22,10 @@ _PARAMETERS = {
 _HOST, _PORT = "{coordinator_host}", "{coordinator_port}"
 _EXITS = frozenset({"sys.exit", "exit", "quit", "os._exit", "SystemExit"})
 # Functions and methods that may get words of the command line, beside those of the file.
-_TAKE_WORDS = frozenset({"len", "print", "map", "parse_args", "parse_known_args"})
+_TAKE_WORDS = frozenset({"len", "print", "parse_args", "parse_known_args"})
 # How the paths of objects end whose attributes are values of options.
 _NAMESPACES = (".parse_args()", ".parse_known_args()[0]", "absl.flags.FLAGS")
-_MAY_BE_WORDS = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.ListComp)
+_MAY_BE_WORDS = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.ListComp, ast.GeneratorExp)
 # Exceptions that a command line which is too short may raise.
 _TOO_SHORT = frozenset({"IndexError", "LookupError", "ValueError", "Exception", "BaseException"})
 
@@ -90,7 +90,8 @@ class _Reader:
         self._names = names
         self._parser = ArgumentParser()
         self._uses: dict[int | str, set[str]] = {}  # by word: its placeholders in initialize()
-        self._last = 0  # the number of the last word of sys.argv that is needed
+        self._last = 0  # the number of the last word of sys.argv that is surely needed
+        self._last_used = 0  # the number of the last word, needed or not
 
     def arguments(self) -> Arguments | None:
         """Return the arguments that the program needs; None if it needs no coordinates.
@@ -101,14 +102,14 @@ class _Reader:
         """
         calls = [node for node in self._names.nodes if isinstance(node, ast.Call)]
         for call in sorted(calls, key=lambda call: (call.lineno, call.col_offset)):
-            self._parser.declare(call, self._names.path(call.func))
+            self._declare(call)
         for node in self._names.nodes:
             if isinstance(node, _MAY_BE_WORDS):
                 self._check(node)
         for call in calls:
             if self._names.path(call.func) == "jax.distributed.initialize":
                 self._initialize(call)
-        if self._last and self._parser.required:
+        if self._last_used > self._last or (self._last and self._parser.required):
             return None
         keys: Iterable[int | str] = self._parser.required or range(1, self._last + 1)
         words: list[str] = []
@@ -124,9 +125,7 @@ class _Reader:
         if len(uses) == 1:
             return next(iter(uses))
         values = self._names.assigned.items()
-        named = (
-            name for (_, name), found in values if [self._key(value) for value in found] == [key]
-        )
+        named = (name for (_, name), found in values if key in map(self._key, found))
         text = key if isinstance(key, str) else next(named, f"ARG{key}")
         return text.strip("_-").replace("-", "_").upper()
 
@@ -161,15 +160,29 @@ class _Reader:
                 return None if start is None else start + lower
             case ast.Call(ast.Name("map"), [ast.Name(kind), words]) if kind in CONVERSIONS:
                 return self._start(words)
-            case ast.ListComp(
-                ast.Call(ast.Name(kind), [ast.Name()]), [ast.comprehension(_, words)]
-            ) if kind in CONVERSIONS:
+            case ast.ListComp(element, [loop]) | ast.GeneratorExp(element, [loop]):
+                match element:
+                    case ast.Call(ast.Name(kind), [ast.Name()]) if kind in CONVERSIONS:
+                        return None if loop.ifs else self._start(loop.iter)
+            case ast.IfExp(ast.Compare(_, [ast.Is()], [ast.Constant(None)]), words):
                 return self._start(words)
             case found if self._names.path(found) == "sys.argv":
                 return 0
         return None
 
     # --- uses of the command line ---
+
+    def _declare(self, call: ast.Call) -> None:
+        """Add what a call declares to the parser; refuse a parser whose arguments are unknown."""
+        path = self._names.path(call.func)
+        self._parser.declare(call, path)
+        parses = path.endswith((".parse_args", ".parse_known_args"))
+        if (parses or path.endswith(".add_argument")) and not self._is_certain(call):
+            raise Unsupported("a parser that may not be used")
+        for value in [*call.args, *(word.value for word in call.keywords)] if parses else ():
+            is_default = isinstance(self._names.resolve(value), (ast.Name, ast.Constant))
+            if not is_default and self._start(value) != 1:
+                raise Unsupported("other words than those of the command line")
 
     def _check(self, node: ast.expr) -> None:
         """Note the word that an expression needs, and words whose number or value is unknown.
@@ -178,17 +191,18 @@ class _Reader:
             Unsupported: the number of needed words is unknown.
 
         """
-        match node:
-            case ast.Call(ast.Name("len"), [value]) if self._start(value) is not None:
-                self._check_count(node)
         is_changed = isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del))
+        match self._names.resolve(node):
+            case ast.Call(ast.Name("len"), [value]) if self._start(value) is not None:
+                if not is_changed and not self._is_known_count(node):
+                    raise Unsupported("a program that can do without arguments")
         if isinstance(node, ast.Attribute) and is_changed and isinstance(self._key(node), str):
             self._parser.values.discard(node.attr)
         key = self._key(node) if isinstance(node, ast.Subscript) else None
         if isinstance(key, int):
-            self._last = max(self._last, key)
-            if self._is_tried(node):
-                raise Unsupported("a word that may be left out")
+            self._last_used = max(self._last_used, key)
+            if key > self._last and self._is_certain(node):
+                self._last = key
         if (is_changed and isinstance(node, ast.Name)) or self._start(node) is None:
             return
         if is_changed or not self._is_known_use(node):
@@ -197,42 +211,85 @@ class _Reader:
     def _is_known_use(self, node: ast.expr) -> bool:
         """Return whether it is known which words are used where words of sys.argv are used."""
         parent = self._names.parents[node]
+        if isinstance(parent, (ast.Starred, ast.keyword, ast.comprehension)):
+            parent = self._names.parents[parent]
         match parent:
             case ast.Subscript(_, ast.Constant(int()) | ast.Slice(ast.Constant()), ast.Load()):
                 return True
-            case ast.Subscript() | ast.Attribute() | ast.For():
-                return False
-            case ast.Assign(targets):
-                return not any(isinstance(part, ast.Starred) for part in ast.walk(targets[0]))
+            case ast.Assign([ast.Tuple(parts) | ast.List(parts)]):
+                return not any(isinstance(part, ast.Starred) for part in parts)
+            case ast.Assign([target]) | ast.AnnAssign(target):
+                return self._start(target) is not None
             case ast.Call(function):
                 name = self._names.path(function).rpartition(".")[2]
-                return name in _TAKE_WORDS or name in self._names.functions
-        return True
+                if name in _TAKE_WORDS or name in self._names.functions:
+                    return True
+            case ast.Return():
+                return True
+        return isinstance(parent, ast.expr) and self._start(parent) is not None
 
-    def _check_count(self, node: ast.expr) -> None:
-        """Refuse a use of the number of words, unless a wrong number leads to an error."""
+    def _is_known_count(self, node: ast.expr) -> bool:
+        """Return whether the number of words has a name, or leads to an error if it is wrong."""
         statement = self._names.parents[node]
         while not isinstance(statement, ast.stmt):
             statement = self._names.parents[statement]
-        if not isinstance(statement, ast.If) or _ends_well([*statement.body, *statement.orelse]):
-            raise Unsupported("a program that can do without arguments")
+        match statement:
+            case ast.Assign([ast.Name() as target], value):
+                return value is node and self._names.resolve(target) is node
+            case ast.If(_, body, other):
+                return not _ends_well([*body, *other])
+        return isinstance(statement, ast.Assert)
 
-    def _is_tried(self, node: ast.AST) -> bool:
-        """Return whether the program catches the exception that a missing word raises."""
+    def _is_certain(self, node: ast.AST) -> bool:
+        """Return whether a part of the program runs, whatever words and variables there are.
+
+        A part that runs if a single word has some value counts as certain. A word that is missing
+        must raise an exception that the program does not catch.
+        """
+        return self._is_reached(node, isinstance(node, ast.Subscript), set())
+
+    def _is_reached(self, node: ast.AST, is_word: bool, seen: set[ast.AST]) -> bool:
+        """Return whether a part is certain; `seen` are functions whose callers are being read."""
         while node in self._names.parents:
             node, part = self._names.parents[node], node
             match node:
-                case ast.Try(body, handlers) if part in body:
+                case (
+                    ast.If(test=first)
+                    | ast.IfExp(test=first)
+                    | ast.Match(subject=first)
+                    | ast.BoolOp(values=[first, *_])
+                ) if part is not first and not self._is_met(first):
+                    return False
+                case ast.ExceptHandler():
+                    return False
+                case ast.Try(body, handlers) if is_word and part in body:
                     if any(map(_catches_short_lines, handlers)):
-                        return True
-        return False
+                        return False
+                case ast.FunctionDef(name):
+                    if node in seen:
+                        return False
+                    seen.add(node)
+                    calls = self._names.calls.get(name, [])
+                    return any(self._is_reached(call, is_word, seen) for call in calls)
+                case ast.AsyncFunctionDef() | ast.Lambda():
+                    return False
+        return True
+
+    def _is_met(self, test: ast.expr) -> bool:
+        """Return whether a condition asks first for `__main__`, or for the value of a word."""
+        if isinstance(test, ast.Compare) and "__name__" in ast.unparse(test):
+            return True
+        while isinstance(test, ast.BoolOp):
+            test = test.values[0]
+        keys = [self._key(part) for part in ast.walk(test) if isinstance(part, _MAY_BE_WORDS)]
+        return any(isinstance(key, int) or key in self._parser.values for key in keys)
 
     def _initialize(self, call: ast.Call) -> None:
         """Record the words that a call of initialize() passes."""
         given = dict(zip(_PARAMETERS, call.args, strict=False))
         given |= {keyword.arg or "": keyword.value for keyword in call.keywords}
-        if not given.keys() & _PARAMETERS.keys():
-            raise Unsupported("a call that leaves its arguments out")
+        if not given.keys() & _PARAMETERS.keys() or not self._is_certain(call):
+            raise Unsupported("a call that may not come, or that leaves its arguments out")
         for parameter, placeholder in _PARAMETERS.items():
             if parameter in given:
                 self._use(given[parameter], placeholder)

@@ -22,6 +22,7 @@ class SourceNames:
         nodes: all nodes of the program, with an expression for each part of an unpacked value.
         parents: the node that each node is a part of.
         functions: the functions of the file, by name.
+        calls: for each name, where the thing is called or passed to a call.
         assigned: what each name of a scope (a function, or None for the module) is assigned.
 
     """
@@ -33,6 +34,7 @@ class SourceNames:
         self._scopes: dict[ast.AST, ast.AST | None] = {}
         self._paths: dict[str, str] = {}  # dotted paths of imported names
         self.functions: dict[str, ast.FunctionDef] = {}
+        self.calls: dict[str, list[ast.Name]] = {}
         self._returns: dict[ast.AST | None, list[ast.expr]] = {}
         self._add_nodes(module, None)
         for node in list(self.nodes):
@@ -62,6 +64,10 @@ class SourceNames:
                 if any(self.path(part) == "click.command()" for part in node.decorator_list):
                     for parameter in _parameters(node):
                         self._assign(node, parameter, parameter)
+            case ast.Name(name, ast.Load()) if isinstance(self.parents[node], ast.Call):
+                self.calls.setdefault(name, []).append(node)
+            case ast.Global(names) | ast.Nonlocal(names):
+                self._forget(names, self._scopes[node])
             case ast.Return(ast.expr() as value):
                 self._returns.setdefault(self._scopes[node], []).append(value)
             case ast.Assign(targets, value):
@@ -76,6 +82,13 @@ class SourceNames:
 
     def _assign(self, scope: ast.AST | None, name: str, value: Assigned) -> None:
         self.assigned.setdefault((scope, name), []).append(value)
+
+    def _forget(self, names: Sequence[str], scope: ast.AST | None) -> None:
+        """Set names to unknown in a scope and all that enclose it."""
+        for name in names:
+            self._assign(scope, name, None)
+        if scope is not None:
+            self._forget(names, self._scopes[scope])
 
     def _unpack(self, target: ast.expr, value: ast.expr) -> None:
         match target:
