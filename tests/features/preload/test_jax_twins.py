@@ -78,6 +78,7 @@ OF_A_RANK = {
     "limits": "sys.setrecursionlimit(4321); sys.setswitchinterval(0.01); resource.setrlimit(resource.RLIMIT_NOFILE, (512, 1024))",
     "processes": "import multiprocessing; multiprocessing.set_start_method('spawn')",
     "faults": "faulthandler.enable()",
+    "a variable in C": "os.putenv('OMP_NUM_THREADS', '1'); os.putenv('JAX_ENABLE_X64', '1')",
     "a locale": "locale.setlocale(locale.LC_ALL, 'C.UTF-8')",
     "gc": "gc.disable(); gc.set_threshold(5, 6, 7)",
     "signals": "signal.signal(signal.SIGUSR1, print); signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])",

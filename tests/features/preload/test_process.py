@@ -295,6 +295,28 @@ def test_variable_set_by_the_program_too_late_is_handled(
     assert said == {line + name + (then if seen else again) for name in CHANGES.values() if name}
 
 
+# Variables changed outside os.environ, and whether a library in C may have read them.
+IN_C = {
+    "os.putenv('OMP_NUM_THREADS', '3')": True,
+    "ctypes.CDLL(None).setenv(b'OMP_NUM_THREADS', b'3', 1)": True,
+    "os.unsetenv('OMP_NUM_THREADS')": True,
+    "os.putenv('OMP_NUM_THREADS', '2'); os.putenv('UNREAD', 'x')": False,
+}
+
+
+def test_variable_set_in_c_starts_a_rank_afresh(jobs: Jobs, folder: Path) -> None:
+    (folder / "mine.py").write_text(MODULE + "; import psutil")
+    text = f"import ctypes, os; exec({[*IN_C]}[int(os.environ['JAX_PROCESS_ID'])]);"
+    (folder / "program.py").write_text(text + PROGRAM)
+    words = ["-v", "-n", len(IN_C), "-x", "OMP_NUM_THREADS=2", "program.py"]
+    ended = preload(jobs, folder, *words)
+    shown = [line for line in lines(ended) if "imported" not in line]
+    assert shown == [
+        line for rank, differs in enumerate(IN_C.values()) for line in ranks(not differs, rank)
+    ]
+    assert "mine had been imported when the program changed OMP_NUM_THREADS; the" in ended.report
+
+
 # What a program has done, and whether its rank can still start afresh.
 DONE = {
     "print('x')": False,

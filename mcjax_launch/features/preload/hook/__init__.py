@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import sys
 
-from ....kernel.hook.agent_link import unseen
 from ....kernel.wire import hook_environ
 from ....kernel.wire.codec import to_json
 from ....kernel.wire.line import receive
@@ -21,6 +20,7 @@ from .. import messages as fork_messages
 from . import forked_rank
 from .comparison import StateComparison
 from .first_imports import FirstImports
+from .forked_rank import System
 from .forking import (
     OwnModules,
     Unfit,
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from ....kernel.hook.agent_link import AgentLink
-    from ....kernel.wire.rank_process import Prctl
 
 _MOST_PACKET = 1 << 20
 _LONGEST_REASON = 300
@@ -65,7 +64,7 @@ class ImportServer:
         self._link = link
         self._environ = environ
         self._agent = os.getppid()
-        self._prctl: Prctl = unseen("ctypes").CDLL(None).prctl
+        self._system = System()
         lines = (line.partition("=") for line in guesses.splitlines())
         self._layers = Layers({name: value for name, _, value in lines})
         self._cores = len(os.sched_getaffinity(0))
@@ -159,7 +158,7 @@ class ImportServer:
                 _send(connection, answer)
             elif isinstance(order, fork_messages.Fork):
                 connection.close()
-                forked_rank.begin(descriptors, order.settings, self._agent, self._prctl)
+                forked_rank.begin(descriptors, order.settings, self._agent, self._system.prctl)
                 return order
             else:
                 _become_successor(connection, descriptors[0])
@@ -228,7 +227,7 @@ class ImportServer:
     def _hide(self, fresh_start: FreshStart) -> None:
         """Hide the imported modules until the program imports them."""
         layers, link = self._layers, self._link
-        comparison = StateComparison(layers, self._path)
+        comparison = StateComparison(layers, self._path, self._system.environment)
         first_imports = FirstImports(layers, comparison, fresh_start, link, self._environ)
         UnseenModules(layers, first_imports.compare, first_imports.finish)
 

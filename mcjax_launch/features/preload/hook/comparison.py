@@ -11,7 +11,7 @@ from .variable_reads import read_in_c, read_of
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from typing import Any
 
     from .layers import Layer, Layers
@@ -28,12 +28,16 @@ class StateComparison:
     Args:
         layers: layers that were imported.
         path: sys.path at the program's start.
+        in_c: function that returns the environment as C code sees it.
 
     """
 
-    def __init__(self, layers: Layers, path: Sequence[str]) -> None:
+    def __init__(
+        self, layers: Layers, path: Sequence[str], in_c: Callable[[], Mapping[str, str]]
+    ) -> None:
         self._variables = {**os.environ, **layers.guesses}
         self._path = path
+        self._in_c = in_c
         self._folder = working_folder()
         self._cores = os.sched_getaffinity(0)
         self._streams = sys.stdout, sys.stderr
@@ -52,7 +56,7 @@ class StateComparison:
 
     def set_flags(self) -> None:
         """Set JAX's flags from variables that the program changed before it imported JAX."""
-        for name in self._changed() if self._config is not None else ():
+        for name in self._changed(os.environ) if self._config is not None else ():
             text = os.environ.get(name, "")
             value = text if name in _TEXTS else _TRUTH.get(text.lower())
             if text and value is not None and name in (*_TEXTS, *_TRUTHS):
@@ -79,13 +83,13 @@ class StateComparison:
             yield "jax.config"
 
     def _variables_set_since(self, layer: Layer) -> set[str]:
-        changed = read_of(self._changed(), layer.reads)
+        changed = read_of(self._changed(os.environ), layer.reads)
         if layer.has_libraries:
-            changed |= read_in_c(self._changed())
+            changed |= read_in_c(self._changed(self._in_c()))
         return changed
 
-    def _changed(self) -> set[str]:
-        was, now = self._variables, os.environ
+    def _changed(self, now: Mapping[str, str]) -> set[str]:
+        was = self._variables
         return {name for name in {*was, *now} if was.get(name) != now.get(name)}
 
     def _path_differs(self) -> bool:

@@ -6,6 +6,7 @@ import os
 import stat
 import sys
 
+from ....kernel.hook.agent_link import unseen
 from ....kernel.wire.rank_process import die_with_parent
 
 TYPE_CHECKING = False
@@ -16,6 +17,27 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ....kernel.wire.rank_process import Prctl, RankSettings
+
+
+class System:
+    """Parts of the C library; the modules that they need stay hidden from the program."""
+
+    def __init__(self) -> None:
+        self._ctypes: Any = unseen("ctypes")
+        self._library: Any = self._ctypes.CDLL(None)
+        self.prctl: Prctl = self._library.prctl
+
+    def environment(self) -> dict[str, str]:
+        """Return all variables as C sees them, including variables that were set in C."""
+        c = self._ctypes
+        pointer = c.POINTER(c.c_char_p).in_dll(self._library, "environ")
+        found, at = {}, 0
+        while pointer and pointer[at] is not None:
+            name, _, value = pointer[at].partition(b"=")
+            found[os.fsdecode(name)] = os.fsdecode(value)
+            at += 1
+        return found
+
 
 # --- what /proc shows ---
 
