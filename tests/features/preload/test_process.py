@@ -329,15 +329,18 @@ DONE = {
     "os.close(0)": False,
     "open('program.py').read()": True,
     "import settings": True,
-    "os.chdir('/')": True,
+    "os.chdir('/'); os.umask(0o77)": True,
+    "signal.signal(15, signal.SIG_IGN); signal.signal(signal.SIGPIPE, signal.SIG_DFL)": True,
+    "signal.alarm(5); signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])": True,
     "kept = [threading.Thread(target=time.sleep, args=(99,), daemon=True)]; kept[0].start()": True,
     "kept = os.open('program.py', os.O_RDONLY); os.set_inheritable(kept, True)": True,
 }
 # Seen in the folder of all ranks.
 MAKES = {"open(str(os.getpid()), 'w')": False, "os.mkdir(str(os.getpid()))": False}
 USES = """
-import os, socket, subprocess, sys, threading, time
-state = [os.getcwd(), len(os.listdir('/proc/self/fd'))]
+import os, signal, socket, subprocess, sys, threading, time
+state = [os.getcwd(), os.umask(0o22), len(os.listdir('/proc/self/fd'))]
+state += [*map(signal.getsignal, (13, 15)), signal.pthread_sigmask(signal.SIG_BLOCK, ())]
 exec({}[int(os.environ["JAX_PROCESS_ID"])])
 os.environ["OWN"] = "own"
 import mine

@@ -32,7 +32,7 @@ class FreshStart:
 
     The rank cannot start afresh once it has written something, has had a child, or has a file open
     for writing, a pipe or a socket. Files that Python compiles from the program's modules do not
-    count. The rank's umask and signal settings stay, because its program sets them again.
+    count.
 
     Args:
         argv: command of the rank.
@@ -41,13 +41,18 @@ class FreshStart:
     """
 
     def __init__(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
+        import _signal
         import time
 
         self._argv = argv
         self._environ = environ
         self._pid = os.getpid()
         self._folder = working_folder()
+        self._umask = os.umask(0)
+        os.umask(self._umask)
         self._cores = os.sched_getaffinity(0)
+        self._ignored = _ignored()
+        self._blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
         self._files = _files()
         self._began_ns = time.time_ns() - _COARSE_NS
         self._written = _written()
@@ -78,8 +83,12 @@ class FreshStart:
         path = self._environ.get("PATH", os.defpath)
         file = executable(self._argv[0], self._folder, path) or self._argv[0]
         os.chdir(self._folder)
+        os.umask(self._umask)
         os.sched_setaffinity(0, self._cores)
         _signal.setitimer(_signal.ITIMER_REAL, 0)  # the fresh Python has no handler yet
+        for signum in self._ignored ^ _ignored():
+            _signal.signal(signum, _signal.SIG_IGN if signum in self._ignored else _signal.SIG_DFL)
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, self._blocked)
         for fd in _files():
             os.set_inheritable(fd, fd <= 2)
         os.execve(file, list(self._argv), self._environ)
@@ -102,6 +111,13 @@ class FreshStart:
         if compiled:
             return (calls, length) in ((0, 0), (len(compiled), sum(compiled)))
         return calls == 0 and changed_ns == self._changed_ns
+
+
+def _ignored() -> set[int]:
+    """Return the numbers of the signals that this process ignores."""
+    import _signal
+
+    return {n for n in _signal.valid_signals() if _signal.getsignal(n) == _signal.SIG_IGN}
 
 
 def _written() -> tuple[int, int]:
