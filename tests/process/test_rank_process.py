@@ -1,27 +1,30 @@
 """What a rank's process gets from the system, however it is started; --nice."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 from jobs import PORTABLE, Jobs
 from remote import FAKE_SSH
 
+import mcjax_launch
 from mcjax_launch.kernel.wire.timers import SCALE
 
 # Fails in its first life, if that is not its last.
 PROGRAM = """
-import os, sys
+import os, signal, sys
 unseen = "mine" not in sys.modules
 import mine
 rank, again = os.environ["JAX_PROCESS_ID"], "MCJAX_RANK_RESTART" in os.environ
 if "fail" in sys.argv and not again:
     sys.exit(1)
+alarm = signal.alarm(0)
 group = "/proc/self/autogroup"
 shown = open(group).read().split()[-1] if os.path.exists(group) else None
 forked = unseen and mine.by != os.getpid()
 nice = os.getpriority(os.PRIO_PROCESS, 0)
 print(*(f"{name}={value}" for name, value in dict(
-    rank=rank, again=again, forked=forked, nice=nice, group=shown or nice).items()))
+    rank=rank, again=again, forked=forked, nice=nice, group=shown or nice, alarm=alarm).items()))
 """
 AGAIN = ["--on-rank-failure", "restart", "--preload"]
 #: Options and arguments, and whether ranks are started again, and forked.
@@ -57,4 +60,25 @@ def seen(jobs: Jobs, folder: Path, way: str, *options: object, **environ: str) -
 @pytest.mark.parametrize("way", WAYS)
 def test_nice_holds_for_rank_and_session(jobs: Jobs, folder: Path, way: str) -> None:
     """The rank's session too, without which Linux would not heed it."""
-    assert seen(jobs, folder, way, "--nice", 7) == ["nice=7 group=7"] * 2
+    assert seen(jobs, folder, way, "--nice", 7) == ["nice=7 group=7 alarm=0"] * 2
+
+
+@pytest.mark.only_linux("lets a process act before its program")
+@pytest.mark.parametrize("way", ["spawned", "forked"])
+def test_a_new_setting_reaches_every_rank(jobs: Jobs, folder: Path, way: str) -> None:
+    """It is added in the one list alone; a process that is forked inherits no alarm."""
+    package = Path(mcjax_launch.__file__).parent
+    copy = folder / "copy" / package.name
+    shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    path = copy / "kernel" / "wire" / "rank_process.py"
+    text = path.read_text()
+    for line, with_alarm in {
+        "    nice: int = 0\n": "    nice: int = 0\n    alarm: int = 12_345\n",
+        "        if self.nice:\n": "        signal.alarm(self.alarm)\n        if self.nice:\n",
+        "import os\n": "import os\nimport signal\n",
+    }.items():
+        assert text.count(line) == 1
+        text = text.replace(line, with_alarm)
+    path.write_text(text)
+    lines = seen(jobs, folder, way, PYTHONPATH=str(copy.parent))
+    assert all(int(line.rpartition("alarm=")[2]) > 12_000 for line in lines), lines
