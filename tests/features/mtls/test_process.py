@@ -83,6 +83,14 @@ def test_mtls_is_left_out_for_an_unsupported_jax(jobs: Jobs, tmp_path: Path) -> 
     assert ended.report.startswith(f"--mtls on: {why}")
 
 
+def test_no_key_is_traced(jobs: Jobs, tmp_path: Path) -> None:
+    words = [*OVER_SSH, program(tmp_path, "0.12.0")]
+    env = {"PYTHONPATH": str(tmp_path), "MCJAX_PRELOAD": "none", "MCJAX_DEBUG": "frames"}
+    ended = jobs.run(*words, env=env)
+    assert "frame to a: Certificate(required=False)" in ended.stderr
+    assert "PRIVATE KEY" not in ended.stderr
+
+
 def test_mtls_can_be_turned_off(jobs: Jobs, tmp_path: Path) -> None:
     call = "print('tls', 'MCJAX_HOOK_FOR_MTLS' in os.environ)"
     ended = run(jobs, program(tmp_path, "0.12.0", call), "--mtls", "off")
