@@ -114,6 +114,14 @@ def test_multiprocessing_works_in_forked_ranks(jobs: Jobs, folder: Path) -> None
     assert lines(preload(jobs, folder, "-n", 2, "program.py")) == fresh
 
 
+def test_coverage_measures_forked_ranks(jobs: Jobs, folder: Path) -> None:
+    pytest.importorskip("coverage")
+    words = ["-m", "coverage", "run", "--parallel-mode", "--include=program.py", "program.py"]
+    ended = preload(jobs, folder, "-n", 2, *words)
+    assert lines(ended) == ["[0] imported", *ranks(True, 0, 1)]
+    assert len(list(folder.glob(".coverage.*"))) == 2
+
+
 def test_each_rank_has_its_own_command(jobs: Jobs, folder: Path) -> None:
     words = [PROGRAM + "; print(open('/proc/self/cmdline').read().split(chr(0))[3:5])"]
     words += ["{process_id} of {num_processes}", "x"]
