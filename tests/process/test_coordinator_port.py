@@ -1,6 +1,9 @@
 """The coordinator's port before the ranks start, and ranks that wait for it: real sockets."""
 
+import contextlib
+import select
 import socket
+import time
 
 import pytest
 
@@ -24,6 +27,27 @@ def test_port_is_free_again_at_once(host: str) -> None:
     listener.close()
     held.close()
     network.reserve_port(host, port).close()
+
+
+def test_more_hosts_than_the_backlog_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each connection stays open at the host's end: only closing it here makes room for the next."""
+    monkeypatch.setattr(network, "_BACKLOG", 1)
+    loop = Loop()
+    held = network.reserve_port("127.0.0.1", 0)
+    listener = network.PortProbe(held, loop)
+    with contextlib.ExitStack() as callers:
+        waiting = [callers.enter_context(socket.socket()) for _ in range(10)]
+        for caller in waiting:
+            caller.setblocking(False)
+            caller.connect_ex(held.getsockname())
+        deadline = time.monotonic() + 20
+        while waiting and time.monotonic() < deadline:
+            loop.turn(time.monotonic() + 0.1)
+            _, connected, _ = select.select([], waiting, [], 0)
+            waiting = [caller for caller in waiting if caller not in connected]
+    listener.close()
+    held.close()
+    assert not waiting
 
 
 @pytest.mark.parametrize(("ranks", "longest_s"), [(2, 0.01), (20, 0.01), (200, 0.1), (1000, 0.5)])

@@ -50,6 +50,15 @@ def test_a_syntax_error_is_named(jobs: Jobs, tmp_path: Path) -> None:
         assert f"at {tmp_path}/bad.py:1 in <module>: def (" in report
 
 
+def test_hundreds_of_processes_have_the_hook(jobs: Jobs) -> None:
+    """They are forked, so that they connect to the agent within moments."""
+    program = "import sys; print(any('_mcjax_launch' in str(type(f)) for f in sys.meta_path))"
+    options = ["--no-prefix", "--preload", "json", "-n", 200]
+    ended = jobs.run(*options, sys.executable, "-c", program)
+    assert (ended.status, ended.report) == (0, "")
+    assert ended.stdout == "True\n" * 200
+
+
 def test_ranks_without_the_hook_are_reported(jobs: Jobs, tmp_path: Path) -> None:
     python = shell_script(tmp_path / "python", f'unset PYTHONPATH\nexec {sys.executable} "$@"')
     ended = jobs.run("-n", 2, python, "-c", "pass")

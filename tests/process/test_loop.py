@@ -73,3 +73,11 @@ def test_a_plain_file_is_always_ready(pipe: Pipe, tmp_path: Path) -> None:
         loop.turn(time.monotonic())
         loop.forget(file.fileno())
     assert calls == [READ, READ] and pipe.calls == [READ, READ]
+
+
+def test_deadline_too_late_for_the_system_is_clipped(pipe: Pipe) -> None:
+    """Linux waits for at most 2**31 ms at once."""
+    loop = Loop()
+    loop.watch(pipe.write, WRITE, pipe.called)
+    loop.turn(time.monotonic() + 1e9)
+    assert pipe.calls == [WRITE]
