@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from certificates import needs_openssl
+from certificates import make_certificate, needs_openssl
 from jobs import Ended, Jobs
 from remote import FAKE_SSH
 from stand_in_jax import BARE, BIND, make_stand_in
@@ -89,6 +89,13 @@ def test_no_key_is_traced(jobs: Jobs, tmp_path: Path) -> None:
     ended = jobs.run(*words, env=env)
     assert "frame to a: Certificate(required=False)" in ended.stderr
     assert "PRIVATE KEY" not in ended.stderr
+
+
+def test_ranks_that_disagree_on_mtls_are_named(jobs: Jobs, tmp_path: Path) -> None:
+    files = make_certificate(tmp_path, "IP:127.0.0.1")
+    call = f"jax.distributed.initialize(**({files} if rank == '0' else {{}}))"
+    ended = run(jobs, program(tmp_path, "0.12.0", call), on=("-n", 2))
+    assert "rank 1 has no mutual TLS, rank 0 has mutual TLS=on: all processes" in ended.report
 
 
 def test_mtls_can_be_turned_off(jobs: Jobs, tmp_path: Path) -> None:
