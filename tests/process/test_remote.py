@@ -3,12 +3,14 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import psutil
 import pytest
+from conftest import Launch
 from jobs import Jobs, eventually, shell_script
 from remote import FAKE_SSH
 
@@ -81,6 +83,36 @@ def test_equal_failures_of_copies_show_the_users_path(
     logs = [(tmp_path / f"work/logs/{rank}.err").read_text() for rank in (0, 1)]
     copies = {re.search(r'"(\S+/stage)/train.py"', log)[1] for log in logs}  # type: ignore[index]
     assert len(copies) == 2  # as they were printed
+
+
+def test_stacks_show_the_users_paths(jobs: Jobs, tmp_path: Path, synced: list[str]) -> None:
+    how = {"cwd": tmp_path / "work", "stderr": subprocess.STDOUT}
+    running = jobs.start(*synced, "train.py", tmp_path / "ready", 3, **how)  # type: ignore[arg-type]
+    running.read_until("ready", 2)
+    running.signal(signal.SIGQUIT)
+    running.read_until(f"{tmp_path}/work/train.py:")
+    running.signal(signal.SIGTERM)
+    assert "/stage/" not in running.finish().stdout
+
+
+def test_callbacks_get_the_users_paths(
+    launch: Launch, tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path / "work")
+    heard: list[object] = []
+    launch(
+        *("train.py", str(tmp_path / "ready"), "2"),
+        hosts=["a", "b"],
+        via=FAKE_SSH,
+        python=sys.executable,
+        sync=["train.py", "../helper"],
+        on_line=heard.append,
+        on_event=heard.append,
+    )
+    said = "\n".join(map(repr, heard))
+    assert f"ready {tmp_path}/work/train.py'" in said
+    assert f"ValueError: bad data, says {tmp_path}/helper/__init__.py" in said
+    assert "/stage/" not in said
 
 
 def test_interrupt_ends_a_start(jobs: Jobs) -> None:
