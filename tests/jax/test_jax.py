@@ -161,6 +161,16 @@ def test_term_reaches_the_preemption_service(jobs: Jobs) -> None:
     assert ended.report.startswith("SIGTERM forwarded to the ranks, where JAX catches it; 30 s to")
 
 
+def test_head_does_not_wait_for_the_preemption_service(jobs: Jobs) -> None:
+    on_and_on = "import jax, time\njax.distributed.initialize()\nwhile True: print('step', flush=True); time.sleep(0.1)"
+    running = jobs.start("-n", 2, sys.executable, "-c", on_and_on)
+    running.read_until("step", 4)
+    assert running.process.stdout is not None and running.process.stderr is not None
+    running.process.stdout.close()
+    assert running.process.wait(20) == 141  # not after the 30 s that a TERM gives
+    assert running.process.stderr.read() == b"mcjax-launch: stopped: the reader of stdout is gone\n"
+
+
 BARRED = """
 import os, signal, time, jax
 from jax.experimental import multihost_utils
