@@ -71,6 +71,14 @@ def test_slow_callback_is_no_deadlock(jobs: Jobs) -> None:
     assert ended.stdout.count("done") == 2
 
 
+def test_loading_stepping_and_serving_ranks_raise_no_alarm(jobs: Jobs) -> None:
+    """All ranks load; they step in a thread; one serves after the end of the other."""
+    ended = jobs.run("-n", 2, "-d", 1, "hanging.py", "unhurried", 4, cwd=PROGRAMS, env=SOON)
+    assert ended.status == 0, ended.stderr
+    said = [line for line in ended.report.splitlines() if not line.startswith("the job ran for ")]
+    assert said == []
+
+
 @pytest.mark.long
 def test_rank_absent_from_the_first_collective_is_named(jobs: Jobs) -> None:
     """The other fails after half a minute, in what sets their communication up."""

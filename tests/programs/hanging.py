@@ -1,10 +1,12 @@
 """Wait for another rank in the way that argv[1] says.
 
-argv[2] is for how many seconds rank 1 has something else to do.
+argv[2] is for how many seconds rank 1, or all ranks, have something else to do.
 """
 
 import os
+import socketserver
 import sys
+import threading
 import time
 
 import jax
@@ -72,8 +74,33 @@ def call_back() -> None:
         x = jax.block_until_ready(step_and_upload(x))
 
 
+def step_in_thread() -> None:
+    """Take steps for a while, for each of which one rank makes the other wait."""
+
+    def steps() -> None:
+        for _ in range(int(seconds)):
+            time.sleep(late)
+            multihost_utils.sync_global_devices("step")
+
+    thread = threading.Thread(target=steps)
+    thread.start()
+    thread.join()
+
+
+def serve() -> None:
+    """Wait for clients, for a while."""
+    server = socketserver.TCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler)
+    threading.Timer(seconds, server.shutdown).start()
+    server.serve_forever()
+
+
 if way == "train":
     train()
+if way == "unhurried":
+    load_batch()
+    step_in_thread()
+    if late:
+        serve()
 if way == "collective":
     if late:
         load_batch()
