@@ -159,16 +159,17 @@ def test_a_malformed_line_is_dropped_alone(
 def test_a_huge_line_is_dropped_alone(server: Server) -> None:
     process = server.connect(HELLO)
     assert server.read() == []
+    (connection,) = server.hooks._hooks.values()
     process.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
     for _ in range(400):  # 25 MiB
         process.write(b'["Left' + b"x" * 65_000)
         assert server.read() == []
+        assert len(connection._held) <= 1 << 22
     process.write(b'["Left",[]]')  # still the same line
     assert server.read() == []
     process.write(b"\n")
     process.say(Leaving())
     assert server.read() == [Leaving()]
-    (connection,) = server.hooks._hooks.values()
     assert sum(map(len, connection.stacks)) == 0
 
 
