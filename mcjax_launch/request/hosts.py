@@ -124,7 +124,7 @@ def read_file(path: str) -> str:
         LaunchError: the path is a named pipe, whose writer may never come, or `read_text` fails.
 
     """
-    is_named = not path.startswith(("/dev/fd/", "/proc/"))
+    is_named = not path.startswith("/dev/fd/")
     if is_named and os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode):
         raise LaunchError(f"--hosts {path}: is a named pipe; write --hosts <(command) or --hosts -")
     return read_text(path, f"--hosts {path}")

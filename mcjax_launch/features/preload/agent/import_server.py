@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 
 _MOST_PACKET = 1 << 16
-# Room for a rank's longer variables, where /proc shows the server's and then the rank's own.
-_ROOM = " " * 4096
 
 
 class ImportServerLink:
@@ -70,7 +68,7 @@ class ImportServerLink:
             OSError, SpawnError: the process cannot be started.
 
         """
-        order = f"{NAME}:{_ROOM}{self._theirs.fileno()}:{self.order}"
+        order = f"{NAME}:{self._theirs.fileno()}:{self.order}"
         environ = {**self.environ, hook_environ.RUN_INSTEAD: order}
         self._theirs.set_inheritable(True)
         try:

@@ -214,7 +214,7 @@ class ImportServer:
             sys.argv[1:] = order.argv[-count:]
             if hasattr(sys, "orig_argv"):
                 sys.orig_argv[-count:] = order.argv[-count:]
-        forked_rank.show(order.argv, self._environ)
+        self._system.show(order.argv, self._environ)
         forked_rank.renew()
         try:
             self._link.connect(

@@ -19,13 +19,22 @@ if TYPE_CHECKING:
     from ....kernel.wire.rank_process import Prctl, RankSettings
 
 
+# --- what /proc shows ---
+
+_PR_SET_MM, _PR_SET_MM_MAP = 35, 14
+_UNCHANGED = 0xFFFFFFFF
+# Positions of fields in /proc/PID/stat, counted after the process's name.
+_CODE, _STACK, _DATA, _HEAP, _ARG, _ENV = (23, 24), (25,), (42, 43), (44,), (45, 46), (47, 48)
+
+
 class System:
-    """Parts of the C library; the modules that they need stay hidden from the program."""
+    """Calls of the C library; the modules that they need stay hidden from the program."""
 
     def __init__(self) -> None:
         self._ctypes: Any = unseen("ctypes")
         self._library: Any = self._ctypes.CDLL(None)
         self.prctl: Prctl = self._library.prctl
+        self._shown: Any = None  # where the kernel reads the command: kept as long as the process
 
     def environment(self) -> dict[str, str]:
         """Return all variables as C sees them, including variables that were set in C."""
@@ -38,25 +47,40 @@ class System:
             at += 1
         return found
 
+    def show(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
+        """Change the command and environment that /proc and `ps` show for this process."""
+        command = b"".join(os.fsencode(word) + b"\0" for word in argv)
+        variables = b"".join(os.fsencode(f"{name}={environ[name]}") + b"\0" for name in environ)
+        with open("/proc/self/stat", "rb") as file:
+            fields = [int(field) for field in file.read().rpartition(b")")[2].split()[1:]]
+        fields.insert(0, 0)  # the state
+        if not self._move(fields, command, variables):
+            _overwrite([fields[at] for at in _ARG], command)
+            _overwrite([fields[at] for at in _ENV], variables)
 
-# --- what /proc shows ---
+    def _move(self, fields: Sequence[int], command: bytes, variables: bytes) -> bool:
+        """Make the kernel read command and variables from new memory; return whether it can."""
+        c = self._ctypes
+        self._shown = c.create_string_buffer(command + variables)
+        begin = c.addressof(self._shown)
+        middle, end = begin + len(command), begin + len(command) + len(variables)
+        self._library.sbrk.restype = c.c_void_p
+        heap_end = self._library.sbrk(c.c_ssize_t(0))
+        addresses = [*_at(fields, _CODE), *_at(fields, _DATA), *_at(fields, _HEAP), heap_end]
+        addresses += [*_at(fields, _STACK), begin, middle, middle, end, 0]
+        data = b"".join(address.to_bytes(8, sys.byteorder) for address in addresses)
+        data += (0).to_bytes(4, sys.byteorder) + _UNCHANGED.to_bytes(4, sys.byteorder)
+        size = c.c_ulong(len(data))
+        return not self.prctl(_PR_SET_MM, c.c_ulong(_PR_SET_MM_MAP), data, size, c.c_ulong(0))
 
-# Positions of fields in /proc/PID/stat, counted after the process's name.
-_ARGUMENTS, _ENVIRONMENT = slice(45, 47), slice(47, 49)
+
+def _at(fields: Sequence[int], places: Sequence[int]) -> list[int]:
+    return [fields[at] for at in places]
 
 
-def show(argv: Sequence[str], environ: Mapping[str, str]) -> None:
-    """Change the command and environment that /proc and `ps` show, where there is room for them."""
-    with open("/proc/self/stat", "rb") as file:
-        fields = file.read().rpartition(b")")[2].split()
-    _overwrite(fields[_ARGUMENTS], argv)
-    _overwrite(fields[_ENVIRONMENT], [f"{name}={value}" for name, value in environ.items()])
-
-
-def _overwrite(area: Sequence[bytes], words: Sequence[str]) -> None:
-    """Overwrite an area of memory that the kernel shows, if the words fit."""
-    start, end = map(int, area)
-    text = b"".join(os.fsencode(word) + b"\0" for word in words)
+def _overwrite(area: Sequence[int], text: bytes) -> None:
+    """Overwrite an area of memory that the kernel shows, if the text fits."""
+    start, end = area
     if len(text) > end - start:
         return
     try:
