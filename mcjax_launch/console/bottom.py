@@ -119,7 +119,7 @@ class Redrawn:
 
         Args:
             text: whole lines.
-            streams: unfinished lines; the cursor stays at the end of the last.
+            streams: unfinished lines; without status rows, the cursor stays at the end of the last.
             status: status rows below these.
 
         """

@@ -141,7 +141,7 @@ class NoiseFilter:
         return self._errors_in(_without_stubs(piece), now)
 
     def _without_gloo(self, piece: Piece) -> list[Piece]:
-        """Return a piece of stdout without Gloo's lines, also behind an unfinished line."""
+        """Return a piece of stdout without Gloo's messages: whole lines, or the ends of lines."""
         listener = self._gloo[piece.stream]
         if isinstance(piece, Fragment):
             return self._part_without_gloo(piece, listener)

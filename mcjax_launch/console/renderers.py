@@ -302,7 +302,7 @@ def _place(row: _StreamRow) -> tuple[int, int]:
 
 
 def _after_returns(text: "bytes | bytearray", prefix: bytes) -> bytes:
-    """Return text with `prefix` also after each carriage return, because that overwrites it."""
+    """Return text with `prefix` after each carriage return that text of the line follows."""
     return re.sub(_RETURNS, lambda match: b"\r" + prefix, text) if prefix else bytes(text)
 
 

@@ -132,7 +132,10 @@ class ShownFailures:
             behind.update(text.split(b"\n")[:_MOST_BEHIND])
 
     def behind(self, stream: Stream) -> frozenset[bytes]:
-        """Return lines shown after other ranks' tracebacks, to which they may belong."""
+        """Return the first lines that other streams have shown since a traceback of theirs began.
+
+        Such lines may be the rest of the exception's message.
+        """
         others = (lines for first, lines in self._behind.items() if first is not stream)
         return frozenset(chain.from_iterable(others))
 

@@ -216,7 +216,9 @@ def find(job_id: str) -> DetachedJob:
 
 
 def find_latest() -> DetachedJob:
-    """Return the only running job, else the last started; jobs of this machine first.
+    """Return the running job that was started last, else the job that was started last.
+
+    Jobs of other machines count only if there are none of this machine.
 
     Raises:
         LaunchError: there are no detached jobs.
@@ -227,4 +229,4 @@ def find_latest() -> DetachedJob:
         raise LaunchError("no detached job: mcjax-launch --detach PROGRAM starts one")
     jobs = [job for job in jobs if job.is_here] or jobs
     running = [job for job in jobs if job.state == RUNNING]
-    return running[0] if len(running) == 1 else (running or jobs)[-1]
+    return (running or jobs)[-1]

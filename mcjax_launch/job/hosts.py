@@ -62,7 +62,7 @@ class Host(Value, kw_only=True):
 
     @property
     def is_local(self) -> bool:
-        """True if the host is this machine, which is reached without a transport."""
+        """True if ranks start without a transport: on this machine, given without user and port."""
         return self.here or (self.name == LOCAL and self.user is None and self.port is None)
 
     @property

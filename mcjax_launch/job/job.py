@@ -17,7 +17,7 @@ WITHOUT_JAX = "has no jax: install it there, or choose another with --python"
 class Job(Options, kw_only=True):
     """A job to run: all options, with the defaults of this machine and its hosts filled in.
 
-    Durations are in seconds; None for no limit.
+    Durations are in seconds. A timeout of None is no limit; a grace of None is `GRACE_S`.
     """
 
     program_hint: str = ""  # advice for hosts without PROGRAM's file

@@ -134,7 +134,7 @@ def wrapper(value: Any) -> str:
 
 
 def profile(value: Any) -> str:
-    """Check a folder, as DIR or DIR@D, and return it unchanged."""
+    """Check a value of --profile, DIR or DIR@D with a duration D, and return it unchanged."""
     split_profile(text(value))
     return text(value)
 

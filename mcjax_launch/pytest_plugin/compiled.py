@@ -59,12 +59,15 @@ def _has_jax_a_cache() -> bool:
 
 
 def _given(config: pytest.Config) -> str | None:
-    """Return the value of the option, else of the ini setting; None if neither is set.
+    """Return --mcjax-compile-cache, else the ini setting mcjax_compile_cache, as DIR or DIR:SIZE.
 
-    A relative path counts from the working directory (option) or from the rootdir (setting).
+    DIR becomes absolute: relative to the working directory (option) or the rootdir (setting).
+
+    Returns:
+        None if the chosen value is empty, or if neither is set.
 
     Raises:
-        pytest.UsageError: the value names no folder.
+        pytest.UsageError: the value names no folder, or its size is invalid.
 
     """
     option, setting = config.option.mcjax_compile_cache, config.getini("mcjax_compile_cache")

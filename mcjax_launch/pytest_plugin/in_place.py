@@ -15,7 +15,7 @@ from mcjax_launch.pytest_plugin import marks
 
 
 class InPlace:
-    """Plugin that runs marked tests in this process if the job has the shape that they need."""
+    """Plugin that runs marked tests in this process; skips those for other numbers of ranks."""
 
     def __init__(self) -> None:
         self._processes = int(os.environ["JAX_NUM_PROCESSES"])

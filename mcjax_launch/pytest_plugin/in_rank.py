@@ -1,9 +1,9 @@
 """Program of a rank: a pytest that collects tests, and runs the tests that it receives.
 
-A script, so that pytest is imported before this package and can rewrite it. It is
-sent a dictionary that says how to set itself up, then for each test its nodeid, its location and
-the number of nodes above it that the next test shares; None at the end. It sends pairs of a word
-and a value; the last pair of each test, and of the collection, has the word "done".
+It is a script, so that pytest is imported before this package and can rewrite it. It receives a
+dictionary of settings, then for each test its nodeid, its location and the number of nodes above
+it that the next test shares; None at the end. It sends its rank's number, then pairs of a word and
+a value. The last pair of each test, and of the collection, has the word "done".
 """
 
 import os

@@ -24,7 +24,10 @@ class RunEnding:
         """Do nothing: `fields` gets the outcome instead."""
 
     def fields(self, outcome: JobOutcome) -> record.Json:
-        """Return the fields of the event `summary`; see `events.kinds`. An attempt must be kept."""
+        """Return the fields of the event `summary` for the last attempt; see `events.kinds`.
+
+        Call it only after `ended`.
+        """
         assert self._last is not None
         state = self._last.state
         told = record.attempt(self._last, state.began_at)

@@ -51,13 +51,12 @@ class ArgumentParser:
 
 
 def _settings(call: ast.Call) -> dict[str, Any]:
-    """Return the keyword arguments of a call: constants and names; None for other expressions."""
+    """Return a call's keyword arguments: constants, names as text, None for other expressions."""
     found = {}
     for word in call.keywords:
         value = word.value
-        found[word.arg or ""] = (
-            value.id if isinstance(value, ast.Name) else getattr(value, "value", None)
-        )
+        constant = value.value if isinstance(value, ast.Constant) else None
+        found[word.arg or ""] = value.id if isinstance(value, ast.Name) else constant
     return found
 
 

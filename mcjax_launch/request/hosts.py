@@ -17,10 +17,14 @@ _MOST_BYTES = 16 << 20  # of a hosts file
 
 
 def find_hosts(options: Options, environ: Mapping[str, str]) -> tuple[Host, ...]:
-    """Return the hosts to run on; this machine if neither options nor an allocation name any.
+    """Return the hosts for this launcher's ranks.
+
+    With --num-hosts that is this machine; else the hosts of --hosts, else those of a scheduler's
+    allocation, else this machine.
 
     Raises:
-        LaunchError: a hosts file or list cannot be read, or options contradict each other.
+        LaunchError: a hosts file or list cannot be read, options contradict each other, or the
+            allocation does not suffice.
 
     """
     slots = options.procs_per_host or 1

@@ -1,4 +1,4 @@
-"""Checks of PROGRAM, a file or a module, on this machine before anything is started."""
+"""Checks of PROGRAM, its arguments and --wrap's commands, before the ranks are started."""
 
 import functools
 import os
@@ -192,10 +192,10 @@ def given_arguments(job: Job) -> tuple[str, ...]:
 
 
 def needed_arguments(job: Job) -> "Arguments | None":
-    """Return the command line that PROGRAM needs, if it passes words of it to initialize().
+    """Return the arguments that PROGRAM needs, if it passes some of them to initialize().
 
     Returns:
-        None if PROGRAM passes none, or if its source does not tell.
+        None if PROGRAM passes none to initialize(), or if its source does not show which.
 
     """
     source = _source(job)

@@ -104,7 +104,7 @@ def with_mtls(job: Job, hosts: Sequence[Host], environ: Mapping[str, str], say: 
         job: job with --mtls auto or on.
         hosts: hosts that get ranks.
         environ: variables of this process.
-        say: called with a line on why TLS is off; None to print none.
+        say: called with the reason if TLS is not possible; None to print none.
 
     Raises:
         LaunchError: --mtls on is given, and TLS is not possible.

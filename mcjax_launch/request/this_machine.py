@@ -236,7 +236,7 @@ def _coordinator(options: Options, say: Callable[[str], object]) -> tuple[str | 
 
 
 def _wait_s(options: Options) -> float:
-    """Return the seconds to wait until the coordinator's name resolves; 0 for one launcher."""
+    """Return the seconds to wait for the coordinator's name; 0 if none wait, as in --dry-run."""
     if not options.num_hosts or options.dry_run:
         return 0.0
     return _NAME_S if options.start_timeout is None else options.start_timeout

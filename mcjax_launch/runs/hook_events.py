@@ -90,7 +90,7 @@ def _record_compilation(
     report: hook.Compiling | hook.Compiled | hook.Program | hook.ProgramCompiled,
     at: float,
 ) -> None:
-    """Record the begin or end of a compilation, or of one of a program across processes."""
+    """Record the start or end of a compilation, of any program or of one that spans processes."""
     if isinstance(report, hook.Compiling):
         run.compilations.begin(report, at)
     elif isinstance(report, hook.Compiled):

@@ -202,7 +202,7 @@ def _slow_rank(rank: int, awaited: Sequence[Poll], total: int) -> SlowRank:
     Args:
         rank: the rank that the other ranks waited for.
         awaited: the polls at which they waited for it.
-        total: number of all polls.
+        total: number of polls that all polled ranks have answered.
 
     """
     lines: Counter[str] = Counter()

@@ -131,8 +131,8 @@ class RankProcess(Changing):
 class Membership(Changing):
     """The rank's part in the JAX job. Times are in time.monotonic's seconds.
 
-    Several programs of a rank may take part, one after another. All fields but `turn` describe the
-    latest.
+    Several programs of a rank may take part, one after another. The fields describe the
+    latest, except `turn`, `second_process` and `called_below`, which cover all programs.
 
     Attributes:
         imported: report of the imported jax, with its version; None before the import.

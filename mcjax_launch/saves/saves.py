@@ -62,7 +62,10 @@ class Saves:
         self._say, self._note, self._goes_on = say, note, "the job continues"
 
     def leave_console(self) -> None:
-        """Print with the launcher's own functions again, and note the wait for the next save."""
+        """Print with the launcher's own functions again, and that the launcher waits for a save.
+
+        The wait is not printed if a restart is due, or if files have been saved already.
+        """
         self._say, self._note = self._own_voice
         self._goes_on = "waiting for the next save"
         if not self.is_due and not self._files:

@@ -33,7 +33,7 @@ class Flux(Driver):
     calls_back = True
 
     def hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
-        """Return the hosts, with the slots that the batch job requested; else 1 slot each."""
+        """Return the hosts, each with `slots` or as the batch job requested; else with 1 slot."""
         tasks = environ.get("FLUX_JOB_SIZE", "")
         if "FLUX_TASK_RANK" in environ and tasks.isdecimal() and int(tasks) > 1:
             raise allocation.several_error(

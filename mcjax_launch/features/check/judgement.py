@@ -361,7 +361,7 @@ def judge_plugins(hosts: Hosts) -> Findings:
 
 
 def judge_gpus(hosts: Hosts) -> Findings:
-    """Judge everything about GPUs; yield nothing if there are none."""
+    """Judge everything about GPUs; without GPUs, report only variables that hide them."""
     large = [host for host in hosts if host.gpus and not _are_small(host)]
     yield from alike("gpus", hosts, _gpus)
     for host in large:

@@ -248,7 +248,10 @@ class Debugging(LauncherPart):
             self._resized()
 
     def _answer(self) -> None:
-        """Send a debugger the grant of the terminal, and show the user which debugger has it."""
+        """Send a debugger the grant of the terminal, and show the rank's kept output.
+
+        Show the user which debugger has the terminal, unless the debugger had it before.
+        """
         grant, self._granted = self._granted, None
         assert self._terminal is not None and grant is not None
         stopped, others = grant.stopped, self._queue.others

@@ -35,7 +35,7 @@ class PositionSampling(LauncherPart):
         self._next_at = 0.0
 
     def asks(self, rank: "Rank") -> str:
-        """Return the value that makes a rank answer polls of its main thread's position."""
+        """Return the value of the feature's variable: a rank that has it answers position polls."""
         return "answers"
 
     def begins(self, plan: "Plan", now: float) -> None:

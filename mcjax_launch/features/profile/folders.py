@@ -33,7 +33,7 @@ Event = dict[str, Any]
 
 
 def prepare(folder: str) -> None:
-    """Create the folder, and remove files that an earlier job has left in it.
+    """Create the folder; remove an earlier job's start times, and merged traces but the first.
 
     Raises:
         LaunchError: the folder cannot be written.

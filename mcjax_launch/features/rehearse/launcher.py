@@ -53,7 +53,10 @@ def parse(text: str) -> Rehearsal:
 
 
 def joined_at(state: RunState) -> float | None:
-    """Return when all ranks had joined, or without JAX had started; None before that."""
+    """Return when the last rank joined, or started if no join is expected; None before that.
+
+    Joins are expected if the job has several ranks, whose Python loads the hook.
+    """
     runs = state.ranks.values()
     if state.expects_hooks and state.num_processes > 1:
         times = [run.membership.joined_at for run in runs]

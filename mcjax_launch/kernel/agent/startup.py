@@ -212,7 +212,7 @@ class Prepared:
             held.close()
 
     def _check_limit(self, wanted: Prepare) -> None:
-        """Check that the limit on open files allows two pipes and a hook's connection per rank.
+        """Check the limit on open files: two pipes per rank, and a connection per Python rank.
 
         Raises:
             Unusable: the limit is too low.

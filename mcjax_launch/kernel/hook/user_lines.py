@@ -39,7 +39,7 @@ def users(frames: Iterable[F], filename: Callable[[F], str]) -> F | None:
 
 
 def here() -> FrameType | None:
-    """Return the frame of the user's line that is being executed; None if there is none."""
+    """Return the innermost frame of user code on the call stack, else as `users` falls back."""
     return users(_outwards(sys._getframe(1)), lambda frame: frame.f_code.co_filename)
 
 

@@ -124,7 +124,11 @@ class HangWatch:
 
     @property
     def deadline(self) -> float | None:
-        """Time of the next call of `expire`; None while no rank can wait for another."""
+        """Time of the next call of `expire`.
+
+        None while no rank can wait for another or the job is paused, while stacks are awaited, and
+        after the search is over.
+        """
         state = self._state
         if not state.initialize_calls or state.num_processes < 2 or state.pause.is_on:
             return None

@@ -596,7 +596,10 @@ class Launcher:
             )
 
     def _reader_gone(self, error: OSError | None) -> None:
-        """End the job because stdout has no reader, unless a signal explains that first."""
+        """End the job because stdout has no reader, unless a signal explains that first.
+
+        A closed terminal counts as SIGHUP: if the launcher ignores SIGHUP, the job continues.
+        """
         if not self.console.on_terminal:
             stop = stop_reasons.reader_gone(error)
         elif signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # it comes with a closed terminal

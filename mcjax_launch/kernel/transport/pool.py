@@ -104,7 +104,7 @@ def why_gone(link: AgentConnection) -> str:
 
 
 def why(link: AgentConnection) -> str:
-    """Return a message on the reason for a missing greeting: the client's last line, and a hint."""
+    """Return the reason for a missing greeting, in words, with advice in parentheses if known."""
     lines = link.last_lines()
     from mcjax_launch.kernel.transport import bootstrap
 

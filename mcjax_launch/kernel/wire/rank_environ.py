@@ -92,7 +92,7 @@ def without_outer_job(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_hook(environ: Mapping[str, str], folder: str) -> dict[str, str]:
-    """Return `environ` with the hook's folder first on PYTHONPATH."""
+    """Return `environ` with the hook's folder first on PYTHONPATH and in MCJAX_HOOK_FOLDER."""
     found = environ.get("PYTHONPATH")
     path = folder + (os.pathsep + found if found else "")
     return {**environ, "PYTHONPATH": path, hook_environ.FOLDER: folder}

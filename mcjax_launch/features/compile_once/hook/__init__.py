@@ -37,7 +37,7 @@ _MOST_FAILURES = 3
 
 
 class CompileOnce(RankPart):
-    """Part that obtains programs for this process: loads them, or compiles them for all ranks."""
+    """Part that loads programs, or compiles them: for all ranks, or for this process alone."""
 
     def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:
         super().__init__(link, environ)

@@ -134,7 +134,15 @@ class Debuggers(RankPart):
     def _in_terminal(
         self, real: Callable[..., Any], place: Callable[..., str]
     ) -> Callable[..., Any]:
-        """Wrap a method that talks to the user, so that it has the terminal; `place` says where."""
+        """Wrap a debugger's interactive method, so that it holds the terminal while it runs.
+
+        A debugger with an input of its own is not affected.
+
+        Args:
+            real: the method.
+            place: returns, from the method's arguments, where the debugger has stopped.
+
+        """
 
         @functools.wraps(real)
         def interaction(this: Any, *args: Any, **kwargs: Any) -> Any:

@@ -55,7 +55,10 @@ class Layer:
 
 
 class Layers:
-    """Context of the imports before the program, with variables set as the program will set them.
+    """Layers of the imports before the program, one per package, in the order of the imports.
+
+    Use it as a context: inside, reads of environment variables are recorded, and `load` sets the
+    variables as the program will set them.
 
     Args:
         guesses: variables that the program will probably set before its imports, with values.

@@ -52,7 +52,12 @@ class UnseenModules:
             sys.meta_path.insert(0, self)
 
     def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
-        """Show a hidden package and what belongs to it; return its spec, None if not hidden."""
+        """Put a hidden package, and the packages shown with it, back into sys.modules.
+
+        Returns:
+            the package's spec; None if the package is not hidden.
+
+        """
         if name not in self._hidden:
             return None
         layer = self._hidden[name]
