@@ -40,7 +40,7 @@ class StatusLine:
         if not text or now >= self._silent_until:
             self._show(text)
 
-    def make_way(self, now: float) -> None:
+    def hide_for_output(self, now: float) -> None:
         """Hide the line before a rank's output is shown, unless the line is live."""
         if not self.is_live:
             self._hide_until(now + SILENCE_S)
@@ -103,13 +103,13 @@ class Redrawn:
     """Rows below the output, erased before more output and then drawn again below it.
 
     Args:
-        in_foreground: returns whether this process may draw on the terminal. If not, shell prompts
-            and the user's typing are where the rows would be.
+        is_in_foreground: returns whether this process may draw on the terminal. If not, shell
+            prompts and the user's typing are where the rows would be.
 
     """
 
-    def __init__(self, in_foreground: Callable[[], bool]) -> None:
-        self._in_foreground = in_foreground
+    def __init__(self, is_in_foreground: Callable[[], bool]) -> None:
+        self._is_in_foreground = is_in_foreground
         self._drawn = 0
 
     def write(
@@ -124,7 +124,7 @@ class Redrawn:
 
         """
         erase, rows, draw = self.clear(), [*streams, *status], b""
-        if rows and self._in_foreground():
+        if rows and self._is_in_foreground():
             self._drawn = len(rows)
             # A terminal that gets narrower wraps rows; the cursor stays at the start of this one.
             back = b"\r" if status else b""
@@ -136,7 +136,7 @@ class Redrawn:
     def clear(self) -> bytes:
         """Return the bytes that remove the rows from the terminal."""
         drawn, self._drawn = self._drawn, 0
-        if not drawn or not self._in_foreground():
+        if not drawn or not self._is_in_foreground():
             return b""
         # Row by row: tmux copies a whole screen that is erased at once to its scrollback.
         return b"\r" + _ERASE_ROW + (b"\x1b[1A" + _ERASE_ROW) * (drawn - 1) + _ERASE_BELOW
@@ -153,13 +153,13 @@ class Pinned:
     cursor stays where the output continues, and all rows below it are ours.
 
     Args:
-        in_foreground: see `Redrawn`.
+        is_in_foreground: see `Redrawn`.
         height: returns the terminal's number of rows.
 
     """
 
-    def __init__(self, in_foreground: Callable[[], bool], height: Callable[[], int]) -> None:
-        self._in_foreground = in_foreground
+    def __init__(self, is_in_foreground: Callable[[], bool], height: Callable[[], int]) -> None:
+        self._is_in_foreground = is_in_foreground
         self._height = height
         self._drawn: list[bytes] = []
         self._rows_above = 0  # of the part that scrolls
@@ -170,7 +170,7 @@ class Pinned:
         """Return the bytes that show whole lines above the rows; see `Redrawn.write`."""
         rows = [*streams, *status]
         above = self._height() - len(rows)
-        if not rows or above < _LEAST_ABOVE or not self._in_foreground():
+        if not rows or above < _LEAST_ABOVE or not self._is_in_foreground():
             return [self.clear(), *text]
         if (rows, above) == (self._drawn, self._rows_above):
             return [*text]
@@ -189,7 +189,7 @@ class Pinned:
         """Return the bytes that remove the rows and let the whole screen scroll again."""
         was_split = self._rows_above
         self.forget()
-        return _UNSPLIT if was_split and self._in_foreground() else b""
+        return _UNSPLIT if was_split and self._is_in_foreground() else b""
 
     def forget(self) -> None:
         """Forget what was drawn: another process has used the terminal."""

@@ -213,10 +213,10 @@ class Collapse:
         return None if last is None or last.shown else last
 
     def is_too_much(self, lines: Lines, now: float) -> bool:
-        """Return whether lines belong to a flood, to be shown at once after `make_way`."""
+        """Return whether lines belong to a flood, to be shown at once after `flush_before`."""
         return self._flood.rises(len(lines.head) + lines.end, now)
 
-    def make_way(self, piece: Piece) -> list[LineGroup]:
+    def flush_before(self, piece: Piece) -> list[LineGroup]:
         """Remove and return the lines to show before a piece that cannot wait."""
         return self.flush() if self._last_waiting(piece.stream.rank) is not None else []
 

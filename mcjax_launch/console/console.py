@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # With more unwritten bytes than this the ranks are slowed down.
 _MOST_QUEUED = 1 << 20
 # Output that fewer bytes than this follow is probably still on the screen.
-_IN_SIGHT = 1500
+_ON_SCREEN = 1500
 # After so many turns of the loop, everything that an agent's pipe held before has been read.
 _MOST_BUSY_TURNS = 16
 
@@ -50,7 +50,7 @@ class _Output:
         self._stamps = style.timestamps
         self._came: bytes | None = None  # the time of day of output that is shown late
         self._renderer = (
-            Live(sink.rows, self.prefixes.of_ranks, self._stamp, sink.in_foreground)
+            Live(sink.rows, self.prefixes.of_ranks, self._stamp, sink.is_in_foreground)
             if sink.is_terminal and os.environ.get("TERM") != "dumb"
             else Plain(self.prefixes.of_ranks, self._stamp)
         )
@@ -81,17 +81,17 @@ class _Output:
             if self._collapse is not None and not self._collapse.is_too_much(piece, now):
                 self._groups(self._collapse.feed(piece, now))
                 return
-            self._make_way(piece)
+            self._flush_before(piece)
             self.sink.write(self._renderer.lines(piece))
             self._shown(piece.stream)
         else:
-            self._make_way(piece)
+            self._flush_before(piece)
             self.sink.write(self._renderer.fragment(piece, now))
             self._shown(piece.stream)
 
-    def _make_way(self, piece: Piece) -> None:
+    def _flush_before(self, piece: Piece) -> None:
         if self._collapse is not None:
-            self._groups(self._collapse.make_way(piece))
+            self._groups(self._collapse.flush_before(piece))
 
     def _groups(self, groups: "Sequence[LineGroup]") -> None:
         self.sink.write(self._renderer.groups(groups))
@@ -103,10 +103,10 @@ class _Output:
         if stream.number == frames.STDERR:
             self._errors_at[stream.rank] = self.sink.taken
 
-    def in_sight(self, rank: int) -> bool:
+    def is_on_screen(self, rank: int) -> bool:
         """Return whether a rank's last stderr output is probably still on the screen."""
         at = self._errors_at.get(rank)
-        return at is not None and self.sink.taken - at < _IN_SIGHT
+        return at is not None and self.sink.taken - at < _ON_SCREEN
 
     def own(self, text: str) -> None:
         """Show whole lines of the launcher."""
@@ -312,13 +312,13 @@ class Console:
         for piece in pieces:
             output = self._outputs[piece.stream.number]
             if self.status_line is not None and output is self._outputs[frames.STDERR]:
-                self.status_line.make_way(now)
+                self.status_line.hide_for_output(now)
             output.show(piece, now)
 
-    def judged(self, rank: int, verdict: Verdict | None, failure: "Failed | None") -> None:
-        """Record the verdict on a rank; see `NoiseFilter.judged`."""
-        self._events.screen("judged", rank, verdict, failure)
-        self._noise.judged(rank, verdict, failure)
+    def set_verdict(self, rank: int, verdict: Verdict | None, failure: "Failed | None") -> None:
+        """Record the verdict on a rank; see `NoiseFilter.set_verdict`."""
+        self._events.screen("set_verdict", rank, verdict, failure)
+        self._noise.set_verdict(rank, verdict, failure)
 
     def fold_victims(self, *, own_term: bool) -> None:
         """Hide follow-on errors, because the job ends; see `NoiseFilter.fold_victims`."""
@@ -353,9 +353,9 @@ class Console:
         self._events.screen("finish_ranks", mentions)
         self._logs.close()
 
-    def next_life(self, rank: int) -> None:
+    def restart_rank(self, rank: int) -> None:
         """End a rank's unfinished lines, because the rank is restarted."""
-        self._events.screen("next_life", rank)
+        self._events.screen("restart_rank", rank)
         self._filter(self._unfinished.finish(rank), time.monotonic())
 
     def stop_holding(self, rank: int) -> None:
@@ -365,9 +365,9 @@ class Console:
         self._show(self._noise.stop_holding(rank), now)
         self._outputs[frames.STDERR].finish()
 
-    def in_sight(self, rank: int) -> bool:
+    def is_on_screen(self, rank: int) -> bool:
         """Return whether a rank's last stderr output is probably still on the screen."""
-        return self._outputs[frames.STDERR].in_sight(rank)
+        return self._outputs[frames.STDERR].is_on_screen(rank)
 
     # --- the launcher ---
 

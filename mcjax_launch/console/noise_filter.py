@@ -195,7 +195,7 @@ class NoiseFilter:
         """Record the text that a failing rank will print; hide it if another rank's is equal."""
         self._failures.announce(rank, text)
 
-    def judged(self, rank: int, verdict: Verdict | None, failure: "Failed | None") -> None:
+    def set_verdict(self, rank: int, verdict: Verdict | None, failure: "Failed | None") -> None:
         """Record the verdict on a rank, before the job ends.
 
         Args:
@@ -204,7 +204,7 @@ class NoiseFilter:
             failure: failure that it has reported; None if it has reported none.
 
         """
-        self._failures.judged(rank, verdict, failure)
+        self._failures.set_verdict(rank, verdict, failure)
 
     def _is_unwanted(self, line: bytes, rank: int) -> bool:
         kind = self._failures.kind_of_line(line, rank, ending=self._ending)

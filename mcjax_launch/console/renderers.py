@@ -215,7 +215,7 @@ class Live(_Renderer):
     Args:
         height: returns the terminal's number of rows; called at each redraw.
         shared_prefix, stamp: see `_Renderer`.
-        in_foreground: returns whether this process may draw on the terminal; see `Redrawn`.
+        is_in_foreground: returns whether this process may draw on the terminal; see `Redrawn`.
 
     """
 
@@ -226,17 +226,17 @@ class Live(_Renderer):
         height: Callable[[], int],
         shared_prefix: Callable[[Sequence[int]], bytes] = lambda ranks: b"",
         stamp: Callable[[], bytes] = lambda: b"",
-        in_foreground: Callable[[], bool] = lambda: True,
+        is_in_foreground: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__(shared_prefix, stamp)
         self._height = height
-        self._in_foreground = in_foreground
-        self._bottom: Redrawn | Pinned = Redrawn(in_foreground)
+        self._is_in_foreground = is_in_foreground
+        self._bottom: Redrawn | Pinned = Redrawn(is_in_foreground)
         self._status: list[bytes] = []
 
     def pin_rows(self) -> None:
         """Fix the rows at the bottom of the screen; output scrolls above them."""
-        self._bottom = Pinned(self._in_foreground, self._height)
+        self._bottom = Pinned(self._is_in_foreground, self._height)
 
     def lines(self, lines: Lines) -> Written:
         prefix = self._stamp() + lines.stream.prefix

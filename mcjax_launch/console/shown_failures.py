@@ -46,7 +46,7 @@ class ShownFailures:
         if text and self._texts.setdefault(text, rank) != rank:
             self._expect(rank, text)
 
-    def judged(self, rank: int, verdict: Verdict | None, failure: Failed | None) -> None:
+    def set_verdict(self, rank: int, verdict: Verdict | None, failure: Failed | None) -> None:
         """Record the verdict on a rank; without a verdict, forget all facts about the rank."""
         if verdict is None:
             for known in (self._failed, self._victims, self._announced):

@@ -96,7 +96,7 @@ class Screen:
 
     def _note(self, text: str, level: object) -> None:
         if level in _SUMMARIES:
-            is_seen = any(map(self.console.in_sight, self._failed))
+            is_seen = any(map(self.console.is_on_screen, self._failed))
             lines = self._without_quote if is_seen else text.split("\n")
             self.console.summary(lines, alarm=level == "alarm")
         elif level == "note":
@@ -113,15 +113,15 @@ class Screen:
             case "add_ranks", [list(ranks)] if ranks != self._ranks:  # each file begins with them
                 self._ranks = ranks
                 console.add_ranks([RankLabel(rank, host) for rank, host in ranks], append=True)
-            case "judged", [int(rank), verdict, failure]:
-                console.judged(rank, _verdict(verdict), _failure(failure))
+            case "set_verdict", [int(rank), verdict, failure]:
+                console.set_verdict(rank, _verdict(verdict), _failure(failure))
             case "fold_victims", [bool(own_term)]:
                 console.fold_victims(own_term=own_term)
             case "fails", [int(rank), str(text)]:
                 console.fails(rank, text)
-            case "next_life", [int(rank)]:
+            case "restart_rank", [int(rank)]:
                 self._begun = {key: text for key, text in self._begun.items() if key[0] != rank}
-                console.next_life(rank)
+                console.restart_rank(rank)
             case "stop_holding", [int(rank)]:
                 console.stop_holding(rank)
             case "summarize", [list(ranks), list(lines)]:

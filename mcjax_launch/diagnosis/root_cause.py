@@ -75,7 +75,7 @@ def ending_of(state: RunState) -> Ending:
     runs = state.ranks.values()
     if state.stop is not None:
         stop, preempted = state.stop, state.preempted_status
-        if preempted is not None and stop.told and _all_left(state):
+        if preempted is not None and stop.is_external and _all_left(state):
             stop = stop.replaced(status=preempted)
         return JobStopped(stop, state.stop_at)
     first = first_failure(runs)

@@ -233,16 +233,16 @@ class RankSnapshot:
         self._switches = known if len(known) == len(self.threads) else [""] * len(self.threads)
 
     @cached_property
-    def _users(self) -> int | None:
+    def _user_call(self) -> int | None:
         """Index of the innermost call of the user's own code; None if there is none."""
         return _users_own(self.frames)
 
     @cached_property
     def program(self) -> RanProgram | None:
         """Program across processes that the rank first ran at its current line; None if none."""
-        if self._users is None:
+        if self._user_call is None:
             return None
-        frame, ran = self.frames[self._users], self.run.compilations.ran.items()
+        frame, ran = self.frames[self._user_call], self.run.compilations.ran.items()
         return next((program for where, program in ran if _is_at(frame, where)), None)
 
     @cached_property
@@ -253,9 +253,9 @@ class RankSnapshot:
         first run, or by its name in the source of the current line. Its name is "" if several
         programs are possible.
         """
-        if self.program is not None or self._users is None:
+        if self.program is not None or self._user_call is None:
             return self.program
-        frame = self.frames[self._users]
+        frame = self.frames[self._user_call]
         words, where = set(_WORDS.findall(frame.source)), self._line(frame)
         known = {program.fingerprint: program for program in self.run.compilations.ran.values()}
         programs = list(known.values())
@@ -384,7 +384,7 @@ class RankSnapshot:
         """
         if not self.is_blocked_by_jax or self.frames[0].library not in _RUN_PROGRAMS:
             return None
-        own = self.frames if self._users is None else self.frames[: self._users + 1]
+        own = self.frames if self._user_call is None else self.frames[: self._user_call + 1]
         if any(_NO_PROGRAM.search(f"{frame.name} {frame.source}") for frame in own):
             return None
         if self.program is None and not self.frames[0].source:
@@ -402,9 +402,9 @@ class RankSnapshot:
             everybody: all ranks of the job.
 
         """
-        if self.stack is None or not self.frames or self._users is None:
+        if self.stack is None or not self.frames or self._user_call is None:
             return frozenset()
-        inner, users = self.frames[: self._users], self.frames[self._users]
+        inner, users = self.frames[: self._user_call], self.frames[self._user_call]
         if any(frame.library not in _ITSELF or _NO_PROGRAM.search(frame.name) for frame in inner):
             return frozenset()
         if any(frame.file.endswith(_OF_ALL_PROCESSES) for frame in inner):
@@ -423,7 +423,7 @@ class RankSnapshot:
     @property
     def is_in_users_code(self) -> bool:
         """True if the user's own code is on the stack."""
-        return self._users is not None
+        return self._user_call is not None
 
     @property
     def may_act(self) -> bool:
@@ -442,7 +442,7 @@ class RankSnapshot:
 
         For a thread without user code, the main thread's position follows.
         """
-        if self.main is None or self._users is not None:
+        if self.main is None or self._user_call is not None:
             return self._inside_jax
         return f"{self._inside_jax} in a thread that the main thread waits for {self.main.position}"
 
@@ -453,7 +453,7 @@ class RankSnapshot:
         if barrier is None and _KEY.fullmatch(called) is None:
             return self._called_at
         place = f"{BARRIER}{barrier[1]}" if barrier is not None else f"in {called}"
-        return place + (f" {self._called_at}" if self._users else "")
+        return place + (f" {self._called_at}" if self._user_call else "")
 
     @property
     def shared_compilation(self) -> str:
@@ -473,10 +473,10 @@ class RankSnapshot:
     @property
     def _called_at(self) -> str:
         """Words for the user's line that called JAX, with the called function or program."""
-        if self._users is None:
+        if self._user_call is None:
             return f"in {self.frames[0].name} at {self._line(self.frames[0])}"
-        line = self._line(self.frames[self._users])
-        calls = (frame.name for frame in reversed(self.frames[: self._users]))
+        line = self._line(self.frames[self._user_call])
+        calls = (frame.name for frame in reversed(self.frames[: self._user_call]))
         call = next(filter(_is_telling, calls), None)
         if call is not None:
             return f"in {call}() at {line}"
@@ -492,7 +492,7 @@ class RankSnapshot:
         """Position of the rank: the user's innermost function and line, in words; "" if unknown."""
         if not self.frames:
             return ""
-        at = self._users or 0
+        at = self._user_call or 0
         frame = self.frames[at]
         line = self._line(frame)
         names = (call.name for call in self.frames[at:])

@@ -54,7 +54,7 @@ class Target:
         """Return the terminal's number of columns; 80 if unknown."""
         return 80
 
-    def in_foreground(self) -> bool:
+    def is_in_foreground(self) -> bool:
         """Return whether this process may draw on the terminal."""
         return True
 
@@ -212,7 +212,7 @@ class Sink(Target):
         except OSError:
             return os.terminal_size((0, 0))
 
-    def in_foreground(self) -> bool:
+    def is_in_foreground(self) -> bool:
         """Return whether this process may draw on the terminal.
 
         It may, unless another process group is in the terminal's foreground.

@@ -16,7 +16,7 @@ ANY_TIME = ("debugging",)
 #: Features to load when the launcher receives a signal, by its name.
 SIGNALS = {"SIGPROF": "profile"}
 #: The feature that polls whether ranks on accelerators move.
-ON_ACCELERATORS = "looks"
+ON_ACCELERATORS = "position_polls"
 
 #: Features with a variable that is removed for a rank's child processes.
 OF_RANKS_ALONE = ("debugging",)
@@ -42,7 +42,7 @@ def used(job: "Job") -> "list[str]":
         "compile_once": job.compiles_once,
         "debugging": job.debugpy is not None or bool(job.pdb),
         "mtls": job.mtls != "off",
-        "looks": job.answers_looks,
+        "position_polls": job.answers_polls,
         "preload": bool(job.preload),
         "profile": job.profile is not None,
         "rehearse": bool(job.rehearse),

@@ -97,7 +97,7 @@ class Job(Options, kw_only=True):
         return self.cpu_devices is not None or dict(self.env).get("JAX_PLATFORMS") == "cpu"
 
     @property
-    def answers_looks(self) -> bool:
+    def answers_polls(self) -> bool:
         """True if ranks may be polled for positions: for --status or --report, or not on CPU."""
         return self.hook and (self.is_looked_at or not self.uses_cpu)
 

@@ -14,6 +14,7 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.job.rank_variables import (
     common_settings,
     defaults,
+    numbers_settings,
     of_torch,
     own_settings,
     slices_setting,
@@ -278,9 +279,7 @@ def _rank(
         "local_process_id": str(local),
     }
     env = {
-        "JAX_PROCESS_ID": str(process_id),
-        "MCJAX_LOCAL_PROCESS_ID": str(local),
-        "MCJAX_LOCAL_NUM_PROCESSES": str(ranks_here),
+        **numbers_settings(process_id, local, ranks_here),
         **gpus.settings(local, hook=job.hook),
         **own_settings(job, host, local, ranks_here, facts),
     }

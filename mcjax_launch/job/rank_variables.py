@@ -86,6 +86,15 @@ def of_torch(values: Mapping[str, str], ranks_here: int, host_number: int) -> di
     }
 
 
+def numbers_settings(process_id: int, local: int, ranks: int) -> dict[str, str]:
+    """Return the variables with a rank's numbers: in the job, on its host, and its host's ranks."""
+    return {
+        "JAX_PROCESS_ID": str(process_id),
+        "MCJAX_LOCAL_PROCESS_ID": str(local),
+        "MCJAX_LOCAL_NUM_PROCESSES": str(ranks),
+    }
+
+
 def own_settings(job: Job, host: Host, local: int, ranks: int, facts: HostFacts) -> dict[str, str]:
     """Return the variables with a rank's own chips and addresses.
 

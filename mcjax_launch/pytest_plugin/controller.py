@@ -34,7 +34,7 @@ _BELOW = ("/_pytest/", "/pluggy/", "/mcjax_launch/pytest_plugin/")
 
 
 def ended_early(
-    group: RankGroup, progress: RanksProgress, early: Early, take_rest: Callable[[], object]
+    group: RankGroup, progress: RanksProgress, early: Early, read_rest: Callable[[], object]
 ) -> EarlyEnd:
     """End the group's job, and return the account of a test that is ended early.
 
@@ -42,12 +42,12 @@ def ended_early(
         group: the group whose ranks run the test.
         progress: progress of the test.
         early: reason to end the test.
-        take_rest: reads and records the remaining messages of the ranks.
+        read_rest: reads and records the remaining messages of the ranks.
 
     """
     output = {rank: group.output(rank) for rank in progress.reports}
     if early is Early.CRASHED:
-        return _crashed(group, progress, output, take_rest)
+        return _crashed(group, progress, output, read_rest)
     running, hints = progress.running, early is Early.TIMED_OUT
     was = "were" if len(running) > 1 else "was"
     if hints and progress.limit is not None:
@@ -71,13 +71,13 @@ def _crashed(
     group: RankGroup,
     progress: RanksProgress,
     output: dict[int, tuple[str, ...]],
-    take_rest: Callable[[], object],
+    read_rest: Callable[[], object],
 ) -> EarlyEnd:
     """Return an account of a test that a crashed rank has ended; end the group's job."""
     seconds, running, gone = progress.seconds, progress.running, tuple(progress.gone)
     group.send(None)  # ranks that have finished the test can save their coverage
     result = group.result(_MOST_CRASHING_S)
-    take_rest()  # the first rank to end may have sent messages that are still unread
+    read_rest()  # the first rank to end may have sent messages that are still unread
     unfinished = progress.reports.keys() - progress.done
     printed = {rank: group.output(rank) for rank in output}
     rank, why = blamed(result, gone, unfinished, printed)
@@ -241,7 +241,7 @@ class Controller:
             group.send((item.nodeid, item.location, _shared(item, following)))
             early = self._wait(group, progress)
             if early is not None:
-                rest = partial(self._take_rest, group, progress)
+                rest = partial(self._read_rest, group, progress)
                 ended = ended_early(group, progress, early, rest)
         except BaseException:  # Ctrl-C: the ranks may be anywhere
             self._groups.replace(group)
@@ -266,7 +266,7 @@ class Controller:
                 self._received(rank, message, progress)
         return None
 
-    def _take_rest(self, group: RankGroup, progress: RanksProgress) -> None:
+    def _read_rest(self, group: RankGroup, progress: RanksProgress) -> None:
         while messages := group.receive(0):
             for rank, message in messages:
                 self._received(rank, message, progress)

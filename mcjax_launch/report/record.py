@@ -215,7 +215,7 @@ def _rank(run: RankRun, state: RunState, culprit: int | None) -> Json:
         "cpu_s": round(cpu_s, 2) if used else None,
         "peak_kib": peak_kib if used else None,
         "samples": [[round(s.at - began_at, 3), round(s.cpu_s, 2), s.rss_kib] for s in samples],
-        "looks": _looks(run.process_id, _polls(state), began_at),
+        "looks": _poll_rows(run.process_id, _polls(state), began_at),
         "last_lines": {
             "stdout": last_lines(run.stdout, tail),
             "stderr": last_lines(run.stderr, tail),
@@ -241,7 +241,7 @@ def _polls(state: RunState) -> list[Poll]:
     return state.polls.kept if state.polls is not None else []
 
 
-def _looks(rank: int, polls: Sequence[Poll], began_at: float) -> list[list[object]]:
+def _poll_rows(rank: int, polls: Sequence[Poll], began_at: float) -> list[list[object]]:
     """Return the polled positions of a rank's main thread, one entry for each change."""
     found: list[list[object]] = []
     last = ThreadState.UNKNOWN, ""

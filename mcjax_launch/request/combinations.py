@@ -6,7 +6,7 @@ from collections.abc import Mapping, Set
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.job import is_python
-from mcjax_launch.kernel.wire import schedulers
+from mcjax_launch.kernel.wire import known_schedulers
 from mcjax_launch.options.kinds import HIGHEST_PORT
 from mcjax_launch.options.option import Option
 from mcjax_launch.options.options import BatchOptions, Options
@@ -130,14 +130,14 @@ def _check_lone(options: Options, given: Set[str], environ: Mapping[str, str]) -
         raise LaunchError("--host-rank needs --num-hosts N and --coordinator HOST:PORT")
     if {"quiet", "verbose"} <= given:
         raise LaunchError("-q cannot be combined with -v")
-    if options.hosts is None and schedulers.around(environ) is None:
+    if options.hosts is None and known_schedulers.around(environ) is None:
         _check_without_hosts(options, given)
 
 
 def _check_without_hosts(options: Options, given: Set[str]) -> None:
     """Refuse options that only make sense with --hosts or an allocation."""
     if "via" in given:
-        if scheduler := schedulers.CLIENTS.get(options.via or ""):
+        if scheduler := known_schedulers.CLIENTS.get(options.via or ""):
             raise LaunchError(
                 f"--via {options.via}: no {scheduler.title} allocation here: run mcjax-launch in a "
                 "job, not on a login node, or name hosts with --hosts"

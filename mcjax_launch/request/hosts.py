@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import LOCAL, Host, parse_file, parse_list
-from mcjax_launch.kernel.wire import schedulers
-from mcjax_launch.kernel.wire.schedulers import Scheduler
+from mcjax_launch.kernel.wire import known_schedulers
+from mcjax_launch.kernel.wire.known_schedulers import Scheduler
 from mcjax_launch.options.options import Options
 from mcjax_launch.ranks import counted
 
@@ -32,7 +32,7 @@ def find_hosts(options: Options, environ: Mapping[str, str]) -> tuple[Host, ...]
         return (Host(name=LOCAL, slots=processes_here(options, options.num_hosts)),)
     if options.hosts is not None:
         return _read(options.hosts, slots)
-    if scheduler := schedulers.around(environ):
+    if scheduler := known_schedulers.around(environ):
         return _of_allocation(options, environ, scheduler)
     return (Host(name=LOCAL, slots=options.num_processes or slots),)
 
@@ -58,7 +58,7 @@ def about_allocation(
     options: Options, environ: Mapping[str, str], hosts: Sequence[Host], via: str
 ) -> Iterator[str]:
     """Yield lines on a scheduler's allocation: its hosts (if --verbose), and a lack of slots."""
-    scheduler, why = schedulers.inner(environ)
+    scheduler, why = known_schedulers.inner(environ)
     if scheduler is None or options.hosts is not None or options.num_hosts:
         return
     from mcjax_launch.schedulers import driver
@@ -76,7 +76,7 @@ def about_allocation(
 
 def default_via(options: Options, environ: Mapping[str, str]) -> str:
     """Return the value of --via to use if it is not given: a scheduler's client, or ssh."""
-    scheduler = schedulers.around(environ)
+    scheduler = known_schedulers.around(environ)
     return scheduler.client if scheduler and options.hosts is None else "ssh"
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.kernel.wire import schedulers
+from mcjax_launch.kernel.wire import known_schedulers
 from mcjax_launch.kernel.wire.address import is_loopback, join_address, split_address
 from mcjax_launch.kernel.wire.exit_status import TIMED_OUT, USAGE
 from mcjax_launch.options.options import Options
@@ -194,7 +194,7 @@ def _submitted_from(options: Options, environ: Mapping[str, str]) -> str:
 
     "" if that folder does not exist here, or if PROGRAM exists only in the home.
     """
-    scheduler = schedulers.around(environ)
+    scheduler = known_schedulers.around(environ)
     folder = environ.get(scheduler.folder, "") if scheduler else ""
     if not os.path.isdir(folder) or not _is_home(environ):
         return ""

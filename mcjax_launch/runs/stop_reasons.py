@@ -25,7 +25,7 @@ class StopReason(Value):
         needs_stacks: True to show the ranks' stacks before the job ends.
         unread: True if nothing reads the output any more, so that one line is enough.
         rank: the rank to blame; None if there is none.
-        told: True if a signal, such as a scheduler's, has ended the job.
+        is_external: True if a signal, or the loss of its host, has ended the job.
         saved: True if the job is started again because files were saved.
 
     """
@@ -37,7 +37,7 @@ class StopReason(Value):
     needs_stacks: bool = False
     unread: bool = False
     rank: int | None = None
-    told: bool = False
+    is_external: bool = False
     saved: bool = False
 
     @property
@@ -48,7 +48,10 @@ class StopReason(Value):
     @property
     def ends_all(self) -> bool:
         """True if --watch ends with the job."""
-        return self.told or self.status in (exit_status.READER_GONE, exit_status.INTERNAL_ERROR)
+        return self.is_external or self.status in (
+            exit_status.READER_GONE,
+            exit_status.INTERNAL_ERROR,
+        )
 
 
 #: The cause of a fault that the user asked for, in words.
@@ -64,7 +67,7 @@ def interrupted(signum: int, by: str = "") -> StopReason:
 
     """
     said = signal.Signals(signum).name + (f" ({by})" if by else "")
-    return StopReason(f"stopped by {said}", exit_status.of_signal(signum), told=True)
+    return StopReason(f"stopped by {said}", exit_status.of_signal(signum), is_external=True)
 
 
 def saved(changed: str) -> StopReason:
@@ -109,7 +112,7 @@ def restart_impossible(why: str, status: int) -> StopReason:
 
 def agent_stopped(host: str, why: str) -> StopReason:
     """Return the reason for an end because an agent was stopped, as a rule by a scheduler."""
-    return StopReason(f"host {host}: {why}", exit_status.HOST_LOST, told=True)
+    return StopReason(f"host {host}: {why}", exit_status.HOST_LOST, is_external=True)
 
 
 def internal_error(message: str) -> StopReason:

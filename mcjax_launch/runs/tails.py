@@ -1,5 +1,6 @@
 """The last bytes that each rank has printed, for its verdict, the summary and the record."""
 
+import re
 from collections.abc import Callable
 
 from mcjax_launch.kernel.wire import frames
@@ -8,6 +9,8 @@ from mcjax_launch.kernel.wire import frames
 TAIL_BYTES = 16_384
 # The same for a job's record, per stream and for all ranks together.
 _MOST_TAIL, _MOST_OF_ALL = 128 << 10, 16 << 20
+# The part of a line that a terminal has overwritten: all up to its last carriage return.
+_OVERWRITTEN = rb"(?<![^\n\r])[^\n\r]*+\r(?=[^\n])"
 
 
 class Tails:
@@ -41,7 +44,12 @@ class Tails:
             tail = self._tails[rank, stream] = bytearray()
         tail += data[-self._most :]
         if len(tail) > self._most + self._most // 4:  # seldom, for many small pieces
-            del tail[: -self._most]
+            self._cut(tail)
+
+    def _cut(self, tail: bytearray) -> None:
+        if self._for_record and b"\r" in tail:
+            tail[:] = re.sub(_OVERWRITTEN, b"", tail)
+        del tail[: -self._most]
 
     def of(self, rank: int) -> tuple[str, str]:
         """Return the last part of a rank's stdout ("" if that is not kept) and stderr."""

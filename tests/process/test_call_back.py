@@ -15,7 +15,7 @@ import pytest
 from jobs import eventually
 
 import mcjax_launch
-from mcjax_launch.kernel.transport import call_back, client, handshake
+from mcjax_launch.kernel.transport import call_back, handshake, remote_commands
 
 ROOT = str(Path(mcjax_launch.__file__).parents[1])
 # Says on which words it was started, waits, and then does what an agent's start does.
@@ -29,7 +29,7 @@ class Relay:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         words = ["sh", "-c", CLIENT, "sh", call_back.CALL + ECHO, sys.executable]
-        own = client._CALLED_BACK.format(root=ROOT)
+        own = remote_commands._CALLED_BACK.format(root=ROOT)
         self.process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", own, "localhost", *words],
             stdin=subprocess.PIPE,
@@ -245,7 +245,7 @@ def test_failing_client_is_reported_and_leaves_no_key(
 ) -> None:
     """Its own status; and no key is left."""
     environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
-    own = [sys.executable, "-I", "-S", "-c", client._CALLED_BACK.format(root=ROOT), "n1"]
+    own = [sys.executable, "-I", "-S", "-c", remote_commands._CALLED_BACK.format(root=ROOT), "n1"]
     pipe = subprocess.PIPE
     with subprocess.Popen([*own, *client_words], env=environ, stdin=pipe, stderr=pipe) as process:
         assert process.wait(60) == status

@@ -11,7 +11,7 @@ import pytest
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.kernel.transport import call_back
-from mcjax_launch.kernel.wire import schedulers
+from mcjax_launch.kernel.wire import known_schedulers
 from mcjax_launch.schedulers import allocation, flux, lsf, pbs, sge
 
 SLURM = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "a"}
@@ -57,7 +57,10 @@ def test_empty_node_file_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_hosts_of_lsf_are_read(environ: dict[str, str], hosts: list[tuple[str, int]]) -> None:
-    assert schedulers.around({"LSB_JOBID": "1", **environ}) is schedulers.CLIENTS["blaunch"]
+    assert (
+        known_schedulers.around({"LSB_JOBID": "1", **environ})
+        is known_schedulers.CLIENTS["blaunch"]
+    )
     assert counts(lsf.DRIVER.hosts({"LSB_JOBID": "1", **environ}, None)) == hosts
 
 
@@ -90,9 +93,9 @@ def test_hosts_of_grid_engine_are_read(tmp_path: Path) -> None:
 def test_gpus_granted_by_grid_engine_are_read() -> None:
     devices = {"0 1": "0,1", "gpu2 gpu3": "2,3", "cuda0,cuda1": "0,1", "a b": None, "": None}
     for granted, chosen in devices.items():
-        found = schedulers.granted_gpus({"SGE_HGR_gpu": granted})
+        found = known_schedulers.granted_gpus({"SGE_HGR_gpu": granted})
         assert found.get("CUDA_VISIBLE_DEVICES") == chosen
-    assert schedulers.granted_gpus({"SGE_HGR_gpu": "1", "CUDA_VISIBLE_DEVICES": "0"}) == {}
+    assert known_schedulers.granted_gpus({"SGE_HGR_gpu": "1", "CUDA_VISIBLE_DEVICES": "0"}) == {}
 
 
 def resources(nodelist: list[str], **cores: str) -> str:
@@ -147,7 +150,7 @@ def test_innermost_allocation_is_used(tmp_path: Path) -> None:
     both = {**SLURM, "PBS_JOBID": "1.server", "PBS_NODEFILE": str(tmp_path / "nodes")}
 
     def inner(environ: dict[str, str]) -> tuple[str, str]:
-        scheduler, why = schedulers.inner(environ, str(tmp_path))
+        scheduler, why = known_schedulers.inner(environ, str(tmp_path))
         assert scheduler is not None
         return scheduler.name, why
 
@@ -170,9 +173,9 @@ def test_innermost_allocation_is_used(tmp_path: Path) -> None:
 def test_restarts_by_the_scheduler_are_counted() -> None:
     of_lsf = {"LSB_JOBID": "1", "LSB_HOSTS": "a"}
     again = [{"JOB_ID": "1", "PE_HOSTFILE": "x", "RESTARTED": "1"}, {**of_lsf, "LSB_RESTART": "Y"}]
-    assert [schedulers.restarts_before(environ) for environ in again] == [1, 1]
+    assert [known_schedulers.restarts_before(environ) for environ in again] == [1, 1]
     others = [{"RESTARTED": "1"}, {**of_lsf, "LSB_RESTART": "N"}]  # somebody's own
-    assert [schedulers.restarts_before(environ) for environ in others] == [0, 0]
+    assert [known_schedulers.restarts_before(environ) for environ in others] == [0, 0]
 
 
 @pytest.mark.parametrize("own", ["Me", "me.site", "ME.other"])

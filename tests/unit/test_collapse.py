@@ -182,9 +182,12 @@ def test_streams_are_kept_apart() -> None:
 def test_part_of_a_line_overtakes_nothing_of_its_rank() -> None:
     collapse = Collapse(3)
     feed(collapse, 0, "a b")
-    assert collapse.make_way(Fragment(Stream(1, STDOUT), b"Name? ")) == []
-    assert lines(collapse.make_way(Fragment(Stream(0, STDERR), b"Name? "))) == ["[0] a", "[0] b"]
-    assert collapse.make_way(Fragment(Stream(0, STDERR), b"Bob\n")) == []
+    assert collapse.flush_before(Fragment(Stream(1, STDOUT), b"Name? ")) == []
+    assert lines(collapse.flush_before(Fragment(Stream(0, STDERR), b"Name? "))) == [
+        "[0] a",
+        "[0] b",
+    ]
+    assert collapse.flush_before(Fragment(Stream(0, STDERR), b"Bob\n")) == []
 
 
 def test_lines_bear_the_time_when_they_came() -> None:
@@ -212,8 +215,8 @@ def test_lines_of_a_flood_follow_earlier_lines_of_their_rank() -> None:
     feed(collapse, 0, "a")
     assert not collapse.is_too_much(printed(0, b"b"), 10.0)
     assert collapse.is_too_much(flood, 10.1)
-    assert lines(collapse.make_way(flood)) == ["[0] a"]
-    assert collapse.make_way(flood) == []
+    assert lines(collapse.flush_before(flood)) == ["[0] a"]
+    assert collapse.flush_before(flood) == []
 
 
 def test_flood_lasts_a_while_longer_than_its_lines() -> None:

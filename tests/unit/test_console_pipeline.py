@@ -52,7 +52,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 def job_ends(console: Console, culprit: int) -> None:
-    console.judged(culprit, Verdict.FAILED, None)
+    console.set_verdict(culprit, Verdict.FAILED, None)
     console.fold_victims(own_term=True)
 
 
@@ -92,9 +92,9 @@ def test_long_error_stays_visible_until_more_is_shown(
     both = console(collapse=collapse)
     both.feed(0, STDERR, b"of an error\n" * lines)
     both.finish_ranks()
-    assert (both.in_sight(0), both.in_sight(1)) == (True, False)
+    assert (both.is_on_screen(0), both.is_on_screen(1)) == (True, False)
     both.say("more\n" * 200)
-    assert not both.in_sight(0)
+    assert not both.is_on_screen(0)
 
 
 def test_hidden_lines_are_mentioned_at_the_end_but_not_with_quiet(

@@ -22,10 +22,10 @@ class Shown:
     def summary(self, lines: list[str], *, alarm: bool) -> None:
         self.lines += lines
 
-    def in_sight(self, rank: int) -> bool:
+    def is_on_screen(self, rank: int) -> bool:
         return False
 
-    def next_life(self, rank: int) -> None:
+    def restart_rank(self, rank: int) -> None:
         pass
 
     def shows_past(self, at: float | None) -> None:
@@ -68,7 +68,7 @@ def test_line_that_began_before_the_tail_is_shown_whole_when_it_goes_on() -> Non
 def test_line_that_began_before_the_tail_ends_when_its_rank_is_restarted() -> None:
     others = [output(f"{number}\n") for number in range(9)]
     for again in (
-        {"event": "screen", "call": "next_life", "values": [1]},
+        {"event": "screen", "call": "restart_rank", "values": [1]},
         {"event": "restart", "rank": None},
     ):
         shown = tail_of(1, output("loading ... ", rank=1), *others, again, output("second\n", 1))

@@ -175,7 +175,7 @@ def test_live_rows_are_redrawn_in_place() -> None:
 def test_live_rows_are_not_drawn_in_the_background() -> None:
     """Nothing is drawn, or erased, while the terminal's foreground is another's."""
     ours = True
-    live, first, second = Live(lambda: 24, in_foreground=lambda: ours), stream(0), stream(1)
+    live, first, second = Live(lambda: 24, is_in_foreground=lambda: ours), stream(0), stream(1)
     assert b"0: 10%" in text(live.fragment(Fragment(first, b"10%"), 0.0))
     ours = False
     assert text(live.lines(whole_lines(second, b"hello\n"))) == b"1: hello\n"

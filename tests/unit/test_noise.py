@@ -80,7 +80,7 @@ def job_ends(
     """Let the job end, for the failure of a rank or, if there is no culprit, another reason."""
     if culprit is not None:
         told = failure() if reported else None
-        noise.judged(culprit, Verdict.FAILED, told)
+        noise.set_verdict(culprit, Verdict.FAILED, told)
     return noise.fold_victims(own_term=own_term, now=now)
 
 

@@ -12,8 +12,8 @@ from fakes import Clock, Connection
 from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.transport import bootstrap, pool
-from mcjax_launch.kernel.transport.client import Transport
 from mcjax_launch.kernel.transport.pool import AgentPool, Failure
+from mcjax_launch.kernel.transport.remote_commands import Transport
 from mcjax_launch.kernel.wire.frames import PING_S, SILENCE_S, UNCHANGED
 from mcjax_launch.kernel.wire.messages import VERSION, Bye, Greeting, NothingLeft, Ping
 
@@ -91,13 +91,13 @@ def test_concurrent_starts_grow_from_eight(agents_of: Make) -> None:
     assert agents.started == names[:10]
     agents.made[1].says(HELLO)
     assert agents.started == names[:12]
-    assert not agents.pool.settled
+    assert not agents.pool.is_settled
     for link in agents.made[2:12]:
         link.says(HELLO)
     assert agents.started == names
     for link in agents.made[12:]:
         link.says(HELLO)
-    assert agents.pool.settled
+    assert agents.pool.is_settled
     assert agents.frames == [HELLO] * 20
     assert [link.host.name for link in agents.pool.links] == names
 
@@ -123,7 +123,7 @@ def test_refused_host_is_retried_after_a_pause(agents_of: Make) -> None:
         assert agents.started == ["a"] * attempt
         agents.made[-1].ends(REFUSED, 255)
         assert agents.made[-1].closed and agents.pool.links == []
-        assert agents.pool.deadline is not None and not agents.pool.settled
+        assert agents.pool.deadline is not None and not agents.pool.is_settled
         pauses.append(round(agents.pool.deadline - agents.clock.now, 6))
         agents.after(pauses[-1] / 2)
         assert agents.started == ["a"] * attempt
@@ -133,7 +133,7 @@ def test_refused_host_is_retried_after_a_pause(agents_of: Make) -> None:
     agents.made[-1].ends(REFUSED, 255)
     assert agents.failures == [("a", REFUSED.decode().strip())]
     agents.after(100)
-    assert agents.pool.settled and agents.pool.deadline is None
+    assert agents.pool.is_settled and agents.pool.deadline is None
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_nonsense_from_a_host_ends_its_connection(agents_of: Make) -> None:
     assert (lost, failed) == ("a", "b") and why == same
     assert why.startswith("malformed message from its agent (Exited of rank 7, which is not there)")
     assert all(link.closed and link.killed == [signal.SIGTERM] for link in agents.made)
-    assert agents.pool.settled
+    assert agents.pool.is_settled
 
 
 def test_an_end_without_a_goodbye_is_a_loss(agents_of: Make) -> None:
@@ -333,7 +333,7 @@ def test_stop_ends_connections_without_a_greeting(agents_of: Make) -> None:
     agents.made[1].says(HELLO)
     count = len(agents.made)
     agents.pool.stop(2.0)
-    assert agents.pool.settled
+    assert agents.pool.is_settled
     assert [link.closed for link in agents.made] == [True, *[False] * (count - 1)]
     early, late = agents.made[2:4]
     early.says(HELLO)  # it has been on its way, and is to end

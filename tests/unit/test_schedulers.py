@@ -8,16 +8,16 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.launcher import restarts
 from mcjax_launch.kernel.launcher.part import pause_s
 from mcjax_launch.kernel.launcher.restarts import without
-from mcjax_launch.kernel.transport.client import client_environ
-from mcjax_launch.kernel.wire import schedulers
+from mcjax_launch.kernel.transport.remote_commands import client_environ
+from mcjax_launch.kernel.wire import known_schedulers
 from mcjax_launch.schedulers import Driver, driver, slurm
 from mcjax_launch.schedulers.submission import default_name
 
 
 def test_slurm_allocation_is_found() -> None:
     environ = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n[1-2],m7"}
-    assert schedulers.around(environ) is schedulers.CLIENTS["srun"]
-    assert schedulers.around({"SLURM_JOB_ID": "1"}) is None  # of a shell on a node, by ssh
+    assert known_schedulers.around(environ) is known_schedulers.CLIENTS["srun"]
+    assert known_schedulers.around({"SLURM_JOB_ID": "1"}) is None  # of a shell on a node, by ssh
     assert [h.slots for h in slurm.allocated(environ, None)] == [1, 1, 1]
     environ |= {"SLURM_NTASKS": "5", "SLURM_TASKS_PER_NODE": "2(x2),1"}
     found = slurm.allocated(environ, None)
@@ -101,8 +101,12 @@ def test_fewer_hosts_have_fewer_ranks() -> None:
     assert without(job, [a, b, c], {b}) == (job, [a, b, c])
 
 
-@pytest.mark.parametrize("scheduler", schedulers.SCHEDULERS, ids=lambda scheduler: scheduler.name)
-def test_driver_implements_what_its_registry_entry_needs(scheduler: schedulers.Scheduler) -> None:
+@pytest.mark.parametrize(
+    "scheduler", known_schedulers.SCHEDULERS, ids=lambda scheduler: scheduler.name
+)
+def test_driver_implements_what_its_registry_entry_needs(
+    scheduler: known_schedulers.Scheduler,
+) -> None:
     needed = ["hosts", "client_argv"] if scheduler.inside else []
     found = type(driver(scheduler)) if needed else Driver
     assert [name for name in needed if getattr(found, name) is getattr(Driver, name)] == []
@@ -110,4 +114,7 @@ def test_driver_implements_what_its_registry_entry_needs(scheduler: schedulers.S
 
 
 def test_restarts_of_a_jobset_are_counted() -> None:
-    assert schedulers.restarts_before({"MCJAX_ENGINE_RESTART": "3", "SLURM_RESTART_COUNT": ""}) == 3
+    assert (
+        known_schedulers.restarts_before({"MCJAX_ENGINE_RESTART": "3", "SLURM_RESTART_COUNT": ""})
+        == 3
+    )

@@ -77,4 +77,4 @@ def test_innermost_user_line_is_chosen() -> None:
 def test_callers_line_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parent)
     line = sys._getframe().f_lineno + 1
-    assert user_lines.place() == f"{Path(__file__).name}:{line}"
+    assert user_lines.current_line() == f"{Path(__file__).name}:{line}"

@@ -33,7 +33,7 @@ def test_status_line_disappears_and_returns() -> None:
     line.say("a", 0.0)
     assert (drawn.all, line.deadline) == (["a"], None)
     for at in (1.0, 1.5, 1.9):
-        line.make_way(at)
+        line.hide_for_output(at)
     line.say("b", 2.0)
     assert (drawn.all, line.deadline) == (["a", ""], 1.9 + SILENCE_S)
     line.expire(2.5)
@@ -42,7 +42,7 @@ def test_status_line_disappears_and_returns() -> None:
     assert (drawn.all, line.deadline) == (["a", "", "b"], None)
     line.say("b", 9.0)  # nothing new, and nothing is drawn
     line.say("", 10.0)
-    line.make_way(10.0)
+    line.hide_for_output(10.0)
     assert (drawn.all, line.deadline) == (["a", "", "b", ""], None)
 
 
@@ -50,7 +50,7 @@ def test_status_line_stays_away_from_a_screen_in_use() -> None:
     drawn = Drawn()
     drawn.line.say("a", 0.0)
     drawn.line.hold()
-    drawn.line.make_way(1.0)  # a rank prints, to be shown later
+    drawn.line.hide_for_output(1.0)  # a rank prints, to be shown later
     drawn.line.say("b", 1e9)
     drawn.line.expire(1e9)
     drawn.line.redraw()
@@ -63,7 +63,7 @@ def test_status_line_stays_away_from_a_screen_in_use() -> None:
 def test_live_status_line_stays() -> None:
     drawn = Drawn(live=True)
     drawn.line.say("a", 0.0)
-    drawn.line.make_way(1.0)
+    drawn.line.hide_for_output(1.0)
     assert (drawn.all, drawn.line.deadline) == (["a"], None)
     drawn.line.hold()
     drawn.line.release(2.0)
@@ -74,7 +74,7 @@ def test_live_status_line_stays() -> None:
 
 def test_pinned_rows_stay_while_the_output_scrolls() -> None:
     height, screen, ours = 5, Screen(40, 5), True
-    live = Live(lambda: height, in_foreground=lambda: ours)
+    live = Live(lambda: height, is_in_foreground=lambda: ours)
     live.pin_rows()
 
     def write(written: Written) -> str:

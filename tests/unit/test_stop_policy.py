@@ -21,8 +21,8 @@ from mcjax_launch.runs.stop_reasons import StopReason
 INT, TERM, HUP, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL
 GRACES = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0}
 
-BY_INT = StopReason("stopped by SIGINT", 130, told=True)
-BY_TERM = StopReason("stopped by SIGTERM", 143, told=True)
+BY_INT = StopReason("stopped by SIGINT", 130, is_external=True)
+BY_TERM = StopReason("stopped by SIGTERM", 143, is_external=True)
 LOST = StopReason("host b: no heartbeat for 12 s", 255, final=False)
 GONE = StopReason("stopped: the reader of stdout is gone", 141, unread=True)
 FULL = StopReason("stdout cannot be written: No space left on device", 141)

@@ -29,7 +29,7 @@ FIRST: dict[str, tuple[str, FailedRank, Any]] = {
     "a program without JAX": ("continue", PLAIN, GoOn(1)),
     "process 0": (
         "continue",
-        FailedRank(0, joined=True, serves=True, recoverable=True),
+        FailedRank(0, joined=True, runs_service=True, recoverable=True),
         EndAll(SERVES),
     ),
     "process 0 has ended before": ("restart:3", JAX.replaced(unserved=True), EndAll(UNSERVED)),

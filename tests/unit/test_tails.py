@@ -36,6 +36,17 @@ def test_tails_for_the_record_are_longer_and_share_memory(ranks: int, kept: int)
     assert out.endswith("line 00029998\nline 00029999\n")
 
 
+def test_overwritten_progress_takes_no_room() -> None:
+    tails = Tails(for_record=True)
+    tails.expect(1)
+    tails.feed(0, STDERR, b"before\r\n")
+    for n in range(30_000):
+        tails.feed(0, STDERR, b"\repoch %05d" % n)
+    lines = tails.of(0)[1].split("\n")
+    assert lines[0] == "before\r"
+    assert lines[1].endswith("\repoch 29999")
+
+
 def test_host_paths_in_tails_are_shown_as_the_users() -> None:
     tails = Tails(rewrite=lambda data: data.replace(b"/tmp/stage", b"/home/me"))
     tails.feed(0, STDERR, b'File "/tmp/st')

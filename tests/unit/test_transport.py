@@ -9,7 +9,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.transport import bootstrap
-from mcjax_launch.kernel.transport.client import (
+from mcjax_launch.kernel.transport.remote_commands import (
     Transport,
     remote_argv,
     ssh_argv,

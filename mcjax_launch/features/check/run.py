@@ -50,9 +50,9 @@ from mcjax_launch.kernel.launcher import restarts
 from mcjax_launch.kernel.launcher.agent_orders import what_to_prepare
 from mcjax_launch.kernel.launcher.front import Front, of_own_process
 from mcjax_launch.kernel.launcher.peers import Reach, collectives
-from mcjax_launch.kernel.transport.client import Transport
 from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.transport.pool import AgentPool, Failure
+from mcjax_launch.kernel.transport.remote_commands import Transport
 from mcjax_launch.kernel.wire import exit_status, messages
 from mcjax_launch.kernel.wire.codec import Message
 from mcjax_launch.kernel.wire.frames import Data, Raw
@@ -215,7 +215,7 @@ class HostSurvey:
         """
         began = time.monotonic()
         self._pool.begin()
-        self._wait(lambda: self._pool.settled)
+        self._wait(lambda: self._pool.is_settled)
         seconds = time.monotonic() - began
         self._ask(Time, dict.fromkeys(self._links, ReadClock()))
         questions = {host: self._what_is_there(host) for host in self._hosts}

@@ -7,8 +7,8 @@ import os
 import signal
 
 from ..wire import exit_status, frames, messages
+from ..wire.known_schedulers import granted_gpus
 from ..wire.loop import READ, Loop
-from ..wire.schedulers import granted_gpus
 from ..wire.signals import ENDING, FORWARDED
 from ..wire.system import allow_many_files, limit_reason
 from ..wire.uplink import Uplink

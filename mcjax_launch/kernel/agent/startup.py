@@ -231,7 +231,7 @@ class Prepared:
         if wanted.program:
             check_python_file(wanted.program, self._cwd, wanted.missing)
         program = wanted.program and os.path.join(self._cwd, wanted.program)
-        needed = wanted.without_jax and program and interpreter.speaks_of_jax(program)
+        needed = wanted.without_jax and program and interpreter.mentions_jax(program)
         if not needed and len(pythons) == 1:
             return pythons[0]
         found = self._first_with_jax(pythons, wanted)

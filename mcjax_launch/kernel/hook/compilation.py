@@ -63,7 +63,7 @@ class Compilation:
         def compile_or_get_cached(
             backend: Any, computation: Any, devices: Any, *args: Any, **kwargs: Any
         ) -> Any:
-            where = self._try(user_lines.place) or ""
+            where = self._try(user_lines.current_line) or ""
             begun = self._try(self._report_begin, backend, computation, where)
             program = self._try(self._spanning, backend, computation, devices, where)
             parts = self._try(self._announce_compilation, program) or ()
@@ -179,7 +179,7 @@ class Compilation:
     ) -> bool:
         if not program.concerns_others(execution, args):
             return False
-        program.runs(args, user_lines.place())
+        program.runs(args, user_lines.current_line())
         return True
 
     def _announce(self, program: SpanningProgram, execution: Any, args: Sequence[Any]) -> None:

@@ -201,7 +201,7 @@ class Exits:
             from . import failure, user_lines
 
             error = sys.exc_info()[1] or self._uncaught()
-            frame = user_lines.here()
+            frame = user_lines.current_frame()
             self._report(failure.of_hard_exit(code, error, frame))
         except ImportError:  # the program may have become a user who may not read us
             pass

@@ -193,7 +193,7 @@ class Initialization:
 
     def _leave_out(self) -> None:
         """Report a call of initialize() in a rank's child process, which JAX never gets."""
-        call = CalledBelow(user_lines.place(), below.imports_main_again())
+        call = CalledBelow(user_lines.current_line(), below.imports_main_again())
         self._link.is_below = True
         try:
             if not self._link.is_of_this_process:  # a fork
@@ -210,7 +210,7 @@ class Initialization:
         address = str(filled["coordinator_address"])
         elsewhere = process_id == 0 and _is_elsewhere(filled, self._environ)
         partition = devices.partition_of(filled)
-        place = user_lines.place()
+        place = user_lines.current_line()
         recoverable = _is_recoverable()
         self._link.send(
             Joining(

@@ -38,14 +38,14 @@ def users(frames: Iterable[F], filename: Callable[[F], str]) -> F | None:
     return library or other
 
 
-def here() -> FrameType | None:
+def current_frame() -> FrameType | None:
     """Return the innermost frame of user code on the call stack, else as `users` falls back."""
     return users(_outwards(sys._getframe(1)), lambda frame: frame.f_code.co_filename)
 
 
-def place() -> str:
+def current_line() -> str:
     """Return the user's line that is being executed, as `train.py:88`; "" if there is none."""
-    frame = here()
+    frame = current_frame()
     return f"{shown(frame.f_code.co_filename)}:{frame.f_lineno}" if frame is not None else ""
 
 

@@ -10,7 +10,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.events.events import NO_EVENTS, Events
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.transport.client import Transport
+from mcjax_launch.kernel.transport.remote_commands import Transport
 from mcjax_launch.kernel.wire import system
 from mcjax_launch.ranks import counted
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from mcjax_launch.events.events import NO_EVENTS
 from mcjax_launch.events.sink import Target, standard
+from mcjax_launch.kernel.wire.known_schedulers import around
 from mcjax_launch.kernel.wire.loop import READ, Loop, SignalPipe, Signals
-from mcjax_launch.kernel.wire.schedulers import around
 from mcjax_launch.kernel.wire.signals import ENDING, FORWARDED, PROFILE
 from mcjax_launch.runs.stop_reasons import interrupted
 
 if TYPE_CHECKING:
     from mcjax_launch.detached.visitors import Visitors
-    from mcjax_launch.kernel.transport.client import Transport
+    from mcjax_launch.kernel.transport.remote_commands import Transport
     from mcjax_launch.kernel.transport.resting import RestingAgents
     from mcjax_launch.kernel.wire.loop import Timer
     from mcjax_launch.runs.stop_reasons import StopReason

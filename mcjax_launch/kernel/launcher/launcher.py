@@ -46,9 +46,9 @@ from mcjax_launch.kernel.launcher.stop_policy import (
     StopRanks,
 )
 from mcjax_launch.kernel.launcher.time_limits import TimeLimits, usage_every_s
-from mcjax_launch.kernel.transport.client import Transport
 from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.transport.pool import AgentPool, Failure
+from mcjax_launch.kernel.transport.remote_commands import Transport
 from mcjax_launch.kernel.wire import exit_status, hook_environ, hook_messages, messages
 from mcjax_launch.kernel.wire.codec import Message
 from mcjax_launch.kernel.wire.frames import Data, Raw
@@ -151,7 +151,7 @@ class Launcher:
             hosts,
             self._start,
             self._start_failed,
-            lambda: self.pool.settled,
+            lambda: self.pool.is_settled,
             restart,
             self.console.note,
         )
@@ -453,7 +453,7 @@ class Launcher:
         run = self.state.ranks[rank]
         self.state.keep_output(rank)
         verdict = verdict_of(run)
-        self.console.judged(rank, verdict, run.failure)
+        self.console.set_verdict(rank, verdict, run.failure)
         if any(part.outlives(run) for part in self._parts.values()):
             return
         failure = None
@@ -733,7 +733,7 @@ class Launcher:
             return summary.lines[1:]
         alike = summary.ending.alike if isinstance(summary.ending, RankFailed) else ()
         # GitHub's annotation quotes it.
-        said = self.job.on_github or any(self.console.in_sight(run.process_id) for run in alike)
+        said = self.job.on_github or any(self.console.is_on_screen(run.process_id) for run in alike)
         said = said or (self.state.survives and not self.state.ended_all)
         return summary.without_quote if said else summary.lines
 

@@ -18,9 +18,9 @@ from mcjax_launch.job.plan import used_hosts
 from mcjax_launch.kernel.launcher.front import Front
 from mcjax_launch.kernel.launcher.launcher import Launcher
 from mcjax_launch.kernel.launcher.part import OneShotTimer, TimerAction, pause_s
-from mcjax_launch.kernel.transport.client import Transport
+from mcjax_launch.kernel.transport.remote_commands import Transport
 from mcjax_launch.kernel.wire.exit_status import HOST_LOST
-from mcjax_launch.kernel.wire.schedulers import around, restarts_before
+from mcjax_launch.kernel.wire.known_schedulers import around, restarts_before
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import counted
 from mcjax_launch.runs.rank_run import RankRun, Verdict

@@ -23,7 +23,7 @@ class FailedRank(Value):
     Args:
         rank: number of the rank.
         joined: True if its program has called initialize(), and not left the job since.
-        serves: True if it is also process 0, which runs JAX's coordination service.
+        runs_service: True if it is also process 0, which runs JAX's coordination service.
         recoverable: True if its program has asked JAX to survive other processes' failures.
         awaited: True if other ranks are in initialize() and need this rank there.
         unserved: True if it has called initialize() and process 0 has ended.
@@ -32,7 +32,7 @@ class FailedRank(Value):
 
     rank: int
     joined: bool = False
-    serves: bool = False
+    runs_service: bool = False
     recoverable: bool = False
     awaited: bool = False
     unserved: bool = False
@@ -150,7 +150,7 @@ class SurvivalPolicy:
 
     def _why_not(self, failed: FailedRank) -> str:
         """Return why the job cannot go on after a failure; "" if it can."""
-        if failed.serves:
+        if failed.runs_service:
             return (
                 "process 0 holds JAX's coordination service, without which no other process can "
                 "continue"

@@ -201,7 +201,7 @@ class Survivors(LauncherPart):
         return FailedRank(
             run.process_id,
             joined=joined,
-            serves=joined and call is not None and call.process_id == 0,
+            runs_service=joined and call is not None and call.process_id == 0,
             recoverable=call is not None and call.recoverable,
             awaited=any(other.stage is Stage.JOINING for other in others),
             unserved=self._unserved and any(life.membership.call for life in run.all_runs),
@@ -239,7 +239,7 @@ class Survivors(LauncherPart):
         if verdict_of(run) is Verdict.VICTIM:
             lines: Sequence[str] = [f"rank {rank} {fate(run)}"]
         else:
-            lines = first_report(self._state, run, quoted=not console.in_sight(rank))
+            lines = first_report(self._state, run, quoted=not console.is_on_screen(rank))
         console.summary([*lines, what_follows], alarm=True)
 
     def _start(self, rank: int, number: int, now: float) -> None:
@@ -250,10 +250,10 @@ class Survivors(LauncherPart):
                 link.send(start_again(restarted(order, number)))
 
     def _begin_restart(self, rank: int, now: float) -> None:
-        self.launcher.console.next_life(rank)
+        self.launcher.console.restart_rank(rank)
         run = self._state.restart_rank(rank, now)
         self.launcher.events.restarted(rank, len(run.past), self._state.job_id, [run.host])
-        self.launcher.console.judged(rank, run.verdict, run.failure)
+        self.launcher.console.set_verdict(rank, run.verdict, run.failure)
 
 
 PART = Survivors

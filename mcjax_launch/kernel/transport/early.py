@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
 from mcjax_launch.kernel.transport.pipes import NewPipes, Pipes
-from mcjax_launch.kernel.wire import schedulers
+from mcjax_launch.kernel.wire import known_schedulers
 from mcjax_launch.kernel.wire.system import LINUX
 
 # Options and variables with which this machine probably needs no agent, as in a scheduler's
@@ -71,7 +71,7 @@ def _is_likely(words: Sequence[str], environ: Mapping[str, str]) -> bool:
     otherwise = any(word == "-h" or word.startswith(_NO_AGENT) for word in words)
     otherwise |= bool(words) and words[0].startswith(_NO_JOB)
     otherwise |= DETACHED not in environ and (_DETACHES in words or "MCJAX_DETACH" in environ)
-    elsewhere = any(name in environ for name in _NO_AGENT_IN) or schedulers.around(environ)
+    elsewhere = any(name in environ for name in _NO_AGENT_IN) or known_schedulers.around(environ)
     return bool(words) and not otherwise and not elsewhere
 
 

@@ -12,17 +12,17 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.kernel.transport.client import Transport
 from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.transport.mangling import is_text
 from mcjax_launch.kernel.transport.pace import Pace
 from mcjax_launch.kernel.transport.pipes import Pipes
+from mcjax_launch.kernel.transport.remote_commands import Transport
 from mcjax_launch.kernel.wire import frames
 from mcjax_launch.kernel.wire.codec import Message
 from mcjax_launch.kernel.wire.frames import Data, Raw
+from mcjax_launch.kernel.wire.known_schedulers import around
 from mcjax_launch.kernel.wire.loop import Loop
 from mcjax_launch.kernel.wire.messages import Bye, Greeting, NothingLeft, Ping
-from mcjax_launch.kernel.wire.schedulers import around
 from mcjax_launch.kernel.wire.signals import ENDING, signal_name
 from mcjax_launch.kernel.wire.value import Value
 
@@ -294,7 +294,7 @@ class AgentPool:
                 self._enter(link, LinkState.LEAVING, time.monotonic() + _LEAVES_S)
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """True if no agent is still to start or to greet."""
         return self._pace.over and not self._counts[LinkState.GREETING]
 
@@ -302,7 +302,7 @@ class AgentPool:
     def over(self) -> bool:
         """True if no agent is connected, and none may still connect."""
         ended = all(link.is_over for link in self.links)
-        return ended and self.settled and not self._counts[LinkState.MISSED]
+        return ended and self.is_settled and not self._counts[LinkState.MISSED]
 
     @property
     def nothing_left(self) -> bool:
@@ -339,7 +339,7 @@ class AgentPool:
         state = self._states[link]
         if state is LinkState.LEAVING:
             if malformed:
-                self._let_go(link)
+                self._close_early(link)
             return
         if malformed:
             self._distrust(link, malformed)
@@ -421,19 +421,19 @@ class AgentPool:
         if now >= self._next_check:
             for link in list(self.links):
                 if self._due_at(link) <= now:  # also after an earlier link was given up
-                    self._took_too_long(link, now)
+                    self._handle_deadline(link, now)
             self._next_check = min(map(self._due_at, self.links), default=math.inf)
         if now >= self._ping_at and (afar := list(filter(self._gets_pings, self.links))):
             self._ping_at = now + frames.PING_S
             for link in afar:
                 link.send(Ping())
 
-    def _took_too_long(self, link: AgentConnection, now: float) -> None:
+    def _handle_deadline(self, link: AgentConnection, now: float) -> None:
         state = self._states[link]
         if state is LinkState.MISSED:
             self._judge_missed(link)
         elif state is LinkState.LEAVING:
-            self._let_go(link)
+            self._close_early(link)
         elif state is LinkState.GREETING:
             last = "; ".join(filter(None, _explained(link.last_lines()[-1:], link)))
             last = last and f" ({last})"
@@ -455,7 +455,7 @@ class AgentPool:
         self._never_greets(link, why)
         self.begin()
 
-    def _let_go(self, link: AgentConnection) -> None:
+    def _close_early(self, link: AgentConnection) -> None:
         """Close the connection to an agent that ends before its greeting; end its client."""
         self._enter(link, LinkState.GONE)
         link.close()
@@ -494,7 +494,7 @@ class AgentPool:
 
         """
         for link in self._in_state(LinkState.LEAVING):
-            self._let_go(link)
+            self._close_early(link)
         kept = self._resting if keep else []
         links = [link for link in [*self.links, *self._given_up] if link not in kept]
         for link in links:

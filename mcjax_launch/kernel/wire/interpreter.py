@@ -215,7 +215,7 @@ _FINDS_JAX = (
 _STATES_VERSION = "_version = "  # at the start of a line of jax/version.py
 
 
-def speaks_of_jax(path: str) -> bool:
+def mentions_jax(path: str) -> bool:
     """Return whether the text of a Python program contains "jax" (in its first MiB)."""
     with open(path, "rb") as source:
         return b"jax" in source.read(1 << 20)

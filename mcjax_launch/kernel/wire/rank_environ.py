@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from . import hook_environ
-from .schedulers import SCHEDULERS
+from .known_schedulers import SCHEDULERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -74,7 +74,7 @@ class Debuggers(RankPart):
 
         @functools.wraps(real)
         def make(this: Any, *args: Any, **kwargs: Any) -> None:
-            if refused := self._terminal.acquire(user_lines.place()):
+            if refused := self._terminal.acquire(user_lines.current_line()):
                 raise RuntimeError(refused)
             try:
                 real(this, *args, **kwargs)

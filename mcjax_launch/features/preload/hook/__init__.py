@@ -31,9 +31,9 @@ from .forking import (
     fork,
 )
 from .fresh_start import FreshStart
+from .hidden_modules import HiddenModules, package_of
 from .layers import Layers
 from .sources import Sources
-from .unseen_modules import UnseenModules, package_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ class ImportServer:
         layers, link = self._layers, self._link
         comparison = StateComparison(layers, self._path, self._system.environment)
         first_imports = FirstImports(layers, comparison, fresh_start, link, self._environ)
-        UnseenModules(layers, first_imports.compare, first_imports.finish)
+        HiddenModules(layers, first_imports.compare, first_imports.finish)
 
 
 def _first_of_path() -> str | None:

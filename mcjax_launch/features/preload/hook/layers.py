@@ -6,8 +6,8 @@ import os
 import sys
 
 from .forking import Unfit
+from .hidden_modules import HiddenModules, package_of
 from .sources import file_of
-from .unseen_modules import UnseenModules, package_of
 from .variable_reads import VariableReads, first_read
 
 TYPE_CHECKING = False
@@ -118,7 +118,7 @@ class Layers:
         variables, filters, loggers = dict(os.environ), [*_filters()], {*_loggers()}
         flags = dict(self.jax_config.values) if self.jax_config is not None else None
         self._reads.names = layer.reads
-        unseen = UnseenModules(self._layers, layer.uses.update)
+        unseen = HiddenModules(self._layers, layer.uses.update)
         try:
             load()
         finally:

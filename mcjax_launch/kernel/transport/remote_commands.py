@@ -12,7 +12,7 @@ from mcjax_launch.kernel.transport import early
 from mcjax_launch.kernel.transport.pipes import NewPipes, Pipes
 from mcjax_launch.kernel.wire import system
 from mcjax_launch.kernel.wire.exit_status import HOST_LOST
-from mcjax_launch.kernel.wire.schedulers import CLIENTS, around
+from mcjax_launch.kernel.wire.known_schedulers import CLIENTS, around
 from mcjax_launch.kernel.wire.timers import scaled
 
 #: Seconds from the start of a transport to the agent's greeting.

@@ -9,7 +9,7 @@ TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-NAME = "looks"
+NAME = "position_polls"
 
 
 class PollPositions(ToAgent):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         uses: set[str]
 
 
-class UnseenModules:
+class HiddenModules:
     """Import finder that hides the packages of layers until the program imports them.
 
     The package that names a layer shows the whole layer, and the packages that it uses. Each of

@@ -19,7 +19,7 @@ from mcjax_launch.kernel.wire.system import position_signal
 # Its own link to an agent is what it gets as standard output.
 PROGRAM = """
 import ctypes, os, signal, sys, threading
-from mcjax_launch.features.looks.hook import PositionReporter
+from mcjax_launch.features.position_polls.hook import PositionReporter
 from mcjax_launch.kernel.wire.codec import to_json
 
 class Link:
@@ -79,7 +79,7 @@ def asleep(process: "subprocess.Popen[str]") -> None:
 # Asks itself after Python has given back its signal handlers.
 ENDING = """
 import signal
-from mcjax_launch.features.looks.hook import PositionReporter
+from mcjax_launch.features.position_polls.hook import PositionReporter
 from mcjax_launch.kernel.wire.system import position_signal
 
 class Last:
@@ -112,7 +112,7 @@ def test_position_request_does_not_interrupt_blocking_calls(
         mine.send(b"x")
         rest = process.communicate()[0].splitlines()
     assert rest[-1] == "1"  # and not -1
-    assert [json.loads(line)[0] for line in rest[:-1]] == ["looks.ThreadPosition"] * asked
+    assert [json.loads(line)[0] for line in rest[:-1]] == ["position_polls.ThreadPosition"] * asked
 
 
 @pytest.mark.only_linux("looks at ranks")

@@ -11,9 +11,9 @@ from told import Told
 
 from mcjax_launch.diagnosis.rules import findings
 from mcjax_launch.diagnosis.view import Fact, Occasion, View
-from mcjax_launch.features.looks import agent as asking
-from mcjax_launch.features.looks.launcher import PositionSampling, position_of
-from mcjax_launch.features.looks.messages import PollPositions, RanksPolled, ThreadPosition
+from mcjax_launch.features.position_polls import agent as asking
+from mcjax_launch.features.position_polls.launcher import PositionSampling, position_of
+from mcjax_launch.features.position_polls.messages import PollPositions, RanksPolled, ThreadPosition
 from mcjax_launch.kernel.wire.hook_messages import Compiled, Compiling
 from mcjax_launch.kernel.wire.messages import FromHook
 from mcjax_launch.runs.polls import RECENT, PolledPosition, PositionPolls, ThreadState

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mcjax_launch.features.looks.messages import PollPositions, RanksPolled, ThreadPosition
+from mcjax_launch.features.position_polls.messages import PollPositions, RanksPolled, ThreadPosition
 from mcjax_launch.kernel.launcher.part import LauncherPart
 from mcjax_launch.kernel.wire.messages import FromHook
 from mcjax_launch.kernel.wire.timers import scaled
