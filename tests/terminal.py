@@ -18,6 +18,9 @@ ROWS, COLUMNS = 30, 120
 PROMPT = re.compile(r"\(Pdb \d+\) ")
 
 
+_LONGEST = 4096  # of what is waited for: what was read before is not searched again
+
+
 class Keyboard:
     """The user's end of a terminal.
 
@@ -35,7 +38,9 @@ class Keyboard:
         """Read until `text` has come, behind what earlier calls have waited for; all up to there."""
         deadline = time.monotonic() + LIMIT_S
         wanted = re.compile(re.escape(text)) if isinstance(text, str) else text
-        while (found := wanted.search(self.shown, self._seen)) is None:
+        begin = self._seen
+        while (found := wanted.search(self.shown, begin)) is None:
+            begin = max(self._seen, len(self.shown) - _LONGEST)
             assert self._read(deadline - time.monotonic()), f"no {text!r} in {self.shown[-2000:]}"
         before, self._seen = self.shown[self._seen : found.start()], found.end()
         return before

@@ -142,10 +142,10 @@ def test_output_of_a_step_is_shown_before_the_next_prompt(start: START, buffered
     assert terminal.is_as_it_was
 
 
-def assert_lines(terminal: Terminal, rank: int, count: int = 100_000) -> None:
+def assert_lines(terminal: Terminal, rank: int, count: int, width: int = 50) -> None:
     """All lines are there, each whole; what is shown of a failure is its place alone."""
     shown = terminal.shown
-    lines = re.findall(rf"\[{rank}\] line (\d+) x{{50}}\r\n", shown)
+    lines = re.findall(rf"\[{rank}\] line (\d+) x{{{width}}}\r\n", shown)
     for wanted, line in zip_longest(range(count), map(int, lines)):
         if line != wanted:
             at = shown.find(f"[{rank}] line {(wanted or 0) - 1} ")
@@ -154,12 +154,12 @@ def assert_lines(terminal: Terminal, rank: int, count: int = 100_000) -> None:
 
 def test_step_continues_despite_much_output(start: START) -> None:
     """More than the launcher keeps: the step goes on all the same."""
-    text = "breakpoint()\nfor i in range(100_000): print('line', i, 'x' * 50)\nprint('end')\n"
+    text = "breakpoint()\nfor i in range(4_000): print('line', i, 'x' * 700)\nprint('end')\n"
     terminal = start("-n 1", text)
     terminal.answer(PROMPT, "unt 3")
     terminal.answer(PROMPT, "c")
     assert terminal.finish() == 0
-    assert_lines(terminal, rank=0)
+    assert_lines(terminal, rank=0, count=4_000, width=700)
 
 
 def test_a_step_prints_more_than_a_slow_terminal_takes(start: START, tmp_path: Path) -> None:
@@ -357,7 +357,7 @@ if rank == 0:
     print("on")
 else:
     while not os.path.exists(there): time.sleep(0.01)
-    for i in range(100_000): print("line", i, "x" * 50)
+    for i in range(4_000): print("line", i, "x" * 700)
 """
     terminal = start("-n 2", text)
     terminal.until(PROMPT)
@@ -368,7 +368,7 @@ else:
     terminal.type("c\r")
     assert terminal.finish() == 0
     assert "[0] on\r\n" in terminal.shown
-    assert_lines(terminal, rank=1)
+    assert_lines(terminal, rank=1, count=4_000, width=700)
 
 
 def test_limits_are_suspended_at_the_prompt(start: START) -> None:
