@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.kernel.wire.exit_status import USAGE
@@ -54,7 +54,7 @@ class Watched(Value):
 
 
 class WatchedFolders:
-    """The watched folders, scanned again when a folder is created, renamed or removed.
+    """The watched folders, kept up to date as folders are created and removed.
 
     Args:
         watched: folders and files to watch.
@@ -78,76 +78,74 @@ class WatchedFolders:
         self._rules: dict[int, set[Watched]] = {}
         self._is_started = False
         self.problems: list[str] = []
-        self._scan()
-        for rule in self._missing():
-            raise LaunchError(f"--watch {rule.folder}: no such directory", USAGE)
+        for rule in watched:
+            for _ in self._add_all(rule.folder, rule):
+                pass
+            if rule.folder not in self._paths.values() and not self._is_known(rule.folder):
+                raise LaunchError(f"--watch {rule.folder}: no such directory", USAGE)
         self._is_started = True
 
-    def _missing(self) -> list[Watched]:
-        """Return the rules whose folder is not watched, because it does not exist."""
-        known = set(map(os.path.realpath, self._paths.values()))
-        return [rule for rule in self._watched if os.path.realpath(rule.folder) not in known]
+    def _is_known(self, folder: str) -> bool:
+        return os.path.realpath(folder) in map(os.path.realpath, self._paths.values())
 
     def saved(self) -> list[str]:
         """Return the paths of files that count and were saved since the last call."""
-        events = list(self._inotify.read())
-        found = [path for event in events for path in self._saved(event)]
-        if any(event.missed for event in events):
-            found.append(self._watched[0].folder)  # any file may have been saved
-        if any(
-            event.folders or event.missed or os.path.isdir(self._path(event)) for event in events
-        ):
-            found += self._scan()
-            for rule in self._missing():
-                gone = f"--watch: {rule.folder} is gone"
-                self._report(f"{gone}: restart mcjax-launch to watch it again")
-        return list(dict.fromkeys(found))
-
-    def _path(self, event: FolderEvent) -> str:
-        """Return the path that an event is about; "" for that of a folder not watched any more."""
-        folder = self._paths.get(event.watch, "")
-        return os.path.join(folder, event.name) if folder and event.name else ""
+        found: dict[str, None] = {}
+        for event in list(self._inotify.read()):
+            found.update(dict.fromkeys(self._saved(event)))
+        return list(found)
 
     def _saved(self, event: FolderEvent) -> Iterator[str]:
-        path = self._path(event)
-        # A symbolic link is complete when it is created, a file when it is closed.
-        if event.saved or (path and os.path.islink(path)):
-            counts = any(rule.counts(event.name) for rule in self._rules.get(event.watch, ()))
-            if counts and os.path.realpath(path) not in self._without:
-                yield path
+        if event.missed:
+            for rule in self._watched:
+                yield from self._add_all(rule.folder, rule)
+            yield self._watched[0].folder  # any file may have been saved
+        elif event.watch in self._paths:
+            yield from self._saved_in(event, self._paths[event.watch], self._rules[event.watch])
 
-    def _scan(self) -> list[str]:
-        """Watch all folders in and below those of the rules, and no others.
+    def _saved_in(self, event: FolderEvent, folder: str, rules: set[Watched]) -> Iterator[str]:
+        path = os.path.join(folder, event.name)
+        if event.moved:
+            self._inotify.remove(event.watch)  # leads to an event that it has ended
+        elif event.ended:
+            del self._paths[event.watch], self._rules[event.watch]
+            if any(rule.folder == folder for rule in rules):
+                self._report(f"--watch: {folder} is gone: restart mcjax-launch to watch it again")
+        elif event.folder and event.gone:
+            self._forget(path)
+        elif event.came and os.path.isdir(path):
+            for rule in rules:
+                if rule.descends(path):
+                    yield from self._add_all(path, rule)
+        elif event.saved or (event.came and os.path.islink(path)):
+            counts = any(rule.counts(event.name) for rule in rules)
+            yield from [path] if counts and os.path.realpath(path) not in self._without else []
 
-        Return the files that count in folders that were not watched under this path before.
-        """
-        before, self._paths, self._rules = self._paths, {}, {}
-        found = [path for rule in self._watched for path in self._add_all(rule, before)]
-        for watch in before.keys() - self._paths.keys():
-            self._inotify.remove(watch)
-        return found
+    def _forget(self, folder: str) -> None:
+        """Stop watching a folder that has been renamed, and all folders below it."""
+        below = os.path.join(folder, "")
+        for watch, path in list(self._paths.items()):
+            if path == folder or path.startswith(below):
+                self._inotify.remove(watch)
+                del self._paths[watch], self._rules[watch]
 
-    def _add_all(self, rule: Watched, before: Mapping[int, str]) -> Iterator[str]:
-        """Watch the folders of a rule; yield the files that count in those not in `before`."""
-        ahead, seen = [rule.folder], set()
+    def _add_all(self, top: str, rule: Watched) -> Iterator[str]:
+        """Watch a folder and the folders below it by a rule; yield their files that count."""
+        ahead, seen = [top], set()
         while ahead:
             folder = ahead.pop(0)
             real = os.path.realpath(folder)
-            if real in seen or real in self._without:
-                continue
-            watch = self._add(folder, rule)
-            if watch is None:
+            if real in seen or real in self._without or not self._add(folder, rule):
                 continue
             seen.add(real)
-            is_new = before.get(watch) != folder
             for entry in _entries(folder):
                 if entry.is_dir():
                     ahead += [entry.path] if rule.descends(entry.path) else []
-                elif is_new and rule.counts(entry.name):
+                elif rule.counts(entry.name):
                     yield entry.path
 
-    def _add(self, folder: str, rule: Watched) -> int | None:
-        """Watch a single folder; return the number of its watch, None if that is not possible.
+    def _add(self, folder: str, rule: Watched) -> bool:
+        """Watch a single folder; return False if that is not possible.
 
         Raises:
             LaunchError: a limit is reached while WatchedFolders is created.
@@ -161,17 +159,17 @@ class WatchedFolders:
                     USAGE,
                 )
             )
-            return None
+            return False
         try:
             watch = self._inotify.add(folder)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP):
-                return None
+                return False
             self._refuse(limit_error(error.errno or 0))
-            return None
+            return False
         self._paths[watch] = folder
         self._rules.setdefault(watch, set()).add(rule)
-        return watch
+        return True
 
     def _refuse(self, error: LaunchError) -> None:
         """Raise an error while WatchedFolders is created; later add it to `problems`."""
@@ -187,6 +185,6 @@ class WatchedFolders:
 def _entries(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
+            return list(entries)
     except OSError:  # the folder is gone
         return []

@@ -30,16 +30,24 @@ class FolderEvent(Value):
     Args:
         watch: number of the folder's watch.
         name: name of the entry; "" for the folder itself.
+        folder: True if the entry is a folder.
         saved: True if the entry is a file that was written and closed, or moved into the folder.
-        folders: True if a folder may have been created, moved or removed.
+        came: True if the entry is new in the folder.
+        gone: True if the entry was moved out of the folder, or renamed.
+        moved: True if the folder itself was renamed.
+        ended: True if the folder is no longer watched, as a rule because it was removed.
         missed: True if events were lost, of any folder.
 
     """
 
     watch: int
     name: str
+    folder: bool = False
     saved: bool = False
-    folders: bool = False
+    came: bool = False
+    gone: bool = False
+    moved: bool = False
+    ended: bool = False
     missed: bool = False
 
 
@@ -99,8 +107,13 @@ def _event(watch: int, mask: int, name: str) -> FolderEvent:
     return FolderEvent(
         watch,
         name,
+        folder=is_folder,
+        # A hard or symbolic link is complete when it is created, a file when it is closed.
         saved=not is_folder and bool(mask & (_CLOSE_WRITE | _MOVED_TO)),
-        folders=is_folder or bool(mask & (_MOVE_SELF | _IGNORED)),
+        came=bool(mask & (_CREATE | _MOVED_TO)),
+        gone=bool(mask & _MOVED_FROM),
+        moved=bool(mask & _MOVE_SELF),
+        ended=bool(mask & _IGNORED),
         missed=bool(mask & _OVERFLOW),
     )
 
