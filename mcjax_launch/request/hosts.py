@@ -1,9 +1,10 @@
 """The hosts of a job: from a file, a list, an allocation, or this machine alone."""
 
 import codecs
+import errno
 import os
 import re
-import stat
+import select
 from collections.abc import Iterator, Mapping, Sequence
 
 from mcjax_launch.errors import LaunchError
@@ -14,6 +15,8 @@ from mcjax_launch.options.options import Options
 from mcjax_launch.ranks import counted
 
 _MOST_BYTES = 16 << 20  # of a hosts file
+# A named pipe may be without a writer for this long.
+_WRITER_S = 5
 
 
 def find_hosts(options: Options, environ: Mapping[str, str]) -> tuple[Host, ...]:
@@ -122,36 +125,65 @@ def processes_here(options: Options, num_hosts: int) -> int:
 
 
 def read_file(path: str) -> str:
-    """Return the text of a hosts file, or of a shell's `<(command)`.
-
-    Raises:
-        LaunchError: the path is a named pipe, whose writer may never come, or `read_text` fails.
-
-    """
-    is_named = not path.startswith("/dev/fd/")
-    if is_named and os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode):
-        raise LaunchError(f"--hosts {path}: is a named pipe; write --hosts <(command) or --hosts -")
-    return read_text(path, f"--hosts {path}")
-
-
-def read_text(file: str | int, origin: str) -> str:
-    """Return the text of a file, or of a pipe; bytes that are not UTF-8 become surrogates.
-
-    Args:
-        file: path, which may be a shell's `<(command)`, or a descriptor.
-        origin: name of the file, for errors.
+    """Return the text of a file, or of a pipe such as a shell's `<(command)`.
 
     Raises:
         LaunchError: the file cannot be read, is too long, or is encoded in UTF-16.
 
     """
     try:
-        with open(file, "rb", closefd=not isinstance(file, int)) as opened:
-            data = opened.read(_MOST_BYTES + 1)
+        # Without O_NONBLOCK, opening a named pipe would wait for a writer.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError as error:
+        raise LaunchError(f"--hosts {path}: {error.strerror}") from None
+    try:
+        return read_text(fd, f"--hosts {path}")
+    finally:
+        os.close(fd)
+
+
+def read_text(fd: int, origin: str) -> str:
+    """Return the text read from a descriptor; bytes that are not UTF-8 become surrogates.
+
+    Raises:
+        LaunchError: reading fails, or the text is too long or in UTF-16; begins with `origin`.
+
+    """
+    data = bytearray()
+    try:
+        while piece := _next_bytes(fd, first=not data):
+            data += piece
+            if len(data) > _MOST_BYTES:
+                raise LaunchError(f"{origin}: more than {_MOST_BYTES >> 20} MiB: not a hosts file")
     except OSError as error:
         raise LaunchError(f"{origin}: {error.strerror}") from None
-    if len(data) > _MOST_BYTES:
-        raise LaunchError(f"{origin}: more than {_MOST_BYTES >> 20} MiB: not a hosts file")
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise LaunchError(f"{origin}: is encoded in UTF-16; save it as UTF-8")
     return data.decode("utf-8-sig", "surrogateescape")
+
+
+def _next_bytes(fd: int, first: bool) -> bytes:
+    """Return the next bytes of a file or pipe; b"" at the end.
+
+    Args:
+        fd: descriptor to read from.
+        first: True if no bytes have been read before.
+
+    Raises:
+        TimeoutError: no process has opened the named pipe for writing in 5 s.
+
+    """
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    while True:
+        try:
+            data = os.read(fd, 1 << 16)
+        except BlockingIOError:  # a writer that has written nothing yet
+            poll.poll()
+            continue
+        # No bytes at first mean the end, or a named pipe without a writer: poll knows which.
+        if not data and first and not poll.poll(_WRITER_S * 1000):
+            raise TimeoutError(errno.ETIMEDOUT, "no process writes to this pipe")
+        if data or not first:
+            return data
+        first = False

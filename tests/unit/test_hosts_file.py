@@ -1,6 +1,7 @@
 """What --hosts reads: files, pipes, and what is neither."""
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,13 +17,45 @@ def test_hosts_file_is_read(tmp_path: Path) -> None:
     assert hosts.read_file(str(file)) == "a\nb # é\udce4\n"
 
 
+@pytest.fixture
+def fifo(tmp_path: Path) -> str:
+    path = str(tmp_path / "fifo")
+    os.mkfifo(path)
+    return path
+
+
+def test_slow_pipe_is_read_to_its_end(fifo: str) -> None:
+    went_on = threading.Event()
+
+    def write() -> None:
+        with open(fifo, "wb", buffering=0) as pipe:
+            pipe.write(b"a\n")
+            went_on.wait(10)
+            pipe.write(b"b\n")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    threading.Timer(0.1, went_on.set).start()
+    assert hosts.read_file(fifo) == "a\nb\n"
+    writer.join()
+
+
+def test_pipe_without_writer_is_refused(fifo: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosts, "_WRITER_S", 0.05)
+    with pytest.raises(LaunchError, match=f"^--hosts {fifo}: no process writes to this pipe$"):
+        hosts.read_file(fifo)
+
+
 UNREADABLE: dict[str, tuple[Callable[[Path], object], str]] = {
     "endless": (lambda path: path.symlink_to("/dev/zero"), "more than 16 MiB: not a hosts file"),
     "UTF-16": (
         lambda path: path.write_text("a", "utf-16"),
         "is encoded in UTF-16; save it as UTF-8",
     ),
-    "a named pipe": (os.mkfifo, "is a named pipe; write --hosts <(command) or --hosts -"),
+    "UTF-16 of another order": (
+        lambda path: path.write_bytes("\ufeffa".encode("utf-16-be")),
+        "is encoded in UTF-16; save it as UTF-8",
+    ),
     "not there": (lambda path: None, "No such file or directory"),
     "a folder": (lambda path: path.mkdir(), "Is a directory"),
 }
