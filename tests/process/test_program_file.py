@@ -124,3 +124,14 @@ def test_perl_ignores_a_carriage_return_after_its_options(jobs: Jobs, tmp_path: 
     script.write_bytes(b'#!/usr/bin/perl -w\r\nprint "ran\\n";\r\n')
     script.chmod(0o755)
     assert jobs.run(script).stdout == "[0] ran\n"
+
+
+def test_next_command_in_path_runs_if_the_first_cannot(jobs: Jobs, tmp_path: Path) -> None:
+    """As in a shell."""
+    for name, interpreter in (("first", "/no/such/sh"), ("second", "/bin/sh")):
+        (tmp_path / name).mkdir()
+        script = tmp_path / name / "tool"
+        script.write_text(f"#!{interpreter}\necho {name}\n")
+        script.chmod(0o755)
+    path = f"{tmp_path}/first:{tmp_path}/second:{os.environ['PATH']}"
+    assert jobs.run("tool", env={"PATH": path}).stdout == "[0] second\n"

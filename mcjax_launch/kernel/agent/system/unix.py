@@ -7,7 +7,6 @@ import os
 import sys
 
 from ...wire import system
-from ...wire.interpreter import executable
 from ...wire.rank_process import PLAIN
 from ...wire.signals import RESET_IN_RANKS
 from ...wire.value import Value
@@ -164,16 +163,24 @@ class Unix:
             os.chdir(cwd)
         except OSError as error:
             raise SpawnError(error, cwd) from None
-        name, places = argv[0], env.get("PATH", os.defpath)
-        path = name if os.sep in name else executable(name, cwd, places)
-        if path is None:
-            raise SpawnError(FileNotFoundError(errno.ENOENT, name), name)
         try:
-            return self._start(path, argv, env, ((standard, files_limit), settings))
+            return self._spawned(argv, env, ((standard, files_limit), settings))
         except OSError as error:
             if error.errno in _NO_ROOM:
                 raise
-            raise SpawnError(error, name) from None
+            raise SpawnError(error, argv[0]) from None
+
+    def _spawned(self, argv: Sequence[str], env: dict[str, str], given: Given) -> int:
+        """Start a program, found as a shell would find it; return its pid."""
+        error: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        for path in _places(argv[0], env):
+            try:
+                return self._start(path, argv, env, given)
+            except (FileNotFoundError, NotADirectoryError):  # noqa: PERF203
+                pass
+            except PermissionError as found:  # PATH may have another later
+                error = found
+        raise error
 
     def _start(self, path: str, argv: Sequence[str], env: dict[str, str], given: Given) -> int:
         """Start the program at a path; return its pid."""
@@ -343,6 +350,15 @@ def become_standard(files: Files) -> Limit | None:
     for target, fd in enumerate(descriptors):
         os.dup2(fd, target)
     return system.limit_files(limit)
+
+
+def _places(name: str, env: Mapping[str, str]) -> list[str]:
+    """Return the paths at which a program exists, in the order of PATH."""
+    if os.sep in name:
+        return [name]
+    folders = env.get("PATH", os.defpath).split(os.pathsep)
+    paths = (os.path.join(folder, name) for folder in folders)
+    return [path for path in paths if os.path.exists(path)]
 
 
 def _status(found: os.waitid_result) -> int:
