@@ -163,7 +163,8 @@ class NoiseFilter:
         if not text:
             return []
         shown = Fragment(stream, text)
-        self._begun.add(shown)
+        if (line := self._begun.add(shown)) is not None:
+            listener.unwanted(line)
         return [shown]
 
     def _errors_in(self, pieces: Sequence[Piece], now: float) -> list[Piece]:

@@ -219,6 +219,16 @@ def test_gloo_noise_after_an_unfinished_line_is_hidden(begun: bytes, is_shown_be
         assert out == (begun + b"\nb\n" if begun else b"b\n")
 
 
+def test_empty_line_after_a_partly_shown_line_is_the_programs() -> None:
+    """A newline that Gloo owes for two messages in one line is that of the next line."""
+    unfinished, noise, out = UnfinishedLines(), NoiseFilter(), b""
+    both = f"{CONNECTED.partition('.')[0]}. {CONNECTED}\n".encode()
+    for chunk in (both, b"prompt ", b"yes\n", b"\nend\n"):
+        pieces = unfinished.feed(OUT, chunk, 0.0) + unfinished.expire(MOMENT_S)
+        out += b"".join(bytes_of(noise.feed(piece, 0.0)) for piece in pieces)
+    assert out == b"prompt yes\n\nend\n"
+
+
 def test_text_that_begins_like_gloo_is_shown_whole() -> None:
     unfinished, noise = UnfinishedLines(), NoiseFilter()
     out = b""
