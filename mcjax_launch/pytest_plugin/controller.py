@@ -124,7 +124,8 @@ def blamed(
         if not says_ended_by_jax("".join(output[rank]))
         and not (left and ranks[rank].exit_status == _ABORTED)
     ]
-    rank = (own or left or failed or gone)[0]
+    some = left if left and (not own or own[0] not in gone) else own or failed or gone
+    rank = some[0]
     if ranks[rank].exit_status == 0:
         return rank, "exit status 0, as by os._exit(0)"
     alike = cause.ranks if cause is not None and cause.rank == rank else ()

@@ -199,6 +199,8 @@ LEFT = "exit status 0, as by os._exit(0)"
         ([0, 139, 139], [0, 1], [], {}, (1, "ended with 139 (ranks 1-2 did)")),
         ([134, 139, 0], [0], [2], {0: ABORTED}, (1, "ended with 139")),
         ([0, 0, 0], [2], [0, 1], {}, (2, LEFT)),
+        # Rank 0 fails, because rank 1 has left.
+        ([3, 0, 0], [1], [2], {}, (1, LEFT)),
     ],
 )
 def test_crash_is_blamed_on_the_right_rank(
