@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from typing import Any
 
 CONVERSIONS = frozenset({"int", "str", "float"})
@@ -67,10 +68,21 @@ def _texts(call: ast.Call) -> list[str]:
         Unsupported: the names are not constants.
 
     """
-    texts = [getattr(argument, "value", None) for argument in call.args]
-    if not texts or not all(isinstance(text, str) for text in texts):
-        raise Unsupported("names that are not written out")
-    return [str(text) for text in texts]
+    names: Sequence[ast.expr | None] = call.args or [None]
+    return [_text(name) for name in names]
+
+
+def _text(node: ast.expr | None) -> str:
+    """Return the value of a constant text; None stands for a missing argument.
+
+    Raises:
+        Unsupported: the expression is no constant text.
+
+    """
+    match node:
+        case ast.Constant(str() as text):
+            return text
+    raise Unsupported("names that are not written out")
 
 
 def _add_of_argparse(parser: ArgumentParser, call: ast.Call) -> None:
@@ -106,9 +118,13 @@ def _add_of_absl(parser: ArgumentParser, function: str, call: ast.Call) -> None:
         (name,) = _texts(call)
         parser.add(f"--{name}", name, required=True, is_plain=True)
     elif function == "mark_flags_as_required":
-        for part in getattr(call.args[0], "elts", ()):
-            parser.add(f"--{part.value}", part.value, required=True, is_plain=True)
+        match call.args:
+            case [ast.List(parts) | ast.Tuple(parts)]:
+                for name in map(_text, parts):
+                    parser.add(f"--{name}", name, required=True, is_plain=True)
+            case _:
+                raise Unsupported("flags whose names are unknown")
     elif function in ("DEFINE_string", "DEFINE_integer"):
-        name = str(getattr(call.args[0], "value", ""))
+        name = _text(call.args[0] if call.args else None)
         required = _settings(call).get("required") is True
         parser.add(f"--{name}", name, required=required, is_plain=True)

@@ -75,10 +75,15 @@ class SourceNames:
                     self._unpack(target, value)
             case ast.AnnAssign(target, _, ast.expr() as value):
                 self._unpack(target, value)
-            case ast.Name(name, ast.Store()) if not isinstance(
-                self.parents[node], (ast.Assign, ast.AnnAssign, ast.Tuple, ast.comprehension)
-            ):
+            case ast.Name(name, ast.Store()) if not self._is_unpacked(node):
                 self._assign(self._scopes[node], name, None)
+
+    def _is_unpacked(self, name: ast.AST) -> bool:
+        """Return whether a name gets its value by an assignment, or is a comprehension's own."""
+        parent = self.parents[name]
+        while isinstance(parent, (ast.Tuple, ast.List)):
+            parent = self.parents[parent]
+        return isinstance(parent, (ast.Assign, ast.AnnAssign, ast.comprehension))
 
     def _assign(self, scope: ast.AST | None, name: str, value: Assigned) -> None:
         self.assigned.setdefault((scope, name), []).append(value)

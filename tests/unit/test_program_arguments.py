@@ -57,6 +57,7 @@ NEEDS = {
     "def parse_args(argv):\n  p = argparse.ArgumentParser()\n  p.add_argument('id', type=int)\n  return p.parse_args(argv[1:])\n"
     "INIT('l:1', 2, parse_args(sys.argv).id)": "{process_id}",
     "argv: list[str] = sys.argv[1:]\na, b = (int(x) for x in argv)\nINIT('l:1', b, a)": "{process_id} {num_processes}",
+    "for i, line in enumerate([]):\n  line = line.strip()\nINIT('l:1', 2, int(sys.argv[1]))": "{process_id}",
     "step = 0\ndef train():\n  global step\n  step += 1\nINIT('l:1', 2, int(sys.argv[1]))\ntrain()": "{process_id}",
     "assert len(sys.argv) == 2\nINIT('l:1', 2, int(sys.argv[1]))": "{process_id}",
     "def f(n):\n" + "".join(f"  f{i}(n)\n" for i in range(30)) + "".join(f"def f{i}(n):\n  f{i + 1}(n)\n  f{i + 1}(n)\n" for i in range(30)) + "f(1)\nINIT(sys.argv[1])": "{coordinator}",
@@ -72,6 +73,9 @@ NEEDS = {
 
 # Programs that need none, can do without, or cannot be followed: nothing is guessed.
 UNKNOWN = [
+    "flags.DEFINE_string(name='x', default=None)\nINIT(flags.FLAGS.x)",
+    "N = 'n'\nflags.mark_flags_as_required([N])\nINIT(sys.argv[1])",
+    "flags.mark_flags_as_required(flag_names=['n'])\nINIT(sys.argv[1])",
     "INIT()\nprint(sys.argv)",
     "if len(sys.argv) > 2:\n  INIT('l:1', int(sys.argv[1]), int(sys.argv[2]))\nelse:\n  INIT()",
     "a = int(sys.argv[1]) if len(sys.argv) > 1 else 0\nINIT('l:1', 2, a)",
