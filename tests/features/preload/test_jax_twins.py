@@ -102,6 +102,8 @@ FILES = {
 
 
 # The rank that compiles a program for the others has more threads than they.
+# Addresses, and times that jax's older logger prints.
+_DIFFERS = r"0x\w+|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+"
 COMMON = ["-v", "-x", "PYTHONHASHSEED=7", "--compile-once", "off"]
 
 
@@ -115,7 +117,7 @@ def twins(jobs: Jobs, folder: Path, *words: object) -> list[list[str]]:
             line for line in ended.report.splitlines() if "--preload" in line or "fork" in line
         ]
         assert way == "none" or report, ended.stderr
-        found.append(sorted(re.sub(r"0x\w+", "X", line) for line in lines if line[0] == "["))
+        found.append(sorted(re.sub(_DIFFERS, "X", line) for line in lines if line[0] == "["))
         found[-1].append(f"status {ended.status}")
     return [*found, report]
 
