@@ -12,7 +12,9 @@ from mcjax_launch.kernel.wire import exit_status
 
 
 def stop(job_id: str, say: Callable[[str], object]) -> int:
-    """End a job, wait until it has ended, and return the exit status.
+    """End a job and wait until it has ended; return 0, the command's exit status.
+
+    If the job has ended already, only a line about that is printed.
 
     Args:
         job_id: id of the detached job, or its first digits.

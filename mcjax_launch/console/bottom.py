@@ -55,7 +55,7 @@ class StatusLine:
         self._hide_until(math.inf)
 
     def release(self, now: float) -> None:
-        """Allow the line again, when ranks are silent."""
+        """End `hold`: the line returns after a second without output, at once if it is live."""
         self._silent_until = now + (0.0 if self.is_live else SILENCE_S)
 
     @property

@@ -313,7 +313,10 @@ class NoiseFilter:
 
     @property
     def deadline(self) -> float | None:
-        """Time at which to show held pieces, in time.monotonic's seconds; None if none wait."""
+        """Time at which to show held pieces, in time.monotonic's seconds.
+
+        None if no piece is held, or if all are held without a time limit while the job ends.
+        """
         first = min((held.until for held in self._held.values()), default=math.inf)
         return first if first < math.inf else None
 

@@ -194,7 +194,10 @@ def _without_locations(line: str) -> str:
 
 
 def _apart(ours: Operation, theirs: Operation) -> tuple[str, str]:
-    """Return two operations with their lines: names only if these differ, else the whole text."""
+    """Return two operations in words, each with its source line if known.
+
+    The names are shown if they differ, else the texts, cut around the first difference.
+    """
     shown = _short(ours.text), _short(theirs.text)
     if shown[0] == shown[1]:
         whole = _whole(ours.text), _whole(theirs.text)

@@ -267,9 +267,12 @@ class _Phase:
     def _told(self, what: Callable[[int], str], without: Sequence[int] = ()) -> list[str]:
         """Return a line for each group of ranks that `what` describes alike.
 
+        A further line names all ranks whose test was ended early. If they passed this phase,
+        they are left out of the groups.
+
         Args:
             what: function that describes a rank.
-            without: ranks to leave out.
+            without: ranks to leave out of the groups by `what`.
 
         """
         groups: dict[str, list[int]] = {}

@@ -99,11 +99,16 @@ def replace(path: str, text: str) -> None:
 
 
 def save_programs(programs: Comparison, begin: str) -> list[str]:
-    """Write the code of each program that ranks have sent; return a line with the paths.
+    """Write the code of the programs in which ranks diverged; return a line with the paths.
+
+    Programs whose complete code has not arrived are left out.
 
     Args:
         programs: comparison in which ranks have diverged.
         begin: absolute path that the files' names are appended to; the folder is created.
+
+    Returns:
+        [] if no code was written; if a file cannot be written, a line with the error.
 
     """
     assert programs.divergence is not None

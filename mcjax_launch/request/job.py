@@ -69,7 +69,15 @@ def _compile_cache(options: Options) -> tuple[str, int] | None:
 
 
 def _program(options: Options, python: str) -> tuple[str, ...]:
-    """Return PROGRAM and its arguments; if --python is given, it replaces a bare `python`."""
+    """Return PROGRAM and its arguments, `python` or `python3` replaced if --python is given.
+
+    With -m, PROGRAM is a module, and never replaced.
+
+    Args:
+        options: options of the command line.
+        python: path that --python was resolved to.
+
+    """
     names_python = not options.module and options.program[:1] in (("python",), ("python3",))
     given = options.python is not None and names_python
     return (python, *options.program[1:]) if given else options.program

@@ -72,7 +72,11 @@ def _named(given: str, environ: Mapping[str, str], *, elsewhere: bool) -> RanksP
 
 
 def _default(environ: Mapping[str, str]) -> RanksPython:
-    """Choose the Python: of the active environment, the launcher's, else the first with jax."""
+    """Choose the ranks' Python if --python is not given.
+
+    It is VIRTUAL_ENV's; without VIRTUAL_ENV, the launcher's if it has jax, else the first in
+    PATH that has jax. If no Python has jax, it is the launcher's.
+    """
     active = _of_virtual_env(environ)
     own, has_jax = sys.executable, is_here("jax")
     if active is not None and interpreter.environment(active) != interpreter.environment(own):

@@ -76,7 +76,11 @@ def complete(
 
 
 def _with_arguments(job: Job, say: Say) -> Job:
-    """Add the coordinates that PROGRAM's source needs as arguments, if the user gave none."""
+    """Append the arguments that PROGRAM passes to initialize(), and print the new command.
+
+    The job is returned unchanged if the user gave any arguments, if none are needed, or if the
+    launcher cannot fill in all that are needed.
+    """
     found = None if given_arguments(job) else needed_arguments(job)
     if found is None or not found.is_complete:
         return job

@@ -145,7 +145,10 @@ class SourceNames:
         return found if isinstance(found, str) else self.resolve(found)
 
     def path(self, node: ast.expr | str) -> str:
-        """Return the dotted path of what an expression stands for; "" if unknown."""
+        """Return the dotted path of what an expression stands for, such as "sys.argv" or "f()".
+
+        A part that is unknown is left out of the path; "" if all of it is, or for a string.
+        """
         match node if isinstance(node, str) else self.resolve(node):
             case ast.Name(name):
                 return self._paths.get(name, name)

@@ -242,7 +242,13 @@ class Compilations(Changing):
             self.program = None
 
     def record_usage(self, share: float, at: float) -> None:
-        """Record the rank's share of a core (1.0 for a whole core) in the latest interval."""
+        """Record the time of a sample, also as busy if the rank used more than BUSY of a core.
+
+        Args:
+            share: cores used in the latest interval (1.0 for a whole core).
+            at: time of the sample, in time.monotonic's seconds.
+
+        """
         self.seen_at = at
         if share > BUSY:
             self.busy_at = at

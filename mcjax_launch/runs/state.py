@@ -192,7 +192,8 @@ class RunState(Changing):
     def record_question(self, ranks: Iterable[int], at: float) -> None:
         """Record that the main threads of these ranks have been polled for their positions.
 
-        A rank on an accelerator that answered its previous poll counts as active until now.
+        The job counts as active until now if a rank on an accelerator has left no earlier poll
+        unanswered.
         """
         for rank in ranks:
             run = self.ranks[rank]

@@ -18,9 +18,11 @@ _MOST_NUMBERS = 8
 
 
 def unlike_others(view: View) -> Iterator[Finding]:
-    """Find ranks whose devices differ from the other ranks' in platform or number.
+    """Find ranks whose devices differ in platform or number, or that fell back to the CPU.
 
-    Ranks without a backend are ignored. A new finding follows when all ranks have a backend.
+    Only ranks that have joined and have a backend are compared. Numbers are compared, and a job
+    whose ranks all use the CPU although there are GPUs is found, only when all ranks have a
+    backend. The finding then has another key than before.
     """
     backends = {
         run.process_id: run.membership.backend

@@ -24,7 +24,10 @@ def silent(view: View) -> Iterator[Finding]:
 
 
 def vanished(view: View) -> Iterator[Finding]:
-    """Find ranks that exited with 0 in the middle of their programs, as os._exit(0) does."""
+    """Find ranks that exited with 0 in the middle of their programs, as os._exit(0) does.
+
+    There is a finding only while ranks run, or after a rank has failed.
+    """
     ranks = [run.process_id for run in view.runs if run.vanished]
     if ranks and (view.state.running or view.first is not None):
         also = f" (as did {these_ranks(ranks[1:])})" if ranks[1:] else ""

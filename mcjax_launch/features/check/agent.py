@@ -234,7 +234,7 @@ def _is_real(folder: str) -> bool:
 
 
 def _number(path: str) -> int:
-    """Return the number in a file; 0 if it is unknown, empty or -1."""
+    """Return the number in a file; 0 if the file has none, a negative one, or over 9 digits."""
     text = text_of(path)
     return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else 0
 

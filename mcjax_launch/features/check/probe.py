@@ -66,7 +66,16 @@ def versions() -> None:
 
 
 def source_version(name: str, known: str) -> str:
-    """Return a package's version from its sources, which may differ from the metadata."""
+    """Return a package's version: that in its sources if the metadata has another or none.
+
+    Args:
+        name: name of the package.
+        known: version in the metadata; "" if there is none.
+
+    Returns:
+        "" if the package is not found; "of unknown version" if neither place has a version.
+
+    """
     import importlib.util
     import re
 

@@ -150,7 +150,7 @@ class StandardInput(LauncherPart):
             self._read()
 
     def close(self, now: float) -> None:
-        """Stop reading: the attempt is over, or no rank reads any more."""
+        """Stop reading: the attempt or the input is over, or no rank reads any more."""
         self._ahead.clear()
         if self._source is not None:
             self._loop.forget(self._source.watched)

@@ -281,7 +281,10 @@ class HookServer:
         return more
 
     def _may_ask_more(self, hook: HookConnection) -> bool:
-        """Return whether the main thread waits for a lock, so that another signal is safe."""
+        """Return whether another signal is safe.
+
+        The process must have a handler for it, and the main thread must wait for a lock.
+        """
         return system.handles(hook.pid, others_signal()) and system.waits_for_lock(hook.pid)
 
     def begin_profile(self) -> None:

@@ -55,7 +55,13 @@ def exchanges(text: str, places: Sequence[int]) -> bool:
 
 
 def _at(group: Sequence[int], places: Sequence[int]) -> set[int]:
-    """Return the processes of the devices in a group."""
+    """Return the processes of the devices in a group.
+
+    Args:
+        group: numbers of devices; numbers that exceed `places` are ignored.
+        places: process of each device, by the device's number.
+
+    """
     return {places[place] for place in group if place < len(places)}
 
 

@@ -55,9 +55,10 @@ class Pace:
         self._limit = min(self._limit + 1, _MOST_LIMIT)
 
     def refused(self, host: Host, now: float) -> bool:
-        """Lower the limit, because a host refused; return False after too many attempts.
+        """Lower the limit because a host refused, and queue the host again.
 
-        Otherwise queue the host again, after a pause that grows with each attempt.
+        The pause before the next attempt grows with each attempt. Return False, and change
+        nothing, after too many attempts.
         """
         attempts = self._attempts[host]
         if attempts >= _MOST_ATTEMPTS:

@@ -19,7 +19,8 @@ class Choice:
 
     Args:
         why: reason for the import, in words.
-        settings: variables that the program sets before its imports, with their values.
+        settings: variables, with values, that the program sets to constants before it imports a
+            library of JAX, and that differ from the environment.
 
     """
 
@@ -174,5 +175,5 @@ def _is_text(word: object) -> bool:
 
 
 def _is_environ(node: Any) -> bool:
-    """Return whether a node is `os.environ` or `environ`."""
+    """Return whether a node is `environ` or an attribute of that name, as in `os.environ`."""
     return "environ" in (getattr(node, "attr", ""), getattr(node, "id", ""))
