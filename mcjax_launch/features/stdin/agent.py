@@ -22,6 +22,8 @@ _PORTION = INPUT_WINDOW // 4
 class Inputs(AgentPart):
     """Part that writes input to each rank's pipe, and reports how much all of them have read.
 
+    Until every rank that reads input has been started, input is kept: imports for all ranks may
+    come first, and a rank that cannot be forked then gets another pipe.
     The launcher bounds the data held here: it sends at most INPUT_WINDOW bytes ahead.
     """
 
@@ -30,6 +32,8 @@ class Inputs(AgentPart):
         self._loop = agent.loop
         self._send = agent.link.send
         self._ranks: tuple[int, ...] = ()
+        self._awaited: set[int] = set()  # ranks that read input and have not been started
+        self._early = bytearray()  # what has come before their start
         self._pipes: dict[int, bytearray] = {}  # what is not yet written to each pipe
         self._unreported = 0  # bytes received, and not yet reported as read
         self._ended = False
@@ -40,8 +44,10 @@ class Inputs(AgentPart):
             self._feed(message.payload)
         elif isinstance(message, InputRanks):
             self._ranks = message.ranks
+            self._awaited = set(message.ranks)
         elif isinstance(message, InputEnds):
-            self._end()
+            self._ended = True
+            self._pass_on(b"")
 
     def standard_input(self, rank: int) -> int | None:
         """Make a rank's pipe; return the rank's end, None if the rank reads no input.
@@ -58,20 +64,27 @@ class Inputs(AgentPart):
         self._loop.watch(fd, HANG_UP, lambda ready: self._ready(fd, ready))  # nothing to write yet
         return theirs
 
+    def started(self, rank: int) -> None:
+        """Pass on what has come early, if every rank that reads input has been started now."""
+        if rank in self._awaited:
+            self._awaited.remove(rank)
+            self._pass_on(b"")
+
     def _feed(self, piece: bytes) -> None:
-        """Write a piece of input to all pipes."""
         self._unreported += len(piece)
+        self._pass_on(piece)
+
+    def _pass_on(self, piece: bytes) -> None:
+        """Write a piece to all pipes, once all ranks have been started; close them at the end."""
+        if self._awaited:
+            self._early += piece
+            return
+        piece, self._early = bytes(self._early) + piece, bytearray()
         for fd, left in list(self._pipes.items()):
             left += piece
-            self._write(fd)
+            if left or self._ended:
+                self._write(fd)
         self._report_taken()
-
-    def _end(self) -> None:
-        """Close empty pipes, so that ranks notice the end of the input; the rest follows later."""
-        self._ended = True
-        for fd, left in list(self._pipes.items()):
-            if not left:
-                self._close(fd)
 
     def _ready(self, fd: int, ready: int) -> None:
         if ready & GONE:
@@ -103,6 +116,8 @@ class Inputs(AgentPart):
 
     def _report_taken(self) -> None:
         """Report how many bytes all ranks have read, or that no rank reads any more."""
+        if self._awaited:
+            return
         if not self._pipes:
             if not self._ended:
                 self._send(InputEnds())

@@ -489,6 +489,8 @@ class Agent:
         self.pids[pid] = number
         self.supervisor.started(number)
         self.link.send(messages.Started(number, pid))
+        for part in self._parts.values():
+            part.started(number)
 
     def _forward(self, order: messages.Forward) -> None:
         """Send a signal to each rank's main process only, because helpers may die of it."""

@@ -82,6 +82,9 @@ class AgentPart:
         """Start these ranks instead of the agent and return True; or return False."""
         return False
 
+    def started(self, rank: int) -> None:
+        """Record that a rank has been started, or restarted; a forked rank has not begun yet."""
+
     def check_children(self) -> None:
         """Handle ended child processes of the feature; called before the agent reaps children."""
 
