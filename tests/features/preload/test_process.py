@@ -197,7 +197,8 @@ def test_next_attempt_is_started_afresh_if_a_module_has_changed(
     )
     ended = preload(jobs, folder, *where, "--max-restarts", 1, "program.py")
     said = {line.partition("] ")[2] for line in lines(ended)}
-    assert said == {"imported", "old False", "new True"}
+    # A slow host may first import when the other one has changed the module and failed.
+    assert said - {"new False"} == {"imported", "old False", "new True"}
     assert "mine.py has changed; " in ended.report
 
 
