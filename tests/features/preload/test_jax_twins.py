@@ -40,7 +40,7 @@ def seen():
         "locale": locale.setlocale(locale.LC_ALL),
         "random": random.random() if SEEDED else 0,
         "points": len(importlib.metadata.entry_points()),
-        "modules": sorted({n.partition(".")[0] for n in sys.modules} - {*sys.stdlib_module_names, "cython_runtime", "_cython_3_3_1"}),
+        "modules": sorted({n.partition(".")[0] for n in sys.modules if "cython_" not in n} - {*sys.stdlib_module_names}),
         "command": [Path("/proc/self/cmdline").read_text(), Path("/proc/self/comm").read_text()],
         "environ": sorted(word for word in Path("/proc/self/environ").read_text().split(chr(0)) if word and not word.startswith(("MCJAX_", *own))),
         "cores": len(os.sched_getaffinity(0)),
