@@ -278,12 +278,14 @@ class NoiseFilter:
     def pop_mentions(self) -> list[str]:
         """Return a line for each kind of hidden lines, and forget their numbers."""
         counts, self._hidden = self._hidden, dict.fromkeys(self._hidden, 0)
-        lines = {words: counted(count, "line") for words, count in counts.items() if count}
-        whose = {_SAME: f" in {these_ranks(sorted(self._same_in))}"}
-        return [
-            f"hid {number} {words}{whose.get(words, '')}; {self._shown_by} shows them"
-            for words, number in lines.items()
-        ]
+        lines = []
+        for words, count in counts.items():
+            if not count:
+                continue
+            whose = f" in {these_ranks(sorted(self._same_in))}" if words == _SAME else ""
+            number = counted(count, "line")
+            lines.append(f"hid {number} {words}{whose}; {self._shown_by} shows them")
+        return lines
 
     def _as_they_are(self, pieces: list[Piece], text: bytes) -> list[Piece]:
         self._failures.passed(pieces[0].stream, text)

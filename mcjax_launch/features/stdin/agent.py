@@ -33,7 +33,7 @@ class Inputs(AgentPart):
         self._send = agent.link.send
         self._ranks: tuple[int, ...] = ()
         self._awaited: set[int] = set()  # ranks that read input and have not been started
-        self._early = bytearray()  # what has come before their start
+        self._early = bytearray()  # input that no pipe has been given
         self._pipes: dict[int, bytearray] = {}  # what is not yet written to each pipe
         self._unreported = 0  # bytes received, and not yet reported as read
         self._ended = False
@@ -76,12 +76,12 @@ class Inputs(AgentPart):
 
     def _pass_on(self, piece: bytes) -> None:
         """Write a piece to all pipes, once all ranks have been started; close them at the end."""
+        self._early += piece
         if self._awaited:
-            self._early += piece
             return
-        piece, self._early = bytes(self._early) + piece, bytearray()
+        pieces, self._early = self._early, bytearray()
         for fd, left in list(self._pipes.items()):
-            left += piece
+            left += pieces
             if left or self._ended:
                 self._write(fd)
         self._report_taken()

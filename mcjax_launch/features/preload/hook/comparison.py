@@ -39,7 +39,7 @@ class StateComparison:
         self._path = path
         self._in_c = in_c
         self._folder = working_folder()
-        self._cores = os.sched_getaffinity(0)
+        self._cores = len(os.sched_getaffinity(0))
         self._streams = sys.stdout, sys.stderr
         self._logger_class = _logger_class()
         self._config = layers.jax_config  # None for a module of that name alone
@@ -73,7 +73,7 @@ class StateComparison:
         yield from sorted(self._variables_set_since(layer))
         if self._path_differs() and self._finds_others(layer.origins):
             yield "sys.path"
-        if layer.has_libraries and len(os.sched_getaffinity(0)) != len(self._cores):
+        if layer.has_libraries and len(os.sched_getaffinity(0)) != self._cores:
             yield "its cores"
         if layer.loggers and (_logger_class() is not self._logger_class or _are_off(layer.loggers)):
             yield "its loggers"
