@@ -81,7 +81,10 @@ class Run:
         self._folder = folder
 
     def __call__(self, test: str, *words: object, **files: str) -> Ended:
-        """Run a command where `test_it.py` and other files are, with a line for GitHub."""
+        """Run a command where `test_it.py` and other files are, with a line for GitHub.
+
+        By default with two ranks; with `-n 1` where all fail alike, as one may be ended before it fails.
+        """
         for name, text in {"test_it": test, **files}.items():
             (self._folder / f"{name}.py").write_text(text)
         return self._jobs.run(
@@ -134,24 +137,25 @@ NO_TEST = {
 @pytest.mark.parametrize("name", NO_TEST)
 def test_error_that_prevents_tests_is_reported(run: Run, tmp_path: Path, name: str) -> None:
     text, told, line = NO_TEST[name]
-    ended = run(text, "-m", "pytest", *PLAIN, "test_it.py")
-    assert f"2 ranks failed: {told}\n" in ended.report
+    ended = run(text, "-n", 1, "-m", "pytest", *PLAIN, "test_it.py")
+    assert f"rank 0 failed: {told}\n" in ended.report
     assert f"\nat {tmp_path}/test_it.py:{line} in " in ended.report
     assert f"::error file=test_it.py,line={line}," in ended.stderr
 
 
 def test_failing_conftest_is_annotated(run: Run, tmp_path: Path) -> None:
     """As one does that calls initialize() in vain."""
-    ended = run(PYTEST, "-m", "pytest", *PLAIN, "test_it.py", conftest="\nraise OSError('no data')")
+    conftest = "\nraise OSError('no data')"
+    ended = run(PYTEST, "-n", 1, "-m", "pytest", *PLAIN, "test_it.py", conftest=conftest)
     assert ended.status == 4
     what = f"OSError: no data, in {tmp_path}/conftest.py"
-    assert f"2 ranks failed: {what}\nat {tmp_path}/conftest.py:2 in " in ended.report
+    assert f"rank 0 failed: {what}\nat {tmp_path}/conftest.py:2 in " in ended.report
     assert "::error file=conftest.py,line=2," in ended.stderr
 
 
 def test_pytest_run_without_tests_fails_with_status_5(run: Run) -> None:
-    ended = run(PYTEST, "-m", "pytest", *PLAIN, "-k", "nosuch", "test_it.py")
-    assert ended.report.startswith("2 ranks failed: exit status 5\nthe job ran")
+    ended = run(PYTEST, "-n", 1, "-m", "pytest", *PLAIN, "-k", "nosuch", "test_it.py")
+    assert ended.report.startswith("rank 0 failed: exit status 5\nthe job ran")
 
 
 @pytest.mark.every_jax
@@ -182,5 +186,6 @@ def test_the_first_failed_test_of_unittest_is_the_cause(
 )
 def test_own_error_of_the_program_precedes_its_failed_tests(run: Run, end: str, told: str) -> None:
     program = "import sys, unittest, test_it\nunittest.main(test_it, exit=False, argv=['x'])\n"
-    ended = run(UNITTEST.replace("if RANK", "if True"), "program.py", program=program + end)
-    assert f"2 ranks failed: {told}" in ended.report
+    test = UNITTEST.replace("if RANK", "if True")
+    ended = run(test, "-n", 1, "program.py", program=program + end)
+    assert f"rank 0 failed: {told}" in ended.report

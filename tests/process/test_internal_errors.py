@@ -16,7 +16,10 @@ HOSTS = {"here": (), "on other hosts": ("--hosts", "a,b", "--via", FAKE_SSH)}
 # Where the bug is: while the module is loaded, and after the first rank has been started.
 BUGS = {
     "at its start": ("\n_ENDLESS = ", "\nraise RuntimeError('boom')\n_ENDLESS = "),
-    "with ranks": (".started(number)\n", ".started(number); raise RuntimeError('boom')\n"),
+    "with ranks": (
+        "self.supervisor.started(number)\n",
+        "self.supervisor.started(number); raise RuntimeError('boom')\n",
+    ),
 }
 
 
