@@ -1,7 +1,7 @@
 """LaunchError, and the file for the traceback of an internal error."""
 
 from mcjax_launch.kernel.wire.exit_status import USAGE
-from mcjax_launch.wording import one_line
+from mcjax_launch.wording import format_one_line
 
 
 class LaunchError(Exception):
@@ -15,7 +15,7 @@ class LaunchError(Exception):
     """
 
     def __init__(self, message: str, status: int = USAGE) -> None:
-        super().__init__(one_line(message))
+        super().__init__(format_one_line(message))
         self.status = status
 
 

@@ -15,7 +15,7 @@ _MOST_SHOWN = 40
 _RANGE = r"\s*([0-9]+)(?:-([0-9]+))?\s*"
 
 
-def whole_number(text: str, low: int, high: int) -> int:
+def parse_whole_number(text: str, low: int, high: int) -> int:
     """Parse plain decimal digits.
 
     Args:
@@ -39,7 +39,7 @@ def whole_number(text: str, low: int, high: int) -> int:
     raise ValueError(f"not a whole number of {low} or more")
 
 
-def ranges(ranks: Iterable[int]) -> str:
+def format_ranges(ranks: Iterable[int]) -> str:
     """Return ranks as text that `parse_ranges` reads, such as `0-2,5`."""
     runs: list[list[int]] = []
     for rank in sorted(ranks):
@@ -60,7 +60,9 @@ def parse_ranges(text: str) -> frozenset[int]:
     ranks: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(_RANGE, part)
-        low, high = (_rank(end) for end in (match[1], match[2] or match[1])) if match else (1, 0)
+        low, high = (
+            (_parse_rank(end) for end in (match[1], match[2] or match[1])) if match else (1, 0)
+        )
         if high < low:
             wrong = text if len(text) <= _MOST_SHOWN else part
             raise ValueError(f"{wrong!r} is not a set of ranks: write 0 or 0,4-7")
@@ -68,32 +70,32 @@ def parse_ranges(text: str) -> frozenset[int]:
     return frozenset(ranks)
 
 
-def _rank(text: str) -> int:
+def _parse_rank(text: str) -> int:
     try:
-        return whole_number(text, 0, MOST_RANKS - 1)
+        return parse_whole_number(text, 0, MOST_RANKS - 1)
     except ValueError as error:
         raise ValueError(f"rank {text} is {error}") from None
 
 
-def these_ranks(ranks: Iterable[int]) -> str:
+def format_ranks(ranks: Iterable[int]) -> str:
     """Return ranks as `rank 3` or `ranks 0-2,5`."""
     ranks = set(ranks)
-    return f"rank{'s' if len(ranks) > 1 else ''} {ranges(ranks)}"
+    return f"rank{'s' if len(ranks) > 1 else ''} {format_ranges(ranks)}"
 
 
-def slices_text(slices: Sequence[int]) -> str:
+def format_slices(slices: Sequence[int]) -> str:
     """Return slices as `2 slices (ranks 0-3; ranks 4-7)`.
 
     Args:
         slices: the slice of each rank.
 
     """
-    ranks = grouped((index, rank) for rank, index in enumerate(slices))
-    parts = [these_ranks(ranks[index]) for index in sorted(ranks)]
-    return f"{counted(len(ranks), 'slice')} ({'; '.join(parts)})"
+    ranks = group_by_key((index, rank) for rank, index in enumerate(slices))
+    parts = [format_ranks(ranks[index]) for index in sorted(ranks)]
+    return f"{format_count(len(ranks), 'slice')} ({'; '.join(parts)})"
 
 
-def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+def group_by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     """Group the values of (key, value) pairs by key; keys and values keep their order."""
     groups: dict[K, list[V]] = {}
     for key, value in pairs:
@@ -101,21 +103,21 @@ def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     return groups
 
 
-def all_of(count: int) -> str:
+def format_all(count: int) -> str:
     """Return `both` for 2 and `all N` for any other count."""
     return "both" if count == 2 else f"all {count}"
 
 
-def all_ranks(count: int) -> str:
+def format_all_ranks(count: int) -> str:
     """Return `both ranks` for 2 and `all N ranks` for any other count."""
-    return f"{all_of(count)} ranks"
+    return f"{format_all(count)} ranks"
 
 
-def have(ranks: Iterable[int]) -> str:
-    """Return the verb that follows `these_ranks`: `has` or `have`."""
+def inflect_have(ranks: Iterable[int]) -> str:
+    """Return the verb that follows `format_ranks`: `has` or `have`."""
     return "have" if len(set(ranks)) > 1 else "has"
 
 
-def counted(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """Return a number with its noun, as `1 rank` or `2 ranks`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -7,7 +7,7 @@ _LONGEST_LINE = 2048
 _MOST_NAMES = 8
 
 
-def visible(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     r"""Return text with everything escaped that could act on a terminal.
 
     An escape character becomes `\x1b`; a byte that is not UTF-8 is escaped in the same way. Tabs
@@ -24,24 +24,24 @@ def _escape(char: str) -> str:
     return char.encode("unicode_escape").decode()
 
 
-def some(names: Sequence[str], most: int = _MOST_NAMES) -> str:
+def format_names(names: Sequence[str], most: int = _MOST_NAMES) -> str:
     """Return names as `a, b`; of more than `most` only the first, as `a, b and 3 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
 
 
-def lasting(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format a duration for a person, as `40 s` or `3 min`."""
     return f"{seconds:.0f} s" if seconds < 119.5 else f"{seconds / 60:.0f} min"
 
 
-def one_line(text: str) -> str:
+def format_one_line(text: str) -> str:
     """Return text as one printable line of limited length.
 
     The middle of long words and of a long line is cut: an error says at its start what is wrong,
     and at its end what to do about it.
     """
-    words = (_cut(word, _LONGEST_WORD) for word in visible(text).split(" "))
+    words = (_cut(word, _LONGEST_WORD) for word in escape_unprintable(text).split(" "))
     return _cut(" ".join(words), _LONGEST_LINE)
 
 

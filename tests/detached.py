@@ -8,8 +8,8 @@ from typing import Any
 
 from jobs import Ended, Jobs, eventually
 
-from mcjax_launch.cli.listing import fields
-from mcjax_launch.detached.jobs import all_jobs
+from mcjax_launch.cli.listing import collect_fields
+from mcjax_launch.detached.jobs import find_all_jobs
 
 #: Prints lines of its rank, and one more for each file `more` that comes; ends with `end`'s number.
 PROGRAM = """
@@ -56,7 +56,7 @@ class DetachedJobs:
 
     def listed(self) -> list[dict[str, Any]]:
         """What --jobs --json says, without a process for it."""
-        return list(map(fields, all_jobs()))
+        return list(map(collect_fields, find_all_jobs()))
 
     def one(self, job_id: str) -> dict[str, Any]:
         """What it says of one job."""

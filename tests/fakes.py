@@ -94,10 +94,10 @@ class Connection:
     def is_awaited(self) -> bool:
         return self.patience_s > 0
 
-    def last_lines(self) -> list[str]:
+    def get_last_lines(self) -> list[str]:
         return (self.errors or self.noise).decode().splitlines()
 
-    def rest(self) -> None:
+    def mark_resting(self) -> None:
         self.rests = True
 
     def hand_over(self) -> str:

@@ -94,10 +94,10 @@ def record_of(count: int, *, samples: int = 4, printed: str = "") -> dict[str, A
     summary = summarize(state)
     hosts = tuple(f"h{n}" for n in range(state.hosts))
     attempt = attempt_of(state, summary, hosts=hosts, seconds=102)
-    return record.run(
+    return record.make_run_record(
         JOB,
         ["--", "train.py"],
-        [record.attempt(attempt, 0)],
+        [record.make_attempt_record(attempt, 0)],
         began=1.8e9,
         seconds=102,
         status=summary.status,

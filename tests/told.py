@@ -6,8 +6,8 @@ from typing import Any
 from records import end_of, failure, run_of
 
 from mcjax_launch.diagnosis.announcer import Announcer
-from mcjax_launch.diagnosis.rules import advice, limit_lines
-from mcjax_launch.diagnosis.summary import summarize, warnings
+from mcjax_launch.diagnosis.rules import find_advice, list_limit_lines
+from mcjax_launch.diagnosis.summary import find_warnings, summarize
 from mcjax_launch.diagnosis.view import View
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import Exited, FromHook
@@ -124,8 +124,8 @@ class Told:
     def at_limit(self, **how: Any) -> Sequence[str]:
         """The lines at a limit, with what to try."""
         view = View(self.state, self.now, **how)
-        return [*limit_lines(view), *advice(view)]
+        return [*list_limit_lines(view), *find_advice(view)]
 
     def summary(self) -> Sequence[str]:
         """The lines of the summary, or what is worth saying where nothing has failed."""
-        return summarize(self.state).lines or warnings(self.state)
+        return summarize(self.state).lines or find_warnings(self.state)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.wording import visible
+from mcjax_launch.wording import escape_unprintable
 
 # So many bytes of an unfinished line are kept; then they are reported as a line.
 _LONGEST = 1 << 20
@@ -70,7 +70,7 @@ OnEvent = Callable[[Event], object]
 Deliver = Callable[[Callable[[], object]], object]
 
 
-def at_once(call: Callable[[], object]) -> None:
+def call_now(call: Callable[[], object]) -> None:
     """Make a call immediately, in the current thread."""
     call()
 
@@ -118,7 +118,7 @@ class Reporter:
         self,
         on_line: OnLine | None,
         on_event: OnEvent | None,
-        deliver: Deliver = at_once,
+        deliver: Deliver = call_now,
         levels: Collection[str] = (),
     ) -> None:
         self.failed: BaseException | None = None
@@ -137,16 +137,18 @@ class Reporter:
                 self._add_output(rank, stream, text.encode("utf-8", "surrogateescape"))
             case {"event": "started", "rank": rank, "host": host, "pid": pid}:
                 self._hosts[rank] = host
-                self._tell(Event("started", rank, host, f"pid {pid}", pid=pid))
+                self._report_event(Event("started", rank, host, f"pid {pid}", pid=pid))
             case {"event": "ended", "rank": rank, "host": host, "exit_status": status}:
-                self._tell(Event("ended", rank, host, f"exit status {status}", status=status))
+                self._report_event(
+                    Event("ended", rank, host, f"exit status {status}", status=status)
+                )
             case {"event": "joining" | "joined" as kind, "rank": rank, "host": host}:
-                self._tell(Event(kind, rank, host))
+                self._report_event(Event(kind, rank, host))
             case {"event": "failed", "rank": rank, "host": host, "message": message}:
-                self._tell(Event("failed", rank, host, message))
+                self._report_event(Event("failed", rank, host, message))
             case {"event": "note", "text": text, "level": level} if level in self._levels:
                 for line in text.split("\n"):
-                    self._tell(Event("said", message=visible(line)))
+                    self._report_event(Event("said", message=escape_unprintable(line)))
             case {"event": "restart", "rank": rank}:
                 self._end_lines(rank)
             case {"event": "summary"}:
@@ -159,26 +161,26 @@ class Reporter:
         *whole, rest = (bytes(held) + data).split(b"\n")
         held[:] = rest
         for line in whole:
-            self._tell_line(rank, stream, line)
+            self._report_line(rank, stream, line)
         while len(held) > _LONGEST:
-            self._tell_line(rank, stream, bytes(held[:_LONGEST]))
+            self._report_line(rank, stream, bytes(held[:_LONGEST]))
             del held[:_LONGEST]
 
     def _end_lines(self, ended: int | None = None) -> None:
         """Report the unfinished lines of rank `ended`, or of all ranks for None."""
         for (rank, stream), rest in self._unfinished.items():
             if rest and ended in (rank, None):
-                self._tell_line(rank, stream, bytes(rest))
+                self._report_line(rank, stream, bytes(rest))
                 rest.clear()
 
-    def _tell_line(self, rank: int, stream: Stream, line: bytes) -> None:
+    def _report_line(self, rank: int, stream: Stream, line: bytes) -> None:
         if self._on_line is not None:
             text = line.decode("utf-8", "replace")
             self._call(self._on_line, Line(rank, self._hosts.get(rank, ""), stream, text))
 
     # --- calls ---
 
-    def _tell(self, event: Event) -> None:
+    def _report_event(self, event: Event) -> None:
         if self._on_event is not None:
             self._call(self._on_event, event)
 

@@ -14,17 +14,23 @@ from io import BytesIO
 from types import CodeType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Unpack
 
-from mcjax_launch.api.events import Deliver, InLoop, at_once
+from mcjax_launch.api.events import Deliver, InLoop, call_now
 from mcjax_launch.api.job import RunningJob
-from mcjax_launch.api.keywords import with_keywords
-from mcjax_launch.api.launching import made
+from mcjax_launch.api.keywords import add_keywords
+from mcjax_launch.api.launching import make_job
 from mcjax_launch.api.result import JobFailed, Result
 from mcjax_launch.api.signature import Keywords
 from mcjax_launch.api.values import RankValues
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.features.function.messages import Call, MainFile, call_file, in_parts, sizes_of
+from mcjax_launch.features.function.messages import (
+    Call,
+    MainFile,
+    list_sizes,
+    make_call_file,
+    pickle_in_parts,
+)
 from mcjax_launch.kernel.wire.exit_status import FAILED
-from mcjax_launch.ranks import these_ranks
+from mcjax_launch.ranks import format_ranks
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -38,7 +44,7 @@ _INSTALL = "pip install cloudpickle"
 _MAIN = b"\x8c\x08__main__"
 
 
-def packed(
+def pack_call(
     function: Callable[..., Any],
     args: Sequence[object],
     kwargs: Mapping[str, object],
@@ -53,24 +59,26 @@ def packed(
     """
     if not callable(function):
         raise TypeError(f"run: {function!r} is not callable; launch runs a program")
-    parts, main = _pickled(function, (function, tuple(args), dict(kwargs)))
+    parts, main = _pickle_call(function, (function, tuple(args), dict(kwargs)))
     call = Call(
         folders=tuple(os.path.abspath(folder) for folder in sys.path),
-        sources=_sources_of_no_files(),
+        sources=_collect_fileless_sources(),
         initializes=initialize,
         main=main,
         argv=tuple(sys.argv),
-        sizes=sizes_of(parts),
+        sizes=list_sizes(parts),
     )
-    return tuple(call_file(call, parts))
+    return tuple(make_call_file(call, parts))
 
 
-def name_of(function: Callable[..., Any]) -> str:
+def get_function_name(function: Callable[..., Any]) -> str:
     """Return the name of a function for a message."""
     return str(getattr(function, "__name__", None) or repr(function))
 
 
-def _pickled(function: Callable[..., Any], call: object) -> tuple[list[Buffer], MainFile | None]:
+def _pickle_call(
+    function: Callable[..., Any], call: object
+) -> tuple[list[Buffer], MainFile | None]:
     """Return a pickled call, and the main file if ranks must import it to load the call.
 
     Raises:
@@ -80,13 +88,13 @@ def _pickled(function: Callable[..., Any], call: object) -> tuple[list[Buffer], 
     why = ""
     if not _has_modules_by_value():
         try:
-            parts = in_parts(call, pickle.dumps)
+            parts = pickle_in_parts(call, pickle.dumps)
         except Exception as error:  # whatever the caller's objects raise
             why = f"cannot be pickled ({error}); cloudpickle may be able to: {_INSTALL}"
         else:
             if _MAIN not in parts[0]:
                 return parts, None
-            main = _main_file()
+            main = _find_main_file()
             if main is not None and not _would_call_again(main.source):
                 return parts, main
             why = (
@@ -96,18 +104,18 @@ def _pickled(function: Callable[..., Any], call: object) -> tuple[list[Buffer], 
                 else "needs names that only __main__ defines, which the ranks cannot import: "
                 f"{_INSTALL}, or move it to a module"
             )
-    name = name_of(function)
+    name = get_function_name(function)
     try:
-        dumps = _dumps_by_value()
+        dumps = _make_dumps_by_value()
     except ImportError:
         raise LaunchError(f"run: {name} {why}") from None
     try:
-        return in_parts(call, dumps), None
+        return pickle_in_parts(call, dumps), None
     except Exception as error:
         raise LaunchError(f"run: {name} cannot be pickled ({error})") from error
 
 
-def _dumps_by_value() -> Callable[..., bytes]:
+def _make_dumps_by_value() -> Callable[..., bytes]:
     """Return a `cloudpickle.dumps` in which code keeps the name of its file, for tracebacks.
 
     Source: cloudpickle 3.1.3 replaces each file's name by "<dynamic-code>", so that equal code
@@ -140,7 +148,7 @@ def _has_modules_by_value() -> bool:
     return cloudpickle is not None and bool(cloudpickle.list_registry_pickle_by_value())
 
 
-def _main_file() -> MainFile | None:
+def _find_main_file() -> MainFile | None:
     """Return the file of the main program; None if there is no readable one, as in a notebook."""
     main: Any = sys.modules["__main__"]
     path = getattr(main, "__file__", None)
@@ -169,7 +177,7 @@ def _would_call_again(source: str) -> bool:
     return not any(node.lineno <= line <= (node.end_lineno or 0) for node in branches)
 
 
-def _sources_of_no_files() -> dict[str, str]:
+def _collect_fileless_sources() -> dict[str, str]:
     """Return sources without a file, such as notebook cells, by name, for tracebacks."""
     whole = [(name, entry[2]) for name, entry in linecache.cache.items() if len(entry) > 1]
     return {name: "".join(lines) for name, lines in whole if not os.path.exists(name)}
@@ -209,11 +217,11 @@ class _Call:
         kwargs: Mapping[str, object] | None,
         initialize: bool,
     ) -> None:
-        self._packed = packed(function, args, kwargs or {}, initialize)
-        self._name = name_of(function)
+        self._packed = pack_call(function, args, kwargs or {}, initialize)
+        self._name = get_function_name(function)
         self._returns = RankValues()
 
-    def job(self, keywords: Mapping[str, Any], deliver: Deliver = at_once) -> RunningJob:
+    def prepare_job(self, keywords: Mapping[str, Any], deliver: Deliver = call_now) -> RunningJob:
         """Return the job that makes the call, not started yet.
 
         Raises:
@@ -225,9 +233,9 @@ class _Call:
             if keywords.get(keyword):
                 raise TypeError(f"{keyword!r} is for programs; use launch")
         keywords = {"echo": True, "processes": _PROCESSES, **keywords, "module": True}
-        return made(_PROGRAM, (), keywords, deliver, self._packed, self._returns)
+        return make_job(_PROGRAM, (), keywords, deliver, self._packed, self._returns)
 
-    def outcome(self, result: Result) -> list[Any]:
+    def collect_values(self, result: Result) -> list[Any]:
         """Return the ranks' return values, in order of rank.
 
         Raises:
@@ -240,7 +248,7 @@ class _Call:
             ranks = [rank.rank for rank in result.ranks]
             if without := [rank for rank in ranks if not self._returns.has("value", rank)]:
                 raise LaunchError(
-                    f"run: {self._name} has not returned in {these_ranks(without)}", FAILED
+                    f"run: {self._name} has not returned in {format_ranks(without)}", FAILED
                 )
             return [self._returns.pop(rank) for rank in ranks]
         cause = result.root_cause
@@ -251,7 +259,7 @@ class _Call:
         except Exception:  # its class cannot be imported here
             raise JobFailed(result) from None
         error.add_note(
-            f"raised by {self._name} in {these_ranks(cause.ranks)} of {len(result.ranks)}"
+            f"raised by {self._name} in {format_ranks(cause.ranks)} of {len(result.ranks)}"
         )
         raise error from RankTraceback(cause.traceback or "")
 
@@ -287,7 +295,7 @@ def run(
 
     """
     call = _Call(function, args, kwargs, initialize)
-    return call.outcome(call.job(keywords).run())
+    return call.collect_values(call.prepare_job(keywords).run())
 
 
 async def run_async(
@@ -303,9 +311,9 @@ async def run_async(
 
     call = _Call(function, args, kwargs, initialize)
     deliver = InLoop(asyncio.get_running_loop())
-    job = await asyncio.to_thread(call.job, keywords, deliver)
-    return call.outcome(await job.begin())
+    job = await asyncio.to_thread(call.prepare_job, keywords, deliver)
+    return call.collect_values(await job.begin())
 
 
 for _function in (run, run_async):
-    with_keywords(_function, processes=_PROCESSES, echo=True)
+    add_keywords(_function, processes=_PROCESSES, echo=True)

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from mcjax_launch.api.events import Reporter
 from mcjax_launch.api.process import LauncherProcess, Request, hold_signals
-from mcjax_launch.api.result import Result, result_of
+from mcjax_launch.api.result import Result, make_result
 from mcjax_launch.api.streams import Echo, EventLines, LastWords, Taker, read_all
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.kernel.wire.exit_status import INTERNAL_ERROR, of_wait
+from mcjax_launch.kernel.wire.exit_status import INTERNAL_ERROR, compute_exit_status
 from mcjax_launch.kernel.wire.signals import signal_name
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class RunningJob:
             if not self._working.acquire(timeout=-1 if timeout is None else max(0, timeout)):
                 raise TimeoutError(f"the job still runs after {timeout:g} s")
             self._working.release()
-        return self._outcome()
+        return self._get_result()
 
     def stop(self, *, now: bool = False) -> None:
         """End the job, without waiting for its end.
@@ -123,7 +123,7 @@ class RunningJob:
             self.end(signal.SIGTERM if error is None else signal.SIGINT)
 
     def __await__(self) -> Generator[Any, None, Result]:
-        return self._awaited().__await__()
+        return self._wait_async().__await__()
 
     def __repr__(self) -> str:
         state = "over" if self.done else "running"
@@ -189,16 +189,16 @@ class RunningJob:
 
     # --- asyncio ---
 
-    async def _awaited(self) -> Result:
+    async def _wait_async(self) -> Result:
         import asyncio  # needed by its users only
 
         loop, over = asyncio.get_running_loop(), asyncio.Event()
 
-        def tell() -> None:
+        def set_over() -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(over.set)
 
-        self._call_when_over(tell)
+        self._call_when_over(set_over)
         try:
             await over.wait()
         except asyncio.CancelledError:
@@ -207,7 +207,7 @@ class RunningJob:
                 with contextlib.suppress(asyncio.CancelledError):
                     await over.wait()
             raise
-        return self._outcome()
+        return self._get_result()
 
     def _call_when_over(self, call: Callable[[], object]) -> None:
         with self._lock:
@@ -223,13 +223,13 @@ class RunningJob:
             if self._is_over:  # it was ended before it began
                 return
             try:
-                self._work()
+                self._run_launcher()
             except BaseException as error:
                 self._error = error
             finally:
                 self._close()
 
-    def _work(self) -> None:
+    def _run_launcher(self) -> None:
         hold_signals()
         process = self._process = LauncherProcess(self._request)
         self._send_signals()
@@ -240,23 +240,23 @@ class RunningJob:
         readers[process.stderr] = Echo(self._streams[1]) if self._streams else last_words
         if process.values is not None and self._returned is not None:
             readers[process.values] = self._returned
-        readers[process.events] = EventLines(self._take)
+        readers[process.events] = EventLines(self._on_event)
         try:
             read_all(readers, process.forget)
         finally:
             process.close()
             status = process.wait()
         if self._result is None and self._error is None:
-            self._error = _ended_early(status, last_words.line)
+            self._error = _make_early_end_error(status, last_words.line)
 
-    def _take(self, event: dict[str, Any]) -> None:
+    def _on_event(self, event: dict[str, Any]) -> None:
         """Update the job from an event of the launcher, and report the event to the caller."""
         match event:
             case {"event": "job", "ranks": ranks}:
                 self._ranks = ranks
                 self._note_begun()
             case {"event": "summary", "ranks": _}:
-                self._result = result_of(event)
+                self._result = make_result(event)
             case {"event": "summary", "message": message, "exit_status": status}:
                 self._error = LaunchError(message, status)
         self._reporter.report(event)
@@ -289,7 +289,7 @@ class RunningJob:
         for call in calls:
             call()
 
-    def _outcome(self) -> Result:
+    def _get_result(self) -> Result:
         error = self._reporter.failed or self._error
         if error is not None:
             raise error
@@ -297,7 +297,7 @@ class RunningJob:
         return self._result
 
 
-def _ended_early(status: int, last_line: str) -> LaunchError:
+def _make_early_end_error(status: int, last_line: str) -> LaunchError:
     """Return the error for a launcher that ended without reporting the job's end.
 
     Args:
@@ -307,7 +307,9 @@ def _ended_early(status: int, last_line: str) -> LaunchError:
     """
     how = f"killed by {signal_name(-status)}" if status < 0 else f"exit status {status}"
     why = last_line.removeprefix("mcjax-launch: ") or how
-    return LaunchError(f"mcjax-launch has ended: {why}", of_wait(status) or INTERNAL_ERROR)
+    return LaunchError(
+        f"mcjax-launch has ended: {why}", compute_exit_status(status) or INTERNAL_ERROR
+    )
 
 
 _running: set[RunningJob] = set()

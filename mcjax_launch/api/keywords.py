@@ -8,10 +8,10 @@ from typing import Any
 
 from mcjax_launch.api.signature import Keywords
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.options.kinds import texts
+from mcjax_launch.options.kinds import parse_texts
 from mcjax_launch.options.option import Option
 from mcjax_launch.options.options import Options
-from mcjax_launch.options.removed import replacement
+from mcjax_launch.options.removed import find_replacement
 
 #: The keywords that are no options.
 NO_OPTIONS = ("echo", "on_line", "on_event")
@@ -23,7 +23,7 @@ DECLARED = {
 }
 
 
-def options_of(program: Sequence[str], keywords: Mapping[str, object]) -> Options:
+def make_options(program: Sequence[str], keywords: Mapping[str, object]) -> Options:
     """Return the options that the keywords give.
 
     Args:
@@ -38,7 +38,7 @@ def options_of(program: Sequence[str], keywords: Mapping[str, object]) -> Option
     given: dict[str, Any] = {}
     for keyword, value in keywords.items():
         if keyword not in DECLARED:
-            raise TypeError(f"unexpected keyword argument {keyword!r}{_hint(keyword)}")
+            raise TypeError(f"unexpected keyword argument {keyword!r}{_suggest_keyword(keyword)}")
         if value is None:
             continue
         option = DECLARED[keyword]
@@ -55,12 +55,12 @@ def _read(option: Option, value: Any) -> Any:
     if option.kind.of_keyword is not None:
         return option.kind.of_keyword(value)
     if option.repeats:
-        return tuple(map(option.kind.read, texts(value)))
+        return tuple(map(option.kind.read, parse_texts(value)))
     return option.kind.read(value)
 
 
-def _hint(keyword: str) -> str:
-    if removed := replacement(keyword):
+def _suggest_keyword(keyword: str) -> str:
+    if removed := find_replacement(keyword):
         return f", which {removed}"
     for option in Options.declared.values():
         if keyword in (option.name, *(short.strip("-") for short in option.short)):
@@ -73,13 +73,13 @@ def _hint(keyword: str) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def names_of(keywords: Mapping[str, object]) -> list[str]:
+def list_option_names(keywords: Mapping[str, object]) -> list[str]:
     """Return the option names of keywords whose value is not None."""
     given = (name for name, value in keywords.items() if value is not None)
     return [DECLARED[name].name for name in given]
 
 
-def default(keyword: str) -> object:
+def get_default(keyword: str) -> object:
     """Return the default value of a keyword."""
     if keyword in NO_OPTIONS:
         return False if keyword == "echo" else None
@@ -87,7 +87,7 @@ def default(keyword: str) -> object:
     return None if value == () else value
 
 
-def with_keywords(function: Any, **defaults: object) -> Any:
+def add_keywords(function: Any, **defaults: object) -> Any:
     """Add all keywords to a function's signature, for help() and notebooks; return the function.
 
     Args:
@@ -101,7 +101,7 @@ def with_keywords(function: Any, **defaults: object) -> Any:
     kind = inspect.Parameter.KEYWORD_ONLY
     more = [
         inspect.Parameter(
-            name, kind, default=defaults.get(name, default(name)), annotation=annotation
+            name, kind, default=defaults.get(name, get_default(name)), annotation=annotation
         )
         for name, annotation in Keywords.__annotations__.items()
         if name not in known

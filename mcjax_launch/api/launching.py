@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from mcjax_launch.api import keywords as kw
-from mcjax_launch.api.events import Deliver, InLoop, Reporter, at_once
+from mcjax_launch.api.events import Deliver, InLoop, Reporter, call_now
 from mcjax_launch.api.job import RunningJob
-from mcjax_launch.api.keywords import with_keywords
+from mcjax_launch.api.keywords import add_keywords
 from mcjax_launch.api.process import Request
 from mcjax_launch.api.result import Result
 from mcjax_launch.api.signature import Keywords, Path
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.job.describe import command_line
+from mcjax_launch.job.describe import make_command_line
 
 if TYPE_CHECKING:
     from mcjax_launch.api.values import RankValues
@@ -46,7 +46,7 @@ def launch(program: ProgramWords, *args: object, **keywords: Unpack[Keywords]) -
         LaunchError: the job could not be started.
 
     """
-    return made(program, args, keywords).run()
+    return make_job(program, args, keywords).run()
 
 
 def start(program: ProgramWords, *args: object, **keywords: Unpack[Keywords]) -> RunningJob:
@@ -56,7 +56,7 @@ def start(program: ProgramWords, *args: object, **keywords: Unpack[Keywords]) ->
         LaunchError: the job was refused before it began.
 
     """
-    return made(program, args, keywords).start()
+    return make_job(program, args, keywords).start()
 
 
 async def launch_async(
@@ -69,15 +69,15 @@ async def launch_async(
     import asyncio  # needed by its users only
 
     deliver = InLoop(asyncio.get_running_loop())
-    job = await asyncio.to_thread(made, program, args, keywords, deliver)
+    job = await asyncio.to_thread(make_job, program, args, keywords, deliver)
     return await job.begin()
 
 
-def made(
+def make_job(
     program: ProgramWords,
     args: Sequence[object],
     keywords: Mapping[str, Any],
-    deliver: Deliver = at_once,
+    deliver: Deliver = call_now,
     call: tuple[Buffer, ...] = (),
     returned: RankValues | None = None,
 ) -> RunningJob:
@@ -98,14 +98,14 @@ def made(
     """
     _refuse_while_importing()
     first = (program,) if isinstance(program, (str, os.PathLike)) else tuple(program)
-    command = [_word(word) for word in (*first, *args)]
+    command = [_convert_word(word) for word in (*first, *args)]
     of_options = {name: value for name, value in keywords.items() if name not in kw.NO_OPTIONS}
-    options = kw.options_of(command, of_options)
-    given = kw.names_of(of_options)
+    options = kw.make_options(command, of_options)
+    given = kw.list_option_names(of_options)
     streams = (sys.stdout, sys.stderr) if keywords.get("echo") else None
     on_line, on_event = keywords.get("on_line"), keywords.get("on_event")
     request = Request(
-        words=tuple(command_line(options, given)),
+        words=tuple(make_command_line(options, given)),
         hosts=options.hosts if isinstance(options.hosts, tuple) else (),
         call=call,
         echoes=streams is not None,
@@ -131,9 +131,9 @@ def _refuse_while_importing() -> None:
         raise LaunchError(f"{path} starts a job, also when the ranks import it: {guard}")
 
 
-def _word(value: object) -> str:
+def _convert_word(value: object) -> str:
     return os.fspath(value) if isinstance(value, (str, os.PathLike)) else str(value)
 
 
 for _function in (launch, start, launch_async):
-    with_keywords(_function)
+    add_keywords(_function)

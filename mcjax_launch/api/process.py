@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.kernel.transport.early import CLIENT
 from mcjax_launch.kernel.wire.signals import ENDING, FORWARDED
-from mcjax_launch.kernel.wire.system import limit_reason
+from mcjax_launch.kernel.wire.system import format_limit_error
 from mcjax_launch.kernel.wire.value import Value
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class LauncherProcess:
                 self._process = self._start(request, theirs)
         except (OSError, ValueError) as error:  # ValueError: a null byte in a word
             self.close()
-            why = limit_reason(error) if isinstance(error, OSError) else str(error)
+            why = format_limit_error(error) if isinstance(error, OSError) else str(error)
             raise LaunchError(f"mcjax-launch cannot be started: {why}") from None
         except BaseException:
             self.close()
@@ -86,22 +86,22 @@ class LauncherProcess:
 
     def _start(self, request: Request, theirs: contextlib.ExitStack) -> subprocess.Popen[bytes]:
         """Start the launcher; `theirs` collects the descriptors to close here afterwards."""
-        self._life, life = self._pipe(theirs, ours=1)
-        self.events, events = self._pipe(theirs)
-        self.stderr, stderr = self._pipe(theirs)
+        self._life, life = self._make_pipe(theirs, ours=1)
+        self.events, events = self._make_pipe(theirs)
+        self.stderr, stderr = self._make_pipe(theirs)
         shared, stdout = {"life": life}, subprocess.DEVNULL
         if request.echoes:
-            self.stdout, stdout = self._pipe(theirs)
+            self.stdout, stdout = self._make_pipe(theirs)
         if request.call:
-            self.values, shared["values"] = self._pipe(theirs)
-            shared["call"] = _file_of(request.call, theirs)
+            self.values, shared["values"] = self._make_pipe(theirs)
+            shared["call"] = _write_call_file(request.call, theirs)
         wanted = {
             "echoes": request.echoes,
             "hears_output": request.hears_output,
             "hosts": request.hosts,
         }
         return subprocess.Popen(
-            [*_command(), "--events", f"fd:{events}", *request.words],
+            [*_make_command(), "--events", f"fd:{events}", *request.words],
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,
@@ -110,7 +110,7 @@ class LauncherProcess:
             start_new_session=True,
         )
 
-    def _pipe(self, theirs: contextlib.ExitStack, *, ours: int = 0) -> tuple[int, int]:
+    def _make_pipe(self, theirs: contextlib.ExitStack, *, ours: int = 0) -> tuple[int, int]:
         """Return both ends of a new pipe, this program's first: end `ours` (0 reads, 1 writes)."""
         ends = os.pipe()
         self._ours.add(ends[ours])
@@ -151,7 +151,7 @@ def hold_signals() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, [*ENDING, *FORWARDED, signal.SIGQUIT])
 
 
-def _command() -> Sequence[str]:
+def _make_command() -> Sequence[str]:
     """Return the command that runs the launcher with this program's Python.
 
     Raises:
@@ -163,7 +163,7 @@ def _command() -> Sequence[str]:
     return (sys.executable, "-P", "-c", _MAIN, _FOLDER)
 
 
-def _file_of(pieces: Sequence[Buffer], theirs: contextlib.ExitStack) -> int:
+def _write_call_file(pieces: Sequence[Buffer], theirs: contextlib.ExitStack) -> int:
     """Write a call to a temporary file without a name; return its descriptor.
 
     Raises:

@@ -150,16 +150,16 @@ class JobFailed(LaunchError):
         return JobFailed, (self.result,)
 
 
-def result_of(summary: Mapping[str, Any]) -> Result:
+def make_result(summary: Mapping[str, Any]) -> Result:
     """Return the result of a job from its event `summary`."""
-    ranks = tuple(map(_rank, summary["ranks"]))
+    ranks = tuple(map(_make_rank_result, summary["ranks"]))
     cause = summary["root_cause"]
     own = ("traceback", "stdout", "stderr")
     told = [{name: rank[name] for name in rank.keys() - own} for rank in summary["ranks"]]
     return Result(
         exit_status=summary["exit_status"],
         message=summary["message"],
-        root_cause=None if cause is None else _cause(cause, summary["lines"], ranks),
+        root_cause=None if cause is None else _make_root_cause(cause, summary["lines"], ranks),
         ranks=ranks,
         seconds=summary["seconds"],
         restarts=summary["restarts"],
@@ -170,7 +170,7 @@ def result_of(summary: Mapping[str, Any]) -> Result:
     )
 
 
-def _rank(told: Mapping[str, Any]) -> RankResult:
+def _make_rank_result(told: Mapping[str, Any]) -> RankResult:
     renamed = {"message": told["words"], "exception": None}
     if told["traceback"] is not None:
         renamed["exception"] = told["exception"]["headline"]
@@ -178,7 +178,9 @@ def _rank(told: Mapping[str, Any]) -> RankResult:
     return RankResult(**{name: told[name] for name in names}, **renamed)
 
 
-def _cause(told: Mapping[str, Any], lines: Sequence[str], ranks: Sequence[RankResult]) -> RootCause:
+def _make_root_cause(
+    told: Mapping[str, Any], lines: Sequence[str], ranks: Sequence[RankResult]
+) -> RootCause:
     culprit = next((rank for rank in ranks if rank.rank == told["rank"]), None)
     return RootCause(
         message=told["message"],

@@ -6,7 +6,7 @@ import sys
 from collections import deque
 from typing import Any, Literal
 
-from mcjax_launch.features.function.messages import MAIN, Returned, unpickled
+from mcjax_launch.features.function.messages import MAIN, Returned, unpickle
 from mcjax_launch.kernel.wire import messages
 from mcjax_launch.kernel.wire.frames import Decoder, Raw
 
@@ -43,7 +43,7 @@ class RankValues:
 
         """
         sys.modules.setdefault(MAIN, sys.modules["__main__"])  # as multiprocessing does
-        return unpickled(self._of_ranks.pop(rank).parts)
+        return unpickle(self._of_ranks.pop(rank).parts)
 
 
 class _Parts:

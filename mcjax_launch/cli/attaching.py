@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from mcjax_launch.console.console import Console
-from mcjax_launch.detached.jobs import ENDED, LOST, RUNNING, DetachedJob, find, find_latest, settled
+from mcjax_launch.detached.jobs import (
+    ENDED,
+    LOST,
+    RUNNING,
+    DetachedJob,
+    find,
+    find_latest,
+    wait_until_settled,
+)
 from mcjax_launch.detached.record import read_errors
 from mcjax_launch.detached.visit import DISK_FULL, LAUNCHER_GONE, NOBODY_READS, Connection, Visiting
 from mcjax_launch.errors import LaunchError
@@ -20,7 +28,7 @@ def attach(options: Options) -> int:
     """
     assert options.attach is not None
     job = find(options.attach) if options.attach else find_latest()
-    connection = _connection(job)
+    connection = _open_connection(job)
     visiting = Visiting(options, job.folder, connection)
     if not options.attach:
         program = " ".join(job.description.program)
@@ -29,17 +37,17 @@ def attach(options: Options) -> int:
         visiting.console.say(DISK_FULL)
     end = visiting.run()
     if end == LAUNCHER_GONE:
-        over = settled(job)
+        over = wait_until_settled(job)
         visiting.finish(lambda console: _say_end(console, over))
         status = over.exit_status
         return exit_status.HOST_LOST if status is None else status
     if end == NOBODY_READS:
         return exit_status.READER_GONE
-    visiting.finish(lambda console: console.say(_way_back(job)))
-    return exit_status.of_signal(end)
+    visiting.finish(lambda console: console.say(_format_return_hint(job)))
+    return exit_status.compute_signal_status(end)
 
 
-def _connection(job: DetachedJob) -> Connection | None:
+def _open_connection(job: DetachedJob) -> Connection | None:
     """Return a connection to the launcher of a job; None if the job is over.
 
     Raises:
@@ -68,7 +76,7 @@ def _say_end(console: Console, job: DetachedJob) -> None:
             f"job {job.id} runs, but its launcher closed the connection: is it another version?"
         )
     elif job.state == LOST:
-        console.summary([f"job {job.id} is lost: {job.end}"], alarm=True)
+        console.show_summary([f"job {job.id} is lost: {job.end}"], alarm=True)
     elif job.state == ENDED and job.recorded.full:  # the summary may be missing
         console.say(f"job {job.id} has ended with exit status {job.exit_status}: {job.end}")
     elif job.state == ENDED:
@@ -79,7 +87,7 @@ def _say_end(console: Console, job: DetachedJob) -> None:
         console.note(f"job {job.id} has ended with exit status {job.exit_status}")
 
 
-def _way_back(job: DetachedJob) -> str:
+def _format_return_hint(job: DetachedJob) -> str:
     return (
         f"job {job.id} continues: mcjax-launch --attach {job.id} returns to it, "
         f"mcjax-launch --stop {job.id} ends it"

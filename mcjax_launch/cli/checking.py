@@ -13,19 +13,24 @@ import click
 from mcjax_launch.console.prefix import wants_colour
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.check import run
-from mcjax_launch.features.check.judgement import Judgement, last_line, lines, topics
-from mcjax_launch.job.plan import used_hosts
+from mcjax_launch.features.check.judgement import (
+    Judgement,
+    format_last_line,
+    format_lines,
+    list_topics,
+)
+from mcjax_launch.job.plan import count_ranks_by_host
 from mcjax_launch.kernel.wire import exit_status
 from mcjax_launch.kernel.wire.version import __version__
 from mcjax_launch.options.options import Options
-from mcjax_launch.ranks import counted
+from mcjax_launch.ranks import format_count
 from mcjax_launch.report import files
 from mcjax_launch.report.record import without_values
 from mcjax_launch.request import this_machine
 from mcjax_launch.request.combinations import FOR_CHECK
 from mcjax_launch.request.hosts import find_hosts
 from mcjax_launch.request.job import make_job
-from mcjax_launch.request.ready import with_mtls
+from mcjax_launch.request.ready import choose_mtls
 
 #: Version of the file's format; goes up when a field changes its meaning or is removed.
 VERSION = 2
@@ -56,8 +61,8 @@ def check(options: Options, words: Callable[[], Sequence[str]]) -> int:
         _write(options.report, record(findings, words(), began, seconds))
     shown = [finding for finding in findings if finding.verdict != "ok" or not options.quiet]
     if shown:
-        _print(shown, last_line(findings, f"{of_what}, in {seconds:.1f} s"), options)
-    return exit_status.FAILED if topics(findings, "error") else 0
+        _print(shown, format_last_line(findings, f"{of_what}, in {seconds:.1f} s"), options)
+    return exit_status.FAILED if list_topics(findings, "error") else 0
 
 
 def _check_path(path: str) -> None:
@@ -75,14 +80,17 @@ def _run(options: Options) -> tuple[list[Judgement], str]:
     used = {name: getattr(options, name) for name in FOR_CHECK}
     options = Options(**used, program=_PROGRAM)
     hosts = find_hosts(options, os.environ)
-    here = this_machine.look_up(options, hosts, os.environ, lambda text: None)
+    here = this_machine.collect_facts(options, hosts, os.environ, lambda text: None)
     job = make_job(options, hosts, here)
-    hosts = tuple(used_hosts(job.processes_here, hosts))
+    hosts = tuple(count_ranks_by_host(job.processes_here, hosts))
     if job.mtls != "off":
-        job = with_mtls(job, hosts, os.environ, None)
+        job = choose_mtls(job, hosts, os.environ, None)
     say = (lambda text: None) if options.quiet else _say
     findings = run.run(job, hosts, say)
-    return findings, f"{counted(job.num_processes, 'rank')} on {counted(len(hosts), 'host')}"
+    return (
+        findings,
+        f"{format_count(job.num_processes, 'rank')} on {format_count(len(hosts), 'host')}",
+    )
 
 
 def _say(text: str) -> None:
@@ -95,7 +103,7 @@ def _print(findings: Sequence[Judgement], end: str, options: Options) -> None:
     """Print findings and the last line `end`, with errors in red."""
     width = min(shutil.get_terminal_size((_WIDTH, 0)).columns, _WIDTH)
     coloured = wants_colour(options.color, sys.stdout.isatty(), os.environ)
-    for line in [*lines(findings, width), "", end]:
+    for line in [*format_lines(findings, width), "", end]:
         word, space, rest = line.partition(" ")
         if coloured and word in ("error", "FAILED:"):
             word = click.style(word, fg="red", bold=True)
@@ -114,7 +122,7 @@ def record(
         "command": ["mcjax-launch", *without_values(words)],
         "began": datetime.fromtimestamp(began, UTC).isoformat(timespec="milliseconds"),
         "seconds": round(seconds, 3),
-        "passed": not topics(findings, "error"),
+        "passed": not list_topics(findings, "error"),
         "findings": [
             {name: getattr(finding, name) for name in finding._fields} for finding in findings
         ],

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from mcjax_launch.cli.help import WORDS, GroupedCommand
 from mcjax_launch.cli.options import GROUPS, PROGRAM
-from mcjax_launch.cli.warnings import misplaced, own_words, warnings
+from mcjax_launch.cli.warnings import find_misplaced_options, find_warnings, get_own_words
 from mcjax_launch.cli.words import check_once
 from mcjax_launch.diagnosis.attempt import JobOutcome
 from mcjax_launch.errors import LaunchError, save_traceback
@@ -23,15 +23,15 @@ from mcjax_launch.events.events import NO_EVENTS, Events
 from mcjax_launch.kernel.transport import early
 from mcjax_launch.kernel.wire import exit_status
 from mcjax_launch.options.options import Options
-from mcjax_launch.options.removed import removed_variables
+from mcjax_launch.options.removed import find_removed_variables
 from mcjax_launch.request import combinations, ready, this_machine
 from mcjax_launch.request.program import (
-    given_arguments,
+    find_needed_arguments,
+    get_given_arguments,
     may_need_arguments,
-    needed_arguments,
 )
-from mcjax_launch.request.this_machine import on_github
-from mcjax_launch.wording import one_line
+from mcjax_launch.request.this_machine import is_on_github
+from mcjax_launch.wording import format_one_line
 
 if TYPE_CHECKING:
     from mcjax_launch.detached.standby import Standby
@@ -81,10 +81,10 @@ def command(context: click.Context, /, **values: Any) -> int:
     events: Events = NO_EVENTS
     standby: Standby | None = None
     try:
-        for line in () if client else removed_variables(os.environ):
+        for line in () if client else find_removed_variables(os.environ):
             raise LaunchError(line)
         if options.attach is not None or options.jobs or options.stop is not None:
-            return _on_detached(options, context)
+            return _run_detached_action(options, context)
         if options.emit is not None:
             return _emit(options, context)
         if options.check:
@@ -92,28 +92,28 @@ def command(context: click.Context, /, **values: Any) -> int:
         job_id = os.environ.pop(early.DETACHED, "")
         if options.detach and not options.dry_run and not job_id:
             return _detach(options, context)
-        events, standby = _events(options, client, job_id)
+        events, standby = _make_events(options, client, job_id)
         if client is None:
             return _run(options, context, events, standby)
         from mcjax_launch.cli import serving
 
-        names = given(context, ParameterSource.COMMANDLINE)
+        names = list_options_from(context, ParameterSource.COMMANDLINE)
         return serving.run(client, options, names, events, _say)
     except LaunchError as error:
         from mcjax_launch.cli.usage_errors import with_variable
 
         message = with_variable(str(error), context)
-        if options.emit is None and client is None and on_github(os.environ):
+        if options.emit is None and client is None and is_on_github(os.environ):
             from mcjax_launch.report import github
 
-            _write(github.command("error", message))
-        events.summary({"exit_status": error.status, "message": message})
+            _write(github.format_command("error", message))
+        events.report_summary({"exit_status": error.status, "message": message})
         if client is not None:  # which raises it
             return error.status
         raise LaunchError(message, error.status) from None
     except Exception as error:
         status, message = exit_status.INTERNAL_ERROR, f"internal error: {error!r}"
-        events.summary({"exit_status": status, "message": message})
+        events.report_summary({"exit_status": status, "message": message})
         raise
     finally:
         events.finish()
@@ -121,7 +121,7 @@ def command(context: click.Context, /, **values: Any) -> int:
             standby.close()
 
 
-def _events(
+def _make_events(
     options: Options, client: "Client | None", job_id: str
 ) -> "tuple[Events, Standby | None]":
     """Return the receiver of the job's events, and a detached job's Standby (else None).
@@ -154,12 +154,14 @@ def _events(
     return ClientStream(fd, client), None
 
 
-def _on_detached(options: Options, context: click.Context) -> int:
+def _run_detached_action(options: Options, context: click.Context) -> int:
     """Run --attach, --jobs or --stop; return the exit status."""
     from mcjax_launch.request import detached
 
     check_once(context.meta[WORDS], context.command.params)
-    detached.check_action(options, frozenset(given(context, ParameterSource.COMMANDLINE)))
+    detached.check_action(
+        options, frozenset(list_options_from(context, ParameterSource.COMMANDLINE))
+    )
     if options.jobs:
         from mcjax_launch.cli.listing import list_jobs
 
@@ -178,34 +180,34 @@ def _detach(options: Options, context: click.Context) -> int:
     from mcjax_launch.cli.detaching import detach
     from mcjax_launch.request.detached import check_detach
 
-    check_detach(options, frozenset(given(context, ParameterSource.COMMANDLINE)))
+    check_detach(options, frozenset(list_options_from(context, ParameterSource.COMMANDLINE)))
     _approve(options, context, warn=False)  # the detached launcher prints warnings
     return detach(options, context.meta[WORDS])
 
 
-def given(context: click.Context, *sources: ParameterSource) -> list[str]:
+def list_options_from(context: click.Context, *sources: ParameterSource) -> list[str]:
     """Return the names of the options whose values came from one of these sources."""
     source = context.get_parameter_source
     return [name for name in Options.declared if source(name) in sources]
 
 
-def set_anywhere(context: click.Context) -> list[str]:
+def list_set_options(context: click.Context) -> list[str]:
     """Return the names of the options on the command line or in the environment."""
-    return given(context, ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+    return list_options_from(context, ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 
 
-def rewritten_words(options: Options, context: click.Context) -> list[str]:
+def rewrite_words(options: Options, context: click.Context) -> list[str]:
     """Return the command line with options from the environment written out."""
-    from mcjax_launch.job.describe import command_line
+    from mcjax_launch.job.describe import make_command_line
 
-    return command_line(options, set_anywhere(context))
+    return make_command_line(options, list_set_options(context))
 
 
 def _emit(options: Options, context: click.Context) -> int:
     from mcjax_launch.schedulers import emit
     from mcjax_launch.schedulers.submission import make_submission
 
-    text = emit(make_submission(options, set_anywhere(context)))
+    text = emit(make_submission(options, list_set_options(context)))
     _approve(options, context)
     _print(text)
     return 0
@@ -215,16 +217,16 @@ def _check(options: Options, context: click.Context) -> int:
     from mcjax_launch.cli.checking import check
 
     _approve(options, context, warn=not options.quiet)
-    return check(options, lambda: rewritten_words(options, context))
+    return check(options, lambda: rewrite_words(options, context))
 
 
 def _approve(options: Options, context: click.Context, *, warn: bool = True) -> None:
     """Refuse options that cannot be combined; if `warn`, print warnings about likely mistakes."""
     check_once(context.meta[WORDS], context.command.params)
     # Options from variables do not count: those may be set for many command lines.
-    names = frozenset(given(context, ParameterSource.COMMANDLINE))
+    names = frozenset(list_options_from(context, ParameterSource.COMMANDLINE))
     combinations.check(options, names, os.environ)
-    for warning in warnings(options, context, os.environ) if warn else ():
+    for warning in find_warnings(options, context, os.environ) if warn else ():
         _say(warning)
 
 
@@ -243,23 +245,23 @@ def _run(
         return run_again(options, lambda *run: _run_job(options, context, events, *run), _say)
     job, hosts = ready.prepare(options, os.environ, say)
     if options.dry_run:
-        from mcjax_launch.job.describe import on_this_machine
+        from mcjax_launch.job.describe import format_dry_run_here
 
-        _print(on_this_machine(job, hosts))
+        _print(format_dry_run_here(job, hosts))
         return 0
     front = None
     if standby is not None:
-        front = _without_terminal(standby, job, hosts)
-        job = job.replaced(show=frozenset(), job_id=standby.job_id)
+        front = _make_detached_front(standby, job, hosts)
+        job = job.copy_with(show=frozenset(), job_id=standby.job_id)
     return _run_job(options, context, events, job, hosts, front).status
 
 
-def _without_terminal(standby: "Standby", job: "Job", hosts: "Sequence[Host]") -> "Front":
+def _make_detached_front(standby: "Standby", job: "Job", hosts: "Sequence[Host]") -> "Front":
     """Return the Front (loop, signals, outputs) of a detached job's launcher."""
-    from mcjax_launch.kernel.launcher.entry import own_front
+    from mcjax_launch.kernel.launcher.entry import make_own_front
 
     standby.describe(job.program, job.num_processes, [host.name for host in hosts])
-    front = own_front()
+    front = make_own_front()
     output = standby.open(front.loop, lambda: front.signals.put(signal.SIGINT))
     assert standby.visitors is not None
     front.detach(standby.job_id, output, standby.visitors)
@@ -282,7 +284,7 @@ def _run_job(
         events.note(line, "say")
         _say(line)
 
-    recorders = list(_recorders())
+    recorders = list(_make_recorders())
     if events.is_read:
         from mcjax_launch.report.ending import RunEnding
 
@@ -290,45 +292,45 @@ def _run_job(
     outcome = ready.run(
         job,
         hosts,
-        lambda: rewritten_words(options, context),
+        lambda: rewrite_words(options, context),
         say,
         events=events,
         front=front,
         recorders=recorders,
     )
     if outcome.status and not options.quiet:
-        for line in _about_arguments(outcome, job, options, context):
+        for line in _find_argument_hints(outcome, job, options, context):
             say(line)
     if events.is_read:
-        events.summary(ending.fields(outcome))
+        events.report_summary(ending.make_summary_fields(outcome))
     return outcome
 
 
-def _about_arguments(
+def _find_argument_hints(
     outcome: JobOutcome, job: "Job", options: Options, context: click.Context
 ) -> "Iterator[str]":
     """Yield hints about wrong arguments of a program that has failed."""
-    yield from misplaced(options, context, outcome)
+    yield from find_misplaced_options(options, context, outcome)
     if not outcome.failed_early:
         return
-    given, needed = given_arguments(job), needed_arguments(job)
-    if needed is not None and (words := needed.completed(given)) is not None:
+    given, needed = get_given_arguments(job), find_needed_arguments(job)
+    if needed is not None and (words := needed.complete(given)) is not None:
         import shlex
 
         program = job.program[: len(job.program) - len(given)]
-        line = shlex.join([NAME, *own_words(options, context), *program])
+        line = shlex.join([NAME, *get_own_words(options, context), *program])
         yield f"hint: {os.path.basename(program[-1])} needs arguments: {line} {' '.join(words)}"
     elif any(mark in outcome.message for mark in _TOO_FEW) and may_need_arguments(job):
         yield f"hint: in PROGRAM's arguments, {_COORDINATES} are replaced by each rank's own"
 
 
-def _recorders() -> "Iterator[Recorder]":
+def _make_recorders() -> "Iterator[Recorder]":
     """Yield recorders for GitHub Actions and Kubernetes, if the command runs there."""
     if os.path.isfile(_TERMINATION_LOG):
         from mcjax_launch.report.recording import TerminationMessage
 
         yield TerminationMessage(_TERMINATION_LOG)
-    if on_github(os.environ):
+    if is_on_github(os.environ):
         from mcjax_launch.report.github import Annotations
 
         yield Annotations(_write, os.environ.get("GITHUB_WORKSPACE") or os.getcwd())
@@ -343,7 +345,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
 
 
-def _settings() -> dict[str, Any]:
+def _make_settings() -> dict[str, Any]:
     """Return settings of click's context; for an API client, options come from words alone."""
     if early.CLIENT not in os.environ:
         return {}
@@ -360,7 +362,9 @@ def _run_command(argv: Sequence[str] | None) -> int:
 
             return complete(command, NAME, COMPLETE)
         # The command's own status; --help and --version return 0.
-        return int(command.main(argv, prog_name=NAME, standalone_mode=False, **_settings()) or 0)
+        return int(
+            command.main(argv, prog_name=NAME, standalone_mode=False, **_make_settings()) or 0
+        )
     except LaunchError as error:
         _say(str(error))
         return error.status
@@ -370,7 +374,7 @@ def _run_command(argv: Sequence[str] | None) -> int:
         _say(in_one_line(error))
         return exit_status.USAGE
     except (click.Abort, KeyboardInterrupt):
-        return exit_status.of_signal(signal.SIGINT)
+        return exit_status.compute_signal_status(signal.SIGINT)
     except (BrokenPipeError, SystemExit):  # click exits like this if --help has no reader
         return exit_status.READER_GONE
     except Exception as error:
@@ -387,7 +391,7 @@ def _print(text: str) -> None:
 
 
 def _say(message: str) -> None:
-    _write(f"mcjax-launch: {one_line(message)}\n")
+    _write(f"mcjax-launch: {format_one_line(message)}\n")
 
 
 def _write(lines: str) -> None:

@@ -29,23 +29,23 @@ def complete(command: click.Command, name: str, variable: str) -> int:
     kind = get_completion_class(shell)
     if kind is None or asked not in ("source", "complete"):
         return 1
-    answering = _up_to_program(kind)(command, {}, name, variable)
+    answering = _make_completer_class(kind)(command, {}, name, variable)
     click.echo(answering.source() if asked == "source" else answering.complete())
     return 0
 
 
-def _up_to_program(kind: type[ShellComplete]) -> type[ShellComplete]:
+def _make_completer_class(kind: type[ShellComplete]) -> type[ShellComplete]:
     """Return a subclass of `kind` that completes files after PROGRAM, not our options."""
 
     class UpToProgram(kind):  # type: ignore[valid-type, misc]
         def get_completions(self, args: list[str], incomplete: str) -> Items:
             args = _without_equals(args)
             if args[-1:] == [_ATTACH]:  # whose value may be left out, but stands before no PROGRAM
-                return jobs(incomplete)
+                return complete_jobs(incomplete)
             args = with_values(args, self.cli.params)
             context = self.cli.make_context("", list(args), resilient_parsing=True)
             if context.params["program"] or "--" in args:
-                return files(incomplete)
+                return complete_files(incomplete)
             found: Items = super().get_completions(args, incomplete)
             return found
 
@@ -58,27 +58,27 @@ def _without_equals(words: list[str]) -> list[str]:
     return [word for i, word in enumerate(words) if word != "=" or before[i][:2] != "--"]
 
 
-def files(value: str) -> Items:
+def complete_files(value: str) -> Items:
     """Return an item that makes the shell complete `value` to the path of a file."""
     return [CompletionItem(value, type="file")]
 
 
-def folders(value: str) -> Items:
+def complete_folders(value: str) -> Items:
     """Return an item that makes the shell complete `value` to the path of a folder."""
     return [CompletionItem(value, type="dir")]
 
 
-def ranks(value: str) -> Items:
+def complete_ranks(value: str) -> Items:
     """Return completions for a set of ranks: `all`, `none` and `0`."""
     return [CompletionItem(word) for word in ("all", "none", "0") if word.startswith(value)]
 
 
-def jobs(value: str) -> Items:
+def complete_jobs(value: str) -> Items:
     """Return completions for the id of a detached job, each with its state and program."""
-    from mcjax_launch.detached.jobs import all_jobs
+    from mcjax_launch.detached.jobs import find_all_jobs
 
     try:
-        found = all_jobs()
+        found = find_all_jobs()
     except LaunchError:
         return []
     return [

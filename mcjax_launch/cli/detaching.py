@@ -9,10 +9,10 @@ import sys
 from collections.abc import Sequence
 
 from mcjax_launch.detached.folders import make_job_folder, remove_folder
-from mcjax_launch.detached.jobs import all_jobs
+from mcjax_launch.detached.jobs import find_all_jobs
 from mcjax_launch.detached.standby import STARTED
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.events.opening import DESCRIPTOR, given_descriptor
+from mcjax_launch.events.opening import DESCRIPTOR, parse_descriptor
 from mcjax_launch.kernel.transport.early import DETACHED
 from mcjax_launch.kernel.wire import exit_status
 from mcjax_launch.options.options import Options
@@ -33,8 +33,8 @@ def detach(options: Options, words: Sequence[str]) -> int:
 
     """
     given = options.events or ""
-    fds = (given_descriptor(given),) if given.startswith(DESCRIPTOR) else ()
-    all_jobs()  # those that ended long ago make room
+    fds = (parse_descriptor(given),) if given.startswith(DESCRIPTOR) else ()
+    find_all_jobs()  # those that ended long ago make room
     job_id = os.urandom(4).hex()
     folder = make_job_folder(job_id)
     reading, writing = os.pipe()
@@ -54,7 +54,7 @@ def detach(options: Options, words: Sequence[str]) -> int:
         return 0
     status = launcher.wait()
     remove_folder(folder)  # it was killed
-    return exit_status.of_wait(status) or exit_status.FAILED
+    return exit_status.compute_exit_status(status) or exit_status.FAILED
 
 
 def _start(

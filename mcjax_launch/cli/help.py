@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from mcjax_launch.cli.words import ALL, COMMON, group_key, with_values
+from mcjax_launch.cli.words import ALL, COMMON, get_group_key, with_values
 
 #: By group of options, an example: what it does, and its command line.
 EXAMPLES = {
@@ -110,30 +110,30 @@ class GroupedCommand(click.Command):
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the description of the command, except in the help of a single group."""
-        if _which(ctx) in (ALL, COMMON):
+        if _get_group(ctx) in (ALL, COMMON):
             super().format_help_text(ctx, formatter)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options of the requested groups, one section for each group."""
-        for title, options in self._shown(ctx):
+        for title, options in self._select_options(ctx):
             rows = [record for option in options if (record := option.get_help_record(ctx))]
             with formatter.section(title):
                 # One width for all, so that the columns of the groups are in line.
                 formatter.write_dl([(names.ljust(_NAMES), text) for names, text in rows], _NAMES)
 
-    def _shown(self, ctx: click.Context) -> Iterator[tuple[str, list[click.Option]]]:
-        which = _which(ctx)
+    def _select_options(self, ctx: click.Context) -> Iterator[tuple[str, list[click.Option]]]:
+        which = _get_group(ctx)
         for title, options in self._groups.items():
             shown = list(options)
             if which == COMMON and title in EXAMPLES:
                 shown = [option for option in options if option.name in _COMMON]
-            if shown and which in (ALL, COMMON, group_key(title)):
+            if shown and which in (ALL, COMMON, get_group_key(title)):
                 yield title, shown
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write examples, and a line on `--help GROUP`."""
-        which = _which(ctx)
-        titles = [title for title in EXAMPLES if which in (ALL, group_key(title))]
+        which = _get_group(ctx)
+        titles = [title for title in EXAMPLES if which in (ALL, get_group_key(title))]
         titles = titles or [*_FIRST_EXAMPLES]
         with formatter.section("Examples" if len(titles) > 1 else "Example"):
             for number, title in enumerate(titles):
@@ -142,11 +142,11 @@ class GroupedCommand(click.Command):
                     formatter.write_paragraph()
                 formatter.write(f"  # {purpose}\n  {command}\n")  # never wrapped: to be copied
         if which == COMMON:
-            groups = ", ".join(group_key(title) for title in EXAMPLES)
+            groups = ", ".join(get_group_key(title) for title in EXAMPLES)
             formatter.write_paragraph()
             formatter.write_text(f"More: --help GROUP ({groups}), or --help all.")
 
 
-def _which(ctx: click.Context) -> str:
+def _get_group(ctx: click.Context) -> str:
     which: str = ctx.meta.get(WHICH, COMMON)
     return which

@@ -9,8 +9,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-from mcjax_launch.detached.jobs import LOST, RUNNING, DetachedJob, all_jobs
-from mcjax_launch.wording import visible
+from mcjax_launch.detached.jobs import LOST, RUNNING, DetachedJob, find_all_jobs
+from mcjax_launch.wording import escape_unprintable
 
 _COLUMNS = ("ID", "STATE", "RANKS", "HOSTS", "SINCE", "PROGRAM", "LAST LINE")
 _MOST_PROGRAM, _MOST_HOSTS, _MOST_STATE = 32, 24, 64
@@ -25,19 +25,21 @@ def list_jobs(*, as_json: bool) -> int:
         LaunchError: the folder of the jobs cannot be read, or is open to other users.
 
     """
-    jobs = all_jobs()
+    jobs = find_all_jobs()
     if as_json:
-        sys.stdout.write("".join(f"{json.dumps(fields(job))}\n" for job in jobs))
+        sys.stdout.write("".join(f"{json.dumps(collect_fields(job))}\n" for job in jobs))
         return 0
     if not jobs:
         sys.stderr.write("mcjax-launch: no detached jobs: --detach starts one\n")
         return 0
     width = shutil.get_terminal_size((_WIDE, 0)).columns if sys.stdout.isatty() else _WIDE
-    sys.stdout.write("".join(f"{line[:width]}\n" for line in table([_row(job) for job in jobs])))
+    sys.stdout.write(
+        "".join(f"{line[:width]}\n" for line in format_table([_format_row(job) for job in jobs]))
+    )
     return 0
 
 
-def fields(job: DetachedJob) -> dict[str, object]:
+def collect_fields(job: DetachedJob) -> dict[str, object]:
     """Return the fields that --json prints for a job."""
     description, recorded = job.description, job.recorded
     return {
@@ -58,20 +60,20 @@ def fields(job: DetachedJob) -> dict[str, object]:
     }
 
 
-def _row(job: DetachedJob) -> list[str]:
+def _format_row(job: DetachedJob) -> list[str]:
     description = job.description
     return [
         job.id,
-        _cut(_state(job), _MOST_STATE),
+        _cut(_format_state(job), _MOST_STATE),
         str(description.ranks),
         _cut(",".join(description.hosts), _MOST_HOSTS),
-        _since(description.since),
+        _format_since(description.since),
         _cut(shlex.join(description.program), _MOST_PROGRAM),
-        visible(job.last_line),
+        escape_unprintable(job.last_line),
     ]
 
 
-def _state(job: DetachedJob) -> str:
+def _format_state(job: DetachedJob) -> str:
     if job.state == LOST:
         return "lost (killed)" if "killed" in job.end else "lost (machine restarted)"
     if job.state != RUNNING:
@@ -86,18 +88,18 @@ def _state(job: DetachedJob) -> str:
     return f"running{f' ({parts[0]})' if parts else ''}"
 
 
-def _since(at: float) -> str:
+def _format_since(at: float) -> str:
     began = time.localtime(at)
     today = time.localtime()[:3] == began[:3]
     return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M", began)
 
 
 def _cut(text: str, most: int) -> str:
-    text = visible(text)
+    text = escape_unprintable(text)
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def table(rows: Sequence[Sequence[str]]) -> list[str]:
+def format_table(rows: Sequence[Sequence[str]]) -> list[str]:
     """Format rows as lines with aligned columns, after a line of headings."""
     whole = [_COLUMNS, *rows]
     widths = [max(len(row[i]) for row in whole) for i in range(len(_COLUMNS))]

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from mcjax_launch.cli.words import ALL, COMMON, ClickOption, group_key
+from mcjax_launch.cli.words import ALL, COMMON, ClickOption, get_group_key
 from mcjax_launch.kernel.wire.version import __version__
 from mcjax_launch.options import kinds
 from mcjax_launch.options.kinds import Kind
@@ -32,7 +32,7 @@ class Typed(click.ParamType):  # type: ignore[type-arg]
             return super().shell_complete(ctx, param, incomplete)
         from mcjax_launch.cli import completion
 
-        return getattr(completion, self.kind.offers)(incomplete)
+        return getattr(completion, f"complete_{self.kind.offers}")(incomplete)
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         try:
@@ -41,7 +41,7 @@ class Typed(click.ParamType):  # type: ignore[type-arg]
             self.fail(str(error), param, ctx)
 
 
-def _click_option(option: Option) -> ClickOption:
+def _make_click_option(option: Option) -> ClickOption:
     if option.kind is None:
         return ClickOption(
             *option.names, help=option.help, is_flag=True, allow_from_autoenv=option.in_environ
@@ -80,7 +80,7 @@ def _show_help(context: click.Context, _: click.Parameter, which: str | None) ->
 
 def _check_group(after: Sequence[str]) -> None:
     """Refuse a word after --help that is not the name of a group."""
-    keys = [group_key(title) for title in GROUPS]
+    keys = [get_group_key(title) for title in GROUPS]
     if after and after[0].isalpha() and after[0].lower() not in (*keys, COMMON, ALL):
         there_are = ", ".join((*keys, ALL))
         raise click.UsageError(
@@ -96,7 +96,7 @@ def _show_examples(context: click.Context, _: click.Parameter, asked: bool) -> N
         context.exit()
 
 
-def _action(*names: str, callback: Any, help: str, **settings: Any) -> ClickOption:  # noqa: A002
+def _make_action(*names: str, callback: Any, help: str, **settings: Any) -> ClickOption:  # noqa: A002
     """Return an option such as --version, whose callback replaces a run; no variable sets it."""
     settings = {"is_flag": True, **settings, "is_eager": True, "expose_value": False}
     return ClickOption(*names, help=help, callback=callback, allow_from_autoenv=False, **settings)
@@ -104,16 +104,16 @@ def _action(*names: str, callback: Any, help: str, **settings: Any) -> ClickOpti
 
 GROUPS: dict[str, list[ClickOption]] = {}
 for _option in Options.declared.values():
-    GROUPS.setdefault(_option.group, []).append(_click_option(_option))
+    GROUPS.setdefault(_option.group, []).append(_make_click_option(_option))
 GROUPS["Other"] = [
-    _action("--version", callback=_show_version, help="Show the version and exit."),
+    _make_action("--version", callback=_show_version, help="Show the version and exit."),
     # click's own would be made with a look at the user's language, at every start.
-    _action("-h", callback=_show_examples, help="Show some examples and exit."),
-    _action(
+    _make_action("-h", callback=_show_examples, help="Show some examples and exit."),
+    _make_action(
         "--help",
         callback=_show_help,
         is_flag=False,
-        type=click.Choice([COMMON, *map(group_key, GROUPS), ALL], case_sensitive=False),
+        type=click.Choice([COMMON, *map(get_group_key, GROUPS), ALL], case_sensitive=False),
         metavar="[GROUP]",
         help="Show the common options, those of a group, or all, and exit.",
     ),

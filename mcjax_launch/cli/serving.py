@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 
 from mcjax_launch.events.client import Client
 from mcjax_launch.events.events import Events
-from mcjax_launch.job.describe import command_line
+from mcjax_launch.job.describe import make_command_line
 from mcjax_launch.options.options import Options
 from mcjax_launch.report.ending import RunEnding
 from mcjax_launch.request import combinations, ready
@@ -49,11 +49,11 @@ def run(
 
     job, hosts = ready.prepare(options, environ, say)
     # A log of GitHub Actions is the program's, as its streams are.
-    job = job.replaced(call=client.read_call(), on_github=False)
+    job = job.copy_with(call=client.read_call(), on_github=False)
     if not client.echoes:
-        job = job.replaced(show=frozenset())
-    words = command_line(options, names)
+        job = job.copy_with(show=frozenset())
+    words = make_command_line(options, names)
     ending = RunEnding()
     outcome = ready.run(job, hosts, lambda: words, say, events=events, recorders=[ending])
-    events.summary(ending.fields(outcome))
+    events.report_summary(ending.make_summary_fields(outcome))
     return outcome.status

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mcjax_launch.detached.jobs import RUNNING, DetachedJob, find, settled
+from mcjax_launch.detached.jobs import RUNNING, DetachedJob, find, wait_until_settled
 from mcjax_launch.detached.messages import StopJob
 from mcjax_launch.detached.visit import Connection
 from mcjax_launch.errors import LaunchError
@@ -53,5 +53,5 @@ def stop(job_id: str, say: Callable[[str], object]) -> int:
     while connection.receive() is not None:
         pass
     connection.close()
-    say(f"job {job.id}: {settled(job).end}")
+    say(f"job {job.id}: {wait_until_settled(job).end}")
     return 0

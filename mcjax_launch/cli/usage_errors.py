@@ -8,9 +8,9 @@ import click
 from click.core import ParameterSource
 
 from mcjax_launch.cli.help import WORDS
-from mcjax_launch.cli.words import divided
+from mcjax_launch.cli.words import divide_words
 from mcjax_launch.options.options import Options
-from mcjax_launch.options.removed import replacement
+from mcjax_launch.options.removed import find_replacement
 
 # --- options of other launchers ---
 
@@ -75,7 +75,7 @@ _ADVISED = {
 _ADVICE = {name: advice for advice, names in _ADVISED.items() for name in names.split()}
 
 
-def advice(name: str, words: Sequence[str], ours: Collection[str]) -> tuple[str, str] | None:
+def find_advice(name: str, words: Sequence[str], ours: Collection[str]) -> tuple[str, str] | None:
     """Find an option of another launcher in a command line; return it, and advice on its use here.
 
     Args:
@@ -107,29 +107,29 @@ def in_one_line(error: click.ClickException) -> str:
     ours: set[str] = set()
     if isinstance(error, click.UsageError) and error.ctx is not None:
         params = error.ctx.command.params
-        words, _ = divided(error.ctx.meta.get(WORDS, ()), params)
+        words, _ = divide_words(error.ctx.meta.get(WORDS, ()), params)
         ours = {name for param in params for name in param.opts}
     name = error.option_name if isinstance(error, click.NoSuchOption) else ""
-    if (known := advice(name, words, ours)) is not None:
+    if (known := find_advice(name, words, ours)) is not None:
         return f"{known[0]}: no such option; {known[1]}"
     if isinstance(error, click.NoSuchOption):
-        if removed := replacement(name):
+        if removed := find_replacement(name):
             return f"{name} {removed}"
         hint = f"; did you mean {error.possibilities[0]}?" if error.possibilities else ""
         return f"{name}: no such option{hint}"
     message = " ".join(error.format_message().split())
     if isinstance(error, click.BadParameter) and error.param is not None:
-        message = f"{_name(error.param, error.ctx)}: {error.message}"
+        message = f"{_format_name(error.param, error.ctx)}: {error.message}"
     elif isinstance(error, click.BadOptionUsage):
         # "Option '-n' requires an argument."
         quoted = f"Option {error.option_name!r} "
         message = f"{error.option_name}: {error.message.removeprefix(quoted)}"
         if "requires an argument" in message:
-            message = f"{error.option_name}: {_value_missing(error.option_name)}"
+            message = f"{error.option_name}: {_format_missing_value(error.option_name)}"
     return message.removesuffix(".")
 
 
-def _value_missing(name: str) -> str:
+def _format_missing_value(name: str) -> str:
     """Return the error text for an option without its value, given a name of the option."""
     metavars = [option.metavar for option in Options.declared.values() if name in option.names]
     where = "; --jobs lists the ids" if name == "--stop" else ""
@@ -145,20 +145,20 @@ def with_variable(message: str, context: click.Context) -> str:
     assert first is not None
     head = message.partition(": ")[0] if ": " in message else first[0]
     for option in context.command.params:
-        variable = _variable(option, context)
+        variable = _find_variable(option, context)
         if first[0] in option.opts and variable is not None:
             return f"{head} (from {variable}){message[len(head) :]}"
     return message
 
 
-def _name(parameter: click.Parameter, context: click.Context | None) -> str:
+def _format_name(parameter: click.Parameter, context: click.Context | None) -> str:
     """Return an option's long name, followed by " (from VARIABLE)" if a variable set it."""
     name = max(parameter.opts, key=len)
-    variable = _variable(parameter, context) if context is not None else None
+    variable = _find_variable(parameter, context) if context is not None else None
     return name if variable is None else f"{name} (from {variable})"
 
 
-def _variable(parameter: click.Parameter, context: click.Context) -> str | None:
+def _find_variable(parameter: click.Parameter, context: click.Context) -> str | None:
     """Return the environment variable that set an option; None if no variable did."""
     if parameter.name is None:
         return None

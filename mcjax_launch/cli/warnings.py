@@ -50,7 +50,9 @@ _READ_NONE = frozenset(
 _OPTIONS = frozenset(Options.declared)
 
 
-def warnings(options: Options, context: click.Context, environ: Mapping[str, str]) -> Iterator[str]:
+def find_warnings(
+    options: Options, context: click.Context, environ: Mapping[str, str]
+) -> Iterator[str]:
     """Yield a line on each likely mistake.
 
     Args:
@@ -59,8 +61,8 @@ def warnings(options: Options, context: click.Context, environ: Mapping[str, str
         environ: variables of this process.
 
     """
-    yield from _unknown_variables(environ, context)
-    yield from _options_after_program(options, context, _suspects(options))
+    yield from _find_unknown_variables(environ, context)
+    yield from _find_options_after_program(options, context, _select_suspects(options))
     values = (text.partition("=")[2] for text in options.env)
     texts = [*options.program, *options.wrap, *values]
     if options.stdin is None and _reads_stdin(options.program):
@@ -68,9 +70,9 @@ def warnings(options: Options, context: click.Context, environ: Mapping[str, str
             f"{' '.join(options.program)} reads its standard input, which is empty in ranks; "
             "--stdin 0 gives rank 0 the launcher's, --stdin all gives it to each rank"
         )
-    for word, near in placeholders.misspelt(texts):
+    for word, near in placeholders.find_misspelt(texts):
         yield f"{{{word}}} is not a placeholder; did you mean {{{near}}}?"
-    for word in placeholders.calculated(texts):
+    for word in placeholders.find_calculated(texts):
         yield f"{{{word}}} is not a placeholder, and stays unchanged: only names are filled in"
 
 
@@ -80,7 +82,7 @@ def _reads_stdin(program: Sequence[str]) -> bool:
     return arguments in ([], ["-"], ["-i"]) and name.rstrip(".0123456789") in _INTERPRETERS
 
 
-def _unknown_variables(environ: Iterable[str], context: click.Context) -> Iterator[str]:
+def _find_unknown_variables(environ: Iterable[str], context: click.Context) -> Iterator[str]:
     """Yield a line on each `MCJAX_` variable that belongs to no option."""
     ours = [name for name in environ if name.startswith(_PREFIX)]
     if not ours:
@@ -88,10 +90,10 @@ def _unknown_variables(environ: Iterable[str], context: click.Context) -> Iterat
     known = {f"{_PREFIX}{str(option.name).upper()}" for option in context.command.params}
     for name in sorted(ours):
         if name not in known | _OTHERS and not name.startswith(_OTHER_FAMILIES):
-            yield f"{name} is not the variable of an option{_near(name, known)}"
+            yield f"{name} is not the variable of an option{_suggest_variable(name, known)}"
 
 
-def _near(name: str, known: Collection[str]) -> str:
+def _suggest_variable(name: str, known: Collection[str]) -> str:
     import difflib
 
     words = [other.removeprefix(_PREFIX) for other in known]
@@ -99,7 +101,9 @@ def _near(name: str, known: Collection[str]) -> str:
     return f"; did you mean {_PREFIX}{near[0]}?" if near else " and has no effect"
 
 
-def misplaced(options: Options, context: click.Context, outcome: JobOutcome) -> Iterator[str]:
+def find_misplaced_options(
+    options: Options, context: click.Context, outcome: JobOutcome
+) -> Iterator[str]:
     """Yield hints on options of mcjax-launch that the user wrote after a PROGRAM that has failed.
 
     Args:
@@ -108,20 +112,20 @@ def misplaced(options: Options, context: click.Context, outcome: JobOutcome) -> 
         outcome: outcome of the failed job.
 
     """
-    if any(_options_after_program(options, context, _suspects(options))):
+    if any(_find_options_after_program(options, context, _select_suspects(options))):
         return  # it has been printed
-    source = _source(options) if outcome.failed_early else ""
+    source = _read_program_source(options) if outcome.failed_early else ""
     has_none = bool(source) and not any(word in source for word in _PARSES_OPTIONS)
     if outcome.status == exit_status.USAGE or has_none:
-        for line in _options_after_program(options, context, _OPTIONS):
+        for line in _find_options_after_program(options, context, _OPTIONS):
             yield f"hint: {line}"
 
 
-def _suspects(options: Options) -> Collection[str]:
+def _select_suspects(options: Options) -> Collection[str]:
     """Return the names of options that are surely misplaced if written after PROGRAM."""
     if options.num_processes is None or len(options.program) < 2:
         return _NOT_PROGRAMS
-    return _OPTIONS if _reads_no_arguments(_source(options)) else ()
+    return _OPTIONS if _reads_no_arguments(_read_program_source(options)) else ()
 
 
 def _reads_no_arguments(source: str) -> bool:
@@ -140,13 +144,13 @@ def _reads_no_arguments(source: str) -> bool:
     return packages <= _READ_NONE | sys.stdlib_module_names
 
 
-def _source(options: Options) -> str:
+def _read_program_source(options: Options) -> str:
     """Return the source of PROGRAM; "" if it is not a Python file, or cannot be read."""
     name = next((word for word in options.program[:2] if word.endswith(".py")), "")
     return read_source(os.path.join(options.chdir or "", name)).decode("utf-8", "replace")
 
 
-def _options_after_program(
+def _find_options_after_program(
     options: Options, context: click.Context, among: Collection[str]
 ) -> Iterator[str]:
     """Yield a warning if options in `among` are written after a Python PROGRAM, without `--`."""
@@ -156,10 +160,10 @@ def _options_after_program(
     is_python_command = os.path.basename(name).startswith("python")
     if not arguments or not (is_python_command or is_python(options.program, options.module)):
         return
-    before = own_words(options, context)
+    before = get_own_words(options, context)
     if before[-1:] == ("--",):
         return
-    found = " ".join(_misplaced(arguments, context.command.params, among))
+    found = " ".join(_find_misplaced_words(arguments, context.command.params, among))
     if found:
         import shlex
 
@@ -172,13 +176,13 @@ def _options_after_program(
         )
 
 
-def own_words(options: Options, context: click.Context) -> Sequence[str]:
+def get_own_words(options: Options, context: click.Context) -> Sequence[str]:
     """Return the words of the command line before PROGRAM."""
     words: Sequence[str] = context.meta.get(WORDS, ())
     return words[: len(words) - len(options.program)]
 
 
-def _misplaced(
+def _find_misplaced_words(
     arguments: Sequence[str], options: Sequence[click.Parameter], among: Collection[str]
 ) -> Iterator[str]:
     """Yield the words among a program's arguments that are options in `among`, with values."""

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.features.preload.agent.program import Unsuited, source_file
+from mcjax_launch.features.preload.agent.program import Unsuited, find_source_file
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire.exit_status import USAGE
 from mcjax_launch.saves.folders import Watched
@@ -13,7 +13,7 @@ from mcjax_launch.saves.folders import Watched
 PROGRAMS_OWN = "all"
 
 
-def watched(job: Job) -> list[Watched]:
+def find_watched(job: Job) -> list[Watched]:
     """Return the files and folders on this machine that --watch watches for a job.
 
     Raises:
@@ -21,7 +21,7 @@ def watched(job: Job) -> list[Watched]:
 
     """
     named = [path for path in job.watch if path != PROGRAMS_OWN]
-    found = [*_of_program(job), *_of_sync(job), *map(_of_path, named)]
+    found = [*_find_program_files(job), *_list_synced(job), *map(_make_watched, named)]
     if not found:
         raise LaunchError(
             f"--watch: {job.program[0]} names no file here; name one: --watch=PATH", USAGE
@@ -29,38 +29,38 @@ def watched(job: Job) -> list[Watched]:
     return list(dict.fromkeys(found))
 
 
-def written(job: Job) -> list[str]:
+def list_written_paths(job: Job) -> list[str]:
     """Return the paths that the job itself writes to, whose changes --watch ignores."""
     cache, _ = job.compile_cache or (None, 0)
     jax_cache = {**os.environ, **dict(job.env)}.get("JAX_COMPILATION_CACHE_DIR")
     paths = (job.log_dir, job.profile, job.black_box, job.report, cache, jax_cache)
-    return [_before_placeholders(path) for path in paths if path]
+    return [_cut_at_placeholder(path) for path in paths if path]
 
 
-def _before_placeholders(path: str) -> str:
+def _cut_at_placeholder(path: str) -> str:
     """Return the folder above a path's first placeholder; without placeholders the whole path."""
     before, brace, _ = path.partition("{")
     return os.path.dirname(before) if brace and os.path.dirname(before) else path
 
 
-def _of_program(job: Job) -> Iterator[Watched]:
-    path = _program(job)
+def _find_program_files(job: Job) -> Iterator[Watched]:
+    path = _find_program(job)
     if path is None:
         return
     real = os.path.realpath(path)
     for name in dict.fromkeys((path, real)):  # a link may be replaced, or its target
         yield Watched(os.path.dirname(name), os.path.basename(name))
-    yield Watched(_package(os.path.dirname(real)) if job.module else os.path.dirname(real))
+    yield Watched(_find_package(os.path.dirname(real)) if job.module else os.path.dirname(real))
 
 
-def _package(folder: str) -> str:
+def _find_package(folder: str) -> str:
     """Return the folder of the outermost package that contains a module's folder."""
     while os.path.isfile(os.path.join(os.path.dirname(folder), "__init__.py")):
         folder = os.path.dirname(folder)
     return folder
 
 
-def _program(job: Job) -> str | None:
+def _find_program(job: Job) -> str | None:
     """Return the file of PROGRAM; None if it is not on this machine."""
     if job.module:
         words: Sequence[str] = (job.python, "-m", *job.program)
@@ -69,16 +69,16 @@ def _program(job: Job) -> str | None:
     elif os.path.basename(job.program[0]).startswith("python"):
         words = job.program
     else:
-        return _script(job)
+        return _find_script(job)
     try:
-        path = source_file(words, job.chdir, {**os.environ, **dict(job.env)})
+        path = find_source_file(words, job.chdir, {**os.environ, **dict(job.env)})
     except Unsuited:
         return None
     path = os.path.abspath(path)
     return path if os.path.isfile(path) else None
 
 
-def _script(job: Job) -> str | None:
+def _find_script(job: Job) -> str | None:
     """Return a command's first argument that is a file, as in `bash run.sh`, else its own file.
 
     None if there is neither.
@@ -91,7 +91,7 @@ def _script(job: Job) -> str | None:
     return None
 
 
-def _of_sync(job: Job) -> Iterator[Watched]:
+def _list_synced(job: Job) -> Iterator[Watched]:
     """Yield the folders and files of --sync."""
     for path in map(os.path.abspath, job.sync):
         if os.path.isdir(path):
@@ -100,7 +100,7 @@ def _of_sync(job: Job) -> Iterator[Watched]:
             yield Watched(os.path.dirname(path), os.path.basename(path))
 
 
-def _of_path(path: str) -> Watched:
+def _make_watched(path: str) -> Watched:
     there = os.path.abspath(path)
     if os.path.isdir(there):
         return Watched(there, all_files=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from mcjax_launch.cli.watched import watched, written
+from mcjax_launch.cli.watched import find_watched, list_written_paths
 from mcjax_launch.diagnosis.attempt import JobOutcome
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.launcher.entry import own_front
+from mcjax_launch.kernel.launcher.entry import make_own_front
 from mcjax_launch.kernel.launcher.front import Front
 from mcjax_launch.kernel.transport.resting import RestingAgents
 from mcjax_launch.kernel.wire import exit_status
@@ -55,13 +55,13 @@ class WatchedJob:
     def __init__(self, options: Options, run: Run, say: Say) -> None:
         note = _ignore if options.quiet else say
         self._options, self._run, self._say = options, run, say
-        self._note_once = _once(note)
+        self._note_once = _make_say_once(note)
         job, self._hosts = ready.find(options, os.environ, self._note_once)
         # An import server serves all runs, and has one hash seed.
-        self._job = job.replaced(hash_seed=int.from_bytes(os.urandom(4), "big"))
+        self._job = job.copy_with(hash_seed=int.from_bytes(os.urandom(4), "big"))
         self.resting = RestingAgents()
-        self._front = own_front()
-        folders = WatchedFolders(watched(job), written(job))
+        self._front = make_own_front()
+        folders = WatchedFolders(find_watched(job), list_written_paths(job))
         self._saves = Saves(folders, self._front.loop, job.python, say, note)
         self._front.saves, self._front.resting = self._saves, self.resting
 
@@ -92,12 +92,12 @@ class WatchedJob:
     def _wait(self) -> StopReason | None:
         """Wait for a save and return None, or return the reason if something else ends the wait."""
         ends: list[StopReason] = []
-        out, _ = self._front.outputs(lambda: None)
+        out, _ = self._front.open_outputs(lambda: None)
         out.watch(lambda error: ends.append(stop_reasons.reader_gone(error)))
         return self._front.wait([self._saves], lambda: self._saves.is_ready, ends)
 
 
-def _once(say: Say) -> Say:
+def _make_say_once(say: Say) -> Say:
     """Return a function that prints a line unless it has printed the same line before."""
     said: set[str] = set()
 

@@ -54,11 +54,13 @@ def with_values(words: Sequence[str], params: Sequence[click.Parameter]) -> list
 
     Click itself cannot distinguish an optional value from PROGRAM.
     """
-    own, rest = divided(words, params)
+    own, rest = divide_words(words, params)
     return own + rest
 
 
-def divided(words: Sequence[str], params: Sequence[click.Parameter]) -> tuple[list[str], list[str]]:
+def divide_words(
+    words: Sequence[str], params: Sequence[click.Parameter]
+) -> tuple[list[str], list[str]]:
     """Divide a command line into the options' words, as `with_values` does, and PROGRAM's words."""
     options = {name: param for param in params for name in param.opts if name.startswith("-")}
     done: list[str] = []
@@ -68,7 +70,7 @@ def divided(words: Sequence[str], params: Sequence[click.Parameter]) -> tuple[li
         option = options.get(word)
         if isinstance(option, click.Option) and not option.is_flag:
             if may_be_left_out(option) and not (ahead and fits(option, ahead[0])):
-                word = f"{word}={_left_out(option)}"
+                word = f"{word}={_get_omitted_value(option)}"
             elif ahead:
                 done.append(word)
                 word = ahead.pop(0)
@@ -87,7 +89,7 @@ def check_once(words: Sequence[str], params: Sequence[click.Parameter]) -> None:
         LaunchError: there is such an option.
 
     """
-    own, _ = divided(words, params)
+    own, _ = divide_words(words, params)
     first: dict[str, str] = {}
     for word, after in zip(own, [*own[1:], ""], strict=False):
         name, equals, value = word.partition("=")
@@ -103,7 +105,7 @@ def may_be_left_out(option: click.Option) -> bool:
     return metavar.startswith("[") and metavar.endswith("]")
 
 
-def _left_out(option: click.Option) -> str:
+def _get_omitted_value(option: click.Option) -> str:
     """Return the value of an option whose optional value is left out."""
     return str(option.type.choices[0]) if isinstance(option.type, click.Choice) else ALL
 
@@ -119,6 +121,6 @@ def fits(option: click.Option, word: str) -> bool:
     return True
 
 
-def group_key(title: str) -> str:
+def get_group_key(title: str) -> str:
     """Return the word for a group in `--help GROUP`: the first word of its title, lower case."""
     return title.partition(" ")[0].lower()

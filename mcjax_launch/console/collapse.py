@@ -74,7 +74,7 @@ class Flood:
         self._bytes = 0
         self._lasts = False
 
-    def rises(self, count: int, now: float) -> bool:
+    def detect(self, count: int, now: float) -> bool:
         """Count `count` more bytes; return whether they belong to a flood."""
         if now >= self._since + FLOOD_S:
             self._lasts = self._bytes > FLOOD and now < self._since + 2 * FLOOD_S
@@ -125,9 +125,9 @@ class Collapse:
         for text in lines.text[:-1].split(b"\n"):
             group = self._add(lines.stream, text, stamp, now)
             if len(group.streams) == self._all:  # no rank can join those before it any more
-                out += self._take(self._row[: bisect_right(self._row, group.place, key=_PLACE)])
+                out += self._pop(self._row[: bisect_right(self._row, group.place, key=_PLACE)])
             elif group.due <= now:
-                out += self._take_due(now)
+                out += self._pop_due(now)
             elif self._held > MOST_HELD:
                 out += self.flush()
         return out
@@ -137,7 +137,7 @@ class Collapse:
         others = len(self._last) > 1
         return self._unmatched.get(stream, 0) >= (_UNMATCHED if others else 1)
 
-    def _due(self, stream: Stream, key: tuple[int, bytes], now: float) -> float:
+    def _compute_due(self, stream: Stream, key: tuple[int, bytes], now: float) -> float:
         """Return the time at which to show a line that equals no waiting line."""
         before = self._recent.get(key)
         if before is not None and before[0] is not stream and now - before[1] <= MOMENT_S:
@@ -152,15 +152,15 @@ class Collapse:
 
     def _add(self, stream: Stream, text: bytes, stamp: bytes, now: float) -> LineGroup:
         """Add a line to the queue, or its rank to an equal line; return the line's group."""
-        last = self._last_waiting(stream.rank)
+        last = self._find_last_waiting(stream.rank)
         equal = self._equal.setdefault((stream.number, text), [])
         at = 0 if last is None else bisect_right(equal, last.place, key=_PLACE)
-        group = equal[at] if at < len(equal) else self._moved(equal, stream.rank, last)
+        group = equal[at] if at < len(equal) else self._move_equal(equal, stream.rank, last)
         if group is not None:
             group.streams.append(stream)
             self._unmatched.update(dict.fromkeys(group.streams, 0))
         else:
-            due = self._due(stream, (stream.number, text), now)
+            due = self._compute_due(stream, (stream.number, text), now)
             group = LineGroup(self._next, text, stamp, due, stream)
             self._put(group, last)
             insort(equal, group, key=_PLACE)
@@ -172,7 +172,9 @@ class Collapse:
         self._last[stream.rank] = group
         return group
 
-    def _moved(self, equal: list[LineGroup], rank: int, last: LineGroup | None) -> LineGroup | None:
+    def _move_equal(
+        self, equal: list[LineGroup], rank: int, last: LineGroup | None
+    ) -> LineGroup | None:
         """Move an equal line from before a rank's last line to behind it, and return it.
 
         Returns:
@@ -208,17 +210,17 @@ class Collapse:
             last = each
         return True
 
-    def _last_waiting(self, rank: int) -> LineGroup | None:
+    def _find_last_waiting(self, rank: int) -> LineGroup | None:
         last = self._last.get(rank)
         return None if last is None or last.shown else last
 
     def is_too_much(self, lines: Lines, now: float) -> bool:
         """Return whether lines belong to a flood, to be shown at once after `flush_before`."""
-        return self._flood.rises(len(lines.head) + lines.end, now)
+        return self._flood.detect(len(lines.head) + lines.end, now)
 
     def flush_before(self, piece: Piece) -> list[LineGroup]:
         """Remove and return the lines to show before a piece that cannot wait."""
-        return self.flush() if self._last_waiting(piece.stream.rank) is not None else []
+        return self.flush() if self._find_last_waiting(piece.stream.rank) is not None else []
 
     def _put(self, group: LineGroup, last: LineGroup | None) -> None:
         """Insert a line into the queue, directly behind `last`, or at the front for None."""
@@ -239,9 +241,9 @@ class Collapse:
         """Remove and return the lines that are due, with earlier lines of their ranks."""
         if self.deadline is None or self._came[0].due > now:
             return []
-        return self._take_due(now)
+        return self._pop_due(now)
 
-    def _take_due(self, now: float) -> list[LineGroup]:
+    def _pop_due(self, now: float) -> list[LineGroup]:
         taken: list[LineGroup] = []
         needed: set[int] = set()
         for group in reversed(self._row):
@@ -251,13 +253,13 @@ class Collapse:
                 if len(group.streams) == 1 and group.due <= now:
                     stream = group.streams[0]
                     self._unmatched[stream] = self._unmatched.get(stream, 0) + 1
-        return self._take(taken[::-1])
+        return self._pop(taken[::-1])
 
     def flush(self) -> list[LineGroup]:
         """Remove all lines from the queue, and return them in order."""
-        return self._take(list(self._row))
+        return self._pop(list(self._row))
 
-    def _take(self, groups: list[LineGroup]) -> list[LineGroup]:
+    def _pop(self, groups: list[LineGroup]) -> list[LineGroup]:
         """Remove lines from the queue, and return them in order."""
         for group in groups:
             group.shown = True
@@ -270,7 +272,7 @@ class Collapse:
             del self._row[: len(groups)]
         else:
             self._row = [group for group in self._row if not group.shown]
-        return in_order(groups)
+        return sort_by_arrival(groups)
 
 
 def _remove(group: LineGroup, groups: list[LineGroup]) -> None:
@@ -278,7 +280,7 @@ def _remove(group: LineGroup, groups: list[LineGroup]) -> None:
     del groups[bisect_left(groups, group.place, key=_PLACE)]
 
 
-def in_order(groups: Sequence[LineGroup]) -> list[LineGroup]:
+def sort_by_arrival(groups: Sequence[LineGroup]) -> list[LineGroup]:
     """Return lines in order of arrival, as far as each rank's own order allows that.
 
     Args:

@@ -10,18 +10,18 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.console.log_files import LogFiles
-from mcjax_launch.console.noise_filter import NoiseFilter, patience_s
-from mcjax_launch.console.pieces import Lines, Piece, Stream, rewritten
-from mcjax_launch.console.prefix import Prefixes, RankLabel, time_of_day, wants_colour
+from mcjax_launch.console.noise_filter import NoiseFilter, get_patience_s
+from mcjax_launch.console.pieces import Lines, Piece, Stream, rewrite_piece
+from mcjax_launch.console.prefix import Prefixes, RankLabel, format_time_of_day, wants_colour
 from mcjax_launch.console.renderers import Live, Plain
 from mcjax_launch.console.unfinished import UnfinishedLines
 from mcjax_launch.events.events import NO_EVENTS, Events
 from mcjax_launch.events.sink import Target
 from mcjax_launch.kernel.wire import frames
-from mcjax_launch.kernel.wire.loop import earliest
+from mcjax_launch.kernel.wire.loop import find_earliest_deadline
 from mcjax_launch.options.options import OutputOptions
 from mcjax_launch.runs.rank_run import Verdict
-from mcjax_launch.wording import visible
+from mcjax_launch.wording import escape_unprintable
 
 if TYPE_CHECKING:
     from mcjax_launch.console.aside import Aside
@@ -50,56 +50,61 @@ class _Output:
         self._stamps = style.timestamps
         self._came: bytes | None = None  # the time of day of output that is shown late
         self._renderer = (
-            Live(sink.rows, self.prefixes.of_ranks, self._stamp, sink.is_in_foreground)
+            Live(
+                sink.count_rows,
+                self.prefixes.format_shared_prefix,
+                self._make_stamp,
+                sink.is_in_foreground,
+            )
             if sink.is_terminal and os.environ.get("TERM") != "dumb"
-            else Plain(self.prefixes.of_ranks, self._stamp)
+            else Plain(self.prefixes.format_shared_prefix, self._make_stamp)
         )
         self._collapse: Collapse | None = None
         self._aside: Aside | None = None  # output held while a debugger has the screen
         self._errors_at: dict[int, int] = {}  # by rank: sink.taken after its last stderr
 
-    def _stamp(self) -> bytes:
+    def _make_stamp(self) -> bytes:
         if not self._stamps:
             return b""
-        return self._came if self._came is not None else time_of_day(time.time())
+        return self._came if self._came is not None else format_time_of_day(time.time())
 
-    def shows_past(self, at: float | None) -> None:
-        """Stamp output with time `at`; see `Console.shows_past`."""
-        self._came = None if at is None else time_of_day(at)
+    def set_stamp_time(self, at: float | None) -> None:
+        """Stamp output with time `at`; see `Console.set_stamp_time`."""
+        self._came = None if at is None else format_time_of_day(at)
 
     def collapse(self, ranks: int) -> None:
         """Show lines only once that several of this many ranks print."""
         from mcjax_launch.console.collapse import Collapse  # as only --collapse needs
 
-        self._collapse = self._collapse or Collapse(ranks, self._stamp)
+        self._collapse = self._collapse or Collapse(ranks, self._make_stamp)
 
     def show(self, piece: Piece, now: float) -> None:
         """Show a piece of a rank's stream, now or after waiting for equal lines of other ranks."""
         if self._aside is not None:
-            self._aside.add(piece, self._stamp())
+            self._aside.add(piece, self._make_stamp())
         elif isinstance(piece, Lines):
             if self._collapse is not None and not self._collapse.is_too_much(piece, now):
-                self._groups(self._collapse.feed(piece, now))
+                self._show_groups(self._collapse.feed(piece, now))
                 return
             self._flush_before(piece)
-            self.sink.write(self._renderer.lines(piece))
-            self._shown(piece.stream)
+            self.sink.write(self._renderer.render_lines(piece))
+            self._record_shown(piece.stream)
         else:
             self._flush_before(piece)
-            self.sink.write(self._renderer.fragment(piece, now))
-            self._shown(piece.stream)
+            self.sink.write(self._renderer.render_fragment(piece, now))
+            self._record_shown(piece.stream)
 
     def _flush_before(self, piece: Piece) -> None:
         if self._collapse is not None:
-            self._groups(self._collapse.flush_before(piece))
+            self._show_groups(self._collapse.flush_before(piece))
 
-    def _groups(self, groups: "Sequence[LineGroup]") -> None:
-        self.sink.write(self._renderer.groups(groups))
+    def _show_groups(self, groups: "Sequence[LineGroup]") -> None:
+        self.sink.write(self._renderer.render_groups(groups))
         for group in groups:
             for stream in group.streams:
-                self._shown(stream)
+                self._record_shown(stream)
 
-    def _shown(self, stream: Stream) -> None:
+    def _record_shown(self, stream: Stream) -> None:
         if stream.number == frames.STDERR:
             self._errors_at[stream.rank] = self.sink.taken
 
@@ -108,15 +113,15 @@ class _Output:
         at = self._errors_at.get(rank)
         return at is not None and self.sink.taken - at < _ON_SCREEN
 
-    def own(self, text: str) -> None:
+    def show_own(self, text: str) -> None:
         """Show whole lines of the launcher."""
-        self._own(text.encode("utf-8", "replace"))
+        self._write_own(text.encode("utf-8", "replace"))
 
-    def _own(self, text: bytes) -> None:
+    def _write_own(self, text: bytes) -> None:
         if self._aside is not None:
             self._aside.add(text, b"")
         else:
-            self.sink.write(self._renderer.own(text))
+            self.sink.write(self._renderer.render_own(text))
 
     @property
     def has_rows(self) -> bool:
@@ -128,21 +133,24 @@ class _Output:
         if isinstance(self._renderer, Live):
             self._renderer.pin_rows()
 
-    def status(self, text: str) -> None:
+    def show_status(self, text: str) -> None:
         """Show a status text: its first line as the status row, others below; "" removes all."""
-        first, *more = map(visible, text.split("\n"))
-        columns = self.sink.columns()
-        rows = [self.prefixes.status(first, columns), *(line[: columns - 1] for line in more)]
+        first, *more = map(escape_unprintable, text.split("\n"))
+        columns = self.sink.count_columns()
+        rows = [
+            self.prefixes.format_status(first, columns),
+            *(line[: columns - 1] for line in more),
+        ]
         shown = "\n".join(rows) if text else ""
-        self.sink.write(self._renderer.status(shown.encode("utf-8", "replace")))
+        self.sink.write(self._renderer.render_status(shown.encode("utf-8", "replace")))
 
-    def suspended(self) -> None:
+    def remove_rows(self) -> None:
         """Remove the rows, because the launcher is about to be suspended."""
         self.sink.write(self._renderer.make_room())
 
-    def resumed(self) -> None:
+    def redraw_rows(self) -> None:
         """Redraw the rows after a suspension."""
-        self.sink.write(self._renderer.resumed())
+        self.sink.write(self._renderer.render_again())
 
     def hold(self) -> None:
         """Leave the screen to a debugger; see `Console.hold`."""
@@ -152,20 +160,20 @@ class _Output:
             from mcjax_launch.console.aside import Aside  # as only debuggers need
 
             self._aside = Aside()
-            for part in self._renderer.take_rows():
-                self._aside.add(part, self._stamp())
+            for part in self._renderer.pop_rows():
+                self._aside.add(part, self._make_stamp())
         self.sink.hold()
 
-    def take_aside(self, rank: int) -> bytes:
+    def pop_aside(self, rank: int) -> bytes:
         """Remove a rank's output since `hold`, and return it for the debugger on the screen."""
-        return self._aside.take(rank) if self._aside is not None else b""
+        return self._aside.pop_lines(rank) if self._aside is not None else b""
 
     def release(self, now: float) -> None:
-        """Show the output since `hold` that was not returned by `take_aside`."""
+        """Show the output since `hold` that was not returned by `pop_aside`."""
         aside, self._aside = self._aside, None
-        for self._came, entry in aside.take_all() if aside is not None else ():
+        for self._came, entry in aside.pop_all() if aside is not None else ():
             if isinstance(entry, bytes):
-                self._own(entry)
+                self._write_own(entry)
             else:
                 self.show(entry, now)
         self._came = None
@@ -180,18 +188,18 @@ class _Output:
     def deadline(self) -> float | None:
         """Time at which to call `expire`, in time.monotonic's seconds; None if nothing waits."""
         collapse = () if self._collapse is None else (self._collapse,)
-        return earliest((self._renderer, *collapse))
+        return find_earliest_deadline((self._renderer, *collapse))
 
     def expire(self, now: float) -> None:
         """Show the output that has waited long enough."""
         if self._collapse is not None:
-            self._groups(self._collapse.expire(now))
+            self._show_groups(self._collapse.expire(now))
         self.sink.write(self._renderer.expire(now))
 
     def finish(self) -> None:
         """Show the lines that still wait for other ranks."""
         if self._collapse is not None:
-            self._groups(self._collapse.flush())
+            self._show_groups(self._collapse.flush())
 
 
 class Console:
@@ -237,7 +245,7 @@ class Console:
         self._on_room = on_room
         self._logs = LogFiles(self.say)
         self.status_line = self._make_status()
-        self._unfinished = UnfinishedLines() if style.verbose else UnfinishedLines(patience_s)
+        self._unfinished = UnfinishedLines() if style.verbose else UnfinishedLines(get_patience_s)
         self._noise = NoiseFilter(verbose_option)  # with --verbose nothing goes through it
         self._holds = False
         self._busy_turns = 0  # of the loop, in a row, in which output has come
@@ -262,8 +270,8 @@ class Console:
 
         if self._style.status is not None:
             err.pin_rows()
-        table_rows = err.sink.rows if self._style.status == "table" else None
-        return StatusLine(err.status, self._style.status is not None, table_rows)
+        table_rows = err.sink.count_rows if self._style.status == "table" else None
+        return StatusLine(err.show_status, self._style.status is not None, table_rows)
 
     # --- the ranks ---
 
@@ -275,13 +283,15 @@ class Console:
 
         """
         self._logs.open(labels, append=append)
-        self._events.screen("add_ranks", [[label.process_id, label.host] for label in labels])
+        self._events.report_screen_call(
+            "add_ranks", [[label.process_id, label.host] for label in labels]
+        )
         width = max(len(str(label.process_id)) for label in labels)
         show = self._style.show
         shown = [label for label in labels if show is None or label.process_id in show]
         for number, output in self._outputs.items():
             for label in shown:
-                prefix = output.prefixes.of_rank(label, width)
+                prefix = output.prefixes.format_rank_prefix(label, width)
                 self._streams[label.process_id, number] = Stream(label.process_id, number, prefix)
             if len(shown) > 1 and self._collapses(output):
                 output.collapse(len(shown))
@@ -295,7 +305,7 @@ class Console:
     def feed(self, rank: int, stream: int, data: bytes) -> None:
         """Process more bytes of a rank's stream."""
         self._logs.feed(rank, stream, data)
-        self._events.output(rank, stream, data)
+        self._events.report_output(rank, stream, data)
         shown = self._streams.get((rank, stream))
         if shown is not None:
             now = time.monotonic()
@@ -305,7 +315,7 @@ class Console:
     def _filter(self, pieces: Sequence[Piece], now: float) -> None:
         for piece in pieces:
             if self._rewrite is not None:
-                piece = rewritten(piece, self._rewrite)
+                piece = rewrite_piece(piece, self._rewrite)
             self._show((piece,) if self._style.verbose else self._noise.feed(piece, now), now)
 
     def _show(self, pieces: Sequence[Piece], now: float) -> None:
@@ -317,20 +327,20 @@ class Console:
 
     def set_verdict(self, rank: int, verdict: Verdict | None, failure: "Failed | None") -> None:
         """Record the verdict on a rank; see `NoiseFilter.set_verdict`."""
-        self._events.screen("set_verdict", rank, verdict, failure)
+        self._events.report_screen_call("set_verdict", rank, verdict, failure)
         self._noise.set_verdict(rank, verdict, failure)
 
     def fold_victims(self, *, own_term: bool) -> None:
         """Hide follow-on errors, because the job ends; see `NoiseFilter.fold_victims`."""
-        self._events.screen("fold_victims", own_term)
+        self._events.report_screen_call("fold_victims", own_term)
         now = time.monotonic()
         self._show(self._noise.fold_victims(own_term=own_term, now=now), now)
 
-    def fails(self, rank: int, text: str) -> None:
+    def announce_failure(self, rank: int, text: str) -> None:
         """Record the text that a failing rank will print; later ranks' equal texts are hidden."""
-        self._events.screen("fails", rank, text)
+        self._events.report_screen_call("fails", rank, text)
         if (rank, frames.STDERR) in self._streams:
-            self._noise.fails(rank, text)
+            self._noise.announce_failure(rank, text)
 
     def finish_ranks(self, *, mentions: bool = True) -> None:
         """Show all held output, because all streams have ended, maybe without a last newline.
@@ -349,18 +359,18 @@ class Console:
         if mentions and not self._outputs[frames.STDOUT].sink.gone:
             for text in self._noise.pop_mentions():
                 self.note(text)
-        self._events.output_ended()
-        self._events.screen("finish_ranks", mentions)
+        self._events.report_output_end()
+        self._events.report_screen_call("finish_ranks", mentions)
         self._logs.close()
 
     def restart_rank(self, rank: int) -> None:
         """End a rank's unfinished lines, because the rank is restarted."""
-        self._events.screen("restart_rank", rank)
+        self._events.report_screen_call("restart_rank", rank)
         self._filter(self._unfinished.finish(rank), time.monotonic())
 
     def stop_holding(self, rank: int) -> None:
         """Show a rank's held output now, before the launcher's lines about the rank."""
-        self._events.screen("stop_holding", rank)
+        self._events.report_screen_call("stop_holding", rank)
         now = time.monotonic()
         self._show(self._noise.stop_holding(rank), now)
         self._outputs[frames.STDERR].finish()
@@ -377,18 +387,20 @@ class Console:
 
     def _say(self, text: str, level: str) -> None:
         self._events.note(text, level)
-        self._own(text.split("\n"))
+        self._show_own(text.split("\n"))
 
-    def summary(self, lines: Sequence[str], *, alarm: bool) -> None:
+    def show_summary(self, lines: Sequence[str], *, alarm: bool) -> None:
         """Show the summary of the job's end; `alarm`: True if the job has failed."""
         self._events.note("\n".join(lines), "alarm" if alarm else "summary")
-        self._own(lines, headline=True, alarm=alarm)
+        self._show_own(lines, headline=True, alarm=alarm)
 
-    def _own(self, lines: Sequence[str], *, headline: bool = False, alarm: bool = False) -> None:
+    def _show_own(
+        self, lines: Sequence[str], *, headline: bool = False, alarm: bool = False
+    ) -> None:
         output = self._outputs[frames.STDERR]
-        first, *others = map(visible, lines)
-        shown = output.prefixes.own(first, headline=headline, alarm=alarm)
-        output.own(shown + "".join(map(output.prefixes.own, others)))
+        first, *others = map(escape_unprintable, lines)
+        shown = output.prefixes.format_own_line(first, headline=headline, alarm=alarm)
+        output.show_own(shown + "".join(map(output.prefixes.format_own_line, others)))
 
     def note(self, text: str) -> None:
         """Show lines as `say` does, but not with --quiet."""
@@ -397,7 +409,7 @@ class Console:
         else:
             self._say(text, "note")
 
-    def detail(self, text: str) -> None:
+    def show_detail(self, text: str) -> None:
         """Show lines as `say` does, but only with --verbose."""
         if self._style.verbose:
             self._say(text, "detail")
@@ -406,15 +418,15 @@ class Console:
 
     # --- time and room ---
 
-    def shows_past(self, at: float | None) -> None:
+    def set_stamp_time(self, at: float | None) -> None:
         """Stamp output with this time, in seconds since the epoch; None: with the current time."""
         for output in set(self._outputs.values()):
-            output.shows_past(at)
+            output.set_stamp_time(at)
 
     @property
     def deadline(self) -> float | None:
         """Time at which to call `expire`, in time.monotonic's seconds; None if nothing waits."""
-        return earliest(self._timers)
+        return find_earliest_deadline(self._timers)
 
     def expire(self, now: float) -> None:
         """Show the output that has waited long enough; `now` in seconds of time.monotonic."""
@@ -437,20 +449,20 @@ class Console:
             self._busy_turns = 0
             self._filter(self._unfinished.expire(now), now)
 
-    def resized(self) -> None:
+    def redraw_status(self) -> None:
         """Redraw the status line, because the terminal has another size."""
         if self.status_line is not None:
             self.status_line.redraw()
 
-    def suspended(self) -> None:
+    def remove_rows(self) -> None:
         """Remove all rows, because the launcher is about to be suspended, or to fail."""
         for output in set(self._outputs.values()):
-            output.suspended()
+            output.remove_rows()
 
-    def resumed(self) -> None:
+    def redraw_rows(self) -> None:
         """Redraw the rows after a suspension: other processes may have used the terminal."""
         for output in set(self._outputs.values()):
-            output.resumed()
+            output.redraw_rows()
 
     def hold(self) -> None:
         """Write nothing more to terminals and pipes, while a debugger has the screen."""
@@ -462,7 +474,7 @@ class Console:
         for output in set(self._outputs.values()):
             output.hold()
 
-    def take_aside(self, rank: int, *, cut: bool) -> bytes:
+    def pop_aside(self, rank: int, *, cut: bool) -> bytes:
         """Remove a rank's whole lines since `hold`, and return them for the debugger on the screen.
 
         Args:
@@ -472,13 +484,13 @@ class Console:
         """
         if not cut:
             self._filter(self._unfinished.end(rank), time.monotonic())
-        lines = b"".join(output.take_aside(rank) for output in set(self._outputs.values()))
+        lines = b"".join(output.pop_aside(rank) for output in set(self._outputs.values()))
         if lines and self.has_room:
             self._on_room()
         return lines
 
     def release(self) -> None:
-        """Show the output since `hold` that `take_aside` has not returned."""
+        """Show the output since `hold` that `pop_aside` has not returned."""
         if self._holds:
             self._holds = False
             for output in set(self._outputs.values()):
@@ -486,9 +498,9 @@ class Console:
             if self.status_line is not None:
                 self.status_line.release(time.monotonic())
 
-    def marked(self, line: str) -> str:
+    def format_own_line(self, line: str) -> str:
         """Return a line of the launcher with its prefix, for callers that write it elsewhere."""
-        return self._outputs[frames.STDERR].prefixes.own(visible(line))
+        return self._outputs[frames.STDERR].prefixes.format_own_line(escape_unprintable(line))
 
     @property
     def on_terminal(self) -> bool:

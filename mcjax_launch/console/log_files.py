@@ -40,7 +40,7 @@ class LogFiles:
         for label in labels:
             if label.folder is not None:
                 for stream, end in ENDS.items():
-                    path = label.log(end)
+                    path = label.get_log_path(end)
                     self._files[label.process_id, stream] = file = _open(path)
                     if not _lock(file):
                         shared = shared or path
@@ -131,20 +131,20 @@ def remove_leftovers(labels: Iterable[RankLabel], num_processes: int) -> None:
     """
     one_of_each = {label.folder: label.process_id for label in labels if label.folder is not None}
     for folder, own in one_of_each.items():
-        was_ours = all(map(_is_plain, _paths(folder, own)))
+        was_ours = all(map(_is_plain, _list_log_paths(folder, own)))
         if not was_ours or os.path.samefile(folder, os.curdir):
             continue
         refuse_foreign(folder, "--log-dir")
         rank = num_processes
         with contextlib.suppress(OSError):
-            while all(map(_is_left, paths := _paths(folder, rank))):
+            while all(map(_is_left, paths := _list_log_paths(folder, rank))):
                 for path in paths:
                     os.unlink(path)
                 rank += 1
 
 
-def _paths(folder: str, rank: int) -> list[str]:
-    return [RankLabel(rank, folder=folder).log(end) for end in ENDS.values()]
+def _list_log_paths(folder: str, rank: int) -> list[str]:
+    return [RankLabel(rank, folder=folder).get_log_path(end) for end in ENDS.values()]
 
 
 def _is_plain(path: str) -> bool:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream, whole_lines
+from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream, make_lines
 from mcjax_launch.console.shown_failures import ShownFailures
 from mcjax_launch.jax_messages.noise import (
     GLOO_START,
@@ -29,17 +29,17 @@ from mcjax_launch.jax_messages.noise import (
     GlooListener,
     LineClassifier,
     Noise,
-    behind_text,
     has_victims_mark,
     is_stub,
     may_have_stubs,
+    split_at_message,
 )
 from mcjax_launch.jax_messages.tracebacks import (
     Reader,
     Traceback,
 )
 from mcjax_launch.kernel.wire import frames
-from mcjax_launch.ranks import counted, these_ranks
+from mcjax_launch.ranks import format_count, format_ranks
 from mcjax_launch.runs.rank_run import Verdict
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ _WORDS: dict[Noise | None, str] = {
 }
 
 
-def patience_s(begun: bytes) -> float:
+def get_patience_s(begun: bytes) -> float:
     """Return the extra seconds for which an unfinished line may wait for its end."""
     return GLOO_S if begun.startswith(GLOO_START) else 0.0
 
@@ -138,18 +138,18 @@ class NoiseFilter:
         """Process a piece of a stream; return the pieces to show."""
         if piece.stream.number == frames.STDOUT:
             return self._without_gloo(piece)
-        return self._errors_in(_without_stubs(piece), now)
+        return self._process_errors(_without_stubs(piece), now)
 
     def _without_gloo(self, piece: Piece) -> list[Piece]:
         """Return a piece of stdout without Gloo's messages: whole lines, or the ends of lines."""
         listener = self._gloo[piece.stream]
         if isinstance(piece, Fragment):
-            return self._part_without_gloo(piece, listener)
+            return self._remove_gloo(piece, listener)
         if len(piece.data) >= _FLOOD or not listener.may_be_in(piece.text):
             return [piece]
-        return _sift(piece, lambda line: _before_gloo(line, listener))
+        return _filter_lines(piece, lambda line: _cut_gloo(line, listener))
 
-    def _part_without_gloo(self, part: Fragment, listener: GlooListener) -> list[Piece]:
+    def _remove_gloo(self, part: Fragment, listener: GlooListener) -> list[Piece]:
         """Return a part of a line of stdout without Gloo's message, which waits for its newline."""
         stream = part.stream
         text = self._begun_gloo.pop(stream, b"") + part.text
@@ -158,41 +158,43 @@ class NoiseFilter:
             if not part.ends and len(gloo) <= _LONGEST_NOISE:
                 self._begun_gloo[stream] = gloo
                 text = text[:at]
-            elif listener.may_be_in(gloo) and listener.unwanted(gloo[:-1]):
-                text = text[:at] + b"\n" if at or self._begun.of(stream) else b""
+            elif listener.may_be_in(gloo) and listener.recognize(gloo[:-1]):
+                text = text[:at] + b"\n" if at or self._begun.get_line(stream) else b""
         if not text:
             return []
         shown = Fragment(stream, text)
         if (line := self._begun.add(shown)) is not None:
-            listener.unwanted(line)
+            listener.recognize(line)
         return [shown]
 
-    def _errors_in(self, pieces: Sequence[Piece], now: float) -> list[Piece]:
-        return list(chain.from_iterable(self._error(piece, now) for piece in pieces))
+    def _process_errors(self, pieces: Sequence[Piece], now: float) -> list[Piece]:
+        return list(chain.from_iterable(self._process_error(piece, now) for piece in pieces))
 
-    def _error(self, piece: Piece, now: float) -> list[Piece]:
+    def _process_error(self, piece: Piece, now: float) -> list[Piece]:
         """Process a piece of stderr; return the pieces to show."""
         stream = piece.stream
         if self._failures.announces(stream.rank) and isinstance(piece, Lines):
             rank = stream.rank
-            kept = _sift(piece, lambda line: None if self._is_unwanted(line, rank) else line)
+            kept = _filter_lines(
+                piece, lambda line: None if self._is_unwanted(line, rank) else line
+            )
             if not kept:
                 return []
             (piece,) = kept
         held = self._held.pop(stream, None)
         if held is None:
             if isinstance(piece, Fragment):  # it has waited already
-                return self._sifted([piece], piece.text)
+                return self._select_pieces([piece], piece.text)
             # Until it is over, or its rank is.
             waits = self._ending and self._failures.are_of_others(stream.rank)
             held = _Held(math.inf if waits else now + HOLD_S)
         held.add(piece)
-        if len(held.text) <= MOST_HELD and self._waits(held, stream, now):
+        if len(held.text) <= MOST_HELD and self._is_undecided(held, stream, now):
             self._held[stream] = held
             return []
-        return self._sifted(held.pieces, bytes(held.text))
+        return self._select_pieces(held.pieces, bytes(held.text))
 
-    def fails(self, rank: int, text: str) -> None:
+    def announce_failure(self, rank: int, text: str) -> None:
         """Record the text that a failing rank will print; hide it if another rank's is equal."""
         self._failures.announce(rank, text)
 
@@ -208,12 +210,12 @@ class NoiseFilter:
         self._failures.set_verdict(rank, verdict, failure)
 
     def _is_unwanted(self, line: bytes, rank: int) -> bool:
-        kind = self._failures.kind_of_line(line, rank, ending=self._ending)
+        kind = self._failures.classify_line(line, rank, ending=self._ending)
         if kind is not None:
-            self._counted(kind, rank)
+            self._count_if_hidden(kind, rank)
         return kind is not None
 
-    def _waits(self, held: _Held, stream: Stream, now: float) -> bool:
+    def _is_undecided(self, held: _Held, stream: Stream, now: float) -> bool:
         """Return whether more input, or time, is needed to decide which held pieces to show."""
         if held.is_open(self._ending):
             return True
@@ -227,43 +229,45 @@ class NoiseFilter:
             held.until = now + (SAME_S if same else CHAIN_S)
         return now < held.until
 
-    def _sifted(self, pieces: list[Piece], text: bytes) -> list[Piece]:
+    def _select_pieces(self, pieces: list[Piece], text: bytes) -> list[Piece]:
         """Return the pieces to show: all, or while the job ends, all but follow-on errors."""
         stream = pieces[0].stream
         if not self._ending:
-            return self._as_they_are(pieces, text)
+            return self._pass_unchanged(pieces, text)
         listener = self._listeners.setdefault(stream, LineClassifier())
-        begun = self._begun.of(stream)
-        listener.expect(begun + text, lambda traceback: self._kind(traceback, stream))
-        behind = self._failures.behind(stream)
+        begun = self._begun.get_line(stream)
+        listener.expect(begun + text, lambda traceback: self._classify_traceback(traceback, stream))
+        behind = self._failures.collect_lines_behind(stream)
         listener.same = behind
         if not listener.may_be_in(begun + text):
-            return self._as_they_are(pieces, text)
-        kept = list(chain.from_iterable(self._sift(piece, listener) for piece in pieces))
-        self._failures.passed(stream, b"".join(piece.text for piece in kept))
+            return self._pass_unchanged(pieces, text)
+        kept = list(chain.from_iterable(self._filter_piece(piece, listener) for piece in pieces))
+        self._failures.record_text(stream, b"".join(piece.text for piece in kept))
         return kept
 
-    def _kind(self, traceback: Traceback, stream: Stream) -> Noise | None:
-        return self._failures.kind_of(traceback, stream, at_end=self._at_end)
+    def _classify_traceback(self, traceback: Traceback, stream: Stream) -> Noise | None:
+        return self._failures.classify_traceback(traceback, stream, at_end=self._at_end)
 
-    def _sift(self, piece: Piece, listener: LineClassifier) -> list[Piece]:
+    def _filter_piece(self, piece: Piece, listener: LineClassifier) -> list[Piece]:
         rank = piece.stream.rank
         if isinstance(piece, Lines):
-            return _sift(piece, lambda line: self._kept(line, listener.kind(line), rank))
+            return _filter_lines(
+                piece, lambda line: self._strip_noise(line, listener.classify(line), rank)
+            )
         if (line := self._begun.add(piece)) is None:
             return [piece]
-        listener.kind(line)
-        kept = self._kept(piece.text.removesuffix(b"\n"), None, rank)
+        listener.classify(line)
+        kept = self._strip_noise(piece.text.removesuffix(b"\n"), None, rank)
         return [Fragment(piece.stream, (kept or b"") + b"\n")]
 
-    def _kept(self, line: bytes, kind: Noise | None, rank: int) -> bytes | None:
+    def _strip_noise(self, line: bytes, kind: Noise | None, rank: int) -> bytes | None:
         """Return the part to show of a line, given its kind of noise; None to hide the line."""
         if kind is not None:
-            return None if self._counted(kind, rank) else line
-        text, behind = behind_text(line)
-        return text if self._counted(behind, rank) else line
+            return None if self._count_if_hidden(kind, rank) else line
+        text, behind = split_at_message(line)
+        return text if self._count_if_hidden(behind, rank) else line
 
-    def _counted(self, kind: Noise | None, rank: int) -> bool:
+    def _count_if_hidden(self, kind: Noise | None, rank: int) -> bool:
         """Return whether lines of a kind are hidden; if so, count a line."""
         words = self._words.get(kind)
         if words is None:
@@ -282,13 +286,13 @@ class NoiseFilter:
         for words, count in counts.items():
             if not count:
                 continue
-            whose = f" in {these_ranks(sorted(self._same_in))}" if words == _SAME else ""
-            number = counted(count, "line")
+            whose = f" in {format_ranks(sorted(self._same_in))}" if words == _SAME else ""
+            number = format_count(count, "line")
             lines.append(f"hid {number} {words}{whose}; {self._shown_by} shows them")
         return lines
 
-    def _as_they_are(self, pieces: list[Piece], text: bytes) -> list[Piece]:
-        self._failures.passed(pieces[0].stream, text)
+    def _pass_unchanged(self, pieces: list[Piece], text: bytes) -> list[Piece]:
+        self._failures.record_text(pieces[0].stream, text)
         for piece in pieces:
             if isinstance(piece, Fragment):
                 self._begun.add(piece)
@@ -311,7 +315,7 @@ class NoiseFilter:
             self._words.pop(Noise.TERM, None)
         held, self._held = self._held, {}
         again = [piece for waiting in held.values() for piece in waiting.pieces]
-        return self._errors_in(again, now)
+        return self._process_errors(again, now)
 
     @property
     def deadline(self) -> float | None:
@@ -352,7 +356,7 @@ class NoiseFilter:
         for stream, held in list(self._held.items()):
             if wanted(stream, held):
                 del self._held[stream]
-                pieces += self._sifted(held.pieces, bytes(held.text))
+                pieces += self._select_pieces(held.pieces, bytes(held.text))
         return pieces
 
 
@@ -362,7 +366,7 @@ class _BegunLines:
     def __init__(self) -> None:
         self._lines: dict[Stream, bytes] = {}
 
-    def of(self, stream: Stream) -> bytes:
+    def get_line(self, stream: Stream) -> bytes:
         """Return a stream's unfinished line; b"" if there is none."""
         return self._lines.get(stream, b"")
 
@@ -377,22 +381,22 @@ class _BegunLines:
         return None
 
 
-def _before_gloo(line: bytes, listener: GlooListener) -> bytes | None:
+def _cut_gloo(line: bytes, listener: GlooListener) -> bytes | None:
     """Return the part of a line before Gloo's message; None if that is the whole line."""
-    if listener.unwanted(line):
+    if listener.recognize(line):
         return None
     at = line.find(GLOO_START)
-    return line[:at] if at > 0 and listener.unwanted(line[at:]) else line
+    return line[:at] if at > 0 and listener.recognize(line[at:]) else line
 
 
 def _without_stubs(piece: Piece) -> list[Piece]:
     """Return a piece of stderr without lines about missing CUDA drivers."""
     if isinstance(piece, Fragment) or len(piece.data) >= _FLOOD or not may_have_stubs(piece.text):
         return [piece]
-    return _sift(piece, lambda line: None if is_stub(line) else line)
+    return _filter_lines(piece, lambda line: None if is_stub(line) else line)
 
 
-def _sift(lines: Lines, kept_of: Callable[[bytes], bytes | None]) -> list[Piece]:
+def _filter_lines(lines: Lines, kept_of: Callable[[bytes], bytes | None]) -> list[Piece]:
     """Return the parts of whole lines to show.
 
     Args:
@@ -405,4 +409,4 @@ def _sift(lines: Lines, kept_of: Callable[[bytes], bytes | None]) -> list[Piece]
     if kept == every:
         return [lines]
     text = b"".join(line + b"\n" for line in kept)
-    return [whole_lines(lines.stream, text)] if kept else []
+    return [make_lines(lines.stream, text)] if kept else []

@@ -65,13 +65,13 @@ class Fragment(NamedTuple):
 Piece = Lines | Fragment
 
 
-def rewritten(piece: Piece, rewrite: Callable[[bytes], bytes]) -> Piece:
+def rewrite_piece(piece: Piece, rewrite: Callable[[bytes], bytes]) -> Piece:
     """Return a piece with its text changed by `rewrite`."""
     if isinstance(piece, Lines):
-        return whole_lines(piece.stream, rewrite(piece.text))
+        return make_lines(piece.stream, rewrite(piece.text))
     return Fragment(piece.stream, rewrite(piece.text))
 
 
-def whole_lines(stream: Stream, text: bytes) -> Lines:
+def make_lines(stream: Stream, text: bytes) -> Lines:
     """Return a piece of whole lines, from bytes that end with a newline."""
     return Lines(stream, b"", text, len(text))

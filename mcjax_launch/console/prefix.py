@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.plan import Plan
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.ranks import ranges
+from mcjax_launch.ranks import format_ranges
 
 _SEVERAL = b"1"  # bold: no rank's colour
 # The launcher's own lines. Only failures are coloured: all other colours are those of ranks.
@@ -33,7 +33,7 @@ class RankLabel(Value):
     host: str = ""
     folder: str | None = None
 
-    def log(self, end: str) -> str:
+    def get_log_path(self, end: str) -> str:
         """Return the path of a log file of the rank; `end` is "out" or "err"."""
         assert self.folder is not None
         return os.path.join(self.folder, f"{self.process_id}.{end}")
@@ -51,16 +51,16 @@ class Prefixes(Value):
     shown: bool
     colour: bool
 
-    def of_rank(self, label: RankLabel, width: int) -> bytes:
+    def format_rank_prefix(self, label: RankLabel, width: int) -> bytes:
         """Return a rank's prefix, with the number padded to `width` columns."""
         name = f"{label.process_id:>{width}}{' ' + label.host if label.host else ''}"
         return self._make(name, _COLOURS[label.process_id % len(_COLOURS)])
 
-    def of_ranks(self, ranks: Sequence[int]) -> bytes:
+    def format_shared_prefix(self, ranks: Sequence[int]) -> bytes:
         """Return the prefix of a line that several ranks have printed."""
-        return self._make(ranges(ranks), _SEVERAL)
+        return self._make(format_ranges(ranks), _SEVERAL)
 
-    def own(self, line: str, *, headline: bool = False, alarm: bool = False) -> str:
+    def format_own_line(self, line: str, *, headline: bool = False, alarm: bool = False) -> str:
         """Return a line of the launcher with its prefix and a newline.
 
         Args:
@@ -77,7 +77,7 @@ class Prefixes(Value):
             line = f"{_BOLD}{_HINT}{_PLAIN}{line.removeprefix(_HINT)}"
         return f"{_FAINT}{_NAME}{_PLAIN} {line}\n"
 
-    def status(self, text: str, columns: int) -> str:
+    def format_status(self, text: str, columns: int) -> str:
         """Return a status line, cut to one row of a terminal with `columns` columns."""
         line = f"{_NAME} {text}"[: max(0, columns - 1)]
         return f"{_FAINT}{line}{_PLAIN}" if self.colour else line
@@ -111,13 +111,13 @@ def wants_colour(
     return in_log or (is_terminal and environ.get("TERM") != "dumb")
 
 
-def time_of_day(seconds: float) -> bytes:
+def format_time_of_day(seconds: float) -> bytes:
     """Return a time in seconds since the epoch as text, like `12:34:56.789 `."""
     clock = time.strftime("%H:%M:%S", time.localtime(seconds))
     return f"{clock}.{int(seconds * 1000) % 1000:03} ".encode()
 
 
-def labels(plan: Plan, log_dir: str | None) -> list[RankLabel]:
+def make_labels(plan: Plan, log_dir: str | None) -> list[RankLabel]:
     """Return the label of each rank.
 
     Args:
@@ -136,7 +136,7 @@ def labels(plan: Plan, log_dir: str | None) -> list[RankLabel]:
     ]
 
 
-def common_folder(named: list[RankLabel]) -> str | None:
+def find_common_folder(named: list[RankLabel]) -> str | None:
     """Return the folder that contains all log files; None if there are no log files."""
     folders = [label.folder for label in named if label.folder is not None]
     return os.path.commonpath(folders) if folders else None

@@ -71,11 +71,11 @@ class _Renderer:
         self._stamp = stamp
         self._rows: dict[Stream, _StreamRow] = {}
 
-    def lines(self, lines: Lines) -> Written:
+    def render_lines(self, lines: Lines) -> Written:
         """Return the bytes to write for whole lines of a stream."""
         raise NotImplementedError
 
-    def fragment(self, fragment: Fragment, now: float) -> Written:
+    def render_fragment(self, fragment: Fragment, now: float) -> Written:
         """Return the bytes to write for part of a line: its start at once, further parts later."""
         row = self._rows.get(fragment.stream)
         begins = row is None
@@ -104,16 +104,16 @@ class _Renderer:
         row.due = now + GROWS_S
         return out
 
-    def groups(self, groups: "Sequence[LineGroup]") -> Written:
+    def render_groups(self, groups: "Sequence[LineGroup]") -> Written:
         """Return the bytes to write for lines that several ranks may have printed."""
         text = bytearray()
         for group in groups:
             alone = len(group.streams) == 1
             prefix = group.streams[0].prefix if alone else self._shared_prefix(group.ranks)
-            text += self._whole(group.text, group.stamp + prefix)
-        return self.own(bytes(text)) if text else []
+            text += self._render_line(group.text, group.stamp + prefix)
+        return self.render_own(bytes(text)) if text else []
 
-    def own(self, text: bytes) -> Written:
+    def render_own(self, text: bytes) -> Written:
         """Return the bytes to write for whole lines that have prefixes, such as the launcher's."""
         raise NotImplementedError
 
@@ -134,11 +134,11 @@ class _Renderer:
         """Return the bytes to write for a row that now ends with a newline."""
         raise NotImplementedError
 
-    def resumed(self) -> Written:
+    def render_again(self) -> Written:
         """Return the bytes to write after a suspension of the launcher."""
         return []
 
-    def status(self, row: bytes) -> Written:  # noqa: ARG002  only a terminal has a status row
+    def render_status(self, row: bytes) -> Written:  # noqa: ARG002  only a terminal has a status row
         """Return the bytes to write for new status rows; empty `row` for none."""
         return []
 
@@ -146,12 +146,12 @@ class _Renderer:
         """Return the bytes to write before another process uses the screen."""
         return []
 
-    def take_rows(self) -> list[Fragment]:
+    def pop_rows(self) -> list[Fragment]:
         """Remove and return the unfinished lines."""
         rows, self._rows = self._rows, {}
         return [Fragment(row.stream, bytes(row.text)) for row in rows.values()]
 
-    def _whole(self, line: bytes, prefix: bytes) -> bytes:
+    def _render_line(self, line: bytes, prefix: bytes) -> bytes:
         """Return a whole line as shown, with its prefix and newline."""
         raise NotImplementedError
 
@@ -161,14 +161,14 @@ class Plain(_Renderer):
 
     _open: _StreamRow | None = None  # the row that ends the output so far
 
-    def lines(self, lines: Lines) -> Written:
+    def render_lines(self, lines: Lines) -> Written:
         prefix = self._stamp() + lines.stream.prefix
         if b"\r" in lines.data or b"\r" in lines.head:
-            text = _after_returns(lines.text, prefix)
-            return [*self._close(), prefix, _prefixed(text, len(text), prefix)]
-        return [*self._close(), prefix, lines.head, _prefixed(lines.data, lines.end, prefix)]
+            text = _prefix_after_returns(lines.text, prefix)
+            return [*self._close(), prefix, _add_prefixes(text, len(text), prefix)]
+        return [*self._close(), prefix, lines.head, _add_prefixes(lines.data, lines.end, prefix)]
 
-    def own(self, text: bytes) -> Written:
+    def render_own(self, text: bytes) -> Written:
         return [*self._close(), text]
 
     def make_room(self) -> Written:
@@ -188,11 +188,11 @@ class Plain(_Renderer):
         prefix = self._stamp() + row.stream.prefix
         end = len(row.text.rstrip(b"\r"))  # the effect of a return depends on what comes next
         if self._open is row:
-            out: Written = [_after_returns(row.text[row.shown : end], prefix)]
+            out: Written = [_prefix_after_returns(row.text[row.shown : end], prefix)]
         else:  # after an interruption its last state is enough until the line is complete
             start = row.text.rfind(b"\r", 0, end) + 1 if row.interrupted else 0
             row.shown_from_start = start == 0
-            text = _after_returns(row.text[start:end], prefix)
+            text = _prefix_after_returns(row.text[start:end], prefix)
             out = [*self._close(), prefix, text]
         row.shown = end
         self._open = row
@@ -202,11 +202,11 @@ class Plain(_Renderer):
         prefix = self._stamp() + row.stream.prefix
         if self._open is row and row.shown_from_start:
             self._open = None
-            return [_after_returns(row.text[row.shown :], prefix)]
-        return [*self._close(), prefix, _after_returns(row.text, prefix)]
+            return [_prefix_after_returns(row.text[row.shown :], prefix)]
+        return [*self._close(), prefix, _prefix_after_returns(row.text, prefix)]
 
-    def _whole(self, line: bytes, prefix: bytes) -> bytes:
-        return prefix + (_after_returns(line, prefix) if b"\r" in line else line) + b"\n"
+    def _render_line(self, line: bytes, prefix: bytes) -> bytes:
+        return prefix + (_prefix_after_returns(line, prefix) if b"\r" in line else line) + b"\n"
 
 
 class Live(_Renderer):
@@ -238,23 +238,23 @@ class Live(_Renderer):
         """Fix the rows at the bottom of the screen; output scrolls above them."""
         self._bottom = Pinned(self._is_in_foreground, self._height)
 
-    def lines(self, lines: Lines) -> Written:
+    def render_lines(self, lines: Lines) -> Written:
         prefix = self._stamp() + lines.stream.prefix
         if b"\r" in lines.head or b"\r" in lines.data:
-            return self.own(self._finals(lines.text, prefix))
-        text = _prefixed(lines.data, lines.end, prefix)
-        return self._above(prefix, lines.head, text)
+            return self.render_own(self._render_each_line(lines.text, prefix))
+        text = _add_prefixes(lines.data, lines.end, prefix)
+        return self._render_above(prefix, lines.head, text)
 
-    def own(self, text: bytes) -> Written:
-        return self._above(text)
+    def render_own(self, text: bytes) -> Written:
+        return self._render_above(text)
 
-    def _above(self, *text: bytes | memoryview) -> Written:
+    def _render_above(self, *text: bytes | memoryview) -> Written:
         """Return the bytes to write for whole lines, if any, above the present rows."""
-        in_order = sorted(self._rows.values(), key=_place)
+        in_order = sorted(self._rows.values(), key=_get_sort_key)
         shown = [
             row.stamp + row.stream.prefix + last
             for row in in_order
-            if row.shown and (last := re.sub(_MOVES, b"", _last_drawn(row.text)))
+            if row.shown and (last := re.sub(_MOVES, b"", _extract_visible(row.text)))
         ]
         most = max(1, self._height() - 1 - max(1, len(self._status)))
         if len(shown) > most:
@@ -265,28 +265,30 @@ class Live(_Renderer):
         row.due = None
         row.stamp = self._stamp()
         row.shown = len(row.text)
-        return self._above()
+        return self._render_above()
 
     def _complete(self, row: _StreamRow) -> Written:
         row.shown = 0
-        return self.own(self._finals(bytes(row.text), self._stamp() + row.stream.prefix))
+        return self.render_own(
+            self._render_each_line(bytes(row.text), self._stamp() + row.stream.prefix)
+        )
 
-    def resumed(self) -> Written:
+    def render_again(self) -> Written:
         self._bottom.forget()
-        return self._above()
+        return self._render_above()
 
-    def status(self, row: bytes) -> Written:
+    def render_status(self, row: bytes) -> Written:
         self._status = row.split(b"\n") if row else []
-        return self._above()
+        return self._render_above()
 
     def make_room(self) -> Written:
         return [self._bottom.clear()]
 
-    def _whole(self, line: bytes, prefix: bytes) -> bytes:
-        return prefix + (_last_drawn(line) if b"\r" in line else line) + b"\n"
+    def _render_line(self, line: bytes, prefix: bytes) -> bytes:
+        return prefix + (_extract_visible(line) if b"\r" in line else line) + b"\n"
 
-    def _finals(self, text: bytes, prefix: bytes) -> bytes:
-        return b"".join(self._whole(line, prefix) for line in text[:-1].split(b"\n"))
+    def _render_each_line(self, text: bytes, prefix: bytes) -> bytes:
+        return b"".join(self._render_line(line, prefix) for line in text[:-1].split(b"\n"))
 
 
 # Escape sequences that would move the cursor out of a row; colours stay.
@@ -297,21 +299,21 @@ _MOVES = rb"\x1b\[[0-9;?]*[@-ln-~]|\x1b[^\[]|[\x00-\x08\x0b\x0c\x0e-\x1a]"
 _RETURNS = rb"\r(?=[^\r\n])"
 
 
-def _place(row: _StreamRow) -> tuple[int, int]:
+def _get_sort_key(row: _StreamRow) -> tuple[int, int]:
     return row.stream.rank, row.stream.number
 
 
-def _after_returns(text: "bytes | bytearray", prefix: bytes) -> bytes:
+def _prefix_after_returns(text: "bytes | bytearray", prefix: bytes) -> bytes:
     """Return text with `prefix` after each carriage return that text of the line follows."""
     return re.sub(_RETURNS, lambda match: b"\r" + prefix, text) if prefix else bytes(text)
 
 
-def _last_drawn(line: "bytes | bytearray") -> bytes:
+def _extract_visible(line: "bytes | bytearray") -> bytes:
     """Return the visible part of a line with carriage returns, such as a progress bar."""
     return bytes(line.rstrip(b"\r").rpartition(b"\r")[2]).rstrip()
 
 
-def _prefixed(data: bytes, end: int, prefix: bytes) -> bytes | memoryview:
+def _add_prefixes(data: bytes, end: int, prefix: bytes) -> bytes | memoryview:
     """Return `data` up to `end`, where a line ends, with `prefix` after all newlines but the last.
 
     All of `data` is searched and copied at once, and the end is cut off without another copy.

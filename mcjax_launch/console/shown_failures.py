@@ -10,9 +10,9 @@ from mcjax_launch.jax_messages.noise import Noise
 from mcjax_launch.jax_messages.tracebacks import (
     START,
     Traceback,
+    find_tracebacks,
     is_in_group,
     may_begin_in,
-    tracebacks,
 )
 from mcjax_launch.runs.rank_run import Verdict
 
@@ -55,7 +55,7 @@ class ShownFailures:
             self._failed[rank] = failure is not None
         elif verdict is Verdict.VICTIM and failure is not None:
             self._victims[rank] = failure
-            self._expect(rank, failure.summary if failure.exited else _said(failure)[1])
+            self._expect(rank, failure.summary if failure.exited else _split_exception(failure)[1])
 
     def _expect(self, rank: int, text: str) -> None:
         lines = (line.strip().encode("utf-8", "replace") for line in text.splitlines())
@@ -75,7 +75,7 @@ class ShownFailures:
 
     # --- what is noise ---
 
-    def kind_of_line(self, line: bytes, rank: int, *, ending: bool) -> Noise | None:
+    def classify_line(self, line: bytes, rank: int, *, ending: bool) -> Noise | None:
         """Return a line's kind of noise if it is in an announced text; None to show it."""
         lines, victim = self._announced[rank], self._victims.get(rank)
         if victim is not None and not ending:
@@ -86,7 +86,9 @@ class ShownFailures:
             return None
         return Noise.SAME if victim is None else Noise.TRACEBACK
 
-    def kind_of(self, traceback: Traceback, stream: Stream, *, at_end: bool) -> Noise | None:
+    def classify_traceback(
+        self, traceback: Traceback, stream: Stream, *, at_end: bool
+    ) -> Noise | None:
         """Return a traceback's kind of noise; None to show it.
 
         A complete traceback that must be shown is recorded as shown.
@@ -94,7 +96,9 @@ class ShownFailures:
         is_cut = at_end and not traceback.is_over and not traceback.of_usage
         victim = self._victims.get(stream.rank)
         is_reported = (
-            victim is not None and traceback.is_over and traceback.text == _said(victim)[0]
+            victim is not None
+            and traceback.is_over
+            and traceback.text == _split_exception(victim)[0]
         )
         follows = is_cut or is_reported or traceback.is_victims
         if follows and stream.rank not in self._failed:
@@ -103,27 +107,29 @@ class ShownFailures:
             return None
         if self.is_known(traceback, stream):
             return Noise.INTERRUPT if traceback.is_interrupt else Noise.SAME
-        self.shown(traceback, stream)
+        self.record_traceback(traceback, stream)
         return None
 
     # --- what has been shown ---
 
     def is_known(self, traceback: Traceback, stream: Stream) -> bool:
         """Return whether another rank has shown the same exception at the same lines of code."""
-        first = self._shown.get(_place(traceback)) if traceback.is_over else None
+        first = self._shown.get(_make_traceback_key(traceback)) if traceback.is_over else None
         return first is not None and first is not stream
 
-    def shown(self, traceback: Traceback, stream: Stream) -> None:
+    def record_traceback(self, traceback: Traceback, stream: Stream) -> None:
         """Record that a traceback is shown, unless it is of a victim."""
         if not traceback.is_victims:
-            self._shown.setdefault(_place(traceback), stream)
+            self._shown.setdefault(_make_traceback_key(traceback), stream)
 
-    def passed(self, stream: Stream, text: bytes) -> None:
+    def record_text(self, stream: Stream, text: bytes) -> None:
         """Record that a text is shown: its tracebacks, and lines that may continue one."""
         if may_begin_in(text):
-            for traceback in tracebacks(text):
-                if not traceback.is_interrupt:  # kind_of records a KeyboardInterrupt at the end
-                    self.shown(traceback, stream)
+            for traceback in find_tracebacks(text):
+                if (
+                    not traceback.is_interrupt
+                ):  # classify_traceback records a KeyboardInterrupt at the end
+                    self.record_traceback(traceback, stream)
         if START in text:
             self._behind[stream] = set()
             text = text[text.index(START) :]
@@ -131,7 +137,7 @@ class ShownFailures:
         if behind is not None and len(behind) < _MOST_BEHIND:
             behind.update(text.split(b"\n")[:_MOST_BEHIND])
 
-    def behind(self, stream: Stream) -> frozenset[bytes]:
+    def collect_lines_behind(self, stream: Stream) -> frozenset[bytes]:
         """Return the first lines that other streams have shown since a traceback of theirs began.
 
         Such lines may be the rest of the exception's message.
@@ -140,7 +146,7 @@ class ShownFailures:
         return frozenset(chain.from_iterable(others))
 
 
-def _said(failure: Failed) -> tuple[str, str]:
+def _split_exception(failure: Failed) -> tuple[str, str]:
     """Return the exception that ended a program as text: its first line, and the rest."""
     raised = failure.handled if failure.exited else failure
     first, _, rest = raised.summary.partition("\n") if raised is not None else ("", "", "")
@@ -152,7 +158,7 @@ def _is_group(failure: Failed) -> bool:
     return not failure.exited and not failure.has_calls
 
 
-def _place(traceback: Traceback) -> tuple[object, ...]:
+def _make_traceback_key(traceback: Traceback) -> tuple[object, ...]:
     """Return a key that is equal for the same exception at the same lines of the user's code."""
     from mcjax_launch.kernel.wire.source_lines import is_users  # as only tracebacks need
 

@@ -18,7 +18,7 @@ _RETRY_BYTES = 1 << 16
 _MOST_READ = 1 << 18
 
 
-def numbers(folder: str) -> list[int]:
+def list_file_numbers(folder: str) -> list[int]:
     """Return the numbers of the event files in a folder, the oldest first; [] on an error."""
     try:
         names = os.listdir(folder)
@@ -31,7 +31,7 @@ def _is_events(name: str) -> bool:
     return name.startswith(_PREFIX) and name.removeprefix(_PREFIX).isdecimal()
 
 
-def path(folder: str, number: int) -> str:
+def get_file_path(folder: str, number: int) -> str:
     """Return the path of an event file."""
     return os.path.join(folder, f"{_PREFIX}{number}")
 
@@ -82,8 +82,8 @@ class EventFiles:
             self.lost += len(text)
             return
         # Lines that are longer than a file would never fit: a file of their own is as long.
-        if self._fd < 0 or (self._size > len(self.head) and self._over(len(text))):
-            self._next_file()
+        if self._fd < 0 or (self._size > len(self.head) and self._is_over_limit(len(text))):
+            self._begin_next_file()
         if self._append(text):
             self._say_full(False)
             self.on_written()
@@ -92,7 +92,7 @@ class EventFiles:
             self._tried_at = self.lost
             self._say_full(True)
 
-    def _over(self, more: int) -> bool:
+    def _is_over_limit(self, more: int) -> bool:
         return self._size + more > self._most_bytes
 
     def _say_full(self, is_full: bool) -> None:
@@ -100,7 +100,7 @@ class EventFiles:
             self._is_full = is_full
             self._on_full(is_full)
 
-    def _next_file(self) -> None:
+    def _begin_next_file(self) -> None:
         """Begin the next file, and remove the oldest files."""
         try:
             name = f"{_PREFIX}{self._number}"
@@ -116,10 +116,10 @@ class EventFiles:
 
     def _remove_oldest(self, most: int) -> bool:
         """Remove all but the newest `most` files; return whether any file was removed."""
-        old = numbers(self._folder)[:-most]
+        old = list_file_numbers(self._folder)[:-most]
         for number in old:
             with contextlib.suppress(OSError):  # the user has removed the folder
-                os.unlink(path(self._folder, number))
+                os.unlink(get_file_path(self._folder, number))
         return bool(old)
 
     def _append(self, text: bytes) -> bool:
@@ -136,7 +136,7 @@ class EventFiles:
                 return True
             if written:
                 os.ftruncate(self._fd, self._size)
-            if not self._remove_oldest(max(1, len(numbers(self._folder)) - 1)):
+            if not self._remove_oldest(max(1, len(list_file_numbers(self._folder)) - 1)):
                 return False
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ class EventReader:
 
     def skip_to_tail(self, least: int) -> None:
         """Start at a file such that at least `least` bytes follow, else at the first file."""
-        for number in reversed(numbers(self._folder)):
+        for number in reversed(list_file_numbers(self._folder)):
             if least <= 0 or not self._open(number):
                 return
             least -= os.fstat(self._fd).st_size
@@ -190,7 +190,7 @@ class EventReader:
 
     def _open_next(self) -> bool:
         """Continue with the next file; return False if there is none."""
-        later = [number for number in numbers(self._folder) if number > self._number]
+        later = [number for number in list_file_numbers(self._folder) if number > self._number]
         if not later:
             return False
         if self._fd >= 0:

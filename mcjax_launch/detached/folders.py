@@ -15,7 +15,7 @@ OTHER = "set XDG_STATE_HOME to another folder"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def state_folder() -> str:
+def get_state_folder() -> str:
     """Return the path of the folder that contains the folders of all detached jobs.
 
     Raises:
@@ -38,7 +38,7 @@ def make_job_folder(job_id: str) -> str:
         LaunchError: the folder cannot be created, or other users can open it.
 
     """
-    parent = state_folder()
+    parent = get_state_folder()
     path = os.path.join(parent, job_id)
     try:
         os.makedirs(os.path.dirname(os.path.dirname(parent)), exist_ok=True)
@@ -69,14 +69,14 @@ def check_private(folder: str) -> None:
         raise LaunchError(f"{folder}: open to other users: run chmod 700 on it")
 
 
-def job_folders() -> Iterator[str]:
+def iterate_job_folders() -> Iterator[str]:
     """Yield the paths of the folders of all jobs.
 
     Raises:
         LaunchError: other users can write to the folder that contains them, or it is unreadable.
 
     """
-    parent = state_folder()
+    parent = get_state_folder()
     try:
         for folder in (os.path.dirname(parent), parent):
             check_private(folder)

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from mcjax_launch.detached import event_files
-from mcjax_launch.detached.folders import job_folders, remove_folder
+from mcjax_launch.detached.folders import iterate_job_folders, remove_folder
 from mcjax_launch.detached.record import (
     Description,
     JobState,
-    here,
+    identify_machine,
     is_locked,
     read_description,
     read_state,
@@ -41,7 +41,7 @@ class DetachedJob:
 
     def __init__(self, folder: str, description: Description) -> None:
         self.folder, self.description = folder, description
-        self.host, self._boot = here()
+        self.host, self._boot = identify_machine()
 
     @property
     def id(self) -> str:
@@ -84,8 +84,8 @@ class DetachedJob:
         """Time of the job's end, else of its last event, in seconds since the epoch."""
         if self.recorded.at:
             return self.recorded.at
-        numbers = event_files.numbers(self.folder)
-        paths = [event_files.path(self.folder, number) for number in numbers[-1:]]
+        numbers = event_files.list_file_numbers(self.folder)
+        paths = [event_files.get_file_path(self.folder, number) for number in numbers[-1:]]
         times = [os.stat(path).st_mtime for path in paths if os.path.exists(path)]
         return max([self.description.since, *times])
 
@@ -104,13 +104,13 @@ class DetachedJob:
     @cached_property
     def last_line(self) -> str:
         """Last line that a rank or the launcher has printed; "" if there is none."""
-        for number in reversed(event_files.numbers(self.folder)):
-            if line := _last_line(self.folder, number):
+        for number in reversed(event_files.list_file_numbers(self.folder)):
+            if line := _read_last_line(self.folder, number):
                 return line
         return ""
 
 
-def _last_line(folder: str, number: int) -> str:
+def _read_last_line(folder: str, number: int) -> str:
     try:
         fd = event_files.open_to_read(folder, number)
     except OSError:
@@ -121,16 +121,16 @@ def _last_line(folder: str, number: int) -> str:
         lines = file.read().split(b"\n")
     texts: dict[object, str] = {}  # by rank and stream
     for line in reversed(lines):
-        if (found := _output(line)) is not None:
+        if (found := _parse_output(line)) is not None:
             stream, text = found
             texts[stream] = text = text.replace("\r", "\n") + texts.get(stream, "")
             _, newline, last = text.rstrip().rpartition("\n")
             if newline and last.strip():
-                return _readable(last)
-    return _readable(next((text for text in texts.values() if text.strip()), ""))
+                return _make_readable(last)
+    return _make_readable(next((text for text in texts.values() if text.strip()), ""))
 
 
-def _output(line: bytes) -> tuple[object, str] | None:
+def _parse_output(line: bytes) -> tuple[object, str] | None:
     """Return the key (rank, stream) and the text of an output event; None for other events."""
     try:
         event = json.loads(line)
@@ -139,18 +139,18 @@ def _output(line: bytes) -> tuple[object, str] | None:
         return None
 
 
-def _readable(text: str) -> str:
+def _make_readable(text: str) -> str:
     return text.strip().encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def all_jobs() -> list[DetachedJob]:
+def find_all_jobs() -> list[DetachedJob]:
     """Return all jobs, the oldest first, after removing jobs that ended long ago.
 
     Raises:
         LaunchError: the folder of the jobs cannot be read, or is open to other users.
 
     """
-    jobs = sorted(_found(), key=lambda job: job.description.since)
+    jobs = sorted(_iterate_jobs(), key=lambda job: job.description.since)
     over = [job for job in jobs if job.state != RUNNING and not job.has_launcher]
     over.sort(key=lambda job: job.ended_at, reverse=True)
     old = [
@@ -169,8 +169,8 @@ def all_jobs() -> list[DetachedJob]:
     return [job for job in jobs if job not in old]
 
 
-def _found() -> Iterator[DetachedJob]:
-    for folder in job_folders():
+def _iterate_jobs() -> Iterator[DetachedJob]:
+    for folder in iterate_job_folders():
         description = read_description(folder)
         if description is not None:
             yield DetachedJob(folder, description)
@@ -187,7 +187,7 @@ def _is_stale(folder: str) -> bool:
     return age_s > _STARTING_S and not is_locked(folder)
 
 
-def settled(job: DetachedJob) -> DetachedJob:
+def wait_until_settled(job: DetachedJob) -> DetachedJob:
     """Return a job anew after its launcher has hung up, once it ended or a time limit passed."""
     deadline = time.monotonic() + _END_S
     while (job := DetachedJob(job.folder, job.description)).state == RUNNING:
@@ -204,7 +204,7 @@ def find(job_id: str) -> DetachedJob:
         LaunchError: no id, or more than one, begins with it.
 
     """
-    jobs = all_jobs()
+    jobs = find_all_jobs()
     found = [job for job in jobs if job.id.startswith(job_id)]
     if len(found) == 1:
         return found[0]
@@ -224,7 +224,7 @@ def find_latest() -> DetachedJob:
         LaunchError: there are no detached jobs.
 
     """
-    jobs = all_jobs()
+    jobs = find_all_jobs()
     if not jobs:
         raise LaunchError("no detached job: mcjax-launch --detach PROGRAM starts one")
     jobs = [job for job in jobs if job.is_here] or jobs

@@ -7,7 +7,7 @@ from enum import Enum
 
 from mcjax_launch.detached.event_files import EventFiles
 from mcjax_launch.events.sink import Target
-from mcjax_launch.events.stream import EventStream, event_line
+from mcjax_launch.events.stream import EventStream, format_event
 from mcjax_launch.kernel.wire.codec import Message, to_json
 from mcjax_launch.kernel.wire.loop import Loop, SignalPipe
 
@@ -54,16 +54,16 @@ class Journal(EventStream):
             self._front, self._target = (loop, signals), Target()
 
     def report(self, kind: str, **fields: object) -> None:
-        line = event_line(kind, fields)
-        kept = event_line(kind, _without_output(fields)) if kind == "summary" else line
+        line = format_event(kind, fields)
+        kept = format_event(kind, _without_output(fields)) if kind == "summary" else line
         self._files.write((kept,))
         if kind == "job":
             self._files.head = self._first = line
         if self._fd != _NOBODY and not self._target.gone:
             self._send(kind, line)
 
-    def screen(self, call: str, *values: object) -> None:
-        line = event_line(SCREEN, {"call": call, "values": list(map(_plain, values))})
+    def report_screen_call(self, call: str, *values: object) -> None:
+        line = format_event(SCREEN, {"call": call, "values": list(map(_convert_to_plain, values))})
         self._files.write((line,))
         if call == "add_ranks":
             self._files.head = self._first + line
@@ -71,15 +71,15 @@ class Journal(EventStream):
             assert isinstance(ranks, list)
             self._ranks = {rank for rank, _ in ranks}
 
-    def started(self, rank: int, host: str, pid: int) -> None:
-        super().started(rank, host, pid)
+    def report_rank_start(self, rank: int, host: str, pid: int) -> None:
+        super().report_rank_start(rank, host, pid)
         self._running.add(rank)
         if not self.has_started and self._running >= self._ranks:
             self.has_started = True
             self._on_started()
 
-    def summary(self, fields: Mapping[str, object]) -> None:
-        super().summary(fields)
+    def report_summary(self, fields: Mapping[str, object]) -> None:
+        super().report_summary(fields)
         status = fields.get("exit_status")
         self._on_ended(status if isinstance(status, int) else 1, str(fields.get("message")))
 
@@ -93,7 +93,7 @@ def _without_output(fields: Mapping[str, object]) -> Mapping[str, object]:
     return {**fields, "ranks": short}
 
 
-def _plain(value: object) -> object:
+def _convert_to_plain(value: object) -> object:
     """Return a value in a form that JSON can hold: a name for an enum, text for a message."""
     if isinstance(value, Enum):
         return value.name

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mcjax_launch.detached.folders import open_private
-from mcjax_launch.kernel.wire.system import LINUX, text_of
+from mcjax_launch.kernel.wire.system import LINUX, read_system_text
 from mcjax_launch.kernel.wire.value import Value
 
 _DESCRIPTION, _STATE, _ERRORS = "job.json", "state", "errors"
@@ -70,9 +70,9 @@ class JobState(Value):
     lost: int = 0
 
 
-def here() -> tuple[str, str]:
+def identify_machine() -> tuple[str, str]:
     """Return this machine's name and boot id; the id is "" if unknown."""
-    return os.uname().nodename, text_of("/proc/sys/kernel/random/boot_id") if LINUX else ""
+    return os.uname().nodename, read_system_text("/proc/sys/kernel/random/boot_id") if LINUX else ""
 
 
 def write_description(folder: str, description: Description) -> None:
@@ -93,10 +93,10 @@ def read_description(folder: str) -> Description | None:
     """Return the description of a job; None if it is missing or unreadable."""
     fields = _read(folder, _DESCRIPTION)
     try:
-        description = Description(**_known(Description, fields or {}))
+        description = Description(**_select_known(Description, fields or {}))
     except TypeError:
         return None
-    return description.replaced(program=tuple(description.program), hosts=tuple(description.hosts))
+    return description.copy_with(program=tuple(description.program), hosts=tuple(description.hosts))
 
 
 def read_state(folder: str) -> JobState:
@@ -104,11 +104,11 @@ def read_state(folder: str) -> JobState:
     for _ in range(_TRIES):  # it may be written at this moment
         fields = _read(folder, _STATE)
         if fields is not None:
-            return JobState(**_known(JobState, fields))
+            return JobState(**_select_known(JobState, fields))
     return JobState()
 
 
-def _known(kind: type[Value], fields: dict[str, Any]) -> dict[str, Any]:
+def _select_known(kind: type[Value], fields: dict[str, Any]) -> dict[str, Any]:
     """Return only the fields that this version of `kind` has; newer launchers may write more."""
     return {name: fields[name] for name in kind._fields if name in fields}
 
@@ -163,7 +163,7 @@ class StateFile:
             name: value[:_LONGEST_TEXT] if isinstance(value, str) else value
             for name, value in fields.items()
         }
-        self.state = self.state.replaced(**short)
+        self.state = self.state.copy_with(**short)
         known = {name: getattr(self.state, name) for name in self.state._fields}
         text = json.dumps(known).encode()
         with contextlib.suppress(OSError):  # the disk may be gone altogether
@@ -195,6 +195,6 @@ def read_errors(folder: str) -> list[str]:
         return []
 
 
-def short_hosts(names: Sequence[str]) -> tuple[str, ...]:
+def shorten_hosts(names: Sequence[str]) -> tuple[str, ...]:
     """Return hosts' names for the description; of many, the first, and "..."."""
     return tuple(names[:_MOST_HOSTS]) + (("...",) if len(names) > _MOST_HOSTS else ())

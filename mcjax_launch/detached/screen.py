@@ -50,11 +50,11 @@ class Screen:
             rows: number of rows to show.
 
         """
-        events = [event for line in written if (event := _event(line)) is not None]
+        events = [event for line in written if (event := _parse_event(line)) is not None]
         first, left = len(events), rows
         while first and left > 0:
             first -= 1
-            left -= _rows(events[first])
+            left -= _count_rows(events[first])
         for event in events[:first]:
             if event["event"] in (SCREEN, "restart"):
                 self._show(event)
@@ -65,14 +65,14 @@ class Screen:
             if left < 0 and event["event"] == "output":
                 event["text"] = "\n".join(self._pop_whole(event).split("\n")[-left:])
             left = 0  # only the first event may have too many lines
-            self.console.shows_past(event.get("time"))
+            self.console.set_stamp_time(event.get("time"))
             self._show(event)
-        self.console.shows_past(None)
+        self.console.set_stamp_time(None)
 
     def show(self, lines: Iterable[bytes]) -> None:
         """Show further events, each a line of JSON."""
         for line in lines:
-            if (event := _event(line)) is not None:
+            if (event := _parse_event(line)) is not None:
                 self._show(event)
 
     def _show(self, event: Mapping[str, Any]) -> None:
@@ -98,11 +98,11 @@ class Screen:
         if level in _SUMMARIES:
             is_seen = any(map(self.console.is_on_screen, self._failed))
             lines = self._without_quote if is_seen else text.split("\n")
-            self.console.summary(lines, alarm=level == "alarm")
+            self.console.show_summary(lines, alarm=level == "alarm")
         elif level == "note":
             self.console.note(text)
         elif level == "detail":
-            self.console.detail(text)
+            self.console.show_detail(text)
         else:
             self.console.say(text)
 
@@ -114,11 +114,11 @@ class Screen:
                 self._ranks = ranks
                 console.add_ranks([RankLabel(rank, host) for rank, host in ranks], append=True)
             case "set_verdict", [int(rank), verdict, failure]:
-                console.set_verdict(rank, _verdict(verdict), _failure(failure))
+                console.set_verdict(rank, _parse_verdict(verdict), _parse_failure(failure))
             case "fold_victims", [bool(own_term)]:
                 console.fold_victims(own_term=own_term)
             case "fails", [int(rank), str(text)]:
-                console.fails(rank, text)
+                console.announce_failure(rank, text)
             case "restart_rank", [int(rank)]:
                 self._begun = {key: text for key, text in self._begun.items() if key[0] != rank}
                 console.restart_rank(rank)
@@ -130,7 +130,7 @@ class Screen:
                 console.finish_ranks(mentions=mentions)
 
 
-def _event(line: bytes) -> dict[str, Any] | None:
+def _parse_event(line: bytes) -> dict[str, Any] | None:
     """Parse an event; return None for a broken line, as after a full disk."""
     try:
         event = json.loads(line)
@@ -139,7 +139,7 @@ def _event(line: bytes) -> dict[str, Any] | None:
     return event if isinstance(event, dict) and "event" in event else None
 
 
-def _rows(event: Mapping[str, Any]) -> int:
+def _count_rows(event: Mapping[str, Any]) -> int:
     """Return the approximate number of screen rows that an event needs."""
     shown = event["event"] == "output" or (
         event["event"] == "note" and event.get("level") != "detail"
@@ -147,11 +147,11 @@ def _rows(event: Mapping[str, Any]) -> int:
     return max(1, str(event.get("text", "")).count("\n")) if shown else 0
 
 
-def _verdict(name: object) -> Verdict | None:
+def _parse_verdict(name: object) -> Verdict | None:
     return Verdict[name] if isinstance(name, str) else None
 
 
-def _failure(text: object) -> Failed | None:
+def _parse_failure(text: object) -> Failed | None:
     try:
         return Failed.of(text) if isinstance(text, str) else None
     except Malformed:

@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable, Sequence
 
 from mcjax_launch.detached.event_files import EventFiles
-from mcjax_launch.detached.folders import OTHER, check_private, remove_folder, state_folder
+from mcjax_launch.detached.folders import OTHER, check_private, get_state_folder, remove_folder
 from mcjax_launch.detached.journal import Journal
 from mcjax_launch.detached.record import (
     Description,
     StateFile,
-    here,
+    identify_machine,
     open_errors,
-    short_hosts,
+    shorten_hosts,
     write_description,
 )
 from mcjax_launch.detached.visitors import Visitors
@@ -71,7 +71,7 @@ class Standby:
     def __init__(self, job_id: str, events: int) -> None:
         self.job_id = job_id
         self.visitors: Visitors | None = None
-        self._folder = os.path.join(state_folder(), job_id)
+        self._folder = os.path.join(get_state_folder(), job_id)
         try:
             check_private(self._folder)
             self._state = StateFile(self._folder)
@@ -88,7 +88,7 @@ class Standby:
             LaunchError: the description cannot be written.
 
         """
-        host, boot = here()
+        host, boot = identify_machine()
         try:
             write_description(
                 self._folder,
@@ -99,7 +99,7 @@ class Standby:
                     boot,
                     os.getpid(),
                     ranks,
-                    short_hosts(hosts),
+                    shorten_hosts(hosts),
                     round(time.time(), 3),
                 ),
             )
@@ -122,7 +122,7 @@ class Standby:
                 f"--detach: no socket can be made in {self._folder}: {error.strerror}: set "
                 "XDG_STATE_HOME to a folder on another file system"
             ) from None
-        self._files.on_written = self.visitors.tell_of_events
+        self._files.on_written = self.visitors.notify_of_events
         self._output = StarterOutput(loop)
         return self._output
 
@@ -140,7 +140,7 @@ class Standby:
         lost = self._files.lost
         self._state.change(full=is_full, lost=lost)
         if self.visitors is not None:
-            self.visitors.tell_of_disk(is_full=is_full)
+            self.visitors.notify_of_disk(is_full=is_full)
         if not is_full:
             self.journal.note(f"the disk was full: {lost} bytes of events are not kept", "say")
 

@@ -27,7 +27,7 @@ from mcjax_launch.detached.messages import (
     Visit,
 )
 from mcjax_launch.detached.screen import Screen
-from mcjax_launch.events.sink import standard
+from mcjax_launch.events.sink import make_standard_sinks
 from mcjax_launch.kernel.wire.codec import Malformed, to_json
 from mcjax_launch.kernel.wire.loop import READ, Loop, Signals
 from mcjax_launch.kernel.wire.signals import ENDING
@@ -100,7 +100,7 @@ class Visiting:
         self._signals = Signals(
             [*ENDING, signal.SIGQUIT, signal.SIGCONT, signal.SIGWINCH, signal.SIGTSTP]
         )
-        self._targets = standard(self._loop)
+        self._targets = make_standard_sinks(self._loop)
         for target in self._targets:
             target.on_room = self._read_events
         self._end: int | None = None
@@ -111,7 +111,7 @@ class Visiting:
         self._connection = connection
 
     def _make_console(self) -> Console:
-        return Console(self._style, self._targets, self._reader_gone, self._read_events)
+        return Console(self._style, self._targets, self._on_reader_loss, self._read_events)
 
     @property
     def console(self) -> Console:
@@ -127,7 +127,7 @@ class Visiting:
         rows = sys.maxsize  # a file or another program gets all that is kept
         if self._targets[0].is_terminal:
             self._reader.skip_to_tail(_TAIL_BYTES)
-            rows = self._targets[0].rows() - 1
+            rows = self._targets[0].count_rows() - 1
         self._screen.show_tail(self._reader.read(), rows)
         self._read_events()
         while self._end is None:
@@ -151,13 +151,13 @@ class Visiting:
             return
         line = self.console.status_line
         status = "" if line is None else self._style.status or "awaited"
-        rows, term = self._targets[1].rows(), os.environ.get("TERM", "dumb")
-        fd = _own_terminal()
+        rows, term = self._targets[1].count_rows(), os.environ.get("TERM", "dumb")
+        fd = _open_own_terminal()
         self._connection.send(Visit(status, rows, term), () if fd < 0 else (fd,))
         if fd >= 0:
             os.close(fd)
 
-    def _reader_gone(self, _: OSError | None) -> None:
+    def _on_reader_loss(self, _: OSError | None) -> None:
         self._end = NOBODY_READS
 
     def _read_signals(self) -> None:
@@ -169,26 +169,26 @@ class Visiting:
             elif signum == signal.SIGTSTP:
                 self._suspend()
             elif signum == signal.SIGCONT:
-                self.console.resumed()
+                self.console.redraw_rows()
                 self._visit()  # the terminal may be ours to lend now
             elif signum == signal.SIGWINCH:
-                self._resized()
+                self._on_resize()
 
     def _suspend(self) -> None:
-        self.console.suspended()
+        self.console.remove_rows()
         os.kill(os.getpid(), signal.SIGSTOP)
 
-    def _resized(self) -> None:
-        self.console.resized()
+    def _on_resize(self) -> None:
+        self.console.redraw_status()
         if self._connection is not None:
-            self._connection.send(Resized(self._targets[1].rows()))
+            self._connection.send(Resized(self._targets[1].count_rows()))
 
     def _read_launcher(self) -> None:
         assert self._connection is not None
         said = self._connection.receive()
         if said is None:
             self._loop.forget(self._connection.fd)
-            self._launcher_gone()
+            self._on_launcher_loss()
             return
         for message in said:
             self._act(message)
@@ -217,7 +217,7 @@ class Visiting:
         assert self._connection is not None
         self._connection.send(ScreenHeld())
 
-    def _launcher_gone(self) -> None:
+    def _on_launcher_loss(self) -> None:
         self._is_alone = True
         self.console.release()  # of a debugger whose launcher was killed
         self._read_events()
@@ -235,7 +235,7 @@ class Visiting:
                 self.console.say("some output is not shown: this terminal is slower than the job")
 
 
-def _own_terminal() -> int:
+def _open_own_terminal() -> int:
     """Return a new descriptor of stdin's terminal; -1 if this process must not lend it."""
     try:
         if os.tcgetpgrp(0) != os.getpgrp():

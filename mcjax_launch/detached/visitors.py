@@ -25,7 +25,7 @@ from mcjax_launch.detached.messages import (
 )
 from mcjax_launch.kernel.wire.codec import Malformed, to_json
 from mcjax_launch.kernel.wire.line import receive
-from mcjax_launch.kernel.wire.loop import GONE, READ, Loop, earliest
+from mcjax_launch.kernel.wire.loop import GONE, READ, Loop, find_earliest_deadline
 from mcjax_launch.kernel.wire.uplink import Uplink
 
 if TYPE_CHECKING:
@@ -84,13 +84,13 @@ class Visitor:
         """Send a message, now or when the socket has room."""
         self._uplink.send(to_json(message).encode() + b"\n")
 
-    def tell_status(self, text: str) -> bool:
+    def send_status(self, text: str) -> bool:
         """Send a status text; return False if the visitor is not reading at present."""
         if self._uplink.empty:
             self.send(StatusText(text))
         return self._uplink.empty
 
-    def tell_of_events(self) -> None:
+    def notify_of_events(self) -> None:
         """Send the notice of new events, unless earlier messages are unsent."""
         if self._uplink.empty:
             self.send(MoreEvents())
@@ -142,16 +142,16 @@ class Visitor:
 class TerminalUser:
     """Borrower of visitors' terminals; this base class borrows none."""
 
-    def visitor_came(self, visitor: Visitor) -> None:
+    def on_visitor_arrival(self, visitor: Visitor) -> None:
         """Handle a new visitor that has a terminal to lend."""
 
-    def visitor_holds(self, visitor: Visitor) -> None:
+    def on_visitor_hold(self, visitor: Visitor) -> None:
         """Handle a visitor's notice that it no longer writes to its screen."""
 
-    def visitor_resized(self, visitor: Visitor) -> None:
+    def on_visitor_resize(self, visitor: Visitor) -> None:
         """Handle a new size of a visitor's terminal."""
 
-    def visitor_left(self, visitor: Visitor) -> None:
+    def on_visitor_loss(self, visitor: Visitor) -> None:
         """Handle the loss of a visitor and its terminal."""
 
 
@@ -230,9 +230,9 @@ class Visitors:
             case Resized(rows):
                 if visitor.status is not None:
                     visitor.status.rows = rows
-                self.terminal_user.visitor_resized(visitor)
+                self.terminal_user.on_visitor_resize(visitor)
             case ScreenHeld():
-                self.terminal_user.visitor_holds(visitor)
+                self.terminal_user.on_visitor_hold(visitor)
             case AskForStacks():
                 self._show_stacks()
             case StopJob():
@@ -241,10 +241,10 @@ class Visitors:
     def _begin(self, visitor: Visitor, visit: Visit) -> None:
         visitor.term = visit.term
         if visit.status:
-            visitor.status = VisitorStatus(visitor.tell_status, visit)
+            visitor.status = VisitorStatus(visitor.send_status, visit)
             self._begin_status(visitor)
         if visitor.terminal >= 0:
-            self.terminal_user.visitor_came(visitor)
+            self.terminal_user.on_visitor_arrival(visitor)
 
     def _begin_status(self, visitor: Visitor) -> None:
         if visitor.status is not None and self._make_progress is not None:
@@ -253,27 +253,27 @@ class Visitors:
     def _leave(self, visitor: Visitor) -> None:
         self._visitors.remove(visitor)
         visitor.close()
-        self.terminal_user.visitor_left(visitor)
+        self.terminal_user.on_visitor_loss(visitor)
 
     @property
     def with_terminals(self) -> Sequence[Visitor]:
         """Visitors with a terminal to lend, the latest first."""
         return [visitor for visitor in reversed(self._visitors) if visitor.terminal >= 0]
 
-    def tell_of_disk(self, *, is_full: bool) -> None:
+    def notify_of_disk(self, *, is_full: bool) -> None:
         """Inform all visitors that the disk is full, or no longer full."""
         for visitor in self._visitors:
             visitor.send(DiskFull(is_full))
 
-    def tell_of_events(self) -> None:
+    def notify_of_events(self) -> None:
         """Inform all visitors of new events."""
         for visitor in self._visitors:
-            visitor.tell_of_events()
+            visitor.notify_of_events()
 
     @property
     def deadline(self) -> float | None:
         """Time of the next update of a status row; None if there is none."""
-        return earliest(self._progresses)
+        return find_earliest_deadline(self._progresses)
 
     def expire(self, now: float) -> None:
         """Update the status rows that are due."""

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from mcjax_launch.diagnosis.view import Fact, Finding, Occasion, View
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import Exited, FromHook
-from mcjax_launch.kernel.wire.timers import scaled
+from mcjax_launch.kernel.wire.timers import scale_time
 
 if TYPE_CHECKING:
     from mcjax_launch.runs.state import RunState
 
 #: A lasting finding is printed after this many seconds, and again whenever that has doubled.
-AFTER_S = scaled(30.0)
+AFTER_S = scale_time(30.0)
 # Pause between two passes over the rules, per rank, so that passes take little of the time.
 _PAUSE_S = 5e-4
 # With so few there is no pause: a call that fails at once is judged before its failure.
@@ -33,7 +33,7 @@ _FACTS: dict[type, Fact] = {
 }
 
 
-def next_time(lasted_s: float) -> float:
+def compute_repeat_delay(lasted_s: float) -> float:
     """Return the number of seconds that a finding must last before it is printed again."""
     seconds = AFTER_S
     while seconds <= lasted_s:
@@ -94,7 +94,7 @@ class Announcer:
         self._facts, self._next_at, self._passed_at = Fact.NOTHING, math.inf, now
         return self._ask(facts, now) or None
 
-    def pending_findings(self, now: float) -> list[Finding]:
+    def select_pending_findings(self, now: float) -> list[Finding]:
         """Return the unprinted findings about calls of initialize() in ranks' child processes.
 
         Call this when the job is over: findings that were not yet due are included.
@@ -102,11 +102,11 @@ class Announcer:
         return self._ask(Fact.BELOW, now, waits=False)
 
     def _ask(self, facts: Fact, now: float, *, waits: bool = True) -> list[Finding]:
-        from mcjax_launch.diagnosis.rules import findings
+        from mcjax_launch.diagnosis.rules import apply_rules
 
         if waits and not self._state.running:
             return []  # the summary is next
-        found = list(findings(View(self._state, now), Occasion.NOTE, facts))
+        found = list(apply_rules(View(self._state, now), Occasion.NOTE, facts))
         said = self._said
         later = [item for item in found if waits and item.due > now and item.key not in said]
         if later:
@@ -126,10 +126,12 @@ class Announcer:
         line = finding.words or finding.cure
         if lasted_s < least_s or (finding.since is None and line in self._lines):
             return False
-        self._said[finding.key] = math.inf if finding.since is None else next_time(lasted_s)
+        self._said[finding.key] = (
+            math.inf if finding.since is None else compute_repeat_delay(lasted_s)
+        )
         self._lines.add(line)
         return True
 
-    def next_at(self, finding: Finding) -> float:
+    def compute_next_print_time(self, finding: Finding) -> float:
         """Return the time of a lasting finding's next print, in time.monotonic's seconds."""
         return (finding.since or 0.0) + self._said.get(finding.key, AFTER_S)

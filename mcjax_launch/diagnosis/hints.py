@@ -6,16 +6,16 @@ from mcjax_launch.diagnosis.findings.errors import mentions
 from mcjax_launch.jax_messages.known_errors import (
     KnownError,
     WrongDevices,
+    find_known_error,
     has_fault_traceback,
-    known_error,
     lacks_coordinates,
     misses_shared_program,
+    parse_wrong_devices,
     warns_of_proxies,
-    wrong_devices,
 )
 from mcjax_launch.kernel.wire.hook_messages import BackendStart
-from mcjax_launch.kernel.wire.interpreter import why_jax_too_old
-from mcjax_launch.ranks import counted, slices_text
+from mcjax_launch.kernel.wire.interpreter import explain_old_jax
+from mcjax_launch.ranks import format_count, format_slices
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
 
@@ -37,17 +37,17 @@ _NOT_SHARED = (
 )
 
 
-def guarded_hints(state: RunState, run: RankRun) -> list[str]:
-    """Return `failure_hints` of a rank; on an exception record a bug in the state and return []."""
+def find_hints_safely(state: RunState, run: RankRun) -> list[str]:
+    """Return a rank's `find_failure_hints`; on an exception record a bug, return []."""
     diverged, verified = state.diverged, state.programs.held_any
     try:
-        return failure_hints(run, ranks=len(state.ranks), diverged=diverged, verified=verified)
+        return find_failure_hints(run, ranks=len(state.ranks), diverged=diverged, verified=verified)
     except Exception as error:
         state.failed_hints.append(f"a hint failed: {error!r}; please report this")
         return []
 
 
-def failure_hints(
+def find_failure_hints(
     run: RankRun, *, ranks: int = 1, diverged: bool = False, verified: bool = False
 ) -> list[str]:
     """Return a line of advice on a rank's failure; [] if it is not a known mistake.
@@ -59,11 +59,11 @@ def failure_hints(
         verified: True if --verify-spmd was on, and compared the programs.
 
     """
-    hint = _failure_hint(run, ranks, diverged=diverged, verified=verified)
+    hint = _choose_hint(run, ranks, diverged=diverged, verified=verified)
     return [f"hint: {hint}"] if hint else []
 
 
-def _failure_hint(run: RankRun, ranks: int, *, diverged: bool, verified: bool) -> str:
+def _choose_hint(run: RankRun, ranks: int, *, diverged: bool, verified: bool) -> str:
     failure, membership = run.failure, run.membership
     text = run.stderr
     if failure is not None and not failure.exited:  # what was printed before does not count
@@ -83,14 +83,14 @@ def _failure_hint(run: RankRun, ranks: int, *, diverged: bool, verified: bool) -
     if membership.is_joining and warns_of_proxies(run.stderr):
         return "proxy variables can keep processes apart: try -x http_proxy= -x https_proxy="
     if failure is not None and failure.backend is not None:
-        return _of_backend(failure.backend)
-    devices = wrong_devices(text, failure.line or "") if failure is not None else None
+        return _advise_on_backend(failure.backend)
+    devices = parse_wrong_devices(text, failure.line or "") if failure is not None else None
     if devices is not None and not run.compilations.on_accelerator:
         mine = membership.backend.devices if membership.backend is not None else 0
-        return _of_devices(devices, mine, ranks)
-    error = known_error(text)
+        return _advise_on_devices(devices, mine, ranks)
+    error = find_known_error(text)
     if error is KnownError.SEVERAL_SLICES and failure is not None and failure.slices:
-        return f"JAX sees {slices_text(failure.slices)}: {error.hint}"
+        return f"JAX sees {format_slices(failure.slices)}: {error.hint}"
     if error is KnownError.KEY_NEVER_SET and misses_shared_program(text):
         return _NOT_SHARED
     if error is not None:
@@ -103,10 +103,10 @@ def _failure_hint(run: RankRun, ranks: int, *, diverged: bool, verified: bool) -
     shown = run.process.stack or has_fault_traceback(run.stderr)
     if -(run.status or 0) in _FAULTS and run.process.hooked and not shown:
         return "rerun with -x PYTHONFAULTHANDLER=1 to see the line that crashed"
-    return why_jax_too_old(membership.imported.jax) if membership.imported is not None else ""
+    return explain_old_jax(membership.imported.jax) if membership.imported is not None else ""
 
 
-def _of_backend(start: BackendStart) -> str:
+def _advise_on_backend(start: BackendStart) -> str:
     """Return advice to call initialize() before the line that started a backend."""
     line = f"{start.where}: {start.line}" if start.line else start.where
     if not start.imported_at:
@@ -134,7 +134,7 @@ def _is_of_shared_callback(run: RankRun) -> bool:
     return calls and any(mentions(error, said) for error in errors)
 
 
-def _of_devices(devices: WrongDevices, mine: int, ranks: int) -> str:
+def _advise_on_devices(devices: WrongDevices, mine: int, ranks: int) -> str:
     """Return advice on the value of -d that gives a program its devices; "" if none fits.
 
     Args:
@@ -148,13 +148,13 @@ def _of_devices(devices: WrongDevices, mine: int, ranks: int) -> str:
         has = mine if devices.are_local else mine * ranks
     if not has or (mine and has not in (mine, mine * ranks)):  # other ranks have another number
         return ""
-    wants, of_job = devices.wants, f"the job has {counted(has, 'device')}"
+    wants, of_job = devices.wants, f"the job has {format_count(has, 'device')}"
     if wants == has:  # something else is wrong
         return ""
     if ranks == 1:
         return f"{of_job}; -d {wants} gives {wants}"
     if devices.are_local or has % ranks or has == mine:
-        return f"each rank has {counted(has, 'device')}; -d {wants} gives {wants}"
+        return f"each rank has {format_count(has, 'device')}; -d {wants} gives {wants}"
     each, rest = divmod(wants, ranks)
     gives = f"{ranks} ranks cannot share {wants} equally: use another -n"
     if each and not rest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable
 
-from mcjax_launch.diagnosis.verdict import verdict_of
+from mcjax_launch.diagnosis.verdict import determine_verdict
 from mcjax_launch.diagnosis.view import Finding, Occasion, View
 from mcjax_launch.jax_messages.known_errors import says_other_collective
 from mcjax_launch.kernel.wire.value import Value
@@ -70,65 +70,67 @@ class NotStarted(Value):
 Ending = RankFailed | JobStopped | Completed | NotStarted
 
 
-def ending_of(state: RunState) -> Ending:
+def determine_ending(state: RunState) -> Ending:
     """Determine the ending of a finished run."""
     runs = state.ranks.values()
     if state.stop is not None:
         stop, preempted = state.stop, state.preempted_status
-        if preempted is not None and stop.is_external and _all_left(state):
-            stop = stop.replaced(status=preempted)
+        if preempted is not None and stop.is_external and _has_succeeded(state):
+            stop = stop.copy_with(status=preempted)
         return JobStopped(stop, state.stop_at)
-    first = first_failure(runs)
+    first = find_first_failure(runs)
     if state.host_lost is not None:  # and the job went on
         lost = min(run.order for run in runs if run.process.lost)
         if first is None or lost < first.order:
             return JobStopped(state.host_lost, None)
     if first is not None:
-        return _rank_failed(state, first)
+        return _find_root_cause(state, first)
     assert all(run.is_gone for run in runs), "the end of a rank was not reported"
     return Completed(next((run.exit_status for run in runs if run.status), 0))
 
 
-def _all_left(state: RunState) -> bool:
+def _has_succeeded(state: RunState) -> bool:
     """Return whether the job has ranks and all exited with 0."""
     return bool(state.ranks) and all(run.status == 0 for run in state.ranks.values())
 
 
-def first_failure(runs: Iterable[RankRun]) -> RankRun | None:
+def find_first_failure(runs: Iterable[RankRun]) -> RankRun | None:
     """Return the first rank that failed by itself, else the first victim; None if none failed."""
     failed = sorted((run for run in runs if run.failed), key=lambda run: run.order)
-    own = (run for run in failed if verdict_of(run) is Verdict.FAILED)
+    own = (run for run in failed if determine_verdict(run) is Verdict.FAILED)
     return next(own, failed[0] if failed else None)
 
 
-def _rank_failed(state: RunState, first: RankRun) -> RankFailed:
+def _find_root_cause(state: RunState, first: RankRun) -> RankFailed:
     runs = list(state.ranks.values())
-    is_victim = verdict_of(first) is Verdict.VICTIM
+    is_victim = determine_verdict(first) is Verdict.VICTIM
     found = None
     # A second process of a rank may fail in its own way before JAX ends both for it.
     if is_victim or ran_other_collective(first) or first.membership.second_process is not None:
-        from mcjax_launch.diagnosis.rules import findings  # as all that only a failure needs
+        from mcjax_launch.diagnosis.rules import apply_rules  # as all that only a failure needs
 
         view = View(state, first.failed_at or 0.0, first=first)
-        found = next(findings(view, Occasion.DEATH), None)
+        found = next(apply_rules(view, Occasion.DEATH), None)
     if found is not None and not found.ranks:
         return RankFailed(first, first, (), found)
-    if is_victim and (ended := _failed_before(runs)) is not None:
+    if is_victim and (ended := _find_earlier_failure(runs)) is not None:
         return RankFailed(first, ended, (ended,))
     if found is not None:
         culprit = state.ranks[found.ranks[0]]
         return RankFailed(first, culprit, (culprit,), found)
     # Some may be killed while they fail for the same reason.
     failing = [run for run in runs if run.failed or run.failure is not None]
-    judged = (verdict_of(first), Verdict.STOPPED)
-    alike = tuple(run for run in failing if _alike(run, first) and verdict_of(run) in judged)
+    judged = (determine_verdict(first), Verdict.STOPPED)
+    alike = tuple(
+        run for run in failing if _are_alike(run, first) and determine_verdict(run) in judged
+    )
     return RankFailed(first, first, alike)
 
 
-def _failed_before(runs: Iterable[RankRun]) -> RankRun | None:
+def _find_earlier_failure(runs: Iterable[RankRun]) -> RankRun | None:
     """Return the last process before a rank restart that failed by itself; None if none did."""
     earlier = (past for run in runs for past in run.past)
-    failed = (past for past in earlier if verdict_of(past) is Verdict.FAILED)
+    failed = (past for past in earlier if determine_verdict(past) is Verdict.FAILED)
     return max(failed, key=lambda past: past.order, default=None)
 
 
@@ -141,12 +143,12 @@ def ran_other_collective(run: RankRun) -> bool:
     return says_other_collective(told)
 
 
-def _alike(run: RankRun, other: RankRun) -> bool:
+def _are_alike(run: RankRun, other: RankRun) -> bool:
     """Return whether two ranks failed in the same way."""
-    return _manner(run) == _manner(other)
+    return _make_failure_key(run) == _make_failure_key(other)
 
 
-def _manner(run: RankRun) -> tuple[object, ...]:
+def _make_failure_key(run: RankRun) -> tuple[object, ...]:
     failure = run.failure
     if failure is None:
         return (run.status,)

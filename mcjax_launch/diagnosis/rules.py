@@ -90,7 +90,7 @@ RULES = (
 )
 
 
-def findings(view: View, occasion: Occasion, facts: Fact = ~Fact.NOTHING) -> Iterator[Finding]:
+def apply_rules(view: View, occasion: Occasion, facts: Fact = ~Fact.NOTHING) -> Iterator[Finding]:
     """Call the rules for an occasion and yield their findings, in order of precedence.
 
     A rule that raises is recorded in the state's `failed_hints`, and skipped.
@@ -111,12 +111,12 @@ def findings(view: View, occasion: Occasion, facts: Fact = ~Fact.NOTHING) -> Ite
                     view.state.failed_hints.append(failed)
 
 
-def limit_lines(view: View) -> list[str]:
+def list_limit_lines(view: View) -> list[str]:
     """Return the words of all findings for a job that has reached a limit."""
-    return [found.words for found in findings(view, LIMIT) if found.words]
+    return [found.words for found in apply_rules(view, LIMIT) if found.words]
 
 
-def advice(view: View) -> list[str]:
+def find_advice(view: View) -> list[str]:
     """Return lines of advice on a job that hangs.
 
     Empty while the user debugs it, while ranks compile, or if their programs have diverged.
@@ -126,14 +126,14 @@ def advice(view: View) -> list[str]:
     busy = compiling - state.idle_compilations.keys()
     if state.pause.is_on or state.diverged or busy or not view.uses_jax:
         return []
-    return hints(findings(view, LIMIT))
+    return format_hints(apply_rules(view, LIMIT))
 
 
-def hints(found: Iterable[Finding]) -> list[str]:
+def format_hints(found: Iterable[Finding]) -> list[str]:
     """Return the cures of findings as lines `hint: ...`, without repetitions."""
     return list(dict.fromkeys(finding.hint for finding in found if finding.cure))
 
 
-def lines_of(found: Iterable[Finding]) -> Sequence[str]:
+def format_lines(found: Iterable[Finding]) -> Sequence[str]:
     """Return the words of each finding as a line, followed by its cure as a line `hint: ...`."""
     return [line for finding in found for line in (finding.words, finding.hint) if line]

@@ -9,11 +9,11 @@ from itertools import groupby
 from typing import TypeVar
 
 from mcjax_launch.kernel.wire import source_lines
-from mcjax_launch.kernel.wire.timers import scaled
+from mcjax_launch.kernel.wire.timers import scale_time
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.ranks import counted, these_ranks
+from mcjax_launch.ranks import format_count, format_ranks
 from mcjax_launch.runs.rank_run import RankRun, Stage
-from mcjax_launch.runs.spmd import RanProgram, titled
+from mcjax_launch.runs.spmd import RanProgram, format_title
 from mcjax_launch.runs.state import RunState
 
 # --- stacks ---
@@ -64,14 +64,14 @@ class Frame(Value):
     @property
     def library(self) -> str:
         """The name of the file's package; "python" for the standard library, "" for user code."""
-        return source_lines.owner(self.file)
+        return source_lines.find_owner(self.file)
 
     def __str__(self) -> str:
-        file = source_lines.shortened(self.file)
+        file = source_lines.shorten_path(self.file)
         return f"{file}:{self.line} in {self.name}" + (f": {self.source}" if self.source else "")
 
 
-def threads(text: str) -> list[tuple[Frame, ...]]:
+def parse_threads(text: str) -> list[tuple[Frame, ...]]:
     """Parse a dump into the stacks of its threads, the current (usually the main) thread first."""
     stacks: list[list[Frame]] = []
     current = 0
@@ -80,49 +80,51 @@ def threads(text: str) -> list[tuple[Frame, ...]]:
             current = len(stacks) if line.startswith("Current") else current
             stacks.append([])
         elif stacks and (match := _FRAME.match(line)):
-            if source_lines.owner(match["file"]) != source_lines.OURS:  # no concern of the user's
+            if (
+                source_lines.find_owner(match["file"]) != source_lines.OURS
+            ):  # no concern of the user's
                 stacks[-1].append(Frame(**match.groupdict()))
         elif stacks and stacks[-1] and line.startswith(_SOURCE):
-            stacks[-1][-1] = stacks[-1][-1].replaced(source=line.strip())
+            stacks[-1][-1] = stacks[-1][-1].copy_with(source=line.strip())
     if stacks:
         stacks.insert(0, stacks.pop(current))
     return [tuple(stack) for stack in stacks]
 
 
-def stack_lines(stacks: Sequence[Stack]) -> list[str]:
+def format_stacks(stacks: Sequence[Stack]) -> list[str]:
     """Format stacks as lines: equal stacks once, those of most ranks first.
 
     The stacks of other threads follow those of main threads.
     """
     several = len({stack.host for stack in stacks}) > 1
     ranks = {stack.rank for stack in stacks if not stack.importing}
-    whose = counted(len(ranks), "rank") if ranks else "the imports"
+    whose = format_count(len(ranks), "rank") if ranks else "the imports"
     lines = [f"stacks of {whose}, innermost call first:"]
     mains: dict[tuple[tuple[Frame, ...], str, bool, bool], list[Stack]] = {}
     others: dict[tuple[Frame, ...], list[Stack]] = {}
     for stack in sorted(stacks, key=lambda stack: (stack.rank, stack.pid)):
-        current, *more = threads(stack.text) or [()]
+        current, *more = parse_threads(stack.text) or [()]
         key = current, stack.state, stack.helper, stack.importing
         mains.setdefault(key, []).append(stack)
         for thread in more:
             others.setdefault(thread, []).append(stack)
-    for (current, state, helper, _), same in _biggest_first(mains):
-        name = ("helpers of " if helper else "") + _name(same, several)
+    for (current, state, helper, _), same in _sort_by_size(mains):
+        name = ("helpers of " if helper else "") + _describe_processes(same, several)
         lines.append(f"{name}:" if not state else f"{name}: no Python stack: {state}")
-        lines += _calls(current) if not state else ()
-    for thread, same in _biggest_first(others):
-        lines.append(f"another thread of {_name(same, several)}:")
-        lines += _calls(thread)
+        lines += _format_calls(current) if not state else ()
+    for thread, same in _sort_by_size(others):
+        lines.append(f"another thread of {_describe_processes(same, several)}:")
+        lines += _format_calls(thread)
     return lines
 
 
-def _biggest_first(groups: dict[K, list[Stack]]) -> list[tuple[K, list[Stack]]]:
+def _sort_by_size(groups: dict[K, list[Stack]]) -> list[tuple[K, list[Stack]]]:
     return sorted(groups.items(), key=lambda group: (-len(group[1]), group[1][0].rank))
 
 
-def _name(same: Iterable[Stack], several_hosts: bool) -> str:
+def _describe_processes(same: Iterable[Stack], several_hosts: bool) -> str:
     stacks = list(same)
-    name = these_ranks(stack.rank for stack in stacks)
+    name = format_ranks(stack.rank for stack in stacks)
     if stacks[0].importing:
         name = "the importing process" if len(stacks) == 1 else "the importing processes"
     if len(stacks) == 1:
@@ -132,7 +134,7 @@ def _name(same: Iterable[Stack], several_hosts: bool) -> str:
     return f"{name} on {', '.join(hosts)}" if several_hosts and len(hosts) <= 4 else name
 
 
-def _calls(stack: Sequence[Frame]) -> Iterator[str]:
+def _format_calls(stack: Sequence[Frame]) -> Iterator[str]:
     """Yield lines for a stack: user calls marked with ">", long series in one library folded."""
     for library, frames in groupby(stack, lambda frame: frame.library):
         first, *more = frames
@@ -187,7 +189,7 @@ BARRIER = "at the barrier "
 # JAX's function in which one process compiles for all, and the others wait for it.
 _SHARES = "_compile_and_share_module"
 # A compilation that has used no processor for this long waits for something.
-_IDLE_S = scaled(10.0)
+_IDLE_S = scale_time(10.0)
 #: Words before the program in the position of a rank that waits for another's compilation.
 IN_COMPILATION = "waiting in the compilation of "
 # JAX's functions that wait for other processes without a program.
@@ -225,17 +227,17 @@ class RankSnapshot:
         self.run = run
         self.stack = stack
         self.reached = run.reached
-        found = threads(stack.text) if stack is not None else []
+        found = parse_threads(stack.text) if stack is not None else []
         self.frames: tuple[Frame, ...] = found[0] if found else ()
         others = stack.others if stack is not None else ""
-        self.threads = threads(others)
+        self.threads = parse_threads(others)
         known = [line for line in others.splitlines() if line.startswith(source_lines.SWITCHES)]
         self._switches = known if len(known) == len(self.threads) else [""] * len(self.threads)
 
     @cached_property
     def _user_call(self) -> int | None:
         """Index of the innermost call of the user's own code; None if there is none."""
-        return _users_own(self.frames)
+        return _find_user_call(self.frames)
 
     @cached_property
     def program(self) -> RanProgram | None:
@@ -256,19 +258,19 @@ class RankSnapshot:
         if self.program is not None or self._user_call is None:
             return self.program
         frame = self.frames[self._user_call]
-        words, where = set(_WORDS.findall(frame.source)), self._line(frame)
+        words, where = set(_WORDS.findall(frame.source)), self._format_line(frame)
         known = {program.fingerprint: program for program in self.run.compilations.ran.values()}
         programs = list(known.values())
         named = [program for program in programs if program.name.removeprefix("jit_") in words]
         alike = named if len({program.name for program in named}) == 1 else programs
         if len({program.name for program in alike}) != 1:
-            return RanProgram("", "", self._ranks_of(alike), where=where) if alike else None
+            return RanProgram("", "", self._collect_ranks(alike), where=where) if alike else None
         latest = alike[-1]
         shapes = latest.shapes if len(alike) == 1 else ()
         return RanProgram(latest.name, "", latest.ranks, shapes, where, latest.devices)
 
     @staticmethod
-    def _ranks_of(programs: Iterable[RanProgram]) -> frozenset[int]:
+    def _collect_ranks(programs: Iterable[RanProgram]) -> frozenset[int]:
         return frozenset().union(*(program.ranks for program in programs))
 
     @property
@@ -393,7 +395,7 @@ class RankSnapshot:
 
     # --- whether it can go on by itself ---
 
-    def certain_collective(self, everybody: frozenset[int]) -> frozenset[int]:
+    def find_certain_collective(self, everybody: frozenset[int]) -> frozenset[int]:
         """Return the ranks of the collective in which the main thread surely waits.
 
         Empty if it may wait for something else.
@@ -432,7 +434,9 @@ class RankSnapshot:
         if "Current thread " not in text or any(line.strip() == "..." for line in text.split("\n")):
             return True
         active = (*_JAX, source_lines.USER)
-        return any(frame.library in active for thread in threads(text)[1:] for frame in thread)
+        return any(
+            frame.library in active for thread in parse_threads(text)[1:] for frame in thread
+        )
 
     # --- in words ---
 
@@ -462,20 +466,22 @@ class RankSnapshot:
         shares = any(frame.name == _SHARES for frame in self.frames)
         if not spent.under_way or spent.latest is None:
             return ""
-        if not shares and spent.idle_s() < _IDLE_S:
+        if not shares and spent.compute_idle_s() < _IDLE_S:
             return ""
         how = " (jax_share_binary_between_hosts is on)" if shares else ""
         at = f" at {spent.latest.where}" if spent.latest.where else ""
         if spent.awaits >= 0:
-            return f"{IN_COMPILATION}{titled(spent.latest.name)}{at} by rank {spent.awaits}"
-        return f"{IN_COMPILATION}{titled(spent.latest.name)}{at} for another rank's program{how}"
+            return f"{IN_COMPILATION}{format_title(spent.latest.name)}{at} by rank {spent.awaits}"
+        return (
+            f"{IN_COMPILATION}{format_title(spent.latest.name)}{at} for another rank's program{how}"
+        )
 
     @property
     def _called_at(self) -> str:
         """Words for the user's line that called JAX, with the called function or program."""
         if self._user_call is None:
-            return f"in {self.frames[0].name} at {self._line(self.frames[0])}"
-        line = self._line(self.frames[self._user_call])
+            return f"in {self.frames[0].name} at {self._format_line(self.frames[0])}"
+        line = self._format_line(self.frames[self._user_call])
         calls = (frame.name for frame in reversed(self.frames[: self._user_call]))
         call = next(filter(_is_telling, calls), None)
         if call is not None:
@@ -494,10 +500,10 @@ class RankSnapshot:
             return ""
         at = self._user_call or 0
         frame = self.frames[at]
-        line = self._line(frame)
+        line = self._format_line(frame)
         names = (call.name for call in self.frames[at:])
         name = next((name for name in names if name not in _INLINE), frame.name)
-        place = in_function(name, line)
+        place = format_place(name, line)
         if self.may_serve and frame.library == source_lines.USER:
             place = f"in {self.may_serve}, {place}"
         return place
@@ -505,12 +511,12 @@ class RankSnapshot:
     @property
     def _other_threads(self) -> str:
         """Words for the other threads' positions in user code, to append; "" if there are none."""
-        found = ((thread, _users_own(thread)) for thread in self.threads)
+        found = ((thread, _find_user_call(thread)) for thread in self.threads)
         own = [thread[at] for thread, at in found if at is not None]
-        places = [f"{frame.name} at {self._line(frame)}" for frame in own[:_MOST_THREADS]]
+        places = [f"{frame.name} at {self._format_line(frame)}" for frame in own[:_MOST_THREADS]]
         return f"; another of its threads is in {' and one in '.join(places)}" if places else ""
 
-    def _line(self, frame: Frame) -> str:
+    def _format_line(self, frame: Frame) -> str:
         """Return `file:line` of a call: the path that the hook reports, else the file name."""
         spent = self.run.compilations
         lines = [*spent.ran, *([spent.latest.where] if spent.latest is not None else [])]
@@ -521,7 +527,7 @@ class RankSnapshot:
         return f"{file or frame.file.rpartition('/')[2]}:{frame.line}"
 
 
-def in_function(name: str, line: str) -> str:
+def format_place(name: str, line: str) -> str:
     """Return a place as `in function at file:line`, or `at file:line` for a module."""
     return f"at {line}" if name == "<module>" else f"in {name} at {line}"
 
@@ -531,7 +537,7 @@ def _is_telling(call: str) -> bool:
     return call not in _INNER_CALLS and call[:1] != "_" and not waits
 
 
-def _users_own(frames: Iterable[Frame]) -> int | None:
+def _find_user_call(frames: Iterable[Frame]) -> int | None:
     """Return the index of the innermost call of the user's own code; None if there is none."""
     own = (at for at, frame in enumerate(frames) if frame.library == source_lines.USER)
     return next(own, None)
@@ -542,10 +548,10 @@ def _is_at(frame: Frame, where: str) -> bool:
     return frame.line == line and f"/{frame.file}".endswith(f"/{file}")
 
 
-def crashed_at(run: RankRun) -> Frame | None:
+def find_crash_frame(run: RankRun) -> Frame | None:
     """Return the innermost call of the user's code in a crashed rank; None if unknown."""
-    [frames, *_] = threads(run.process.stack) or [()]
-    at = _users_own(frames)
+    [frames, *_] = parse_threads(run.process.stack) or [()]
+    at = _find_user_call(frames)
     return frames[at] if at is not None else None
 
 

@@ -8,7 +8,7 @@ from itertools import islice, zip_longest
 
 from mcjax_launch.kernel.wire import source_lines
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.ranks import grouped, these_ranks
+from mcjax_launch.ranks import format_ranks, group_by_key
 from mcjax_launch.runs.spmd import Comparison, DivergedGroup, RanProgram
 
 # --- the code of two programs ---
@@ -76,20 +76,20 @@ def parse_code(text: str) -> ParsedCode:
         if line.startswith(("#loc", "//")):
             continue
         if "func.func public @main(" in line:
-            arguments = tuple(_arguments(line, aliases))
+            arguments = tuple(_parse_arguments(line, aliases))
         location = line.partition(" loc(")[2] if line.endswith(")") else ""
-        where = _where(location.removesuffix(")"), aliases)
+        where = _find_line(location.removesuffix(")"), aliases)
         operations.append(Operation(_without_locations(line), where))
     return ParsedCode(devices, arguments, tuple(operations))
 
 
-def code_difference(first: ParsedCode, second: ParsedCode) -> Iterator[tuple[str, str, str]]:
+def find_code_differences(first: ParsedCode, second: ParsedCode) -> Iterator[tuple[str, str, str]]:
     """Yield differences of two programs as (subject, first's value, second's value).
 
     The subject is "" for operations and devices.
     """
     if len(first.arguments) != len(second.arguments):
-        yield "arguments", _names(first), _names(second)
+        yield "arguments", _format_names(first), _format_names(second)
         return
     pairs = list(zip(first.arguments, second.arguments, strict=True))
     shapes = [(ours, theirs) for ours, theirs in pairs if ours.shape != theirs.shape]
@@ -101,13 +101,15 @@ def code_difference(first: ParsedCode, second: ParsedCode) -> Iterator[tuple[str
         yield sharding, ours.sharding or "none", theirs.sharding or "none"
     if shapes or shardings:  # the operations follow from these
         return
-    if pair := _parting(zip_longest(first.operations, second.operations, fillvalue=_NOTHING)):
-        yield "", *_apart(*pair)
+    if pair := _find_first_difference(
+        zip_longest(first.operations, second.operations, fillvalue=_NOTHING)
+    ):
+        yield "", *_describe_difference(*pair)
     elif first.devices != second.devices:
         yield "", first.devices.removeprefix("// "), second.devices.removeprefix("// ")
 
 
-def _parting(
+def _find_first_difference(
     pairs: Iterable[tuple[Operation, Operation]],
 ) -> tuple[Operation, Operation] | None:
     """Return the first operations that differ; None if all are equal.
@@ -119,19 +121,21 @@ def _parting(
     if first is not None and all(".constant" in operation.text for operation in first):
         for ours, theirs in islice(differing, _NEAR):
             # As the 0 of a sum, and the -inf of a maximum.
-            if ".constant" not in ours.text and _short(ours.text) != _short(theirs.text):
+            if ".constant" not in ours.text and _format_operation_name(
+                ours.text
+            ) != _format_operation_name(theirs.text):
                 return ours, theirs
     return first
 
 
-def _names(code: ParsedCode) -> str:
+def _format_names(code: ParsedCode) -> str:
     return ", ".join(argument.name for argument in code.arguments) or "none"
 
 
 # --- out of a text ---
 
 
-def _arguments(line: str, aliases: Mapping[str, str]) -> Iterator[Argument]:
+def _parse_arguments(line: str, aliases: Mapping[str, str]) -> Iterator[Argument]:
     """Yield the arguments of the main function, parsed from its first line."""
     inside = line.partition("@main(")[2].partition(") -> (")[0]
     for number, piece in enumerate(re.split(r"%arg\d+: ", inside)[1:]):
@@ -140,12 +144,12 @@ def _arguments(line: str, aliases: Mapping[str, str]) -> Iterator[Argument]:
         name = named and (named[1] or aliases.get(named[2], "").strip('"'))
         yield Argument(
             name or str(number),
-            _shape(tensor) if tensor else piece.partition(" ")[0],
-            _spec(sharding[1]) if sharding else "",
+            _format_shape(tensor) if tensor else piece.partition(" ")[0],
+            _format_sharding(sharding[1]) if sharding else "",
         )
 
 
-def _spec(sharding: str) -> str:
+def _format_sharding(sharding: str) -> str:
     """Return a sharding in JAX's notation, such as `P('data', None)`; unknown forms unchanged."""
     if not sharding.startswith("["):
         return sharding
@@ -157,15 +161,15 @@ def _spec(sharding: str) -> str:
     return f"P({', '.join(parts)})"
 
 
-def _where(location: str, aliases: Mapping[str, str]) -> str:
+def _find_line(location: str, aliases: Mapping[str, str]) -> str:
     """Return `file:line` of a location's innermost user line, else its innermost; "" if none."""
-    places = list(islice(_places(location, aliases), _MOST_PLACES))
-    own = (f for f in places if source_lines.owner(f[0]) == source_lines.USER)
+    places = list(islice(_iterate_places(location, aliases), _MOST_PLACES))
+    own = (f for f in places if source_lines.find_owner(f[0]) == source_lines.USER)
     name, line = next(own, places[0] if places else ("", ""))
     return f"{name}:{line}" if name else ""
 
 
-def _places(location: str, aliases: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _iterate_places(location: str, aliases: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the (file, line) pairs in a location, following each alias once.
 
     An alias may stand for several locations, itself included.
@@ -193,37 +197,37 @@ def _without_locations(line: str) -> str:
 # --- two operations, in words ---
 
 
-def _apart(ours: Operation, theirs: Operation) -> tuple[str, str]:
+def _describe_difference(ours: Operation, theirs: Operation) -> tuple[str, str]:
     """Return two operations in words, each with its source line if known.
 
     The names are shown if they differ, else the texts, cut around the first difference.
     """
-    shown = _short(ours.text), _short(theirs.text)
+    shown = _format_operation_name(ours.text), _format_operation_name(theirs.text)
     if shown[0] == shown[1]:
-        whole = _whole(ours.text), _whole(theirs.text)
+        whole = _format_operation(ours.text), _format_operation(theirs.text)
         shown = _cut(*whole)
     places = (f" at {operation.where}" if operation.where else "" for operation in (ours, theirs))
     first, second = (f"{text}{place}" for text, place in zip(shown, places, strict=True))
     return first, second
 
 
-def _short(text: str) -> str:
+def _format_operation_name(text: str) -> str:
     """Return an operation's name, with its reduction, callee or constant value if any."""
     line = _RESULTS.sub("", text.strip())
     name = line.partition(" ")[0].partition("(")[0].strip('"')
-    if name.endswith(".constant") and (constant := _CONSTANT.match(_whole(text))):
+    if name.endswith(".constant") and (constant := _CONSTANT.match(_format_operation(text))):
         return f"{name} {constant[1] or constant[2]} {constant[3]}"
     words = _KEY_WORDS.search(line)
     return f"{name} {words[1] or words[2]}" if words else name
 
 
-def _whole(text: str) -> str:
+def _format_operation(text: str) -> str:
     """Return the whole text of an operation, with types and numbers in JAX's notation."""
-    line = _TENSOR.sub(_shape, _RESULTS.sub("", text.strip()))
+    line = _TENSOR.sub(_format_shape, _RESULTS.sub("", text.strip()))
     return _FLOAT.sub(lambda number: f"{float(number[0]):g}", line)
 
 
-def _shape(tensor: re.Match[str]) -> str:
+def _format_shape(tensor: re.Match[str]) -> str:
     sizes = tensor[1].rstrip("x").split("x") if tensor[1] else []
     return f"{'bool' if tensor[2] == 'i1' else tensor[2]}[{','.join(sizes)}]"
 
@@ -252,22 +256,25 @@ _MOST_SHAPES = 4
 _MOST_GROUPS = 8
 
 
-def divergence_lines(comparison: Comparison) -> list[str]:
+def describe_divergence(comparison: Comparison) -> list[str]:
     """Describe each group's program at the divergence, which must exist, and how these differ."""
     assert comparison.divergence is not None
-    sides = comparison.diverged_groups()
-    shown = _differing([side.program for side in sides if side.program is not None])
-    groups = grouped((_action(side, shown), side) for side in sides)
+    sides = comparison.group_diverged_ranks()
+    shown = _select_arguments([side.program for side in sides if side.program is not None])
+    groups = group_by_key((_describe_action(side, shown), side) for side in sides)
     parts = [
-        f"{these_ranks(rank for side in same for rank in side.ranks)} {action}"
+        f"{format_ranks(rank for side in same for rank in side.ranks)} {action}"
         for action, same in groups.items()
     ]
     lines = [f"program #{comparison.divergence.count + 1}: {' · '.join(parts)}"]
-    order = other_device_order(comparison)
-    more = [*_other_order(comparison, sides), *([order] if order else _code(comparison, sides))]
+    order = describe_device_order(comparison)
+    more = [
+        *_describe_other_order(comparison, sides),
+        *([order] if order else _describe_code_differences(comparison, sides)),
+    ]
     for same in groups.values():
         if len(same) > 1 and not more:  # only their code differs, and is not known
-            between = " · ".join(these_ranks(side.ranks) for side in same[:_MOST_GROUPS])
+            between = " · ".join(format_ranks(side.ranks) for side in same[:_MOST_GROUPS])
             lines.append(
                 f"same name and shapes, different code on {between}: an operation, a Python "
                 "value in it (a seed, a setting, process_index()), sharding or device order"
@@ -275,7 +282,7 @@ def divergence_lines(comparison: Comparison) -> list[str]:
     return lines + more
 
 
-def unequal_lines(comparison: Comparison) -> list[str]:
+def describe_unequal_argument(comparison: Comparison) -> list[str]:
     """Describe the argument that differs between ranks, which must exist, with a hint."""
     unequal = comparison.checksums.unequal
     assert unequal is not None
@@ -285,7 +292,7 @@ def unequal_lines(comparison: Comparison) -> list[str]:
     if unequal.argument < len(arguments):
         argument = arguments[unequal.argument]
         name = f"argument {argument.name} {argument.shape}"
-    groups = " · ".join(these_ranks(ranks) for ranks in unequal.groups[:_MOST_GROUPS])
+    groups = " · ".join(format_ranks(ranks) for ranks in unequal.groups[:_MOST_GROUPS])
     at = f" at {program.where}" if program.where else ""
     return [
         f"{program.title}{at}: {name} is replicated, and differs between {groups}",
@@ -294,7 +301,7 @@ def unequal_lines(comparison: Comparison) -> list[str]:
     ]
 
 
-def _action(side: DivergedGroup, shown: Collection[int]) -> str:
+def _describe_action(side: DivergedGroup, shown: Collection[int]) -> str:
     program = side.program
     if program is None:
         return "finished without it" if side.over else "not there yet"
@@ -307,7 +314,7 @@ def _action(side: DivergedGroup, shown: Collection[int]) -> str:
     return f"ran {what} again instead" if side.again else what
 
 
-def _differing(programs: Iterable[RanProgram]) -> list[int]:
+def _select_arguments(programs: Iterable[RanProgram]) -> list[int]:
     """Return indices of arguments to show: all if at most 4, else up to 4 with unequal shapes."""
     shapes = [program.shapes for program in programs]
     count = max(map(len, shapes), default=0)
@@ -317,7 +324,7 @@ def _differing(programs: Iterable[RanProgram]) -> list[int]:
     return (differing or list(range(count)))[:_MOST_SHAPES]
 
 
-def different_programs(sides: Sequence[DivergedGroup]) -> list[tuple[DivergedGroup, RanProgram]]:
+def list_new_programs(sides: Sequence[DivergedGroup]) -> list[tuple[DivergedGroup, RanProgram]]:
     """Return each program that a group of ranks had not run before, with its largest group.
 
     Programs of the largest groups are first.
@@ -329,7 +336,7 @@ def different_programs(sides: Sequence[DivergedGroup]) -> list[tuple[DivergedGro
     return list(found.values())
 
 
-def other_order(
+def find_other_order(
     comparison: Comparison,
 ) -> tuple[tuple[DivergedGroup, RanProgram], tuple[DivergedGroup, RanProgram]] | None:
     """Find a group of ranks that also runs another group's program, but later.
@@ -337,7 +344,7 @@ def other_order(
     Return the (group, program at the divergence) pairs of that group and of the other group. None
     if there are no such groups.
     """
-    new = different_programs(comparison.diverged_groups())
+    new = list_new_programs(comparison.group_diverged_ranks())
     for usual, theirs in new:
         for odd, own in new:
             if odd is not usual and comparison.also_runs(odd.ranks[0], theirs):
@@ -345,22 +352,22 @@ def other_order(
     return None
 
 
-def _other_order(comparison: Comparison, sides: Sequence[DivergedGroup]) -> Iterator[str]:
+def _describe_other_order(comparison: Comparison, sides: Sequence[DivergedGroup]) -> Iterator[str]:
     """Yield a line on a group of ranks that also runs another group's program, but later."""
-    found = other_order(comparison)
+    found = find_other_order(comparison)
     if found is not None:
         (odd, own), (usual, theirs) = found
         all_others = len(sides) == 2 and len(usual.ranks) > 1
-        others = "the others" if all_others else these_ranks(usual.ranks)
+        others = "the others" if all_others else format_ranks(usual.ranks)
         yield (
-            f"{these_ranks(odd.ranks)} {_run(odd)} {own.title} where {others} {_run(usual)} "
-            f"{theirs.title}, and {theirs.title} later: a different order"
+            f"{format_ranks(odd.ranks)} {_inflect_run(odd)} {own.title} where {others} "
+            f"{_inflect_run(usual)} {theirs.title}, and {theirs.title} later: a different order"
         )
 
 
-def other_device_order(comparison: Comparison) -> str:
+def describe_device_order(comparison: Comparison) -> str:
     """Return a line on ranks whose mesh has the same devices in another order; "" if none."""
-    sides = comparison.diverged_groups()
+    sides = comparison.group_diverged_ranks()
     known = [(side, side.program) for side in sides if side.program is not None and not side.again]
     if not known:
         return ""
@@ -371,14 +378,15 @@ def other_device_order(comparison: Comparison) -> str:
         if program.order != theirs.order and alike and program.shapes == theirs.shapes:
             at = f" at {program.where}" if program.where else ""
             return (
-                f"{these_ranks(side.ranks)} {_run(side)} {program.title}{at} on a mesh whose "
-                f"devices are {_ordered(program)}, those of {these_ranks(usual.ranks)} are "
-                f"{_ordered(theirs)}: all ranks need the same order"
+                f"{format_ranks(side.ranks)} {_inflect_run(side)} {program.title}{at} "
+                f"on a mesh whose devices are {_format_order(program)}, "
+                f"those of {format_ranks(usual.ranks)} are {_format_order(theirs)}: "
+                "all ranks need the same order"
             )
     return ""
 
 
-def _ordered(program: RanProgram) -> str:
+def _format_order(program: RanProgram) -> str:
     if not program.order:
         return "in the order of their ids"
     shown = ",".join(map(str, program.order[:_MOST_GROUPS]))
@@ -386,20 +394,20 @@ def _ordered(program: RanProgram) -> str:
     return f"in the order {shown}{more}"
 
 
-def _run(side: DivergedGroup) -> str:
+def _inflect_run(side: DivergedGroup) -> str:
     return "run" if len(side.ranks) > 1 else "runs"
 
 
-def _code(comparison: Comparison, sides: Sequence[DivergedGroup]) -> list[str]:
+def _describe_code_differences(comparison: Comparison, sides: Sequence[DivergedGroup]) -> list[str]:
     """Describe differences in the code of the groups' programs, where the code has arrived."""
     known = []
-    for side, program in different_programs(sides):
+    for side, program in list_new_programs(sides):
         code = comparison.codes.get(program.fingerprint)
         if code is not None and code.complete and code.text:
-            known.append((these_ranks(side.ranks), parse_code(code.text)))
+            known.append((format_ranks(side.ranks), parse_code(code.text)))
     lines: dict[tuple[str, str], list[str]] = {}
     for ranks, other in known[1:_MOST_GROUPS]:
-        for what, usual, theirs in code_difference(known[0][1], other):
+        for what, usual, theirs in find_code_differences(known[0][1], other):
             lines.setdefault((what, usual), []).append(f"{ranks}: {theirs}")
     return [
         f"{what or 'they differ at'}: {known[0][0]}: {usual} · {' · '.join(others)}"

@@ -6,26 +6,26 @@ import signal
 from collections import Counter
 from collections.abc import Sequence
 
-from mcjax_launch.diagnosis.headline import fitting, headline
+from mcjax_launch.diagnosis.headline import extract_headline, shorten_line
 from mcjax_launch.diagnosis.root_cause import (
     Completed,
     Ending,
     JobStopped,
     NotStarted,
     RankFailed,
-    ending_of,
+    determine_ending,
 )
-from mcjax_launch.diagnosis.verdict import verdict_of
+from mcjax_launch.diagnosis.verdict import determine_verdict
 from mcjax_launch.diagnosis.view import Occasion, View
 from mcjax_launch.kernel.wire import exit_status, source_lines
 from mcjax_launch.kernel.wire.hook_messages import Failed, Raised
 from mcjax_launch.kernel.wire.signals import signal_name
-from mcjax_launch.kernel.wire.source_lines import with_words
+from mcjax_launch.kernel.wire.source_lines import format_first_line
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.ranks import all_ranks, counted, these_ranks
+from mcjax_launch.ranks import format_all_ranks, format_count, format_ranks
 from mcjax_launch.runs.rank_run import RankRun, Verdict
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.wording import visible
+from mcjax_launch.wording import escape_unprintable
 
 #: The duration of a job is always printed if it took at least this many seconds.
 LONG_S = 60
@@ -95,38 +95,41 @@ def summarize(state: RunState, *, final: bool = False, seconds: float | None = N
         seconds: duration of the run, for a line about it; None for no such line.
 
     """
-    ending, runs = ending_of(state), list(state.ranks.values())
+    ending, runs = determine_ending(state), list(state.ranks.values())
     lines: list[str] = []
     quote = (0, 0)
     match ending:
         case JobStopped(stop) if stop.is_brief:
             lines = [stop.message]
         case JobStopped(stop):
-            details = stop.details or _imports(state)
-            lines = [stop.message, *_ended_all(state), *details]
-            lines += _others(runs, ())
+            details = stop.details or _describe_imports(state)
+            lines = [stop.message, *_explain_job_end(state), *details]
+            lines += _describe_other_ranks(runs, ())
         case RankFailed():
-            lines, quote = _failure_lines(ending, state)
+            lines, quote = _describe_root_cause(ending, state)
             said = "\n".join(lines)
-            lines += [*_others(runs, ending.alike), *_beside(state, ending, said)]
+            lines += [
+                *_describe_other_ranks(runs, ending.alike),
+                *_describe_other_causes(state, ending, said),
+            ]
     if lines:
-        lines += restart_lines(state)
+        lines += describe_restarts(state)
     if isinstance(ending, RankFailed) and state.unhooked != [ending.culprit.process_id]:
-        lines += _unhooked(state)
+        lines += _describe_unhooked_ranks(state)
     if state.unkillable:
         lines.append("could not be killed: " + "; ".join(state.unkillable))
     if lines and not (isinstance(ending, JobStopped) and ending.stop.is_brief):
-        lines += [f"the job ran for {duration(seconds)}"] if seconds is not None else []
+        lines += [f"the job ran for {format_duration(seconds)}"] if seconds is not None else []
         lines += [f"logs: {state.log_dir}"] if state.log_dir else []
     return Summary(
         ending,
-        tuple(_printable(line) for line in lines),
+        tuple(_make_printable(line) for line in lines),
         final or isinstance(ending, Completed),
         quote,
     )
 
 
-def _imports(state: RunState) -> list[str]:
+def _describe_imports(state: RunState) -> list[str]:
     """Describe the imports that ranks were still waiting for when the run was stopped."""
     if state.stop_at is None or not any(run.process.awaits for run in state.ranks.values()):
         return []
@@ -135,7 +138,7 @@ def _imports(state: RunState) -> list[str]:
     return [found.words for found in under_way(View(state, state.stop_at))]
 
 
-def not_started(message: str, status: int) -> Summary:
+def summarize_failed_start(message: str, status: int) -> Summary:
     """Return the summary of a run that could not be started.
 
     The summary is final unless the status is HOST_LOST: the host may be available again later.
@@ -144,7 +147,7 @@ def not_started(message: str, status: int) -> Summary:
     return Summary(NotStarted(message, status), (message,), final)
 
 
-def first_report(state: RunState, run: RankRun, *, quoted: bool) -> Sequence[str]:
+def format_failure_report(state: RunState, run: RankRun, *, quoted: bool) -> Sequence[str]:
     """Return the lines to print immediately for a failure that the job outlives.
 
     Args:
@@ -154,59 +157,62 @@ def first_report(state: RunState, run: RankRun, *, quoted: bool) -> Sequence[str
 
     """
     ending = RankFailed(run, run, (run,))
-    lines, quote = _failure_lines(ending, state)
-    summary = Summary(ending, tuple(map(_printable, lines)), quote=quote)
+    lines, quote = _describe_root_cause(ending, state)
+    summary = Summary(ending, tuple(map(_make_printable, lines)), quote=quote)
     return summary.lines if quoted else summary.without_quote
 
 
-def restart_lines(state: RunState) -> list[str]:
+def describe_restarts(state: RunState) -> list[str]:
     """Return a line for each restarted rank, with the end of each process; at most 9 lines."""
     several = [run for run in state.ranks.values() if run.past]
-    ends = ((run.process_id, list(map(_end, run.all_runs))) for run in several[:_MOST_RESTARTED])
+    ends = (
+        (run.process_id, list(map(_describe_process_end, run.all_runs)))
+        for run in several[:_MOST_RESTARTED]
+    )
     lines = [f"rank {rank}, {len(each)} starts: {', then '.join(each)}" for rank, each in ends]
     rest = [run.process_id for run in several[_MOST_RESTARTED:]]
-    return [*lines, f"also restarted: {these_ranks(rest)}"] if rest else lines
+    return [*lines, f"also restarted: {format_ranks(rest)}"] if rest else lines
 
 
-def _end(run: RankRun) -> str:
+def _describe_process_end(run: RankRun) -> str:
     """Describe the end of a rank's process and its duration, if known."""
-    process, end = run.process, fate(run)
+    process, end = run.process, describe_rank_end(run)
     if process.started_at is None or process.ended_at is None:
         return end
-    return f"{end} after {duration(process.ended_at - process.started_at)}"
+    return f"{end} after {format_duration(process.ended_at - process.started_at)}"
 
 
-def in_one_line(summary: Summary, state: RunState) -> str:
+def format_one_line(summary: Summary, state: RunState) -> str:
     """Return one line on the end of a run, even if all went well."""
     if summary.lines:
         return summary.lines[0]
     if not isinstance(summary.ending, Completed) or summary.status:
         return "ended"
     count = len(state.ranks)
-    well = "the rank exited with 0" if count == 1 else f"{all_ranks(count)} exited with 0"
+    well = "the rank exited with 0" if count == 1 else f"{format_all_ranks(count)} exited with 0"
     return f"{well}, but they ran different programs" if state.diverged else well
 
 
-def warnings(state: RunState) -> list[str]:
+def find_warnings(state: RunState) -> list[str]:
     """Return warnings about a finished job in which no rank has failed; at most one as a rule."""
     if not state.diverged and state.unhooked:
-        return _unhooked(state)
+        return _describe_unhooked_ranks(state)
     if state.activity.jax_at is None and not state.initialize_calls:
         return []
-    from mcjax_launch.diagnosis.rules import findings  # as only ranks that use JAX need
+    from mcjax_launch.diagnosis.rules import apply_rules  # as only ranks that use JAX need
 
     view = View(state, state.activity.active_at)
-    lines = [found.words for found in findings(view, Occasion.END)]
+    lines = [found.words for found in apply_rules(view, Occasion.END)]
     return lines if state.diverged else lines[:1]
 
 
-def _unhooked(state: RunState) -> list[str]:
+def _describe_unhooked_ranks(state: RunState) -> list[str]:
     """Return a line on the ranks in which the hook should have run and did not, if any."""
     ranks = state.unhooked
     if not ranks:
         return []
     return [
-        f"the hook did not run in {these_ranks(ranks)} ({len(ranks)} of {len(state.ranks)}): "
+        f"the hook did not run in {format_ranks(ranks)} ({len(ranks)} of {len(state.ranks)}): "
         "initialize() finds no coordinates there; does something replace PYTHONPATH?"
     ]
 
@@ -214,103 +220,107 @@ def _unhooked(state: RunState) -> list[str]:
 # --- the root cause ---
 
 
-def _failure_lines(ending: RankFailed, state: RunState) -> tuple[list[str], tuple[int, int]]:
+def _describe_root_cause(ending: RankFailed, state: RunState) -> tuple[list[str], tuple[int, int]]:
     """Return lines on the root cause, and the (start, stop) of those that quote its output."""
     run, failure = ending.culprit, ending.culprit.failure
     name = f"rank {run.process_id}" + (f" on {run.host}" if state.hosts > 1 else "")
     if ending.found is not None:
         lines = [ending.found.words, *filter(None, [ending.found.hint])]
-        return lines + ([] if ending.found.ranks else _of_programs(ending, state)), (0, 0)
+        return lines + ([] if ending.found.ranks else _describe_programs(ending, state)), (0, 0)
     if 1 < len(ending.alike) == len(state.ranks):  # which one was the first is chance
         name = f"{len(ending.alike)} ranks failed"
     elif len(ending.alike) > 1:
         name = f"{len(ending.alike)} ranks failed, {name} first"
     else:
         name = f"{name} failed"
-    lines = [f"{name}: {reason(run)}"]
-    elsewhere = state.has_others and verdict_of(run) is Verdict.VICTIM
+    lines = [f"{name}: {describe_rank_failure(run)}"]
+    elsewhere = state.has_others and determine_verdict(run) is Verdict.VICTIM
     if elsewhere:
         lines.append(_ELSEWHERE)
     if failure is not None:
-        lines += [*_place(failure), *_behind(failure)]
+        lines += [*_format_failed_line(failure), *_describe_causes(failure)]
     start = len(lines)
     if failure is None or failure.exited:
-        lines += [*_crash(run), *last_words(run)]
+        lines += [*_format_crashed_line(run), *quote_last_lines(run)]
     else:
-        lines += [f"  | {line}" for line in shortened(failure.traceback.rstrip().splitlines())]
-    quote = (start, len(lines)) if _printed_it(run) else (0, 0)
-    lines += _ended_all(state)
+        lines += [
+            f"  | {line}" for line in omit_middle_lines(failure.traceback.rstrip().splitlines())
+        ]
+    quote = (start, len(lines)) if _has_printed_failure(run) else (0, 0)
+    lines += _explain_job_end(state)
     killer = run.process.killer
     if killer and -(run.status or 0) not in (signal.SIGKILL, *_OF_LIMITS):
         lines.append(f"meanwhile {killer}")
-    lines += _divergence(state)
-    from mcjax_launch.diagnosis.hints import guarded_hints
+    lines += _describe_divergence(state)
+    from mcjax_launch.diagnosis.hints import find_hints_safely
 
-    lines += [] if elsewhere else guarded_hints(state, run)
+    lines += [] if elsewhere else find_hints_safely(state, run)
     return lines, quote
 
 
-def _beside(state: RunState, ending: RankFailed, said: str) -> list[str]:
+def _describe_other_causes(state: RunState, ending: RankFailed, said: str) -> list[str]:
     """Return the words of all findings that may explain a failure besides the root cause."""
-    from mcjax_launch.diagnosis.rules import findings
+    from mcjax_launch.diagnosis.rules import apply_rules
 
     first = ending.first
     view = View(state, first.failed_at or 0.0, first=first, culprit=ending.culprit, said=said)
-    return [found.words for found in findings(view, Occasion.SUMMARY)]
+    return [found.words for found in apply_rules(view, Occasion.SUMMARY)]
 
 
-def _ended_all(state: RunState) -> list[str]:
+def _explain_job_end(state: RunState) -> list[str]:
     """Return a line on why the job ended in spite of --on-rank-failure; [] if it did not."""
     why = state.ended_all
     return [f"--on-rank-failure: the job ended despite it: {why}"] if why else []
 
 
-def _of_programs(ending: RankFailed, state: RunState) -> list[str]:
+def _describe_programs(ending: RankFailed, state: RunState) -> list[str]:
     """Return lines on the divergence of the ranks' programs; if unknown, hints for the user."""
-    from mcjax_launch.diagnosis.hints import guarded_hints
+    from mcjax_launch.diagnosis.hints import find_hints_safely
 
-    return _divergence(state) or guarded_hints(state, ending.first)
+    return _describe_divergence(state) or find_hints_safely(state, ending.first)
 
 
-def _divergence(state: RunState) -> list[str]:
+def _describe_divergence(state: RunState) -> list[str]:
     from mcjax_launch.diagnosis.findings.programs import divergence
 
     return [found.words for found in divergence(View(state, 0.0))]
 
 
-def _place(failure: Failed) -> list[str]:
+def _format_failed_line(failure: Failed) -> list[str]:
     """Return a line "at ..." with the user's line that failed; [] if that is unknown."""
     of = failure.placed
-    return [f"at {_at(of)}"] if of.where else []
+    return [f"at {_format_place(of)}"] if of.where else []
 
 
-def _crash(run: RankRun) -> list[str]:
+def _format_crashed_line(run: RankRun) -> list[str]:
     """Return a line "at ..." with the user's line that crashed; [] if that is unknown."""
     if not run.process.stack:
         return []
-    from mcjax_launch.diagnosis.snapshots import crashed_at
+    from mcjax_launch.diagnosis.snapshots import find_crash_frame
 
-    frame = crashed_at(run)
+    frame = find_crash_frame(run)
     return [f"at {frame}"] if frame is not None else []
 
 
-def _behind(failure: Failed) -> list[str]:
+def _describe_causes(failure: Failed) -> list[str]:
     """Return lines on the exceptions that led to a failure, each with its line."""
     lines = []
     for cause in failure.causes:
         if cause.exception != _OPERATION:
-            at = f", at {_at(cause)}" if cause.where else ""
-            lines.append(f"{'inside' if cause.inside else 'caused by'}: {headline(cause)}{at}")
+            at = f", at {_format_place(cause)}" if cause.where else ""
+            lines.append(
+                f"{'inside' if cause.inside else 'caused by'}: {extract_headline(cause)}{at}"
+            )
         elif cause.where not in (None, failure.where) and source_lines.is_users(str(cause.where)):
-            lines.append(f"in the operation at {_at(cause)}")
+            lines.append(f"in the operation at {_format_place(cause)}")
     return lines
 
 
-def _at(raised: Failed | Raised) -> str:
+def _format_place(raised: Failed | Raised) -> str:
     return f"{raised.where}: {raised.line}" if raised.line else str(raised.where)
 
 
-def _printed_it(run: RankRun) -> bool:
+def _has_printed_failure(run: RankRun) -> bool:
     """Return whether the end of a rank's stderr shows why it failed."""
     failure = run.failure
     if failure is None or failure.exited:
@@ -318,7 +328,7 @@ def _printed_it(run: RankRun) -> bool:
     return failure.summary.partition("\n")[0] in run.stderr[-_LATEST:]
 
 
-def last_words(run: RankRun) -> list[str]:
+def quote_last_lines(run: RankRun) -> list[str]:
     """Return the last lines of a rank's stderr, quoted, without JAX's noise."""
     from mcjax_launch.jax_messages.noise import without_noise
 
@@ -328,26 +338,26 @@ def last_words(run: RankRun) -> list[str]:
         kept, hidden = printed[:1], hidden - 1
     lines = [f"  | {line.rstrip()}" for line in kept[-_TAIL_LINES:]]
     if hidden and lines:
-        lines.append(f"  ({counted(hidden, 'JAX log line')} hidden)")
+        lines.append(f"  ({format_count(hidden, 'JAX log line')} hidden)")
     return ["the last lines of its stderr:", *lines] if lines else []
 
 
 # --- ranks, in words ---
 
 
-def _others(runs: Sequence[RankRun], described: Sequence[RankRun]) -> list[str]:
+def _describe_other_ranks(runs: Sequence[RankRun], described: Sequence[RankRun]) -> list[str]:
     """Return a line that counts how all ranks but the `described` ended; [] if there are none."""
     those = {run.process_id for run in described}
-    counts = Counter(fate(run) for run in runs if run.process_id not in those)
+    counts = Counter(describe_rank_end(run) for run in runs if run.process_id not in those)
     total = counts.total()
     if not total:
         return []
     if total == 1:
-        alone = "the other rank" if described else these_ranks(run.process_id for run in runs)
+        alone = "the other rank" if described else format_ranks(run.process_id for run in runs)
         return [f"{alone}: {next(iter(counts))}"]
     several = f"the {total} other ranks" if described else f"the {total} ranks"
     if len(counts) == 1:
-        name = several if described else all_ranks(total)
+        name = several if described else format_all_ranks(total)
         return [f"{name}: {next(iter(counts))}"]
     fates = counts.most_common()
     parts = [f"{count} {end}" for end, count in fates[:_MOST_FATES]]
@@ -356,10 +366,10 @@ def _others(runs: Sequence[RankRun], described: Sequence[RankRun]) -> list[str]:
     return [f"{several}: {', '.join(parts)}"]
 
 
-def fate(run: RankRun) -> str:
+def describe_rank_end(run: RankRun) -> str:
     """Describe the end of a rank, or why that is unknown."""
     status, failure = run.status, run.failure
-    if verdict_of(run) is Verdict.VICTIM:
+    if determine_verdict(run) is Verdict.VICTIM:
         if status == -signal.SIGABRT:
             return "aborted by JAX as a consequence"
         where = failure.where if failure is not None else None
@@ -367,7 +377,7 @@ def fate(run: RankRun) -> str:
     if run.failed and failure is not None:
         signals = run.process.signals if run.after_signal else ()
         after = f" after {signal.Signals(signals[0]).name}" if signals else ""
-        return f"failed{after}: {reason(run)}"
+        return f"failed{after}: {describe_rank_failure(run)}"
     if status is None:
         if run.process.lost:
             return f"lost with host {run.host}"
@@ -375,11 +385,11 @@ def fate(run: RankRun) -> str:
     if status >= 0:
         return f"exited with status {status}" if status else "exited with 0"
     if -status in run.process.signals:
-        return _ended_by(-status, run.process.signals)
-    return status_text(status, run.process.killer)
+        return _describe_signal_end(-status, run.process.signals)
+    return describe_exit_status(status, run.process.killer)
 
 
-def _ended_by(signum: int, signals: Sequence[int]) -> str:
+def _describe_signal_end(signum: int, signals: Sequence[int]) -> str:
     """Describe the end of a rank by a signal from the launcher."""
     if signum != signal.SIGKILL:
         return f"ended by {signal.Signals(signum).name}"
@@ -387,30 +397,30 @@ def _ended_by(signum: int, signals: Sequence[int]) -> str:
     return f"killed (still running after {before[0]})" if before else "killed"
 
 
-def reason(run: RankRun) -> str:
+def describe_rank_failure(run: RankRun) -> str:
     """Describe the failure of a rank: its exception, exit or signal."""
     failure = run.failure
     if failure is None:
         assert run.status is not None
-        return status_text(run.status, run.process.killer)
-    return failure_words(failure)
+        return describe_exit_status(run.status, run.process.killer)
+    return describe_failure(failure)
 
 
-def failure_words(failure: Failed) -> str:
+def describe_failure(failure: Failed) -> str:
     """Describe a program's failure: its exception, or its exit and the exception then handled."""
     if not failure.exited:
-        return headline(failure)
+        return extract_headline(failure)
     handled = failure.handled
     if handled is not None and failure.test:
         count = failure.failed_tests
         more = f", the first of {count} failed tests" if count > 1 else ""
-        return f"{headline(handled)}, in {failure.test}{more}"
-    while_ = f", while handling {headline(handled)}" if handled is not None else ""
-    said = with_words(failure.summary.strip().splitlines())
-    return (fitting(said) or status_text(failure.status)) + while_
+        return f"{extract_headline(handled)}, in {failure.test}{more}"
+    while_ = f", while handling {extract_headline(handled)}" if handled is not None else ""
+    said = format_first_line(failure.summary.strip().splitlines())
+    return (shorten_line(said) or describe_exit_status(failure.status)) + while_
 
 
-def status_text(status: int, killer: str | None = None) -> str:
+def describe_exit_status(status: int, killer: str | None = None) -> str:
     """Describe an exit status, or the signal that ended a process.
 
     Args:
@@ -431,7 +441,7 @@ def status_text(status: int, killer: str | None = None) -> str:
     return f"killed by {name} ({explanation})" if explanation else f"killed by {name}"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format a duration for a person: `3.2 s`, `12 min 5 s` or `7 h 30 min`."""
     if seconds < 0.095:
         return "less than 0.1 s"
@@ -445,7 +455,7 @@ def duration(seconds: float) -> str:
 # --- text of any length ---
 
 
-def shortened(lines: list[str]) -> list[str]:
+def omit_middle_lines(lines: list[str]) -> list[str]:
     """Replace all but the first 20 and last 20 lines of a long text by a count of omitted lines."""
     omitted = len(lines) - _FIRST_LINES - _LAST_LINES
     if omitted <= 1:
@@ -453,7 +463,7 @@ def shortened(lines: list[str]) -> list[str]:
     return [*lines[:_FIRST_LINES], f"({omitted} lines omitted)", *lines[-_LAST_LINES:]]
 
 
-def _printable(line: str) -> str:
+def _make_printable(line: str) -> str:
     """Make a line safe to print: escape control characters, and cut after 1000 characters."""
-    line = visible(line)
+    line = escape_unprintable(line)
     return line if len(line) <= _LONGEST else line[:_LONGEST] + " ..."

@@ -1,22 +1,22 @@
 """Verdicts on the ends of ranks, each determined once; pure.
 
 A victim is recognized by JAX's messages in its output. The rank that caused a victim's failure is
-known only at the end of the run: see `root_cause.ending_of`.
+known only at the end of the run: see `root_cause.determine_ending`.
 """
 
 import signal
 
 from mcjax_launch.jax_messages.lost_peer import is_of_lost_peer, says_ended_by_jax
-from mcjax_launch.jax_messages.tracebacks import Traceback, tracebacks
+from mcjax_launch.jax_messages.tracebacks import Traceback, find_tracebacks
 from mcjax_launch.kernel.wire.hook_messages import Failed, Raised
-from mcjax_launch.kernel.wire.source_lines import embedded
+from mcjax_launch.kernel.wire.source_lines import find_quoted_exception
 from mcjax_launch.runs.rank_run import RankRun, Verdict
 
 # A rank that exits may say why in the last lines of its stderr.
 _LAST_LINES = 5
 
 
-def failure_text(run: RankRun) -> str:
+def get_failure_text(run: RankRun) -> str:
     """Return a rank's last stderr, followed by its exception's message if known."""
     failure = run.failure
     if failure is None:
@@ -25,17 +25,17 @@ def failure_text(run: RankRun) -> str:
     return run.stderr + (failure.summary or (handled.summary if handled is not None else ""))
 
 
-def verdict_of(run: RankRun) -> Verdict | None:
+def determine_verdict(run: RankRun) -> Verdict | None:
     """Return the verdict on a rank's end; None if it still runs, or was lost with its host.
 
     Call this only after all of the rank's output has arrived: the verdict is kept.
     """
     if run.verdict is None:
-        run.verdict = _verdict(run)
+        run.verdict = _compute_verdict(run)
     return run.verdict
 
 
-def _verdict(run: RankRun) -> Verdict | None:
+def _compute_verdict(run: RankRun) -> Verdict | None:
     if run.failed:
         if _is_victim(run):
             return Verdict.VICTIM
@@ -52,11 +52,11 @@ def _is_victim(run: RankRun) -> bool:
         # Later on a time-out may be the rank's own.
         joining = run.membership.joined_at is None
         of_lost_peer = _is_of_lost_peer(failure, joining=joining)
-        return of_lost_peer or _has_victims_traceback(failure) or _raised_from_loss(failure)
+        return of_lost_peer or _has_victims_traceback(failure) or _is_raised_from_loss(failure)
     if is_aborted_by_jax(run):
         return True
     exited = failure is not None or (run.status or 0) > 0
-    return exited and (_handled_loss(failure) or _ends_with_loss(run.stderr))
+    return exited and (_was_handling_loss(failure) or _ends_with_loss(run.stderr))
 
 
 def is_aborted_by_jax(run: RankRun) -> bool:
@@ -66,16 +66,16 @@ def is_aborted_by_jax(run: RankRun) -> bool:
 
 def _has_victims_traceback(failure: Failed) -> bool:
     """Return whether the traceback shows that the failure was caused by a lost peer."""
-    return any(each.is_victims for each in _tracebacks(failure.traceback))
+    return any(each.is_victims for each in _parse_tracebacks(failure.traceback))
 
 
-def _raised_from_loss(failure: Failed) -> bool:
+def _is_raised_from_loss(failure: Failed) -> bool:
     """Return whether all exceptions of an exception group are about a lost peer."""
     inside = [cause for cause in failure.causes if cause.inside]
     return bool(inside) and all(map(_is_of_lost_peer, inside))
 
 
-def _handled_loss(failure: Failed | None) -> bool:
+def _was_handling_loss(failure: Failed | None) -> bool:
     """Return whether the program exited while it handled an exception about a lost peer."""
     handled = failure.handled if failure is not None else None
     return handled is not None and _is_of_lost_peer(handled)
@@ -83,7 +83,7 @@ def _handled_loss(failure: Failed | None) -> bool:
 
 def _is_of_lost_peer(told: Failed | Raised, *, joining: bool = False) -> bool:
     """Return whether an exception is JAX's report of a lost peer, not a callback's exception."""
-    quoted = embedded(told.summary)
+    quoted = find_quoted_exception(told.summary)
     if quoted is None:
         return is_of_lost_peer(told.exception, told.summary, joining=joining)
     return is_of_lost_peer(quoted.line.partition(":")[0].rpartition(".")[2], quoted.line)
@@ -91,10 +91,10 @@ def _is_of_lost_peer(told: Failed | Raised, *, joining: bool = False) -> bool:
 
 def _ends_with_loss(stderr: str) -> bool:
     """Return whether the last exception on stderr is about a lost peer."""
-    if any(each.is_victims for each in _tracebacks(stderr)[-1:]):
+    if any(each.is_victims for each in _parse_tracebacks(stderr)[-1:]):
         return True
     return any(is_of_lost_peer("", line) for line in stderr.splitlines()[-_LAST_LINES:])
 
 
-def _tracebacks(text: str) -> list[Traceback]:
-    return tracebacks(text.encode("utf-8", "replace") + b"\n")
+def _parse_tracebacks(text: str) -> list[Traceback]:
+    return find_tracebacks(text.encode("utf-8", "replace") + b"\n")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mcjax_launch.kernel.wire.hook_messages import Joining
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.ranks import these_ranks
+from mcjax_launch.ranks import format_ranks
 from mcjax_launch.runs.rank_run import RankRun, Stage, Verdict
 from mcjax_launch.runs.state import RunState
 
@@ -147,16 +147,16 @@ class View:
         """The RankRuns of all ranks."""
         return list(self.state.ranks.values())
 
-    def named(self, ranks: Collection[int]) -> str:
+    def format_ranks(self, ranks: Collection[int]) -> str:
         """Return ranks in words; in a job on several hosts with these ranks' hosts, if up to 3."""
         hosts = sorted({self.state.ranks[rank].host for rank in ranks})
         few = self.state.hosts > 1 and len(hosts) <= _MOST_HOSTS
-        return these_ranks(ranks) + (f" on {', '.join(hosts)}" if few else "")
+        return format_ranks(ranks) + (f" on {', '.join(hosts)}" if few else "")
 
-    def named_first(self, ranks: Sequence[int], did: str) -> str:
+    def format_statement(self, ranks: Sequence[int], did: str) -> str:
         """Return words such as "rank 1 did not join (nor did rank 2)"; `did` is the predicate."""
-        nor = f" (nor did {these_ranks(ranks[1:])})" if ranks[1:] else ""
-        return f"{self.named(ranks[:1])} {did}{nor}"
+        nor = f" (nor did {format_ranks(ranks[1:])})" if ranks[1:] else ""
+        return f"{self.format_ranks(ranks[:1])} {did}{nor}"
 
     @cached_property
     def stages(self) -> dict[int, Stage]:
@@ -183,7 +183,7 @@ class View:
             run for run in self.joining if (c := run.membership.call) and c.num_processes == size
         ]
 
-    def once(self, compute: Callable[[View], T]) -> T:
+    def compute_once(self, compute: Callable[[View], T]) -> T:
         """Return `compute(self)`; the result is kept, so the function is called only once."""
         if compute not in self._results:
             self.keep(compute, compute(self))
@@ -191,7 +191,7 @@ class View:
         return found
 
     def keep(self, compute: Callable[[View], T], result: T) -> None:
-        """Set the result that `once` returns for a function."""
+        """Set the result that `compute_once` returns for a function."""
         self._results[compute] = result
 
     # --- after a failure ---
@@ -209,16 +209,16 @@ class View:
     @cached_property
     def failed_text(self) -> str:
         """The last output of the failed ranks, with the texts of their exceptions."""
-        from mcjax_launch.diagnosis.verdict import failure_text
+        from mcjax_launch.diagnosis.verdict import get_failure_text
 
-        return "\n".join(map(failure_text, self.failed))
+        return "\n".join(map(get_failure_text, self.failed))
 
     @cached_property
     def gave_up(self) -> bool:
         """True if the first failure was a timeout of that rank's wait for another rank."""
-        from mcjax_launch.diagnosis.verdict import failure_text, verdict_of
+        from mcjax_launch.diagnosis.verdict import determine_verdict, get_failure_text
         from mcjax_launch.jax_messages.lost_peer import says_timed_out
 
         first = self.first
-        is_victim = first is not None and verdict_of(first) is Verdict.VICTIM
-        return first is not None and is_victim and says_timed_out(failure_text(first))
+        is_victim = first is not None and determine_verdict(first) is Verdict.VICTIM
+        return first is not None and is_victim and says_timed_out(get_failure_text(first))

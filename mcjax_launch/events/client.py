@@ -84,14 +84,14 @@ class ClientStream(EventStream):
         for _ in range(2):
             signals.put(signal.SIGTERM)
 
-    def started(self, rank: int, host: str, pid: int) -> None:
-        super().started(rank, host, pid)
+    def report_rank_start(self, rank: int, host: str, pid: int) -> None:
+        super().report_rank_start(rank, host, pid)
         # What an earlier process of the rank has returned is void.
-        self.values.write((frames.encoded(Started(rank, pid)),))
+        self.values.write((frames.encode_message(Started(rank, pid)),))
 
-    def output(self, rank: int, stream: int, data: bytes) -> None:
+    def report_output(self, rank: int, stream: int, data: bytes) -> None:
         if self._client.hears_output:
-            super().output(rank, stream, data)
+            super().report_output(rank, stream, data)
 
     @property
     def is_empty(self) -> bool:  # type: ignore[override]

@@ -48,34 +48,38 @@ class Events:
 
         """
 
-    def began(self, job_id: str, program: Sequence[str], ranks: int, hosts: Sequence[str]) -> None:
+    def report_begin(
+        self, job_id: str, program: Sequence[str], ranks: int, hosts: Sequence[str]
+    ) -> None:
         """Report that a run begins."""
 
-    def restarted(self, rank: int | None, count: int, job_id: str, hosts: Sequence[str]) -> None:
+    def report_restart(
+        self, rank: int | None, count: int, job_id: str, hosts: Sequence[str]
+    ) -> None:
         """Report restart number `count` of a rank, or of the whole job if `rank` is None."""
 
-    def started(self, rank: int, host: str, pid: int) -> None:
+    def report_rank_start(self, rank: int, host: str, pid: int) -> None:
         """Report that a rank's process runs."""
 
     def report(self, kind: str, **fields: object) -> None:
         """Report an event without a method of its own; kind and fields as in `events.kinds`."""
 
-    def output(self, rank: int, stream: int, data: bytes) -> None:
+    def report_output(self, rank: int, stream: int, data: bytes) -> None:
         """Report a rank's output; `stream` is a number of `kernel.wire.frames`."""
 
-    def output_ended(self) -> None:
+    def report_output_end(self) -> None:
         """Report unfinished lines, because all output of an attempt has been reported."""
 
     def note(self, text: str, level: str) -> None:
         """Report lines of the launcher; `level` as in `events.kinds`."""
 
-    def screen(self, call: str, *values: object) -> None:
+    def report_screen_call(self, call: str, *values: object) -> None:
         """Record another call of the console, to repeat it on attached terminals (`detached`)."""
 
-    def finding(self, finding: Finding) -> None:
+    def report_finding(self, finding: Finding) -> None:
         """Report a finding of the launcher."""
 
-    def summary(self, fields: Mapping[str, object]) -> None:
+    def report_summary(self, fields: Mapping[str, object]) -> None:
         """Report the end of the run, with the fields of `events.kinds`."""
 
     def finish(self) -> None:

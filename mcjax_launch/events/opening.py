@@ -24,7 +24,7 @@ def open_events(place: str, say: Callable[[str], object] | None) -> int:
 
     """
     if place.startswith(DESCRIPTOR):
-        return given_descriptor(place)
+        return parse_descriptor(place)
     flags = os.O_TRUNC | os.O_NOCTTY
     try:
         try:
@@ -45,7 +45,7 @@ def open_events(place: str, say: Callable[[str], object] | None) -> int:
         raise LaunchError(f"--events {place}: cannot be written: {error.strerror}") from None
 
 
-def given_descriptor(place: str) -> int:
+def parse_descriptor(place: str) -> int:
     """Return the number N of the descriptor `fd:N`, after checking it.
 
     Raises:

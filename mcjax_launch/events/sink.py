@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from mcjax_launch.kernel.wire.loop import GONE, HANG_UP, WRITE, Loop
-from mcjax_launch.kernel.wire.system import opened_again, widen
+from mcjax_launch.kernel.wire.system import reopen, widen
 
 # A pipe that polls as writable takes this much without blocking (POSIX: PIPE_BUF).
 _SAFE_WRITE = select.PIPE_BUF
@@ -46,11 +46,11 @@ class Target:
     def release(self) -> None:
         """Allow writing again after `hold`."""
 
-    def rows(self) -> int:
+    def count_rows(self) -> int:
         """Return the terminal's number of rows; 24 if unknown."""
         return 24
 
-    def columns(self) -> int:
+    def count_columns(self) -> int:
         """Return the terminal's number of columns; 80 if unknown."""
         return 80
 
@@ -59,7 +59,7 @@ class Target:
         return True
 
 
-def standard(loop: Loop) -> "tuple[Sink, Sink]":
+def make_standard_sinks(loop: Loop) -> "tuple[Sink, Sink]":
     """Return sinks for stdout and stderr; one sink twice if both are the same file."""
     out, err = Sink(1, loop), Sink(2, loop)
     return out, out if err.identity == out.identity else err
@@ -93,7 +93,7 @@ class Sink(Target):
         if self.blocks:
             try:
                 flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY
-                self._fd = opened_again(fd, flags)
+                self._fd = reopen(fd, flags)
             except OSError:
                 self._shared = True
         if self._is_pipe:
@@ -103,14 +103,14 @@ class Sink(Target):
     def watch(self, on_gone: Callable[[OSError | None], None]) -> None:
         """Call `on_gone` when the reader has ended, even while nothing is written."""
         self._on_gone = on_gone
-        self._rest()
+        self._watch_hang_up()
 
-    def _rest(self) -> None:
+    def _watch_hang_up(self) -> None:
         if self.blocks and not self.gone:
             # At a terminal, or a socket, that would tell of what is typed as well.
-            self._loop.watch(self._fd, HANG_UP if self._is_pipe else 0, self._ready)
+            self._loop.watch(self._fd, HANG_UP if self._is_pipe else 0, self._on_ready)
 
-    def _ready(self, ready: int) -> None:
+    def _on_ready(self, ready: int) -> None:
         if ready & GONE and not ready & WRITE:
             self._lose(None)
         else:
@@ -150,7 +150,7 @@ class Sink(Target):
         self._holds = self.blocks
         if self._waiting:
             self._waiting = False
-            self._rest()
+            self._watch_hang_up()
 
     def release(self) -> None:
         """Allow writing again after `hold`."""
@@ -165,18 +165,18 @@ class Sink(Target):
             return
         try:
             while self._queue:
-                self._took(self._write_some())
+                self._drop_written(self._write_some())
         except BlockingIOError:
             if not self._waiting:
                 self._waiting = True
-                self._loop.watch(self._fd, WRITE, self._ready)
+                self._loop.watch(self._fd, WRITE, self._on_ready)
             return
         except OSError as error:  # EPIPE, EIO from a terminal that has been closed, a full disk
             self._lose(error)
             return
         if self._waiting:
             self._waiting = False
-            self._rest()
+            self._watch_hang_up()
             self.on_room()
 
     def _write_some(self) -> int:
@@ -188,7 +188,7 @@ class Sink(Target):
             raise BlockingIOError
         return os.write(self._fd, self._queue[0][:_SAFE_WRITE])
 
-    def _took(self, written: int) -> None:
+    def _drop_written(self, written: int) -> None:
         self.queued -= written
         while written:
             first = self._queue.popleft()
@@ -197,15 +197,15 @@ class Sink(Target):
                 return
             written -= len(first)
 
-    def rows(self) -> int:
+    def count_rows(self) -> int:
         """Return the terminal's number of rows; 24 if unknown."""
-        return self._size().lines or super().rows()
+        return self._read_size().lines or super().count_rows()
 
-    def columns(self) -> int:
+    def count_columns(self) -> int:
         """Return the terminal's number of columns; 80 if unknown."""
-        return self._size().columns or super().columns()
+        return self._read_size().columns or super().count_columns()
 
-    def _size(self) -> os.terminal_size:
+    def _read_size(self) -> os.terminal_size:
         """Return the terminal's columns and lines; 0 for both if unknown."""
         try:
             return os.get_terminal_size(self._fd)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _MOST_QUEUED = 1 << 20
 
 
-def event_line(kind: str, fields: Mapping[str, object]) -> bytes:
+def format_event(kind: str, fields: Mapping[str, object]) -> bytes:
     """Return an event that happens now as a line of JSON."""
     event = {"event": kind, "time": round(time.time(), 6), **fields}
     return f"{json.dumps(event)}\n".encode()
@@ -70,7 +70,7 @@ class EventStream(Events):
 
     def report(self, kind: str, **fields: object) -> None:
         if not self._target.gone:
-            self._send(kind, event_line(kind, fields))
+            self._send(kind, format_event(kind, fields))
 
     def _send(self, kind: str, line: bytes) -> None:
         """Send the line of an event, after the event `job`."""
@@ -84,7 +84,9 @@ class EventStream(Events):
 
     # --- what happens ---
 
-    def began(self, job_id: str, program: Sequence[str], ranks: int, hosts: Sequence[str]) -> None:
+    def report_begin(
+        self, job_id: str, program: Sequence[str], ranks: int, hosts: Sequence[str]
+    ) -> None:
         self.report(
             "job",
             version=VERSION,
@@ -96,18 +98,20 @@ class EventStream(Events):
             hosts=list(hosts),
         )
 
-    def restarted(self, rank: int | None, count: int, job_id: str, hosts: Sequence[str]) -> None:
+    def report_restart(
+        self, rank: int | None, count: int, job_id: str, hosts: Sequence[str]
+    ) -> None:
         if rank is not None:
             self._end_output([key for key in self._decoders if key[0] == rank])
         self.report("restart", rank=rank, count=count, job_id=job_id, hosts=list(hosts))
 
-    def started(self, rank: int, host: str, pid: int) -> None:
+    def report_rank_start(self, rank: int, host: str, pid: int) -> None:
         self.report("started", rank=rank, host=host, pid=pid)
 
     def note(self, text: str, level: str) -> None:
         self.report("note", text=text, level=level)
 
-    def finding(self, finding: Finding) -> None:
+    def report_finding(self, finding: Finding) -> None:
         since = finding.since
         self.report(
             "finding",
@@ -120,7 +124,7 @@ class EventStream(Events):
 
     # --- output ---
 
-    def output(self, rank: int, stream: int, data: bytes) -> None:
+    def report_output(self, rank: int, stream: int, data: bytes) -> None:
         # A path that is cut between two pieces is not found: a prompt must not wait for more.
         self._write_output(rank, stream, self.rewrite(data))
 
@@ -133,7 +137,7 @@ class EventStream(Events):
             name = "stdout" if stream == STDOUT else "stderr"
             self.report("output", rank=rank, stream=name, text=text)
 
-    def output_ended(self) -> None:
+    def report_output_end(self) -> None:
         self._end_output(list(self._decoders))
 
     def _end_output(self, streams: Sequence[tuple[int, int]]) -> None:
@@ -143,7 +147,7 @@ class EventStream(Events):
 
     # --- the end ---
 
-    def summary(self, fields: Mapping[str, object]) -> None:
+    def report_summary(self, fields: Mapping[str, object]) -> None:
         if self._front is None:  # the run could not begin
             self.begin(Loop(), SignalPipe())
         self._target.write(self._early or ())
@@ -157,4 +161,4 @@ class EventStream(Events):
         came: list[int] = []
         loop.watch(signals.fd, READ, lambda ready: came.extend(signals.read()))
         while not self.is_empty and not any(signum in ENDING for signum in came):
-            loop.turn(None)
+            loop.dispatch_ready(None)

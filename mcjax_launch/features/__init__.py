@@ -35,7 +35,7 @@ def exists(name: str) -> bool:
     return name.isidentifier() and os.path.exists(os.path.join(folder, name, "__init__.py"))
 
 
-def used(job: "Job") -> "list[str]":
+def list_used(job: "Job") -> "list[str]":
     """Return the names of features whose launcher part must exist before the ranks start."""
     uses = {
         "black_box": job.black_box is not None,
@@ -52,11 +52,11 @@ def used(job: "Job") -> "list[str]":
     return [name for name, is_used in uses.items() if is_used]
 
 
-def on_hosts(job: "Job") -> "set[str]":
+def list_for_hosts(job: "Job") -> "set[str]":
     """Return the names of features whose code hosts need."""
     uses = {
         "check": job.check,
         "function": bool(job.call),
         "preload": bool(job.watch),  # PROGRAM as it is saved later may need it
     }
-    return {*ANY_TIME, *used(job), *(name for name, is_used in uses.items() if is_used)}
+    return {*ANY_TIME, *list_used(job), *(name for name, is_used in uses.items() if is_used)}

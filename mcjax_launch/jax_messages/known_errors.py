@@ -146,7 +146,7 @@ _PROXIES = "JAX detected proxy variable"
 _FAULTHANDLER = "Fatal Python error"
 
 
-def known_error(text: str) -> KnownError | None:
+def find_known_error(text: str) -> KnownError | None:
     """Return the known error that a text shows; None if it shows none."""
     matches = (error for error in KnownError if any(part in text for part in error.texts))
     return next(matches, None)
@@ -180,7 +180,7 @@ _ASSERTED = (
 )
 
 
-def wrong_devices(text: str, line: str) -> WrongDevices | None:
+def parse_wrong_devices(text: str, line: str) -> WrongDevices | None:
     """Return the numbers of devices in an error about a wrong number; None for other errors.
 
     Args:
@@ -189,7 +189,7 @@ def wrong_devices(text: str, line: str) -> WrongDevices | None:
 
     """
     if text.startswith("AssertionError"):
-        return _asserted(line)
+        return _parse_assertion(line)
     if match := re.search(_OF_PMAP, text):
         return WrongDevices(int(match[2]), int(match[1]), are_local=True)
     match = re.search(_OF_A_MESH, text)
@@ -200,7 +200,7 @@ def wrong_devices(text: str, line: str) -> WrongDevices | None:
     return WrongDevices(int(match[1]), math.prod(map(int, re.findall(r"\d+", match[2]))))
 
 
-def _asserted(line: str) -> WrongDevices | None:
+def _parse_assertion(line: str) -> WrongDevices | None:
     """Return the number of devices in an `assert` line; None if it asserts anything else."""
     line = line.strip()
     match = re.fullmatch(_ASSERTED[0], line) or re.fullmatch(_ASSERTED[1], line)

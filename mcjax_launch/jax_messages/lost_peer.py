@@ -126,12 +126,12 @@ def says_ended_by_jax(stderr: str) -> bool:
 
 def says_timed_out(text: str) -> bool:
     """Return whether a text reports that a collective, or its setup, timed out."""
-    if any(mark in text for mark in _TIMED_OUT) or missing_key(text) is not None:
+    if any(mark in text for mark in _TIMED_OUT) or find_missing_key(text) is not None:
         return True
     return re.search(_SET_UP_TIMED_OUT, text) is not None
 
 
-def missing_key(text: str) -> MissingKey | None:
+def find_missing_key(text: str) -> MissingKey | None:
     """Return the key that processes did not set in time; None if the text reports none."""
     found = re.findall(_MISSING_KEY, text)
     local = [groups for groups in found if groups[0] == "local"]
@@ -143,7 +143,7 @@ def missing_key(text: str) -> MissingKey | None:
     return MissingKey(first[1], tuple(sorted(late)))
 
 
-def late_for_gloo(text: str) -> int | None:
+def find_late_process(text: str) -> int | None:
     """Return the process that was missing when Gloo connected the processes of a collective.
 
     None if the text does not report that.
@@ -154,29 +154,33 @@ def late_for_gloo(text: str) -> int | None:
     return int(devices[at]) // _DEVICES_OF_PROCESS if at < len(devices) and devices[at] else None
 
 
-def silent_process(text: str) -> int | None:
+def find_silent_process(text: str) -> int | None:
     """Return the process that stopped sending heartbeats; None if the text names none."""
     match = re.search(_UNHEALTHY, text)
-    return _number(match[1].split()[0]) if match is not None else None
+    return _parse_number(match[1].split()[0]) if match is not None else None
 
 
-def failed_exit_barrier(text: str) -> ExitBarrier | None:
+def find_failed_exit_barrier(text: str) -> ExitBarrier | None:
     """Return the timeout of JAX's exit barrier that a text reports; None if there is none."""
     match = re.search(_EXIT_BARRIER, text)
-    return ExitBarrier(_number(match[1]), _numbers(match[2])) if match is not None else None
+    return (
+        ExitBarrier(_parse_number(match[1]), _parse_numbers(match[2]))
+        if match is not None
+        else None
+    )
 
 
-def failed_programs_barrier(text: str) -> ProgramsBarrier | None:
+def find_failed_programs_barrier(text: str) -> ProgramsBarrier | None:
     """Return the timeout of a user program's barrier that a text reports; None if there is none."""
     match = re.search(_PROGRAMS_BARRIER, text)
-    return ProgramsBarrier(match[1], _numbers(match[2])) if match is not None else None
+    return ProgramsBarrier(match[1], _parse_numbers(match[2])) if match is not None else None
 
 
-def _numbers(tasks: str) -> tuple[int, ...]:
-    numbers = (_number(task) for task in tasks.split())
+def _parse_numbers(tasks: str) -> tuple[int, ...]:
+    numbers = (_parse_number(task) for task in tasks.split())
     return tuple(number for number in numbers if number is not None)
 
 
-def _number(task: str) -> int | None:
+def _parse_number(task: str) -> int | None:
     match = re.search(r"(?<!\d)(\d{1,9})$", task)
     return int(match[1]) if match is not None else None

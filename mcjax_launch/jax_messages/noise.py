@@ -13,9 +13,9 @@ from mcjax_launch.jax_messages.tracebacks import (
     CHAINS,
     Traceback,
     begins,
+    find_tracebacks,
     is_exception,
     may_begin_in,
-    tracebacks,
 )
 
 # Patterns, compiled when the first line is to be matched, so that no start of a job waits for it.
@@ -108,7 +108,7 @@ def is_gloo(line: bytes) -> bool:
     return re.fullmatch(_GLOO, line) is not None
 
 
-def behind_text(line: bytes) -> tuple[bytes, Noise | None]:
+def split_at_message(line: bytes) -> tuple[bytes, Noise | None]:
     """Divide a line in which a message of JAX's C++ follows the program's own text.
 
     Returns:
@@ -129,7 +129,7 @@ class GlooListener:
         self._owed = 0  # ends of mixed lines that are yet to come
         self._line = b""
 
-    def unwanted(self, line: bytes) -> bool:
+    def recognize(self, line: bytes) -> bool:
         """Return whether the stream's next line is Gloo's, or the rest of a mixed line."""
         if is_gloo(line):
             self._owed = max(0, self._owed + line.count(b"[Gloo] Rank ") - 1)
@@ -180,19 +180,19 @@ class LineClassifier:
     def expect(self, text: bytes, kind: Callable[[Traceback], Noise | None]) -> None:
         """Announce the next lines; `kind` returns a traceback's kind of noise, None for none."""
         if may_begin_in(text):
-            self._expected = deque(map(kind, tracebacks(text, self._chained)))
+            self._expected = deque(map(kind, find_tracebacks(text, self._chained)))
 
-    def kind(self, line: bytes) -> Noise | None:
+    def classify(self, line: bytes) -> Noise | None:
         """Return the next line's kind of noise; None if it is not noise."""
-        kind = self._jax(line)  # also in the middle of a traceback's line
-        of_traceback = self._of_traceback(line)
+        kind = self._classify_jax_line(line)  # also in the middle of a traceback's line
+        of_traceback = self._classify_by_traceback(line)
         if of_traceback is None and self._is_behind:
             self._is_behind = line in self.same
             return Noise.SAME if self._is_behind else kind
         self._is_behind = of_traceback is Noise.SAME
         return of_traceback or kind
 
-    def _of_traceback(self, line: bytes) -> Noise | None:
+    def _classify_by_traceback(self, line: bytes) -> Noise | None:
         """Return the kind of noise of the traceback that a line belongs to; None for no noise."""
         gap, self._gap = self._gap, line in CHAINS
         if self._gap:
@@ -205,11 +205,11 @@ class LineClassifier:
             self._in_traceback = self._traceback is not None
             return self._traceback
         if self._in_traceback:
-            return self._inside(line)
+            return self._classify_inside(line)
         self._gap = gap and not line
         return self._traceback if self._gap else None
 
-    def _inside(self, line: bytes) -> Noise | None:
+    def _classify_inside(self, line: bytes) -> Noise | None:
         """Return the kind of noise of a line inside a noisy traceback; None if not part of it."""
         if line.startswith(b" "):
             return self._traceback
@@ -222,7 +222,7 @@ class LineClassifier:
             self._in_list = line.endswith(_LIST)
         return self._traceback
 
-    def _jax(self, line: bytes) -> Noise | None:
+    def _classify_jax_line(self, line: bytes) -> Noise | None:
         """Return the kind of noise of a line of JAX's C++ code; None if the line is no noise."""
         head = re.search(_VICTIM, line)
         if head is not None:
@@ -251,7 +251,7 @@ class LineClassifier:
 def without_noise(lines: Sequence[str]) -> tuple[list[str], int]:
     """Return a stream's lines without noise, and the number of lines removed."""
     listener = LineClassifier()
-    kept = [line for line in lines if listener.kind(line.encode("utf-8", "replace")) is None]
+    kept = [line for line in lines if listener.classify(line.encode("utf-8", "replace")) is None]
     return kept, len(lines) - len(kept)
 
 

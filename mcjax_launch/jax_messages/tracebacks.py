@@ -129,7 +129,7 @@ class Reader:
             last.add(line)
 
 
-def tracebacks(data: bytes, chained: bool = False) -> list[Traceback]:
+def find_tracebacks(data: bytes, chained: bool = False) -> list[Traceback]:
     """Return the tracebacks that begin in the whole lines of `data`; see Reader."""
     reader = Reader(chained)
     reader.feed(data)

@@ -10,7 +10,7 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire import hook_environ
 from mcjax_launch.kernel.wire.messages import HostFacts, Tpu, VisibleGpus
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.ranks import all_of, counted
+from mcjax_launch.ranks import format_all, format_count
 
 # --- GPUs ---
 # JAX gives each process all GPUs of its host, unless JAX_LOCAL_DEVICE_IDS says which are its own.
@@ -39,7 +39,7 @@ class GpuShares(Value):
     words: str = ""
     uneven: str = ""
 
-    def settings(self, local: int, *, hook: bool) -> dict[str, str]:
+    def make_settings(self, local: int, *, hook: bool) -> dict[str, str]:
         """Return the variables that give a rank its GPUs; `local` is its number on the host."""
         if not self.of_ranks:
             return {}
@@ -85,12 +85,12 @@ def share_out(job: Job, ranks: int, found: VisibleGpus) -> GpuShares:
     if not may_use_gpus(job):
         return GpuShares()
     each = job.gpus_per_process
-    if own := _assigned_by_user(dict(job.env)):
+    if own := _find_users_variable(dict(job.env)):
         if each is not None:
             raise LaunchError(f"--gpus-per-process cannot be combined with -x {own}")
         return GpuShares(words=f"as -x {own} says") if found.count else GpuShares()
     if each is None:
-        return _equally(ranks, found)
+        return _share_equally(ranks, found)
     assert each != "all"
     if found.mig and each > 1:
         raise LaunchError(
@@ -100,56 +100,56 @@ def share_out(job: Job, ranks: int, found: VisibleGpus) -> GpuShares:
     if each * ranks > found.count:
         where = f" ({found.counted})" if found.counted else ""
         raise LaunchError(
-            f"needs {counted(each * ranks, 'GPU')} for {counted(ranks, 'rank')}, "
+            f"needs {format_count(each * ranks, 'GPU')} for {format_count(ranks, 'rank')}, "
             f"sees {found.count}{where}; lower -n or --gpus-per-process"
         )
-    return _assigned(ranks, each, found)
+    return _assign_gpus(ranks, each, found)
 
 
-def _assigned_by_user(env: Mapping[str, str]) -> str:
+def _find_users_variable(env: Mapping[str, str]) -> str:
     """Return the variable by which the user gives each rank its own GPUs; "" if none."""
     if _OF_JAX in env:
         return _OF_JAX
     return next((name for name in _VISIBLE if "{" in env.get(name, "")), "")
 
 
-def _equally(ranks: int, found: VisibleGpus) -> GpuShares:
+def _share_equally(ranks: int, found: VisibleGpus) -> GpuShares:
     if not found.count:
         return GpuShares(words=f"none ({found.counted})" if found.counted else "")
     if ranks == 1:
         return GpuShares()
     if found.mig and ranks <= found.count:
-        return _assigned(ranks, 1, found)
+        return _assign_gpus(ranks, 1, found)
     if found.count % ranks:
-        words = f"{all_of(found.count)} for each rank ({found.counted})"
-        return GpuShares(words=words, uneven=_uneven(ranks, found))
-    return _assigned(ranks, found.count // ranks, found)
+        words = f"{format_all(found.count)} for each rank ({found.counted})"
+        return GpuShares(words=words, uneven=_explain_uneven(ranks, found))
+    return _assign_gpus(ranks, found.count // ranks, found)
 
 
-def _assigned(ranks: int, each: int, found: VisibleGpus) -> GpuShares:
-    words = f"{each} for each rank, of {_counted(found)}"
+def _assign_gpus(ranks: int, each: int, found: VisibleGpus) -> GpuShares:
+    words = f"{each} for each rank, of {_format_gpu_count(found)}"
     if found.mig:
         return GpuShares(((0,),) * ranks, found.mig[:ranks], words)
     shares = (found.ids[local * each : (local + 1) * each] for local in range(ranks))
     return GpuShares(tuple(map(tuple, shares)), words=words)
 
 
-def _counted(found: VisibleGpus) -> str:
+def _format_gpu_count(found: VisibleGpus) -> str:
     kind = "MIG device" if found.mig else "GPU"
-    return f"{counted(found.count, kind)} ({found.counted})"
+    return f"{format_count(found.count, kind)} ({found.counted})"
 
 
-def _uneven(ranks: int, found: VisibleGpus) -> str:
+def _explain_uneven(ranks: int, found: VisibleGpus) -> str:
     count = found.count
     divisors = [number for number in range(1, count + 1) if count % number == 0]
     fewer = [str(number) for number in divisors if number < ranks][-1:]
     more = [str(number) for number in divisors if number > ranks][:1]
     kind = "MIG device" if found.mig else "GPU"
-    each = f"each uses {'it' if count == 1 else all_of(count)}"
+    each = f"each uses {'it' if count == 1 else format_all(count)}"
     if found.mig:
         each = "no rank has its own"
     return (
-        f"{ranks} ranks cannot share {counted(count, kind)} equally, and {each}: start "
+        f"{ranks} ranks cannot share {format_count(count, kind)} equally, and {each}: start "
         f"{' or '.join(fewer + more)} there, or choose with --gpus-per-process K|all"
     )
 
@@ -159,9 +159,7 @@ def _uneven(ranks: int, found: VisibleGpus) -> str:
 _HIGHEST = 1 << 14  # more hardware threads than a kernel counts
 
 
-def cores_of_ranks(
-    how: str, ranks: int, facts: HostFacts, gpus: GpuShares
-) -> list[tuple[int, ...]]:
+def choose_cores(how: str, ranks: int, facts: HostFacts, gpus: GpuShares) -> list[tuple[int, ...]]:
     """Return the core numbers of each rank on a host; empty for a rank that may use all cores.
 
     Args:
@@ -173,25 +171,27 @@ def cores_of_ranks(
 
     """
     allowed = {thread for core in facts.cores for thread in core}
-    near = [_near(rank, facts, gpus) & allowed for rank in range(ranks)]
+    near = [_find_near_cores(rank, facts, gpus) & allowed for rank in range(ranks)]
     known = all(near)
     if how == "off" or not allowed:
         return [()] * ranks
     if how == "auto":
         matters = known and any(cores != allowed for cores in near)
         return [tuple(sorted(cores)) if matters else () for cores in near]
-    return _own_shares(facts.cores, near if known and _are_apart(near) else [allowed] * ranks)
+    return _divide_cores(facts.cores, near if known and _are_apart(near) else [allowed] * ranks)
 
 
-def _near(rank: int, facts: HostFacts, gpus: GpuShares) -> frozenset[int]:
+def _find_near_cores(rank: int, facts: HostFacts, gpus: GpuShares) -> frozenset[int]:
     """Return the cores next to the GPUs of a rank; empty if unknown."""
     if not gpus.of_ranks or not facts.gpus.near:
         return frozenset()
     by_id = dict(zip(facts.gpus.ids, facts.gpus.near, strict=True))
-    return frozenset(core for gpu in gpus.of_ranks[rank] for core in _listed(by_id.get(gpu, "")))
+    return frozenset(
+        core for gpu in gpus.of_ranks[rank] for core in _parse_core_list(by_id.get(gpu, ""))
+    )
 
 
-def _listed(text: str) -> Iterator[int]:
+def _parse_core_list(text: str) -> Iterator[int]:
     """Yield the numbers of a list such as `0-15,128-143`."""
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -204,7 +204,7 @@ def _are_apart(near: Sequence[frozenset[int]]) -> bool:
     return sum(map(len, different)) == len(frozenset().union(*different))
 
 
-def _own_shares(
+def _divide_cores(
     physical: Sequence[Sequence[int]], near: Sequence[Collection[int]]
 ) -> list[tuple[int, ...]]:
     """Divide physical cores: return for each rank a share of the cores in `near` for that rank."""
@@ -261,7 +261,7 @@ _SHARES: dict[tuple[int, int], _Grid] = {
 _OTHER_SHARES: dict[tuple[str, int, int], _Grid] = {("8i", 4, 2): (2, 1, 1)}
 
 
-def tpu_bounds(model: str, chips: int, each: int) -> tuple[str, str] | None:
+def compute_tpu_bounds(model: str, chips: int, each: int) -> tuple[str, str] | None:
     """Return the grid of processes and the grid of each process's chips, such as `2,1,1`.
 
     None if libtpu supports no such division.
@@ -281,7 +281,9 @@ def tpu_bounds(model: str, chips: int, each: int) -> tuple[str, str] | None:
     return ",".join(map(str, processes)), ",".join(map(str, mine))
 
 
-def tpu_settings(each: int, host: Host, local: int, ranks: int, facts: HostFacts) -> dict[str, str]:
+def make_tpu_settings(
+    each: int, host: Host, local: int, ranks: int, facts: HostFacts
+) -> dict[str, str]:
     """Return the variables that give a rank its own TPU chips.
 
     Args:
@@ -298,14 +300,14 @@ def tpu_settings(each: int, host: Host, local: int, ranks: int, facts: HostFacts
     needed, tpu = each * ranks, facts.tpu
     if tpu is None or needed > tpu.chips:
         raise LaunchError(
-            f"host {host.name}: needs {counted(needed, 'TPU chip')} for {counted(ranks, 'rank')}, "
-            f"has {tpu.chips if tpu is not None else 'none'} on its PCI bus; lower -n or "
-            "--tpu-chips-per-process"
+            f"host {host.name}: needs {format_count(needed, 'TPU chip')} for "
+            f"{format_count(ranks, 'rank')}, has {tpu.chips if tpu is not None else 'none'} on "
+            "its PCI bus; lower -n or --tpu-chips-per-process"
         )
-    found = tpu_bounds(tpu.model, needed, each)
+    found = compute_tpu_bounds(tpu.model, needed, each)
     if found is None:
         raise LaunchError(
-            f"--tpu-chips-per-process {each}: {needed} chips of {counted(ranks, 'rank')} "
+            f"--tpu-chips-per-process {each}: {needed} chips of {format_count(ranks, 'rank')} "
             "form no grid that libtpu knows: all ranks need 1, 2, 4 or 8 together, and 1, 4 or 8 "
             "each of 8"
         )
@@ -328,30 +330,30 @@ def tpu_settings(each: int, host: Host, local: int, ranks: int, facts: HostFacts
 _MOST_NAMED = 8
 
 
-def workers_in_order(hosts: Sequence[Host], answers: Mapping[Host, HostFacts]) -> list[Host]:
+def sort_by_worker(hosts: Sequence[Host], answers: Mapping[Host, HostFacts]) -> list[Host]:
     """Return the hosts in the order of their TPU worker numbers.
 
     If a host has no number, or two hosts have the same number, the given order is kept.
     """
-    places = {host: _place(answers[host].tpu) for host in hosts}
+    places = {host: _get_worker_key(answers[host].tpu) for host in hosts}
     numbers = [place for place in places.values() if place is not None]
     if len(set(numbers)) < len(hosts):
         return list(hosts)
     return sorted(hosts, key=lambda host: places[host] or (0, 0))
 
 
-def _place(tpu: Tpu | None) -> tuple[int, int] | None:
+def _get_worker_key(tpu: Tpu | None) -> tuple[int, int] | None:
     return None if tpu is None or tpu.worker is None else (tpu.slice_number, tpu.worker)
 
 
-def slice_order_note(hosts: Sequence[Host]) -> str:
+def format_slice_order_note(hosts: Sequence[Host]) -> str:
     """Return a note that the ranks follow the order of TPU workers, not the user's order."""
     names = [host.name for host in hosts[:_MOST_NAMED]]
     more = ", ..." if len(hosts) > _MOST_NAMED else ""
     return f"the ranks follow the numbers of the TPU workers: hosts {', '.join(names)}{more}"
 
 
-def slice_part_note(of_hosts: Iterable[Tpu | None]) -> str:
+def format_slice_part_note(of_hosts: Iterable[Tpu | None]) -> str:
     """Return a warning about a job on a part of a TPU slice; "" if no worker seems to be missing.
 
     `of_hosts` are the TPU facts of the job's hosts; None for a host without them.
@@ -365,7 +367,8 @@ def slice_part_note(of_hosts: Iterable[Tpu | None]) -> str:
         if len(tpus) < workers:
             has = "has" if len(tpus) == 1 else "have"
             return (
-                f"{len(tpus)} of the slice's {counted(workers, 'worker')} {has} ranks: on TPUs JAX "
-                "waits for all of them; add the others to --hosts (or -d K for CPU devices)"
+                f"{len(tpus)} of the slice's {format_count(workers, 'worker')} {has} ranks: "
+                "on TPUs JAX waits for all of them; "
+                "add the others to --hosts (or -d K for CPU devices)"
             )
     return ""

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.ranks import MOST_RANKS, whole_number
-from mcjax_launch.wording import visible
+from mcjax_launch.ranks import MOST_RANKS, parse_whole_number
+from mcjax_launch.wording import escape_unprintable
 
 LOCAL = "localhost"
 # Settings of Open MPI that have no effect here.
@@ -138,36 +138,36 @@ def _parse_line(words: list[str], default_slots: int) -> Iterator[Host]:
         raise ValueError(f"{login!r} is not a valid host name: {user!r} is not a valid user name")
     host = Host(
         name=pattern,
-        slots=_number("slots", slots, MOST_RANKS) if slots else default_slots,
+        slots=_parse_number("slots", slots, MOST_RANKS) if slots else default_slots,
         user=user if at else None,
     )
     for setting in settings:
-        host = _with_setting(host, setting)
+        host = _apply_setting(host, setting)
     for name in expand(pattern):
         if not re.fullmatch(_NAME, name):
-            raise ValueError(f"'{visible(name)}' is not a valid host name")
+            raise ValueError(f"'{escape_unprintable(name)}' is not a valid host name")
         if name.startswith("-") or user.startswith("-"):
             raise ValueError(f"{first!r}: a name must not start with '-'")
-        yield host.replaced(name=name)
+        yield host.copy_with(name=name)
 
 
-def _with_setting(host: Host, setting: str) -> Host:
+def _apply_setting(host: Host, setting: str) -> Host:
     key, equals, value = setting.partition("=")
     key = key.lower()
     if not equals or not value:
         raise ValueError(f"{setting!r}: expected slots=K, port=P, python=PATH or chdir=DIR")
     if key in _MOST:
-        return host.replaced(**{key: _number(key, value, _MOST[key])})
+        return host.copy_with(**{key: _parse_number(key, value, _MOST[key])})
     if key in ("python", "chdir"):
-        return host.replaced(**{key: value})
+        return host.copy_with(**{key: value})
     if key in _IGNORED:
         return host
     raise ValueError(f"unknown setting {key!r}: valid ones are slots, port, python and chdir")
 
 
-def _number(key: str, value: str, most: int) -> int:
+def _parse_number(key: str, value: str, most: int) -> int:
     try:
-        return whole_number(value, 1, most)
+        return parse_whole_number(value, 1, most)
     except ValueError as error:
         raise ValueError(f"{key}={value} is {error}") from None
 
@@ -186,14 +186,14 @@ def expand(pattern: str) -> list[str]:
     if sum(map(len, texts)) + len(ranges) > _LONGEST_NAME:
         raise ValueError(f"{pattern!r}: a host name has {_LONGEST_NAME} characters at most")
     names = texts[:1]
-    for numbers, text in zip(map(_numbers, ranges), texts[1:], strict=True):
+    for numbers, text in zip(map(_expand_range, ranges), texts[1:], strict=True):
         if len(names) * len(numbers) > _MOST_HOSTS:
             raise ValueError(f"{pattern!r}: more than {_MOST_HOSTS} hosts")
         names = [f"{name}{number}{text}" for name in names for number in numbers]
     return names
 
 
-def _numbers(text: str) -> list[str]:
+def _expand_range(text: str) -> list[str]:
     numbers: list[str] = []
     for part in text.split(","):
         low, dash, high = part.partition("-")
@@ -224,7 +224,7 @@ def _add(hosts: _Hosts, named: Iterable[Host], line: int) -> None:
         if key in hosts:
             known, first = hosts[key]
             _check_agreement(host, known, first)
-            hosts[key] = known.replaced(slots=known.slots + host.slots), first
+            hosts[key] = known.copy_with(slots=known.slots + host.slots), first
         elif len(hosts) == _MOST_HOSTS:
             raise ValueError(f"more than {_MOST_HOSTS} hosts")
         else:

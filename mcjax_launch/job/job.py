@@ -49,7 +49,7 @@ class Job(Options, kw_only=True):
     job_id: str = ""  # of all attempts of a detached job; "": each gets its own
     hash_seed: int | None = None  # Python's, for all runs with the same agents; None: one per run
 
-    def grace_s(self, reason: str) -> float:
+    def get_grace_s(self, reason: str) -> float:
         """Return the seconds that ranks get to exit; `reason` for the end is a key of GRACE_S."""
         return GRACE_S[reason] if self.grace is None else self.grace
 

@@ -42,13 +42,13 @@ def fill(text: str, values: Mapping[str, str]) -> str:
     return re.sub(_PLACEHOLDER, lambda match: values.get(match[1], match[0]), text)
 
 
-def misspelt(texts: Iterable[str]) -> list[tuple[str, str]]:
+def find_misspelt(texts: Iterable[str]) -> list[tuple[str, str]]:
     """Return pairs of a misspelt placeholder in the texts and the one probably meant."""
-    words = dict.fromkeys(word for text in texts for word in _words(text))
-    return [(word, near) for word in words if word not in NAMES and (near := _nearest(word))]
+    words = dict.fromkeys(word for text in texts for word in _find_words(text))
+    return [(word, near) for word in words if word not in NAMES and (near := _find_nearest(word))]
 
 
-def calculated(texts: Iterable[str]) -> list[str]:
+def find_calculated(texts: Iterable[str]) -> list[str]:
     """Return expressions in braces that begin with a placeholder, such as `process_id+1`."""
     return list(dict.fromkeys(word for text in texts for word in re.findall(_CALCULATED, text)))
 
@@ -64,20 +64,20 @@ def check_path(option: str, path: str) -> None:
         LaunchError: the path has an unknown placeholder.
 
     """
-    for word in _words(path):
+    for word in _find_words(path):
         if word not in NAMES:
-            near = _nearest(word)
+            near = _find_nearest(word)
             there_are = " ".join(f"{{{name}}}" for name in NAMES)
             hint = f"did you mean {{{near}}}?" if near else f"there are {there_are}"
             raise LaunchError(f"{option} {path}: {{{word}}} is not a placeholder; {hint}")
 
 
-def _words(text: str) -> list[str]:
+def _find_words(text: str) -> list[str]:
     """Return the words in braces, without the braces."""
     return re.findall(_ANY_WORD, text) if "{" in text else []
 
 
-def _nearest(word: str) -> str | None:
+def _find_nearest(word: str) -> str | None:
     """Return the placeholder that a word may stand for; None if it resembles none."""
     import difflib
 

@@ -8,23 +8,23 @@ from itertools import islice
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job import placeholders
-from mcjax_launch.job.devices import GpuShares, cores_of_ranks, share_out
+from mcjax_launch.job.devices import GpuShares, choose_cores, share_out
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.rank_variables import (
-    common_settings,
-    defaults,
-    numbers_settings,
-    of_torch,
-    own_settings,
-    slices_setting,
+    make_common_settings,
+    make_defaults,
+    make_number_settings,
+    make_own_settings,
+    make_slices_setting,
+    make_torch_settings,
 )
 from mcjax_launch.kernel.wire.address import LOOPBACK, join_address, split_text
 from mcjax_launch.kernel.wire.messages import HostFacts
 from mcjax_launch.kernel.wire.rank_process import RankSettings
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.options import wrappers
-from mcjax_launch.ranks import counted, ranges
+from mcjax_launch.ranks import format_count, format_ranges
 
 
 class Rank(Value):
@@ -54,7 +54,7 @@ class Rank(Value):
     @property
     def bound_to(self) -> str:
         """The rank's cores, as `0-15,128-143`; "" if it may use all."""
-        return ranges(self.settings.cores)
+        return format_ranges(self.settings.cores)
 
     @property
     def gpus(self) -> str:
@@ -91,7 +91,7 @@ class Plan(Value):
     jax: Mapping[str, str]
     notes: tuple[str, ...] = ()
 
-    def by_host(self) -> dict[Host, list[Rank]]:
+    def group_by_host(self) -> dict[Host, list[Rank]]:
         """Return the ranks of each host."""
         found: dict[Host, list[Rank]] = {host: [] for host in self.hosts}
         for rank in self.ranks:
@@ -114,7 +114,7 @@ def describe_cores(ranks: Iterable[Rank], how: str) -> str:
     return f"cores: each rank has {whose} (rank {bound.process_id}: {bound.bound_to})"
 
 
-def place(num_processes: int, hosts: Sequence[Host]) -> list[tuple[Host, int]]:
+def place_ranks(num_processes: int, hosts: Sequence[Host]) -> list[tuple[Host, int]]:
     """Return each rank's (host, number on the host), in rank order; hosts are filled in order.
 
     Raises:
@@ -124,33 +124,33 @@ def place(num_processes: int, hosts: Sequence[Host]) -> list[tuple[Host, int]]:
     there_are = sum(host.slots for host in hosts)
     if there_are < num_processes:
         raise LaunchError(
-            f"-n {num_processes}: the hosts have {counted(there_are, 'slot')}; add hosts or slots "
-            "(slots=K in the hosts file, --procs-per-host K)"
+            f"-n {num_processes}: the hosts have {format_count(there_are, 'slot')}; "
+            "add hosts or slots (slots=K in the hosts file, --procs-per-host K)"
         )
     slots = ((host, local) for host in hosts for local in range(host.slots))
     return list(islice(slots, num_processes))
 
 
-def used_hosts(num_processes: int, hosts: Sequence[Host]) -> dict[Host, int]:
+def count_ranks_by_host(num_processes: int, hosts: Sequence[Host]) -> dict[Host, int]:
     """Return the number of ranks on each host that gets ranks, in order.
 
     Raises:
-        LaunchError: see `place`.
+        LaunchError: see `place_ranks`.
 
     """
-    return dict(Counter(host for host, _ in place(num_processes, hosts)))
+    return dict(Counter(host for host, _ in place_ranks(num_processes, hosts)))
 
 
-def ranks_of_hosts(job: Job, hosts: Sequence[Host]) -> dict[Host, list[int]]:
+def group_ranks_by_host(job: Job, hosts: Sequence[Host]) -> dict[Host, list[int]]:
     """Return the numbers of the ranks on each host that gets ranks, in order.
 
     Raises:
-        LaunchError: see `place`.
+        LaunchError: see `place_ranks`.
 
     """
     ranks: dict[Host, list[int]] = {}
     first = job.host_rank * job.processes_here
-    for process_id, (host, _) in enumerate(place(job.processes_here, hosts), first):
+    for process_id, (host, _) in enumerate(place_ranks(job.processes_here, hosts), first):
         ranks.setdefault(host, []).append(process_id)
     return ranks
 
@@ -182,47 +182,47 @@ def make_plan(
         LaunchError: there are too few slots, or a host cannot run its ranks.
 
     """
-    on_host = used_hosts(job.processes_here, hosts)
+    on_host = count_ranks_by_host(job.processes_here, hosts)
     if job.tpu_chips_per_process is not None and (len(on_host) > 1 or job.num_hosts > 1):
         raise LaunchError(
             "--tpu-chips-per-process is for one host: on several, run one rank on each TPU worker"
         )
     numbered = {host: (number, count) for number, (host, count) in enumerate(on_host.items())}
-    shared = _shared_values(job, job_id, coordinator, own_name)
-    placed = enumerate(place(job.processes_here, hosts), job.host_rank * job.processes_here)
-    gpus = {host: _gpus(job, host, on_host[host], facts[host]) for host in on_host}
+    shared = _make_shared_values(job, job_id, coordinator, own_name)
+    placed = enumerate(place_ranks(job.processes_here, hosts), job.host_rank * job.processes_here)
+    gpus = {host: _share_gpus(job, host, on_host[host], facts[host]) for host in on_host}
     bound = {
-        host: cores_of_ranks(job.bind_cores, on_host[host], facts[host], gpus[host])
+        host: choose_cores(job.bind_cores, on_host[host], facts[host], gpus[host])
         for host in on_host
     }
     return Plan(
         job_id=job_id,
         coordinator=coordinator,
         ranks=tuple(
-            _rank(
+            _make_rank(
                 process_id, local, numbered[host], host, job, facts[host], gpus[host], shared
-            ).replaced(settings=RankSettings(bound[host][local], job.nice))
+            ).copy_with(settings=RankSettings(bound[host][local], job.nice))
             for process_id, (host, local) in placed
         ),
         hosts=tuple(on_host),
-        env=common_settings(job, job_id, coordinator, bind, restart)
-        | slices_setting(job, on_host.values()),
-        defaults=defaults(job, job_id),
+        env=make_common_settings(job, job_id, coordinator, bind, restart)
+        | make_slices_setting(job, on_host.values()),
+        defaults=make_defaults(job, job_id),
         hook=job.hook,
         gpus=gpus,
-        jax=_versions_of_jax(job, {host.name: facts[host].jax for host in on_host}),
-        notes=_notes(job, {host: facts[host] for host in on_host}),
+        jax=_check_jax_versions(job, {host.name: facts[host].jax for host in on_host}),
+        notes=_format_notes(job, {host: facts[host] for host in on_host}),
     )
 
 
-def _gpus(job: Job, host: Host, ranks: int, facts: HostFacts) -> GpuShares:
+def _share_gpus(job: Job, host: Host, ranks: int, facts: HostFacts) -> GpuShares:
     try:
         return share_out(job, ranks, facts.gpus)
     except LaunchError as error:
         raise LaunchError(f"host {host.name}: {error}") from None
 
 
-def _versions_of_jax(job: Job, versions: Mapping[str, str]) -> Mapping[str, str]:
+def _check_jax_versions(job: Job, versions: Mapping[str, str]) -> Mapping[str, str]:
     """Return the versions unchanged; with --mtls on, refuse versions that are too old."""
     if job.mtls == "on":
         from mcjax_launch.job.mutual_tls import check_versions  # as few jobs need
@@ -231,7 +231,7 @@ def _versions_of_jax(job: Job, versions: Mapping[str, str]) -> Mapping[str, str]
     return versions
 
 
-def _notes(job: Job, facts: Mapping[Host, HostFacts]) -> tuple[str, ...]:
+def _format_notes(job: Job, facts: Mapping[Host, HostFacts]) -> tuple[str, ...]:
     """Return a note for the user if -d overrides JAX_PLATFORMS on a host; else ()."""
     if job.cpu_devices is None or "JAX_PLATFORMS" in dict(job.env):
         return ()
@@ -244,7 +244,7 @@ def _notes(job: Job, facts: Mapping[Host, HostFacts]) -> tuple[str, ...]:
     return (f"-d {job.cpu_devices}: the ranks use the CPU, not JAX_PLATFORMS={value}{where}",)
 
 
-def _shared_values(job: Job, job_id: str, coordinator: str, own_name: str) -> dict[str, str]:
+def _make_shared_values(job: Job, job_id: str, coordinator: str, own_name: str) -> dict[str, str]:
     """Return the values of the placeholders that are the same for all ranks."""
     host, port = split_text(coordinator)
     return {
@@ -257,7 +257,7 @@ def _shared_values(job: Job, job_id: str, coordinator: str, own_name: str) -> di
     }
 
 
-def _rank(
+def _make_rank(
     process_id: int,
     local: int,
     numbers: tuple[int, int],
@@ -279,15 +279,15 @@ def _rank(
         "local_process_id": str(local),
     }
     env = {
-        **numbers_settings(process_id, local, ranks_here),
-        **gpus.settings(local, hook=job.hook),
-        **own_settings(job, host, local, ranks_here, facts),
+        **make_number_settings(process_id, local, ranks_here),
+        **gpus.make_settings(local, hook=job.hook),
+        **make_own_settings(job, host, local, ranks_here, facts),
     }
     if job.env_style == "torch":
-        env |= of_torch(values, ranks_here, job.host_rank + host_number)
+        env |= make_torch_settings(values, ranks_here, job.host_rank + host_number)
     env |= {name: placeholders.fill(value, values) for name, value in job.env}
-    wrapper = wrappers.around(job.wrappers, process_id)
-    words = [*wrapper, *command(job, facts.python or job.python, process_id)]
+    wrapper = wrappers.get_wrapper_words(job.wrappers, process_id)
+    words = [*wrapper, *make_command(job, facts.python or job.python, process_id)]
     return Rank(
         process_id=process_id,
         host=host,
@@ -299,7 +299,7 @@ def _rank(
     )
 
 
-def command(job: Job, python: str, process_id: int) -> list[str]:
+def make_command(job: Job, python: str, process_id: int) -> list[str]:
     """Return the command of a rank without --wrap, with placeholders not filled in."""
     if not job.is_python:
         return list(job.program)

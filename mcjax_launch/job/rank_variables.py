@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.job.devices import tpu_settings
+from mcjax_launch.job.devices import make_tpu_settings
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire import hook_environ
@@ -13,7 +13,7 @@ from mcjax_launch.kernel.wire.exit_status import HOST_LOST
 from mcjax_launch.kernel.wire.messages import HostFacts
 
 
-def common_settings(
+def make_common_settings(
     job: Job, job_id: str, coordinator: str, bind: bool, restart: int
 ) -> dict[str, str]:
     """Return the variables set in every rank, in place of any value from its host.
@@ -40,7 +40,7 @@ def common_settings(
     return settings
 
 
-def slices_setting(job: Job, ranks_of_hosts: Iterable[int]) -> dict[str, str]:
+def make_slices_setting(job: Job, ranks_of_hosts: Iterable[int]) -> dict[str, str]:
     """Return the variable with the first rank of each slice; {} with --slices auto.
 
     Args:
@@ -59,14 +59,16 @@ def slices_setting(job: Job, ranks_of_hosts: Iterable[int]) -> dict[str, str]:
     return {hook_environ.SLICES: ",".join(map(str, starts))}
 
 
-def defaults(job: Job, job_id: str) -> dict[str, str]:
+def make_defaults(job: Job, job_id: str) -> dict[str, str]:
     """Return the variables set in every rank whose host does not set them: the hash seed."""
     # The same in all ranks: sets of strings must be traced in one order.
     seed = int(job_id, 16) if job.hash_seed is None else job.hash_seed
     return {"PYTHONHASHSEED": str(seed % 2**32)}
 
 
-def of_torch(values: Mapping[str, str], ranks_here: int, host_number: int) -> dict[str, str]:
+def make_torch_settings(
+    values: Mapping[str, str], ranks_here: int, host_number: int
+) -> dict[str, str]:
     """Return the variables by which torchrun gives a rank its coordinates.
 
     Args:
@@ -86,7 +88,7 @@ def of_torch(values: Mapping[str, str], ranks_here: int, host_number: int) -> di
     }
 
 
-def numbers_settings(process_id: int, local: int, ranks: int) -> dict[str, str]:
+def make_number_settings(process_id: int, local: int, ranks: int) -> dict[str, str]:
     """Return the variables with a rank's numbers: in the job, on its host, and its host's ranks."""
     return {
         "JAX_PROCESS_ID": str(process_id),
@@ -95,7 +97,9 @@ def numbers_settings(process_id: int, local: int, ranks: int) -> dict[str, str]:
     }
 
 
-def own_settings(job: Job, host: Host, local: int, ranks: int, facts: HostFacts) -> dict[str, str]:
+def make_own_settings(
+    job: Job, host: Host, local: int, ranks: int, facts: HostFacts
+) -> dict[str, str]:
     """Return the variables with a rank's own chips and addresses.
 
     Gloo, JAX's collectives on CPU, listens at the address that the host's own name resolves to:
@@ -108,7 +112,7 @@ def own_settings(job: Job, host: Host, local: int, ranks: int, facts: HostFacts)
     """
     settings: dict[str, str] = {}
     if job.tpu_chips_per_process is not None:
-        settings |= tpu_settings(job.tpu_chips_per_process, host, local, ranks, facts)
+        settings |= make_tpu_settings(job.tpu_chips_per_process, host, local, ranks, facts)
     if facts.transfer_ports:
         address = join_address(facts.address or LOOPBACK, facts.transfer_ports[local])
         settings[hook_environ.TRANSFER] = address

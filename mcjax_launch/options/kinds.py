@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.options.removed import replacement
-from mcjax_launch.ranks import MOST_RANKS, parse_ranges, whole_number
+from mcjax_launch.options.removed import find_replacement
+from mcjax_launch.ranks import MOST_RANKS, parse_ranges, parse_whole_number
 
 HIGHEST_PORT = 65535
 
@@ -36,7 +36,7 @@ _PARTS = "".join(f"(?:({_NUMBER}){unit})?" for unit in _UNITS_S)
 _LONGEST_S = 1e9
 
 
-def duration(value: Any) -> float:
+def parse_duration(value: Any) -> float:
     """Read a duration in seconds, such as `90`, `90s`, `5m`, `1h30m` or `1d`."""
     if isinstance(value, (int, float)) and 0 <= value <= math.inf:
         return min(float(value), _LONGEST_S)
@@ -51,7 +51,7 @@ def duration(value: Any) -> float:
     return min(total, _LONGEST_S)
 
 
-def host_rank(value: Any) -> int:
+def parse_host_rank(value: Any) -> int:
     """Read a number from 0; `1*4+3` is number 3 of group 1, in groups of 4."""
     grouped = re.fullmatch(_GROUPED, str(value))
     if grouped is None:
@@ -60,7 +60,7 @@ def host_rank(value: Any) -> int:
     return group * size + number
 
 
-def on_rank_failure(value: Any) -> str:
+def parse_on_rank_failure(value: Any) -> str:
     """Read `stop`, `continue` or `restart:N`; `restart` alone means `restart:3`."""
     how, colon, most = str(value).partition(":")
     if how in ("stop", "continue") and not colon:
@@ -70,31 +70,31 @@ def on_rank_failure(value: Any) -> str:
     raise ValueError(f"{value!r} is not one of stop, continue, restart, restart:N")
 
 
-def job(value: Any) -> str:
+def parse_job(value: Any) -> str:
     """Read the id of a detached job, or its first digits."""
     if not re.fullmatch("[0-9a-f]{1,8}", str(value)):
         raise ValueError(f"{value!r} is not the id of a detached job: --jobs lists them")
     return str(value)
 
 
-def latest_job(value: Any) -> str:
+def parse_latest_job(value: Any) -> str:
     """Read a detached job's id; "" for `latest`, or if the value is left out."""
-    return "" if value in ("all", "latest") else job(value)
+    return "" if value in ("all", "latest") else parse_job(value)
 
 
-def rehearsal(value: Any) -> str:
+def parse_rehearsal(value: Any) -> str:
     """Read `kill:R@D`, `stop:R@D`, `term@D` or `lose:HOST@D`; return the text, D in seconds."""
-    what, _, after = text(value).rpartition("@")
+    what, _, after = parse_text(value).rpartition("@")
     kind, _, target = what.partition(":")
     of_rank = kind in ("kill", "stop") and target.isdecimal()
     if not of_rank and what != "term" and not (kind == "lose" and target):
         raise ValueError(f"{value!r} is not one of kill:R@D, stop:R@D, term@D, lose:HOST@D")
     if of_rank:
-        what = f"{kind}:{whole_number(target, 0, MOST_RANKS - 1)}"
-    return f"{what}@{duration(after):g}"
+        what = f"{kind}:{parse_whole_number(target, 0, MOST_RANKS - 1)}"
+    return f"{what}@{parse_duration(after):g}"
 
 
-def restart_on(value: Any) -> tuple[str, ...]:
+def parse_restart_on(value: Any) -> tuple[str, ...]:
     """Read a list of failures out of `host`, `signal` and `any`, such as `host,signal`."""
     words = value.split(",") if isinstance(value, str) else map(str, value)
     names = tuple(dict.fromkeys(word.strip() for word in words))
@@ -103,29 +103,29 @@ def restart_on(value: Any) -> tuple[str, ...]:
     return names
 
 
-def limit(value: Any) -> float | None:
+def parse_limit(value: Any) -> float | None:
     """Read a time limit in seconds; 0 becomes None, for no limit."""
-    return duration(value) or None
+    return parse_duration(value) or None
 
 
-def ranks(value: Any) -> frozenset[int]:
+def parse_ranks(value: Any) -> frozenset[int]:
     """Read a set of ranks, such as `0` or `0,4-7`."""
     if isinstance(value, (str, int)):
         return parse_ranges(str(value))
     numbers = frozenset(value)
     for number in numbers:
-        whole_number(str(number), 0, MOST_RANKS - 1)
+        parse_whole_number(str(number), 0, MOST_RANKS - 1)
     return numbers
 
 
-def some_ranks(value: Any) -> Any:
+def parse_some_ranks(value: Any) -> Any:
     """Read a set of ranks, `all`, or `none`, which becomes the empty set."""
     words = {"all": "all", "none": frozenset()}
     known = words.get(value) if isinstance(value, str) else None
-    return ranks(value) if known is None else known
+    return parse_ranks(value) if known is None else known
 
 
-def wrapper(value: Any) -> str:
+def check_wrapper(value: Any) -> str:
     """Check a command that ranks run under, `[RANKS:]COMMAND`, and return it unchanged."""
     from mcjax_launch.options.wrappers import parse
 
@@ -133,10 +133,10 @@ def wrapper(value: Any) -> str:
     return str(value)
 
 
-def profile(value: Any) -> str:
+def check_profile(value: Any) -> str:
     """Check a value of --profile, DIR or DIR@D with a duration D, and return it unchanged."""
-    split_profile(text(value))
-    return text(value)
+    split_profile(parse_text(value))
+    return parse_text(value)
 
 
 def split_profile(words: str) -> tuple[str, float]:
@@ -146,37 +146,37 @@ def split_profile(words: str) -> tuple[str, float]:
         return words, PROFILE_AFTER_S
     if not folder:
         raise ValueError(f"{words!r} names no folder: write DIR or DIR@30s")
-    return folder, duration(after)
+    return folder, parse_duration(after)
 
 
-def slices(value: Any) -> Any:
+def parse_slices(value: Any) -> Any:
     """Read a number of slices, or `auto`, `one` or `host`."""
     why = f"is not {', '.join(_SLICES)} or a number of slices"
-    return _word_or_number(value, _SLICES, MOST_RANKS, why)
+    return _parse_word_or_number(value, _SLICES, MOST_RANKS, why)
 
 
-def gpus(value: Any) -> Any:
+def parse_gpus(value: Any) -> Any:
     """Read a number of GPUs for each rank, or `all`."""
     why = f"is not a number of GPUs from 1 to {_MOST_GPUS}, or all"
-    return _word_or_number(value, ("all",), _MOST_GPUS, why)
+    return _parse_word_or_number(value, ("all",), _MOST_GPUS, why)
 
 
-def _word_or_number(value: Any, words: Collection[str], most: int, why: str) -> Any:
+def _parse_word_or_number(value: Any, words: Collection[str], most: int, why: str) -> Any:
     if value in words:
         return value
     try:
-        return whole_number(str(value).strip(), 1, most)
+        return parse_whole_number(str(value).strip(), 1, most)
     except ValueError:
         raise ValueError(f"{value!r} {why}") from None
 
 
-def cache(value: Any) -> str:
+def check_cache(value: Any) -> str:
     """Check a folder and its limit, as `DIR` or `DIR:5G`, and return it unchanged."""
-    cache_of(text(value))
-    return text(value)
+    split_cache(parse_text(value))
+    return parse_text(value)
 
 
-def cache_of(value: str) -> tuple[str, int]:
+def split_cache(value: str) -> tuple[str, int]:
     """Divide `DIR[:SIZE]` into the folder and the size in bytes (10 GiB if it is left out)."""
     folder, colon, size = value.rpartition(":")
     if not colon or not size[:1].isdigit():
@@ -198,7 +198,7 @@ def check_slices(slices: str | int, ranks: int) -> None:
         )
 
 
-def modules(value: Any) -> tuple[str, ...]:
+def parse_modules(value: Any) -> tuple[str, ...]:
     """Read names of Python modules, as `jax,flax.linen`; `none` becomes ()."""
     words = value.split(",") if isinstance(value, str) else map(str, value)
     names = tuple(name.strip() for name in words if name.strip())
@@ -210,34 +210,38 @@ def modules(value: Any) -> tuple[str, ...]:
     return names
 
 
-def coordinator(value: Any) -> str:
+def parse_coordinator(value: Any) -> str:
     """Read the address of JAX's coordinator, as HOST or HOST:PORT."""
-    if removed := replacement(f"coordinator={value}"):
+    if removed := find_replacement(f"coordinator={value}"):
         raise ValueError(f"{value!r} {removed}")
-    return text(value)
+    return parse_text(value)
 
 
-def text(value: Any) -> str:
+def parse_text(value: Any) -> str:
     """Read a text or a path."""
     if not isinstance(value, (str, os.PathLike)):
         raise ValueError(f"{value!r} is neither text nor a path")
     return os.fspath(value)
 
 
-def texts(value: Any) -> tuple[str, ...]:
+def parse_texts(value: Any) -> tuple[str, ...]:
     """Read a text or path, or an iterable of them, as a tuple."""
-    return (text(value),) if isinstance(value, (str, os.PathLike)) else tuple(map(text, value))
+    return (
+        (parse_text(value),)
+        if isinstance(value, (str, os.PathLike))
+        else tuple(map(parse_text, value))
+    )
 
 
-def _variables(value: Any) -> tuple[str, ...]:
+def _parse_variables(value: Any) -> tuple[str, ...]:
     if not isinstance(value, Mapping):
         raise ValueError(f"{value!r} is not a mapping of names to values")
     return tuple(f"{name}={content}" for name, content in value.items())
 
 
-def _hosts(value: Any) -> str | tuple[str, ...]:
+def _parse_hosts(value: Any) -> str | tuple[str, ...]:
     if not isinstance(value, (str, os.PathLike)):
-        return tuple(map(text, value))
+        return tuple(map(parse_text, value))
     if os.fspath(value) == "-":
         raise ValueError("standard input is the program's own; give a file, or a list of hosts")
     return os.fspath(value)
@@ -274,19 +278,19 @@ class Kind(Value):
     follows: Callable[[str], bool] | None = None
 
 
-def number(least: int, most: int, metavar: str = "N") -> Kind:
+def make_number_kind(least: int, most: int, metavar: str = "N") -> Kind:
     """Return the kind of a whole number from `least` to `most`."""
 
     def read(value: Any) -> int:
         try:
-            return whole_number(str(value).strip(), least, most)
+            return parse_whole_number(str(value).strip(), least, most)
         except ValueError as error:
             raise ValueError(f"{value!r} is {error}") from None
 
     return Kind(read, metavar)
 
 
-def one_of(*choices: str) -> Kind:
+def make_choice_kind(*choices: str) -> Kind:
     """Return the kind of a value that must be one of `choices`."""
 
     def read(value: Any) -> Any:
@@ -297,32 +301,36 @@ def one_of(*choices: str) -> Kind:
     return Kind(read, "|".join(choices), choices=choices)
 
 
-TEXT = Kind(text)
-FILE = Kind(text, "FILE", "Path", offers="files")
-FOLDER = Kind(text, "DIR", "Path", offers="folders")
-PROFILE = Kind(profile, "DIR[@D]", "Path", offers="folders")
-COORDINATOR = Kind(coordinator, "HOST[:PORT]")
-CACHE = Kind(cache, "DIR[:SIZE]", "Path", offers="folders")
-PATHS = Kind(text, "PATH", "Path | Sequence[Path]", offers="files")
-WATCHED = Kind(text, "[PATH]", offers="files", follows=may_be_watched)
-VARIABLES = Kind(text, "NAME[=VALUE]", "Mapping[str, object]", of_keyword=_variables)
-HOSTS = Kind(text, "FILE|LIST|-", "Path | Sequence[str]", of_keyword=_hosts, offers="files")
-WRAPPERS = Kind(wrapper, "[RANKS:]COMMAND", "Words")
-REHEARSAL = Kind(rehearsal, "FAULT@D", "Words")
-MODULES = Kind(modules, "MODULES", "Words")
-RANKS = Kind(ranks, "RANKS", "str | int | Set[int] | Sequence[int]")
-SOME_RANKS = Kind(some_ranks, "RANKS|all|none", offers="ranks")
-DURATION = Kind(duration, "D", "Duration")
-LIMIT = Kind(limit, "D", "Duration")
-ON_RANK_FAILURE = Kind(on_rank_failure, "stop|continue|restart[:N]")
-GPUS = Kind(gpus, "K|all")
-SLICES = Kind(slices, "auto|one|host|K")
-HOST_RANK = Kind(host_rank, "I")
-COUNT = number(0, 10**9)
-ONE_OR_MORE = number(1, MOST_RANKS)
-STATUS = number(0, 255, "STATUS")
-RESTART_ON = Kind(restart_on, "host,signal,any", "Words")
-PORT = number(1, HIGHEST_PORT, "PORT")
-NICE = number(0, 19)
-JOB = Kind(job, "ID", offers="jobs")
-LATEST_JOB = Kind(latest_job, "[ID]", offers="jobs", follows=lambda word: not word.startswith("-"))
+TEXT = Kind(parse_text)
+FILE = Kind(parse_text, "FILE", "Path", offers="files")
+FOLDER = Kind(parse_text, "DIR", "Path", offers="folders")
+PROFILE = Kind(check_profile, "DIR[@D]", "Path", offers="folders")
+COORDINATOR = Kind(parse_coordinator, "HOST[:PORT]")
+CACHE = Kind(check_cache, "DIR[:SIZE]", "Path", offers="folders")
+PATHS = Kind(parse_text, "PATH", "Path | Sequence[Path]", offers="files")
+WATCHED = Kind(parse_text, "[PATH]", offers="files", follows=may_be_watched)
+VARIABLES = Kind(parse_text, "NAME[=VALUE]", "Mapping[str, object]", of_keyword=_parse_variables)
+HOSTS = Kind(
+    parse_text, "FILE|LIST|-", "Path | Sequence[str]", of_keyword=_parse_hosts, offers="files"
+)
+WRAPPERS = Kind(check_wrapper, "[RANKS:]COMMAND", "Words")
+REHEARSAL = Kind(parse_rehearsal, "FAULT@D", "Words")
+MODULES = Kind(parse_modules, "MODULES", "Words")
+RANKS = Kind(parse_ranks, "RANKS", "str | int | Set[int] | Sequence[int]")
+SOME_RANKS = Kind(parse_some_ranks, "RANKS|all|none", offers="ranks")
+DURATION = Kind(parse_duration, "D", "Duration")
+LIMIT = Kind(parse_limit, "D", "Duration")
+ON_RANK_FAILURE = Kind(parse_on_rank_failure, "stop|continue|restart[:N]")
+GPUS = Kind(parse_gpus, "K|all")
+SLICES = Kind(parse_slices, "auto|one|host|K")
+HOST_RANK = Kind(parse_host_rank, "I")
+COUNT = make_number_kind(0, 10**9)
+ONE_OR_MORE = make_number_kind(1, MOST_RANKS)
+STATUS = make_number_kind(0, 255, "STATUS")
+RESTART_ON = Kind(parse_restart_on, "host,signal,any", "Words")
+PORT = make_number_kind(1, HIGHEST_PORT, "PORT")
+NICE = make_number_kind(0, 19)
+JOB = Kind(parse_job, "ID", offers="jobs")
+LATEST_JOB = Kind(
+    parse_latest_job, "[ID]", offers="jobs", follows=lambda word: not word.startswith("-")
+)

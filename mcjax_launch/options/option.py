@@ -71,14 +71,14 @@ class Option(Value, kw_only=True):
         return f"{accepted} | None" if self.default in (None, ()) else accepted
 
 
-def option(kind: Kind, *, default: Any = None, **more: Any) -> Any:
+def declare_option(kind: Kind, *, default: Any = None, **more: Any) -> Any:
     """Declare an option with a value; `more` are further fields of `Option`."""
     shown = "" if default in (None, ()) else str(default)
     more = {"metavar": kind.metavar, "shown": shown, **more}
     return Option(kind=kind, default=default, **more)
 
 
-def flag(text: str, **more: Any) -> Any:
+def declare_flag(text: str, **more: Any) -> Any:
     """Declare a flag; `text` is its help."""
     return Option(help=text, **more)
 
@@ -97,7 +97,7 @@ class OptionGroup(Value):
         ]
         inherited = [name for base in bases for name in base._fields]
         own = {
-            name: made.replaced(name=name, type=cls.__annotations__[name], group=title)
+            name: made.copy_with(name=name, type=cls.__annotations__[name], group=title)
             for name in cls._fields
             if isinstance(made := cls.__dict__.get(name), Option)
         }

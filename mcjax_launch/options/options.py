@@ -6,7 +6,7 @@ from typing import Literal
 
 from mcjax_launch.kernel.wire.known_schedulers import KINDS
 from mcjax_launch.options import kinds
-from mcjax_launch.options.option import OptionGroup, flag, option
+from mcjax_launch.options.option import OptionGroup, declare_flag, declare_option
 
 #: Defaults of --grace, in seconds between asking ranks to exit and killing them, by the cause.
 GRACE_S = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0, "save": 0.5}
@@ -19,52 +19,52 @@ _OF_EMIT = {"only_command": "is for --emit", "needs": "--emit KIND"}
 class JobOptions(OptionGroup, title="Job", kw_only=True):
     """Options on the program, its ranks and their environment."""
 
-    num_processes: int | None = option(
+    num_processes: int | None = declare_option(
         kinds.ONE_OR_MORE,
         short=("-n", "-np"),
         keyword="processes",
         shown="the hosts' slots; 1 locally",
         help="Ranks (processes) in the whole job.",
     )
-    module: bool = flag("PROGRAM is a Python module.", short=("-m",))
-    python: str | None = option(
+    module: bool = declare_flag("PROGRAM is a Python module.", short=("-m",))
+    python: str | None = declare_option(
         kinds.FILE,
         metavar="PATH",
         shown="the active environment's, else one with jax",
         help="Python interpreter of the ranks.",
     )
-    chdir: str | None = option(
+    chdir: str | None = declare_option(
         kinds.FOLDER,
         short=("-C",),
         shown="the current directory",
         help="Working directory of the ranks.",
     )
-    env: tuple[str, ...] = option(
+    env: tuple[str, ...] = declare_option(
         kinds.VARIABLES,
         short=("-x",),
         default=(),
         repeats=True,
         help="Set a variable in every rank; without a value, pass on the launcher's. Repeatable.",
     )
-    env_style: Literal["torch"] | None = option(
-        kinds.one_of("torch"),
+    env_style: Literal["torch"] | None = declare_option(
+        kinds.make_choice_kind("torch"),
         help="Also set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and others.",
     )
-    stdin: frozenset[int] | Literal["all"] | None = option(
+    stdin: frozenset[int] | Literal["all"] | None = declare_option(
         kinds.SOME_RANKS,
         only_command="standard input is the calling program's",
         shown="none",
         help="Give these ranks the launcher's standard input, all of it to each.",
     )
-    wrap: tuple[str, ...] = option(
+    wrap: tuple[str, ...] = declare_option(
         kinds.WRAPPERS,
         default=(),
         repeats=True,
         separator="\n",  # a command has spaces
         help="Run ranks under a command such as 'strace -f' or '0:gdb -ex run --args'. Repeatable.",
     )
-    no_hook: bool = flag("Only set variables; load no hook into the ranks' Python.")
-    preload: tuple[str, ...] = option(
+    no_hook: bool = declare_flag("Only set variables; load no hook into the ranks' Python.")
+    preload: tuple[str, ...] = declare_option(
         kinds.MODULES,
         default=("auto",),
         shown="auto",
@@ -72,12 +72,12 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
         help="Import modules (jax,flax) once per host and fork the ranks from there; "
         "auto: jax, for programs that import it.",
     )
-    compile_once: Literal["auto", "on", "off"] = option(
-        kinds.one_of("auto", "on", "off"),
+    compile_once: Literal["auto", "on", "off"] = declare_option(
+        kinds.make_choice_kind("auto", "on", "off"),
         default="auto",
         help="Compile each program once per host: the other ranks load it; auto: on CPU devices.",
     )
-    compile_cache: str | None = option(
+    compile_cache: str | None = declare_option(
         kinds.CACHE,
         once=True,
         excludes=("--no-hook",),
@@ -88,40 +88,40 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
 class DeviceOptions(OptionGroup, title="Devices", kw_only=True):
     """Options on each rank's share of its host: devices, cores and priority."""
 
-    cpu_devices: int | None = option(
+    cpu_devices: int | None = declare_option(
         kinds.ONE_OR_MORE,
         metavar="K",
         short=("-d",),
         excludes=("--gpus-per-process: JAX computes on one of them",),
         help="Give each rank K CPU devices, and set JAX_PLATFORMS=cpu.",
     )
-    gpus_per_process: int | Literal["all"] | None = option(
+    gpus_per_process: int | Literal["all"] | None = declare_option(
         kinds.GPUS,
         shown="an equal share of its host's",
         help="Give each rank K GPUs of its own, or all of its host's.",
     )
-    tpu_chips_per_process: int | None = option(
-        kinds.number(1, 1024, "K"),
+    tpu_chips_per_process: int | None = declare_option(
+        kinds.make_number_kind(1, 1024, "K"),
         excludes=("-d",),
         help="Give each rank K TPU chips of its own, on one host.",
     )
-    slices: Literal["auto", "one", "host"] | int = option(
+    slices: Literal["auto", "one", "host"] | int = declare_option(
         kinds.SLICES,
         default="auto",
         excludes=("--no-hook",),
         help="Slices that JAX sees: one, one per host, or K equal ones; auto: one for CPU "
         "devices, otherwise as JAX finds them.",
     )
-    cpu_transfers: bool = flag(
+    cpu_transfers: bool = declare_flag(
         "Allow jax.device_put between processes on CPU (experimental in JAX)."
     )
-    bind_cores: Literal["auto", "on", "off"] = option(
-        kinds.one_of("auto", "on", "off"),
+    bind_cores: Literal["auto", "on", "off"] = declare_option(
+        kinds.make_choice_kind("auto", "on", "off"),
         default="auto",
         help="Bind each rank to its own share of the host's cores; auto: to those next to its "
         "GPUs.",
     )
-    nice: int = option(
+    nice: int = declare_option(
         kinds.NICE,
         default=0,
         help="Lower the priority of the ranks: their nice value, from 0 to 19.",
@@ -131,47 +131,47 @@ class DeviceOptions(OptionGroup, title="Devices", kw_only=True):
 class HostOptions(OptionGroup, title="Hosts", kw_only=True):
     """Options on the hosts of the ranks and the ways to reach them."""
 
-    hosts: str | tuple[str, ...] | None = option(  # several: the lines of a hosts file
+    hosts: str | tuple[str, ...] | None = declare_option(  # several: the lines of a hosts file
         kinds.HOSTS,
         once=True,
         shown="a scheduler's allocation, or this machine",
         help="Hosts to run on: a hosts file, a list such as a,b,c, or - for standard input.",
     )
-    procs_per_host: int | None = option(
+    procs_per_host: int | None = declare_option(
         kinds.ONE_OR_MORE,
         metavar="K",
         shown="1; in an allocation what the scheduler says",
         help="Ranks on each host that has no number of its own (a:2, or slots=2 in a hosts file).",
     )
-    via: str | None = option(
+    via: str | None = declare_option(
         kinds.TEXT,
         metavar="COMMAND",
         shown="ssh; in an allocation the scheduler's client",
         help="How to reach a host: ssh, srun, or a template such as 'ssh -F cfg {host}'.",
     )
-    sync: tuple[str, ...] = option(
+    sync: tuple[str, ...] = declare_option(
         kinds.PATHS,
         default=(),
         repeats=True,
         help="Copy a file or directory to every host and run there. Repeatable.",
     )
-    coordinator: str | None = option(
+    coordinator: str | None = declare_option(
         kinds.COORDINATOR,
         shown="rank 0's host, a free port",
         help="Address of JAX's coordinator.",
     )
-    mtls: Literal["auto", "on", "off"] = option(
-        kinds.one_of("auto", "on", "off"),
+    mtls: Literal["auto", "on", "off"] = declare_option(
+        kinds.make_choice_kind("auto", "on", "off"),
         default="auto",
         help="Let only processes of this job reach the coordinator, by mutual TLS; auto: on "
         "several hosts, if all have jax 0.12 or newer.",
     )
-    num_hosts: int | None = option(
+    num_hosts: int | None = declare_option(
         kinds.ONE_OR_MORE,
         help="Number of hosts; a scheduler starts a launcher on each (needs --coordinator). "
         "With --emit: number of hosts to request.",
     )
-    host_rank: int | None = option(
+    host_rank: int | None = declare_option(
         kinds.HOST_RANK,
         variable="JOB_COMPLETION_INDEX",
         shown="$JOB_COMPLETION_INDEX",
@@ -182,35 +182,35 @@ class HostOptions(OptionGroup, title="Hosts", kw_only=True):
 class OutputOptions(OptionGroup, title="Output", kw_only=True):
     """Options on the output of ranks and launcher."""
 
-    log_dir: str | None = option(
+    log_dir: str | None = declare_option(
         kinds.FOLDER,
         once=True,
         help="Write each rank's complete output to DIR/<rank>.out and DIR/<rank>.err.",
     )
-    show: frozenset[int] | None = option(
+    show: frozenset[int] | None = declare_option(
         kinds.RANKS, once=True, shown="all", help="Show the output of these ranks only."
     )
-    collapse: Literal["always", "auto", "never"] = option(
-        kinds.one_of("always", "auto", "never"),
+    collapse: Literal["always", "auto", "never"] = declare_option(
+        kinds.make_choice_kind("always", "auto", "never"),
         default="auto",
         metavar="[always|auto|never]",
         help="Show equal lines of several ranks once: [0-7] text; auto: on a terminal.",
     )
-    timestamps: bool = flag("Prefix each line with the time of day.")
-    no_prefix: bool = flag("Do not prefix lines with their rank.")
-    color: Literal["auto", "always", "never"] = option(
-        kinds.one_of("auto", "always", "never"),
+    timestamps: bool = declare_flag("Prefix each line with the time of day.")
+    no_prefix: bool = declare_flag("Do not prefix lines with their rank.")
+    color: Literal["auto", "always", "never"] = declare_option(
+        kinds.make_choice_kind("auto", "always", "never"),
         default="auto",
         help="Color each rank's prefix; auto: on a terminal.",
     )
-    quiet: bool = flag(
+    quiet: bool = declare_flag(
         "Of the launcher's own lines, print only errors, warnings and the summary.", short=("-q",)
     )
-    verbose: bool = flag(
+    verbose: bool = declare_flag(
         "Print each step of the launcher and all of JAX's log lines.", short=("-v",)
     )
-    status: Literal["line", "table"] | None = option(
-        kinds.one_of("line", "table"),
+    status: Literal["line", "table"] | None = declare_option(
+        kinds.make_choice_kind("line", "table"),
         metavar="[line|table]",
         only_command=_TERMINAL,
         help="Show progress in the terminal's last row, or in one row per rank.",
@@ -220,35 +220,35 @@ class OutputOptions(OptionGroup, title="Output", kw_only=True):
 class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
     """Options on time limits, failures and restarts. Durations are in seconds."""
 
-    timeout: float | None = option(
+    timeout: float | None = declare_option(
         kinds.LIMIT, shown=_NO_LIMIT, help="Stop the job after D (exit status 124)."
     )
-    start_timeout: float | None = option(
+    start_timeout: float | None = declare_option(
         kinds.LIMIT,
         shown=_NO_LIMIT,
         excludes=("--no-hook",),
         help="Fail if a rank has not returned from initialize() after D (exit status 124).",
     )
-    stall_timeout: float | None = option(
+    stall_timeout: float | None = declare_option(
         kinds.LIMIT,
         shown=_NO_LIMIT,
         help="Stop the job when no rank has printed, computed or compiled for D (exit status "
         "124). On accelerators choose D longer than the longest silent step.",
     )
-    grace: float | None = option(
+    grace: float | None = declare_option(
         kinds.DURATION,
         shown=f"{GRACE_S['failure']:g}s after a failure, {GRACE_S['INT']:g}s after INT, "
         f"{GRACE_S['TERM']:g}s after TERM or HUP, {GRACE_S['save']:g}s after a save",
         help="Time that ranks get to exit before they are killed.",
     )
-    on_rank_failure: Literal["stop", "continue", "restart"] | str = option(
+    on_rank_failure: Literal["stop", "continue", "restart"] | str = declare_option(
         kinds.ON_RANK_FAILURE,
         default="stop",
         excludes=("--verify-spmd: a restarted rank runs other programs",),
         help="After a rank's failure stop the job, let the others continue, or restart that rank, "
         "at most N times (3).",
     )
-    watch: tuple[str, ...] = option(
+    watch: tuple[str, ...] = declare_option(
         kinds.WATCHED,
         default=(),
         repeats=True,
@@ -263,31 +263,31 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
         help="Run again when PROGRAM, a Python file beside it or in a package there, or PATH is "
         "saved. Repeatable.",
     )
-    rehearse: tuple[str, ...] = option(
+    rehearse: tuple[str, ...] = declare_option(
         kinds.REHEARSAL,
         default=(),
         repeats=True,
         help="D after all ranks have joined, kill or stop a rank, TERM the job or lose a host, and "
         "report what happened. Repeatable.",
     )
-    max_restarts: int = option(
+    max_restarts: int = declare_option(
         kinds.COUNT,
         default=0,
         help="Restart the whole job after a failure, at most N times.",
     )
-    restart_on: tuple[str, ...] = option(
+    restart_on: tuple[str, ...] = declare_option(
         kinds.RESTART_ON,
         default=("any",),
         shown="any",
         needs="--max-restarts N",
         help="Restart only after a lost host, a signal that killed a rank, or any failure.",
     )
-    preempted_status: int | None = option(
+    preempted_status: int | None = declare_option(
         kinds.STATUS,
         shown="as a signal's",
         help="Exit status of a job that was told to end and whose ranks all exited with 0.",
     )
-    min_hosts: int | None = option(
+    min_hosts: int | None = declare_option(
         kinds.ONE_OR_MORE,
         shown="all hosts",
         needs="--max-restarts N",
@@ -298,50 +298,50 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
 class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
     """Options for debugging a job, and for records of its run."""
 
-    pdb: frozenset[int] | Literal["all"] | None = option(
+    pdb: frozenset[int] | Literal["all"] | None = declare_option(
         kinds.SOME_RANKS,
         metavar="[RANKS]",
         only_command=_TERMINAL,
         excludes=("--no-hook", "--stdin: both read the terminal", "--debugpy"),
         help="Open a debugger where an exception ends one of these ranks, by default any.",
     )
-    debugpy: int | None = option(
+    debugpy: int | None = declare_option(
         kinds.PORT,
         help="Have each rank wait for an IDE's debugger, rank N at PORT + N of its host.",
     )
-    verify_spmd: bool = flag(
+    verify_spmd: bool = declare_flag(
         "Stop the job before ranks run different compiled programs (exit status 1).",
         excludes=("--no-hook",),
     )
-    profile: str | None = option(
+    profile: str | None = declare_option(
         kinds.PROFILE,
         once=True,
         excludes=("--no-hook",),
         help="Trace all ranks with JAX's profiler for the same 5 s, from D (10s) after "
         "initialize() on, into DIR; SIGPROF: again.",
     )
-    black_box: str | None = option(
+    black_box: str | None = declare_option(
         kinds.FOLDER,
         once=True,
         help="When the job fails or hangs, write what each host knows about it to DIR.",
     )
-    report: str | None = option(
+    report: str | None = declare_option(
         kinds.FILE,
         once=True,
         help="Write a record of the run to FILE (.json or .html).",
     )
-    events: str | None = option(
+    events: str | None = declare_option(
         kinds.FILE,
         metavar="FILE|fd:N",
         once=True,
         only_command="the API reads them",
         help="Write what happens, as it happens, to FILE, a FIFO or a descriptor: JSON lines.",
     )
-    check: bool = flag(
+    check: bool = declare_flag(
         "Run no PROGRAM; report whether a job would work on these hosts.",
         only_command="prints a list",
     )
-    dry_run: bool = flag(
+    dry_run: bool = declare_flag(
         "Print each rank's host, command and variables; start nothing.",
         only_command="is for reading",
     )
@@ -350,12 +350,12 @@ class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
 class DetachedOptions(OptionGroup, title="Detached jobs", kw_only=True):
     """Options to start, show, list and end detached jobs."""
 
-    detach: bool = flag(
+    detach: bool = declare_flag(
         "Start the job without a terminal, print its id once all ranks run, and return.",
         excludes=("--emit: a scheduler's job has no terminal to leave",),
         only_command="`start` returns at once",
     )
-    attach: str | None = option(
+    attach: str | None = declare_option(
         kinds.LATEST_JOB,
         metavar="[ID]",
         in_environ=False,
@@ -363,14 +363,16 @@ class DetachedOptions(OptionGroup, title="Detached jobs", kw_only=True):
         help="Show the detached job ID, its last lines first; without ID the running job, or the "
         "latest. Ctrl-C leaves it running.",
     )
-    jobs: bool = flag("List the detached jobs.", in_environ=False, only_command="prints a list")
-    json: bool = flag(
+    jobs: bool = declare_flag(
+        "List the detached jobs.", in_environ=False, only_command="prints a list"
+    )
+    json: bool = declare_flag(
         "List them as JSON, one line a job.",
         in_environ=False,
         needs="--jobs",
         only_command="prints a list",
     )
-    stop: str | None = option(
+    stop: str | None = declare_option(
         kinds.JOB,
         metavar="ID",
         in_environ=False,
@@ -383,37 +385,37 @@ class DetachedOptions(OptionGroup, title="Detached jobs", kw_only=True):
 class BatchOptions(OptionGroup, title="Batch scripts and manifests", kw_only=True):
     """Options for --emit, which prints a scheduler's script or manifest and runs nothing."""
 
-    emit: str | None = option(
-        kinds.one_of(*KINDS),
+    emit: str | None = declare_option(
+        kinds.make_choice_kind(*KINDS),
         only_command="runs nothing",
         help="Print a batch script or manifest that runs this job; start nothing.",
     )
-    image: str | None = option(
+    image: str | None = declare_option(
         kinds.TEXT,
         metavar="IMAGE",
         **_OF_EMIT,
         help="Container image with mcjax-launch and JAX (jobset and job need one).",
     )
-    name: str | None = option(
+    name: str | None = declare_option(
         kinds.TEXT,
         metavar="NAME",
         **_OF_EMIT,
         shown="PROGRAM's name",
         help="Name of the job.",
     )
-    namespace: str | None = option(
+    namespace: str | None = declare_option(
         kinds.TEXT,
         metavar="NAME",
         **_OF_EMIT,
         help="Kubernetes namespace of the job.",
     )
-    tpu: str | None = option(
+    tpu: str | None = declare_option(
         kinds.TEXT,
         metavar="TYPE:TOPOLOGY",
         **_OF_EMIT,
         help="TPU slice to request from GKE, as in tpu-v6e-slice:4x4; --slices K: K of them.",
     )
-    engine_option: tuple[str, ...] = option(
+    engine_option: tuple[str, ...] = declare_option(
         kinds.TEXT,
         metavar="OPTION",
         default=(),

@@ -13,7 +13,7 @@ _REPLACED_BY = {
 }
 
 
-def replacement(name: str) -> str:
+def find_replacement(name: str) -> str:
     """Return advice on a removed option, to follow its name; "" if no such option was removed.
 
     Args:
@@ -24,11 +24,11 @@ def replacement(name: str) -> str:
     return f"was removed: {words}" if words else ""
 
 
-def removed_variables(environ: Mapping[str, str]) -> list[str]:
+def find_removed_variables(environ: Mapping[str, str]) -> list[str]:
     """Return a line on each variable that is set for an option that no longer exists."""
     variables = {f"MCJAX_{name.upper()}": name for name in _REPLACED_BY}
     return [
-        f"{variable}: --{name.replace('_', '-')} {replacement(name)}"
+        f"{variable}: --{name.replace('_', '-')} {find_replacement(name)}"
         for variable, name in variables.items()
         if environ.get(variable)
     ]

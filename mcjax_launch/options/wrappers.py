@@ -47,13 +47,13 @@ def parse(text: str) -> Wrapper:
     return Wrapper(ranks, words)
 
 
-def around(wrappers: Sequence[Wrapper], rank: int) -> list[str]:
+def get_wrapper_words(wrappers: Sequence[Wrapper], rank: int) -> list[str]:
     """Return the words before the command of a rank; the first wrapper's words come first."""
     mine = (wrapper for wrapper in wrappers if wrapper.ranks is None or rank in wrapper.ranks)
     return [word for wrapper in mine for word in wrapper.words]
 
 
-def commands(wrappers: Sequence[Wrapper], ranks: Collection[int]) -> tuple[str, ...]:
+def list_commands(wrappers: Sequence[Wrapper], ranks: Collection[int]) -> tuple[str, ...]:
     """Return the commands of --wrap that a host with these ranks needs, without placeholders."""
     wanted = set(ranks)
     used = (wrapper for wrapper in wrappers if wrapper.ranks is None or wrapper.ranks & wanted)

@@ -25,17 +25,17 @@ class CompiledPrograms:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._private = ""
-        self._given = _given(config)
+        self._given = _read_cache_option(config)
 
     @property
     def cache(self) -> str | None:
         """Folder and size, as --compile-cache takes them; None if JAX's own cache is used."""
         if self._given or _has_jax_a_cache():
             return self._given
-        shared = getattr(self._config, "workerinput", {}).get(_KEY) or self._private_folder()
+        shared = getattr(self._config, "workerinput", {}).get(_KEY) or self._get_private_folder()
         return f"{shared}:{_PRIVATE_SIZE}"
 
-    def _private_folder(self) -> str:
+    def _get_private_folder(self) -> str:
         if not self._private:
             factory = self._config._tmp_path_factory  # type: ignore[attr-defined]
             self._private = str(factory.getbasetemp() / _FOLDER)
@@ -48,7 +48,7 @@ class CompiledPrograms:
     def pytest_configure_node(self, node: Any) -> None:
         """Send a worker on this machine the path of the folder; other workers make their own."""
         if node.gateway.spec.popen:
-            node.workerinput[_KEY] = self._private_folder()
+            node.workerinput[_KEY] = self._get_private_folder()
 
 
 def _has_jax_a_cache() -> bool:
@@ -58,7 +58,7 @@ def _has_jax_a_cache() -> bool:
     return bool(getattr(config, "jax_compilation_cache_dir", folder))
 
 
-def _given(config: pytest.Config) -> str | None:
+def _read_cache_option(config: pytest.Config) -> str | None:
     """Return --mcjax-compile-cache, else the ini setting mcjax_compile_cache, as DIR or DIR:SIZE.
 
     DIR becomes absolute: relative to the working directory (option) or the rootdir (setting).
@@ -76,9 +76,9 @@ def _given(config: pytest.Config) -> str | None:
         name, value, base = "--mcjax-compile-cache", option, config.invocation_params.dir
     if not value:
         return None
-    from mcjax_launch.options.kinds import cache
+    from mcjax_launch.options.kinds import check_cache
 
     try:
-        return os.path.join(base, os.path.expanduser(cache(value)))
+        return os.path.join(base, os.path.expanduser(check_cache(value)))
     except ValueError as error:
         raise pytest.UsageError(f"{name}: {error}") from None

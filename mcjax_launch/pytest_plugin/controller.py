@@ -14,13 +14,13 @@ from _pytest.runner import CallInfo
 from mcjax_launch.api.result import Result
 from mcjax_launch.jax_messages.lost_peer import says_ended_by_jax
 from mcjax_launch.jax_messages.noise import without_noise
-from mcjax_launch.options.kinds import duration
+from mcjax_launch.options.kinds import parse_duration
 from mcjax_launch.pytest_plugin import marks
 from mcjax_launch.pytest_plugin.compiled import CompiledPrograms
 from mcjax_launch.pytest_plugin.groups import RankGroup, RankGroups, StartFailed
-from mcjax_launch.pytest_plugin.merge import EarlyEnd, merged
+from mcjax_launch.pytest_plugin.merge import EarlyEnd, merge_reports
 from mcjax_launch.pytest_plugin.progress import Early, RanksProgress, TimeLimit
-from mcjax_launch.ranks import these_ranks
+from mcjax_launch.ranks import format_ranks
 
 # --- tests that were ended before all ranks were through ---
 
@@ -33,7 +33,7 @@ _IDLE = "multiprocessing/connection.py"
 _BELOW = ("/_pytest/", "/pluggy/", "/mcjax_launch/pytest_plugin/")
 
 
-def ended_early(
+def end_early(
     group: RankGroup, progress: RanksProgress, early: Early, read_rest: Callable[[], object]
 ) -> EarlyEnd:
     """End the group's job, and return the account of a test that is ended early.
@@ -45,9 +45,9 @@ def ended_early(
         read_rest: reads and records the remaining messages of the ranks.
 
     """
-    output = {rank: group.output(rank) for rank in progress.reports}
+    output = {rank: group.read_output(rank) for rank in progress.reports}
     if early is Early.CRASHED:
-        return _crashed(group, progress, output, read_rest)
+        return _end_after_crash(group, progress, output, read_rest)
     running, hints = progress.running, early is Early.TIMED_OUT
     was = "were" if len(running) > 1 else "was"
     if hints and progress.limit is not None:
@@ -57,17 +57,19 @@ def ended_early(
         what = f"{was} still running {progress.grace_s:.1f} s later, and {was} ended"
     return EarlyEnd(
         "Timeout",
-        f"{these_ranks(running)} {what}",
+        f"{format_ranks(running)} {what}",
         frozenset(running),
         what,
         by_itself=False,
         seconds=progress.seconds,
-        sections=[("stacks, innermost call first", stacks(group.stacks(), hints=hints))],
+        sections=[
+            ("stacks, innermost call first", select_stacks(group.request_stacks(), hints=hints))
+        ],
         output={rank: output[rank] for rank in running},
     )
 
 
-def _crashed(
+def _end_after_crash(
     group: RankGroup,
     progress: RanksProgress,
     output: dict[int, tuple[str, ...]],
@@ -76,13 +78,13 @@ def _crashed(
     """Return an account of a test that a crashed rank has ended; end the group's job."""
     seconds, running, gone = progress.seconds, progress.running, tuple(progress.gone)
     group.send(None)  # ranks that have finished the test can save their coverage
-    result = group.result(_MOST_CRASHING_S)
+    result = group.wait_for_result(_MOST_CRASHING_S)
     read_rest()  # the first rank to end may have sent messages that are still unread
     unfinished = progress.reports.keys() - progress.done
-    printed = {rank: group.output(rank) for rank in output}
-    rank, why = blamed(result, gone, unfinished, printed)
+    printed = {rank: group.read_output(rank) for rank in output}
+    rank, why = find_rank_to_blame(result, gone, unfinished, printed)
     ranks = {ended.rank: ended for ended in result.ranks}
-    said = last_words(f"{ranks[rank].stdout}\n{ranks[rank].stderr}")
+    said = select_last_lines(f"{ranks[rank].stdout}\n{ranks[rank].stderr}")
     told = {*running, rank}
     return EarlyEnd(
         "Crashed",
@@ -96,7 +98,7 @@ def _crashed(
     )
 
 
-def blamed(
+def find_rank_to_blame(
     result: Result,
     gone: Sequence[int],
     unfinished: Collection[int],
@@ -129,11 +131,11 @@ def blamed(
     if ranks[rank].exit_status == 0:
         return rank, "exit status 0, as by os._exit(0)"
     alike = cause.ranks if cause is not None and cause.rank == rank else ()
-    same = f" ({these_ranks(alike)} did)" if len(alike) > 1 else ""
+    same = f" ({format_ranks(alike)} did)" if len(alike) > 1 else ""
     return rank, ranks[rank].message + same
 
 
-def last_words(text: str) -> list[str]:
+def select_last_lines(text: str) -> list[str]:
     """Return a rank's last lines, without pytest's calls below the test in faulthandler's dump."""
     kept = []
     below = False
@@ -145,7 +147,7 @@ def last_words(text: str) -> list[str]:
     return "\n".join(kept[-_MOST_LINES:]).strip().splitlines()
 
 
-def stacks(said: Sequence[str], *, hints: bool) -> list[str]:
+def select_stacks(said: Sequence[str], *, hints: bool) -> list[str]:
     """Return the launcher's account of the ranks' stacks, without ranks that are idle.
 
     An idle rank waits for the next test.
@@ -161,10 +163,10 @@ def stacks(said: Sequence[str], *, hints: bool) -> list[str]:
             parts[-1].append(line)
         elif not line.startswith("hint: ") or (hints and " -x " not in line):
             parts.append([line])
-    return [line for part in parts for line in _part(*part)]
+    return [line for part in parts for line in _shorten_stack(*part)]
 
 
-def _part(name: str, *calls: str) -> Iterator[str]:
+def _shorten_stack(name: str, *calls: str) -> Iterator[str]:
     """Yield a stack down to the test's own calls, or one line about all ranks."""
     users = [at for at, call in enumerate(calls, 1) if call.startswith(_USERS)]
     if users or not any(_IDLE in call for call in calls):
@@ -182,7 +184,7 @@ class Controller:
 
     def __init__(self, config: pytest.Config, compiled: CompiledPrograms) -> None:
         self._config = config
-        self._groups = RankGroups(config, self._files, compiled)
+        self._groups = RankGroups(config, self._list_files, compiled)
         self._after: dict[pytest.Item, pytest.Item] = {}
         self._of_shape: dict[marks.Shape, list[pytest.Item]] = {}
         self._of_pytest_timeout: dict[str, float] = {}
@@ -208,7 +210,7 @@ class Controller:
         finally:
             self._groups.close()
 
-    def _files(self, shape: marks.Shape) -> Sequence[str]:
+    def _list_files(self, shape: marks.Shape) -> Sequence[str]:
         return list(dict.fromkeys(str(item.path) for item in self._of_shape.get(shape, ())))
 
     # --- a test ---
@@ -220,30 +222,30 @@ class Controller:
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         following = nextitem if self._is_worker else self._after.get(item)
-        for report in [*self._reports(item, following, marked), *_torn_down(item, nextitem)]:
+        for report in [*self._run_in_ranks(item, following, marked), *_tear_down(item, nextitem)]:
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
-    def _reports(
+    def _run_in_ranks(
         self, item: pytest.Item, following: pytest.Item | None, marked: marks.Marked
     ) -> list[pytest.TestReport]:
-        limit = self._limit(item, marked)
+        limit = self._choose_limit(item, marked)
         try:
-            group = self._groups.ready(marked.shape)
+            group = self._groups.get_ready_group(marked.shape)
         except StartFailed as failure:
             what, *why = failure.args
             nothing = RanksProgress(range(marked.shape.processes), limit, 0)
             told = EarlyEnd("NotStarted", what, frozenset(), "", True, 0, [("why", why)], {})
-            return merged(item, nothing, told)
+            return merge_reports(item, nothing, told)
         progress = RanksProgress(range(marked.shape.processes), limit, time.monotonic())
         ended = None
         try:
-            group.send((item.nodeid, item.location, _shared(item, following)))
+            group.send((item.nodeid, item.location, _count_shared_nodes(item, following)))
             early = self._wait(group, progress)
             if early is not None:
                 rest = partial(self._read_rest, group, progress)
-                ended = ended_early(group, progress, early, rest)
+                ended = end_early(group, progress, early, rest)
         except BaseException:  # Ctrl-C: the ranks may be anywhere
             self._groups.replace(group)
             raise
@@ -253,26 +255,26 @@ class Controller:
             self._groups.retire(marked.shape)
         if progress.exit is not None:
             pytest.exit(*progress.exit)
-        return merged(item, progress, ended)
+        return merge_reports(item, progress, ended)
 
     def _wait(self, group: RankGroup, progress: RanksProgress) -> Early | None:
         """Wait until all ranks have finished the test, or there is a reason to end it early."""
         while not progress.complete:
             now = time.monotonic()
-            early = progress.early(now)
+            early = progress.find_reason_to_end(now)
             if early is not None:
                 return early
             deadline = progress.deadline
             for rank, message in group.receive(None if deadline is None else deadline - now):
-                self._received(rank, message, progress)
+                self._on_message(rank, message, progress)
         return None
 
     def _read_rest(self, group: RankGroup, progress: RanksProgress) -> None:
         while messages := group.receive(0):
             for rank, message in messages:
-                self._received(rank, message, progress)
+                self._on_message(rank, message, progress)
 
-    def _received(
+    def _on_message(
         self, rank: int, message: tuple[str, Any] | None, progress: RanksProgress
     ) -> None:
         match message:
@@ -283,9 +285,9 @@ class Controller:
             case "report", data:
                 hook = self._config.hook
                 report = hook.pytest_report_from_serializable(config=self._config, data=data)
-                progress.reported(rank, report, time.monotonic())
+                progress.record_report(rank, report, time.monotonic())
             case "limit", seconds:
-                progress.limited(seconds, time.monotonic())
+                progress.set_limit(seconds, time.monotonic())
             case "warning", warning if warning not in self._warned:  # once for all ranks
                 self._warned.add(warning)
                 self._warn(*warning)
@@ -308,8 +310,8 @@ class Controller:
 
     # --- limits ---
 
-    def _limit(self, item: pytest.Item, marked: marks.Marked) -> TimeLimit | None:
-        own = _own_limit(self._config, marked)
+    def _choose_limit(self, item: pytest.Item, marked: marks.Marked) -> TimeLimit | None:
+        own = _read_own_limit(self._config, marked)
         outer = self._of_pytest_timeout.get(item.nodeid)
         if outer is not None and (not own.seconds or outer < own.seconds):
             return TimeLimit(outer, "pytest-timeout")
@@ -324,16 +326,16 @@ class Controller:
         return True
 
 
-def _own_limit(config: pytest.Config, marked: marks.Marked) -> TimeLimit:
+def _read_own_limit(config: pytest.Config, marked: marks.Marked) -> TimeLimit:
     if marked.timeout_s is not None:
         return TimeLimit(marked.timeout_s, "timeout of the mark")
     try:
-        return TimeLimit(duration(config.getini("mcjax_timeout")), "mcjax_timeout")
+        return TimeLimit(parse_duration(config.getini("mcjax_timeout")), "mcjax_timeout")
     except ValueError as error:
         raise pytest.UsageError(f"mcjax_timeout: {error}") from None
 
 
-def _shared(item: pytest.Item, following: pytest.Item | None) -> int:
+def _count_shared_nodes(item: pytest.Item, following: pytest.Item | None) -> int:
     """Return the number of collection nodes above a test that the next test shares."""
     if following is None:
         return 0
@@ -341,7 +343,7 @@ def _shared(item: pytest.Item, following: pytest.Item | None) -> int:
     return sum(node is following_node for node, following_node in pairs)
 
 
-def _torn_down(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[pytest.TestReport]:
+def _tear_down(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[pytest.TestReport]:
     """Tear down fixtures of earlier tests that ran in this process; yield a report on a failure."""
     call = CallInfo.from_call(
         lambda: item.session._setupstate.teardown_exact(nextitem), when="teardown"

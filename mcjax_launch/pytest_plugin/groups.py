@@ -40,7 +40,7 @@ _BLOCKED = ("terminal", "rerunfailures", "flaky", "html", "json-report")
 _PLAIN = (str, int, float, bool, type(None), os.PathLike)
 
 
-def rank_options(config: pytest.Config) -> dict[str, Any]:
+def make_rank_options(config: pytest.Config) -> dict[str, Any]:
     """Return pytest's options for a rank: those of the user's pytest that can be sent."""
     given = {name: value for name, value in vars(config.option).items() if _is_plain(value)}
     plugins = [*(given.get("plugins") or []), *(f"no:{name}" for name in _BLOCKED)]
@@ -52,7 +52,7 @@ def rank_options(config: pytest.Config) -> dict[str, Any]:
     return taken
 
 
-def workerinput(config: pytest.Config) -> dict[str, Any] | None:
+def get_worker_input(config: pytest.Config) -> dict[str, Any] | None:
     """Return pytest-xdist's input for this process; None if it is no worker of pytest-xdist."""
     given = getattr(config, "workerinput", None)
     if given is None:
@@ -60,7 +60,7 @@ def workerinput(config: pytest.Config) -> dict[str, Any] | None:
     return {name: value for name, value in given.items() if _is_plain(value)}
 
 
-def coverage(config: pytest.Config) -> dict[str, Any] | None:
+def get_coverage_arguments(config: pytest.Config) -> dict[str, Any] | None:
     """Return the arguments of a rank's Coverage; None if pytest-cov measures nothing here."""
     controller = getattr(config.pluginmanager.getplugin("_cov"), "cov_controller", None)
     measure = getattr(controller, "cov", None)
@@ -132,7 +132,7 @@ class RankGroup:
         self._streams: dict[int, list[int]] = {}
         self._said: list[str] = []
         self._says = threading.Event()
-        self._folder = folder_for_socket(settings["tmp"])
+        self._folder = make_socket_folder(settings["tmp"])
         self._socket = socket.socket(socket.AF_UNIX)
         address = os.path.join(self._folder, "socket")
         self._socket.bind(address)
@@ -179,20 +179,20 @@ class RankGroup:
                     self._ranks[connection.recv()] = connection
                     connection.send(self._settings)
             elif self._job.done:
-                raise self._start_failed()
+                raise self._make_start_error()
         self._stop_listening()
         ready: set[int] = set()
         while len(ready) < self.shape.processes:
             messages = self.receive(_MOST_COLLECTING_S)
             if not messages:
-                raise StartFailed("collecting in the ranks takes too long", *self.stacks())
+                raise StartFailed("collecting in the ranks takes too long", *self.request_stacks())
             if any(message is None for _, message in messages):
-                raise self._start_failed()
+                raise self._make_start_error()
             ready |= {rank for rank, _ in messages}
 
-    def _start_failed(self) -> StartFailed:
+    def _make_start_error(self) -> StartFailed:
         try:
-            result = self.result(_MOST_ENDING_S)
+            result = self.wait_for_result(_MOST_ENDING_S)
         except LaunchError as error:
             why: Sequence[str] = [str(error)]
         else:
@@ -225,9 +225,9 @@ class RankGroup:
         """
         ready = wait(self._ranks.values(), seconds)
         by_rank = list(self._ranks.items())
-        return [(rank, self._received(rank)) for rank, its in by_rank if its in ready]
+        return [(rank, self._receive_from(rank)) for rank, its in by_rank if its in ready]
 
-    def _received(self, rank: int) -> Any:
+    def _receive_from(self, rank: int) -> Any:
         connection = self._ranks[rank]
         try:
             message = connection.recv()
@@ -239,12 +239,12 @@ class RankGroup:
             del self._ranks[rank]
             return None
 
-    def output(self, rank: int) -> tuple[str, ...]:
+    def read_output(self, rank: int) -> tuple[str, ...]:
         """Return a rank's stdout and stderr in its current phase of the test."""
         read = (os.pread(fd, _MOST_OUTPUT, 0) for fd in self._streams.get(rank, ()))
         return tuple(data.decode("utf-8", "replace") for data in read)
 
-    def stacks(self) -> list[str]:
+    def request_stacks(self) -> list[str]:
         """Return the launcher's account of all ranks' stacks; empty if it does not answer.
 
         This ends the job: the lines until its end are the stacks.
@@ -253,12 +253,12 @@ class RankGroup:
         self._says.clear()
         self._job.send_signal(signal.SIGQUIT)
         self._says.wait(_MOST_STACKS_S)
-        result = self.result(0)
+        result = self.wait_for_result(0)
         return list(itertools.takewhile(lambda line: line != result.message, self._said[before:]))
 
     # --- its end ---
 
-    def result(self, seconds: float) -> Result:
+    def wait_for_result(self, seconds: float) -> Result:
         """Wait for the job's end and return its result; kill the ranks after `seconds`.
 
         Raises:
@@ -274,7 +274,7 @@ class RankGroup:
     def end(self, seconds: float = 0) -> None:
         """Wait up to `seconds` for the job's end, then kill it; close its connections and files."""
         with contextlib.suppress(LaunchError):
-            self.result(seconds)
+            self.wait_for_result(seconds)
         self._stop_listening()
         for connection in self._ranks.values():
             connection.close()
@@ -284,7 +284,7 @@ class RankGroup:
         self._streams.clear()
 
 
-def folder_for_socket(base: str) -> str:
+def make_socket_folder(base: str) -> str:
     """Make a private folder in `base`, or in /tmp if a socket's path would be too long."""
     is_short = len(os.fsencode(base)) <= _LONGEST_FOLDER
     return tempfile.mkdtemp(prefix="mcjax-pytest-", dir=base if is_short else "/tmp")
@@ -313,7 +313,7 @@ class RankGroups:
         self._ending: list[RankGroup] = []
         self._failures: dict[Shape, list[StartFailed]] = {}
 
-    def ready(self, shape: Shape) -> RankGroup:
+    def get_ready_group(self, shape: Shape) -> RankGroup:
         """Return the group of a shape, ready for tests; start it if necessary.
 
         Raises:
@@ -329,21 +329,21 @@ class RankGroups:
         if len(failures) >= _MOST_FAILURES:
             raise failures[-1]
         try:
-            self._groups[shape] = self._started(shape)
+            self._groups[shape] = self._start_group(shape)
         except StartFailed as failure:
             failures.append(failure)
             raise
         failures.clear()
         return self._groups[shape]
 
-    def _started(self, shape: Shape) -> RankGroup:
+    def _start_group(self, shape: Shape) -> RankGroup:
         factory = self._config._tmp_path_factory  # type: ignore[attr-defined]
         settings = {
             "sys_path": sys.path,
             "args": list(self._files(shape)),
-            "options": rank_options(self._config),
-            "workerinput": workerinput(self._config),
-            "coverage": coverage(self._config),
+            "options": make_rank_options(self._config),
+            "workerinput": get_worker_input(self._config),
+            "coverage": get_coverage_arguments(self._config),
             "in_place": shape.command,
             "tmp": str(factory.mktemp("ranks")),
         }

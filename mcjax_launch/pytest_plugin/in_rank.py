@@ -33,7 +33,7 @@ def main(address: str) -> None:
     except EOFError:  # the user's pytest is gone
         return
     sys.path[:] = settings["sys_path"]
-    measure = _coverage(settings["coverage"])
+    measure = _start_coverage(settings["coverage"])
     import jax
 
     jax.distributed.initialize()
@@ -45,7 +45,7 @@ def main(address: str) -> None:
             measure.save()
 
 
-def _coverage(how: dict[str, Any] | None) -> Any:
+def _start_coverage(how: dict[str, Any] | None) -> Any:
     """Start and return this process's coverage measurement; None if `how` is None."""
     if how is None:
         return None
@@ -95,11 +95,11 @@ class InRank:
         from mcjax_launch.pytest_plugin.in_place import share_tmp
 
         share_tmp(config, Path(self._settings["tmp"]))
-        pdb.set_trace = self._no_breakpoint  # after pytest's own
+        pdb.set_trace = self._refuse_breakpoint  # after pytest's own
         for name in _WRITERS:
             config.pluginmanager.unregister(name=name)
 
-    def _no_breakpoint(self, *_: object, **__: object) -> NoReturn:
+    def _refuse_breakpoint(self, *_: object, **__: object) -> NoReturn:
         __tracebackhide__ = True
         command = self._settings["in_place"]
         pytest.fail(
@@ -115,19 +115,19 @@ class InRank:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
         self._send("done")
-        while (message := self._received()) is not None:
+        while (message := self._receive()) is not None:
             nodeid, location, kept = message
             if nodeid in items:
                 self._run(items[nodeid], kept)
             else:
-                self.pytest_runtest_logreport(self._not_collected(nodeid, location))
+                self.pytest_runtest_logreport(self._make_not_collected_report(nodeid, location))
             self._send("done")
         return True
 
     def _send(self, word: str, value: object = None) -> None:
         self._connection.send((word, value))
 
-    def _received(self) -> Any:
+    def _receive(self) -> Any:
         try:
             return self._connection.recv()
         except EOFError:  # the user's pytest is gone
@@ -147,14 +147,14 @@ class InRank:
             reason = f"KeyboardInterrupt in rank {os.environ['JAX_PROCESS_ID']}"
             self._send("exit", (reason, int(pytest.ExitCode.INTERRUPTED)))
 
-    def _not_collected(
+    def _make_not_collected_report(
         self, nodeid: str, location: tuple[str, int | None, str]
     ) -> pytest.TestReport:
         from mcjax_launch.pytest_plugin import reprs
 
         errors = [text for above, text in self._errors if nodeid.startswith(above)]
         why = "" if errors else ": names and parameters of tests must be the same in every process"
-        longrepr = reprs.of_words("NotCollected", f"did not collect this test{why}", location)
+        longrepr = reprs.make_repr("NotCollected", f"did not collect this test{why}", location)
         lines = "\n".join(errors).splitlines()
         longrepr = reprs.with_sections(longrepr, [("why", lines)])
         return pytest.TestReport(nodeid, location, {}, "failed", longrepr, "setup")

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from mcjax_launch.options import kinds
-from mcjax_launch.ranks import counted
+from mcjax_launch.ranks import format_count
 
 NAME = "mcjax"
 _PARAMETER = "_mcjax_processes"
@@ -18,7 +18,7 @@ _KINDS = {
     "cpu_devices": kinds.ONE_OR_MORE,
     "slices": kinds.SLICES,
     "timeout": kinds.DURATION,
-    "compile_once": kinds.one_of("auto", "on", "off"),
+    "compile_once": kinds.make_choice_kind("auto", "on", "off"),
 }
 
 
@@ -38,7 +38,7 @@ class Shape(NamedTuple):
         processes = "1 process" if self.processes == 1 else f"{self.processes} processes"
         slices = "" if self.slices == "auto" else f", slices={self.slices}"
         once = "" if self.compile_once == "auto" else f", compile_once={self.compile_once}"
-        return f"{processes} with {counted(self.cpu_devices, 'CPU device')} each{slices}{once}"
+        return f"{processes} with {format_count(self.cpu_devices, 'CPU device')} each{slices}{once}"
 
     @property
     def command(self) -> str:
@@ -79,7 +79,7 @@ def read(item: pytest.Item) -> Marked | None:
     marks = list(item.iter_markers(NAME))
     if not marks:
         return None
-    given = _merged(marks)
+    given = _merge_marks(marks)
     callspec = getattr(item, "callspec", None)
     if callspec is not None and _PARAMETER in callspec.params:
         given["processes"] = callspec.params[_PARAMETER]
@@ -89,13 +89,13 @@ def read(item: pytest.Item) -> Marked | None:
         why = "this is a unittest method, or the mark was added after the collection"
         what = f"a list parametrizes functions; give one number here ({why})"
         raise WrongMark(f"mcjax(processes=...): {what}")
-    return _checked(given)
+    return _parse_arguments(given)
 
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
     """Make one test for each number of processes, if the mark gives a list of them."""
     try:
-        processes = _merged(metafunc.definition.iter_markers(NAME)).get("processes")
+        processes = _merge_marks(metafunc.definition.iter_markers(NAME)).get("processes")
     except WrongMark:  # reported when the test runs
         return
     if isinstance(processes, list | tuple) and processes:
@@ -103,7 +103,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(_PARAMETER, processes, ids=[f"{n}-processes" for n in processes])
 
 
-def _merged(marks: Iterable[pytest.Mark]) -> dict[str, Any]:
+def _merge_marks(marks: Iterable[pytest.Mark]) -> dict[str, Any]:
     """Return the arguments of all marks; those of earlier marks, closer to the test, win."""
     given: dict[str, Any] = {}
     for mark in marks:
@@ -113,7 +113,7 @@ def _merged(marks: Iterable[pytest.Mark]) -> dict[str, Any]:
     return given
 
 
-def _checked(given: Mapping[str, Any]) -> Marked:
+def _parse_arguments(given: Mapping[str, Any]) -> Marked:
     values: dict[str, Any] = {"cpu_devices": 1, "slices": "auto", "compile_once": "auto"}
     for name, value in given.items():
         if name not in _KINDS:

@@ -47,7 +47,7 @@ class RanksProgress:
         troubled: ranks that reported anything but a pass, in order of their first such report.
         done: ranks that have finished the test.
         gone: ranks whose processes have ended, in order of their ends.
-        seconds: running time of the test at the latest call of `early`.
+        seconds: running time of the test at the latest call of `find_reason_to_end`.
         exit: reason and status of a rank's call of `pytest.exit`; None without a call.
 
     """
@@ -73,14 +73,14 @@ class RanksProgress:
         """True if all ranks have finished the test."""
         return self.done >= self.reports.keys()
 
-    def reported(self, rank: int, report: pytest.TestReport, now: float) -> None:
+    def record_report(self, rank: int, report: pytest.TestReport, now: float) -> None:
         """Record a rank's report of a phase."""
         self.reports[rank].append(report)
         self._last_report = now
         if not report.passed and rank not in self.troubled:
             self.troubled.append(rank)
 
-    def limited(self, seconds: float, now: float) -> None:
+    def set_limit(self, seconds: float, now: float) -> None:
         """Set pytest-timeout's limit for the test function alone: `seconds` from now."""
         whole = now - self._began + seconds
         if self.limit is None or whole < self.limit.seconds:
@@ -93,7 +93,7 @@ class RanksProgress:
 
     @property
     def deadline(self) -> float | None:
-        """Time at which `early` may change without a report; None if it cannot."""
+        """Time at which `find_reason_to_end` may change without a report; None if it cannot."""
         ends = [self._began + self.limit.seconds] if self.limit is not None else []
         if self._some_are_waited_for:
             ends.append(self._last_report + self.grace_s)
@@ -104,7 +104,7 @@ class RanksProgress:
         settled = {*self.troubled, *self.done, *self.gone}
         return bool(self.troubled) and bool(self.reports.keys() - settled)
 
-    def early(self, now: float) -> Early | None:
+    def find_reason_to_end(self, now: float) -> Early | None:
         """Return the reason to end the test now; None if there is none."""
         self.seconds = now - self._began
         if self.gone:

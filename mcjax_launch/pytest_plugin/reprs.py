@@ -13,7 +13,7 @@ from _pytest._code.code import (
 )
 
 
-def of_words(name: str, words: str, location: tuple[str, int | None, str]) -> ExceptionChainRepr:
+def make_repr(name: str, words: str, location: tuple[str, int | None, str]) -> ExceptionChainRepr:
     """Return the representation of a failure for which no rank has a traceback.
 
     Args:
@@ -47,7 +47,7 @@ def name_ranks(longrepr: Any, ranks: str) -> None:
         crash.message = f"{ranks}: {crash.message}"
 
 
-def message(report: pytest.TestReport) -> str:
+def get_message(report: pytest.TestReport) -> str:
     """Return a report's message on its failure or skip, without the traceback."""
     if isinstance(report.longrepr, tuple):
         return report.longrepr[2].removeprefix("Skipped: ")
@@ -55,12 +55,12 @@ def message(report: pytest.TestReport) -> str:
     return str(crash.message if crash is not None else report.longrepr or "")
 
 
-def headline(report: pytest.TestReport) -> str:
+def get_headline(report: pytest.TestReport) -> str:
     """Return the first line of a report's message."""
-    return (message(report).strip().splitlines() or [""])[0]
+    return (get_message(report).strip().splitlines() or [""])[0]
 
 
-def place(report: pytest.TestReport) -> str:
+def format_position(report: pytest.TestReport) -> str:
     """Return the position of a failure or skip, as `test_it.py:12`; "" if unknown."""
     if isinstance(report.longrepr, tuple):
         return f"{report.longrepr[0]}:{report.longrepr[1]}"

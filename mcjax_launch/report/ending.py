@@ -15,28 +15,30 @@ class RunEnding:
         self._last: Attempt | None = None
         self._restarts = -1
 
-    def ended(self, attempt: Attempt) -> None:
+    def on_attempt_end(self, attempt: Attempt) -> None:
         """Keep an attempt, in place of the previous attempt."""
         self._last = attempt
         self._restarts += 1
 
-    def over(self, status: int, end: str) -> None:
-        """Do nothing: `fields` gets the outcome instead."""
+    def on_job_end(self, status: int, end: str) -> None:
+        """Do nothing: `make_summary_fields` gets the outcome instead."""
 
-    def fields(self, outcome: JobOutcome) -> record.Json:
+    def make_summary_fields(self, outcome: JobOutcome) -> record.Json:
         """Return the fields of the event `summary` for the last attempt; see `events.kinds`.
 
-        Call it only after `ended`.
+        Call it only after `on_attempt_end`.
         """
         assert self._last is not None
         state = self._last.state
-        told = record.attempt(self._last, state.began_at)
-        ranks = [_rank(state.ranks[rank["rank"]], rank) for rank in told.pop("ranks")]
+        told = record.make_attempt_record(self._last, state.began_at)
+        ranks = [_make_rank(state.ranks[rank["rank"]], rank) for rank in told.pop("ranks")]
         return {
             "exit_status": outcome.status,
             "message": outcome.message,
             "lines": told["cause"]["report"],
-            "root_cause": _root_cause(outcome, told["cause"], ranks) if outcome.status else None,
+            "root_cause": _make_root_cause(outcome, told["cause"], ranks)
+            if outcome.status
+            else None,
             "ranks": ranks,
             "hosts": told["hosts"],
             "seconds": round(time.monotonic() - self._began_at, 3),
@@ -47,7 +49,7 @@ class RunEnding:
         }
 
 
-def _rank(run: RankRun, told: record.Json) -> record.Json:
+def _make_rank(run: RankRun, told: record.Json) -> record.Json:
     failure = run.failure
     has_raised = failure is not None and not failure.exited
     return {
@@ -58,7 +60,9 @@ def _rank(run: RankRun, told: record.Json) -> record.Json:
     }
 
 
-def _root_cause(outcome: JobOutcome, cause: record.Json, ranks: list[record.Json]) -> record.Json:
+def _make_root_cause(
+    outcome: JobOutcome, cause: record.Json, ranks: list[record.Json]
+) -> record.Json:
     culprit = next((rank for rank in ranks if rank["rank"] == cause["rank"]), None)
     exception = (culprit and culprit["exception"]) or {}
     return {

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.diagnosis.attempt import Attempt
-from mcjax_launch.diagnosis.spmd import different_programs, parse_code
+from mcjax_launch.diagnosis.spmd import list_new_programs, parse_code
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.job import Job
@@ -59,7 +59,7 @@ def check_writable(path: str) -> None:
         raise LaunchError(f"--report {path}: cannot be written: {error.strerror}") from None
 
 
-def values(job: Job, attempt: Attempt | None) -> Mapping[str, str]:
+def make_placeholder_values(job: Job, attempt: Attempt | None) -> Mapping[str, str]:
     """Return the values of the placeholders in a path.
 
     Args:
@@ -79,7 +79,7 @@ def values(job: Job, attempt: Attempt | None) -> Mapping[str, str]:
     }
 
 
-def filled(path: str, values: Mapping[str, str]) -> str:
+def fill_path(path: str, values: Mapping[str, str]) -> str:
     """Return the absolute path that results from filling in the placeholders of a path."""
     return os.path.abspath(placeholders.fill(path, values))
 
@@ -113,7 +113,7 @@ def save_programs(programs: Comparison, begin: str) -> list[str]:
     """
     assert programs.divergence is not None
     number, paths = programs.divergence.count + 1, []
-    for side, program in different_programs(programs.diverged_groups()):
+    for side, program in list_new_programs(programs.group_diverged_ranks()):
         code = programs.codes.get(program.fingerprint)
         if code is None or not code.complete or not code.text:
             continue
@@ -185,23 +185,23 @@ class ReportWriter:
         self._quiet = quiet
         self._began, self._began_at = time.time(), time.monotonic()
         self._attempts: list[Json] = []
-        self._values = values(job, None)
+        self._values = make_placeholder_values(job, None)
 
-    def ended(self, attempt: Attempt) -> None:
+    def on_attempt_end(self, attempt: Attempt) -> None:
         """Keep the record of an attempt."""
-        self._attempts.append(record.attempt(attempt, self._began_at))
+        self._attempts.append(record.make_attempt_record(attempt, self._began_at))
         record.lighten(self._attempts)
-        self._values = values(self._job, attempt)
+        self._values = make_placeholder_values(self._job, attempt)
         if attempt.state.diverged and not attempt.state.log_dir:  # else they are saved there
-            begin = os.path.splitext(filled(self._path, self._values))[0]
+            begin = os.path.splitext(fill_path(self._path, self._values))[0]
             for line in save_programs(attempt.state.programs, f"{begin}."):
                 self._say(line)
 
-    def over(self, status: int, end: str) -> None:
+    def on_job_end(self, status: int, end: str) -> None:
         """Write the report."""
-        path = filled(self._path, self._values)
+        path = fill_path(self._path, self._values)
         place = os.path.realpath(path)
-        whole = record.run(
+        whole = record.make_run_record(
             self._job,
             self._arguments,
             self._attempts,
@@ -213,7 +213,7 @@ class ReportWriter:
         )
         whole["report_path"] = place
         try:
-            replace(path, _text(place, whole))
+            replace(path, _format_text(place, whole))
         except OSError as error:
             self._say(f"--report {place}: cannot be written: {error.strerror}")
             return
@@ -223,26 +223,26 @@ class ReportWriter:
             self._say(f"logs: {log_dir}, report: {place}" if log_dir else f"report: {place}")
 
 
-def page(text: str) -> str:
+def make_page(text: str) -> str:
     """Return the HTML page that shows a record.
 
     Args:
         text: the record as JSON, in ASCII characters only.
 
     """
-    template = _part("page.html")
+    template = _read_part("page.html")
     for name, place in _PLACES.items():
         before, found, after = template.partition(place)
         assert found
-        part = _part(name)
-        before = before.replace(f"hash of {name}", _hash(f"\n{part}"))
+        part = _read_part(name)
+        before = before.replace(f"hash of {name}", _compute_hash(f"\n{part}"))
         template = before + part + after
     before, found, after = template.partition(_RECORD)
     assert found and text.isascii()
     return before + text.replace("<", "\\u003c") + after  # it cannot contain </script>
 
 
-def _hash(inside: str) -> str:
+def _compute_hash(inside: str) -> str:
     """Return the hash of an element's text for the page's Content-Security-Policy."""
     from base64 import b64encode
     from hashlib import sha256
@@ -250,13 +250,13 @@ def _hash(inside: str) -> str:
     return f"sha256-{b64encode(sha256(inside.encode()).digest()).decode()}"
 
 
-def _part(name: str) -> str:
+def _read_part(name: str) -> str:
     with open(os.path.join(_HERE, name), encoding="utf-8") as file:
         return file.read()
 
 
-def _text(path: str, record: "Json") -> str:
+def _format_text(path: str, record: "Json") -> str:
     import json
 
     text = json.dumps(record, allow_nan=False)
-    return f"{page(text) if path.lower().endswith('.html') else text}\n"
+    return f"{make_page(text) if path.lower().endswith('.html') else text}\n"

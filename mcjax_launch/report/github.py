@@ -12,9 +12,9 @@ from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.diagnosis.root_cause import JobStopped, NotStarted, RankFailed
 from mcjax_launch.diagnosis.summary import Summary
 from mcjax_launch.jax_messages.noise import without_noise
-from mcjax_launch.report.record import last_lines
+from mcjax_launch.report.record import select_last_lines
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.wording import visible
+from mcjax_launch.wording import escape_unprintable
 
 _MOST = 4000  # characters: GitHub shows about 4 KB of a message
 _MOST_OUTPUT, _MOST_LINES = 2000, 5
@@ -24,7 +24,7 @@ _IN_DATA = {ord(char): f"%{ord(char):02X}" for char in "%\r\n"}
 _IN_PROPERTIES = {**_IN_DATA, ord(":"): "%3A", ord(","): "%2C"}
 
 
-def command(level: str, text: str, file: str | None = None, line: int | None = None) -> str:
+def format_command(level: str, text: str, file: str | None = None, line: int | None = None) -> str:
     """Return an annotation as a command for the runner, in one whole line.
 
     Args:
@@ -57,12 +57,12 @@ class Annotations:
         self._workspace = workspace
         self._last: Attempt | None = None
 
-    def ended(self, attempt: Attempt) -> None:
+    def on_attempt_end(self, attempt: Attempt) -> None:
         """Annotate the previous attempt as a warning: its failure was not the job's."""
         self._annotate("warning")
         self._last = attempt
 
-    def over(self, status: int, _: str) -> None:
+    def on_job_end(self, status: int, _: str) -> None:
         """Annotate the last attempt as an error, if the job failed after it was started."""
         if status:
             self._annotate("error")
@@ -70,10 +70,10 @@ class Annotations:
     def _annotate(self, level: str) -> None:
         last = self._last
         if last is not None and not isinstance(last.summary.ending, NotStarted):
-            self._write(annotation(level, last.summary, last.state, self._workspace))
+            self._write(format_annotation(level, last.summary, last.state, self._workspace))
 
 
-def annotation(level: str, summary: Summary, state: RunState, workspace: str) -> str:
+def format_annotation(level: str, summary: Summary, state: RunState, workspace: str) -> str:
     """Return the command for a run's root cause; "" if the run ended well.
 
     Args:
@@ -85,11 +85,11 @@ def annotation(level: str, summary: Summary, state: RunState, workspace: str) ->
     """
     if not summary.lines:
         return ""
-    text = "\n".join([summary.lines[0], *_printed(summary), *summary.lines[1:]])
-    return command(level, text[:_MOST], *_place(summary, state, workspace))
+    text = "\n".join([summary.lines[0], *_get_last_stdout(summary), *summary.lines[1:]])
+    return format_command(level, text[:_MOST], *_find_place(summary, state, workspace))
 
 
-def _printed(summary: Summary) -> list[str]:
+def _get_last_stdout(summary: Summary) -> list[str]:
     """Return the last lines of stdout of a rank that failed without output on stderr.
 
     pytest, for instance, prints errors on stdout.
@@ -101,12 +101,12 @@ def _printed(summary: Summary) -> list[str]:
     if has_words or without_noise(run.stderr.splitlines())[0]:
         return []
     plain = re.sub(_COLOURS, "", run.stdout)
-    kept, _ = without_noise(last_lines(plain, _MOST_OUTPUT))
-    lines = [f"  | {visible(line)}" for line in kept[-_MOST_LINES:]]
+    kept, _ = without_noise(select_last_lines(plain, _MOST_OUTPUT))
+    lines = [f"  | {escape_unprintable(line)}" for line in kept[-_MOST_LINES:]]
     return ["the last lines of its stdout:", *lines] if lines else []
 
 
-def _place(summary: Summary, state: RunState, workspace: str) -> tuple[str | None, int | None]:
+def _find_place(summary: Summary, state: RunState, workspace: str) -> tuple[str | None, int | None]:
     """Return (file, line) of the root cause if that is in the repository, else (None, None)."""
     match summary.ending:
         case RankFailed(culprit=run):

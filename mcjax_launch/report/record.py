@@ -10,21 +10,32 @@ from datetime import UTC, datetime
 from typing import Any
 
 from mcjax_launch.diagnosis.attempt import Attempt
-from mcjax_launch.diagnosis.findings.slow import slow_words
-from mcjax_launch.diagnosis.headline import headline
+from mcjax_launch.diagnosis.findings.slow import describe_slow_rank
+from mcjax_launch.diagnosis.headline import extract_headline
 from mcjax_launch.diagnosis.root_cause import JobStopped, NotStarted, RankFailed
-from mcjax_launch.diagnosis.spmd import divergence_lines
-from mcjax_launch.diagnosis.summary import fate, in_one_line, reason, shortened
-from mcjax_launch.diagnosis.verdict import verdict_of
+from mcjax_launch.diagnosis.spmd import describe_divergence
+from mcjax_launch.diagnosis.summary import (
+    describe_rank_end,
+    describe_rank_failure,
+    format_one_line,
+    omit_middle_lines,
+)
+from mcjax_launch.diagnosis.verdict import determine_verdict
 from mcjax_launch.diagnosis.view import Finding
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire.hook_messages import ImportedJax
 from mcjax_launch.kernel.wire.signals import signal_name
 from mcjax_launch.kernel.wire.version import __version__
-from mcjax_launch.runs.past_waits import waits_of
-from mcjax_launch.runs.polls import Poll, PolledPosition, ThreadState, function_of, slow_ranks
+from mcjax_launch.runs.past_waits import collect_waits
+from mcjax_launch.runs.polls import (
+    Poll,
+    PolledPosition,
+    ThreadState,
+    find_slow_ranks,
+    strip_line_number,
+)
 from mcjax_launch.runs.rank_run import RankRun, Sample, Verdict
-from mcjax_launch.runs.spmd import titled
+from mcjax_launch.runs.spmd import format_title
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
 
@@ -44,7 +55,7 @@ _LONGEST = 1000
 _WHOLE_ATTEMPTS = 8
 
 
-def run(
+def make_run_record(
     job: Job,
     arguments: Sequence[str],
     attempts: Sequence[Json],
@@ -60,7 +71,7 @@ def run(
     Args:
         job: the job.
         arguments: words of the command line.
-        attempts: records of the attempts, see `attempt`.
+        attempts: records of the attempts, see `make_attempt_record`.
         began: start time of the launcher, in seconds since 1970.
         seconds: duration of the launcher's run.
         status: exit status of the launcher.
@@ -95,7 +106,7 @@ def without_values(arguments: Sequence[str]) -> list[str]:
     return [*options, *arguments[len(options) :]]
 
 
-def attempt(ended: Attempt, began_at: float) -> Json:
+def make_attempt_record(ended: Attempt, began_at: float) -> Json:
     """Return the record of one attempt.
 
     Args:
@@ -103,7 +114,7 @@ def attempt(ended: Attempt, began_at: float) -> Json:
         began_at: start time of the launcher, in time.monotonic's seconds.
 
     """
-    state, cause = ended.state, _cause(ended)
+    state, cause = ended.state, _make_cause(ended)
     return {
         "restart": ended.restart,
         "job_id": state.job_id or None,
@@ -114,19 +125,19 @@ def attempt(ended: Attempt, began_at: float) -> Json:
         "log_dir": state.log_dir,
         "exit_status": ended.summary.status,
         "cause": cause,
-        "divergence": divergence_lines(state.programs) if state.diverged else [],
-        "divergence_sides": [list(side.ranks) for side in state.programs.diverged_groups()]
+        "divergence": describe_divergence(state.programs) if state.diverged else [],
+        "divergence_sides": [list(side.ranks) for side in state.programs.group_diverged_ranks()]
         if state.diverged
         else [],
         "stacks": list(state.stacks),
-        "idle_since_s": _since(state.began_at, state.idle_since),
-        "waits": _waits(ended, cause["at_s"]),
+        "idle_since_s": _compute_seconds_since(state.began_at, state.idle_since),
+        "waits": _make_waits(ended, cause["at_s"]),
         "slow": [
-            {"rank": slow.rank, "waited": round(slow.waited, 3), "words": slow_words(slow)}
-            for slow in slow_ranks(_polls(state))
+            {"rank": slow.rank, "waited": round(slow.waited, 3), "words": describe_slow_rank(slow)}
+            for slow in find_slow_ranks(_get_polls(state))
         ],
         "complete": True,
-        "ranks": [_rank(run, state, cause["rank"]) for run in state.ranks.values()],
+        "ranks": [_make_rank(run, state, cause["rank"]) for run in state.ranks.values()],
     }
 
 
@@ -139,7 +150,7 @@ def lighten(attempts: Sequence[Json]) -> None:
             rank["last_lines"] = {"stdout": [], "stderr": []}
 
 
-def _cause(ended: Attempt) -> Json:
+def _make_cause(ended: Attempt) -> Json:
     kind = "none"
     at: float | None = None
     culprit: RankRun | None = None
@@ -161,13 +172,13 @@ def _cause(ended: Attempt) -> Json:
         "rank": None if culprit is None else culprit.process_id,
         "host": None if culprit is None else culprit.host,
         "alike": [run.process_id for run in alike],
-        "at_s": _since(ended.state.began_at, at),
-        "words": in_one_line(ended.summary, ended.state),
+        "at_s": _compute_seconds_since(ended.state.began_at, at),
+        "words": format_one_line(ended.summary, ended.state),
         "report": list(ended.summary.lines),
     }
 
 
-def _waits(ended: Attempt, ended_s: float | None) -> list[Json]:
+def _make_waits(ended: Attempt, ended_s: float | None) -> list[Json]:
     """Return the record of the ranks' waits, until the reason to end became known."""
     began_at = ended.state.began_at
     end = began_at + (ended.seconds if ended_s is None else ended_s)
@@ -175,19 +186,19 @@ def _waits(ended: Attempt, ended_s: float | None) -> list[Json]:
         {
             "place": wait.place,
             "where": wait.where or None,
-            "arrived": [[rank, _since(began_at, at)] for rank, at in wait.arrived],
+            "arrived": [[rank, _compute_seconds_since(began_at, at)] for rank, at in wait.arrived],
             "late": list(wait.late),
-            "until_s": _since(began_at, wait.until),
+            "until_s": _compute_seconds_since(began_at, wait.until),
         }
-        for wait in waits_of(ended.state.ranks, ended.state.waits, end)
+        for wait in collect_waits(ended.state.ranks, ended.state.waits, end)
     ]
 
 
-def _rank(run: RankRun, state: RunState, culprit: int | None) -> Json:
+def _make_rank(run: RankRun, state: RunState, culprit: int | None) -> Json:
     count, began_at = len(state.ranks), state.began_at
     process, membership, usage = run.process, run.membership, run.usage
     status = process.status
-    samples = thinned(usage.samples, max(_LEAST_SAMPLES, _MOST_SAMPLES // count))
+    samples = thin_samples(usage.samples, max(_LEAST_SAMPLES, _MOST_SAMPLES // count))
     # The rank to blame keeps all of its output.
     tail = _MOST_TAIL if run.process_id == culprit else max(_LEAST_TAIL, _MOST_TAIL // (2 * count))
     versions = membership.imported or ImportedJax()
@@ -196,35 +207,35 @@ def _rank(run: RankRun, state: RunState, culprit: int | None) -> Json:
     peak_kib = max([usage.peak_kib or 0, *(sample.rss_kib for sample in usage.samples)])
     return {
         "rank": run.process_id,
-        **_process(run, began_at),
+        **_make_process(run, began_at),
         "jax": versions.jax or None,
         "jaxlib": versions.jaxlib or None,
         "python": versions.python or None,
-        "joining_s": _since(began_at, membership.joining_at),
-        "first_output_s": _since(began_at, process.first_output_at),
-        "leaving_s": _since(began_at, membership.leaving_at),
+        "joining_s": _compute_seconds_since(began_at, membership.joining_at),
+        "first_output_s": _compute_seconds_since(began_at, process.first_output_at),
+        "leaving_s": _compute_seconds_since(began_at, membership.leaving_at),
         "signal": signal_name(-status) if status is not None and status < 0 else None,
         "signals_sent": [signal_name(signum) for signum in process.signals],
         "killer": process.killer or None,
         "platform": run.compilations.platform or None,
         "gpus": run.share.gpus or None,
         "cores": run.share.cores or None,
-        "compiled": _compiled(run),
-        "compiled_last": _compiled_last(run),
-        "past_lives": [_process(earlier, began_at) for earlier in run.past],
+        "compiled": _make_compilations(run),
+        "compiled_last": _make_latest_program(run),
+        "past_lives": [_make_process(earlier, began_at) for earlier in run.past],
         "cpu_s": round(cpu_s, 2) if used else None,
         "peak_kib": peak_kib if used else None,
         "samples": [[round(s.at - began_at, 3), round(s.cpu_s, 2), s.rss_kib] for s in samples],
-        "looks": _poll_rows(run.process_id, _polls(state), began_at),
+        "looks": _make_poll_rows(run.process_id, _get_polls(state), began_at),
         "last_lines": {
-            "stdout": last_lines(run.stdout, tail),
-            "stderr": last_lines(run.stderr, tail),
+            "stdout": select_last_lines(run.stdout, tail),
+            "stderr": select_last_lines(run.stderr, tail),
         },
-        "log_files": _log_files(run),
+        "log_files": _make_log_paths(run),
     }
 
 
-def _compiled(run: RankRun) -> dict[str, Any] | None:
+def _make_compilations(run: RankRun) -> dict[str, Any] | None:
     """Return counts and times of the programs that a rank compiled and loaded; None for none."""
     had = run.compilations
     if not had.compiled + had.loaded:
@@ -237,11 +248,11 @@ def _compiled(run: RankRun) -> dict[str, Any] | None:
     }
 
 
-def _polls(state: RunState) -> list[Poll]:
+def _get_polls(state: RunState) -> list[Poll]:
     return state.polls.kept if state.polls is not None else []
 
 
-def _poll_rows(rank: int, polls: Sequence[Poll], began_at: float) -> list[list[object]]:
+def _make_poll_rows(rank: int, polls: Sequence[Poll], began_at: float) -> list[list[object]]:
     """Return the polled positions of a rank's main thread, one entry for each change."""
     found: list[list[object]] = []
     last = ThreadState.UNKNOWN, ""
@@ -252,70 +263,78 @@ def _poll_rows(rank: int, polls: Sequence[Poll], began_at: float) -> list[list[o
             if isinstance(position, PolledPosition)
             else PolledPosition(ThreadState.UNKNOWN)
         )
-        here = known.doing, function_of(known.place)
+        here = known.doing, strip_line_number(known.place)
         if here != last:
-            found.append([_since(began_at, poll.at), known.doing.value, known.place])
+            found.append(
+                [_compute_seconds_since(began_at, poll.at), known.doing.value, known.place]
+            )
             last = here
     return found
 
 
-def _process(run: RankRun, began_at: float) -> Json:
+def _make_process(run: RankRun, began_at: float) -> Json:
     """Return the record of a process of a rank: the latest, or one before a restart."""
     process, membership = run.process, run.membership
     return {
         "host": run.host,
         "pid": process.pid,
-        "started_s": _since(began_at, process.started_at),
-        "joined_s": _since(began_at, membership.joined_at),
-        "failed_s": _since(began_at, run.failed_at),
-        "ended_s": _since(began_at, process.ended_at),
-        "outcome": _outcome(run),
-        "words": _words(run),
+        "started_s": _compute_seconds_since(began_at, process.started_at),
+        "joined_s": _compute_seconds_since(began_at, membership.joined_at),
+        "failed_s": _compute_seconds_since(began_at, run.failed_at),
+        "ended_s": _compute_seconds_since(began_at, process.ended_at),
+        "outcome": _classify_outcome(run),
+        "words": _describe_end(run),
         "exit_status": run.exit_status if run.status is not None or run.hidden_failure else None,
-        "exception": _exception(run),
+        "exception": _make_exception(run),
     }
 
 
-def _log_files(run: RankRun) -> Json | None:
+def _make_log_paths(run: RankRun) -> Json | None:
     if run.share.log_folder is None:
         return None
     start = os.path.join(run.share.log_folder, str(run.process_id))
     return {"stdout": f"{start}.out", "stderr": f"{start}.err"}
 
 
-def _outcome(run: RankRun) -> str:
+def _classify_outcome(run: RankRun) -> str:
     """Return a rank's outcome: "failed", "consequence", "lost", "unknown", "ended" or "stopped"."""
     if run.failed:
-        return "consequence" if verdict_of(run) is Verdict.VICTIM else "failed"
+        return "consequence" if determine_verdict(run) is Verdict.VICTIM else "failed"
     if run.status is None:
         return "lost" if run.process.lost else "unknown"
     return "ended" if run.status == 0 else "stopped"
 
 
-def _words(run: RankRun) -> str:
-    return reason(run) if _outcome(run) == "failed" else fate(run)
+def _describe_end(run: RankRun) -> str:
+    return (
+        describe_rank_failure(run) if _classify_outcome(run) == "failed" else describe_rank_end(run)
+    )
 
 
-def _exception(run: RankRun) -> Json | None:
+def _make_exception(run: RankRun) -> Json | None:
     failure = run.failure
     if failure is None or failure.exited:
         return None
-    lines = shortened(failure.traceback.rstrip().splitlines())
+    lines = omit_middle_lines(failure.traceback.rstrip().splitlines())
     return {
         "name": failure.exception,
-        "headline": headline(failure)[:_LONGEST],
+        "headline": extract_headline(failure)[:_LONGEST],
         "where": failure.where,
         "line": failure.line,
         "traceback": [line[:_LONGEST] for line in lines],
     }
 
 
-def _compiled_last(run: RankRun) -> Json | None:
+def _make_latest_program(run: RankRun) -> Json | None:
     latest = run.compilations.latest
-    return None if latest is None else {"name": titled(latest.name), "where": latest.where or None}
+    return (
+        None
+        if latest is None
+        else {"name": format_title(latest.name), "where": latest.where or None}
+    )
 
 
-def thinned(samples: Sequence[Sample], most: int) -> list[Sample]:
+def thin_samples(samples: Sequence[Sample], most: int) -> list[Sample]:
     """Return at most `most` samples: the last, and the peak of memory in each of equal parts."""
     if len(samples) <= most:
         return list(samples)
@@ -328,7 +347,7 @@ def thinned(samples: Sequence[Sample], most: int) -> list[Sample]:
     return [*kept, samples[-1]]
 
 
-def last_lines(text: str, most: int) -> list[str]:
+def select_last_lines(text: str, most: int) -> list[str]:
     """Return a stream's last lines as a terminal shows them, without overwritten text.
 
     Args:
@@ -343,6 +362,6 @@ def last_lines(text: str, most: int) -> list[str]:
     return [line if len(line) <= _LONGEST else f"... {line[-_LONGEST:]}" for line in shown]
 
 
-def _since(began_at: float, at: float | None) -> float | None:
+def _compute_seconds_since(began_at: float, at: float | None) -> float | None:
     """Return the seconds from `began_at` to `at`, rounded to milliseconds; None if `at` is None."""
     return None if at is None else round(at - began_at, 3)

@@ -14,14 +14,14 @@ _MOST_BYTES = 4096
 class Recorder(Protocol):
     """A receiver of the attempts and the outcome of a job, such as the writer of a report."""
 
-    def ended(self, attempt: Attempt) -> None:
+    def on_attempt_end(self, attempt: Attempt) -> None:
         """Record a finished attempt; called after each."""
 
-    def over(self, status: int, end: str) -> None:
+    def on_job_end(self, status: int, end: str) -> None:
         """Record the launcher's exit status and a line on the end; called once, also on errors."""
 
 
-def recorded(run: Callable[..., JobOutcome], recorders: Sequence[Recorder]) -> JobOutcome:
+def run_with_recorders(run: Callable[..., JobOutcome], recorders: Sequence[Recorder]) -> JobOutcome:
     """Run a job, pass its attempts and outcome to recorders, and return the outcome.
 
     Args:
@@ -33,23 +33,23 @@ def recorded(run: Callable[..., JobOutcome], recorders: Sequence[Recorder]) -> J
 
     """
 
-    def ended(attempt: Attempt) -> None:
+    def on_attempt_end(attempt: Attempt) -> None:
         for recorder in recorders:
-            recorder.ended(attempt)
+            recorder.on_attempt_end(attempt)
 
-    def over(status: int, end: str) -> None:
+    def on_job_end(status: int, end: str) -> None:
         for recorder in recorders:
-            recorder.over(status, end)
+            recorder.on_job_end(status, end)
 
     try:
-        outcome = run(ended=ended)
+        outcome = run(ended=on_attempt_end)
     except LaunchError as error:
-        over(error.status, str(error))
+        on_job_end(error.status, str(error))
         raise
     except Exception as error:
-        over(exit_status.INTERNAL_ERROR, f"internal error: {error!r}")
+        on_job_end(exit_status.INTERNAL_ERROR, f"internal error: {error!r}")
         raise
-    over(outcome.status, outcome.message)
+    on_job_end(outcome.status, outcome.message)
     return outcome
 
 
@@ -67,15 +67,15 @@ class TerminationMessage:
         self._place = place
         self._lines: tuple[str, ...] = ()
 
-    def ended(self, attempt: Attempt) -> None:
+    def on_attempt_end(self, attempt: Attempt) -> None:
         """Keep the summary of an attempt."""
         self._lines = attempt.summary.lines
 
-    def over(self, status: int, end: str) -> None:
-        """Write the last attempt's summary, else `end`, if the job failed; see `fitting`."""
+    def on_job_end(self, status: int, end: str) -> None:
+        """Write the last attempt's summary, or `end` if there is none, if the job failed."""
         if status == 0:
             return
-        text = fitting(self._lines or (end,))
+        text = select_fitting_lines(self._lines or (end,))
         try:
             with open(self._place, "wb") as file:
                 file.write(text)
@@ -83,7 +83,7 @@ class TerminationMessage:
             return
 
 
-def fitting(lines: tuple[str, ...]) -> bytes:
+def select_fitting_lines(lines: tuple[str, ...]) -> bytes:
     """Return the first lines that fit into 4096 bytes; of a longer first line, its beginning."""
     text = "\n".join(lines).encode("utf-8", "backslashreplace")
     if len(text) <= _MOST_BYTES:

@@ -51,7 +51,7 @@ class ArgumentParser:
             raise Unsupported("subcommands, or arguments of which some are needed")
 
 
-def _settings(call: ast.Call) -> dict[str, Any]:
+def _get_settings(call: ast.Call) -> dict[str, Any]:
     """Return a call's keyword arguments: constants, names as text, None for other expressions."""
     found = {}
     for word in call.keywords:
@@ -61,7 +61,7 @@ def _settings(call: ast.Call) -> dict[str, Any]:
     return found
 
 
-def _texts(call: ast.Call) -> list[str]:
+def _get_texts(call: ast.Call) -> list[str]:
     """Return the names in a declaration of an argument, as in `add_argument("-n", "--num")`.
 
     Raises:
@@ -69,10 +69,10 @@ def _texts(call: ast.Call) -> list[str]:
 
     """
     names: Sequence[ast.expr | None] = call.args or [None]
-    return [_text(name) for name in names]
+    return [_get_text(name) for name in names]
 
 
-def _text(node: ast.expr | None) -> str:
+def _get_text(node: ast.expr | None) -> str:
     """Return the value of a constant text; None stands for a missing argument.
 
     Raises:
@@ -87,7 +87,7 @@ def _text(node: ast.expr | None) -> str:
 
 def _add_of_argparse(parser: ArgumentParser, call: ast.Call) -> None:
     """Add the argument of a call of add_argument()."""
-    names, settings = _texts(call), _settings(call)
+    names, settings = _get_texts(call), _get_settings(call)
     long = next((name for name in names if name.startswith("--")), names[0])
     name = str(settings.get("dest") or long.lstrip("-").replace("-", "_"))
     many = "nargs" in settings or "action" in settings
@@ -101,7 +101,7 @@ def _add_of_argparse(parser: ArgumentParser, call: ast.Call) -> None:
 
 def _add_of_click(parser: ArgumentParser, path: str, call: ast.Call) -> None:
     """Add the argument of a decorator, click.option or click.argument."""
-    names, settings = _texts(call), _settings(call)
+    names, settings = _get_texts(call), _get_settings(call)
     long = next((name for name in names if name.startswith("--")), names[0])
     own = next((name for name in names if name.isidentifier()), long.lstrip("-"))
     is_plain = settings.get("type", "str") in CONVERSIONS and settings.get("nargs", 1) == 1
@@ -115,16 +115,16 @@ def _add_of_click(parser: ArgumentParser, path: str, call: ast.Call) -> None:
 def _add_of_absl(parser: ArgumentParser, function: str, call: ast.Call) -> None:
     """Add an absl flag, or mark a flag as required."""
     if function == "mark_flag_as_required":
-        (name,) = _texts(call)
+        (name,) = _get_texts(call)
         parser.add(f"--{name}", name, required=True, is_plain=True)
     elif function == "mark_flags_as_required":
         match call.args:
             case [ast.List(parts) | ast.Tuple(parts)]:
-                for name in map(_text, parts):
+                for name in map(_get_text, parts):
                     parser.add(f"--{name}", name, required=True, is_plain=True)
             case _:
                 raise Unsupported("flags whose names are unknown")
     elif function in ("DEFINE_string", "DEFINE_integer"):
-        name = _text(call.args[0] if call.args else None)
-        required = _settings(call).get("required") is True
+        name = _get_text(call.args[0] if call.args else None)
+        required = _get_settings(call).get("required") is True
         parser.add(f"--{name}", name, required=required, is_plain=True)

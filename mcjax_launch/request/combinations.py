@@ -130,7 +130,7 @@ def _check_lone(options: Options, given: Set[str], environ: Mapping[str, str]) -
         raise LaunchError("--host-rank needs --num-hosts N and --coordinator HOST:PORT")
     if {"quiet", "verbose"} <= given:
         raise LaunchError("-q cannot be combined with -v")
-    if options.hosts is None and known_schedulers.around(environ) is None:
+    if options.hosts is None and known_schedulers.find_scheduler(environ) is None:
         _check_without_hosts(options, given)
 
 

@@ -25,7 +25,7 @@ _REFUSED = {
 }
 
 
-def action(options: Options) -> str:
+def find_action(options: Options) -> str:
     """Return the given option out of "attach", "jobs" and "stop"; "" if none is given."""
     chosen = {
         "attach": options.attach is not None,
@@ -46,7 +46,7 @@ def check_action(options: Options, given: Set[str]) -> None:
         LaunchError: there is such an option, or a PROGRAM.
 
     """
-    name = action(options)
+    name = find_action(options)
     if options.program:
         raise LaunchError(f"--{name} runs no PROGRAM: leave out {options.program[0]}, or --{name}")
     for other in sorted(given - _ACTIONS[name] - {name, "program"}):

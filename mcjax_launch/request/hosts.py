@@ -12,7 +12,7 @@ from mcjax_launch.job.hosts import LOCAL, Host, parse_file, parse_list
 from mcjax_launch.kernel.wire import known_schedulers
 from mcjax_launch.kernel.wire.known_schedulers import Scheduler
 from mcjax_launch.options.options import Options
-from mcjax_launch.ranks import counted
+from mcjax_launch.ranks import format_count
 
 _MOST_BYTES = 16 << 20  # of a hosts file
 # A named pipe may be without a writer for this long.
@@ -32,24 +32,24 @@ def find_hosts(options: Options, environ: Mapping[str, str]) -> tuple[Host, ...]
     """
     slots = options.procs_per_host or 1
     if options.num_hosts:
-        return (Host(name=LOCAL, slots=processes_here(options, options.num_hosts)),)
+        return (Host(name=LOCAL, slots=count_ranks_here(options, options.num_hosts)),)
     if options.hosts is not None:
         return _read(options.hosts, slots)
-    if scheduler := known_schedulers.around(environ):
-        return _of_allocation(options, environ, scheduler)
+    if scheduler := known_schedulers.find_scheduler(environ):
+        return _find_allocated_hosts(options, environ, scheduler)
     return (Host(name=LOCAL, slots=options.num_processes or slots),)
 
 
-def _of_allocation(
+def _find_allocated_hosts(
     options: Options, environ: Mapping[str, str], scheduler: Scheduler
 ) -> tuple[Host, ...]:
-    from mcjax_launch.schedulers import allocation, driver
+    from mcjax_launch.schedulers import allocation, load_driver
 
-    found = driver(scheduler)
+    found = load_driver(scheduler)
     wanted = options.num_processes or 0
     try:
-        hosts = found.hosts(environ, options.procs_per_host)
-        allocation.check_slots(wanted, hosts, scheduler.title, found.lacks(environ))
+        hosts = found.find_hosts(environ, options.procs_per_host)
+        allocation.check_slots(wanted, hosts, scheduler.title, found.explain_few_slots(environ))
     except LaunchError as error:
         slots = wanted or options.procs_per_host or 1
         otherwise = allocation.advise_outside(scheduler, environ, slots)
@@ -57,29 +57,29 @@ def _of_allocation(
     return hosts
 
 
-def about_allocation(
+def describe_allocation(
     options: Options, environ: Mapping[str, str], hosts: Sequence[Host], via: str
 ) -> Iterator[str]:
     """Yield lines on a scheduler's allocation: its hosts (if --verbose), and a lack of slots."""
-    scheduler, why = known_schedulers.inner(environ)
+    scheduler, why = known_schedulers.choose_scheduler(environ)
     if scheduler is None or options.hosts is not None or options.num_hosts:
         return
-    from mcjax_launch.schedulers import driver
+    from mcjax_launch.schedulers import load_driver
 
     if options.verbose:
         if why:
             yield why
-        where = f"{counted(len(hosts), 'host')} of {scheduler.title}'s allocation"
+        where = f"{format_count(len(hosts), 'host')} of {scheduler.title}'s allocation"
         elsewhere = [host for host in hosts if not host.is_local]
         yield f"{where}, reached by {via}" if elsewhere else f"{where}: this machine"
-    lacks = driver(scheduler).lacks(environ)
+    lacks = load_driver(scheduler).explain_few_slots(environ)
     if lacks and not options.quiet and not options.num_processes:
         yield lacks
 
 
-def default_via(options: Options, environ: Mapping[str, str]) -> str:
+def choose_via(options: Options, environ: Mapping[str, str]) -> str:
     """Return the value of --via to use if it is not given: a scheduler's client, or ssh."""
-    scheduler = known_schedulers.around(environ)
+    scheduler = known_schedulers.find_scheduler(environ)
     return scheduler.client if scheduler and options.hosts is None else "ssh"
 
 
@@ -96,7 +96,7 @@ def _read(given: str | tuple[str, ...], slots: int) -> tuple[Host, ...]:
     return parse_list(given, slots)
 
 
-def processes_here(options: Options, num_hosts: int) -> int:
+def count_ranks_here(options: Options, num_hosts: int) -> int:
     """Return the number of ranks that this launcher starts, if there are `num_hosts` launchers.
 
     Raises:
@@ -151,7 +151,7 @@ def read_text(fd: int, origin: str) -> str:
     """
     data = bytearray()
     try:
-        while piece := _next_bytes(fd, first=not data):
+        while piece := _read_next_bytes(fd, first=not data):
             data += piece
             if len(data) > _MOST_BYTES:
                 raise LaunchError(f"{origin}: more than {_MOST_BYTES >> 20} MiB: not a hosts file")
@@ -162,7 +162,7 @@ def read_text(fd: int, origin: str) -> str:
     return data.decode("utf-8-sig", "surrogateescape")
 
 
-def _next_bytes(fd: int, first: bool) -> bytes:
+def _read_next_bytes(fd: int, first: bool) -> bytes:
     """Return the next bytes of a file or pipe; b"" at the end.
 
     Args:

@@ -7,10 +7,10 @@ from typing import Literal
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.options.kinds import cache_of, check_slices, split_profile
+from mcjax_launch.options.kinds import check_slices, split_cache, split_profile
 from mcjax_launch.options.options import Options
 from mcjax_launch.options.wrappers import Wrapper, parse
-from mcjax_launch.ranks import MOST_RANKS, these_ranks
+from mcjax_launch.ranks import MOST_RANKS, format_ranks
 from mcjax_launch.request.this_machine import ThisMachine
 
 
@@ -28,22 +28,22 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
 
     """
     num_hosts = options.num_hosts or 1
-    num_processes = _num_processes(options, hosts, num_hosts)
+    num_processes = _compute_num_processes(options, hosts, num_hosts)
     _check_ranks("--show", options.show or frozenset(), num_processes)
     completed: dict[str, object] = {
         "num_processes": num_processes,
         "num_hosts": num_hosts,
         "host_rank": options.host_rank or 0 if options.num_hosts else 0,
-        "program": _program(options, here.python.python),
+        "program": _replace_python(options, here.python.python),
         "python_given": options.python is not None,
         "chdir_given": options.chdir is not None,
         "hook": not options.no_hook,
-        "stdin": _some_ranks("--stdin", options.stdin, num_processes),
-        "wrappers": _wrappers(options, num_processes),
-        "pdb": _some_ranks("--pdb", options.pdb, num_processes),
+        "stdin": _expand_ranks("--stdin", options.stdin, num_processes),
+        "wrappers": _parse_wrappers(options, num_processes),
+        "pdb": _expand_ranks("--pdb", options.pdb, num_processes),
         "record": options.report is not None,
         "black_box": options.black_box and os.path.abspath(options.black_box),
-        "compile_cache": _compile_cache(options),
+        "compile_cache": _resolve_compile_cache(options),
     }
     if options.profile:
         folder, completed["profile_after"] = split_profile(options.profile)
@@ -51,7 +51,7 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
     return Job(**vars(options) | here._asdict() | here.python._asdict() | completed)
 
 
-def _compile_cache(options: Options) -> tuple[str, int] | None:
+def _resolve_compile_cache(options: Options) -> tuple[str, int] | None:
     """Return the absolute folder of --compile-cache and its limit in bytes; None if not given.
 
     Raises:
@@ -64,11 +64,11 @@ def _compile_cache(options: Options) -> tuple[str, int] | None:
         raise LaunchError(
             "--compile-cache has no effect with --compile-once off: leave out one of them"
         )
-    folder, size = cache_of(options.compile_cache)
+    folder, size = split_cache(options.compile_cache)
     return os.path.abspath(os.path.expanduser(folder)), size
 
 
-def _program(options: Options, python: str) -> tuple[str, ...]:
+def _replace_python(options: Options, python: str) -> tuple[str, ...]:
     """Return PROGRAM and its arguments, `python` or `python3` replaced if --python is given.
 
     With -m, PROGRAM is a module, and never replaced.
@@ -83,8 +83,8 @@ def _program(options: Options, python: str) -> tuple[str, ...]:
     return (python, *options.program[1:]) if given else options.program
 
 
-def _num_processes(options: Options, hosts: Sequence[Host], num_hosts: int) -> int:
-    num_processes = options.num_processes or _all_slots(hosts, num_hosts)
+def _compute_num_processes(options: Options, hosts: Sequence[Host], num_hosts: int) -> int:
+    num_processes = options.num_processes or _count_slots(hosts, num_hosts)
     try:
         check_slices(options.slices, num_processes)
     except ValueError as error:
@@ -92,7 +92,7 @@ def _num_processes(options: Options, hosts: Sequence[Host], num_hosts: int) -> i
     return num_processes
 
 
-def _all_slots(hosts: Sequence[Host], num_hosts: int) -> int:
+def _count_slots(hosts: Sequence[Host], num_hosts: int) -> int:
     """Return the job's number of slots: those of this launcher's hosts, times `num_hosts`.
 
     Args:
@@ -109,7 +109,7 @@ def _all_slots(hosts: Sequence[Host], num_hosts: int) -> int:
     return slots
 
 
-def _some_ranks(
+def _expand_ranks(
     option: str, ranks: frozenset[int] | Literal["all"] | None, num_processes: int
 ) -> frozenset[int]:
     """Return the ranks in an option's value; "all" gives all ranks, None gives none."""
@@ -119,7 +119,7 @@ def _some_ranks(
     return ranks or frozenset()
 
 
-def _wrappers(options: Options, num_processes: int) -> tuple[Wrapper, ...]:
+def _parse_wrappers(options: Options, num_processes: int) -> tuple[Wrapper, ...]:
     """Return the parsed values of --wrap; their ranks must exist."""
     wrappers = tuple(parse(text) for text in options.wrap)
     for wrapper in wrappers:
@@ -130,5 +130,5 @@ def _wrappers(options: Options, num_processes: int) -> tuple[Wrapper, ...]:
 def _check_ranks(option: str, ranks: frozenset[int], num_processes: int) -> None:
     """Refuse an option's value with ranks that the job does not have."""
     if max(ranks, default=0) >= num_processes:
-        there_are = these_ranks(range(num_processes))
+        there_are = format_ranks(range(num_processes))
         raise LaunchError(f"{option} {max(ranks)}: no such rank; the job has {there_are}")

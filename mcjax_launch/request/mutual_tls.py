@@ -5,11 +5,11 @@ from collections.abc import Mapping
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.wire.interpreter import executable
+from mcjax_launch.kernel.wire.interpreter import find_executable
 from mcjax_launch.request.ranks_python import is_here
 
 
-def why_impossible(job: Job, environ: Mapping[str, str]) -> str:
+def explain_no_tls(job: Job, environ: Mapping[str, str]) -> str:
     """Return the reason why a job cannot have TLS; "" if none is known before the start.
 
     Args:
@@ -22,7 +22,7 @@ def why_impossible(job: Job, environ: Mapping[str, str]) -> str:
     """
     if not job.hook:
         return "with --no-hook ranks get no certificate"
-    if not executable("openssl", "", environ.get("PATH", os.defpath)) and not is_here(
+    if not find_executable("openssl", "", environ.get("PATH", os.defpath)) and not is_here(
         "cryptography"
     ):
         why = "to make a certificate, openssl or the Python package cryptography is needed here"

@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, TypeVar
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.job.plan import ranks_of_hosts
+from mcjax_launch.job.plan import group_ranks_by_host
 from mcjax_launch.kernel.wire.exit_status import NOT_FOUND
-from mcjax_launch.kernel.wire.interpreter import Unusable, check_python_file, cure, find_command
-from mcjax_launch.options.wrappers import commands
+from mcjax_launch.kernel.wire.interpreter import (
+    Unusable,
+    check_python_file,
+    find_command,
+    suggest_cure,
+)
+from mcjax_launch.options.wrappers import list_commands
 
 if TYPE_CHECKING:
     from mcjax_launch.request.program_arguments import Arguments
@@ -50,14 +55,15 @@ def check_module(name: str, python: str, cwd: str, environ: Mapping[str, str]) -
     own = [cwd, *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
     spec = PathFinder.find_spec(top, own)
     if spec is not None and spec.loader is not None:
-        places = _places(spec)
+        places = _list_folders(spec)
     else:  # Python prefers a package elsewhere to a folder without __init__.py
-        found = _asked(top, python, cwd, environ)
+        found = _find_package_folders(top, python, cwd, environ)
         if found is None:
             return
         if isinstance(found, int):
             raise Unusable(
-                f"-m {name}: no such module in {cwd} or of {python}{_near(top, own)}", NOT_FOUND
+                f"-m {name}: no such module in {cwd} or of {python}{_suggest_module(top, own)}",
+                NOT_FOUND,
             )
         places = found
     parent = top
@@ -68,19 +74,19 @@ def check_module(name: str, python: str, cwd: str, environ: Mapping[str, str]) -
             return
         spec = PathFinder.find_spec(part, places)
         if spec is None:
-            where = f"in {places[0]}{_near(part, places, f'{parent}.')}"
+            where = f"in {places[0]}{_suggest_module(part, places, f'{parent}.')}"
             raise Unusable(f"-m {name}: no such module {where}", NOT_FOUND)
-        parent, places = f"{parent}.{part}", _places(spec)
+        parent, places = f"{parent}.{part}", _list_folders(spec)
     if places and not _extends_itself(places) and PathFinder.find_spec("__main__", places) is None:
-        example = _near("main", places, f"{parent}.") or "; name a module in it"
+        example = _suggest_module("main", places, f"{parent}.") or "; name a module in it"
         raise Unusable(f"-m {name}: is a package without a __main__.py{example}", NOT_FOUND)
 
 
-def _places(spec: ModuleSpec) -> list[str]:
+def _list_folders(spec: ModuleSpec) -> list[str]:
     return list(spec.submodule_search_locations or ())
 
 
-def _asked(
+def _find_package_folders(
     name: str, python: str, cwd: str, environ: Mapping[str, str]
 ) -> "list[str] | int | None":
     """Return a package's folders, as a Python process finds them; 1 if none; None if unknown."""
@@ -115,7 +121,7 @@ def _extends_itself(places: Iterable[str]) -> bool:
     return False
 
 
-def _near(name: str, places: Sequence[str], parent: str = "") -> str:
+def _suggest_module(name: str, places: Sequence[str], parent: str = "") -> str:
     """Return "; did you mean ...?" with a similarly named module in the folders; "" if none."""
     import difflib
 
@@ -145,20 +151,20 @@ def check_program(job: Job, hosts: Sequence[Host]) -> None:
     """
     name = job.program[0]
     path = dict(job.env).get("PATH", os.environ.get("PATH", os.defpath))
-    of_hosts = ranks_of_hosts(job, hosts) if job.wrappers else {}
+    of_hosts = group_ranks_by_host(job, hosts) if job.wrappers else {}
     here = [rank for host, ranks in of_hosts.items() if host.is_local for rank in ranks]
-    for wrapper in commands(job.wrappers, here):
-        checked(functools.partial(find_command, wrapper, job.chdir, path, "--wrap "))
+    for wrapper in list_commands(job.wrappers, here):
+        run_check(functools.partial(find_command, wrapper, job.chdir, path, "--wrap "))
     if not job.is_python:
-        checked(lambda: find_command(name, job.chdir, path))
+        run_check(lambda: find_command(name, job.chdir, path))
     elif not job.module:
-        checked(lambda: check_python_file(name, job.chdir))
+        run_check(lambda: check_python_file(name, job.chdir))
     else:
         environ = {**os.environ, **dict(job.env)}
-        checked(lambda: check_module(name, job.python, job.chdir, environ))
+        run_check(lambda: check_module(name, job.python, job.chdir, environ))
 
 
-def hint_where_missing(program: Sequence[str], module: bool, sync: Sequence[str]) -> str:
+def advise_missing_program(program: Sequence[str], module: bool, sync: Sequence[str]) -> str:
     """Return advice to append to a remote host's error that PROGRAM's file is missing; or "".
 
     Args:
@@ -172,7 +178,7 @@ def hint_where_missing(program: Sequence[str], module: bool, sync: Sequence[str]
         return ""
     path = os.path.abspath(name)
     if not os.path.isfile(path):
-        return f", nor here in {os.path.dirname(path)}{cure(name, path)}"
+        return f", nor here in {os.path.dirname(path)}{suggest_cure(name, path)}"
     if os.path.isabs(name):  # a synced file has another place
         return "; copy it there"
     return f"; add --sync {name}" if sync else f"; copy it there, or add --sync {name}"
@@ -186,19 +192,19 @@ _PASSES_ARGUMENTS = re.compile(rb"initialize(?!\s*\(\s*\))")
 _MOST_BYTES = 1 << 22
 
 
-def given_arguments(job: Job) -> tuple[str, ...]:
+def get_given_arguments(job: Job) -> tuple[str, ...]:
     """Return the arguments after PROGRAM's name; if it is not Python, all words with the name."""
-    return job.program[_names(job) :]
+    return job.program[_count_name_words(job) :]
 
 
-def needed_arguments(job: Job) -> "Arguments | None":
+def find_needed_arguments(job: Job) -> "Arguments | None":
     """Return the arguments that PROGRAM needs, if it passes some of them to initialize().
 
     Returns:
         None if PROGRAM passes none to initialize(), or if its source does not show which.
 
     """
-    source = _source(job)
+    source = _read_program_source(job)
     if not (_hands_on(source) and _PASSES_ARGUMENTS.search(source)):
         return None
     from mcjax_launch.request.program_arguments import find_arguments
@@ -208,14 +214,14 @@ def needed_arguments(job: Job) -> "Arguments | None":
 
 def may_need_arguments(job: Job) -> bool:
     """Return whether PROGRAM's source seems to read arguments and to call initialize()."""
-    return _hands_on(_source(job))
+    return _hands_on(_read_program_source(job))
 
 
 def _hands_on(source: bytes) -> bool:
     return b"initialize" in source and _HANDS_ON.search(source) is not None
 
 
-def _names(job: Job) -> int:
+def _count_name_words(job: Job) -> int:
     """Return the number of words that name PROGRAM: 2 in `python train.py`, 0 if not Python."""
     if job.is_python:
         return 1
@@ -224,17 +230,17 @@ def _names(job: Job) -> int:
     return 2 if is_file and os.path.basename(name).startswith("python") else 0
 
 
-def _source(job: Job) -> bytes:
+def _read_program_source(job: Job) -> bytes:
     """Return PROGRAM's source; b"" if it is not Python, or is not on this machine."""
-    if not (names := _names(job)):
+    if not (names := _count_name_words(job)):
         return b""
     path = os.path.join(job.chdir, job.program[names - 1])
     if job.module:
-        from mcjax_launch.features.preload.agent.program import Unsuited, source_file
+        from mcjax_launch.features.preload.agent.program import Unsuited, find_source_file
 
         try:
             words = (job.python, "-m", *job.program)
-            path = source_file(words, job.chdir, {**os.environ, **dict(job.env)})
+            path = find_source_file(words, job.chdir, {**os.environ, **dict(job.env)})
         except Unsuited:
             return b""
     return read_source(path)
@@ -249,7 +255,7 @@ def read_source(path: str) -> bytes:
         return b""
 
 
-def checked(check: Callable[[], T]) -> T:
+def run_check(check: Callable[[], T]) -> T:
     """Return the result of `check()`, with its Unusable error turned into a LaunchError.
 
     Raises:

@@ -46,7 +46,7 @@ class Arguments(Value):
         """True if all words are options or placeholders, so that the launcher can fill them in."""
         return all(word.startswith(("-", "{")) for word in self.words)
 
-    def completed(self, given: Sequence[str]) -> tuple[str, ...] | None:
+    def complete(self, given: Sequence[str]) -> tuple[str, ...] | None:
         """Return the given arguments, followed by the missing arguments.
 
         Returns:
@@ -78,7 +78,7 @@ def find_arguments(source: bytes) -> Arguments | None:
 
     """
     try:
-        return _Reader(SourceNames(ast.parse(source))).arguments()
+        return _Reader(SourceNames(ast.parse(source))).collect_arguments()
     except (Unsupported, SyntaxError, ValueError, RecursionError):
         return None
 
@@ -93,7 +93,7 @@ class _Reader:
         self._last = 0  # the number of the last word of sys.argv that is surely needed
         self._last_used = 0  # the number of the last word, needed or not
 
-    def arguments(self) -> Arguments | None:
+    def collect_arguments(self) -> Arguments | None:
         """Return the arguments that the program needs; None if it needs no coordinates.
 
         Raises:
@@ -107,7 +107,7 @@ class _Reader:
             if isinstance(node, _MAY_BE_WORDS):
                 self._check(node)
         for call in calls:
-            if self._names.path(call.func) == "jax.distributed.initialize":
+            if self._names.find_path(call.func) == "jax.distributed.initialize":
                 self._initialize(call)
         if self._last_used > self._last or (self._last and self._parser.required):
             return None
@@ -116,57 +116,57 @@ class _Reader:
         for key in keys:
             option = self._parser.required.get(str(key), "")
             words += [option] if option else []
-            words.append(self._placeholder(key))
+            words.append(self._choose_placeholder(key))
         has_some = any(word.startswith("{") for word in words)
         return Arguments(tuple(words)) if has_some else None
 
-    def _placeholder(self, key: int | str) -> str:
+    def _choose_placeholder(self, key: int | str) -> str:
         uses = self._uses.get(key, set())
         if len(uses) == 1:
             return next(iter(uses))
         values = self._names.assigned.items()
-        named = (name for (_, name), found in values if key in map(self._key, found))
+        named = (name for (_, name), found in values if key in map(self._find_key, found))
         text = key if isinstance(key, str) else next(named, f"ARG{key}")
         return text.strip("_-").replace("-", "_").upper()
 
-    def _key(self, node: Assigned) -> int | str | None:
+    def _find_key(self, node: Assigned) -> int | str | None:
         """Return the number or name of the word that an expression stands for; None if unknown."""
         match self._names.resolve(node) if isinstance(node, ast.expr) else node:
             case str() as name:
                 return name
             case ast.Call(ast.Name(kind), [value], []) if kind in CONVERSIONS:
-                return self._key(value)
-            case ast.Call(function, [ast.Constant(str() as name), *_]) if self._names.path(
+                return self._find_key(value)
+            case ast.Call(function, [ast.Constant(str() as name), *_]) if self._names.find_path(
                 function
             ).startswith("absl.flags.DEFINE_"):
                 return name
             case ast.Attribute(owner, name):
-                if self._names.path(owner).endswith(_NAMESPACES):
+                if self._names.find_path(owner).endswith(_NAMESPACES):
                     return name
-                return self._key(owner) if name == "value" else None
+                return self._find_key(owner) if name == "value" else None
             case ast.Subscript(owner, ast.Constant(int() as number)):
                 match self._names.resolve(owner):
                     case ast.Tuple(parts) if number < len(parts):
-                        return self._key(parts[number])
-                start = self._start(owner)
+                        return self._find_key(parts[number])
+                start = self._find_start(owner)
                 return start + number if start is not None and start + number > 0 else None
         return None
 
-    def _start(self, node: ast.expr) -> int | None:
+    def _find_start(self, node: ast.expr) -> int | None:
         """Return the number of the first word, if an expression stands for words of sys.argv."""
         match self._names.resolve(node):
             case ast.Subscript(owner, ast.Slice(ast.Constant(int() as lower), _, None)):
-                start = self._start(owner)
+                start = self._find_start(owner)
                 return None if start is None else start + lower
             case ast.Call(ast.Name("map"), [ast.Name(kind), words]) if kind in CONVERSIONS:
-                return self._start(words)
+                return self._find_start(words)
             case ast.ListComp(element, [loop]) | ast.GeneratorExp(element, [loop]):
                 match element:
                     case ast.Call(ast.Name(kind), [ast.Name()]) if kind in CONVERSIONS:
-                        return None if loop.ifs else self._start(loop.iter)
+                        return None if loop.ifs else self._find_start(loop.iter)
             case ast.IfExp(ast.Compare(_, [ast.Is()], [ast.Constant(None)]), words):
-                return self._start(words)
-            case found if self._names.path(found) == "sys.argv":
+                return self._find_start(words)
+            case found if self._names.find_path(found) == "sys.argv":
                 return 0
         return None
 
@@ -174,14 +174,14 @@ class _Reader:
 
     def _declare(self, call: ast.Call) -> None:
         """Add what a call declares to the parser; refuse a parser whose arguments are unknown."""
-        path = self._names.path(call.func)
+        path = self._names.find_path(call.func)
         self._parser.declare(call, path)
         parses = path.endswith((".parse_args", ".parse_known_args"))
         if (parses or path.endswith(".add_argument")) and not self._is_certain(call):
             raise Unsupported("a parser that may not be used")
         for value in [*call.args, *(word.value for word in call.keywords)] if parses else ():
             is_default = isinstance(self._names.resolve(value), (ast.Name, ast.Constant))
-            if not is_default and self._start(value) != 1:
+            if not is_default and self._find_start(value) != 1:
                 raise Unsupported("other words than those of the command line")
 
     def _check(self, node: ast.expr) -> None:
@@ -193,17 +193,17 @@ class _Reader:
         """
         is_changed = isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del))
         match self._names.resolve(node):
-            case ast.Call(ast.Name("len"), [value]) if self._start(value) is not None:
+            case ast.Call(ast.Name("len"), [value]) if self._find_start(value) is not None:
                 if not is_changed and not self._is_known_count(node):
                     raise Unsupported("a program that can do without arguments")
-        if isinstance(node, ast.Attribute) and is_changed and isinstance(self._key(node), str):
+        if isinstance(node, ast.Attribute) and is_changed and isinstance(self._find_key(node), str):
             self._parser.values.discard(node.attr)
-        key = self._key(node) if isinstance(node, ast.Subscript) else None
+        key = self._find_key(node) if isinstance(node, ast.Subscript) else None
         if isinstance(key, int):
             self._last_used = max(self._last_used, key)
             if key > self._last and self._is_certain(node):
                 self._last = key
-        if (is_changed and isinstance(node, ast.Name)) or self._start(node) is None:
+        if (is_changed and isinstance(node, ast.Name)) or self._find_start(node) is None:
             return
         if is_changed or not self._is_known_use(node):
             raise Unsupported("another use of words, or words that are changed")
@@ -219,14 +219,14 @@ class _Reader:
             case ast.Assign([ast.Tuple(parts) | ast.List(parts)]):
                 return not any(isinstance(part, ast.Starred) for part in parts)
             case ast.Assign([target]) | ast.AnnAssign(target):
-                return self._start(target) is not None
+                return self._find_start(target) is not None
             case ast.Call(function):
-                name = self._names.path(function).rpartition(".")[2]
+                name = self._names.find_path(function).rpartition(".")[2]
                 if name in _TAKE_WORDS or name in self._names.functions:
                     return True
             case ast.Return():
                 return True
-        return isinstance(parent, ast.expr) and self._start(parent) is not None
+        return isinstance(parent, ast.expr) and self._find_start(parent) is not None
 
     def _is_known_count(self, node: ast.expr) -> bool:
         """Return whether the number of words has a name, or leads to an error if it is wrong."""
@@ -281,7 +281,7 @@ class _Reader:
             return True
         while isinstance(test, ast.BoolOp):
             test = test.values[0]
-        keys = [self._key(part) for part in ast.walk(test) if isinstance(part, _MAY_BE_WORDS)]
+        keys = [self._find_key(part) for part in ast.walk(test) if isinstance(part, _MAY_BE_WORDS)]
         return any(isinstance(key, int) or key in self._parser.values for key in keys)
 
     def _initialize(self, call: ast.Call) -> None:
@@ -306,7 +306,7 @@ class _Reader:
             ) if text.startswith(":"):
                 self._use(host, _HOST)
             case _:
-                key = self._key(node)
+                key = self._find_key(node)
                 if isinstance(key, int) or key in self._parser.values:
                     self._uses.setdefault(key, set()).add(placeholder)
 

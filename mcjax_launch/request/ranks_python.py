@@ -8,9 +8,9 @@ from typing import NamedTuple
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import WITHOUT_JAX, Job, is_python
 from mcjax_launch.kernel.wire import interpreter
-from mcjax_launch.kernel.wire.interpreter import executable, find_command
+from mcjax_launch.kernel.wire.interpreter import find_command, find_executable
 from mcjax_launch.options.options import Options
-from mcjax_launch.request.program import checked
+from mcjax_launch.request.program import run_check
 
 
 class RanksPython(NamedTuple):
@@ -41,12 +41,12 @@ def find(
     """
     if options.python is None:
         if is_python(options.program, options.module):
-            return _default(environ)
+            return _choose_default(environ)
         return RanksPython(sys.executable)  # only for the agents of other hosts
     if not here:
         return RanksPython(options.python)
     elsewhere = not all(host.is_local for host in hosts)
-    return _named(options.python, environ, elsewhere=elsewhere)
+    return _find_named(options.python, environ, elsewhere=elsewhere)
 
 
 def describe(job: Job, hosts: Sequence[Host]) -> str:
@@ -57,7 +57,7 @@ def describe(job: Job, hosts: Sequence[Host]) -> str:
     return f"{text}; python3 on hosts that do not have it" if elsewhere else text
 
 
-def _named(given: str, environ: Mapping[str, str], *, elsewhere: bool) -> RanksPython:
+def _find_named(given: str, environ: Mapping[str, str], *, elsewhere: bool) -> RanksPython:
     """Find the Python that --python names, a path or a command in PATH.
 
     Raises:
@@ -65,25 +65,27 @@ def _named(given: str, environ: Mapping[str, str], *, elsewhere: bool) -> RanksP
 
     """
     name = os.path.expanduser(given)
-    path = os.pathsep.join(_users_path(environ))
-    found = checked(lambda: find_command(name, os.getcwd(), path, "--python "))
+    path = os.pathsep.join(_list_path_folders(environ))
+    found = run_check(lambda: find_command(name, os.getcwd(), path, "--python "))
     own_on_each_host = given.startswith("~") or os.sep not in given
     return RanksPython(given if elsewhere and own_on_each_host else found)
 
 
-def _default(environ: Mapping[str, str]) -> RanksPython:
+def _choose_default(environ: Mapping[str, str]) -> RanksPython:
     """Choose the ranks' Python if --python is not given.
 
     It is VIRTUAL_ENV's; without VIRTUAL_ENV, the launcher's if it has jax, else the first in
     PATH that has jax. If no Python has jax, it is the launcher's.
     """
-    active = _of_virtual_env(environ)
+    active = _find_in_virtual_env(environ)
     own, has_jax = sys.executable, is_here("jax")
-    if active is not None and interpreter.environment(active) != interpreter.environment(own):
+    if active is not None and interpreter.make_environment_key(
+        active
+    ) != interpreter.make_environment_key(own):
         return RanksPython(active, "VIRTUAL_ENV's", f"(VIRTUAL_ENV's) {WITHOUT_JAX}")
     if has_jax or active is not None:
         return RanksPython(own, "the launcher's own", "" if has_jax else WITHOUT_JAX)
-    others = interpreter.in_folders(_users_path(environ), without=own)
+    others = interpreter.find_in_folders(_list_path_folders(environ), without=own)
     with_jax = next((python for python in others if _has_jax(python, environ)), None)
     if with_jax is not None:
         return RanksPython(with_jax, "the first in PATH that has jax", "")
@@ -95,13 +97,13 @@ def _default(environ: Mapping[str, str]) -> RanksPython:
     )
 
 
-def _of_virtual_env(environ: Mapping[str, str]) -> str | None:
+def _find_in_virtual_env(environ: Mapping[str, str]) -> str | None:
     """Return the Python of VIRTUAL_ENV; None if that is not set, or has no Python."""
     folder = environ.get("VIRTUAL_ENV")
-    return executable("python", "", os.path.join(folder, "bin")) if folder else None
+    return find_executable("python", "", os.path.join(folder, "bin")) if folder else None
 
 
-def _users_path(environ: Mapping[str, str]) -> list[str]:
+def _list_path_folders(environ: Mapping[str, str]) -> list[str]:
     """Return the folders of PATH; if the launcher's Python has no jax, its folder is the last."""
     folders = environ.get("PATH", os.defpath).split(os.pathsep)
     if is_here("jax"):

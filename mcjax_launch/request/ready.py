@@ -15,12 +15,12 @@ from mcjax_launch.events.events import NO_EVENTS, Events
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.job.plan import used_hosts
+from mcjax_launch.job.plan import count_ranks_by_host
 from mcjax_launch.kernel.launcher.entry import run as run_job
 from mcjax_launch.request import ranks_python, this_machine
-from mcjax_launch.request.hosts import about_allocation, find_hosts
+from mcjax_launch.request.hosts import describe_allocation, find_hosts
 from mcjax_launch.request.job import make_job
-from mcjax_launch.request.program import check_program, given_arguments, needed_arguments
+from mcjax_launch.request.program import check_program, find_needed_arguments, get_given_arguments
 
 if TYPE_CHECKING:
     from mcjax_launch.kernel.launcher.front import Front
@@ -51,8 +51,8 @@ def prepare(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job
 def find(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job, Sequence[Host]]:
     """Find the hosts and make the job, before the checks of `complete`; see `prepare`."""
     hosts = find_hosts(options, environ)
-    job = make_job(options, hosts, this_machine.look_up(options, hosts, environ, say))
-    for line in about_allocation(options, environ, hosts, job.via):
+    job = make_job(options, hosts, this_machine.collect_facts(options, hosts, environ, say))
+    for line in describe_allocation(options, environ, hosts, job.via):
         say(line)
     return job, hosts
 
@@ -67,9 +67,9 @@ def complete(
     if options.verbose and job.is_python:
         say(ranks_python.describe(job, hosts))
     _check_files(options)
-    hosts = tuple(used_hosts(job.processes_here, hosts))
+    hosts = tuple(count_ranks_by_host(job.processes_here, hosts))
     if job.mtls != "off":
-        job = with_mtls(job, hosts, environ, say if options.verbose else None)
+        job = choose_mtls(job, hosts, environ, say if options.verbose else None)
     if job.preload == ("auto",):
         job = _without_needless_preload(job, hosts, say if options.verbose else None)
     return job, hosts
@@ -81,27 +81,29 @@ def _with_arguments(job: Job, say: Say) -> Job:
     The job is returned unchanged if the user gave any arguments, if none are needed, or if the
     launcher cannot fill in all that are needed.
     """
-    found = None if given_arguments(job) else needed_arguments(job)
+    found = None if get_given_arguments(job) else find_needed_arguments(job)
     if found is None or not found.is_complete:
         return job
     program = (*job.program, *found.words)
     name = os.path.basename(job.program[-1])
     shown = " ".join(("-m", *program) if job.module else program)
     say(f"{name} takes its coordinates from its arguments: running {shown}")
-    return job.replaced(program=program)
+    return job.copy_with(program=program)
 
 
 def _without_needless_preload(job: Job, hosts: Sequence[Host], say: Say | None) -> Job:
     """Return the job, with --preload none if preloading cannot speed up its start."""
-    from mcjax_launch.features.preload.choice import unsuited
+    from mcjax_launch.features.preload.choice import find_reason_against
 
-    why = unsuited(job, hosts)
+    why = find_reason_against(job, hosts)
     if why and say is not None:
         say(f"--preload auto: {why}; the ranks are started afresh")
-    return job.replaced(preload=()) if why else job
+    return job.copy_with(preload=()) if why else job
 
 
-def with_mtls(job: Job, hosts: Sequence[Host], environ: Mapping[str, str], say: Say | None) -> Job:
+def choose_mtls(
+    job: Job, hosts: Sequence[Host], environ: Mapping[str, str], say: Say | None
+) -> Job:
     """Return the job, with --mtls off if TLS is not possible or not needed.
 
     Args:
@@ -116,13 +118,13 @@ def with_mtls(job: Job, hosts: Sequence[Host], environ: Mapping[str, str], say: 
     """
     if job.mtls == "auto" and len(hosts) == 1:
         alone = "the job runs on one host"
-        return job.replaced(mtls="off", mtls_reason=_EACH_HOST if job.num_hosts > 1 else alone)
-    from mcjax_launch.request.mutual_tls import why_impossible
+        return job.copy_with(mtls="off", mtls_reason=_EACH_HOST if job.num_hosts > 1 else alone)
+    from mcjax_launch.request.mutual_tls import explain_no_tls
 
-    why = why_impossible(job, environ)
+    why = explain_no_tls(job, environ)
     if why and say is not None:
         say(f"--mtls auto: {why}")
-    return job.replaced(mtls="off", mtls_reason=why) if why else job
+    return job.copy_with(mtls="off", mtls_reason=why) if why else job
 
 
 def _check_files(options: Options) -> None:
@@ -179,9 +181,9 @@ def run(
     if not recorders:
         outcome = start()
     else:
-        from mcjax_launch.report.recording import recorded
+        from mcjax_launch.report.recording import run_with_recorders
 
-        outcome = recorded(start, recorders)
+        outcome = run_with_recorders(start, recorders)
     if job.profile is not None:
         from mcjax_launch.features.profile import folders as profile
 

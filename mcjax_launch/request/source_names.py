@@ -61,8 +61,8 @@ class SourceNames:
                     self._paths[alias.asname or alias.name] = f"{module}.{alias.name}"
             case ast.FunctionDef(name):
                 self.functions[name] = node
-                if any(self.path(part) == "click.command()" for part in node.decorator_list):
-                    for parameter in _parameters(node):
+                if any(self.find_path(part) == "click.command()" for part in node.decorator_list):
+                    for parameter in _list_parameters(node):
                         self._assign(node, parameter, parameter)
             case ast.Name(name, ast.Load()) if isinstance(self.parents[node], ast.Call):
                 self.calls.setdefault(name, []).append(node)
@@ -101,9 +101,9 @@ class SourceNames:
                 self._assign(self._scopes[target], name, value)
             case ast.Tuple(parts) | ast.List(parts):
                 for number, part in enumerate(parts):
-                    self._unpack(part, self._item(value, number))
+                    self._unpack(part, self._make_item(value, number))
 
-    def _item(self, value: ast.expr, number: int) -> ast.expr:
+    def _make_item(self, value: ast.expr, number: int) -> ast.expr:
         """Return an expression for a part of an unpacked value."""
         item = ast.Subscript(value, ast.Constant(number), ast.Load())
         self.nodes.append(item)
@@ -112,13 +112,13 @@ class SourceNames:
 
     def _add_call(self, function: ast.FunctionDef, call: ast.Call) -> None:
         """Assign a call's arguments, or the defaults in their place, to a function's parameters."""
-        names = _parameters(function)
+        names = _list_parameters(function)
         defaults = [*function.args.defaults, *function.args.kw_defaults]
         given = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))
         for number, argument in enumerate(call.args[: len(names)]):
             if isinstance(argument, ast.Starred):
                 left = names[number : len(names) - len(defaults)]
-                given |= {name: self._item(argument.value, i) for i, name in enumerate(left)}
+                given |= {name: self._make_item(argument.value, i) for i, name in enumerate(left)}
                 break
             given[names[number]] = argument
         given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg in names}
@@ -144,7 +144,7 @@ class SourceNames:
             return node
         return found if isinstance(found, str) else self.resolve(found)
 
-    def path(self, node: ast.expr | str) -> str:
+    def find_path(self, node: ast.expr | str) -> str:
         """Return the dotted path of what an expression stands for, such as "sys.argv" or "f()".
 
         A part that is unknown is left out of the path; "" if all of it is, or for a string.
@@ -153,15 +153,15 @@ class SourceNames:
             case ast.Name(name):
                 return self._paths.get(name, name)
             case ast.Attribute(owner, name):
-                return f"{self.path(owner)}.{name}"
+                return f"{self.find_path(owner)}.{name}"
             case ast.Call(function):
-                return f"{self.path(function)}()"
+                return f"{self.find_path(function)}()"
             case ast.Subscript(owner, ast.Constant(int() as number)):
-                return f"{self.path(owner)}[{number}]"
+                return f"{self.find_path(owner)}[{number}]"
         return ""
 
 
-def _parameters(function: ast.FunctionDef) -> list[str]:
+def _list_parameters(function: ast.FunctionDef) -> list[str]:
     arguments = function.args
     every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
     return [argument.arg for argument in every]

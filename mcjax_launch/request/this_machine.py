@@ -15,8 +15,8 @@ from mcjax_launch.kernel.wire.address import is_loopback, join_address, split_ad
 from mcjax_launch.kernel.wire.exit_status import TIMED_OUT, USAGE
 from mcjax_launch.options.options import Options
 from mcjax_launch.request import ranks_python
-from mcjax_launch.request.hosts import default_via
-from mcjax_launch.request.program import hint_where_missing
+from mcjax_launch.request.hosts import choose_via
+from mcjax_launch.request.program import advise_missing_program
 from mcjax_launch.request.ranks_python import RanksPython
 
 # --- --coordinator ---
@@ -59,7 +59,7 @@ def resolve_coordinator(text: str, wait_s: float, say: Callable[[str], object]) 
     return join_address(str(entries[0][4][0]), port)
 
 
-def lasting_name(text: str, address: str) -> str:
+def choose_lasting_name(text: str, address: str) -> str:
     """Return the coordinator's host name, for ranks to resolve; "" to use its address.
 
     A name is better than an address because a restarted pod gets another address.
@@ -107,7 +107,7 @@ def runs_here(hosts: Sequence[Host]) -> bool:
     return any(host.is_local and not host.chdir for host in hosts)
 
 
-def on_github(environ: Mapping[str, str]) -> bool:
+def is_on_github(environ: Mapping[str, str]) -> bool:
     """Return whether the output goes to a log of GitHub Actions."""
     return environ.get("GITHUB_ACTIONS") == "true"
 
@@ -119,13 +119,13 @@ def check_terminal() -> None:
         LaunchError: there is no terminal.
 
     """
-    from mcjax_launch.kernel.launcher.front import why_no_terminal
+    from mcjax_launch.kernel.launcher.front import explain_no_terminal
 
-    if why := why_no_terminal():
+    if why := explain_no_terminal():
         raise LaunchError(f"--pdb needs a terminal: {why}")
 
 
-def look_up(
+def collect_facts(
     options: Options,
     hosts: Sequence[Host],
     environ: Mapping[str, str],
@@ -146,24 +146,24 @@ def look_up(
     here = runs_here(hosts)
     if options.stdin and options.max_restarts and not options.dry_run:
         _check_input()
-    chdir = _folder(options, environ, here)
-    coordinator, coordinator_name = _coordinator(options, say)
+    chdir = _choose_folder(options, environ, here)
+    coordinator, coordinator_name = _find_coordinator(options, say)
     return ThisMachine(
         chdir=chdir,
         python=ranks_python.find(options, hosts, environ, here),
-        env=tuple(variable(text, environ) for text in options.env),
-        program_hint=_program_hint(options, hosts),
+        env=tuple(parse_variable(text, environ) for text in options.env),
+        program_hint=_format_program_hint(options, hosts),
         coordinator=coordinator,
         coordinator_name=coordinator_name,
-        via=options.via or default_via(options, environ),
-        on_github=on_github(environ),
+        via=options.via or choose_via(options, environ),
+        on_github=is_on_github(environ),
     )
 
 
-def _program_hint(options: Options, hosts: Sequence[Host]) -> str:
+def _format_program_hint(options: Options, hosts: Sequence[Host]) -> str:
     if not options.sync and all(host.is_local for host in hosts):
         return ""
-    return hint_where_missing(options.program, options.module, options.sync)
+    return advise_missing_program(options.program, options.module, options.sync)
 
 
 def _check_input() -> None:
@@ -177,9 +177,9 @@ def _check_input() -> None:
         ) from None
 
 
-def _folder(options: Options, environ: Mapping[str, str], here: bool) -> str:
+def _choose_folder(options: Options, environ: Mapping[str, str], here: bool) -> str:
     try:
-        chdir = os.path.abspath(options.chdir or _submitted_from(options, environ) or ".")
+        chdir = os.path.abspath(options.chdir or _find_submit_folder(options, environ) or ".")
     except FileNotFoundError:
         raise LaunchError("the current directory no longer exists; name one with -C") from None
     if options.sync:  # in the staging folder
@@ -189,12 +189,12 @@ def _folder(options: Options, environ: Mapping[str, str], here: bool) -> str:
     return chdir
 
 
-def _submitted_from(options: Options, environ: Mapping[str, str]) -> str:
+def _find_submit_folder(options: Options, environ: Mapping[str, str]) -> str:
     """Return the folder a scheduler's job was submitted from, if this is the user's home instead.
 
     "" if that folder does not exist here, or if PROGRAM exists only in the home.
     """
-    scheduler = known_schedulers.around(environ)
+    scheduler = known_schedulers.find_scheduler(environ)
     folder = environ.get(scheduler.folder, "") if scheduler else ""
     if not os.path.isdir(folder) or not _is_home(environ):
         return ""
@@ -210,7 +210,7 @@ def _is_home(environ: Mapping[str, str]) -> bool:
         return False
 
 
-def variable(text: str, environ: Mapping[str, str]) -> tuple[str, str]:
+def parse_variable(text: str, environ: Mapping[str, str]) -> tuple[str, str]:
     """Return the name and the value of a -x option, `NAME=VALUE` or `NAME`.
 
     Raises:
@@ -227,15 +227,15 @@ def variable(text: str, environ: Mapping[str, str]) -> tuple[str, str]:
     return name, environ[name]
 
 
-def _coordinator(options: Options, say: Callable[[str], object]) -> tuple[str | None, str]:
+def _find_coordinator(options: Options, say: Callable[[str], object]) -> tuple[str | None, str]:
     if options.coordinator is None:
         return None, ""
-    address = resolve_coordinator(options.coordinator, _wait_s(options), say)
+    address = resolve_coordinator(options.coordinator, _choose_wait_s(options), say)
     several = (options.num_hosts or 1) > 1
-    return address, lasting_name(options.coordinator, address) if several else ""
+    return address, choose_lasting_name(options.coordinator, address) if several else ""
 
 
-def _wait_s(options: Options) -> float:
+def _choose_wait_s(options: Options) -> float:
     """Return the seconds to wait for the coordinator's name; 0 if none wait, as in --dry-run."""
     if not options.num_hosts or options.dry_run:
         return 0.0

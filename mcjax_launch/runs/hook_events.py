@@ -34,7 +34,7 @@ def apply(state: RunState, event: FromHook, at: float) -> bool:
             membership.joined_at = at
             state.record_process(event.rank, process)
         case hook.ProcessNumber(platform, process) if membership.joined_at is not None:
-            state.comparison_of(run).members.record(event.rank, platform, process)
+            state.get_comparison(run).members.record(event.rank, platform, process)
             state.compare_pending()
         case hook.Leaving() if membership.leaving_at is None:
             membership.leaving_at = at
@@ -48,11 +48,11 @@ def apply(state: RunState, event: FromHook, at: float) -> bool:
             | hook.ProgramCompiled() as report
         ):
             _record_compilation(run, report, at)
-            state.activity.uses_jax(at)
+            state.activity.record_jax_use(at)
         case hook.Program() as program:
             _record_program(state, run, program, at)
         case hook.ProgramText() as part:
-            code = state.comparison_of(run).codes.get(part.fingerprint)
+            code = state.get_comparison(run).codes.get(part.fingerprint)
             if code is not None:
                 code.add(part)
         case hook.Crashed(stack=stack):
@@ -82,7 +82,7 @@ def _record_jax(
         membership.refused_at = at
     else:
         membership.imported = report
-        state.activity.uses_jax(at)
+        state.activity.record_jax_use(at)
 
 
 def _record_compilation(
@@ -121,7 +121,7 @@ def _record_call(
 
 def _record_program(state: RunState, run: RankRun, program: hook.Program, at: float) -> None:
     """Record that a rank is about to run a program which spans processes."""
-    members = state.comparison_of(run).members
+    members = state.get_comparison(run).members
     act = partial(_compare, state, run, program, at)
     members.defer(program.platform, program.processes or (), act, at)
     state.compare_pending()
@@ -129,17 +129,17 @@ def _record_program(state: RunState, run: RankRun, program: hook.Program, at: fl
 
 def _compare(state: RunState, run: RankRun, program: hook.Program, at: float) -> None:
     """Compare a program with other ranks' programs; the ranks of its processes must be known."""
-    rank, comparison = run.process_id, state.comparison_of(run)
+    rank, comparison = run.process_id, state.get_comparison(run)
     if state.compares:
-        ranks = state.members_of(run, program.platform, program.processes)
-        ran = comparison.interned(RanProgram.from_hook(program, ranks))
+        ranks = state.find_members(run, program.platform, program.processes)
+        ran = comparison.intern_program(RanProgram.from_hook(program, ranks))
         run.compilations.ran[ran.where] = ran
         comparison.checksums.compare(rank, ran, program.copies)
         comparison.record_run(rank, ran, held=program.held)
         if state.waits is not None:
-            state.waits.came(rank, ran, at)
+            state.waits.record_arrival(rank, ran, at)
     elif state.has_outlived_failure:  # the remaining ranks may run different programs
-        ranks = state.members_of(run, program.platform, program.processes)
+        ranks = state.find_members(run, program.platform, program.processes)
         ran = RanProgram.from_hook(program, ranks)
         run.compilations.ran[ran.where] = ran
     elif program.held and state.stop is not None:
@@ -152,15 +152,15 @@ def _record_failure(
     """Record a program's failure; return True if its process is held up by JAX's exit."""
     if run.hidden_failure is not None:
         return False
-    others = state.comparison_of(run).members.renumbered(state.ranks)
+    others = state.get_comparison(run).members.find_renumbered_ranks(state.ranks)
     if len(others) == len(failure.slices):  # by process; make it by rank
         by_rank = sorted((rank, failure.slices[process]) for process, rank in others.items())
-        failure = failure.replaced(slices=tuple(slice_ for _, slice_ in by_rank))
+        failure = failure.copy_with(slices=tuple(slice_ for _, slice_ in by_rank))
     if failure.joined:
         run.failure = failure
         state.record_failure(run, at)
         run.after_signal = bool(event.sent)
-        run.order = state.next_order()
+        run.order = state.increment_order()
         return True
     if event.main:  # explains a status that is yet to come
         run.failure = failure

@@ -79,7 +79,7 @@ class PastWaits:
         self._over: list[tuple[float, int, PastWait]] = []  # a heap, the shortest first
         self._count = self._arrivals = 0
 
-    def came(self, rank: int, program: RanProgram, at: float) -> None:
+    def record_arrival(self, rank: int, program: RanProgram, at: float) -> None:
         """Record that a rank is about to run a program for the first time."""
         if rank not in program.ranks:
             return
@@ -90,7 +90,7 @@ class PastWaits:
         self._latest[rank] = program.fingerprint
         if len(found.arrived) == len(program.ranks):
             del self._open[program.fingerprint]
-            self._keep(_wait(program.title, program.where, found.arrived, (), at))
+            self._keep(_make_wait(program.title, program.where, found.arrived, (), at))
         elif len(self._open) > _MOST_OPEN:
             del self._open[next(iter(self._open))]
 
@@ -105,7 +105,7 @@ class PastWaits:
         ):
             self._arrivals -= len(heapq.heappop(self._over)[2].arrived)
 
-    def until(self, end: float, left: Collection[int] = ()) -> list[PastWait]:
+    def list_waits(self, end: float, left: Collection[int] = ()) -> list[PastWait]:
         """Return all finished waits that are kept, and the waits still open at the end.
 
         Args:
@@ -113,10 +113,12 @@ class PastWaits:
             left: the ranks whose programs had ended before.
 
         """
-        still = (self._still(gathering, end, left) for gathering in self._open.values())
+        still = (self._make_open_wait(gathering, end, left) for gathering in self._open.values())
         return [wait for _, _, wait in self._over] + [wait for wait in still if wait is not None]
 
-    def _still(self, gathering: _Gathering, end: float, left: Collection[int]) -> PastWait | None:
+    def _make_open_wait(
+        self, gathering: _Gathering, end: float, left: Collection[int]
+    ) -> PastWait | None:
         """Return the wait of the ranks that still wait at an open gathering; None if too short."""
         program = gathering.program
         waiting = {
@@ -125,10 +127,10 @@ class PastWaits:
             if rank not in left and self._latest[rank] == program.fingerprint
         }
         missing = program.ranks - gathering.arrived.keys()
-        return _wait(program.title, program.where, waiting, missing, end)
+        return _make_wait(program.title, program.where, waiting, missing, end)
 
 
-def waits_of(
+def collect_waits(
     ranks: Mapping[int, RankRun], reported: PastWaits | None, end: float
 ) -> list[PastWait]:
     """Return the waits of a run, in order of time.
@@ -141,8 +143,8 @@ def waits_of(
     """
     ends = {rank: run.membership.leaving_at for rank, run in ranks.items()}
     left = {rank for rank, at in ends.items() if at is not None and at <= end}
-    programs = [] if reported is None else reported.until(end, left)
-    told = [_joining(ranks, end), *programs, _leaving(ranks, end)]
+    programs = [] if reported is None else reported.list_waits(end, left)
+    told = [_find_joining_wait(ranks, end), *programs, _find_exit_wait(ranks, end)]
     found = [wait for wait in told if wait is not None]
     # Hooks report only the first run of a program; later runs are known by the stacks.
     last = None if reported is None else reported.by_stacks
@@ -151,29 +153,29 @@ def waits_of(
     return sorted(found, key=lambda wait: wait.arrived[0][1])
 
 
-def _joining(ranks: Mapping[int, RankRun], end: float) -> PastWait | None:
+def _find_joining_wait(ranks: Mapping[int, RankRun], end: float) -> PastWait | None:
     """Return the wait in initialize() for the last rank that called it; None if too short."""
     calls = {rank: run.membership.joining_at for rank, run in ranks.items()}
     lines = {run.membership.call.where for run in ranks.values() if run.membership.call}
     where = lines.pop() if len(lines) == 1 else ""
-    return _arrivals(INITIALIZE, where, calls, end)
+    return _make_wait_at(INITIALIZE, where, calls, end)
 
 
-def _leaving(ranks: Mapping[int, RankRun], end: float) -> PastWait | None:
+def _find_exit_wait(ranks: Mapping[int, RankRun], end: float) -> PastWait | None:
     """Return the ranks' wait in JAX's exit barrier, without failed ranks; None if too short."""
     joined = [run for run in ranks.values() if run.membership.joined_at is not None]
     done = {run.process_id: run.membership.leaving_at for run in joined if not run.failed}
-    return _arrivals(EXIT, "", done, end)
+    return _make_wait_at(EXIT, "", done, end)
 
 
-def _arrivals(
+def _make_wait_at(
     place: str, where: str, times: Mapping[int, float | None], end: float
 ) -> PastWait | None:
     arrived = {rank: at for rank, at in times.items() if at is not None and at <= end}
-    return _wait(place, where, arrived, times.keys() - arrived.keys(), end)
+    return _make_wait(place, where, arrived, times.keys() - arrived.keys(), end)
 
 
-def _wait(
+def _make_wait(
     place: str, where: str, arrived: Mapping[int, float], missing: Iterable[int], end: float
 ) -> PastWait | None:
     """Return a wait; None if it was shorter than 0.1 s, or if no rank arrived.
@@ -191,11 +193,11 @@ def _wait(
     late = tuple(sorted(missing))
     ordered = tuple(sorted(arrived.items(), key=lambda arrival: arrival[1]))
     until = end if late else ordered[-1][1]
-    wait = PastWait(place, where, ordered, late or _latecomers(ordered), until)
+    wait = PastWait(place, where, ordered, late or _find_late_ranks(ordered), until)
     return wait if wait.seconds >= _SHORTEST_S else None
 
 
-def _latecomers(ordered: tuple[tuple[int, float], ...]) -> tuple[int, ...]:
+def _find_late_ranks(ordered: tuple[tuple[int, float], ...]) -> tuple[int, ...]:
     """Return the last rank to arrive, and all ranks that arrived in the wait's last 10 %."""
     first, last = ordered[0][1], ordered[-1][1]
     since = last - _LATE * (last - first)

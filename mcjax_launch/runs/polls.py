@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 
 from mcjax_launch.kernel.wire.value import Changing, Value, field
-from mcjax_launch.ranks import grouped
+from mcjax_launch.ranks import group_by_key
 
 #: Number of polls that are judged while the run goes on: those of the last two minutes.
 RECENT = 40
@@ -101,7 +101,7 @@ class PositionPolls:
 
     def begin(self, at: float, compiling: Collection[int]) -> None:
         """Start a poll, in which the ranks in `compiling` are known to compile."""
-        for slow in slow_ranks(self.recent):  # only once per poll: it reads all recent ones
+        for slow in find_slow_ranks(self.recent):  # only once per poll: it reads all recent ones
             if slow.rank in self.slow or len(self.slow) < MOST_SLOW:
                 both = slow, self.slow.get(slow.rank, slow)
                 self.slow[slow.rank] = max(both, key=lambda seen: seen.waited)
@@ -161,7 +161,7 @@ class SlowRank(Value):
     share: float = 0.0
 
 
-def slow_ranks(polls: Iterable[Poll]) -> list[SlowRank]:
+def find_slow_ranks(polls: Iterable[Poll]) -> list[SlowRank]:
     """Return the ranks for which the others waited most of the time, the slowest first.
 
     Args:
@@ -169,10 +169,10 @@ def slow_ranks(polls: Iterable[Poll]) -> list[SlowRank]:
 
     """
     known = [poll for poll in polls if poll.known]
-    awaited = grouped((rank, poll) for poll in known for rank in awaited_at(poll))
+    awaited = group_by_key((rank, poll) for poll in known for rank in find_awaited_ranks(poll))
     least = len(known) / 2 + _SURE * math.sqrt(len(known)) / 2
     found = [
-        _slow_rank(rank, at, len(known))
+        _make_slow_rank(rank, at, len(known))
         for rank, at in awaited.items()
         if len(known) >= _LEAST_POLLS and sum(map(_is_new_wait, at)) >= _LEAST_WAITS
     ]
@@ -180,7 +180,7 @@ def slow_ranks(polls: Iterable[Poll]) -> list[SlowRank]:
     return sorted(sure, key=lambda slow: (-slow.waited, slow.rank))
 
 
-def awaited_at(poll: Poll) -> list[int]:
+def find_awaited_ranks(poll: Poll) -> list[int]:
     """Return the ranks for which most of the other ranks wait in JAX, at one poll."""
     known = poll.known
     doing = [position.doing for position in known.values()]
@@ -196,7 +196,7 @@ def _is_new_wait(poll: Poll) -> bool:
     return any(rank not in poll.stayed for rank in waiting)
 
 
-def _slow_rank(rank: int, awaited: Sequence[Poll], total: int) -> SlowRank:
+def _make_slow_rank(rank: int, awaited: Sequence[Poll], total: int) -> SlowRank:
     """Return the SlowRank of a rank, with its most frequent function and line.
 
     Args:
@@ -210,16 +210,16 @@ def _slow_rank(rank: int, awaited: Sequence[Poll], total: int) -> SlowRank:
     for poll in awaited:
         if place := poll.known[rank].place:
             lines[place] += 1
-            functions[function_of(place)] += 1
+            functions[strip_line_number(place)] += 1
     waited = len(awaited) / total
     if not functions:
         return SlowRank(rank, waited)
     [(function, count)] = functions.most_common(1)
-    places = (place for place in lines if function_of(place) == function)
+    places = (place for place in lines if strip_line_number(place) == function)
     commonest = max(places, key=lambda place: lines[place])
     return SlowRank(rank, waited, commonest, count / total)
 
 
-def function_of(place: str) -> str:
+def strip_line_number(place: str) -> str:
     """Remove the line number from a place: `in load at data.py:3` gives `in load at data.py`."""
     return place.rpartition(":")[0]

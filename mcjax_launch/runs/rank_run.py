@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from mcjax_launch.kernel.wire.exit_status import of_wait
+from mcjax_launch.kernel.wire.exit_status import compute_exit_status
 from mcjax_launch.kernel.wire.hook_messages import (
     Backend,
     CalledBelow,
@@ -253,7 +253,7 @@ class Compilations(Changing):
         if share > BUSY:
             self.busy_at = at
 
-    def idle_s(self, since: float = 0.0) -> float:
+    def compute_idle_s(self, since: float = 0.0) -> float:
         """Return the seconds for which compilations have used no processor; 0 if none runs.
 
         Time before `since`, in time.monotonic's seconds, does not count.
@@ -500,4 +500,4 @@ class RankRun(Changing):
             return failure.status
         status = self.process.status
         assert status is not None
-        return of_wait(status)
+        return compute_exit_status(status)

@@ -53,7 +53,7 @@ class RanProgram(Value):
     @property
     def title(self) -> str:
         """Name of the program as JAX's users know it."""
-        return titled(self.name)
+        return format_title(self.name)
 
     @classmethod
     def from_hook(cls, message: hook_messages.Program, ranks: frozenset[int]) -> RanProgram:
@@ -69,7 +69,7 @@ class RanProgram(Value):
         return cls(*code, ranks, message.shapes, message.where, devices, message.order)
 
 
-def titled(name: str) -> str:
+def format_title(name: str) -> str:
     """Return a program's name as JAX's users know it, such as `jit(step)`."""
     return f"jit({name[4:]})" if name.startswith("jit_") else name
 
@@ -194,7 +194,7 @@ class ProcessRanks:
             del ranks[before]
         ranks[process] = rank
 
-    def ranks(self, platform: str) -> Mapping[int, int]:
+    def get_ranks(self, platform: str) -> Mapping[int, int]:
         """Return the known ranks of a platform's processes, by process number."""
         return self._ranks.get(platform, {})
 
@@ -226,14 +226,14 @@ class ProcessRanks:
         """
         while self._deferred:
             deferred = self._deferred[0]
-            known = self.ranks(deferred.platform)
+            known = self.get_ranks(deferred.platform)
             are_known = known.keys() >= set(deferred.processes)
             if not are_known and set(may_report()).difference(known.values()):
                 return
             self._deferred.popleft()
             deferred.act()
 
-    def renumbered(self, ranks: Collection[int]) -> Mapping[int, int]:
+    def find_renumbered_ranks(self, ranks: Collection[int]) -> Mapping[int, int]:
         """Return ranks by process number, on a platform where some number is not the rank.
 
         Empty if there is no such platform, or if some of `ranks` are unknown on it.
@@ -273,7 +273,7 @@ class ArgumentChecksums:
 
     def compare(self, rank: int, program: RanProgram, checksums: tuple[str, ...]) -> None:
         """Compare a rank's checksums with other ranks', and set `unequal` if one differs."""
-        if not any(checksums) or self.unequal not in (None, self._about(program)):
+        if not any(checksums) or self.unequal not in (None, self._find_unequal(program)):
             return
         known = self._known.setdefault(program.fingerprint, {})
         known[rank] = checksums
@@ -289,7 +289,7 @@ class ArgumentChecksums:
         if known.keys() >= program.ranks or len(self._known) > _MOST_PROGRAMS:
             del self._known[program.fingerprint]
 
-    def _about(self, program: RanProgram) -> Unequal | None:
+    def _find_unequal(self, program: RanProgram) -> Unequal | None:
         found = self.unequal
         return found if found and found.program.fingerprint == program.fingerprint else None
 
@@ -332,7 +332,7 @@ class Comparison:
         self._over: set[int] = set()
         self._apart: set[int] = set()  # ranks that are too far behind to be compared
 
-    def interned(self, program: RanProgram) -> RanProgram:
+    def intern_program(self, program: RanProgram) -> RanProgram:
         """Return the stored equal program, or store this program: saves memory for many ranks."""
         if len(self._known) > 2 * _MOST_PROGRAMS:
             self._known.clear()
@@ -403,7 +403,7 @@ class Comparison:
         reached = self._reached.get(program.fingerprint)
         return reached is not None and bool(reached.held)
 
-    def unfinished(self) -> list[tuple[RanProgram, set[int], set[int]]]:
+    def list_unfinished(self) -> list[tuple[RanProgram, set[int], set[int]]]:
         """Return the programs that some of their ranks have not reached, in order of arrival.
 
         Each program is paired with the ranks that have reached it, and the ranks that have not.
@@ -418,7 +418,7 @@ class Comparison:
                 waiting.append((reached.program, set(reached.there), missing))
         return waiting
 
-    def held_programs(self) -> list[tuple[RanProgram, set[int], set[int]]]:
+    def list_held_programs(self) -> list[tuple[RanProgram, set[int], set[int]]]:
         """Return the programs at which ranks are held, in the order of their first arrival.
 
         Each program is paired with the ranks that have reached it, and the ranks that have not.
@@ -426,7 +426,7 @@ class Comparison:
         held = [reached for reached in self._reached.values() if reached.held]
         return [(reached.program, set(reached.there), reached.missing) for reached in held]
 
-    def ordinal(self, program: RanProgram) -> int:
+    def compute_ordinal(self, program: RanProgram) -> int:
         """Return the 1-based position of a program among those that its ranks have in common.
 
         If all its ranks have reached it, return the count of all programs of all ranks.
@@ -434,7 +434,7 @@ class Comparison:
         reached = self._reached.get(program.fingerprint)
         if reached is None or not reached.missing:
             return self.count
-        return self._shared_before(reached, min(reached.there), min(reached.missing)) + 1
+        return self._count_shared_before(reached, min(reached.there), min(reached.missing)) + 1
 
     def record_skip(self, program: RanProgram, instead: Mapping[int, RanProgram]) -> None:
         """Record that ranks will not reach a program, as they run earlier ones again.
@@ -486,10 +486,10 @@ class Comparison:
     ) -> None:
         if self.divergence is None and self._apart.isdisjoint((first, second)):
             programs = reached.there[first], theirs.there[second] if theirs is not None else None
-            count = self._shared_before(reached, first, second)
+            count = self._count_shared_before(reached, first, second)
             self.divergence = Divergence(first, second, count, *programs)
 
-    def _shared_before(self, reached: _Reached, first: int, second: int) -> int:
+    def _count_shared_before(self, reached: _Reached, first: int, second: int) -> int:
         """Count the programs that both ranks had run when `first` reached this program."""
         both = {first, second}
         done = sum(count for ranks, count in self._run_by_all.items() if both <= ranks)
@@ -500,7 +500,7 @@ class Comparison:
 
     # --- both sides of a divergence ---
 
-    def diverged_groups(self) -> list[DivergedGroup]:
+    def group_diverged_ranks(self) -> list[DivergedGroup]:
         """Group the ranks concerned by the program that they run at the divergence."""
         divergence = self.divergence
         assert divergence is not None
@@ -510,7 +510,7 @@ class Comparison:
         shared = frozenset.intersection(*meshes) if meshes else frozenset()
         groups: dict[tuple[RanProgram | None, bool, bool], list[int]] = {}
         for rank in sorted(shared | {first, second}):
-            program = self._doing(rank, divergence)
+            program = self._find_diverged_program(rank, divergence)
             over = program is None and rank in self._over
             again = program is None and not over and rank in self._instead
             if again:
@@ -518,7 +518,7 @@ class Comparison:
             groups.setdefault((program, over, again), []).append(rank)
         return [DivergedGroup(tuple(ranks), *what) for what, ranks in groups.items()]
 
-    def _doing(self, rank: int, divergence: Divergence) -> RanProgram | None:
+    def _find_diverged_program(self, rank: int, divergence: Divergence) -> RanProgram | None:
         """Return the program that a rank runs at the divergence of two ranks; None if unknown.
 
         That is the rank's first program that at least one of the two has not reached.
@@ -541,12 +541,14 @@ class Comparison:
     @property
     def is_settled(self) -> bool:
         """True if all ranks concerned have reached the point where they diverge."""
-        return all(group.program is not None or group.over for group in self.diverged_groups())
+        return all(group.program is not None or group.over for group in self.group_diverged_ranks())
 
     @property
     def has_code(self) -> bool:
         """True if the code has arrived of all programs at which diverged ranks are held."""
-        programs = [group.program for group in self.diverged_groups() if group.program is not None]
+        programs = [
+            group.program for group in self.group_diverged_ranks() if group.program is not None
+        ]
         held = [program for program in programs if self.is_held(program)]
         codes = [self.codes.get(program.fingerprint) for program in held]
         return all(code is not None and code.complete for code in codes)
@@ -554,7 +556,9 @@ class Comparison:
     def also_runs(self, rank: int, program: RanProgram) -> bool:
         """Return whether a diverged rank has reached this program, or has compiled it to run."""
         reached = self._reached.get(program.fingerprint)
-        own = next((group.program for group in self.diverged_groups() if rank in group.ranks), None)
+        own = next(
+            (group.program for group in self.group_diverged_ranks() if rank in group.ranks), None
+        )
         code = self.codes.get(own.fingerprint) if own is not None else None
         compiled = code is not None and program.fingerprint in code.compiled
         return compiled or (reached is not None and rank in reached.there)

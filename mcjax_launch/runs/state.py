@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mcjax_launch.kernel.wire.messages import Exited, Usage
-from mcjax_launch.kernel.wire.timers import scaled
+from mcjax_launch.kernel.wire.timers import scale_time
 from mcjax_launch.kernel.wire.value import Changing, field
 from mcjax_launch.runs.rank_run import Import, RankRun, Sample
 from mcjax_launch.runs.stop_reasons import REHEARSED, StopReason
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # A compilation that has used no processor for this long waits for something; the first limit
 # applies if several ranks compile like that.
-IDLE_TOGETHER_S, IDLE_S = scaled(30.0), scaled(60.0)
+IDLE_TOGETHER_S, IDLE_S = scale_time(30.0), scale_time(60.0)
 
 
 class Activity:
@@ -48,7 +48,7 @@ class Activity:
         self.failed_at: float | None = None
         self.jax_at: float | None = None
 
-    def uses_jax(self, at: float) -> None:
+    def record_jax_use(self, at: float) -> None:
         """Record that a rank uses JAX."""
         if self.jax_at is None:
             self.jax_at = at
@@ -214,7 +214,7 @@ class RunState(Changing):
         if run.hidden_failure is None:
             # The signal may have met a dead process; and no program ends by SIGKILL itself.
             run.after_signal = bool(exited.sent) and exited.status != -signal.SIGKILL
-        run.order = run.order or self.next_order()
+        run.order = run.order or self.increment_order()
         self.activity.active_at = at
         if run.failed and run.failed_at is None:
             self.record_failure(run, at)
@@ -270,18 +270,18 @@ class RunState(Changing):
     def record_last_program(self, run: RankRun, at: float) -> None:
         """Record that a rank runs no more programs, unless it has failed."""
         if self.compares and run.failure is None:
-            programs = self.comparison_of(run)
+            programs = self.get_comparison(run)
             programs.members.defer("", (), partial(programs.record_end, run.process_id), at)
             self.compare_pending()
 
     def keep_output(self, rank: int, *, last: bool = False) -> None:
         """Copy the tails of a rank's output to its RankRun; if `last`, drop the tails."""
         run = self.ranks[rank]
-        run.stdout, run.stderr = self.tails.of(rank)
+        run.stdout, run.stderr = self.tails.get_tails(rank)
         if last:
             self.tails.forget(rank)
 
-    def next_order(self) -> int:
+    def increment_order(self) -> int:
         """Return the next number for `RankRun.order`, from 1."""
         self._events += 1
         return self._events
@@ -331,7 +331,7 @@ class RunState(Changing):
     def idle_compilations(self) -> dict[int, float]:
         """Start of idleness, in time.monotonic's seconds, of each rank in an idle compilation."""
         since = self.pause.ended_at
-        idle = {run: self._idle_s(run, since) for run in self.running}
+        idle = {run: self._compute_idle_s(run, since) for run in self.running}
         waiting = [run for run, idle_s in idle.items() if idle_s >= IDLE_TOGETHER_S]
         least_s = IDLE_TOGETHER_S if len(waiting) > 1 else IDLE_S
         return {
@@ -340,20 +340,20 @@ class RunState(Changing):
             if idle[run] >= least_s
         }
 
-    def _idle_s(self, run: RankRun, since: float) -> float:
+    def _compute_idle_s(self, run: RankRun, since: float) -> float:
         """Return the seconds for which a rank, and the rank compiling for it, have been idle."""
         awaited = self.ranks.get(run.compilations.awaits)
         runs = (run,) if awaited is None else (run, awaited)
-        return min(run.compilations.idle_s(since) for run in runs)
+        return min(run.compilations.compute_idle_s(since) for run in runs)
 
-    def rank_of(self, process: int | None) -> RankRun | None:
+    def find_rank(self, process: int | None) -> RankRun | None:
         """Return the RankRun that has joined with this process number; None if there is none."""
         run = None if process is None else self.ranks.get(self._rank_of.get(process, -1))
         return run if run is not None and run.membership.joined_at is not None else None
 
     # --- the programs that span processes ---
 
-    def members_of(
+    def find_members(
         self, run: RankRun, platform: str, processes: Collection[int] | None
     ) -> frozenset[int]:
         """Return the ranks of the processes in a rank's program; all ranks for None.
@@ -362,7 +362,7 @@ class RunState(Changing):
         """
         if processes is None:
             return frozenset(self._rank_of.values())
-        known = self.comparison_of(run).members.ranks(platform)
+        known = self.get_comparison(run).members.get_ranks(platform)
         told = set(known.values())
         others = {number: rank for number, rank in self._rank_of.items() if rank not in told}
         ranks = {**others, **known}
@@ -387,7 +387,7 @@ class RunState(Changing):
     def programs(self) -> Comparison:
         """The comparison of the turn in which ranks diverged, or of the latest turn."""
         latest = max(self._comparisons, default=0)
-        return self._diverged or self._comparison(latest)
+        return self._diverged or self._get_comparison_of_turn(latest)
 
     def pop_released(self) -> dict[str, set[int]]:
         """Remove and return the ranks that may now run a program at which they were held.
@@ -430,11 +430,11 @@ class RunState(Changing):
         all_turns = self._comparisons.values()
         return next((turn for turn in all_turns if turn.divergence is not None), None)
 
-    def comparison_of(self, run: RankRun) -> Comparison:
+    def get_comparison(self, run: RankRun) -> Comparison:
         """Return the comparison of the turn that a rank is in."""
-        return self._comparison(run.membership.turn)
+        return self._get_comparison_of_turn(run.membership.turn)
 
-    def _comparison(self, turn: int) -> Comparison:
+    def _get_comparison_of_turn(self, turn: int) -> Comparison:
         if turn not in self._comparisons:
             from mcjax_launch.runs.spmd import Comparison  # as only Python's ranks need
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from mcjax_launch.kernel.wire import exit_status
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.wording import one_line
+from mcjax_launch.wording import format_one_line
 
 #: Why no rank can join or go on any more.
 NO_SERVICE = "process 0 has ended, and JAX's coordination service with it: let process 0 end last"
@@ -67,7 +67,9 @@ def interrupted(signum: int, by: str = "") -> StopReason:
 
     """
     said = signal.Signals(signum).name + (f" ({by})" if by else "")
-    return StopReason(f"stopped by {said}", exit_status.of_signal(signum), is_external=True)
+    return StopReason(
+        f"stopped by {said}", exit_status.compute_signal_status(signum), is_external=True
+    )
 
 
 def saved(changed: str) -> StopReason:
@@ -77,13 +79,13 @@ def saved(changed: str) -> StopReason:
         changed: description of the saved files, to begin the message.
 
     """
-    status = exit_status.of_signal(signal.SIGTERM)
+    status = exit_status.compute_signal_status(signal.SIGTERM)
     return StopReason(f"{changed}: starting again", status, saved=True)
 
 
 def quit_debugger(rank: str, where: str) -> StopReason:
     """Return the reason for an end by the user, who quit a rank's debugger at `where`."""
-    status = exit_status.of_signal(signal.SIGINT)
+    status = exit_status.compute_signal_status(signal.SIGINT)
     return StopReason(f"stopped: the debugger of {rank} was quit at {where}", status)
 
 
@@ -102,12 +104,12 @@ def reader_gone(error: OSError | None) -> StopReason:
 
 def host_lost(host: str, why: str) -> StopReason:
     """Return the reason for an end because a host was lost with its ranks; `why` in words."""
-    return StopReason(one_line(f"host {host}: {why}"), exit_status.HOST_LOST, final=False)
+    return StopReason(format_one_line(f"host {host}: {why}"), exit_status.HOST_LOST, final=False)
 
 
 def restart_impossible(why: str, status: int) -> StopReason:
     """Return the reason for an end because a rank cannot be restarted; `why` in words."""
-    return StopReason(one_line(why), status, final=status != exit_status.HOST_LOST)
+    return StopReason(format_one_line(why), status, final=status != exit_status.HOST_LOST)
 
 
 def agent_stopped(host: str, why: str) -> StopReason:

@@ -51,7 +51,7 @@ class Tails:
             tail[:] = re.sub(_OVERWRITTEN, b"", tail)
         del tail[: -self._most]
 
-    def of(self, rank: int) -> tuple[str, str]:
+    def get_tails(self, rank: int) -> tuple[str, str]:
         """Return the last part of a rank's stdout ("" if that is not kept) and stderr."""
         tails = (self._tails.get((rank, s), b"") for s in (frames.STDOUT, frames.STDERR))
         last = (self._rewrite(bytes(tail[-self._most :])) for tail in tails)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.kernel.wire.exit_status import USAGE
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.saves.inotify import FolderEvent, Inotify, limit_error
+from mcjax_launch.saves.inotify import FolderEvent, Inotify, make_limit_error
 
 _MOST_FOLDERS = 4096
 _NO_SOURCES = frozenset({"__pycache__", "node_modules"})
@@ -88,22 +88,26 @@ class WatchedFolders:
     def _is_known(self, folder: str) -> bool:
         return os.path.realpath(folder) in map(os.path.realpath, self._paths.values())
 
-    def saved(self) -> list[str]:
+    def read_saved_paths(self) -> list[str]:
         """Return the paths of files that count and were saved since the last call."""
         found: dict[str, None] = {}
         for event in list(self._inotify.read()):
-            found.update(dict.fromkeys(self._saved(event)))
+            found.update(dict.fromkeys(self._iterate_saved(event)))
         return list(found)
 
-    def _saved(self, event: FolderEvent) -> Iterator[str]:
+    def _iterate_saved(self, event: FolderEvent) -> Iterator[str]:
         if event.missed:
             for rule in self._watched:
                 yield from self._add_all(rule.folder, rule)
             yield self._watched[0].folder  # any file may have been saved
         elif event.watch in self._paths:
-            yield from self._saved_in(event, self._paths[event.watch], self._rules[event.watch])
+            yield from self._iterate_saved_in(
+                event, self._paths[event.watch], self._rules[event.watch]
+            )
 
-    def _saved_in(self, event: FolderEvent, folder: str, rules: set[Watched]) -> Iterator[str]:
+    def _iterate_saved_in(
+        self, event: FolderEvent, folder: str, rules: set[Watched]
+    ) -> Iterator[str]:
         path = os.path.join(folder, event.name)
         if event.moved:
             self._inotify.remove(event.watch)  # leads to an event that it has ended
@@ -138,7 +142,7 @@ class WatchedFolders:
             if real in seen or real in self._without or not self._add(folder, rule):
                 continue
             seen.add(real)
-            for entry in _entries(folder):
+            for entry in _list_entries(folder):
                 if entry.is_dir():
                     ahead += [entry.path] if rule.descends(entry.path) else []
                 elif rule.counts(entry.name):
@@ -165,7 +169,7 @@ class WatchedFolders:
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP):
                 return False
-            self._refuse(limit_error(error.errno or 0))
+            self._refuse(make_limit_error(error.errno or 0))
             return False
         self._paths[watch] = folder
         self._rules.setdefault(watch, set()).add(rule)
@@ -182,7 +186,7 @@ class WatchedFolders:
             self.problems.append(problem)
 
 
-def _entries(folder: str) -> list[os.DirEntry[str]]:
+def _list_entries(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return list(entries)

@@ -68,7 +68,7 @@ class Inotify:
             raise LaunchError("--watch needs Linux, whose inotify reports saved files", USAGE)
         self.fd = self._library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self.fd < 0:
-            raise limit_error(ctypes.get_errno())
+            raise make_limit_error(ctypes.get_errno())
 
     def add(self, folder: str) -> int:
         """Watch a folder; return the number of its watch, equal for all paths of the folder.
@@ -99,10 +99,10 @@ class Inotify:
                 watch, mask, _, length = _HEAD.unpack_from(data, at)
                 at += _HEAD.size + length
                 name = os.fsdecode(data[at - length : at].rstrip(b"\0"))
-                yield _event(watch, mask, name)
+                yield _make_event(watch, mask, name)
 
 
-def _event(watch: int, mask: int, name: str) -> FolderEvent:
+def _make_event(watch: int, mask: int, name: str) -> FolderEvent:
     is_folder = bool(mask & _IS_FOLDER)
     return FolderEvent(
         watch,
@@ -118,7 +118,7 @@ def _event(watch: int, mask: int, name: str) -> FolderEvent:
     )
 
 
-def limit_error(number: int) -> LaunchError:
+def make_limit_error(number: int) -> LaunchError:
     """Return the error for an errno of inotify, with advice if a limit is reached."""
     why = os.strerror(number)
     if number in _LIMITS:

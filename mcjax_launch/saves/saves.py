@@ -7,15 +7,15 @@ import time
 from collections.abc import Callable, Iterable
 
 from mcjax_launch.kernel.wire.loop import READ, Loop
-from mcjax_launch.kernel.wire.timers import scaled
+from mcjax_launch.kernel.wire.timers import scale_time
 from mcjax_launch.runs.stop_reasons import StopReason, saved
 from mcjax_launch.saves.compiled import remove_compiled
 from mcjax_launch.saves.folders import WatchedFolders
-from mcjax_launch.saves.syntax import syntax_error
+from mcjax_launch.saves.syntax import find_syntax_error
 
 # Saves less than the first of these apart count as one, which lasts at most the second.
-_QUIET_S = scaled(0.1)
-_MOST_S = scaled(1.0)
+_QUIET_S = scale_time(0.1)
+_MOST_S = scale_time(1.0)
 
 Say = Callable[[str], object]
 
@@ -80,7 +80,7 @@ class Saves:
         self.is_due = False
 
     def _read(self) -> None:
-        files, now = self._folders.saved(), time.monotonic()
+        files, now = self._folders.read_saved_paths(), time.monotonic()
         for problem in self._folders.problems[self._problems :]:
             self._say(problem)
         self._problems = len(self._folders.problems)
@@ -103,11 +103,11 @@ class Saves:
         files, self._files = self._files, {}
         self._changed.update(files)
         sources = [path for path in {**self._broken, **files} if path.endswith(".py")]
-        errors = {path: syntax_error(path, self._python) for path in sources}
+        errors = {path: find_syntax_error(path, self._python) for path in sources}
         self._broken = {path: None for path, error in errors.items() if error}
         for path in self._broken:
             end = f"; {self._goes_on}" if self._goes_on else ""
-            self._say(f"{display_path(path)}:{errors[path]}{end}")
+            self._say(f"{format_path(path)}:{errors[path]}{end}")
         was_due, self.is_due = self.is_due, not self._broken
         if was_due or not self.is_due:
             return None
@@ -120,12 +120,12 @@ def describe_changes(paths: Iterable[str]) -> str:
     """Return words such as "a.py and 2 other files have changed"; there must be a path."""
     first, *more = paths
     if not more:
-        return f"{display_path(first)} has changed"
-    others = display_path(more[0]) if len(more) == 1 else f"{len(more)} other files"
-    return f"{display_path(first)} and {others} have changed"
+        return f"{format_path(first)} has changed"
+    others = format_path(more[0]) if len(more) == 1 else f"{len(more)} other files"
+    return f"{format_path(first)} and {others} have changed"
 
 
-def display_path(path: str) -> str:
+def format_path(path: str) -> str:
     """Return a path for messages: relative, if it is below the working directory."""
     try:
         relative = os.path.relpath(path)

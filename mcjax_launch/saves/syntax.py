@@ -16,7 +16,7 @@ except ValueError as error:  # before Python 3.12, of a zero byte
 _MOST_S = 10.0
 
 
-def syntax_error(path: str, python: str) -> str:
+def find_syntax_error(path: str, python: str) -> str:
     """Return `line: type: message` of a file's syntax error; "" if there is none.
 
     Args:

@@ -25,7 +25,7 @@ class Driver:
     calls_back = False
     no_ssh = ""
 
-    def hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
+    def find_hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
         """Return the hosts of the allocation that the launcher runs in.
 
         Args:
@@ -39,27 +39,27 @@ class Driver:
         """
         raise NotImplementedError
 
-    def client_argv(self, host: Host, script: str, client: str = "") -> list[str]:
+    def make_client_argv(self, host: Host, script: str, client: str = "") -> list[str]:
         """Return the command line that runs a shell script on a host of the allocation.
 
         Args:
-            host: host from `hosts`.
+            host: host from `find_hosts`.
             script: script for a POSIX shell, without single quotes.
             client: name of the scheduler's client; an override has a default.
 
         """
         raise NotImplementedError
 
-    def lacks(self, environ: Mapping[str, str]) -> str:  # noqa: ARG002
+    def explain_few_slots(self, environ: Mapping[str, str]) -> str:  # noqa: ARG002
         """Return why a job may have too few slots, with the cure; "" if nothing is known."""
         return ""
 
-    def restarts(self, environ: Mapping[str, str]) -> int:  # noqa: ARG002
+    def count_restarts(self, environ: Mapping[str, str]) -> int:  # noqa: ARG002
         """Return the number of the job's restarts, for schedulers without a variable for it."""
         return 0
 
 
-def driver(scheduler: Scheduler) -> Driver:
+def load_driver(scheduler: Scheduler) -> Driver:
     """Return the driver of a scheduler, which must have a module in this package."""
     found: Driver = import_module(f"{__name__}.{scheduler.name}").DRIVER
     return found
@@ -77,7 +77,7 @@ def emit(submission: "Submission") -> str:
     if KINDS[submission.emit].name == "kubernetes":
         from mcjax_launch.schedulers import kubernetes
 
-        return kubernetes.manifest(submission)
+        return kubernetes.build_manifest(submission)
     from mcjax_launch.schedulers import batch
 
-    return batch.script(submission)
+    return batch.build_script(submission)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host, parse_file
 from mcjax_launch.kernel.wire.known_schedulers import Scheduler
-from mcjax_launch.ranks import counted
+from mcjax_launch.ranks import format_count
 
 #: How long a scheduler's own command may take to answer.
 ANSWER_S = 20.0
@@ -34,7 +34,7 @@ def check_alone(environ: Mapping[str, str], where: str) -> None:
     for name, starter in _STARTERS.items():
         count = environ.get(name, "")
         if count.isdecimal() and int(count) > 1:
-            raise several_error(
+            raise make_several_error(
                 f"{starter} has started {int(count)} launchers, one per task", where
             )
 
@@ -54,7 +54,7 @@ def check_slots(wanted: int, hosts: Sequence[Host], title: str, lacks: str) -> N
     """
     slots = sum(host.slots for host in hosts)
     if wanted > slots:
-        there_are = f"{title}'s allocation has {counted(slots, 'slot')}"
+        there_are = f"{title}'s allocation has {format_count(slots, 'slot')}"
         more = f"{there_are}; request more slots, or set --procs-per-host K"
         raise LaunchError(f"-n {wanted}: {lacks or more}")
 
@@ -71,7 +71,7 @@ def advise_outside(scheduler: Scheduler, environ: Mapping[str, str], slots: int 
         words to append to an error; "" if the scheduler has started this process.
 
     """
-    groups = scheduler.signs(environ)
+    groups = scheduler.find_signs(environ)
     if not groups or scheduler.is_above():
         return ""
     found = " and ".join(f"{name}={environ[name]}" for name in groups[0])
@@ -84,7 +84,7 @@ def advise_outside(scheduler: Scheduler, environ: Mapping[str, str], slots: int 
     )
 
 
-def several_error(what: str, where: str) -> LaunchError:
+def make_several_error(what: str, where: str) -> LaunchError:
     """Return the error that several launchers were started; `what` tells by which command."""
     return LaunchError(f"{what}: start a single launcher, in {where}")
 
@@ -131,13 +131,13 @@ def make_hosts(
 
     """
     lines = [f"{name} slots={count}" for name, count in counts]
-    own = _own_names()
+    own = _get_own_names()
     given = devices or {}
     hosts = []
     for host in parse_file("\n".join(lines), origin, 1):
         listed = given.get(host.name)
         hosts.append(
-            host.replaced(
+            host.copy_with(
                 slots=slots or host.slots,
                 gpus=None if listed is None else len(listed),
                 devices=",".join(listed or ()),
@@ -147,17 +147,17 @@ def make_hosts(
     return tuple(hosts)
 
 
-def own_name() -> str:
+def get_own_name() -> str:
     """Return the name of this machine, without its domain."""
     return socket.gethostname().partition(".")[0]
 
 
-def _own_names() -> set[str]:
+def _get_own_names() -> set[str]:
     """Return this machine's host name with and without the domain, in lower case."""
-    return {socket.gethostname().lower(), own_name().lower()}
+    return {socket.gethostname().lower(), get_own_name().lower()}
 
 
-def shell(script: str) -> list[str]:
+def make_shell_argv(script: str) -> list[str]:
     """Return the words that run a script in a POSIX shell, for clients with or without a shell.
 
     A client may run the words directly, or join them for the user's login shell, as ssh does. In
@@ -177,7 +177,7 @@ def run_client(*argv: str, limit_s: float = ANSWER_S) -> str:
     return ended.stdout if ended.returncode == 0 else ""
 
 
-def index_of_host(host: Host, names: Sequence[str]) -> int | None:
+def find_host_index(host: Host, names: Sequence[str]) -> int | None:
     """Return the index of a host in a list of names, with or without domains; None if absent."""
     name = host.name.lower()
     found = [other.lower() for other in names]

@@ -24,7 +24,7 @@ _MARGIN_S = 30
 _ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\", "'": "\\'"}
 
 
-def script(submission: Submission) -> str:
+def build_script(submission: Submission) -> str:
     """Return a bash script, in which --engine-option directives replace those of the template.
 
     The script ends with `exec`, so that signals to its process reach the launcher.
@@ -34,22 +34,22 @@ def script(submission: Submission) -> str:
 
     """
     _check(submission)
-    values = _values(submission)
+    values = _collect_values(submission)
     # A parallel environment of Grid Engine needs the number of slots.
     options = [
         f"{option} {values['slots']}" if re.fullmatch(r"-pe\s+\S+", option) else option
         for option in submission.engine_option
     ]
-    theirs = {name for option in options for name in _set_by(option)}
+    theirs = {name for option in options for name in _find_set_names(option)}
     if theirs & {"-l select", "-l nodes"}:  # the second is Torque's
         theirs |= {"-l select", "-l place"}
     lines = template.read(f"{submission.emit}.sh")
-    ours = [line for line in lines if not _set_by(line.partition(" ")[2]) & theirs]
+    ours = [line for line in lines if not _find_set_names(line.partition(" ")[2]) & theirs]
     return template.fill(ours, {**values, "options": options})
 
 
-def _values(submission: Submission) -> template.Values:
-    minutes = _minutes(submission)
+def _collect_values(submission: Submission) -> template.Values:
+    minutes = _compute_minutes(submission)
     slots = submission.num_hosts * submission.procs_per_host
     hours, rest = (None, None) if minutes is None else divmod(minutes, 60)
     return {
@@ -68,24 +68,24 @@ def _values(submission: Submission) -> template.Values:
         "time": None if submission.attempt_s is None else minutes or "UNLIMITED",
         "warning": f"{submission.grace + _MARGIN_S:g}",
         "max_restarts": submission.max_restarts,
-        "command": " ".join(map(quoted, submission.command())),
+        "command": " ".join(map(quote_word, submission.make_command())),
     }
 
 
-def quoted(word: str) -> str:
+def quote_word(word: str) -> str:
     """Quote a word for bash on one line, because a second line could be read as a directive."""
     if word.isprintable():
         return shlex.quote(word)
-    return f"$'{''.join(map(_escaped, word))}'"
+    return f"$'{''.join(map(_escape_char, word))}'"
 
 
-def _escaped(char: str) -> str:
+def _escape_char(char: str) -> str:
     if char in _ESCAPES or char.isprintable():
         return _ESCAPES.get(char, char)
     return "".join(f"\\x{byte:02x}" for byte in os.fsencode(char))
 
 
-def _minutes(submission: Submission) -> int | None:
+def _compute_minutes(submission: Submission) -> int | None:
     """Return the time limit for all attempts in minutes; None for none, or if it is too large."""
     if submission.attempt_s is None:
         return None
@@ -93,7 +93,7 @@ def _minutes(submission: Submission) -> int | None:
     return whole if whole < _MOST_MINUTES else None
 
 
-def _set_by(option: str) -> set[str]:
+def _find_set_names(option: str) -> set[str]:
     """Return the names that a scheduler's option sets: `{"-q"}`, or `{"-l a", "-l b"}` for `-l`."""
     if resources := re.match(r"-l(.*)", option):
         return {f"-l {part.partition('=')[0].strip()}" for part in resources[1].split(",")}

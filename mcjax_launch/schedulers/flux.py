@@ -32,25 +32,25 @@ class Flux(Driver):
 
     calls_back = True
 
-    def hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
+    def find_hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
         """Return the hosts, each with `slots` or as the batch job requested; else with 1 slot."""
         tasks = environ.get("FLUX_JOB_SIZE", "")
         if "FLUX_TASK_RANK" in environ and tasks.isdecimal() and int(tasks) > 1:
-            raise allocation.several_error(
+            raise allocation.make_several_error(
                 f"flux run has started {int(tasks)} launchers, one per task", _SCRIPT
             )
         allocation.check_alone(environ, _SCRIPT)
         nodes = find_nodes(environ.get("FLUX_JOB_ID", ""))
-        asked = _asked(environ)
+        asked = _read_jobspec(environ)
         each = -(-int(tasks) // len(nodes)) if tasks.isdecimal() else 1
         return allocation.make_hosts(
-            ((node.name, _slots(node, asked, each)) for node in nodes),
+            ((node.name, _compute_slots(node, asked, each)) for node in nodes),
             "flux resource",
             slots,
             {node.name: node.gpus for node in nodes if node.gpus is not None},
         )
 
-    def client_argv(self, host: Host, script: str, client: str = "flux") -> list[str]:
+    def make_client_argv(self, host: Host, script: str, client: str = "flux") -> list[str]:
         """Return the `flux exec` command for a host of this instance, or of this job.
 
         Raises:
@@ -59,13 +59,13 @@ class Flux(Driver):
         """
         job = os.environ.get("FLUX_JOB_ID", "")
         nodes = find_nodes(job)
-        number = allocation.index_of_host(host, [node.name for node in nodes])
+        number = allocation.find_host_index(host, [node.name for node in nodes])
         if number is None:
             raise LaunchError(f"--via {client}: {host.name} is not a host of this Flux instance")
         if job and not _is_ours():
             of_job = [f"--jobid={job}", f"--rank={number}"]
-            return [client, "exec", *of_job, *allocation.shell(script)]
-        return [client, "exec", f"--rank={nodes[number].rank}", *allocation.shell(script)]
+            return [client, "exec", *of_job, *allocation.make_shell_argv(script)]
+        return [client, "exec", f"--rank={nodes[number].rank}", *allocation.make_shell_argv(script)]
 
 
 DRIVER = Flux()
@@ -145,7 +145,7 @@ def parse_ids(text: str) -> list[int]:
     return found_ids
 
 
-def _asked(environ: Mapping[str, str]) -> Any:
+def _read_jobspec(environ: Mapping[str, str]) -> Any:
     """Return the jobspec (parsed JSON) of the batch job that is this instance; None if unknown."""
     job = environ.get("FLUX_ENCLOSING_ID", "")
     if not job or "FLUX_JOB_ID" in environ:
@@ -156,7 +156,7 @@ def _asked(environ: Mapping[str, str]) -> Any:
         return None
 
 
-def _slots(node: Node, jobspec: Any, otherwise: int = 1) -> int:
+def _compute_slots(node: Node, jobspec: Any, otherwise: int = 1) -> int:
     """Return a node's slots: requested tasks per node, else by its cores, else `otherwise`."""
     try:
         (resource,) = jobspec["resources"]

@@ -8,7 +8,7 @@ from os.path import splitext
 from typing import Any
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.ranks import counted
+from mcjax_launch.ranks import format_count
 from mcjax_launch.schedulers import template
 from mcjax_launch.schedulers.submission import Submission
 
@@ -54,15 +54,16 @@ def parse_tpus(text: str, hosts: int, slices: int) -> Tpus:
         raise LaunchError(f"--tpu {text}: write TYPE:TOPOLOGY, as in tpu-v6e-slice:4x4")
     if hosts % slices:
         raise LaunchError(
-            f"--slices {slices}: {counted(hosts, 'host')} cannot be split into {slices} equal "
+            f"--slices {slices}: {format_count(hosts, 'host')} cannot be split into {slices} equal "
             "slices; --num-hosts counts the hosts of all slices"
         )
     whole = math.prod(map(int, written[2].split("x")))
     chips, rest = divmod(whole, hosts // slices)
     if rest or chips not in _ON_A_HOST:
         raise LaunchError(
-            f"--tpu {text}: {counted(whole, 'chip')} on {counted(hosts // slices, 'host')} of each "
-            "slice, but a host has 1, 2, 4 or 8; set --num-hosts to the hosts of all slices"
+            f"--tpu {text}: {format_count(whole, 'chip')} on "
+            f"{format_count(hosts // slices, 'host')} of each slice, but a host has 1, 2, 4 or 8; "
+            "set --num-hosts to the hosts of all slices"
         )
     return Tpus(accelerator=written[1], topology=written[2], slices=slices, chips=chips)
 
@@ -79,7 +80,7 @@ _TERMINATION_MARGIN_S = 15
 _SUFFIX = "-abcde"
 
 
-def manifest(submission: Submission) -> str:
+def build_manifest(submission: Submission) -> str:
     """Return a manifest as YAML: a Job and its Service, or a JobSet, which can restart all pods.
 
     Raises:
@@ -87,7 +88,7 @@ def manifest(submission: Submission) -> str:
 
     """
     _check_for_pods(submission)
-    tpus = _tpus(submission)
+    tpus = _parse_tpu_option(submission)
     slices = tpus.slices if tpus else 1
     pods = submission.num_hosts // slices
     name = submission.name
@@ -98,7 +99,7 @@ def manifest(submission: Submission) -> str:
             f"{name}-workers-{slices - 1}-{pods - 1}{_SUFFIX}",
         )
     _check_names(submission, last)
-    given, patience = _patience(submission)
+    given, patience = _choose_start_timeout(submission)
     done_here = (
         {"max_restarts", "slices"} if tpus else {"max_restarts"}
     )  # slices: as JAX finds them
@@ -109,7 +110,7 @@ def manifest(submission: Submission) -> str:
         "name": name,
         "namespace": submission.namespace,
         "image": submission.image,
-        "command": _command(["mcjax-launch", *given, *submission.words(done_here)]),
+        "command": _escape_command(["mcjax-launch", *given, *submission.make_arguments(done_here)]),
         "coordinator": f"{first}.{name}:{_PORT}",
         "hosts": submission.num_hosts,
         "ranks": submission.procs_per_host,
@@ -126,7 +127,7 @@ def manifest(submission: Submission) -> str:
         "accelerator": tpus and tpus.accelerator,
         "topology": tpus and tpus.topology,
     }
-    scalars = {name: _scalars(value) for name, value in values.items()}
+    scalars = {name: _format_scalars(value) for name, value in values.items()}
     return template.fill(template.read(f"{submission.emit}.yaml"), scalars)
 
 
@@ -164,7 +165,7 @@ def _check_for_pods(submission: Submission) -> None:
         )
 
 
-def _tpus(submission: Submission) -> Tpus | None:
+def _parse_tpu_option(submission: Submission) -> Tpus | None:
     """Return the slices that --tpu requests; None without --tpu.
 
     Raises:
@@ -179,7 +180,7 @@ def _tpus(submission: Submission) -> Tpus | None:
     return parse_tpus(submission.tpu, submission.num_hosts, slices)
 
 
-def _patience(submission: Submission) -> tuple[list[str], float]:
+def _choose_start_timeout(submission: Submission) -> tuple[list[str], float]:
     """Return words of --start-timeout to add, and the seconds in which all pods must start.
 
     There are no words if the user has given the option, or with --no-hook.
@@ -208,7 +209,7 @@ def _check_names(submission: Submission, last_pod: str) -> None:
         raise LaunchError(f"--image {image}: not the name of an image, such as registry/name:tag")
 
 
-def _command(words: list[str]) -> list[str]:
+def _escape_command(words: list[str]) -> list[str]:
     """Double each `$` of a command, because Kubernetes expands $(NAME) and turns $$ into $."""
     for word in words:
         try:
@@ -218,22 +219,22 @@ def _command(words: list[str]) -> list[str]:
     return [word.replace("$", "$$") for word in words]
 
 
-def _scalars(value: Any) -> Any:
+def _format_scalars(value: Any) -> Any:
     """Convert a text, or each text of a list, to a YAML scalar; return other values unchanged."""
     if isinstance(value, list):
-        return [scalar(text) for text in value]
-    return scalar(value) if isinstance(value, str) else value
+        return [format_scalar(text) for text in value]
+    return format_scalar(value) if isinstance(value, str) else value
 
 
-def scalar(text: str) -> str:
+def format_scalar(text: str) -> str:
     """Return a text as a YAML scalar on one line: plain if that is safe, else in quotes."""
     plain = re.fullmatch(r"[A-Za-z/][\w./-]*", text, re.ASCII)
     if plain and text.lower() not in ("true", "false", "yes", "no", "on", "off", "null", "y", "n"):
         return text
-    return f'"{"".join(map(_escaped, text))}"'
+    return f'"{"".join(map(_escape_char, text))}"'
 
 
-def _escaped(char: str) -> str:
+def _escape_char(char: str) -> str:
     """Escape a character for a YAML text in double quotes: as in JSON, with two exceptions."""
     if char > "\uffff":
         return f"\\U{ord(char):08x}"  # JSON would write two surrogates, which YAML refuses

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.ranks import MOST_RANKS, whole_number
+from mcjax_launch.ranks import MOST_RANKS, parse_whole_number
 from mcjax_launch.schedulers import Driver, allocation
 
 _SCRIPT = "the job's script, or in the shell of bsub -Is"
@@ -18,28 +18,28 @@ class Lsf(Driver):
 
     calls_back = True
 
-    def hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
+    def find_hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
         """Return the hosts with their slots, without the node that only starts jobs."""
         task = environ.get("LSF_PM_TASKID", environ.get("LSB_TASKINDEX", ""))
         if task.isdecimal() and int(task) > 1:
-            raise allocation.several_error(
+            raise allocation.make_several_error(
                 f"blaunch has started this launcher as task {task}", _SCRIPT
             )
         allocation.check_alone(environ, _SCRIPT)
-        origin, counts = _listed(environ)
-        if only_starts := _launch_node(counts, environ):
+        origin, counts = _read_host_slots(environ)
+        if only_starts := _find_launch_node(counts, environ):
             del counts[only_starts]
         return allocation.make_hosts(counts.items(), origin, slots)
 
-    def client_argv(self, host: Host, script: str, client: str = "blaunch") -> list[str]:
+    def make_client_argv(self, host: Host, script: str, client: str = "blaunch") -> list[str]:
         """Return the `blaunch` command, which starts the script as a task of the job on a host."""
-        return [client, host.name, *allocation.shell(script)]
+        return [client, host.name, *allocation.make_shell_argv(script)]
 
 
 DRIVER = Lsf()
 
 
-def _listed(environ: Mapping[str, str]) -> tuple[str, dict[str, int]]:
+def _read_host_slots(environ: Mapping[str, str]) -> tuple[str, dict[str, int]]:
     """Return the variable that lists the hosts (directly or in a file), and each host's slots.
 
     A long list is only in the file, which may exist on the first host only.
@@ -70,7 +70,7 @@ def _parse_pairs(text: str) -> Iterator[tuple[str, int]]:
     words = text.split()
     try:
         for name, count in zip(words[::2], words[1::2], strict=True):
-            yield name, whole_number(count, 1, MOST_RANKS)
+            yield name, parse_whole_number(count, 1, MOST_RANKS)
     except ValueError:
         raise LaunchError(f"LSB_MCPU_HOSTS={text}: expected names and numbers: a 4 b 4") from None
 
@@ -82,7 +82,7 @@ def _sum_slots(counts: Iterator[tuple[str, int]]) -> dict[str, int]:
     return found
 
 
-def _launch_node(counts: Mapping[str, int], environ: Mapping[str, str]) -> str:
+def _find_launch_node(counts: Mapping[str, int], environ: Mapping[str, str]) -> str:
     """Return the first host if it only launches jobs; "" if it can run ranks too."""
     first, *others = [*counts, ""]
     alone = not any(others)

@@ -25,20 +25,20 @@ class Pbs(Driver):
     calls_back = True
     no_ssh = "in a PBS job, --via pbs_tmrsh and --via pbsdsh need no ssh"
 
-    def hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
+    def find_hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
         """Return the hosts, each with a slot for each of its lines in the node file."""
-        lines = _lines(environ)
+        lines = _read_node_file(environ)
         task = environ.get("PBS_TASKNUM", "").lstrip("0")
         if len(lines) > 1 and task not in ("", "1"):
-            raise allocation.several_error(
+            raise allocation.make_several_error(
                 f"pbsdsh has started this launcher as task {task} of the job", _SCRIPT
             )
         allocation.check_alone(environ, _SCRIPT)
         return allocation.make_hosts(
-            ((line, 1) for line in lines), "PBS_NODEFILE", slots, _gpus(environ)
+            ((line, 1) for line in lines), "PBS_NODEFILE", slots, _read_gpu_file(environ)
         )
 
-    def client_argv(self, host: Host, script: str, client: str = "pbs_tmrsh") -> list[str]:
+    def make_client_argv(self, host: Host, script: str, client: str = "pbs_tmrsh") -> list[str]:
         """Return the `pbs_tmrsh` or `pbsdsh` command for a task on a host.
 
         Raises:
@@ -46,15 +46,15 @@ class Pbs(Driver):
 
         """
         if client == "pbs_tmrsh":
-            return [client, host.name, *allocation.shell(script)]
+            return [client, host.name, *allocation.make_shell_argv(script)]
         if "PBS_NODEFILE" not in os.environ:
             raise LaunchError(f"--via {client}: run mcjax-launch in a PBS job: in {_SCRIPT}")
-        number = allocation.index_of_host(host, _lines(os.environ))
+        number = allocation.find_host_index(host, _read_node_file(os.environ))
         if number is None:
             raise LaunchError(f"--via {client}: {host.name} is not in PBS_NODEFILE")
-        return [client, "-n", str(number), "--", *allocation.shell(script)]
+        return [client, "-n", str(number), "--", *allocation.make_shell_argv(script)]
 
-    def restarts(self, environ: Mapping[str, str]) -> int:
+    def count_restarts(self, environ: Mapping[str, str]) -> int:
         """Return the number of restarts from `qstat -f`: run_count or start_count, less 1."""
         shown = allocation.run_client("qstat", "-f", environ["PBS_JOBID"], limit_s=_QSTAT_S)
         fields = dict(line.strip().partition(" = ")[::2] for line in shown.splitlines())
@@ -65,12 +65,12 @@ class Pbs(Driver):
 DRIVER = Pbs()
 
 
-def _lines(environ: Mapping[str, str]) -> list[str]:
+def _read_node_file(environ: Mapping[str, str]) -> list[str]:
     """Return the host names in PBS_NODEFILE, with a repetition for each slot."""
     return allocation.read("PBS_NODEFILE", environ, _SCRIPT).split()
 
 
-def _gpus(environ: Mapping[str, str]) -> dict[str, list[str]]:
+def _read_gpu_file(environ: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the GPU ids of each host from Torque's file of lines `node1-gpu0`; {} if none."""
     if not os.path.exists(environ.get("PBS_GPUFILE", "")):
         return {}

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.ranks import MOST_RANKS, whole_number
+from mcjax_launch.ranks import MOST_RANKS, parse_whole_number
 from mcjax_launch.schedulers import Driver, allocation
 
 _SCRIPT = "the job's script"
@@ -19,38 +19,38 @@ class GridEngine(Driver):
 
     calls_back = True
 
-    def hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
+    def find_hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
         """Return the hosts and slots of the parallel environment; without one, this machine."""
         allocation.check_alone(environ, _SCRIPT)
         if environ.get("JOB_SCRIPT") == "QRSH" and environ.get("JOB_NAME") == "petask":
-            raise allocation.several_error(
+            raise allocation.make_several_error(
                 "qrsh -inherit has started this launcher as a task of the job", _SCRIPT
             )
         if "PE_HOSTFILE" not in environ:
-            return (Host(name=allocation.own_name(), slots=slots or 1, here=True),)
+            return (Host(name=allocation.get_own_name(), slots=slots or 1, here=True),)
         counts = []
         for line in allocation.read("PE_HOSTFILE", environ, _SCRIPT).splitlines():
             words = line.split()  # name, slots, queue, cores
             if not words:
                 continue
             try:
-                counts.append((words[0], whole_number("".join(words[1:2]), 1, MOST_RANKS)))
+                counts.append((words[0], parse_whole_number("".join(words[1:2]), 1, MOST_RANKS)))
             except ValueError:
                 raise LaunchError(
                     f"PE_HOSTFILE={environ['PE_HOSTFILE']}: {line}: expected a name and its slots"
                 ) from None
         return allocation.make_hosts(counts, "PE_HOSTFILE", slots)
 
-    def lacks(self, environ: Mapping[str, str]) -> str:
+    def explain_few_slots(self, environ: Mapping[str, str]) -> str:
         """Return a message that the job has no parallel environment; "" if it has one."""
         if "PE_HOSTFILE" in environ:
             return ""
         job = f"Grid Engine's job {environ['JOB_ID']}"
         return f"{job} has no parallel environment, so one slot: submit it with qsub -pe NAME SLOTS"
 
-    def client_argv(self, host: Host, script: str, client: str = "qrsh") -> list[str]:
+    def make_client_argv(self, host: Host, script: str, client: str = "qrsh") -> list[str]:
         """Return the `qrsh` command that runs `script` on a host, with this environment."""
-        return [client, "-inherit", "-V", host.name, *allocation.shell(script)]
+        return [client, "-inherit", "-V", host.name, *allocation.make_shell_argv(script)]
 
 
 DRIVER = GridEngine()

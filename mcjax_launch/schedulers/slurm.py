@@ -5,25 +5,25 @@ from collections.abc import Mapping
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host, parse_list
-from mcjax_launch.ranks import MOST_RANKS, whole_number
+from mcjax_launch.ranks import MOST_RANKS, parse_whole_number
 from mcjax_launch.schedulers import Driver, allocation
 
 
 class Slurm(Driver):
     """Driver for Slurm: starts an agent on each host as a step of the allocation, by `srun`."""
 
-    def hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
+    def find_hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
         """Return the nodes with their tasks and, if scontrol shows it, their number of GPUs.
 
         A step must request the GPUs by number: otherwise it would get the GPUs of one task.
         """
-        nodes = allocated(environ, slots)
+        nodes = parse_allocation(environ, slots)
         gpus = parse_gpus(
             allocation.run_client("scontrol", "show", "job", "-d", environ["SLURM_JOB_ID"])
         )
-        return tuple(node.replaced(gpus=gpus.get(node.name)) for node in nodes)
+        return tuple(node.copy_with(gpus=gpus.get(node.name)) for node in nodes)
 
-    def client_argv(self, host: Host, script: str, client: str = "srun") -> list[str]:
+    def make_client_argv(self, host: Host, script: str, client: str = "srun") -> list[str]:
         """Return the command for a step of one task on one node of this allocation."""
         here = ["--nodes=1", "--ntasks=1", f"--nodelist={host.name}"]
         # Next to other steps, with all of the job's resources on the node, and without MPI's setup.
@@ -35,7 +35,7 @@ class Slurm(Driver):
 DRIVER = Slurm()
 
 
-def allocated(environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
+def parse_allocation(environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
     """Return the nodes of the allocation with their tasks; pure.
 
     Args:
@@ -57,7 +57,7 @@ def allocated(environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]
     if slots is not None:
         tasks = [slots] * len(nodes)
     elif "SLURM_NTASKS" in environ or "SLURM_NTASKS_PER_NODE" in environ:
-        tasks = tasks_per_node(environ.get("SLURM_TASKS_PER_NODE", f"1(x{len(nodes)})"))
+        tasks = parse_task_counts(environ.get("SLURM_TASKS_PER_NODE", f"1(x{len(nodes)})"))
         if len(tasks) != len(nodes):  # they are of a step that has only some of the nodes
             tasks = [1] * len(nodes)
     return tuple(
@@ -65,7 +65,7 @@ def allocated(environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]
     )
 
 
-def tasks_per_node(text: str) -> list[int]:
+def parse_task_counts(text: str) -> list[int]:
     """Parse Slurm's list of task counts: `2(x3),1` gives [2, 2, 2, 1]; pure.
 
     Raises:
@@ -78,8 +78,8 @@ def tasks_per_node(text: str) -> list[int]:
             match = re.fullmatch(r"([0-9]+)(?:\(x([0-9]+)\))?", part)
             if match is None:
                 raise ValueError("expected a list such as 2(x3),1")
-            count = whole_number(match[1], 1, MOST_RANKS)
-            counts += [count] * whole_number(match[2] or "1", 1, MOST_RANKS - len(counts))
+            count = parse_whole_number(match[1], 1, MOST_RANKS)
+            counts += [count] * parse_whole_number(match[2] or "1", 1, MOST_RANKS - len(counts))
         except ValueError as error:
             raise LaunchError(f"SLURM_TASKS_PER_NODE={text}: {error}") from None
     return counts

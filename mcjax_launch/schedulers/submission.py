@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence, Set
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.job.describe import command_line
+from mcjax_launch.job.describe import make_command_line
 from mcjax_launch.options.options import GRACE_S, BatchOptions, Options
-from mcjax_launch.ranks import counted
+from mcjax_launch.ranks import format_count
 
 # Options for the scheduler, which are not passed on to the launcher in the job.
 _NOT_PASSED_ON = BatchOptions.declared.keys() | {
@@ -49,14 +49,14 @@ class Submission(Options, kw_only=True):
         """Longest duration of an attempt, with its grace, in seconds; None for no limit."""
         return None if self.timeout is None else self.timeout + self.grace
 
-    def command(self) -> list[str]:
+    def make_command(self) -> list[str]:
         """Return the command of the launcher in the job, by its absolute path on this machine."""
         path = os.path.abspath(sys.argv[0])
         if os.path.isfile(path) and os.access(path, os.X_OK) and not path.endswith("__main__.py"):
-            return [path, *self.words()]
-        return [sys.executable, "-m", "mcjax_launch", *self.words()]
+            return [path, *self.make_arguments()]
+        return [sys.executable, "-m", "mcjax_launch", *self.make_arguments()]
 
-    def words(self, without: Set[str] = frozenset()) -> list[str]:
+    def make_arguments(self, without: Set[str] = frozenset()) -> list[str]:
         """Return the arguments of the launcher in the job.
 
         Args:
@@ -64,7 +64,7 @@ class Submission(Options, kw_only=True):
 
         """
         left_out = _NOT_PASSED_ON | without
-        return command_line(self, [name for name in self.given if name not in left_out])
+        return make_command_line(self, [name for name in self.given if name not in left_out])
 
 
 def make_submission(options: Options, given: Sequence[str]) -> Submission:
@@ -91,15 +91,17 @@ def make_submission(options: Options, given: Sequence[str]) -> Submission:
     hosts = options.num_hosts or 1
     completed = {
         "given": tuple(given),
-        "name": options.name or default_name(options.program[0]),
+        "name": options.name or make_default_name(options.program[0]),
         "num_hosts": hosts,
-        "procs_per_host": ranks_per_host(hosts, options.num_processes, options.procs_per_host),
+        "procs_per_host": compute_ranks_per_host(
+            hosts, options.num_processes, options.procs_per_host
+        ),
         "grace": GRACE_S["TERM"] if options.grace is None else options.grace,
     }
     return Submission(**{**vars(options), **completed})
 
 
-def ranks_per_host(hosts: int, whole: int | None, each: int | None) -> int:
+def compute_ranks_per_host(hosts: int, whole: int | None, each: int | None) -> int:
     """Return the number of ranks on each host.
 
     Args:
@@ -114,13 +116,13 @@ def ranks_per_host(hosts: int, whole: int | None, each: int | None) -> int:
     ranks = each or (whole or hosts) // hosts
     if whole is not None and whole != hosts * ranks:
         raise LaunchError(
-            f"--emit: -n {whole} does not fit {counted(hosts, 'host')} with "
-            f"{counted(ranks, 'rank')} each; set --num-hosts and --procs-per-host"
+            f"--emit: -n {whole} does not fit {format_count(hosts, 'host')} with "
+            f"{format_count(ranks, 'rank')} each; set --num-hosts and --procs-per-host"
         )
     return ranks
 
 
-def default_name(program: str) -> str:
+def make_default_name(program: str) -> str:
     """Return a job name that every scheduler accepts, made from the program's name."""
     stem = os.path.basename(program).removesuffix(".py").lower()
     clean = "".join(char if char.isascii() and char.isalnum() else "-" for char in stem).strip("-")

@@ -32,7 +32,7 @@ def fill(lines: list[str], values: Values) -> str:
         text, _, condition = line.partition("  # if ")
         left_out = None if _holds(condition, values) else indent
         if left_out is None and not text.lstrip().startswith("##"):
-            filled += _filled(text, values)
+            filled += _fill_line(text, values)
     return "".join(f"{line}\n" for line in filled)
 
 
@@ -41,7 +41,7 @@ def _holds(condition: str, values: Values) -> bool:
     return not condition or bool(values[name]) == (name == condition)
 
 
-def _filled(text: str, values: Values) -> list[str]:
+def _fill_line(text: str, values: Values) -> list[str]:
     """Fill values into a line: return no line for None, and a line for each item of a list."""
     used = {name: values[name] for _, name, _, _ in Formatter().parse(text) if name}
     if None in used.values():

@@ -36,4 +36,4 @@ def test_grids_of_tpu_chips_match_jax() -> None:
         except ValueError:
             theirs = None
         model = version.name.removeprefix("tpu")
-        assert devices.tpu_bounds(model, chips, each) == theirs, (version, chips, each)
+        assert devices.compute_tpu_bounds(model, chips, each) == theirs, (version, chips, each)

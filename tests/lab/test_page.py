@@ -69,7 +69,7 @@ def browse(tmp_path: Path) -> Browse:
             page = view.page
             if not isinstance(page, Path):
                 page = folder / f"{number}.html"
-                page.write_text(write_report.page(json.dumps(view.page)))
+                page.write_text(write_report.make_page(json.dumps(view.page)))
             size = f"width:{view.width}px;height:900px;border:0"
             frames.append(f'<iframe style="{size}" src="{page.as_uri()}#{view.part}"></iframe>')
         outer = folder / "outer.html"

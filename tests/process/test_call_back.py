@@ -62,7 +62,7 @@ class Relay:
         path.write_text(re.sub(r"^call\(\[.*\], \d+,", there, self.text, flags=re.MULTILINE))
         path.chmod(0o600)
         listener.settimeout(30)
-        command = [sys.executable, "-c", call_back.code(str(path)) + then]
+        command = [sys.executable, "-c", call_back.make_call_code(str(path)) + then]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def go(self) -> None:
@@ -107,8 +107,8 @@ def test_strangers_neither_connect_nor_delay(relay: Relay) -> None:
         guesser = stack.enter_context(relay.connect())
         nonce = guesser.recv(handshake.NONCE_BYTES)
         hello = os.urandom(handshake.NONCE_BYTES)
-        where = handshake.place(guesser.getpeername(), guesser.getsockname())
-        guess = handshake.proof(b"agent", bytes(32), nonce + hello, where)
+        where = handshake.compute_place(guesser.getpeername(), guesser.getsockname())
+        guess = handshake.compute_proof(b"agent", bytes(32), nonce + hello, where)
         guesser.sendall(hello + guess)
         assert guesser.recv(1) == b""
         echoing = stack.enter_context(relay.connect())  # sends back what it is sent
@@ -158,17 +158,17 @@ def test_the_host_refuses_a_listener_without_the_key(relay: Relay) -> None:
 def test_equal_addresses_on_two_machines_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """A relay between them has the same address on both."""
     here, there = ("127.0.0.1", 5), ("127.0.0.1", 9)
-    ours = handshake.place(here, there)
-    monkeypatch.setattr(handshake, "machine", lambda: "another")
-    assert handshake.place(here, there) != ours
-    assert handshake.place(here, ("10.0.0.9", 9)) == handshake.place(("::ffff:127.0.0.1", 5), ("10.0.0.9", 1))  # fmt: skip
+    ours = handshake.compute_place(here, there)
+    monkeypatch.setattr(handshake, "read_machine_id", lambda: "another")
+    assert handshake.compute_place(here, there) != ours
+    assert handshake.compute_place(here, ("10.0.0.9", 9)) == handshake.compute_place(("::ffff:127.0.0.1", 5), ("10.0.0.9", 1))  # fmt: skip
 
 
 def test_file_open_to_other_users_is_not_run(tmp_path: Path) -> None:
     path = tmp_path / "call-1"
     path.write_text("print('ran')")
     path.chmod(0o600)
-    command = [sys.executable, "-c", call_back.code(str(path))]
+    command = [sys.executable, "-c", call_back.make_call_code(str(path))]
     assert subprocess.run(command, capture_output=True, text=True).stdout == "ran\n"
     path.chmod(0o640)
     ended = subprocess.run(command, capture_output=True, text=True)
@@ -176,11 +176,11 @@ def test_file_open_to_other_users_is_not_run(tmp_path: Path) -> None:
     assert ended.stderr == f"{path} is not a file that is yours alone\n"
     path.chmod(0o600)
     (tmp_path / "link").symlink_to(path)
-    command[-1] = call_back.code(str(tmp_path / "link"))
+    command[-1] = call_back.make_call_code(str(tmp_path / "link"))
     assert subprocess.run(command, capture_output=True, text=True).stdout == ""
     if os.getuid() == 0:
         os.chown(path, 12345, 12345)
-        command[-1] = call_back.code(str(path))
+        command[-1] = call_back.make_call_code(str(path))
         assert subprocess.run(command, capture_output=True, text=True).stdout == ""
 
 
@@ -207,7 +207,7 @@ def test_hosts_without_a_common_home_get_a_hint(
     monkeypatch.setattr(call_back, "_SHOWN_S", 0)
     path = tmp_path / "call-1"
     ended = subprocess.run(
-        [sys.executable, "-c", call_back.code(str(path))], capture_output=True, text=True
+        [sys.executable, "-c", call_back.make_call_code(str(path))], capture_output=True, text=True
     )
     assert ended.returncode == 255
     assert ended.stderr == (

@@ -22,7 +22,7 @@ def test_port_is_free_again_at_once(host: str) -> None:
     port = held.getsockname()[1]
     listener = network.PortProbe(held, loop)
     with socket.create_connection(("127.0.0.1", port)) as caller:
-        loop.turn(5)
+        loop.dispatch_ready(5)
         assert caller.recv(1) == b""
     listener.close()
     held.close()
@@ -42,7 +42,7 @@ def test_more_hosts_than_the_backlog_connect(monkeypatch: pytest.MonkeyPatch) ->
             caller.connect_ex(held.getsockname())
         deadline = time.monotonic() + 20
         while waiting and time.monotonic() < deadline:
-            loop.turn(time.monotonic() + 0.1)
+            loop.dispatch_ready(time.monotonic() + 0.1)
             _, connected, _ = select.select([], waiting, [], 0)
             waiting = [caller for caller in waiting if caller not in connected]
     listener.close()

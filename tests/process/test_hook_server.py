@@ -226,7 +226,7 @@ def test_an_invalid_signal_number_is_not_sent(server: Server, number: int) -> No
 
 @pytest.mark.only_linux("it tells who handles a signal")
 def test_only_handled_signals_are_sent(server: Server) -> None:
-    signum, _ = system.dump_signals()
+    signum, _ = system.get_dump_signals()
     server.connect(Hello(os.getpid(), "1", signum), Joined(1))
     server.read()
     assert server.hooks.request_stacks(all_threads=True) == []
@@ -262,7 +262,7 @@ def test_hook_writes_a_valid_hello(
     accepted = []
     server.hooks._identify = lambda hook, hello: accepted.append(hello)  # type: ignore[method-assign]
     server.read()
-    assert accepted == [Hello(process.pid, process_id, *system.dump_signals())]
+    assert accepted == [Hello(process.pid, process_id, *system.get_dump_signals())]
 
 
 @pytest.mark.only_linux("a full queue is refused elsewhere")
@@ -290,7 +290,7 @@ def test_hook_waits_for_a_busy_agent(tmp_path: Path) -> None:
         with accepted:
             thread.join()
             assert b"Hello" in accepted.recv(100)
-    for signum in system.dump_signals():
+    for signum in system.get_dump_signals():
         faulthandler.unregister(signum)
     os.close(connected[0]._fd)
 

@@ -77,6 +77,6 @@ def test_unrequested_stacks_count_as_a_crash(asked: bool) -> None:
         for name in ("helper", "main"):
             hook.add_stack_line(f"Thread 0x{name} (most recent call first):")
             hook.add_stack_line(f'  File "<string>", line 2 in {name}')
-        assert (" in main" in hook.crash()) == (not asked)
-        assert hook.crash() == ""
+        assert (" in main" in hook.pop_crash_stack()) == (not asked)
+        assert hook.pop_crash_stack() == ""
         hook.close()

@@ -42,7 +42,7 @@ def test_forgotten_descriptor_is_not_called(pipe: Pipe) -> None:
 
     loop.watch(pipe.write, WRITE, first)
     loop.watch(other, WRITE, first)
-    loop.turn(None)
+    loop.dispatch_ready(None)
     os.close(other)
     assert pipe.calls == [WRITE]
 
@@ -53,7 +53,7 @@ def test_end_of_a_reader_reaches_idle_descriptors() -> None:
     read, write = os.pipe()
     loop.watch(write, 0, calls.append)
     os.close(read)
-    loop.turn(None)
+    loop.dispatch_ready(None)
     loop.forget(write)
     os.close(write)
     assert [ready & GONE for ready in calls] and all(calls)
@@ -66,11 +66,11 @@ def test_a_plain_file_is_always_ready(pipe: Pipe, tmp_path: Path) -> None:
     with (tmp_path / "file").open("rb") as file:
         loop.watch(file.fileno(), READ, calls.append)
         loop.watch(pipe.read, READ, pipe.called)
-        loop.turn(None)
+        loop.dispatch_ready(None)
         os.write(pipe.write, b"x")
-        loop.turn(None)
+        loop.dispatch_ready(None)
         loop.watch(file.fileno(), 0, calls.append)
-        loop.turn(time.monotonic())
+        loop.dispatch_ready(time.monotonic())
         loop.forget(file.fileno())
     assert calls == [READ, READ] and pipe.calls == [READ, READ]
 
@@ -79,5 +79,5 @@ def test_deadline_too_late_for_the_system_is_clipped(pipe: Pipe) -> None:
     """Linux waits for at most 2**31 ms at once."""
     loop = Loop()
     loop.watch(pipe.write, WRITE, pipe.called)
-    loop.turn(time.monotonic() + 1e9)
+    loop.dispatch_ready(time.monotonic() + 1e9)
     assert pipe.calls == [WRITE]

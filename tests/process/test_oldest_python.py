@@ -70,7 +70,7 @@ def test_oldest_python_is_tested(python: str) -> None:
 def test_every_module_compiles(python: str) -> None:
     """Also those that a test without jax does not come to."""
     every = {path.name for path in (PACKAGE / "features").iterdir() if path.name[0] != "_"}
-    files = [str(PACKAGE / path) for path in bootstrap.streamed_files(every)]
+    files = [str(PACKAGE / path) for path in bootstrap.read_streamed_files(every)]
     assert len(files) > 80
     script = "import sys\nfor path in sys.argv[1:]: compile(open(path, 'rb').read(), path, 'exec')"
     done = subprocess.run([python, "-c", script, *files], capture_output=True, text=True)

@@ -23,10 +23,10 @@ SOON = {"MCJAX_TEST_TIME_SCALE": "0.2"}
 def test_all_agent_imports_are_streamed() -> None:
     """In an interpreter that cannot see the installed package."""
     every = frozenset(("check", "preload"))
-    code = bootstrap.loader(every).replace("exec(", "sys.argv=['x'];exec(")
+    code = bootstrap.make_loader_code(every).replace("exec(", "sys.argv=['x'];exec(")
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code],
-        input=bootstrap.payload(every),
+        input=bootstrap.build_payload(every),
         capture_output=True,
     )
     assert b"mcjax-launch agent" in done.stdout, done.stderr

@@ -12,7 +12,7 @@ from mcjax_launch import __version__
 from mcjax_launch.diagnosis.attempt import JobOutcome
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.report import files
-from mcjax_launch.report.recording import recorded
+from mcjax_launch.report.recording import run_with_recorders
 
 BURN = """
 import time
@@ -153,7 +153,7 @@ def test_an_internal_error_is_recorded(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     said: list[str] = []
     with pytest.raises(ZeroDivisionError):
-        recorded(run, [files.ReportWriter(str(path), JOB, [], said.append, quiet=False)])
+        run_with_recorders(run, [files.ReportWriter(str(path), JOB, [], said.append, quiet=False)])
     found = read(path)
     assert found["exit_status"] == 125
     assert "ZeroDivisionError" in found["words"]

@@ -19,12 +19,12 @@ if sys.argv[1] == "without waitid":
     del os.waitid
 null = os.open(os.devnull, os.O_RDWR)
 pid = system.spawn(["sh", "-c", sys.argv[2]], dict(os.environ), "/", (null, null, 2))
-while (ended := system.ended_child()) is None:
+while (ended := system.find_ended_child()) is None:
     pass
 assert ended.pid == pid
 _, peak_kib = system.reap(pid)
 try:
-    system.ended_child()
+    system.find_ended_child()
 except unix.Childless:
     print(ended.status, peak_kib > 100)
 """
@@ -72,7 +72,7 @@ def test_ended_children_are_found_without_reaping() -> None:
     alive, gone = (subprocess.Popen(["sleep", time]) for time in ("100", "0"))
     os.waitid(os.P_PID, gone.pid, os.WEXITED | os.WNOWAIT)
     try:
-        assert system.ending({alive.pid: 5, gone.pid: 6}) == {6}
+        assert system.select_ending({alive.pid: 5, gone.pid: 6}) == {6}
     finally:
         alive.kill()
         for process in (alive, gone):

@@ -61,7 +61,7 @@ def chips(monkeypatch: pytest.MonkeyPatch, worker: int | None) -> None:
 def test_open_ports_are_used_first(
     cleanup: ExitStack, monkeypatch: pytest.MonkeyPatch, open_ports: tuple[int, ...]
 ) -> None:
-    first = WANTED.replaced(coordinator=Bind("", 0), listen=True)
+    first = WANTED.copy_with(coordinator=Bind("", 0), listen=True)
     assert port(cleanup, first) not in open_ports  # no chips here
     chips(monkeypatch, 1)
     assert [port(cleanup, first) for _ in range(2)] == list(open_ports)
@@ -74,5 +74,5 @@ def test_worker_0_has_a_port_too(
     chips(monkeypatch, 1)
     assert port(cleanup, WANTED) == 0
     chips(monkeypatch, 0)
-    assert port(cleanup, WANTED.replaced(any_order=False)) == 0
+    assert port(cleanup, WANTED.copy_with(any_order=False)) == 0
     assert port(cleanup, WANTED) == open_ports[0]

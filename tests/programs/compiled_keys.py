@@ -41,7 +41,7 @@ def environ(**variables: str) -> Iterator[None]:
 
 
 def another_processor() -> "mock._patch[Any]":
-    return mock.patch.object(key, "_processor", lambda: ("another",))
+    return mock.patch.object(key, "_get_processor", lambda: ("another",))
 
 
 def without(name: str) -> "mock._patch[Any]":

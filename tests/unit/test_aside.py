@@ -1,7 +1,7 @@
 """What comes while a debugger has the screen."""
 
 from mcjax_launch.console.aside import Aside
-from mcjax_launch.console.pieces import Fragment, Stream, whole_lines
+from mcjax_launch.console.pieces import Fragment, Stream, make_lines
 from mcjax_launch.kernel.wire.frames import STDERR, STDOUT
 
 ONE, ERRORS, TWO = (
@@ -13,17 +13,17 @@ ONE, ERRORS, TWO = (
 
 def test_lines_of_a_rank_are_removed_in_order() -> None:
     aside = Aside()
-    lines, own, part = whole_lines(TWO, b"other\n"), b"mcjax-launch: own\n", Fragment(TWO, b"be")
-    aside.add(whole_lines(ONE, b"a\nb\n"), b"1 ")
+    lines, own, part = make_lines(TWO, b"other\n"), b"mcjax-launch: own\n", Fragment(TWO, b"be")
+    aside.add(make_lines(ONE, b"a\nb\n"), b"1 ")
     aside.add(lines, b"2 ")
-    aside.add(whole_lines(ERRORS, b"c\n"), b"3 ")
+    aside.add(make_lines(ERRORS, b"c\n"), b"3 ")
     aside.add(own, b"")
     aside.add(Fragment(ONE, b"d"), b"4 ")
     aside.add(part, b"5 ")
     aside.add(Fragment(ONE, b"e\n"), b"6 ")
     assert aside.size == 4 + 6 + 2 + len(own) + 1 + 2 + 2
-    assert aside.take(1) == b"1 [1] a\n1 [1] b\n3 [1] c\n4 [1] de\n"
-    assert aside.take(1) == b""
+    assert aside.pop_lines(1) == b"1 [1] a\n1 [1] b\n3 [1] c\n4 [1] de\n"
+    assert aside.pop_lines(1) == b""
     assert aside.size == 6 + len(own) + 2
-    assert aside.take_all() == [(b"2 ", lines), (b"", own), (b"5 ", part)]
+    assert aside.pop_all() == [(b"2 ", lines), (b"", own), (b"5 ", part)]
     assert aside.size == 0

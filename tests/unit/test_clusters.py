@@ -25,22 +25,22 @@ def test_a_node_file_has_a_line_for_each_slot(tmp_path: Path) -> None:
     nodes = tmp_path / "nodes"
     nodes.write_text("n1.site\nn2\nn1.site\n\nn2\r\nn2")
     environ = {"PBS_JOBID": "1[3].server", "PBS_NODEFILE": str(nodes), "PBS_NUM_PPN": "2"}
-    assert counts(pbs.DRIVER.hosts(environ, None)) == [("n1.site", 2), ("n2", 3)]
-    assert counts(pbs.DRIVER.hosts(environ, 8)) == [("n1.site", 8), ("n2", 8)]
+    assert counts(pbs.DRIVER.find_hosts(environ, None)) == [("n1.site", 2), ("n2", 3)]
+    assert counts(pbs.DRIVER.find_hosts(environ, 8)) == [("n1.site", 8), ("n2", 8)]
 
 
 def test_gpus_of_torque_are_found(tmp_path: Path) -> None:
     (tmp_path / "nodes").write_text("n1\nn-2\n")
     (tmp_path / "gpus").write_text("n1-gpu1\nn1-gpu3\nn-2-gpu0\n")
     environ = {"PBS_JOBID": "1", "PBS_NODEFILE": str(tmp_path / "nodes")}
-    hosts = pbs.DRIVER.hosts({**environ, "PBS_GPUFILE": str(tmp_path / "gpus")}, None)
+    hosts = pbs.DRIVER.find_hosts({**environ, "PBS_GPUFILE": str(tmp_path / "gpus")}, None)
     assert [(host.gpus, host.devices) for host in hosts] == [(2, "1,3"), (1, "0")]
 
 
 def test_empty_node_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "nodes").write_text("\n")
     with pytest.raises(LaunchError, match="PBS_NODEFILE: no hosts listed"):
-        pbs.DRIVER.hosts({"PBS_JOBID": "1", "PBS_NODEFILE": str(tmp_path / "nodes")}, None)
+        pbs.DRIVER.find_hosts({"PBS_JOBID": "1", "PBS_NODEFILE": str(tmp_path / "nodes")}, None)
 
 
 @pytest.mark.parametrize(
@@ -58,44 +58,46 @@ def test_empty_node_file_is_refused(tmp_path: Path) -> None:
 )
 def test_hosts_of_lsf_are_read(environ: dict[str, str], hosts: list[tuple[str, int]]) -> None:
     assert (
-        known_schedulers.around({"LSB_JOBID": "1", **environ})
+        known_schedulers.find_scheduler({"LSB_JOBID": "1", **environ})
         is known_schedulers.CLIENTS["blaunch"]
     )
-    assert counts(lsf.DRIVER.hosts({"LSB_JOBID": "1", **environ}, None)) == hosts
+    assert counts(lsf.DRIVER.find_hosts({"LSB_JOBID": "1", **environ}, None)) == hosts
 
 
 def test_a_long_list_of_lsf_is_in_its_file(tmp_path: Path) -> None:
     (tmp_path / "hosts").write_text("batch5\n" + "".join(f"n{i}\n" * 42 for i in range(900)))
     environ = {"LSB_JOBID": "1", "LSB_DJOB_HOSTFILE": str(tmp_path / "hosts")}
-    found = lsf.DRIVER.hosts({**environ, "LSB_MCPU_HOSTS": "batch5 1 n0 42"}, None)
+    found = lsf.DRIVER.find_hosts({**environ, "LSB_MCPU_HOSTS": "batch5 1 n0 42"}, None)
     assert counts(found) == [(f"n{i}", 42) for i in range(900)]
 
 
 @pytest.mark.parametrize("text", ["a", "a 1 b", "a x", "a 0", "a 99999999"])
 def test_bad_variables_of_lsf_are_refused(text: str) -> None:
     with pytest.raises(LaunchError, match="LSB_MCPU_HOSTS"):
-        lsf.DRIVER.hosts({"LSB_JOBID": "1", "LSB_MCPU_HOSTS": text}, None)
+        lsf.DRIVER.find_hosts({"LSB_JOBID": "1", "LSB_MCPU_HOSTS": text}, None)
 
 
 def test_hosts_of_grid_engine_are_read(tmp_path: Path) -> None:
     file = tmp_path / "hosts"
     file.write_text("a 4 all.q@a UNDEFINED\nb.site 2 b.q@b 0,0:0,1\na 1 b.q@a <NULL>\n\n")
     environ = {"JOB_ID": "1", "PE_HOSTFILE": str(file), "SGE_TASK_ID": "3"}
-    assert counts(sge.DRIVER.hosts(environ, None)) == [("a", 5), ("b.site", 2)]
-    assert len(sge.DRIVER.hosts({**environ, "JOB_NAME": "petask"}, None)) == 2
+    assert counts(sge.DRIVER.find_hosts(environ, None)) == [("a", 5), ("b.site", 2)]
+    assert len(sge.DRIVER.find_hosts({**environ, "JOB_NAME": "petask"}, None)) == 2
     with pytest.raises(LaunchError, match="qrsh -inherit has started this launcher as a task"):
-        sge.DRIVER.hosts({**environ, "JOB_NAME": "petask", "JOB_SCRIPT": "QRSH"}, None)
+        sge.DRIVER.find_hosts({**environ, "JOB_NAME": "petask", "JOB_SCRIPT": "QRSH"}, None)
     file.write_text("a all.q\n")
     with pytest.raises(LaunchError, match=r"PE_HOSTFILE=.*: a all.q: expected a name and its"):
-        sge.DRIVER.hosts(environ, None)
+        sge.DRIVER.find_hosts(environ, None)
 
 
 def test_gpus_granted_by_grid_engine_are_read() -> None:
     devices = {"0 1": "0,1", "gpu2 gpu3": "2,3", "cuda0,cuda1": "0,1", "a b": None, "": None}
     for granted, chosen in devices.items():
-        found = known_schedulers.granted_gpus({"SGE_HGR_gpu": granted})
+        found = known_schedulers.get_granted_gpus({"SGE_HGR_gpu": granted})
         assert found.get("CUDA_VISIBLE_DEVICES") == chosen
-    assert known_schedulers.granted_gpus({"SGE_HGR_gpu": "1", "CUDA_VISIBLE_DEVICES": "0"}) == {}
+    assert (
+        known_schedulers.get_granted_gpus({"SGE_HGR_gpu": "1", "CUDA_VISIBLE_DEVICES": "0"}) == {}
+    )
 
 
 def resources(nodelist: list[str], **cores: str) -> str:
@@ -130,14 +132,14 @@ def test_malformed_resources_of_flux_are_ignored(text: str) -> None:
 
 def test_request_of_a_flux_batch_job_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocation, "run_client", lambda *words: '["asked"]')
-    assert flux._asked({"FLUX_ENCLOSING_ID": "f1"}) == ["asked"]
-    assert flux._asked({"FLUX_ENCLOSING_ID": "f1", "FLUX_JOB_ID": "f2"}) is None
-    assert flux._asked({}) is None
+    assert flux._read_jobspec({"FLUX_ENCLOSING_ID": "f1"}) == ["asked"]
+    assert flux._read_jobspec({"FLUX_ENCLOSING_ID": "f1", "FLUX_JOB_ID": "f2"}) is None
+    assert flux._read_jobspec({}) is None
 
 
 def test_slots_of_flux_are_counted() -> None:
     def slots(resource: Any) -> int:
-        return flux._slots(flux.Node("a", 0, cores=7), {"resources": [resource]})
+        return flux._compute_slots(flux.Node("a", 0, cores=7), {"resources": [resource]})
 
     assert slots({"type": "node", "count": 2, "with": [{"type": "slot", "count": 4}]}) == 4
     assert slots({"type": "slot", "count": 6, "with": [{"type": "core", "count": 2}]}) == 3
@@ -150,7 +152,7 @@ def test_innermost_allocation_is_used(tmp_path: Path) -> None:
     both = {**SLURM, "PBS_JOBID": "1.server", "PBS_NODEFILE": str(tmp_path / "nodes")}
 
     def inner(environ: dict[str, str]) -> tuple[str, str]:
-        scheduler, why = known_schedulers.inner(environ, str(tmp_path))
+        scheduler, why = known_schedulers.choose_scheduler(environ, str(tmp_path))
         assert scheduler is not None
         return scheduler.name, why
 
@@ -173,9 +175,9 @@ def test_innermost_allocation_is_used(tmp_path: Path) -> None:
 def test_restarts_by_the_scheduler_are_counted() -> None:
     of_lsf = {"LSB_JOBID": "1", "LSB_HOSTS": "a"}
     again = [{"JOB_ID": "1", "PE_HOSTFILE": "x", "RESTARTED": "1"}, {**of_lsf, "LSB_RESTART": "Y"}]
-    assert [known_schedulers.restarts_before(environ) for environ in again] == [1, 1]
+    assert [known_schedulers.count_restarts(environ) for environ in again] == [1, 1]
     others = [{"RESTARTED": "1"}, {**of_lsf, "LSB_RESTART": "N"}]  # somebody's own
-    assert [known_schedulers.restarts_before(environ) for environ in others] == [0, 0]
+    assert [known_schedulers.count_restarts(environ) for environ in others] == [0, 0]
 
 
 @pytest.mark.parametrize("own", ["Me", "me.site", "ME.other"])
@@ -208,26 +210,26 @@ def test_launcher_started_in_each_task_is_refused(
     (tmp_path / "nodes").write_text("n1\nn2\n")
     environ = {"PBS_NODEFILE": str(tmp_path / "nodes"), **environ}
     with pytest.raises(LaunchError, match=f"{words}.*: start a single launcher, in the "):
-        driver.DRIVER.hosts(environ, None)
+        driver.DRIVER.find_hosts(environ, None)
 
 
 def test_position_of_a_host_in_a_list_is_found() -> None:
     names = ["a.x", "A", "b.x", "c"]
     numbers = {"a": 1, "a.x": 0, "a.y": 0, "B": 2, "c.x": 3, "d": None}
     hosts = {name: Host(name=name, slots=1) for name in numbers}
-    found = {name: allocation.index_of_host(host, names) for name, host in hosts.items()}
+    found = {name: allocation.find_host_index(host, names) for name, host in hosts.items()}
     assert found == numbers
 
 
 def test_client_words_survive_any_quoting(tmp_path: Path) -> None:
     """Some run words as they are, some join them for a shell: the script runs once in either."""
-    words = allocation.shell(f'echo "$0 ran" >>{tmp_path}/out')
+    words = allocation.make_shell_argv(f'echo "$0 ran" >>{tmp_path}/out')
     for argv in (words, ["bash", "-c", " ".join(words)], ["dash", "-c", " ".join(words)]):
         assert os.spawnvp(os.P_WAIT, argv[0], argv) == 0
     assert (tmp_path / "out").read_text() == "/bin/sh ran\n" * 3
 
 
 def test_callback_code_survives_every_shell() -> None:
-    code = call_back.code("/home/jos\u00e9/it's $x/call-1")
+    code = call_back.make_call_code("/home/jos\u00e9/it's $x/call-1")
     assert not set("'\"\\$`!\n") & set(code)
     compile(code, "call", "exec")

@@ -15,13 +15,13 @@ from mcjax_launch.console.collapse import (
     Flood,
     LineGroup,
 )
-from mcjax_launch.console.pieces import Fragment, Lines, Stream, whole_lines
+from mcjax_launch.console.pieces import Fragment, Lines, Stream, make_lines
 from mcjax_launch.kernel.wire.frames import STDERR, STDOUT
-from mcjax_launch.ranks import ranges
+from mcjax_launch.ranks import format_ranges
 
 
 def lines(groups: list[LineGroup]) -> list[str]:
-    return [f"[{ranges(group.ranks)}] {group.text.decode()}" for group in groups]
+    return [f"[{format_ranges(group.ranks)}] {group.text.decode()}" for group in groups]
 
 
 @functools.cache
@@ -30,7 +30,7 @@ def of_rank(rank: int, stream: int) -> Stream:
 
 
 def printed(rank: int, *texts: bytes, stream: int = STDOUT) -> Lines:
-    return whole_lines(of_rank(rank, stream), b"".join(text + b"\n" for text in texts))
+    return make_lines(of_rank(rank, stream), b"".join(text + b"\n" for text in texts))
 
 
 def feed(collapse: Collapse, rank: int, text: str, now: float = 0.0) -> list[str]:
@@ -221,16 +221,16 @@ def test_lines_of_a_flood_follow_earlier_lines_of_their_rank() -> None:
 
 def test_flood_lasts_a_while_longer_than_its_lines() -> None:
     flood, half = Flood(), FLOOD_S / 2
-    assert not flood.rises(FLOOD, 100)
-    assert flood.rises(1, 100 + half)
-    assert flood.rises(FLOOD - 1, 100 + 2 * half)  # as much as before
-    assert flood.rises(2, 100 + 3 * half)
-    assert flood.rises(1, 100 + 4 * half)
-    assert not flood.rises(1, 100 + 6 * half)  # little since then
-    assert flood.rises(FLOOD, 100 + 6.5 * half)
-    assert not flood.rises(1, 200)  # and nothing
+    assert not flood.detect(FLOOD, 100)
+    assert flood.detect(1, 100 + half)
+    assert flood.detect(FLOOD - 1, 100 + 2 * half)  # as much as before
+    assert flood.detect(2, 100 + 3 * half)
+    assert flood.detect(1, 100 + 4 * half)
+    assert not flood.detect(1, 100 + 6 * half)  # little since then
+    assert flood.detect(FLOOD, 100 + 6.5 * half)
+    assert not flood.detect(1, 200)  # and nothing
     for second in range(10):
-        assert not flood.rises(FLOOD // 2, 300 + second)
+        assert not flood.detect(FLOOD // 2, 300 + second)
 
 
 def test_nothing_is_lost_or_reordered_by_chance() -> None:

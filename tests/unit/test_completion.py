@@ -37,7 +37,7 @@ OFFERED = {
 
 def items(line: str) -> list[CompletionItem[str]]:
     *words, word = line.split(" ")
-    bash = completion._up_to_program(BashComplete)(command, {}, "mcjax-launch", "_")
+    bash = completion._make_completer_class(BashComplete)(command, {}, "mcjax-launch", "_")
     return bash.get_completions(words, word)
 
 

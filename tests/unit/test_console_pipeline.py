@@ -9,7 +9,7 @@ import pytest
 
 from mcjax_launch.console.console import Console
 from mcjax_launch.console.prefix import RankLabel
-from mcjax_launch.events.sink import standard
+from mcjax_launch.events.sink import make_standard_sinks
 from mcjax_launch.kernel.transport.staged_paths import StagedPaths
 from mcjax_launch.kernel.wire.frames import STDERR, STDOUT
 from mcjax_launch.kernel.wire.loop import Loop
@@ -37,7 +37,7 @@ def console(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
     ) -> Console:
         made = Console(
             OutputOptions(**style),  # type: ignore[arg-type]
-            standard(Loop()),
+            make_standard_sinks(Loop()),
             lambda error: pytest.fail("the reader is gone"),
             lambda: None,
             rewrite=rewrite,
@@ -185,7 +185,7 @@ def test_output_to_files_continues_during_debugging(console: Make, capfd: Captur
     to_files.hold()
     to_files.feed(0, STDOUT, b" and after\n")
     to_files.feed(1, STDOUT, b"other\n")
-    assert to_files.take_aside(0, cut=False) == b""
+    assert to_files.pop_aside(0, cut=False) == b""
     to_files.release()
     assert capfd.readouterr().out == "[0] before and after\n[1] other\n"
 
@@ -256,7 +256,7 @@ def test_equal_texts_of_failures_are_shown_once(console: Make, capfd: Capture) -
     printed = [f"  {text}\n", f"  {text}\n".replace("    def", "log\n    def"), "else\n"]
     three = console(3)
     for rank, said in enumerate(printed):
-        three.fails(rank, text if said != "else\n" else "other")
+        three.announce_failure(rank, text if said != "else\n" else "other")
         for at in range(0, len(said), 7):
             three.feed(rank, STDERR, said[at : at + 7].encode())
     three.finish_ranks()
@@ -268,7 +268,7 @@ def test_equal_texts_of_failures_are_shown_once(console: Make, capfd: Capture) -
 def test_text_of_a_hidden_rank_hides_no_text(console: Make, capfd: Capture) -> None:
     screen = console(2, show=(1,))
     for rank in range(2):
-        screen.fails(rank, "no data")
+        screen.announce_failure(rank, "no data")
         screen.feed(rank, STDERR, b"no data\n")
     assert capfd.readouterr().err == "[1] no data\n"
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.job.devices import cores_of_ranks, share_out, split
+from mcjax_launch.job.devices import choose_cores, share_out, split
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.wire.gpus import visible
+from mcjax_launch.kernel.wire.gpus import find_visible_gpus
 from mcjax_launch.kernel.wire.messages import HostFacts, VisibleGpus
-from mcjax_launch.ranks import ranges
+from mcjax_launch.ranks import format_ranges
 
 
 def test_cores_are_split_evenly() -> None:
@@ -79,8 +79,8 @@ def bound(how: str, ranks: int, found: VisibleGpus, threads: int) -> list[str]:
     job = Job(program=("train.py",), python="python", chdir="/", num_processes=ranks)
     shares = share_out(job, ranks, found)
     return [
-        ranges(own)
-        for own in cores_of_ranks(how, ranks, HostFacts("", "", gpus=found, cores=cores), shares)
+        format_ranges(own)
+        for own in choose_cores(how, ranks, HostFacts("", "", gpus=found, cores=cores), shares)
     ]
 
 
@@ -88,7 +88,7 @@ def bound(how: str, ranks: int, found: VisibleGpus, threads: int) -> list[str]:
 def test_ranks_run_next_to_their_gpus(machine: object, tmp_path: Path) -> None:
     threads, near = MACHINES[machine]  # type: ignore[index]
     machine(tmp_path)  # type: ignore[operator]
-    found = visible({}, str(tmp_path))
+    found = find_visible_gpus({}, str(tmp_path))
     assert bound("auto", 4, found, threads) == near
     assert bound("auto", 8, found, threads) == [cores for cores in near for _ in range(2)]
     assert bound("auto", 1, found, threads) == bound("auto", 3, found, threads)[:1] == [""]
@@ -97,7 +97,7 @@ def test_ranks_run_next_to_their_gpus(machine: object, tmp_path: Path) -> None:
 
 def test_own_share_next_to_the_gpu_is_bound(tmp_path: Path) -> None:
     dgx_a100(tmp_path)
-    shares = bound("on", 8, visible({}, str(tmp_path)), 256)
+    shares = bound("on", 8, find_visible_gpus({}, str(tmp_path)), 256)
     assert shares[:4] == ["48-55,176-183", "56-63,184-191", "16-23,144-151", "24-31,152-159"]
     assert bound("on", 2, VisibleGpus(), 8) == ["0-1,4-5", "2-3,6-7"]
     assert bound("auto", 2, VisibleGpus(), 8) == ["", ""]
@@ -115,17 +115,17 @@ def test_ranks_are_bound_near_their_gpus(
     environ: dict[str, str], near: list[str], tmp_path: Path
 ) -> None:
     dgx_a100(tmp_path)
-    assert bound("auto", 2, visible(environ, str(tmp_path)), 256) == near
+    assert bound("auto", 2, find_visible_gpus(environ, str(tmp_path)), 256) == near
 
 
 def test_unknown_distance_to_gpus_binds_no_cores(tmp_path: Path) -> None:
     """Cards of two models, of which CUDA has the faster one first; cores that may not be used."""
     first, second = "0000:01:00.0", "0000:81:00.0"
     nvidia(tmp_path, {first: "0-7", second: "8-15"}, {first: "Quadro P400"})
-    assert bound("auto", 2, visible({}, str(tmp_path)), 16) == ["", ""]
+    assert bound("auto", 2, find_visible_gpus({}, str(tmp_path)), 16) == ["", ""]
     environ = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    assert bound("auto", 2, visible(environ, str(tmp_path)), 16) == ["0-7", "8-15"]
-    assert bound("auto", 2, visible(environ, str(tmp_path)), 8) == ["", ""]
+    assert bound("auto", 2, find_visible_gpus(environ, str(tmp_path)), 16) == ["0-7", "8-15"]
+    assert bound("auto", 2, find_visible_gpus(environ, str(tmp_path)), 8) == ["", ""]
     on_bus(tmp_path, first, "0-15")  # a machine with one node
     on_bus(tmp_path, second, "0-15")
-    assert bound("auto", 2, visible(environ, str(tmp_path)), 16) == ["", ""]
+    assert bound("auto", 2, find_visible_gpus(environ, str(tmp_path)), 16) == ["", ""]

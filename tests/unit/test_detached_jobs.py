@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.cli.listing import fields, table
+from mcjax_launch.cli.listing import collect_fields, format_table
 from mcjax_launch.cli.stopping import stop
 from mcjax_launch.detached import address
 from mcjax_launch.detached.folders import make_job_folder
-from mcjax_launch.detached.jobs import all_jobs, find, find_latest
-from mcjax_launch.detached.record import Description, StateFile, here, write_description
+from mcjax_launch.detached.jobs import find, find_all_jobs, find_latest
+from mcjax_launch.detached.record import Description, StateFile, identify_machine, write_description
 from mcjax_launch.errors import LaunchError
 
 DAY_S = 86400.0
@@ -26,10 +26,10 @@ def _state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def made(number: int, *, age_s: float = 0.0, **changes: object) -> Path:
     """A job's folder, of a launcher that is gone."""
     folder = make_job_folder(f"{number:08x}")
-    host, boot = here()
+    host, boot = identify_machine()
     since = time.time() - age_s
     job = Description(f"{number:08x}", ("train.py",), host, boot, 1, 2, ("localhost",), since)
-    write_description(folder, job.replaced(**changes))
+    write_description(folder, job.copy_with(**changes))
     return Path(folder)
 
 
@@ -42,7 +42,7 @@ def ended(folder: Path, status: int = 0, age_s: float = 0.0) -> None:
 
 
 def states() -> dict[str, str]:
-    return {job.id[-2:]: job.state for job in all_jobs()}
+    return {job.id[-2:]: job.state for job in find_all_jobs()}
 
 
 def test_state_of_each_job_is_found() -> None:
@@ -51,7 +51,7 @@ def test_state_of_each_job_is_found() -> None:
     StateFile(str(made(3))).close()
     made(4)
     assert states() == {"01": "running", "02": "ended", "03": "lost", "04": "lost"}
-    assert [job.exit_status for job in all_jobs()] == [None, 0, 255, 255]
+    assert [job.exit_status for job in find_all_jobs()] == [None, 0, 255, 255]
     assert find("00000003").end == "its launcher was killed, and nothing of the job is left"
     locked.close()
 
@@ -59,7 +59,7 @@ def test_state_of_each_job_is_found() -> None:
 def test_stop_reaches_a_launcher_that_still_writes_events_of_an_ended_job() -> None:
     file = StateFile(str(made(1)))
     file.end(0, "both ranks exited with 0")
-    listener = address.listen(all_jobs()[0].folder)
+    listener = address.listen(find_all_jobs()[0].folder)
     listener.settimeout(20)
     sent: list[bytes] = []
 
@@ -80,7 +80,7 @@ def test_stop_reaches_a_launcher_that_still_writes_events_of_an_ended_job() -> N
 
 def test_reboot_loses_detached_jobs() -> None:
     made(1, boot="another")
-    (job,) = all_jobs()
+    (job,) = find_all_jobs()
     assert job.state == "lost"
     assert job.end == "this machine was restarted while the job ran, and nothing of the job is left"
 
@@ -89,7 +89,7 @@ def test_state_of_a_job_on_another_machine_is_its_last_record() -> None:
     made(1, host="elsewhere")
     ended(made(2, host="elsewhere"), 3)
     assert states() == {"01": "running", "02": "ended"}
-    assert fields(find("00000001"))["launcher_host"] == "elsewhere"
+    assert collect_fields(find("00000001"))["launcher_host"] == "elsewhere"
 
 
 def test_a_job_of_another_machine_is_neither_the_latest_nor_kept_for_ever() -> None:
@@ -133,7 +133,7 @@ def test_long_message_keeps_the_state_readable() -> None:
     file.end(1, "\u20ac" * 10_000)
     file.change(waits="x")
     file.close()
-    (job,) = all_jobs()
+    (job,) = find_all_jobs()
     assert (job.state, job.exit_status, job.recorded.waits) == ("ended", 1, "x")
     assert os.stat(f"{job.folder}/state").st_size == 4096
 
@@ -176,7 +176,7 @@ def test_table_columns_are_aligned() -> None:
         ["1", "running", "2", "a", "12:00", "x.py", "line"],
         ["2", "lost", "16", "b", "", "", ""],
     ]
-    assert table(rows) == [
+    assert format_table(rows) == [
         "ID  STATE    RANKS  HOSTS  SINCE  PROGRAM  LAST LINE",
         "1   running  2      a      12:00  x.py     line",
         "2   lost     16     b",

@@ -19,7 +19,7 @@ class Shown:
     def feed(self, rank: int, stream: int, data: bytes) -> None:
         self.data += data
 
-    def summary(self, lines: list[str], *, alarm: bool) -> None:
+    def show_summary(self, lines: list[str], *, alarm: bool) -> None:
         self.lines += lines
 
     def is_on_screen(self, rank: int) -> bool:
@@ -28,7 +28,7 @@ class Shown:
     def restart_rank(self, rank: int) -> None:
         pass
 
-    def shows_past(self, at: float | None) -> None:
+    def set_stamp_time(self, at: float | None) -> None:
         pass
 
 

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from records import end_of, failure, say
 
-from mcjax_launch.diagnosis.hints import failure_hints
+from mcjax_launch.diagnosis.hints import find_failure_hints
 from mcjax_launch.diagnosis.summary import summarize
 from mcjax_launch.features.verify_spmd.watch import Diverged, SpmdWatch
 from mcjax_launch.jax_messages.known_errors import KnownError
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.launcher.time_limits import TimeLimits, usage_every_s
+from mcjax_launch.kernel.launcher.time_limits import TimeLimits, compute_usage_period_s
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import Exited, RankUsage, Usage
 from mcjax_launch.runs.rank_run import Membership, RankRun
@@ -86,9 +86,9 @@ def test_reraised_exception_of_a_thread_is_one_failure(message: str, *, told: bo
 
 def test_slice_errors_get_advice() -> None:
     said = "`jax.make_mesh` does not support multi-slice topologies. Please use"
-    assert "--slices one" in failure_hints(RankRun(0, "h", stderr=said))[0]
+    assert "--slices one" in find_failure_hints(RankRun(0, "h", stderr=said))[0]
     run = failed_at("jax.make_mesh((4,), ('a',))", said, slices=(0, 0, 1, 1))
-    [line] = failure_hints(run, ranks=4)
+    [line] = find_failure_hints(run, ranks=4)
     assert line.startswith("hint: JAX sees 2 slices (ranks 0-1; ranks 2-3): build the mesh with ")
 
 
@@ -104,7 +104,7 @@ WRONG_DEVICES = {
 
 @pytest.mark.parametrize("said", WRONG_DEVICES)
 def test_wrong_number_of_devices_gets_advice(said: str) -> None:
-    hints = failure_hints(failed_at("devices.reshape(2, 4)", said), ranks=2)
+    hints = find_failure_hints(failed_at("devices.reshape(2, 4)", said), ranks=2)
     assert hints == [f"hint: {WRONG_DEVICES[said]}"]
 
 
@@ -129,19 +129,19 @@ def test_asserted_number_of_devices_gets_advice(line: str) -> None:
     run = failed_at(line, "", exception="AssertionError")
     run.membership.backend = hook.Backend("cpu", 1)
     hint = ASSERTED[line]
-    assert failure_hints(run, ranks=4) == ([f"hint: {hint}"] if hint else [])
+    assert find_failure_hints(run, ranks=4) == ([f"hint: {hint}"] if hint else [])
 
 
 def test_no_advice_on_devices_for_other_arrays_or_on_gpus() -> None:
     said = RESHAPED
-    assert not failure_hints(failed_at("batch.reshape(2, 4)", said))
+    assert not find_failure_hints(failed_at("batch.reshape(2, 4)", said))
     run = failed_at("devices.reshape(2, 4)", said)
-    assert failure_hints(run) == ["hint: the job has 1 device; -d 8 gives 8"]
+    assert find_failure_hints(run) == ["hint: the job has 1 device; -d 8 gives 8"]
     run.membership.backend = hook.Backend("cpu", 2)
-    assert not failure_hints(run, ranks=2)  # and the ranks do not have the same number
+    assert not find_failure_hints(run, ranks=2)  # and the ranks do not have the same number
     run.membership.backend = None
     run.compilations.platform = "gpu"
-    assert not failure_hints(run)
+    assert not find_failure_hints(run)
 
 
 def failed_at(
@@ -155,8 +155,8 @@ def failed_at(
 def test_advice_on_proxies_only_while_joining() -> None:
     said = "JAX detected proxy variable(s) in the environment"
     joining, joined = Membership(joining_at=1.0), Membership(joining_at=1.0, joined_at=2.0)
-    assert failure_hints(RankRun(0, "h", stderr=said, membership=joining))
-    assert not failure_hints(RankRun(0, "h", stderr=said, membership=joined))
+    assert find_failure_hints(RankRun(0, "h", stderr=said, membership=joining))
+    assert not find_failure_hints(RankRun(0, "h", stderr=said, membership=joined))
 
 
 ADVICE = {
@@ -191,7 +191,7 @@ ON_GPUS = {
 
 @pytest.mark.parametrize("said", [*ADVICE, *ON_GPUS])
 def test_known_errors_get_a_hint(said: str) -> None:
-    [line] = failure_hints(RankRun(0, "h", stderr=said))
+    [line] = find_failure_hints(RankRun(0, "h", stderr=said))
     assert line.startswith(f"hint: {({**ADVICE, **ON_GPUS})[said]}")
 
 
@@ -199,7 +199,7 @@ def test_each_text_of_a_known_error_gets_its_hint() -> None:
     """None is taken for another error that comes before it."""
     for error in KnownError:
         for text in error.texts:
-            assert failure_hints(RankRun(0, "h", stderr=text)) == [f"hint: {error.hint}"]
+            assert find_failure_hints(RankRun(0, "h", stderr=text)) == [f"hint: {error.hint}"]
 
 
 def test_old_jax_gets_a_hint() -> None:
@@ -207,7 +207,7 @@ def test_old_jax_gets_a_hint() -> None:
     for version, hint in hints.items():
         imported = hook.ImportedJax(version, version, "3.11.2")
         run = RankRun(0, "h", stderr="x", membership=Membership(imported=imported))
-        assert failure_hints(run) == hint
+        assert find_failure_hints(run) == hint
 
 
 class Broken(str):
@@ -303,11 +303,13 @@ def test_limits_count_from_the_start_of_the_ranks() -> None:
 
 def test_usage_interval_follows_the_stall_limit() -> None:
     every_s = {0.1: 0.1, 8.0: 2.0, 3600.0: 15.0}
-    found = {limit: usage_every_s(job(stall_timeout=limit), watched=False) for limit in every_s}
+    found = {
+        limit: compute_usage_period_s(job(stall_timeout=limit), watched=False) for limit in every_s
+    }
     assert found == every_s
-    assert usage_every_s(job(), watched=False) == 0.0
-    assert usage_every_s(job(stall_timeout=8.0), watched=True) == 1.0
-    assert usage_every_s(job(stall_timeout=2.0, record=True), watched=False) == 0.5
+    assert compute_usage_period_s(job(), watched=False) == 0.0
+    assert compute_usage_period_s(job(stall_timeout=8.0), watched=True) == 1.0
+    assert compute_usage_period_s(job(stall_timeout=2.0, record=True), watched=False) == 0.5
 
 
 @pytest.mark.parametrize(("heard_at", "hangs"), [(55.0, False), (20.0, True)])

@@ -67,7 +67,7 @@ def test_signals_wait_for_the_new_process(monkeypatch: pytest.MonkeyPatch) -> No
 
 def _is_forked(words: list[str], environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> bool:
     class NoPipes:
-        def given_to(self, pid: int) -> Pipes:
+        def keep_own_ends(self, pid: int) -> Pipes:
             return Pipes(pid, -1, -1, -1)
 
     monkeypatch.setattr(early, "NewPipes", NoPipes)

@@ -4,8 +4,8 @@ import pytest
 from histories import CALLBACK
 from records import failure
 
-from mcjax_launch.diagnosis.headline import headline
-from mcjax_launch.kernel.wire.source_lines import embedded
+from mcjax_launch.diagnosis.headline import extract_headline
+from mcjax_launch.kernel.wire.source_lines import find_quoted_exception
 
 EQUINOX = (
     "EquinoxRuntimeError: Above is the stack outside of JIT. Below is the stack inside of JIT:\n"
@@ -21,7 +21,7 @@ EQUINOX = (
     (EQUINOX, "equinox.EquinoxRuntimeError: x must be >= 0", ("/me/train.py", 24, "f")),
 ])  # fmt: skip
 def test_embedded_exception_is_found(text: str, line: str, frame: tuple[str, int, str]) -> None:
-    found = embedded(text)
+    found = find_quoted_exception(text)
     assert found is not None
     assert (found.line, found.frames[-1]) == (line, frame)
 
@@ -31,7 +31,7 @@ def test_embedded_exception_is_found(text: str, line: str, frame: tuple[str, int
     '  File "a.py", line 3\n    x = (\nSyntaxError: never closed', 'E: x:\n  File "a.py", line 3, in f\n    y',
 ])  # fmt: skip
 def test_text_without_exception_is_not_embedded(text: str) -> None:
-    assert embedded(text) is None
+    assert find_quoted_exception(text) is None
 
 
 @pytest.mark.parametrize(("name", "summary", "line"), [
@@ -42,4 +42,4 @@ def test_text_without_exception_is_not_embedded(text: str) -> None:
     ("SyntaxError", '  File "a.py", line 3\n    x = (\nSyntaxError: never closed', "SyntaxError: never closed"),
 ])  # fmt: skip
 def test_headline_is_the_most_telling_line(name: str, summary: str, line: str) -> None:
-    assert headline(failure(summary, exception=name)) == line
+    assert extract_headline(failure(summary, exception=name)) == line

@@ -36,7 +36,7 @@ JOB = Submission(
 
 
 def emit(kind: str, submission: Submission) -> str:
-    return schedulers.emit(submission.replaced(emit=kind))
+    return schedulers.emit(submission.copy_with(emit=kind))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -73,11 +73,11 @@ def test_emitted_launcher_gets_the_remaining_options() -> None:
     """Not the size, which it knows from the scheduler; restarts where they are its own."""
     assert emit("slurm", JOB).endswith(" --max-restarts 3 --quiet -- train.py -n\n")
     assert " --timeout 1234567 " in emit(
-        "slurm", JOB.replaced(given=("timeout",), timeout=1234567.0)
+        "slurm", JOB.copy_with(given=("timeout",), timeout=1234567.0)
     )
     for hosts, report in ((2, "/x/{host}.json"), (1, "run.json")):
         assert report in emit(
-            "jobset", JOB.replaced(given=("report",), num_hosts=hosts, report=report)
+            "jobset", JOB.copy_with(given=("report",), num_hosts=hosts, report=report)
         )
     pods = emit("jobset", JOB)
     assert "--quiet" in pods and "train.py" in pods
@@ -91,7 +91,7 @@ PREFIXES = {"slurm": "#SBATCH ", "pbs": "#PBS ", "lsf": "#BSUB ", "sge": "#$ ", 
 
 def directives(kind: str, **changes: Any) -> list[str]:
     wanted = {"procs_per_host": 4, "max_restarts": 0, "program": ("train.py", "it's $x"), **changes}
-    text = emit(kind, JOB.replaced(**wanted))
+    text = emit(kind, JOB.copy_with(**wanted))
     assert text.startswith("#!/bin/bash\n")
     last = shlex.split(text.splitlines()[-1])
     assert last[0] == "exec" and last[-2:] == ["train.py", "it's $x"]
@@ -170,7 +170,7 @@ def test_values_a_batch_script_cannot_hold_are_refused(
 # --- manifests ---
 
 PROGRAM = ("train.py", "{process_id}", "it's $(HOME)", "a$$b", "$", "$$(x) $HOME$")
-PODS = JOB.replaced(
+PODS = JOB.copy_with(
     given=("env", "timeout"),
     num_hosts=3,
     procs_per_host=2,
@@ -216,7 +216,7 @@ def check_pods(spec: Any) -> dict[str, str]:
 
 
 def test_emitted_job_has_variables_and_names() -> None:
-    service, job = yaml.safe_load_all(emit("job", PODS.replaced(name="run-7", max_restarts=0)))
+    service, job = yaml.safe_load_all(emit("job", PODS.copy_with(name="run-7", max_restarts=0)))
     for document in (service, job):
         assert document["metadata"] == {"name": "run-7", "namespace": "ml"}
         for version in VERSIONS:
@@ -272,7 +272,7 @@ def test_emitted_jobset_has_restarts() -> None:
 )
 def test_pods_get_more_time_to_start(given: dict[str, Any], has: bool) -> None:
     """Longer than for ranks that start together."""
-    wanted = JOB.replaced(given=tuple(given), **given)
+    wanted = JOB.copy_with(given=tuple(given), **given)
     assert ("--start-timeout" in emit("jobset", wanted) and "30m" in emit("jobset", wanted)) is has
     assert "30m" not in emit("slurm", wanted)
 
@@ -299,7 +299,7 @@ def test_pods_get_more_time_to_start(given: dict[str, Any], has: bool) -> None:
 )
 def test_options_pods_cannot_honour_are_refused(changes: dict[str, object], words: str) -> None:
     with pytest.raises(LaunchError, match=words):
-        emit("jobset", JOB.replaced(**changes))
+        emit("jobset", JOB.copy_with(**changes))
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_options_pods_cannot_honour_are_refused(changes: dict[str, object], word
 )
 def test_attempt_deadline_exceeds_the_timeout(given: dict[str, Any], seconds: int | None) -> None:
     """The launcher's own --timeout counts from the start of the ranks, and comes before it."""
-    wanted = JOB.replaced(**{"max_restarts": 2, **given}, given=tuple(given))
+    wanted = JOB.copy_with(**{"max_restarts": 2, **given}, given=tuple(given))
     spec = yaml.safe_load(emit("jobset", wanted))["spec"]
     (workers,) = spec["replicatedJobs"]
     assert workers["template"]["spec"].get("activeDeadlineSeconds") == seconds
@@ -323,7 +323,7 @@ def test_attempt_deadline_exceeds_the_timeout(given: dict[str, Any], seconds: in
 
 def test_pods_of_both_kinds_are_alike() -> None:
     """The two templates repeat a pod, but for the coordinator, a drained node and restarts."""
-    wanted = JOB.replaced(max_restarts=0, gpus_per_process=2, timeout=60.0)
+    wanted = JOB.copy_with(max_restarts=0, gpus_per_process=2, timeout=60.0)
     pods = emit("job", wanted).partition("  completionMode")[2].splitlines()
     others = emit("jobset", wanted).partition("completionMode")[2].splitlines()
     assert {line.strip() for line in pods} ^ {line.strip() for line in others} == {
@@ -336,12 +336,12 @@ def test_pods_of_both_kinds_are_alike() -> None:
 
 def test_names_special_in_yaml_are_quoted() -> None:
     for name in ("yes", "no", "on", "null", "true", "y", "n", "1", "a: b", "#"):
-        assert yaml.safe_load(f"x: {kubernetes.scalar(name)}") == {"x": name}
+        assert yaml.safe_load(f"x: {kubernetes.format_scalar(name)}") == {"x": name}
 
 
 # --- TPUs of GKE ---
 
-TPUS = JOB.replaced(tpu="tpu-v6e-slice:4x4", num_hosts=8, slices=2)
+TPUS = JOB.copy_with(tpu="tpu-v6e-slice:4x4", num_hosts=8, slices=2)
 
 
 def jobs_of(submission: Submission) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -384,13 +384,13 @@ def test_pods_are_counted_over_slices() -> None:
         variables = environment(container["env"], {}, of_pod.__getitem__)
         assert variables["MCJAX_NUM_HOSTS"] == "8"
         assert variables["MCJAX_COORDINATOR"] == "train-workers-0-0.train:8476"
-        found.append(kinds.host_rank(variables["MCJAX_HOST_RANK"]))
+        found.append(kinds.parse_host_rank(variables["MCJAX_HOST_RANK"]))
     assert found == list(range(8))
 
 
 def test_single_tpu_slice_is_one_job() -> None:
     """Its Job counts its pods."""
-    spec, workers = jobs_of(TPUS.replaced(slices=1, num_hosts=4))
+    spec, workers = jobs_of(TPUS.copy_with(slices=1, num_hosts=4))
     assert "restartStrategy" not in spec["failurePolicy"]
     assert workers["replicas"] == 1
     assert "MCJAX_HOST_RANK" not in yaml.dump(workers)
@@ -421,23 +421,23 @@ def test_chips_per_host_follow_from_the_topology() -> None:
 )
 def test_tpus_that_do_not_fit_are_refused(kind: Any, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(LaunchError) as refused:
-        emit(kind, TPUS.replaced(**changes))
+        emit(kind, TPUS.copy_with(**changes))
     assert words in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["1*4", "1+4*3", "*", "1*4+", "-1", "1*4+3+2", ""])
 def test_invalid_host_rank_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="whole number"):
-        kinds.host_rank(text)
+        kinds.parse_host_rank(text)
 
 
 def test_longest_names_are_accepted() -> None:
     """JobSet's webhook counts a suffix; a Job's pods are hosts called so, without one."""
-    emit("jobset", JOB.replaced(name="a" * 45))
-    lone = JOB.replaced(max_restarts=0)
-    emit("job", lone.replaced(name="a" * 61))
+    emit("jobset", JOB.copy_with(name="a" * 45))
+    lone = JOB.copy_with(max_restarts=0)
+    emit("job", lone.copy_with(name="a" * 61))
     with pytest.raises(LaunchError, match=rf"name of a pod \({'a' * 62}-1\)"):
-        emit("job", lone.replaced(name="a" * 62))
+        emit("job", lone.copy_with(name="a" * 62))
 
 
 # --- what becomes of a pod's end, by the rules of the Job controller and of JobSet's ---
@@ -481,5 +481,5 @@ def test_failed_pod_of_a_jobset_follows_the_policy(
 def test_failed_pod_of_a_job_follows_the_policy(
     code: int, conditions: list[dict[str, str]], is_: str
 ) -> None:
-    _, job = yaml.safe_load_all(emit("job", JOB.replaced(max_restarts=0)))
+    _, job = yaml.safe_load_all(emit("job", JOB.copy_with(max_restarts=0)))
     assert verdict(job["spec"], ended(code, conditions, "main"))[0] == is_

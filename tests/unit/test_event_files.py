@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mcjax_launch.detached import event_files
-from mcjax_launch.detached.event_files import EventFiles, EventReader, numbers
+from mcjax_launch.detached.event_files import EventFiles, EventReader, list_file_numbers
 
 MOST = 8 * 1000
 
@@ -40,7 +40,7 @@ def test_the_oldest_whole_lines_are_dropped_first(tmp_path: Path, files: EventFi
     events = [text for text in read if text != b"head"]
     assert [int(text[:6]) for text in events] == list(range(1000 - len(events), 1000))
     assert len(events) * len(line(0)) > MOST * 3 // 4
-    assert read.count(b"head") == len(numbers(str(tmp_path)))
+    assert read.count(b"head") == len(list_file_numbers(str(tmp_path)))
     assert read[0] == b"head"
 
 

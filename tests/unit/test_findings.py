@@ -17,7 +17,7 @@ from mcjax_launch.diagnosis import rules
 from mcjax_launch.diagnosis.findings import settings
 from mcjax_launch.diagnosis.rules import RULES, Rule
 from mcjax_launch.diagnosis.view import Finding, View
-from mcjax_launch.jax_messages.lost_peer import missing_key
+from mcjax_launch.jax_messages.lost_peer import find_missing_key
 from mcjax_launch.kernel.wire.hook_messages import (
     Backend,
     CalledBelow,
@@ -217,12 +217,12 @@ def test_no_finding_is_reported_once_the_job_ends() -> None:
 
 def test_pending_finding_is_reported_at_the_end() -> None:
     told = Told(said(1, CalledBelow("t.py:9", True)))
-    words = [found.words for found in told.announcer.pending_findings(2.0)]
+    words = [found.words for found in told.announcer.select_pending_findings(2.0)]
     assert words == [
         "rank 1 started a process that called initialize() again at t.py:9; it is not a rank, so the "
         'call was skipped: put the call under `if __name__ == "__main__":`'
     ]
-    assert told.announcer.pending_findings(3.0) == []
+    assert told.announcer.select_pending_findings(3.0) == []
 
 
 # --- at a limit ---
@@ -430,7 +430,7 @@ def test_missing_keys_of_jax_are_parsed() -> None:
     keys: dict[str, Any] = {LOCAL: ("cuda", (1, 2)), GLOBAL: ("cuda", (0,)), TUNING: ("", (2,))}
     keys |= {GLOBAL + LOCAL: ("cuda", (1, 2))}
     keys |= {"GetKeyValue() timed out with key: mine/1 and duration: 2m": None}
-    assert {text: missing_key(text) for text in keys} == keys
+    assert {text: find_missing_key(text) for text in keys} == keys
 
 
 # --- the table ---
@@ -445,7 +445,7 @@ def test_failing_rule_loses_neither_other_rules_nor_the_summary(
 
     assert len({rule.find for rule in RULES}) == len(RULES)
     monkeypatch.setattr(settings, "other_version", broken)
-    monkeypatch.setattr(rules, "RULES", [rule.replaced() for rule in RULES])
+    monkeypatch.setattr(rules, "RULES", [rule.copy_with() for rule in RULES])
     told = Told([call(0), call(2)])
     assert told.at_limit()[0] == "rank 1: never called initialize()"
     failed = "the rule settings.other_version failed: ValueError('broken'); please report this"
@@ -465,7 +465,7 @@ def test_findings_cost_grows_with_time_not_ranks(monkeypatch: pytest.MonkeyPatch
             asked[rule.name] += 1
             return rule.find(view)
 
-        copy = rule.replaced()
+        copy = rule.copy_with()
         copy.__dict__["find"] = count_and_find
         return copy
 

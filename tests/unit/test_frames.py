@@ -8,14 +8,14 @@ from mcjax_launch.kernel.wire.codec import Malformed
 BYE = messages.Bye(("12 (sleeping)",), 3)
 EXITED = messages.Exited(3, -9, (15, 9), None, 0.25, 1000)
 STREAM = (
-    frames.encoded(messages.Greeting(messages.VERSION))
-    + frames.data_header(70_000, 2, 5)
+    frames.encode_message(messages.Greeting(messages.VERSION))
+    + frames.make_data_header(70_000, 2, 5)
     + b"hello"
-    + frames.encoded(EXITED)
-    + frames.raw("", 0, b"of a file")
-    + frames.raw("verify_spmd", 70_001, b"bytes")
-    + frames.data_header(70_000, 2, 0)
-    + frames.encoded(BYE)
+    + frames.encode_message(EXITED)
+    + frames.encode_raw("", 0, b"of a file")
+    + frames.encode_raw("verify_spmd", 70_001, b"bytes")
+    + frames.make_data_header(70_000, 2, 0)
+    + frames.encode_message(BYE)
 )
 
 
@@ -57,7 +57,7 @@ def message(text: bytes) -> bytes:
         (header(frames.DATA, (1 << 16) + 257), "a frame of 65793 bytes"),
         (header(frames.RAW, (1 << 32) - 1), "a frame of 4294967295 bytes"),
         (frames.HEADER.pack(frames.RAW, 3, 0, 2) + b"..", "raw bytes of no feature"),
-        (frames.raw("a/b", 0, b""), "raw bytes of no feature"),
+        (frames.encode_raw("a/b", 0, b""), "raw bytes of no feature"),
         (message(b"x"), "no JSON"),
         (message(b'["nothing.Bye",[]]'), "unknown message 'nothing.Bye'"),
         (message(b"\xff"), "'utf-8' codec can't decode"),
@@ -71,6 +71,6 @@ def message(text: bytes) -> bytes:
 def test_malformed_frame_is_refused_early(data: bytes, what: str) -> None:
     """It is refused as soon as that is clear, before all of it has come."""
     decoder = frames.Decoder(messages.ToLauncher, longest=100)
-    assert list(decoder.feed(frames.encoded(EXITED))) == [EXITED]
+    assert list(decoder.feed(frames.encode_message(EXITED))) == [EXITED]
     with pytest.raises(Malformed, match=what):
         list(decoder.feed(data))

@@ -54,13 +54,13 @@ class Agent:
             events=NO_EVENTS,
             verbose_option="-v",
             shows_stacks="",
-            outputs=lambda on_room: (Target(), Target()),
-            why_no_terminal=lambda: "there is none",
+            open_outputs=lambda on_room: (Target(), Target()),
+            explain_no_terminal=lambda: "there is none",
         )
         self._launcher = Launcher(
             Job(program=("true",), num_processes=_RANKS, python="p", chdir="/", record=True),
             [Host(name=LOCAL, slots=_RANKS)],
-            SimpleNamespace(features=(), start=self._start, greeting_s=lambda _: 60.0),  # type: ignore[arg-type]
+            SimpleNamespace(features=(), start=self._start, get_greeting_limit_s=lambda _: 60.0),  # type: ignore[arg-type]
             front=front,  # type: ignore[arg-type]
             state=self.state,
         )
@@ -75,11 +75,11 @@ class Agent:
 
     def begin_ranks(self) -> None:
         for message in (FACTS, *(messages.Started(rank, 100 + rank) for rank in OWN)):
-            self.sends(frames.encoded(message))
+            self.sends(frames.encode_message(message))
 
     def sends(self, data: bytes) -> None:
         os.write(self._ends[3], data)
-        self._loop.turn(0)
+        self._loop.dispatch_ready(0)
 
     @property
     def is_trusted(self) -> bool:
@@ -149,12 +149,12 @@ def a_frame(rng: random.Random) -> bytes:
     """A message with any values, of hooks above all; some bytes of a rank; or a random frame."""
     kind = rng.random()
     if kind < 0.5:
-        return frames.encoded(some(rng, rng.choice(FROM_AGENT)))
+        return frames.encode_message(some(rng, rng.choice(FROM_AGENT)))
     if kind < 0.8:
-        return frames.encoded(some(rng, messages.FromHook))
+        return frames.encode_message(some(rng, messages.FromHook))
     if kind < 0.95:
         text = rng.choice(TEXTS).encode("utf-8", "replace")
-        return frames.data_header(rng.choice(OWN), rng.choice((1, 2)), len(text)) + text
+        return frames.make_data_header(rng.choice(OWN), rng.choice((1, 2)), len(text)) + text
     payload = rng.randbytes(rng.randrange(20))
     return frames.HEADER.pack(rng.randrange(6), rng.randrange(4), 0, len(payload)) + payload
 
@@ -167,7 +167,7 @@ def test_random_messages_do_no_harm(
     rng = random.Random(f"messages {begun} {_SEED}")
     for _ in range(_CASES):
         with an_agent() as agent:
-            agent.sends(frames.encoded(HELLO))
+            agent.sends(frames.encode_message(HELLO))
             if begun:
                 agent.begin_ranks()
             for _ in range(8):
@@ -177,7 +177,7 @@ def test_random_messages_do_no_harm(
 
 def test_the_launcher_acts_on_what_is_well_formed() -> None:
     with an_agent() as agent:
-        agent.sends(frames.encoded(HELLO))
+        agent.sends(frames.encode_message(HELLO))
         agent.begin_ranks()
-        agent.sends(frames.encoded(messages.Exited(1, 3, (), None, 0.5, 1000)))
+        agent.sends(frames.encode_message(messages.Exited(1, 3, (), None, 0.5, 1000)))
         assert agent.is_trusted and agent.state.ranks[1].status == 3

@@ -10,8 +10,8 @@ from github_log import Command
 from records import attempt_of, end_of, failure, run_of, say
 
 from mcjax_launch.diagnosis.attempt import Attempt
-from mcjax_launch.diagnosis.summary import not_started, summarize
-from mcjax_launch.report.github import Annotations, annotation, command
+from mcjax_launch.diagnosis.summary import summarize, summarize_failed_start
+from mcjax_launch.report.github import Annotations, format_annotation, format_command
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
 
@@ -20,7 +20,7 @@ GLOO = "[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected
 
 def test_annotation_text_is_escaped() -> None:
     data, file = "100%\r\n%0A,::", "a,b:c%3A\nd"
-    line = command("error", data, file, 3)
+    line = format_command("error", data, file, 3)
     assert line.count("\n") == 1
     assert line.startswith(
         "::error file=a%2Cb%3Ac%253A%0Ad,line=3,title=mcjax-launch::100%25%0D%0A%250A,::"
@@ -38,7 +38,7 @@ def failed(**more: Any) -> RunState:
 
 
 def annotated(state: RunState, workspace: str, level: str = "error") -> Command:
-    (line,) = annotation(level, summarize(state), state, workspace).splitlines()
+    (line,) = format_annotation(level, summarize(state), state, workspace).splitlines()
     found = github_log.parsed(line)
     assert found is not None
     return found
@@ -83,8 +83,8 @@ def over(*attempts: Attempt) -> list[tuple[str, str]]:
     lines: list[str] = []
     annotations = Annotations(lines.append, os.getcwd())
     for each in attempts:
-        annotations.ended(each)
-    annotations.over(attempts[-1].summary.status, "")
+        annotations.on_attempt_end(each)
+    annotations.on_job_end(attempts[-1].summary.status, "")
     found = github_log.read("".join(lines)).commands
     return [(each.name, each.data.partition("\n")[0]) for each in found]
 
@@ -102,5 +102,5 @@ def test_the_failure_of_an_attempt_is_a_warning_if_there_is_another() -> None:
 
 
 def test_error_at_the_start_is_annotated_as_such() -> None:
-    away = attempt_of(RunState(), not_started("host h: away", 255))
+    away = attempt_of(RunState(), summarize_failed_start("host h: away", 255))
     assert over(attempt_of(failed()), away) == [("warning", "rank 0 failed: ValueError: x")]

@@ -13,7 +13,7 @@ from mcjax_launch.features.check.agent import survey_gpus
 from mcjax_launch.job.devices import GpuShares, describe_gpus, share_out
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.wire.gpus import visible
+from mcjax_launch.kernel.wire.gpus import find_visible_gpus
 from mcjax_launch.kernel.wire.hook_messages import Backend
 from mcjax_launch.kernel.wire.messages import VisibleGpus
 
@@ -48,26 +48,28 @@ def write(path: Path, text: str) -> None:
 )
 def test_list_of_visible_devices_is_counted(value: str, count: int, tmp_path: Path) -> None:
     nvidia(tmp_path, 0, 1, 2, 3)
-    found = visible({"CUDA_VISIBLE_DEVICES": value}, str(tmp_path))
+    found = find_visible_gpus({"CUDA_VISIBLE_DEVICES": value}, str(tmp_path))
     shown = value if value == value.strip() != "" else repr(value)
     assert (found.count, found.counted) == (count, f"CUDA_VISIBLE_DEVICES={shown}")
 
 
 def test_machine_without_gpus_has_none_visible(tmp_path: Path) -> None:
-    assert visible({}, str(tmp_path)) == VisibleGpus()
-    assert visible({"CUDA_VISIBLE_DEVICES": "0,1"}, str(tmp_path)).count == 2  # who knows better
+    assert find_visible_gpus({}, str(tmp_path)) == VisibleGpus()
+    assert (
+        find_visible_gpus({"CUDA_VISIBLE_DEVICES": "0,1"}, str(tmp_path)).count == 2
+    )  # who knows better
 
 
 def test_gpus_of_the_driver_are_found(tmp_path: Path) -> None:
     """Those alone whose device files are here, and that are still on their bus."""
     nvidia(tmp_path, 2, 0, 1)
-    assert visible({}, str(tmp_path)) == VisibleGpus((0, 1, 2), counted=PROC)
+    assert find_visible_gpus({}, str(tmp_path)) == VisibleGpus((0, 1, 2), counted=PROC)
     write(tmp_path / "sys/bus/pci/devices/0000:02:00.0/config", "\xff\xff")
-    assert visible({}, str(tmp_path)).ids == (0, 1)
+    assert find_visible_gpus({}, str(tmp_path)).ids == (0, 1)
     (tmp_path / "dev/nvidia1").unlink()
-    assert visible({}, str(tmp_path)).ids == (0,)
+    assert find_visible_gpus({}, str(tmp_path)).ids == (0,)
     (tmp_path / "dev/nvidia2").unlink()
-    assert visible({}, str(tmp_path)).ids == ()
+    assert find_visible_gpus({}, str(tmp_path)).ids == ()
 
 
 def test_inaccessible_device_is_not_visible(
@@ -81,25 +83,25 @@ def test_inaccessible_device_is_not_visible(
         return real(path, mode) and not path.endswith("dev/nvidia1")
 
     monkeypatch.setattr(os, "access", access)
-    assert visible({}, str(tmp_path)).ids == (0,)
+    assert find_visible_gpus({}, str(tmp_path)).ids == (0,)
 
 
 def test_device_files_without_a_folder_are_counted(tmp_path: Path) -> None:
     for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "nvidia-modeset"):
         write(tmp_path / "dev" / name, "")
-    assert visible({}, str(tmp_path)) == VisibleGpus((0, 1), counted="/dev/nvidia*")
+    assert find_visible_gpus({}, str(tmp_path)) == VisibleGpus((0, 1), counted="/dev/nvidia*")
 
 
 def test_cpu_platform_hides_gpus(tmp_path: Path) -> None:
     nvidia(tmp_path, 0, 1)
-    found = visible({"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "0"}, str(tmp_path))
+    found = find_visible_gpus({"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "0"}, str(tmp_path))
     assert found == VisibleGpus(counted="JAX_PLATFORMS=cpu")
 
 
 def test_visible_devices_variable_limits_gpus(tmp_path: Path) -> None:
     nvidia(tmp_path, 0, 1, 2, 3)
     ids = {"2,3": (2, 3), "3,9": (3,), "0": (0,), "x": (0, 1, 2, 3)}
-    assert {value: visible({IDS: value}, str(tmp_path)).ids for value in ids} == ids
+    assert {value: find_visible_gpus({IDS: value}, str(tmp_path)).ids for value in ids} == ids
 
 
 def test_mig_devices_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,13 +117,13 @@ def test_mig_devices_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     )
     smi.chmod(0o700)
     monkeypatch.setenv("PATH", f"{smi.parent}:/bin:/usr/bin")
-    assert visible({}, str(tmp_path)).mig == ()
+    assert find_visible_gpus({}, str(tmp_path)).mig == ()
     capabilities = tmp_path / "proc/driver/nvidia/capabilities"
     write(capabilities / "gpu0/mig/gi1/ci0/access", "")
     uuids = ("MIG-aa-1", "MIG-GPU-5/2/0")
-    assert visible({}, str(tmp_path)) == VisibleGpus((0, 1), uuids, "nvidia-smi -L")
+    assert find_visible_gpus({}, str(tmp_path)) == VisibleGpus((0, 1), uuids, "nvidia-smi -L")
     environ = {"CUDA_VISIBLE_DEVICES": "MIG-aa-1"}
-    assert visible(environ, str(tmp_path)).mig == ("MIG-aa-1",)
+    assert find_visible_gpus(environ, str(tmp_path)).mig == ("MIG-aa-1",)
 
 
 def amd(root: Path, *minors: int) -> None:
@@ -159,14 +161,14 @@ def test_gpus_of_intel_are_found(
 ) -> None:
     """Their tiles; a display is none."""
     intel(tmp_path, "0x030000")
-    assert visible({}, str(tmp_path)) == VisibleGpus()
+    assert find_visible_gpus({}, str(tmp_path)) == VisibleGpus()
     intel(tmp_path, "0x038000", "drm/card1/gt/gt0", "drm/card1/gt/gt1")
     intel(tmp_path, "0x038000", "tile0")
-    found = visible(environ, str(tmp_path))
+    found = find_visible_gpus(environ, str(tmp_path))
     assert (found.ids, found.counted) == (tuple(range(count)), counted)
     assert survey_gpus("", environ, str(tmp_path)) == ((), ())
     nvidia(tmp_path, 0)
-    assert visible({}, str(tmp_path)).counted == PROC
+    assert find_visible_gpus({}, str(tmp_path)).counted == PROC
 
 
 BOTH = {"ROCR_VISIBLE_DEVICES": "GPU-a,GPU-b", "HIP_VISIBLE_DEVICES": "0,1,2"}
@@ -187,14 +189,14 @@ def test_gpus_of_amd_are_found(
     environ: dict[str, str], count: int, counted: str, tmp_path: Path
 ) -> None:
     amd(tmp_path, 128, 129, 130, 131)
-    found = visible(environ, str(tmp_path))
+    found = find_visible_gpus(environ, str(tmp_path))
     assert (found.count, found.counted) == (count, counted)
 
 
 def test_absent_amd_device_is_not_counted(tmp_path: Path) -> None:
     amd(tmp_path, 128, 129)
     (tmp_path / "dev/dri/renderD129").unlink()
-    assert visible({}, str(tmp_path)).count == 1
+    assert find_visible_gpus({}, str(tmp_path)).count == 1
 
 
 # --- sharing ---
@@ -223,23 +225,23 @@ def test_gpus_are_shared_equally() -> None:
 def test_unequal_shares_are_not_assigned(ranks: int, count: int, words: str) -> None:
     share = share_out(JOB, ranks, gpus(count))
     assert words in share.uneven
-    assert (share.of_ranks, share.settings(0, hook=True)) == ((), {})
+    assert (share.of_ranks, share.make_settings(0, hook=True)) == ((), {})
 
 
 def test_user_settings_prevent_gpu_assignment() -> None:
     for changes in (
         *({"cpu_devices": 2}, {"env": (("JAX_PLATFORMS", "cpu"),)}, {"gpus_per_process": "all"}),
     ):
-        assert share_out(JOB.replaced(**changes), 2, gpus(8)) == GpuShares()
+        assert share_out(JOB.copy_with(**changes), 2, gpus(8)) == GpuShares()
     for name in (IDS, CUDA):
-        own = JOB.replaced(env=((name, "{local_process_id}"),))
+        own = JOB.copy_with(env=((name, "{local_process_id}"),))
         assert share_out(own, 2, gpus(8)) == GpuShares(words=f"as -x {name} says")
 
 
 def test_gpus_restricted_by_the_user_are_shared_out() -> None:
-    job = JOB.replaced(env=(("CUDA_VISIBLE_DEVICES", "4,5"),))
+    job = JOB.copy_with(env=(("CUDA_VISIBLE_DEVICES", "4,5"),))
     share = share_out(job, 2, VisibleGpus((0, 1), counted="CUDA_VISIBLE_DEVICES=4,5"))
-    assert share.settings(1, hook=False) == {"JAX_LOCAL_DEVICE_IDS": "1"}
+    assert share.make_settings(1, hook=False) == {"JAX_LOCAL_DEVICE_IDS": "1"}
     assert describe_gpus({Host(name="a", slots=2): share, Host(name="b", slots=2): share}) == [
         "GPUs: 1 for each rank, of 2 GPUs (CUDA_VISIBLE_DEVICES=4,5)"
     ]
@@ -249,7 +251,7 @@ def test_gpus_restricted_by_the_user_are_shared_out() -> None:
 
 
 def test_number_of_gpus_and_own_assignment_clash() -> None:
-    job = JOB.replaced(gpus_per_process=1, env=(("CUDA_VISIBLE_DEVICES", "{local_process_id}"),))
+    job = JOB.copy_with(gpus_per_process=1, env=(("CUDA_VISIBLE_DEVICES", "{local_process_id}"),))
     with pytest.raises(LaunchError, match="cannot be combined with -x CUDA_VISIBLE_DEVICES"):
         share_out(job, 2, gpus(8))
 
@@ -257,13 +259,13 @@ def test_number_of_gpus_and_own_assignment_clash() -> None:
 def test_each_rank_gets_one_mig_device() -> None:
     found = VisibleGpus((0, 1, 2), ("MIG-a", "MIG-b", "MIG-c"), "nvidia-smi -L")
     share = share_out(JOB, 2, found)
-    assert share.settings(1, hook=False) == {
+    assert share.make_settings(1, hook=False) == {
         "CUDA_VISIBLE_DEVICES": "MIG-b",
         "JAX_LOCAL_DEVICE_IDS": "0",
     }
     assert "no rank has its own" in share_out(JOB, 4, found).uneven
     with pytest.raises(LaunchError, match="CUDA gives a process one MIG device"):
-        share_out(JOB.replaced(gpus_per_process=2), 1, found)
+        share_out(JOB.copy_with(gpus_per_process=2), 1, found)
 
 
 def test_unshared_gpus_get_one_note_per_host() -> None:

@@ -17,10 +17,10 @@ class _Stuck:
     def adopt_orphans(self, folder: str) -> None:
         pass
 
-    def ended_child(self) -> None:
+    def find_ended_child(self) -> None:
         return None
 
-    def descendants(self) -> list[int]:
+    def list_descendants(self) -> list[int]:
         return []
 
     def wait(self) -> None:

@@ -7,7 +7,7 @@ import pytest
 from records import run_of, say
 
 from mcjax_launch.diagnosis.announcer import Announcer
-from mcjax_launch.diagnosis.rules import lines_of
+from mcjax_launch.diagnosis.rules import format_lines
 from mcjax_launch.diagnosis.snapshots import Stack
 from mcjax_launch.diagnosis.view import Finding
 from mcjax_launch.kernel.launcher.hang_watch import Ask, HangWatch
@@ -81,7 +81,7 @@ class Watched:
             elif found and found[0].is_certain:
                 self.end = found[0]
             elif found:
-                self.lines += [*lines_of(found), self.watch.advice]
+                self.lines += [*format_lines(found), self.watch.advice]
 
 
 ALL = "Current thread 0x1 (most recent call first):\n"

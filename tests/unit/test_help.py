@@ -10,7 +10,7 @@ import pytest
 from mcjax_launch.cli.command import command, main
 from mcjax_launch.cli.help import EXAMPLES, WHICH
 from mcjax_launch.cli.options import GROUPS
-from mcjax_launch.cli.words import group_key
+from mcjax_launch.cli.words import get_group_key
 
 # The same groups, in the same order, as docs/reference.md.
 TITLES = (
@@ -124,13 +124,13 @@ def test_common_options_are_listed_first() -> None:
     assert len(shown.splitlines()) <= 94
     *_, last = shown.rstrip().split("\n\n")
     for title in EXAMPLES:
-        assert group_key(title) in last
+        assert get_group_key(title) in last
 
 
 @pytest.mark.parametrize("title", EXAMPLES)
 def test_help_of_a_group_shows_its_options_and_an_example(title: str) -> None:
     """All of them, and an example."""
-    shown = command.get_help(context(group_key(title)))
+    shown = command.get_help(context(get_group_key(title)))
     assert list(sections(shown)) == [title, "Example"]
     assert len(entries(sections(shown)[title])) == len(GROUPS[title])
     assert shown.rstrip().endswith("\n  ".join(["", "# " + EXAMPLES[title][0], EXAMPLES[title][1]]))

@@ -4,7 +4,7 @@ import pytest
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host, parse_file, parse_list
-from mcjax_launch.wording import one_line, visible
+from mcjax_launch.wording import escape_unprintable, format_one_line
 
 FILES = {
     "plain": ("a\nb\n", [("a", 1), ("b", 1)]),
@@ -73,7 +73,7 @@ BAD = {
     "h[1-40000]\nn[1-40000]": "h:2: more than 65536 hosts",
     "h[1-9,1-65530]": "h:1: [1-9,1-65530]: more than 65536 hosts",
     "h" + "[1]" * 256: "h:1: 'h[1][1][1]",
-    "h" * 256: one_line(f"h:1: {'h' * 256!r}: a host name has 255 characters at most"),
+    "h" * 256: format_one_line(f"h:1: {'h' * 256!r}: a host name has 255 characters at most"),
     "a\0b": "h:1: 'a\\x00b' is not a valid host name",
     "ok\nh\udce4": "h:2: 'h\\xe4' is not a valid host name",
     "a chdir=/tmp\n\na": "h:3: a has no chdir= here and chdir=/tmp on line 1: a host's lines must "
@@ -81,7 +81,7 @@ BAD = {
     "a\na chdir=/tmp": "h:2: a has chdir=/tmp here and no chdir= on line 1",
     "a python=x\na python=y": "h:2: a has python=y here and python=x on line 1",
     **{
-        f"a{char}b": f"h:1: '{visible(f'a{char}b')}' is not a valid host name"
+        f"a{char}b": f"h:1: '{escape_unprintable(f'a{char}b')}' is not a valid host name"
         for char in ("$(id)", ";", "`", '"', "\\", "*", "\x1b")
     },
 }

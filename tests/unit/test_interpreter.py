@@ -49,13 +49,13 @@ def test_another_python_is_asked_for_jax(tmp_path: Path) -> None:
 def test_version_of_jax_is_read(tmp_path: Path) -> None:
     python = environment(tmp_path / "own")
     packages = tmp_path / "own/lib/python3.11/site-packages"
-    assert interpreter.jax_version(python, "/", {}) == ""
+    assert interpreter.find_jax_version(python, "/", {}) == ""
     (packages / "jax/version.py").write_text('import os\n_version = "0.10.2"\n')
-    assert interpreter.jax_version(python, "/", {}) == "0.10.2"
+    assert interpreter.find_jax_version(python, "/", {}) == "0.10.2"
     shim = executable(tmp_path / "python", f'echo hello; exec {sys.executable} "$@"')
-    assert interpreter.jax_version(shim, "/", {"PYTHONPATH": str(packages)}) == "0.10.2"
-    assert interpreter.jax_version(executable(tmp_path / "broken", "exit 1"), "/", {}) == ""
-    assert interpreter.jax_version(str(tmp_path / "none"), "/", {}) == ""
+    assert interpreter.find_jax_version(shim, "/", {"PYTHONPATH": str(packages)}) == "0.10.2"
+    assert interpreter.find_jax_version(executable(tmp_path / "broken", "exit 1"), "/", {}) == ""
+    assert interpreter.find_jax_version(str(tmp_path / "none"), "/", {}) == ""
 
 
 def test_a_folder_named_jax_is_no_package(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_each_environment_is_named_once(tmp_path: Path) -> None:
     (tmp_path / "again").symlink_to(tmp_path / "one")
     folders = [f"{tmp_path}/{name}" for name in ("none", "one", "again", "two")]
     first, second = f"{tmp_path}/one/python3", f"{tmp_path}/two/python3"
-    assert interpreter.in_folders(folders, without=sys.executable) == [first, second]
-    assert interpreter.in_folders(folders, without=f"{tmp_path}/one/python") == [second]
+    assert interpreter.find_in_folders(folders, without=sys.executable) == [first, second]
+    assert interpreter.find_in_folders(folders, without=f"{tmp_path}/one/python") == [second]
     path = os.pathsep.join(folders)
     assert interpreter.find(["/no/python", "python", first], path) == [f"{tmp_path}/one/python"]

@@ -13,7 +13,7 @@ from mcjax_launch.api import keywords as kw
 from mcjax_launch.api.signature import Keywords
 from mcjax_launch.cli.command import command
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.job.describe import command_line
+from mcjax_launch.job.describe import make_command_line
 from mcjax_launch.options.option import Option
 from mcjax_launch.options.options import Options
 from scripts import ROOT
@@ -62,28 +62,28 @@ SAME: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("words", SAME)
 def test_keywords_and_options_agree(words: str) -> None:
     context = command.make_context("mcjax-launch", words.split())
-    options = kw.options_of(["p"], SAME[words])
+    options = kw.make_options(["p"], SAME[words])
     assert options == Options(**context.params)
-    written = command_line(options, kw.names_of(SAME[words]))
+    written = make_command_line(options, kw.list_option_names(SAME[words]))
     again = command.make_context("mcjax-launch", written)
     assert Options(**again.params) == options
 
 
 def test_hosts_may_be_the_lines_of_a_file() -> None:
-    assert kw.options_of(["p"], {"hosts": ["a slots=2", "b"]}).hosts == ("a slots=2", "b")
+    assert kw.make_options(["p"], {"hosts": ["a slots=2", "b"]}).hosts == ("a slots=2", "b")
     with pytest.raises(LaunchError, match="hosts: standard input is the program's own"):
-        kw.options_of(["p"], {"hosts": "-"})
+        kw.make_options(["p"], {"hosts": "-"})
 
 
 @pytest.mark.parametrize("name", ["github", "profile_after"])
 def test_removed_option_is_refused_with_advice(name: str) -> None:
     with pytest.raises(TypeError, match=f"argument '{name}', which was removed: .*[A-Z]"):
-        kw.options_of(["p"], {name: "x"})
+        kw.make_options(["p"], {name: "x"})
 
 
 def test_removed_value_is_refused_with_advice() -> None:
     with pytest.raises(LaunchError, match=r"coordinator: 'ssh' was removed: .*HOST:PORT"):
-        kw.options_of(["p"], {"coordinator": "ssh"})
+        kw.make_options(["p"], {"coordinator": "ssh"})
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)

@@ -16,39 +16,39 @@ def test_durations_are_parsed() -> None:
         "1h30m": 5400,
     }
     seconds |= {"1d": 86400, "1d2h3m4.5s": 93784.5, "1m30s": 90, "2h1s": 7201}
-    assert {text: kinds.duration(text) for text in seconds} == seconds
+    assert {text: kinds.parse_duration(text) for text in seconds} == seconds
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "5 m", "1w", "30m1h", "1h30", "h", "1e3", "1h1h"])
 def test_malformed_durations_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration"):
-        kinds.duration(text)
+        kinds.parse_duration(text)
 
 
 def test_zero_is_no_limit() -> None:
-    assert kinds.limit("0") is None
-    assert kinds.limit("0h") is None
-    assert kinds.limit("1d") == 86400
+    assert kinds.parse_limit("0") is None
+    assert kinds.parse_limit("0h") is None
+    assert kinds.parse_limit("1d") == 86400
 
 
 @pytest.mark.parametrize("text", ["", "x", "0", "-1", "1.5", "1_0", "²", "٣"])
 def test_malformed_whole_numbers_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a whole number of 1 or more"):
-        kinds.number(1, 9).read(text)
+        kinds.make_number_kind(1, 9).read(text)
 
 
 def test_whole_numbers_are_parsed() -> None:
-    assert [kinds.number(1, 9).read(text) for text in ("1", "9", " 007 ")] == [1, 9, 7]
+    assert [kinds.make_number_kind(1, 9).read(text) for text in ("1", "9", " 007 ")] == [1, 9, 7]
 
 
 @pytest.mark.parametrize("text", ["10", "9" * 5000])
 def test_too_large_numbers_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=f"'{text}' is more than 9"):
-        kinds.number(1, 9).read(text)
+        kinds.make_number_kind(1, 9).read(text)
 
 
 def test_huge_duration_stays_finite() -> None:
-    assert kinds.duration("9" * 5000) < float("inf")
+    assert kinds.parse_duration("9" * 5000) < float("inf")
 
 
 @pytest.mark.parametrize(("text", "folder", "gib"), [
@@ -56,13 +56,13 @@ def test_huge_duration_stays_finite() -> None:
     ("a:b:2GiB", "a:b", 2), ("c:1.5G", "c", 1.5),
 ])  # fmt: skip
 def test_cache_value_is_parsed(text: str, folder: str, gib: float) -> None:
-    assert kinds.cache_of(text) == (folder, gib * 2**30)
+    assert kinds.split_cache(text) == (folder, gib * 2**30)
 
 
 @pytest.mark.parametrize("text", ["c:50Q", "c:0", "c:0G", "c:5", ":5G", ""])
 def test_malformed_cache_value_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="write DIR or DIR:5G"):
-        kinds.cache(text)
+        kinds.check_cache(text)
 
 
 def test_profile_value_needs_a_folder() -> None:
@@ -74,4 +74,4 @@ def test_profile_value_needs_a_folder() -> None:
 @pytest.mark.parametrize("text", ["os/path", "a b", "1a", "jax,-v"])
 def test_invalid_module_name_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not the name of a module"):
-        kinds.modules(text)
+        kinds.parse_modules(text)

@@ -9,7 +9,7 @@ from fakes import Clock
 from mcjax_launch.kernel.agent import launcher_link
 from mcjax_launch.kernel.agent.launcher_link import LauncherLink
 from mcjax_launch.kernel.wire import frames
-from mcjax_launch.kernel.wire.frames import MAGIC, PING_S, SILENCE_S, encoded
+from mcjax_launch.kernel.wire.frames import MAGIC, PING_S, SILENCE_S, encode_message
 from mcjax_launch.kernel.wire.loop import Loop
 from mcjax_launch.kernel.wire.messages import (
     VERSION,
@@ -57,14 +57,14 @@ class Ends:
     def write(self, data: bytes) -> list[object]:
         """The launcher writes this; what the agent has taken from it."""
         os.write(self.launcher, data)
-        self.loop.turn(0)
+        self.loop.dispatch_ready(0)
         taken, self.came[:] = self.came[:], []
         return taken
 
     def hang_up(self) -> None:
         os.close(self.launcher)
         self.fds.remove(self.launcher)
-        self.loop.turn(0)
+        self.loop.dispatch_ready(0)
 
     def after(self, seconds: float) -> list[object]:
         """What the agent has sent when so many more seconds have gone by."""
@@ -85,8 +85,8 @@ def ends(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def test_link_greets_and_passes_on_complete_messages(ends: Ends) -> None:
-    assert ends.greeting == MAGIC + encoded(Greeting(VERSION))
-    data = encoded(Credit(7)) + encoded(Forward(10))
+    assert ends.greeting == MAGIC + encode_message(Greeting(VERSION))
+    data = encode_message(Credit(7)) + encode_message(Forward(10))
     assert ends.write(data[:5]) == []
     assert ends.write(data[5:-1]) == [Credit(7)]
     assert ends.write(data[-1:]) == [Forward(10)]
@@ -100,7 +100,7 @@ def test_end_of_file_ends_the_link(ends: Ends) -> None:
     ends.link.send(Ping())
     assert ends.link.uplink.empty
     assert ends.after(2 * SILENCE_S) == []
-    ends.loop.turn(0)
+    ends.loop.dispatch_ready(0)
     assert ends.lost == 1
 
 
@@ -120,7 +120,7 @@ def test_link_over_a_network_sends_pings(ends: Ends) -> None:
 
 def test_silence_over_a_network_ends_the_link(ends: Ends) -> None:
     """Any byte ends the silence."""
-    for data in (b"", encoded(Ping()), encoded(Credit(7))[:3]):
+    for data in (b"", encode_message(Ping()), encode_message(Credit(7))[:3]):
         if data:
             ends.write(data)
         ends.after(SILENCE_S - 1)
@@ -136,7 +136,7 @@ def test_silence_over_a_network_ends_the_link(ends: Ends) -> None:
 def test_busy_handling_of_a_message_is_no_silence(ends: Ends) -> None:
     """While the agent copies a big file, say, it reads nothing."""
     ends.busy_s = 5 * SILENCE_S
-    ends.write(encoded(Credit(7)))
+    ends.write(encode_message(Credit(7)))
     assert ends.after(SILENCE_S - 1) == [Ping()]
     assert ends.lost == 0
 
@@ -144,6 +144,6 @@ def test_busy_handling_of_a_message_is_no_silence(ends: Ends) -> None:
 def test_link_sends_only_pings_after_its_bye(ends: Ends) -> None:
     """A launcher that waits for a slow reader may still ask; an answer would make no sense."""
     ends.link.send(Bye((), 0))
-    assert ends.write(encoded(Credit(7))) == []
+    assert ends.write(encode_message(Credit(7))) == []
     ends.link.send(Usage(()))
     assert ends.after(0) == [Bye((), 0), Ping()]

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from mcjax_launch.console.pieces import Fragment, Lines, Stream, whole_lines
+from mcjax_launch.console.pieces import Fragment, Lines, Stream, make_lines
 from mcjax_launch.console.renderers import AGAIN_S, GOES_ON, GROWS_S, Live, Plain
 from mcjax_launch.console.unfinished import LONGEST, MOMENT_S, UnfinishedLines
 from mcjax_launch.kernel.wire.frames import STDOUT
@@ -26,9 +26,9 @@ class Shown:
         out = b""
         for piece in pieces:
             if isinstance(piece, Lines):
-                out += text(self.renderer.lines(piece))
+                out += text(self.renderer.render_lines(piece))
             else:
-                out += text(self.renderer.fragment(piece, now))
+                out += text(self.renderer.render_fragment(piece, now))
         return out
 
     def feed(self, stream: Stream, chunk: bytes, now: float = 0.0) -> bytes:
@@ -88,13 +88,13 @@ def test_chunk_borders_do_not_matter() -> None:
 
 def test_growing_unfinished_line_is_continued_after_a_moment() -> None:
     plain, source = Plain(), stream(0)
-    assert text(plain.fragment(Fragment(source, b"."), 5.0)) == b"0: ."
+    assert text(plain.render_fragment(Fragment(source, b"."), 5.0)) == b"0: ."
     for now in (6.0, 6.1):
-        assert plain.fragment(Fragment(source, b"."), now) == []
+        assert plain.render_fragment(Fragment(source, b"."), now) == []
     assert plain.deadline == 6.0 + GROWS_S
     assert plain.expire(6.1) == []
     assert text(plain.expire(6.0 + GROWS_S)) == b".."
-    assert text(plain.fragment(Fragment(source, b" done\n"), 7.0)) == b" done\n"
+    assert text(plain.render_fragment(Fragment(source, b" done\n"), 7.0)) == b" done\n"
     assert plain.deadline is None
 
 
@@ -130,8 +130,8 @@ def test_progress_keeps_its_prefix_in_a_pipe() -> None:
 
 def test_own_lines_do_not_join_a_prompt() -> None:
     plain = Plain()
-    plain.fragment(Fragment(stream(0), b"Name? "), 0.0)
-    assert text(plain.own(b"note\n")) == b"\nnote\n"
+    plain.render_fragment(Fragment(stream(0), b"Name? "), 0.0)
+    assert text(plain.render_own(b"note\n")) == b"\nnote\n"
 
 
 def test_a_huge_line_comes_in_pieces() -> None:
@@ -154,8 +154,8 @@ def test_a_huge_line_of_which_some_has_been_shown_comes_in_pieces() -> None:
 
 def test_the_time_of_day_comes_before_each_prefix() -> None:
     plain, source = Plain(stamp=lambda: b"12:00 "), stream(0)
-    assert text(plain.lines(whole_lines(source, b"a\nb\n"))) == b"12:00 0: a\n12:00 0: b\n"
-    assert text(plain.fragment(Fragment(source, b"c"), 0.0)) == b"12:00 0: c"
+    assert text(plain.render_lines(make_lines(source, b"a\nb\n"))) == b"12:00 0: a\n12:00 0: b\n"
+    assert text(plain.render_fragment(Fragment(source, b"c"), 0.0)) == b"12:00 0: c"
 
 
 def test_live_rows_are_redrawn_in_place() -> None:
@@ -176,26 +176,26 @@ def test_live_rows_are_not_drawn_in_the_background() -> None:
     """Nothing is drawn, or erased, while the terminal's foreground is another's."""
     ours = True
     live, first, second = Live(lambda: 24, is_in_foreground=lambda: ours), stream(0), stream(1)
-    assert b"0: 10%" in text(live.fragment(Fragment(first, b"10%"), 0.0))
+    assert b"0: 10%" in text(live.render_fragment(Fragment(first, b"10%"), 0.0))
     ours = False
-    assert text(live.lines(whole_lines(second, b"hello\n"))) == b"1: hello\n"
-    live.fragment(Fragment(first, b"\r20%"), 1.0)
+    assert text(live.render_lines(make_lines(second, b"hello\n"))) == b"1: hello\n"
+    live.render_fragment(Fragment(first, b"\r20%"), 1.0)
     assert text(live.expire(2.0)) == b""
     ours = True
-    live.fragment(Fragment(first, b"\r30%"), 3.0)
+    live.render_fragment(Fragment(first, b"\r30%"), 3.0)
     assert text(live.expire(4.0)) == b"\x1b[?7l0: 30%\x1b[0m\x1b[?7h"
 
 
 def test_live_rows_are_drawn_anew_after_a_stop() -> None:
     """What the shell has written meanwhile is not erased."""
     live, source = Live(lambda: 24), stream(0)
-    live.fragment(Fragment(source, b"10%"), 0.0)
-    assert text(live.resumed()) == b"\x1b[?7l0: 10%\x1b[0m\x1b[?7h"
+    live.render_fragment(Fragment(source, b"10%"), 0.0)
+    assert text(live.render_again()) == b"\x1b[?7l0: 10%\x1b[0m\x1b[?7h"
 
 
 def test_live_rows_fit_the_terminal() -> None:
     live = Live(lambda: 5)
     for n in range(9):
-        shown = text(live.fragment(Fragment(stream(n), b"bar"), 0.0))
+        shown = text(live.render_fragment(Fragment(stream(n), b"bar"), 0.0))
     assert shown.count(b"bar") == 2
     assert b"(and 7 more)" in shown

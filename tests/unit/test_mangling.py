@@ -2,11 +2,11 @@
 
 import pytest
 
-from mcjax_launch.kernel.transport.mangling import is_text, mangling
-from mcjax_launch.kernel.wire.frames import MAGIC, encoded
+from mcjax_launch.kernel.transport.mangling import describe_mangling, is_text
+from mcjax_launch.kernel.wire.frames import MAGIC, encode_message
 from mcjax_launch.kernel.wire.messages import VERSION, Greeting, Ping
 
-SAID = MAGIC + encoded(Greeting(VERSION)) + encoded(Ping())
+SAID = MAGIC + encode_message(Greeting(VERSION)) + encode_message(Ping())
 CHANGED = {
     "NUL bytes are missing": SAID.replace(b"\0", b""),
     "line ends have become CR LF": SAID.replace(b"\n", b"\r\n"),
@@ -17,15 +17,15 @@ CHANGED = {
 
 @pytest.mark.parametrize("how", CHANGED)
 def test_altered_bytes_are_recognized(how: str) -> None:
-    assert mangling(b"Welcome\n" + CHANGED[how]) == how
+    assert describe_mangling(b"Welcome\n" + CHANGED[how]) == how
 
 
 def test_no_conclusion_before_all_has_come() -> None:
     """Nor from what a login prints."""
-    assert [mangling(b"Welcome\n" + MAGIC[:count]) for count in range(len(MAGIC))].count("") == len(
-        MAGIC
-    )
-    assert mangling(b"mcjax-launch 0.3: see the manual\n\0\xff[]") == ""
+    assert [describe_mangling(b"Welcome\n" + MAGIC[:count]) for count in range(len(MAGIC))].count(
+        ""
+    ) == len(MAGIC)
+    assert describe_mangling(b"mcjax-launch 0.3: see the manual\n\0\xff[]") == ""
 
 
 def test_readable_text_is_recognized() -> None:

@@ -3,7 +3,7 @@
 import pytest
 from records import end_of, run_of, say
 
-from mcjax_launch.diagnosis.spmd import divergence_lines
+from mcjax_launch.diagnosis.spmd import describe_divergence
 from mcjax_launch.features.verify_spmd.watch import Release, SpmdWatch
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import FromHook
@@ -51,7 +51,7 @@ def test_programs_are_not_compared_before_all_members_are_known(state: RunState)
     number(state, 2)
     assert state.programs.count == 4
     reach(state, 1, program("even", (2, 3)))
-    [line, *_] = divergence_lines(state.programs)
+    [line, *_] = describe_divergence(state.programs)
     assert line == "program #1: rank 1 a.py:1 jit(even) · rank 2 a.py:1 jit(odd)"
 
 
@@ -105,7 +105,7 @@ def test_consecutive_programs_of_a_rank_are_separate_processes(state: RunState) 
 
 def test_the_coordination_service_has_the_numbers_of_initialize(state: RunState) -> None:
     number(state, *RANKS)
-    run = state.rank_of(3)
+    run = state.find_rank(3)
     assert run is not None and run.process_id == 3
 
 

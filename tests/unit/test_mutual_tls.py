@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from certificates import make_certificate, needs_openssl
 
-from mcjax_launch.kernel.hook.mutual_tls import check_name, in_use
+from mcjax_launch.kernel.hook.mutual_tls import check_name, find_tls_arguments
 
 pytestmark = needs_openssl
 NAMES = "DNS:gpu01.example.org,DNS:*.lab.org,IP:10.0.0.1,IP:fd00::1"
@@ -60,4 +60,4 @@ def test_certificates_of_other_calls_are_not_checked(tmp_path: Path, more: dict[
 
 def test_own_mtls_arguments_are_found() -> None:
     given = {"mtls_cert_file": "c", "mtls_key_file": None, "process_id": 0}
-    assert in_use(given) == {"mtls_cert_file": "c"}
+    assert find_tls_arguments(given) == {"mtls_cert_file": "c"}

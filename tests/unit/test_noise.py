@@ -14,9 +14,9 @@ from mcjax_launch.console.noise_filter import (
     MOST_HELD,
     SAME_S,
     NoiseFilter,
-    patience_s,
+    get_patience_s,
 )
-from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream, whole_lines
+from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream, make_lines
 from mcjax_launch.console.renderers import Plain
 from mcjax_launch.console.unfinished import MOMENT_S, UnfinishedLines
 from mcjax_launch.jax_messages.noise import LineClassifier, Noise, without_noise
@@ -40,7 +40,7 @@ def test_lines_are_classified(name: str) -> None:
     text = "\n".join([*lines, ""]).encode()
     listener.expect(text, lambda traceback: Noise.TRACEBACK if traceback.is_victims else None)
     for line, kind in STREAMS[name]:
-        assert listener.kind(line.encode()) is kind, line
+        assert listener.classify(line.encode()) is kind, line
 
 
 @pytest.mark.parametrize("name", [name for name in STREAMS if "exception" not in name])
@@ -61,7 +61,11 @@ OUT, ERR = Stream(0, frames.STDOUT, b"0: "), Stream(0, frames.STDERR, b"0: ")
 def rendered(pieces: list[Piece], plain: Plain) -> bytes:
     out = []
     for piece in pieces:
-        out += plain.lines(piece) if isinstance(piece, Lines) else plain.fragment(piece, 0.0)
+        out += (
+            plain.render_lines(piece)
+            if isinstance(piece, Lines)
+            else plain.render_fragment(piece, 0.0)
+        )
     return b"".join(out)
 
 
@@ -86,7 +90,7 @@ def job_ends(
 
 def passed(noise: NoiseFilter, stream: Stream, text: bytes, at: float) -> bytes:
     """What goes through the filter at once of whole lines."""
-    return bytes_of(noise.feed(whole_lines(stream, text), at))
+    return bytes_of(noise.feed(make_lines(stream, text), at))
 
 
 def bytes_of(pieces: list[Piece]) -> bytes:
@@ -175,7 +179,7 @@ def test_mixed_noise_leaves_only_other_text() -> None:
 
 
 def test_partly_shown_line_is_shown_whole() -> None:
-    unfinished, noise = UnfinishedLines(patience_s), NoiseFilter()
+    unfinished, noise = UnfinishedLines(get_patience_s), NoiseFilter()
     assert unfinished.feed(OUT, b"[Gloo] Ra", 0.0) == []
     assert unfinished.deadline == MOMENT_S
     begun = [piece for part in unfinished.expire(MOMENT_S) for piece in noise.feed(part, MOMENT_S)]
@@ -186,7 +190,7 @@ def test_partly_shown_line_is_shown_whole() -> None:
 
 
 def test_a_line_from_gloo_gets_more_time() -> None:
-    unfinished, noise = UnfinishedLines(patience_s), NoiseFilter()
+    unfinished, noise = UnfinishedLines(get_patience_s), NoiseFilter()
     assert unfinished.feed(OUT, b"[Gloo] Rank 0 is", 5.0) == []
     assert unfinished.deadline == 5.0 + MOMENT_S + GLOO_S
     assert unfinished.expire(5.0 + GLOO_S) == []
@@ -196,7 +200,7 @@ def test_a_line_from_gloo_gets_more_time() -> None:
 
 def test_flood_passes_unchanged() -> None:
     line = CONNECTED.encode() + b"\n"
-    flood = whole_lines(OUT, line * 1000)
+    flood = make_lines(OUT, line * 1000)
     [same] = NoiseFilter().feed(flood, 0.0)
     assert same is flood
 
@@ -468,7 +472,7 @@ def test_held_back_text_is_never_lost(begun: bytes) -> None:
 
 
 def test_partial_line_stays_behind_held_back_text() -> None:
-    errors: Lines | Fragment = whole_lines(ERR, ERRORS)
+    errors: Lines | Fragment = make_lines(ERR, ERRORS)
     prompt: list[Lines | Fragment] = [Fragment(ERR, b"Name? "), Fragment(ERR, b"Bob\n")]
     for ending, kept in ((False, [errors, *prompt]), (True, prompt)):
         noise = NoiseFilter()

@@ -7,8 +7,8 @@ import click
 import pytest
 
 from mcjax_launch.cli import usage_errors
-from mcjax_launch.cli.command import command, main, rewritten_words
-from mcjax_launch.cli.warnings import misplaced, warnings
+from mcjax_launch.cli.command import command, main, rewrite_words
+from mcjax_launch.cli.warnings import find_misplaced_options, find_warnings
 from mcjax_launch.diagnosis.attempt import JobOutcome
 from mcjax_launch.options.options import Options
 
@@ -47,7 +47,7 @@ def test_omitted_options_have_defaults() -> None:
     assert (options.program, options.env, options.max_restarts) == ((), (), 0)
     assert options.color == "auto"
     assert options.num_processes is options.hosts is options.show is options.timeout is None
-    assert rewritten_words(options, context) == ["--"]
+    assert rewrite_words(options, context) == ["--"]
 
 
 GIVEN = {
@@ -69,7 +69,7 @@ GIVEN = {
 @pytest.mark.parametrize("given", GIVEN)
 def test_command_line_is_rewritten(given: str) -> None:
     options, context = read(*given.split())
-    written = rewritten_words(options, context)
+    written = rewrite_words(options, context)
     expected = GIVEN[given].split()
     assert sorted(written) == sorted(expected)
     assert written[written.index("--") :] == expected[expected.index("--") :]
@@ -81,7 +81,7 @@ def test_the_environment_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("MCJAX_NUM_PROCESSES", "3")
     monkeypatch.setenv("MCJAX_QUIET", "0")
     options, context = read("a.py")
-    assert rewritten_words(options, context) == ["--num-processes", "3", "--", "a.py"]
+    assert rewrite_words(options, context) == ["--num-processes", "3", "--", "a.py"]
 
 
 WRONG = {
@@ -200,7 +200,7 @@ AFTER_PROGRAM = {
 
 
 def test_options_after_the_program_are_warned_of() -> None:
-    said = {words: warnings(*read(*words.split()), {}) for words in AFTER_PROGRAM}
+    said = {words: find_warnings(*read(*words.split()), {}) for words in AFTER_PROGRAM}
     assert {words: "; ".join(lines) for words, lines in said.items()} == AFTER_PROGRAM
 
 
@@ -218,7 +218,7 @@ REFUSED = {
 
 def test_options_refused_by_a_program_are_recognized() -> None:
     ended = JobOutcome(2, "")
-    said = {words: misplaced(*read(*words.split()), ended) for words in REFUSED}
+    said = {words: find_misplaced_options(*read(*words.split()), ended) for words in REFUSED}
     assert {words: "; ".join(lines) for words, lines in said.items()} == REFUSED
 
 
@@ -244,11 +244,15 @@ def test_options_after_a_program_without_arguments_are_warned_of(text: str, tmp_
     line = f"-d 2: passed on to {path}; options of mcjax-launch go before PROGRAM: "
     line += f"mcjax-launch -n 2 --report 'a b.json' -d 2 {path} ..."
     when = READS[text]
-    assert [*warnings(*found, {})] == ([line] if when == "at the start" else [])
+    assert [*find_warnings(*found, {})] == ([line] if when == "at the start" else [])
     early, refused = JobOutcome(1, "", failed_early=True), JobOutcome(2, "")
-    assert [*misplaced(*found, early)] == [f"hint: {line}"] * (when == "once it has failed")
-    assert [*misplaced(*found, refused)] == [f"hint: {line}"] * (when != "at the start")
-    assert [*misplaced(*found, JobOutcome(1, ""))] == []
+    assert [*find_misplaced_options(*found, early)] == [f"hint: {line}"] * (
+        when == "once it has failed"
+    )
+    assert [*find_misplaced_options(*found, refused)] == [f"hint: {line}"] * (
+        when != "at the start"
+    )
+    assert [*find_misplaced_options(*found, JobOutcome(1, ""))] == []
 
 
 # Words of other launchers, and the option that does it, which the error names.

@@ -4,10 +4,10 @@ import pytest
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job import placeholders
-from mcjax_launch.job.describe import describe, dry_run
+from mcjax_launch.job.describe import describe, format_dry_run
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.job.plan import Plan, make_plan, place
+from mcjax_launch.job.plan import Plan, make_plan, place_ranks
 from mcjax_launch.kernel.wire import rank_environ
 from mcjax_launch.kernel.wire.address import split_address
 from mcjax_launch.kernel.wire.messages import HostFacts, Tpu, VisibleGpus
@@ -39,13 +39,13 @@ def plan_of_two_hosts(job: Job) -> Plan:
     ],
 )  # fmt: skip
 def test_rank_command_is_built(changes: dict[str, object], argv: tuple[str, ...]) -> None:
-    assert plan_of(JOB.replaced(**changes)).ranks[0].argv == argv
+    assert plan_of(JOB.copy_with(**changes)).ranks[0].argv == argv
 
 
 def variables(job: Job, inherited: dict[str, str] | None = None) -> dict[str, str]:
     """What is set in rank 1."""
     plan = plan_of(job)
-    return rank_environ.changes(
+    return rank_environ.compute_changes(
         inherited or {},
         common=plan.env,
         defaults=plan.defaults,
@@ -56,14 +56,14 @@ def variables(job: Job, inherited: dict[str, str] | None = None) -> dict[str, st
 
 def test_user_variables_take_precedence_and_hold_placeholders() -> None:
     mine = (("RANK", "{process_id}"), ("JAX_PLATFORMS", "cuda"))
-    found = variables(JOB.replaced(env=mine, cpu_devices=4))
+    found = variables(JOB.copy_with(env=mine, cpu_devices=4))
     assert found["RANK"] == "1"
     assert found["JAX_PLATFORMS"] == "cuda"
     assert found["JAX_NUM_CPU_DEVICES"] == "4"
 
 
 def test_torch_variables_are_set() -> None:
-    job = JOB.replaced(env_style="torch", env=(("MASTER_PORT", "1"),))
+    job = JOB.copy_with(env_style="torch", env=(("MASTER_PORT", "1"),))
     plan = plan_of_two_hosts(job)
     own = plan_of(JOB).ranks[0].env
     found = [{n: v for n, v in rank.env.items() if n not in own} for rank in plan.ranks]
@@ -77,30 +77,30 @@ def test_torch_variables_are_set() -> None:
 
 def test_cpu_devices_choose_the_platform() -> None:
     """Also where the host says otherwise; not where the user says so."""
-    job = JOB.replaced(cpu_devices=4)
+    job = JOB.copy_with(cpu_devices=4)
     assert variables(job, {"JAX_PLATFORMS": "cuda"})["JAX_PLATFORMS"] == "cpu"
-    notes = plan_of(job, NOTHING.replaced(platforms="cuda,cpu")).notes
+    notes = plan_of(job, NOTHING.copy_with(platforms="cuda,cpu")).notes
     assert notes == ("-d 4: the ranks use the CPU, not JAX_PLATFORMS=cuda,cpu",)
-    assert plan_of(job, NOTHING.replaced(platforms="cpu")).notes == ()
-    own = job.replaced(env=(("JAX_PLATFORMS", "cuda"),))
+    assert plan_of(job, NOTHING.copy_with(platforms="cpu")).notes == ()
+    own = job.copy_with(env=(("JAX_PLATFORMS", "cuda"),))
     assert variables(own)["JAX_PLATFORMS"] == "cuda"
-    assert plan_of(own, NOTHING.replaced(platforms="rocm")).notes == ()
+    assert plan_of(own, NOTHING.copy_with(platforms="rocm")).notes == ()
     assert "PYTHONHASHSEED" not in variables(job, {"PYTHONHASHSEED": "0"})
 
 
 def test_gpus_are_shared_out() -> None:
     there = VisibleGpus(tuple(range(6)), counted="/dev/nvidia*")
-    plan = plan_of(JOB, NOTHING.replaced(gpus=there))
+    plan = plan_of(JOB, NOTHING.copy_with(gpus=there))
     assert [rank.env["JAX_LOCAL_DEVICE_IDS"] for rank in plan.ranks] == ["0,1", "2,3", "4,5"]
     assert [rank.gpus for rank in plan.ranks] == ["0,1", "2,3", "4,5"]
-    job = JOB.replaced(gpus_per_process=3)
+    job = JOB.copy_with(gpus_per_process=3)
     with pytest.raises(LaunchError, match="localhost: needs 9 GPUs for 3 ranks, sees 6"):
-        plan_of(job, NOTHING.replaced(gpus=there))
+        plan_of(job, NOTHING.copy_with(gpus=there))
 
 
 def test_tpu_chips_are_shared_out() -> None:
-    job = JOB.replaced(tpu_chips_per_process=2, num_processes=2)
-    facts = NOTHING.replaced(tpu=Tpu(4, "v5e"), tpu_ports=(4001, 4002))
+    job = JOB.copy_with(tpu_chips_per_process=2, num_processes=2)
+    facts = NOTHING.copy_with(tpu=Tpu(4, "v5e"), tpu_ports=(4001, 4002))
     first, second = (rank.env for rank in plan_of(job, facts).ranks)
     common = {
         "TPU_PROCESS_BOUNDS": "2,1,1",
@@ -115,14 +115,14 @@ def test_tpu_chips_are_shared_out() -> None:
     with pytest.raises(LaunchError, match="localhost: needs 4 TPU chips for 2 ranks, has none on"):
         plan_of(job, NOTHING)
     with pytest.raises(LaunchError, match="has 2 on its PCI bus"):
-        plan_of(job, facts.replaced(tpu=Tpu(2, "v5e")))
+        plan_of(job, facts.copy_with(tpu=Tpu(2, "v5e")))
     with pytest.raises(LaunchError, match="6 chips of 2 ranks form no grid"):
-        plan_of(job.replaced(tpu_chips_per_process=3), facts.replaced(tpu=Tpu(8, "v5e")))
+        plan_of(job.copy_with(tpu_chips_per_process=3), facts.copy_with(tpu=Tpu(8, "v5e")))
 
 
 def test_first_ranks_of_slices_are_set() -> None:
     def first_ranks(**changes: object) -> str | None:
-        return plan_of_two_hosts(JOB.replaced(**changes)).env.get("MCJAX_HOOK_SLICES")
+        return plan_of_two_hosts(JOB.copy_with(**changes)).env.get("MCJAX_HOOK_SLICES")
 
     assert first_ranks() is None
     assert [first_ranks(slices=slices) for slices in ("one", "host", 3)] == ["0", "0,2", "0,1,2"]
@@ -139,7 +139,7 @@ def test_an_outer_step_does_not_mislead_jax() -> None:
         *("PRTE_LAUNCHED", "MPI_LOCALRANKID", "HYDRA_BSTRAP_LOCALHOST"),
     ]
     jobs = ["SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_CPUS_ON_NODE", "HOME", "HYDRATE", "PMI"]
-    assert rank_environ.misleading([*of_steps, *jobs]) == sorted(of_steps)
+    assert rank_environ.list_misleading_names([*of_steps, *jobs]) == sorted(of_steps)
 
 
 def test_outer_mpi_variables_are_not_inherited() -> None:
@@ -148,7 +148,7 @@ def test_outer_mpi_variables_are_not_inherited() -> None:
 
     def inherited(count: int, *own: str, hook: bool) -> str:
         common = {"JAX_NUM_PROCESSES": str(count)}
-        return " ".join(sorted(rank_environ.inherited(outer, common, own, hook=hook)))
+        return " ".join(sorted(rank_environ.select_inherited(outer, common, own, hook=hook)))
 
     assert inherited(1, hook=True) == inherited(2, hook=True) == "HOME"
     assert inherited(2, hook=False) == "HOME SLURM_PROCID"
@@ -160,21 +160,21 @@ def test_outer_mpi_variables_are_not_inherited() -> None:
 
 def test_proxy_is_bypassed_for_the_coordinator() -> None:
     """Where there is a proxy: JAX warns of any variable of such a name."""
-    assert rank_environ.no_proxy({"HOME": "x", "NO_PROXY": "a"}, "h") == {}
-    assert rank_environ.no_proxy({"http_proxy": "x"}, "h") == {"no_proxy": "h"}
+    assert rank_environ.make_no_proxy_settings({"HOME": "x", "NO_PROXY": "a"}, "h") == {}
+    assert rank_environ.make_no_proxy_settings({"http_proxy": "x"}, "h") == {"no_proxy": "h"}
     both = {"NO_PROXY": "a,b", "HTTPS_PROXY": "x"}
-    assert rank_environ.no_proxy(both, "h") == {"NO_PROXY": "a,b,h"}
-    assert rank_environ.no_proxy(both, "b") == {}
+    assert rank_environ.make_no_proxy_settings(both, "h") == {"NO_PROXY": "a,b,h"}
+    assert rank_environ.make_no_proxy_settings(both, "b") == {}
     assert "no_proxy" not in variables(JOB, {})
     assert variables(JOB, {"https_proxy": "x"})["no_proxy"] == "h"
 
 
 def test_slots_are_filled_in_order() -> None:
     hosts = [Host(name="a", slots=2), Host(name="b", slots=1), Host(name="c", slots=4)]
-    placed = [(host.name, local) for host, local in place(4, hosts)]
+    placed = [(host.name, local) for host, local in place_ranks(4, hosts)]
     assert placed == [("a", 0), ("a", 1), ("b", 0), ("c", 0)]
     with pytest.raises(LaunchError, match="-n 8: the hosts have 7 slots"):
-        place(8, hosts)
+        place_ranks(8, hosts)
 
 
 def test_a_path_of_ours_has_no_other_braces() -> None:
@@ -190,7 +190,7 @@ def test_a_path_of_ours_has_no_other_braces() -> None:
 
 def test_misspelt_placeholders_are_found() -> None:
     texts = ["--id={proces_id}", "{process_id}", "{lr}", '{"a": {num_process}}']
-    assert placeholders.misspelt(texts) == [
+    assert placeholders.find_misspelt(texts) == [
         ("proces_id", "process_id"),
         ("num_process", "num_processes"),
     ]
@@ -198,7 +198,7 @@ def test_misspelt_placeholders_are_found() -> None:
 
 def test_placeholders_in_formulas_are_found() -> None:
     texts = ["{process_id+1}", "{process_id:03d}.log {process_id}", "{host: a}", "{x+1}"]
-    assert placeholders.calculated([*texts, *texts]) == ["process_id+1", "process_id:03d"]
+    assert placeholders.find_calculated([*texts, *texts]) == ["process_id+1", "process_id:03d"]
 
 
 def test_addresses_are_split() -> None:
@@ -225,9 +225,9 @@ EXPECTS_HOOKS = {
 @pytest.mark.parametrize("words", EXPECTS_HOOKS)
 def test_hook_is_expected_in_python_programs(words: str) -> None:
     program = tuple(words.split())
-    assert JOB.replaced(program=program).expects_hooks == EXPECTS_HOOKS[words]
-    assert JOB.replaced(program=program, module=True).expects_hooks
-    assert not JOB.replaced(program=program, hook=False).expects_hooks
+    assert JOB.copy_with(program=program).expects_hooks == EXPECTS_HOOKS[words]
+    assert JOB.copy_with(program=program, module=True).expects_hooks
+    assert not JOB.copy_with(program=program, hook=False).expects_hooks
 
 
 # --- as a list ---
@@ -260,12 +260,12 @@ def test_shared_settings_are_printed_once() -> None:
 
 
 def test_without_the_hook_only_variables_are_set() -> None:
-    lines = listed(JOB.replaced(hook=False))
+    lines = listed(JOB.copy_with(hook=False))
     assert not [line for line in lines if "HOOK" in line or "PYTHONPATH" in line]
 
 
 def test_words_are_quoted() -> None:
-    job = JOB.replaced(env=(("A", "x y"),), program=("echo", "$HOME"), chdir="/a b")
+    job = JOB.copy_with(env=(("A", "x y"),), program=("echo", "$HOME"), chdir="/a b")
     lines = listed(job)
     assert "cd '/a b'" in lines
     assert "export A='x y'" in lines
@@ -275,16 +275,16 @@ def test_words_are_quoted() -> None:
 @pytest.mark.parametrize(
     ("job", "hosts", "folders"),
     [
-        (JOB.replaced(chdir_given=True), [HOST], ["cd /w"]),
-        (JOB.replaced(sync=("a b",)), [HOST], ["cd STAGE/"]),
-        (JOB.replaced(sync=("x",), chdir="sub", chdir_given=True), [HOST], ["cd STAGE/sub"]),
+        (JOB.copy_with(chdir_given=True), [HOST], ["cd /w"]),
+        (JOB.copy_with(sync=("a b",)), [HOST], ["cd STAGE/"]),
+        (JOB.copy_with(sync=("x",), chdir="sub", chdir_given=True), [HOST], ["cd STAGE/sub"]),
         (JOB, [A, B], ["cd /w"]),
-        (JOB, [A.replaced(chdir="/x"), B], ["cd /x &&", "cd /x &&", "cd /w &&"]),
+        (JOB, [A.copy_with(chdir="/x"), B], ["cd /x &&", "cd /x &&", "cd /w &&"]),
     ],
 )
 def test_working_folders_are_shown(job: Job, hosts: list[Host], folders: list[str]) -> None:
     """With --sync it is none of this machine."""
-    lines = dry_run(job, hosts, {}, VisibleGpus()).splitlines()
+    lines = format_dry_run(job, hosts, {}, VisibleGpus()).splitlines()
     found = [line for line in lines if line.startswith("cd ")]
     assert [line[: len(start)] for line, start in zip(found, folders, strict=True)] == folders
     assert ("# STAGE is the folder to which --sync copies 'a b'" in lines) == ("a b" in job.sync)
@@ -292,11 +292,13 @@ def test_working_folders_are_shown(job: Job, hosts: list[Host], folders: list[st
 
 def test_dry_run_shows_the_coordinator() -> None:
     def address(given: str | None, *hosts: Host) -> str:
-        lines = dry_run(JOB.replaced(coordinator=given), hosts, {}, VisibleGpus()).splitlines()
+        lines = format_dry_run(
+            JOB.copy_with(coordinator=given), hosts, {}, VisibleGpus()
+        ).splitlines()
         [line] = [line for line in lines if line.startswith("export JAX_COORDINATOR_ADDRESS=")]
         return line.partition("=")[2]
 
-    assert address(None, HOST) == address(None, HOST.replaced(name="a")) == "127.0.0.1:PORT"
+    assert address(None, HOST) == address(None, HOST.copy_with(name="a")) == "127.0.0.1:PORT"
     assert address("10.0.0.1:0", HOST) == "10.0.0.1:PORT"
     assert address("10.0.0.1:5", HOST) == "10.0.0.1:5"
     assert address(None, A, B) == "a:PORT"

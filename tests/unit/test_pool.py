@@ -38,9 +38,11 @@ class Agents:
         self.pool = AgentPool(
             [Host(name=name, slots=1) for name in names],
             SimpleNamespace(  # type: ignore[arg-type]
-                start=lambda host: None, greeting_s=self._transport.greeting_s, features=()
+                start=lambda host: None,
+                get_greeting_limit_s=self._transport.get_greeting_limit_s,
+                features=(),
             ),
-            SimpleNamespace(turn=self._turn),  # type: ignore[arg-type]
+            SimpleNamespace(dispatch_ready=self._turn),  # type: ignore[arg-type]
             1,
             lambda link, frame: self.frames.append(frame),
             lambda link, reason: self.lost.append((link.host.name, reason)),

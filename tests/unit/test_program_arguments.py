@@ -173,5 +173,5 @@ def test_unclear_argument_checks_are_ignored(program: str) -> None:
     ],
 )  # fmt: skip
 def test_missing_arguments_are_completed(needs: str, given: str, completed: str | None) -> None:
-    found = Arguments(tuple(needs.split())).completed(given.split())
+    found = Arguments(tuple(needs.split())).complete(given.split())
     assert found == (tuple(completed.split()) if completed is not None else None)

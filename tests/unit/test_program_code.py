@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcjax_launch.diagnosis.spmd import Argument, code_difference, parse_code
+from mcjax_launch.diagnosis.spmd import Argument, find_code_differences, parse_code
 
 TEXT = """\
 // on the devices 0, 1
@@ -30,7 +30,7 @@ def parts(*changes: tuple[str, str]) -> list[tuple[str, str, str]]:
     for before, after in changes:
         assert before in other
         other = other.replace(before, after)
-    return list(code_difference(parse_code(TEXT), parse_code(other)))
+    return list(find_code_differences(parse_code(TEXT), parse_code(other)))
 
 
 def test_program_arguments_are_parsed() -> None:
@@ -99,7 +99,7 @@ def test_a_long_operation_is_cut_where_it_differs() -> None:
     changes = (("dimensions = [0, 1]", "dimensions = [0, 1]" + long),)
     other = changes[0][0], changes[0][1].replace("a50 = 50", "a50 = 51")
     texts = [parse_code(TEXT.replace(*change)) for change in (changes[0], other)]
-    [(_, first, second)] = code_difference(*texts)
+    [(_, first, second)] = find_code_differences(*texts)
     assert first.startswith("stablehlo.reduce ... ") and "a50 = 50," in first
     assert first.endswith(" ... at train.py:9") and len(first) < 170
     assert second == first.replace("a50 = 50", "a50 = 51")
@@ -108,7 +108,7 @@ def test_a_long_operation_is_cut_where_it_differs() -> None:
 def test_malformed_program_text_is_compared_without_error() -> None:
     assert (
         list(
-            code_difference(
+            find_code_differences(
                 parse_code(""), parse_code("garbage\n#loc1 = loc(#loc1)\n x loc(#loc1)")
             )
         )

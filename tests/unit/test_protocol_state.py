@@ -30,9 +30,9 @@ def dialogue() -> ProtocolState:
     """With an agent that runs ranks 3 and 4."""
     state = ProtocolState()
     state.check(HELLO)
-    state.sent(PREPARE)
+    state.record_sent_message(PREPARE)
     state.check(FACTS)
-    state.sent(START)
+    state.record_sent_message(START)
     return state
 
 
@@ -58,7 +58,7 @@ def test_frames_in_order_are_accepted(dialogue: ProtocolState, frame: Frame) -> 
     [
         (Data(7, frames.STDOUT, b"x"), "Data of rank 7, which is not there"),
         (messages.Started(0, 1), "Started of rank 0, which"),
-        (messages.Usage((USAGE, USAGE.replaced(rank=5))), "Usage of rank 5, which"),
+        (messages.Usage((USAGE, USAGE.copy_with(rank=5))), "Usage of rank 5, which"),
         (messages.Stacks(-1, 1, ""), "Stacks of rank -1, which"),
         (Preloaded((1,), 0.0, ""), "Preloaded of rank 1, which"),
         (Data(3, 0, b"x"), "Data, which agents do not send"),
@@ -99,6 +99,6 @@ def test_second_end_of_a_rank_is_refused(dialogue: ProtocolState) -> None:
 def test_answer_without_a_question_is_refused() -> None:
     dialogue = ProtocolState()
     dialogue.check(HELLO)
-    dialogue.sent(PREPARE)
+    dialogue.record_sent_message(PREPARE)
     with pytest.raises(Malformed, match="0 ports for transfers"):
-        dialogue.check(FACTS.replaced(transfer_ports=()))
+        dialogue.check(FACTS.copy_with(transfer_ports=()))

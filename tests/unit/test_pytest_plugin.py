@@ -12,7 +12,7 @@ import pytest
 
 from mcjax_launch.pytest_plugin import controller, marks, merge, reprs
 from mcjax_launch.pytest_plugin.compiled import CompiledPrograms
-from mcjax_launch.pytest_plugin.groups import folder_for_socket
+from mcjax_launch.pytest_plugin.groups import make_socket_folder
 from mcjax_launch.pytest_plugin.merge import EarlyEnd
 from mcjax_launch.pytest_plugin.progress import Early, RanksProgress, TimeLimit
 
@@ -25,7 +25,7 @@ def report(
 ) -> pytest.TestReport:
     longrepr: Any = None
     if outcome == "failed":
-        longrepr = reprs.of_words("AssertionError", words, LOCATION)
+        longrepr = reprs.make_repr("AssertionError", words, LOCATION)
     elif outcome == "skipped":
         longrepr = ("test_it.py", 5, f"Skipped: {words}")
     return pytest.TestReport(
@@ -70,7 +70,7 @@ def merged(
 ) -> dict[str, pytest.TestReport]:
     progress = RanksProgress(reports, None, 0)
     progress.reports, progress.troubled = reports, list(troubled)
-    made = merge.merged(item(expected), progress, ended)
+    made = merge.merge_reports(item(expected), progress, ended)
     assert (
         len({made_report.when for made_report in made}) == len(made) and made[-1].when == "teardown"
     )
@@ -227,7 +227,7 @@ def test_crash_is_blamed_on_the_right_rank(
     result: Any = SimpleNamespace(ranks=ranks, root_cause=cause)
     output = {rank: ("", said.get(rank, "")) for rank in range(3)}
     unfinished = {0, 1, 2} - set(through)
-    assert controller.blamed(result, gone, unfinished, output) == told
+    assert controller.find_rank_to_blame(result, gone, unfinished, output) == told
 
 
 def test_rank_that_left_is_known_from_the_launcher() -> None:
@@ -236,7 +236,7 @@ def test_rank_that_left_is_known_from_the_launcher() -> None:
         SimpleNamespace(rank=1, exit_status=134, message="aborted", outcome="consequence"),
     ]
     result: Any = SimpleNamespace(ranks=ranks, root_cause=SimpleNamespace(rank=0, ranks=(0,)))
-    assert controller.blamed(result, [0, 1], {0, 1}, {0: (), 1: ()}) == (0, LEFT)
+    assert controller.find_rank_to_blame(result, [0, 1], {0, 1}, {0: (), 1: ()}) == (0, LEFT)
 
 
 def test_rank_that_passed_the_setup_is_mentioned_once() -> None:
@@ -294,29 +294,29 @@ def progress(limit: TimeLimit | None = None) -> RanksProgress:
 
 def test_ranks_may_take_their_time() -> None:
     test = progress()
-    test.reported(0, report(), 101.0)
+    test.record_report(0, report(), 101.0)
     test.done.add(0)
-    assert (test.deadline, test.early(1000.0), test.running) == (None, None, [1])
+    assert (test.deadline, test.find_reason_to_end(1000.0), test.running) == (None, None, [1])
     test.done.add(1)
     assert test.complete
 
 
 def test_a_failure_begins_a_grace() -> None:
     test = progress()
-    test.reported(0, report(outcome="failed"), 102.0)
+    test.record_report(0, report(outcome="failed"), 102.0)
     assert test.deadline == 104.0  # 1 s, and half of what it took
-    assert test.early(103.9) is None and test.early(104.0) is Early.STUCK
-    test.reported(1, report(outcome="failed"), 103.0)
-    assert test.deadline is None and test.early(200.0) is None
+    assert test.find_reason_to_end(103.9) is None and test.find_reason_to_end(104.0) is Early.STUCK
+    test.record_report(1, report(outcome="failed"), 103.0)
+    assert test.deadline is None and test.find_reason_to_end(200.0) is None
 
 
 def test_time_limits_count_from_the_start_of_a_test() -> None:
     test = progress(TimeLimit(5.0, "here"))
     assert test.deadline == 105.0
-    test.limited(1.0, 101.0)
-    assert test.deadline == 102.0 and test.early(102.0) is Early.TIMED_OUT
+    test.set_limit(1.0, 101.0)
+    assert test.deadline == 102.0 and test.find_reason_to_end(102.0) is Early.TIMED_OUT
     test.gone.append(1)
-    assert test.early(102.0) is Early.CRASHED
+    assert test.find_reason_to_end(102.0) is Early.CRASHED
 
 
 # --- the launcher's words ---
@@ -332,7 +332,7 @@ Fatal Python error: Aborted
 
 Extension modules: numpy (total: 1)
 """
-    assert controller.last_words(text) == [
+    assert controller.select_last_lines(text) == [
         "Fatal Python error: Aborted",
         "",
         '  File "/work/test_it.py", line 3 in test_it',
@@ -356,9 +356,9 @@ def test_stacks_leave_out_the_plugins_own_calls() -> None:
         "hint: -x XLA_FLAGS=1 makes it an error",
     ]
     expected = ["rank 0:", *own[2:4], *own[8:11]]
-    assert controller.stacks(own, hints=False) == expected
-    assert controller.stacks(own, hints=True) == [*expected, "hint: another branch"]
-    assert controller.stacks([], hints=True) == []
+    assert controller.select_stacks(own, hints=False) == expected
+    assert controller.select_stacks(own, hints=True) == [*expected, "hint: another branch"]
+    assert controller.select_stacks([], hints=True) == []
 
 
 @pytest.mark.parametrize(("length", "fits"), [(74, True), (75, False), (200, False)])
@@ -367,7 +367,7 @@ def test_a_socket_fits_into_its_folder(length: int, fits: bool) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as short:
         base = short + "/" + "f" * (length - len(short) - 1)
         os.mkdir(base)
-        folder = Path(folder_for_socket(base))
+        folder = Path(make_socket_folder(base))
         assert len(str(folder / "socket")) <= 103
         assert (str(folder.parent) == base) == fits
         folder.rmdir()

@@ -31,13 +31,13 @@ def test_import_server_is_reaped_by_its_owner(monkeypatch: pytest.MonkeyPatch) -
         reaped.append(pid)
         return 0.0, 0
 
-    monkeypatch.setattr(agent, "system", SimpleNamespace(ended_child=ended_child, reap=reap))
+    monkeypatch.setattr(agent, "system", SimpleNamespace(find_ended_child=ended_child, reap=reap))
     mine = agent.Agent.__new__(agent.Agent)
     mine.pids = {}
     part = AgentPart(mine)
     part.check_children, part.owns = check, lambda pid: pid == SERVER  # type: ignore[method-assign]
     mine._parts = {"preload": part}
-    mine.supervisor = SimpleNamespace(child_gone=list, stopping=True)  # type: ignore[assignment]
+    mine.supervisor = SimpleNamespace(on_child_end=list, stopping=True)  # type: ignore[assignment]
     mine.reap()
     assert (reaped, zombies) == ([ORPHAN], [])
 

@@ -62,7 +62,7 @@ ENDS: dict[str, tuple[RankRun, str, str, int | None, str | None]] = {
 def test_record_holds_the_end_of_a_rank(name: str) -> None:
     run, outcome, words, status, by = ENDS[name]
     attempt = attempt_of(RunState(ranks={0: run}), Summary(Completed(1)))
-    (rank,) = record.attempt(attempt, 0)["ranks"]
+    (rank,) = record.make_attempt_record(attempt, 0)["ranks"]
     assert (rank["outcome"], rank["words"]) == (outcome, words)
     assert (rank["exit_status"], rank["signal"]) == (status, by)
 
@@ -83,7 +83,7 @@ def test_record_holds_times_and_usage_of_a_rank() -> None:
     state.record_exit(end_of(0, -KILL, (TERM, KILL), 1.75, 1024), 108.0)
     lines = ("rank 0 failed: ValueError: x", "more")
     summary = Summary(summarize(state).ending, lines, final=False)
-    found = record.attempt(attempt_of(state, summary, restart=2, seconds=3.1), 100.0)
+    found = record.make_attempt_record(attempt_of(state, summary, restart=2, seconds=3.1), 100.0)
     (rank,) = found.pop("ranks")
     assert found == {
         "restart": 2,
@@ -168,7 +168,9 @@ def test_main_thread_activity_is_recorded() -> None:
         state.polls.record_question({0: "", 1: ""} if at else {1: ""})
         if at < 4:
             state.polls.record_answer(0, partial(_given, spot))
-    asked, silent = record.attempt(attempt_of(state, Summary(Completed(2))), 100.0)["ranks"]
+    asked, silent = record.make_attempt_record(attempt_of(state, Summary(Completed(2))), 100.0)[
+        "ranks"
+    ]
     assert asked["looks"] == [
         [4.0, "elsewhere", "in f at a.py:4"],
         [5.0, "elsewhere", "in g at a.py:9"],
@@ -183,7 +185,7 @@ def test_the_cause_is_what_came_first() -> None:
     state.record_start(0, 1, 0.1)
     state.record_stop(StopReason("stopped by SIGINT", 130), 2.0)
     state.record_exit(end_of(0, 5, (2,), 0.0, 0), 2.5)
-    cause = record.attempt(attempt_of(state), 0)["cause"]
+    cause = record.make_attempt_record(attempt_of(state), 0)["cause"]
     assert (cause["kind"], cause["rank"], cause["at_s"]) == ("stop", None, 2.0)
 
 
@@ -202,17 +204,17 @@ LINES: dict[str, tuple[str, list[str]]] = {
 @pytest.mark.parametrize("name", LINES)
 def test_last_lines_are_kept(name: str) -> None:
     text, expected = LINES[name]
-    assert record.last_lines(text, 10_000) == expected
+    assert record.select_last_lines(text, 10_000) == expected
 
 
 def test_samples_are_thinned_but_not_their_peaks() -> None:
     samples = [Sample(at, at / 2, 9999 if at == 333 else 10) for at in range(512)]
-    kept = record.thinned(samples, 40)
+    kept = record.thin_samples(samples, 40)
     assert len(kept) == 40
     assert max(sample.rss_kib for sample in kept) == 9999
     assert kept == sorted(kept, key=lambda sample: sample.at)
     assert kept[-1] == samples[-1]
-    assert record.thinned(samples[:40], 40) == samples[:40]
+    assert record.thin_samples(samples[:40], 40) == samples[:40]
 
 
 def test_values_of_variables_are_left_out() -> None:
@@ -239,7 +241,7 @@ def test_a_record_of_many_attempts_stays_small() -> None:
 
 def test_record_cannot_end_its_script_element() -> None:
     text = json.dumps({"a": "</script><!--\u2028é"})
-    page = files.page(text)
+    page = files.make_page(text)
     held = re.search(r'<script type="application/json" id="record">(.*?)</script>', page)
     assert held is not None
     assert json.loads(held[1]) == json.loads(text)
@@ -248,7 +250,7 @@ def test_record_cannot_end_its_script_element() -> None:
 
 
 def test_the_page_runs_its_own_script_alone() -> None:
-    text = files.page(json.dumps(record_of(2)))
+    text = files.make_page(json.dumps(record_of(2)))
     policy = re.search(r'Security-Policy"\s+content="([^"]*)"', text)
     assert policy is not None
     for element, source in (("style", "style-src"), ("script", "script-src")):
@@ -260,7 +262,7 @@ def test_the_page_runs_its_own_script_alone() -> None:
 
 
 def test_page_loads_no_other_resource() -> None:
-    text = files.page(json.dumps(record_of(2)))
+    text = files.make_page(json.dumps(record_of(2)))
     assert "default-src 'none'" in text  # so that it could not if it wanted
     assert not re.findall(r"https?://", text)
     assert re.findall(r"""(?:src|href)=["']?([^"'>\s]*)""", text) == ["data:,"]

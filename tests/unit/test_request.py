@@ -9,15 +9,15 @@ import pytest
 
 from mcjax_launch.cli.command import command
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.job.describe import dry_run
+from mcjax_launch.job.describe import format_dry_run
 from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.kernel.wire.messages import VisibleGpus
 from mcjax_launch.options.options import Options
 from mcjax_launch.request import ranks_python, this_machine
-from mcjax_launch.request.hosts import default_via, find_hosts
+from mcjax_launch.request.hosts import choose_via, find_hosts
 from mcjax_launch.request.job import make_job
 from mcjax_launch.request.ranks_python import RanksPython
-from mcjax_launch.request.this_machine import ThisMachine, variable
+from mcjax_launch.request.this_machine import ThisMachine, parse_variable
 
 HERE = ThisMachine(chdir="/w", python=RanksPython("/py", "VIRTUAL_ENV's"))
 SLURM = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n[1-2]"}
@@ -64,9 +64,9 @@ def test_slurm_allocation_is_used_with_its_gpus(
 
 
 def test_default_transport_follows_the_scheduler() -> None:
-    assert default_via(options("a.py"), SLURM) == "srun"
-    assert default_via(options("--hosts a a.py"), SLURM) == "ssh"
-    assert default_via(options("a.py"), {}) == "ssh"
+    assert choose_via(options("a.py"), SLURM) == "srun"
+    assert choose_via(options("--hosts a a.py"), SLURM) == "ssh"
+    assert choose_via(options("a.py"), {}) == "ssh"
 
 
 def test_each_of_several_launchers_has_its_share_of_ranks() -> None:
@@ -110,7 +110,7 @@ def test_dry_run_names_the_rank_that_reads_stdin() -> None:
     def shown(words: str) -> str:
         given = options(f"-n 2 {words} cat")
         hosts = find_hosts(given, {})
-        return dry_run(make_job(given, hosts, HERE), hosts, {}, VisibleGpus())
+        return format_dry_run(make_job(given, hosts, HERE), hosts, {}, VisibleGpus())
 
     assert "# rank 1 reads the launcher's standard input\n" in shown("--stdin 1")
     assert "# ranks 0-1 read the launcher's standard input\n" in shown("--stdin all")
@@ -133,9 +133,9 @@ def test_python_path_in_the_home_is_kept_for_each_host(
 
 
 def test_variables_are_parsed() -> None:
-    assert variable("A=b=c", {}) == ("A", "b=c")
-    assert variable("A=", {"A": "x"}) == ("A", "")
-    assert variable("A", {"A": "x"}) == ("A", "x")
+    assert parse_variable("A=b=c", {}) == ("A", "b=c")
+    assert parse_variable("A=", {"A": "x"}) == ("A", "")
+    assert parse_variable("A", {"A": "x"}) == ("A", "x")
 
 
 def addresses(*found: str) -> Any:
@@ -155,7 +155,7 @@ def test_stable_coordinator_name_is_kept_for_ranks() -> None:
     names = {("pod-0.svc:1", "10.0.0.1:1"): "pod-0.svc", ("10.0.0.1:1", "10.0.0.1:1"): ""}
     names |= {("[fd00::1]:1", "[fd00::1]:1"): "", ("localhost:1", "127.0.0.1:1"): ""}
     names["me:1", "127.0.1.1:1"] = ""  # as Debian sets it up
-    assert {given: this_machine.lasting_name(*given) for given in names} == names
+    assert {given: this_machine.choose_lasting_name(*given) for given in names} == names
 
 
 def test_late_name_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

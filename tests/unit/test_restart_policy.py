@@ -3,12 +3,12 @@
 import pytest
 from records import attempt_of, run_of
 
-from mcjax_launch.diagnosis.summary import not_started
+from mcjax_launch.diagnosis.summary import summarize_failed_start
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.kernel.launcher.restarts import AttemptEnd, Crash, RestartPolicy, end_of
+from mcjax_launch.kernel.launcher.restarts import AttemptEnd, Crash, RestartPolicy, classify_end
 from mcjax_launch.kernel.wire.hook_messages import Failed, Joining
 from mcjax_launch.kernel.wire.messages import Exited, FromHook
-from mcjax_launch.options.kinds import restart_on
+from mcjax_launch.options.kinds import parse_restart_on
 from mcjax_launch.runs import hook_events, stop_reasons
 from mcjax_launch.runs.state import RunState
 
@@ -17,7 +17,7 @@ OTHER, HOST, SIGNAL = AttemptEnd("other"), AttemptEnd("host", ("b",)), AttemptEn
 
 
 def crash(**changes: object) -> AttemptEnd:
-    return AttemptEnd("other", crash=BUG.replaced(**changes))
+    return AttemptEnd("other", crash=BUG.copy_with(**changes))
 
 
 ABORTED = (
@@ -54,23 +54,23 @@ HISTORIES: dict[str, tuple[str, list[AttemptEnd], str]] = {
 @pytest.mark.parametrize("name", HISTORIES)
 def test_restarts_follow_the_policy(name: str) -> None:
     option, ends, said = HISTORIES[name]
-    policy = RestartPolicy(restart_on(option))
-    assert [policy.failed(end) for end in ends[:-1]] == [""] * (len(ends) - 1)
-    last = policy.failed(ends[-1])
+    policy = RestartPolicy(parse_restart_on(option))
+    assert [policy.judge_failure(end) for end in ends[:-1]] == [""] * (len(ends) - 1)
+    last = policy.judge_failure(ends[-1])
     assert last.startswith(said) and bool(last) == bool(said)
 
 
 def test_host_is_excluded_after_two_failures() -> None:
     policy = RestartPolicy(("any",))
     for end, worn in ((HOST, set()), (SIGNAL, set()), (OTHER, set()), (HOST, {"b"})):
-        policy.failed(end)
+        policy.judge_failure(end)
         assert policy.worn_out == worn
 
 
 @pytest.mark.parametrize("text", ["", "host,", "hosts", "any,bug"])
 def test_invalid_restart_on_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a list of words from host, signal, any"):
-        restart_on(text)
+        parse_restart_on(text)
 
 
 def ended(status: int, *hook: Failed | Joining, stderr: str = "") -> AttemptEnd:
@@ -81,7 +81,7 @@ def ended(status: int, *hook: Failed | Joining, stderr: str = "") -> AttemptEnd:
     state.ranks[1].stderr = stderr
     state.record_exit(Exited(1, status, (), None, 0.0, 0), 3.0)
     state.record_exit(Exited(0, -15, (15,), None, 0.0, 0), 4.0)
-    return end_of(attempt_of(state), ())
+    return classify_end(attempt_of(state), ())
 
 
 @pytest.mark.parametrize(
@@ -117,10 +117,10 @@ def test_end_of_an_attempt_is_classified_by_its_rank(end: object, known: Attempt
 
 def test_end_of_an_attempt_without_a_failed_rank_is_classified() -> None:
     state, lost = RunState(), [Host(name="b", slots=1)]
-    away = attempt_of(state, not_started("host b: timed out", 255))
-    assert end_of(away, lost) == HOST
+    away = attempt_of(state, summarize_failed_start("host b: timed out", 255))
+    assert classify_end(away, lost) == HOST
     state.record_stop(stop_reasons.host_lost("b", "gone"), 1.0)
-    assert end_of(attempt_of(state), lost) == HOST
+    assert classify_end(attempt_of(state), lost) == HOST
     state = RunState()
     state.record_stop(stop_reasons.out_of_time("--stall-timeout", [], final=False), 1.0)
-    assert end_of(attempt_of(state), ()) == OTHER
+    assert classify_end(attempt_of(state), ()) == OTHER

@@ -6,8 +6,14 @@ import pytest
 from histories import HISTORIES, KILL, RESET, TERM, end
 from records import end_of, failure, rank_run
 
-from mcjax_launch.diagnosis.root_cause import first_failure
-from mcjax_launch.diagnosis.summary import duration, last_words, not_started, status_text, summarize
+from mcjax_launch.diagnosis.root_cause import find_first_failure
+from mcjax_launch.diagnosis.summary import (
+    describe_exit_status,
+    format_duration,
+    quote_last_lines,
+    summarize,
+    summarize_failed_start,
+)
 from mcjax_launch.kernel.wire.hook_messages import Raised
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
@@ -20,7 +26,7 @@ JAX_OPERATION = "JaxStackTraceBeforeTransformation"
 @pytest.mark.parametrize("name", HISTORIES)
 def test_root_cause_and_status_are_found(name: str) -> None:
     ends, cause, status = HISTORIES[name]
-    found = first_failure(ends)
+    found = find_first_failure(ends)
     assert (found.process_id if found else None) == cause
     summary = summarize(RunState(ranks={e.process_id: e for e in ends}))
     assert summary.status == status
@@ -32,7 +38,7 @@ def test_rank_killed_before_our_signal_is_the_cause(status: int, cause: int) -> 
     """Its victim's exception was read first; no program ends itself by SIGKILL for a SIGTERM."""
     state = RunState({0: end(0, 1, -KILL, (KILL,), failure=failure(RESET)), 1: rank_run(1, None)})
     state.record_exit(end_of(1, status, (TERM,)), 2.0)
-    found = first_failure(state.ranks.values())
+    found = find_first_failure(state.ranks.values())
     assert found is not None and found.process_id == cause
 
 
@@ -47,8 +53,8 @@ def test_unstartable_program_is_not_restarted() -> None:
     assert not summarize(RunState(failed)).final
     assert summarize(RunState(failed), final=True).final
     assert summarize(RunState({0: end(0, 1, 0)})).final
-    assert not not_started("host a: no answer", 255).final
-    assert not_started("no such file", 127).final
+    assert not summarize_failed_start("host a: no answer", 255).final
+    assert summarize_failed_start("no such file", 127).final
 
 
 def test_summary_lists_all_failures_in_order() -> None:
@@ -114,7 +120,7 @@ def test_error_just_printed_by_the_rank_is_not_quoted(stderr: str, said_before: 
 def test_durations_are_rounded() -> None:
     words = {0.00087: "less than 0.1 s", 0.0951: "0.095 s", 9.44: "9.4 s", 9.96: "10 s"}
     words |= {59.6: "60 s", 61: "1 min 1 s", 3600: "1 h 0 min", 90000: "25 h 0 min"}
-    assert {seconds: duration(seconds) for seconds in words} == words
+    assert {seconds: format_duration(seconds) for seconds in words} == words
 
 
 def test_summary_without_a_reader_is_one_line() -> None:
@@ -127,8 +133,8 @@ def test_last_words_of_a_rank_are_extracted() -> None:
     hidden = "  (1 JAX log line hidden)"
     lines = {"": [], CAUGHT: [f"  | {CAUGHT}"], f"{CAUGHT}\n{CAUGHT}": [f"  | {CAUGHT}", hidden]}
     lines[f"mine\n{CAUGHT}"] = ["  | mine", hidden]
-    assert {said: last_words(rank_run(0, 1, stderr=said))[1:] for said in lines} == lines
-    assert last_words(end(0, 1, 3, failure=failure(), stderr=CAUGHT)) == []
+    assert {said: quote_last_lines(rank_run(0, 1, stderr=said))[1:] for said in lines} == lines
+    assert quote_last_lines(end(0, 1, 3, failure=failure(), stderr=CAUGHT)) == []
 
 
 def test_a_python_without_jax_gets_advice() -> None:
@@ -141,7 +147,7 @@ def test_a_python_without_jax_gets_advice() -> None:
 def test_exit_status_is_worded() -> None:
     words = {3: "exit status 3", -11: "killed by SIGSEGV (segmentation fault)"}
     words |= {-40: "killed by signal 40"}
-    assert {status: status_text(status) for status in words} == words
+    assert {status: describe_exit_status(status) for status in words} == words
 
 
 def test_ended_survival_names_the_rank_that_failed_first() -> None:

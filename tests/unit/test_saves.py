@@ -19,7 +19,7 @@ from mcjax_launch.saves import folders, inotify, saves
 from mcjax_launch.saves.compiled import remove_compiled
 from mcjax_launch.saves.folders import Watched, WatchedFolders
 from mcjax_launch.saves.saves import Saves
-from mcjax_launch.saves.syntax import syntax_error
+from mcjax_launch.saves.syntax import find_syntax_error
 
 pytestmark = pytest.mark.only_linux("inotify")
 
@@ -53,7 +53,7 @@ def test_a_link_to_a_folder_above_is_followed_once(tmp_path: Path) -> None:
     (tmp_path / "package" / "up").symlink_to(tmp_path)
     watched = WatchedFolders([Watched(str(tmp_path))])
     (tmp_path / "package" / "a.py").touch()
-    assert [os.path.basename(path) for path in watched.saved()] == ["a.py"]
+    assert [os.path.basename(path) for path in watched.read_saved_paths()] == ["a.py"]
 
 
 def test_open_file_does_not_count(tmp_path: Path) -> None:
@@ -61,8 +61,8 @@ def test_open_file_does_not_count(tmp_path: Path) -> None:
     with (tmp_path / "a.py").open("w") as file:
         file.write("half of")
         file.flush()
-        assert watched.saved() == []
-    assert watched.saved() == [str(tmp_path / "a.py")]
+        assert watched.read_saved_paths() == []
+    assert watched.read_saved_paths() == [str(tmp_path / "a.py")]
 
 
 def test_lost_events_count_as_a_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,10 +72,10 @@ def test_lost_events_count_as_a_save(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "package").mkdir()
     with monkeypatch.context() as patch:
         patch.setattr(inotify.Inotify, "read", lambda self: iter([lost]))
-        assert str(tmp_path) in watched.saved()
-    watched.saved()
+        assert str(tmp_path) in watched.read_saved_paths()
+    watched.read_saved_paths()
     (tmp_path / "package" / "a.py").touch()
-    assert watched.saved() == [str(tmp_path / "package" / "a.py")]
+    assert watched.read_saved_paths() == [str(tmp_path / "package" / "a.py")]
 
 
 def test_too_many_folders_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,9 +93,9 @@ def test_folders_that_become_too_many_are_a_warning(
     monkeypatch.setattr(folders, "_MOST_FOLDERS", 3)
     for name in "abcd":
         (tmp_path / name).mkdir()
-    assert watched.saved() == []
+    assert watched.read_saved_paths() == []
     (tmp_path / "a" / "a.py").touch()
-    assert watched.saved() == [str(tmp_path / "a" / "a.py")]
+    assert watched.read_saved_paths() == [str(tmp_path / "a" / "a.py")]
     [problem] = watched.problems
     assert problem.startswith(f"--watch: more than 3 directories below {tmp_path}: ")
 
@@ -106,8 +106,8 @@ def test_removed_folder_is_named(tmp_path: Path, way: str) -> None:
     folder.mkdir()
     watched = WatchedFolders([Watched(str(folder))])
     folder.rename(tmp_path / "other") if way == "renamed" else folder.rmdir()
-    watched.saved()
-    watched.saved()  # what a renamed one makes the kernel say
+    watched.read_saved_paths()
+    watched.read_saved_paths()  # what a renamed one makes the kernel say
     assert watched.problems == [
         f"--watch: {folder} is gone: restart mcjax-launch to watch it again"
     ]
@@ -157,7 +157,7 @@ class Desk:
 
     def save(self, name: str, text: str = "") -> None:
         (self._folder / name).write_text(text)
-        self._loop.turn(0)
+        self._loop.dispatch_ready(0)
 
     def after(self, seconds: float) -> str:
         """So much later; the reason to end the job."""
@@ -220,7 +220,7 @@ def test_save_during_the_end_of_the_job_is_waited_for(desk: Desk) -> None:
 )
 def test_syntax_errors_are_found(tmp_path: Path, text: str, error: str) -> None:
     (tmp_path / "a.py").write_text(text)
-    found = syntax_error(str(tmp_path / "a.py"), sys.executable)
+    found = find_syntax_error(str(tmp_path / "a.py"), sys.executable)
     assert found.startswith(error)
     assert bool(found) == bool(error)
 
@@ -230,9 +230,9 @@ def test_ranks_python_decides_on_syntax(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("new syntax")
     newer = shell_script(tmp_path / "newer", "exit 0")
     older = shell_script(tmp_path / "older", f'exec {sys.executable} "$@"')
-    assert syntax_error(str(tmp_path / "a.py"), str(newer)) == ""
-    assert syntax_error(str(tmp_path / "a.py"), str(older)) == "1: SyntaxError: invalid syntax"
-    assert syntax_error(str(tmp_path / "a.py"), "/no/python") == ""
+    assert find_syntax_error(str(tmp_path / "a.py"), str(newer)) == ""
+    assert find_syntax_error(str(tmp_path / "a.py"), str(older)) == "1: SyntaxError: invalid syntax"
+    assert find_syntax_error(str(tmp_path / "a.py"), "/no/python") == ""
 
 
 def test_compiled_file_of_a_saved_module_is_removed(tmp_path: Path) -> None:

@@ -6,23 +6,25 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.launcher import restarts
-from mcjax_launch.kernel.launcher.part import pause_s
-from mcjax_launch.kernel.launcher.restarts import without
-from mcjax_launch.kernel.transport.remote_commands import client_environ
+from mcjax_launch.kernel.launcher.part import compute_pause_s
+from mcjax_launch.kernel.launcher.restarts import drop_hosts
+from mcjax_launch.kernel.transport.remote_commands import make_client_environ
 from mcjax_launch.kernel.wire import known_schedulers
-from mcjax_launch.schedulers import Driver, driver, slurm
-from mcjax_launch.schedulers.submission import default_name
+from mcjax_launch.schedulers import Driver, load_driver, slurm
+from mcjax_launch.schedulers.submission import make_default_name
 
 
 def test_slurm_allocation_is_found() -> None:
     environ = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n[1-2],m7"}
-    assert known_schedulers.around(environ) is known_schedulers.CLIENTS["srun"]
-    assert known_schedulers.around({"SLURM_JOB_ID": "1"}) is None  # of a shell on a node, by ssh
-    assert [h.slots for h in slurm.allocated(environ, None)] == [1, 1, 1]
+    assert known_schedulers.find_scheduler(environ) is known_schedulers.CLIENTS["srun"]
+    assert (
+        known_schedulers.find_scheduler({"SLURM_JOB_ID": "1"}) is None
+    )  # of a shell on a node, by ssh
+    assert [h.slots for h in slurm.parse_allocation(environ, None)] == [1, 1, 1]
     environ |= {"SLURM_NTASKS": "5", "SLURM_TASKS_PER_NODE": "2(x2),1"}
-    found = slurm.allocated(environ, None)
+    found = slurm.parse_allocation(environ, None)
     assert [(h.name, h.slots) for h in found] == [("n1", 2), ("n2", 2), ("m7", 1)]
-    assert [h.slots for h in slurm.allocated(environ, 4)] == [4, 4, 4]
+    assert [h.slots for h in slurm.parse_allocation(environ, 4)] == [4, 4, 4]
 
 
 def test_gpus_of_each_node_are_parsed() -> None:
@@ -42,39 +44,39 @@ def test_step_with_some_nodes_uses_only_these() -> None:
         "SLURM_NTASKS": "1",
         "SLURM_TASKS_PER_NODE": "1",
     }
-    assert [h.slots for h in slurm.allocated(environ, None)] == [1, 1]
+    assert [h.slots for h in slurm.parse_allocation(environ, None)] == [1, 1]
 
 
 def test_attempts_are_at_most_half_a_minute_apart() -> None:
-    assert [pause_s(restart) for restart in range(7)] == [1, 2, 4, 8, 16, 30, 30]
-    assert pause_s(10**6) == 30
+    assert [compute_pause_s(restart) for restart in range(7)] == [1, 2, 4, 8, 16, 30, 30]
+    assert compute_pause_s(10**6) == 30
 
 
 def test_srun_gets_none_of_its_options_from_outside() -> None:
     outside = {"SLURM_GPUS_PER_TASK": "1", "SLURM_LABELIO": "1", "SRUN_CPUS_PER_TASK": "2"}
     kept = {"SLURM_JOB_ID": "1", "SLURM_CONF": "x", "HOME": "h"}
-    assert client_environ("srun", {**outside, **kept}) == kept
-    assert client_environ("ssh", {**outside, **kept}) == {**outside, **kept}
+    assert make_client_environ("srun", {**outside, **kept}) == kept
+    assert make_client_environ("ssh", {**outside, **kept}) == {**outside, **kept}
 
 
 def test_step_asks_for_the_gpus_of_its_node() -> None:
     for gpus, words in ((2, ["--gpus=2"]), (0, []), (None, [])):
-        argv = slurm.DRIVER.client_argv(Host(name="n1", slots=1, gpus=gpus), "x")
+        argv = slurm.DRIVER.make_client_argv(Host(name="n1", slots=1, gpus=gpus), "x")
         assert [word for word in argv if word.startswith("--gpus")] == words
         assert argv[:4] == ["srun", "--nodes=1", "--ntasks=1", "--nodelist=n1"]
         assert argv[-3:] == ["sh", "-c", "x"]
 
 
 def test_more_tasks_than_possible_ranks_are_refused() -> None:
-    assert slurm.tasks_per_node("2(x2),1") == [2, 2, 1]
+    assert slurm.parse_task_counts("2(x2),1") == [2, 2, 1]
     with pytest.raises(LaunchError, match=r"SLURM_TASKS_PER_NODE=1\(x65536\),1: "):
-        slurm.tasks_per_node("1(x65536),1")
+        slurm.parse_task_counts("1(x65536),1")
 
 
 def test_several_launchers_under_srun_are_refused() -> None:
     environ = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n1", "SLURM_STEP_NUM_TASKS": "2"}
     with pytest.raises(LaunchError, match="srun has started 2 launchers"):
-        slurm.allocated(environ, None)
+        slurm.parse_allocation(environ, None)
 
 
 def test_default_name_follows_from_the_program() -> None:
@@ -84,21 +86,21 @@ def test_default_name_follows_from_the_program() -> None:
         "7.py": "job-7",
         "./run.sh": "run-sh",
     }
-    assert {program: default_name(program) for program in names} == names
+    assert {program: make_default_name(program) for program in names} == names
 
 
 def test_fewer_hosts_have_fewer_ranks() -> None:
     a, b, c = (Host(name=name, slots=2) for name in "abc")
     job = Job(program=("x",), num_processes=5, python="p", chdir="/")
-    job = job.replaced(min_hosts=2)
-    smaller, left = without(job, [a, b, c], {b})
+    job = job.copy_with(min_hosts=2)
+    smaller, left = drop_hosts(job, [a, b, c], {b})
     assert (smaller.num_processes, [h.name for h in left]) == (4, ["a", "c"])
-    assert without(job.replaced(num_processes=3), [a, b, c], {b})[0].num_processes == 3
+    assert drop_hosts(job.copy_with(num_processes=3), [a, b, c], {b})[0].num_processes == 3
     said = "--min-hosts: continuing without host b: 4 ranks on 2 hosts"
-    assert restarts.smaller(["b"], smaller, left) == said
-    assert without(job, [a, b, c], {a, b}) == (job, [a, b, c])
-    job = job.replaced(min_hosts=None)
-    assert without(job, [a, b, c], {b}) == (job, [a, b, c])
+    assert restarts.describe_dropped_hosts(["b"], smaller, left) == said
+    assert drop_hosts(job, [a, b, c], {a, b}) == (job, [a, b, c])
+    job = job.copy_with(min_hosts=None)
+    assert drop_hosts(job, [a, b, c], {b}) == (job, [a, b, c])
 
 
 @pytest.mark.parametrize(
@@ -107,14 +109,14 @@ def test_fewer_hosts_have_fewer_ranks() -> None:
 def test_driver_implements_what_its_registry_entry_needs(
     scheduler: known_schedulers.Scheduler,
 ) -> None:
-    needed = ["hosts", "client_argv"] if scheduler.inside else []
-    found = type(driver(scheduler)) if needed else Driver
+    needed = ["find_hosts", "make_client_argv"] if scheduler.inside else []
+    found = type(load_driver(scheduler)) if needed else Driver
     assert [name for name in needed if getattr(found, name) is getattr(Driver, name)] == []
     assert bool(scheduler.inside) == bool(scheduler.client)
 
 
 def test_restarts_of_a_jobset_are_counted() -> None:
     assert (
-        known_schedulers.restarts_before({"MCJAX_ENGINE_RESTART": "3", "SLURM_RESTART_COUNT": ""})
+        known_schedulers.count_restarts({"MCJAX_ENGINE_RESTART": "3", "SLURM_RESTART_COUNT": ""})
         == 3
     )

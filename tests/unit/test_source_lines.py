@@ -8,7 +8,7 @@ import pytest
 
 from mcjax_launch.kernel.hook import user_lines
 from mcjax_launch.kernel.wire import source_lines
-from mcjax_launch.kernel.wire.source_lines import OURS, PYTHON, USER, owner, shortened
+from mcjax_launch.kernel.wire.source_lines import OURS, PYTHON, USER, find_owner, shorten_path
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
 OWNERS = {
@@ -39,7 +39,7 @@ OWNERS = {
 
 @pytest.mark.parametrize("file", OWNERS)
 def test_owner_of_a_file_is_found(file: str) -> None:
-    assert owner(file) == OWNERS[file]
+    assert find_owner(file) == OWNERS[file]
     assert source_lines.is_users(file) == (OWNERS[file] == USER)
     assert source_lines.is_jax(file) == (OWNERS[file] in ("jax", "jaxlib"))
 
@@ -51,7 +51,7 @@ def test_a_librarys_file_is_shown_without_its_folder() -> None:
         "/usr/lib/python3.11/asyncio/runners.py": "asyncio/runners.py",
         "/home/me/train.py": "/home/me/train.py",
     }
-    assert {file: shortened(file) for file in short} == short
+    assert {file: shorten_path(file) for file in short} == short
 
 
 USERS = "/home/me/train.py"
@@ -65,7 +65,7 @@ def test_innermost_user_line_is_chosen() -> None:
     """Innermost first: the user's own, else a library's, else whatever is not ours."""
 
     def chosen(*stack: str) -> str | None:
-        return user_lines.users(stack, lambda file: file)
+        return user_lines.find_user_frame(stack, lambda file: file)
 
     assert chosen(HOOKS, JAX, LIBRARY, USERS, PYTHONS) == USERS
     assert chosen(HOOKS, JAX, PYTHONS, LIBRARY) == LIBRARY
@@ -77,4 +77,4 @@ def test_innermost_user_line_is_chosen() -> None:
 def test_callers_line_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parent)
     line = sys._getframe().f_lineno + 1
-    assert user_lines.current_line() == f"{Path(__file__).name}:{line}"
+    assert user_lines.find_current_line() == f"{Path(__file__).name}:{line}"

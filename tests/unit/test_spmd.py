@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from mcjax_launch.diagnosis.spmd import divergence_lines, other_device_order
+from mcjax_launch.diagnosis.spmd import describe_device_order, describe_divergence
 from mcjax_launch.runs.spmd import Comparison, RanProgram
 
 ALL = frozenset(range(4))
@@ -48,9 +48,9 @@ def test_other_device_order_is_recognized() -> None:
         "rank 2 runs jit(f) at t.py:9 on a mesh whose devices are in the order 1,0, those of ranks "
         "0-1,3 are in the order of their ids: all ranks need the same order"
     )
-    assert other_device_order(found) == line
-    assert divergence_lines(found)[-1] == line
-    assert other_device_order(compared(["a", "b", "a", "a"])) == ""
+    assert describe_device_order(found) == line
+    assert describe_divergence(found)[-1] == line
+    assert describe_device_order(compared(["a", "b", "a", "a"])) == ""
 
 
 ALIKE = {
@@ -102,7 +102,7 @@ def test_differing_programs_are_a_divergence(name: str, shuffle: int) -> None:
     ranks, over, line = APART[name]
     found = compared(ranks, over, shuffle)
     assert found.divergence is not None
-    first, *more = divergence_lines(found)
+    first, *more = describe_divergence(found)
     assert first == line
     assert found.is_settled == ("not there" not in line)
     if name in ORDERS:
@@ -120,7 +120,7 @@ def test_equal_lines_with_different_code_diverge() -> None:
         found.record_run(
             rank, RanProgram("jit_f", f"code {rank % 2}", ALL, ("f32[]",), "train.py:3")
         )
-    line, why = divergence_lines(found)
+    line, why = describe_divergence(found)
     assert line == "program #1: ranks 0-3 train.py:3 jit(f) f32[]"
     assert why.startswith(
         "same name and shapes, different code on ranks 0,2 · ranks 1,3: an operation, a Python value"
@@ -132,7 +132,7 @@ def test_only_differing_arguments_of_many_are_shown() -> None:
     for rank in range(4):
         shapes = (*(f"f32[{n}]" for n in range(40)), f"f32[{64 if rank else 128}]")
         found.record_run(rank, RanProgram("jit_f", f"{rank > 0}", ALL, shapes, "train.py:3"))
-    assert divergence_lines(found) == [
+    assert describe_divergence(found) == [
         "program #1: rank 0 train.py:3 jit(f) f32[128] (and 40 more) · "
         "ranks 1-3 train.py:3 jit(f) f32[64] (and 40 more)"
     ]
@@ -140,7 +140,7 @@ def test_only_differing_arguments_of_many_are_shown() -> None:
 
 def test_missing_rank_is_waited_for() -> None:
     found = compared(["a b", "a b", "a b", "a"])
-    [(waited_for, there, missing)] = found.unfinished()
+    [(waited_for, there, missing)] = found.list_unfinished()
     assert (waited_for.title, there, missing) == ("jit(b)", {0, 1, 2}, {3})
 
 
@@ -151,7 +151,7 @@ def test_a_rank_far_behind_is_forgotten_not_kept() -> None:
     for number in range(10):
         found.record_run(1, program(f"q{number}"))
     assert found.divergence is None
-    assert len(found.unfinished()) < 3000
+    assert len(found.list_unfinished()) < 3000
 
 
 # --- ranks that are held until the others come ---
@@ -171,7 +171,7 @@ def test_ranks_are_released_when_all_are_there() -> None:
     assert found.released == {}
     found.record_run(2, program("a"), held=True)
     assert found.released == {"a": {0, 1, 2, 3}}
-    assert found.unfinished() == []
+    assert found.list_unfinished() == []
 
 
 def test_ranks_of_a_sub_mesh_are_released_separately() -> None:
@@ -224,7 +224,7 @@ def test_late_rank_with_another_program_diverges() -> None:
 def test_ended_rank_releases_no_rank() -> None:
     found = held({0: "a", 1: "a", 2: "a"})
     found.record_end(3)
-    assert divergence_lines(found) == [
+    assert describe_divergence(found) == [
         "program #1: ranks 0-2 train.py:97 jit(a) · rank 3 finished without it"
     ]
     assert found.released == {}

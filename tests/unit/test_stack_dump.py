@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mcjax_launch.kernel.agent.stacks import StackDump, main_thread, waits_for_a_thread
+from mcjax_launch.kernel.agent.stacks import StackDump, select_main_thread, waits_for_a_thread
 from mcjax_launch.kernel.agent.system import system
 from mcjax_launch.kernel.wire.messages import Stacks
 
@@ -18,7 +18,9 @@ OWN = "Stack (most recent call first):"
 @pytest.fixture(autouse=True)
 def blocked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which of them wait, in the kernel's words."""
-    monkeypatch.setattr(system, "blocked_in", lambda pid: "futex_do_wait" if pid == 70 else "")
+    monkeypatch.setattr(
+        system, "find_blocking_call", lambda pid: "futex_do_wait" if pid == 70 else ""
+    )
 
 
 def process(
@@ -184,7 +186,9 @@ def test_main_thread_is_extracted_from_all_stacks() -> None:
         f"Thread 0x1 {begin}",
         call.format(2),
     ]
-    assert main_thread(dump) == [f"Stack {begin}", call.format(2)]
-    assert main_thread([*dump, "..."]) == main_thread([]) == []
-    assert main_thread([OWN, call.format(3), *dump]) == main_thread([OWN, call.format(3)])
-    assert main_thread([OWN, call.format(3)]) == [OWN, call.format(3)]
+    assert select_main_thread(dump) == [f"Stack {begin}", call.format(2)]
+    assert select_main_thread([*dump, "..."]) == select_main_thread([]) == []
+    assert select_main_thread([OWN, call.format(3), *dump]) == select_main_thread(
+        [OWN, call.format(3)]
+    )
+    assert select_main_thread([OWN, call.format(3)]) == [OWN, call.format(3)]

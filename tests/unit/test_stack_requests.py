@@ -3,7 +3,7 @@
 import pytest
 from fakes import Clock, Connection
 
-from mcjax_launch.diagnosis.snapshots import Stack, stack_lines
+from mcjax_launch.diagnosis.snapshots import Stack, format_stacks
 from mcjax_launch.kernel.launcher import stack_requests
 from mcjax_launch.kernel.launcher.stack_requests import StackRequests
 from mcjax_launch.kernel.wire.messages import RequestStacks, Stacks, StacksComplete
@@ -27,13 +27,13 @@ class Asked:
         self.requests.request(self.links, self.take, all_threads=all_threads)  # type: ignore[arg-type]
 
     def take(self, stacks: list[Stack]) -> None:
-        self.came.append(stack_lines(stacks) if stacks else [])
+        self.came.append(format_stacks(stacks) if stacks else [])
 
     def answer(self, *ranks: int) -> None:
         for rank in ranks:
             link = self.links[rank]
-            self.requests.received(link, Stacks(rank, 70 + rank, DUMP.format(rank)))  # type: ignore[arg-type]
-            self.requests.received(link, StacksComplete())  # type: ignore[arg-type]
+            self.requests.record_stacks(link, Stacks(rank, 70 + rank, DUMP.format(rank)))  # type: ignore[arg-type]
+            self.requests.record_stacks(link, StacksComplete())  # type: ignore[arg-type]
 
     def expire(self) -> list[list[str]]:
         self.requests.expire(self.clock.now)

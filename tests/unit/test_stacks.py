@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mcjax_launch.diagnosis.snapshots import Stack, stack_lines, threads
+from mcjax_launch.diagnosis.snapshots import Stack, format_stacks, parse_threads
 from mcjax_launch.kernel.agent.stacks import with_source
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
@@ -27,7 +27,7 @@ Current thread 0x00007f01 (most recent call first):
 
 
 def test_the_current_thread_comes_first() -> None:
-    asked, other = threads(LOADING)
+    asked, other = parse_threads(LOADING)
     assert [frame.line for frame in asked] == ["5", "87"]
     assert [frame.library for frame in other] == ["python", ""]
 
@@ -35,7 +35,7 @@ def test_the_current_thread_comes_first() -> None:
 def test_equal_stacks_are_merged_and_odd_ones_separate() -> None:
     stacks = [Stack(rank, "h", 100 + rank, WAITING) for rank in (3, 0, 2)]
     stacks.append(Stack(1, "h", 101, LOADING.replace("0x00007f02", "0x00007f99")))
-    assert stack_lines(stacks) == [
+    assert format_stacks(stacks) == [
         "stacks of 4 ranks, innermost call first:",
         "ranks 0,2-3:",
         "    jax/_src/array.py:642 in block_until_ready",
@@ -55,13 +55,13 @@ def test_equal_stacks_are_merged_and_odd_ones_separate() -> None:
 def test_hosts_are_named_where_there_are_several() -> None:
     stacks = [Stack(rank, f"gpu0{rank}", 1, WAITING) for rank in range(2)]
     stacks.append(Stack(2, "gpu02", 7, "", '"bash" is sleeping in the kernel'))
-    lines = stack_lines(stacks)
+    lines = format_stacks(stacks)
     assert "ranks 0-1 on gpu00, gpu01:" in lines
     assert 'rank 2 on gpu02 (pid 7): no Python stack: "bash" is sleeping in the kernel' in lines
 
 
 def test_ranks_without_python_share_a_line() -> None:
-    lines = stack_lines(
+    lines = format_stacks(
         [Stack(rank, "h", rank, "", '"bash" is sleeping in the kernel') for rank in range(256)]
     )
     assert lines[1:] == ['ranks 0-255: no Python stack: "bash" is sleeping in the kernel']
@@ -69,7 +69,7 @@ def test_ranks_without_python_share_a_line() -> None:
 
 def test_the_users_lines_are_shown() -> None:
     text = WAITING.replace("in step\n", "in step\n    loss = total(x)\n")
-    lines = stack_lines([Stack(0, "h", 100, text)])
+    lines = format_stacks([Stack(0, "h", 100, text)])
     assert "  > /home/me/train.py:88 in step: loss = total(x)" in lines
     assert "  > /home/me/train.py:99 in <module>" in lines
 
@@ -77,7 +77,7 @@ def test_the_users_lines_are_shown() -> None:
 def test_helpers_are_listed_separately() -> None:
     stacks = [Stack(rank, "h", 100 + rank, WAITING) for rank in range(2)]
     stacks += [Stack(rank, "h", 200 + rank, WAITING, helper=True) for rank in range(2)]
-    lines = stack_lines(stacks)
+    lines = format_stacks(stacks)
     assert "ranks 0-1:" in lines
     assert "helpers of ranks 0-1:" in lines
 

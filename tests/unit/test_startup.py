@@ -58,7 +58,7 @@ class Start:
         )
 
     def says(self, number: int, message: object) -> None:
-        self.startup.received(self.links[number], message)  # type: ignore[arg-type]
+        self.startup.on_message(self.links[number], message)  # type: ignore[arg-type]
 
     def greet(self) -> None:
         for number in range(len(self.links)):
@@ -78,7 +78,7 @@ class Start:
         self.says(number, CoordinatorTried(dict.fromkeys(addresses, own), errors))
 
     def fail(self, name: str, reason: str = "no route to host") -> None:
-        self.startup.failed(Failure(Host(name=name, slots=1), reason))
+        self.startup.record_failure(Failure(Host(name=name, slots=1), reason))
 
     def after(self, seconds: float) -> list[str]:
         """What has gone wrong when so many more seconds have gone by."""
@@ -120,7 +120,7 @@ def tpu_answers(start: Start, workers: dict[int, int]) -> None:
     for number, worker in workers.items():
         name = start.links[number].host.name
         port = 8476 if number == 0 or worker == 0 else 0
-        start.says(number, facts(name, port).replaced(tpu=Tpu(4, "v4", worker, 3)))
+        start.says(number, facts(name, port).copy_with(tpu=Tpu(4, "v4", worker, 3)))
 
 
 def test_ranks_follow_tpu_workers(start_on: Make) -> None:
@@ -145,7 +145,9 @@ def test_coordinator_port_avoids_those_a_tpu_network_blocks(
     start = start_on("a", "b")
     start.greet()
     for number, name in enumerate("ab"):
-        start.says(number, facts(name, 0 if number else port).replaced(tpu=Tpu(4, "v4", number, 2)))
+        start.says(
+            number, facts(name, 0 if number else port).copy_with(tpu=Tpu(4, "v4", number, 2))
+        )
     start.reach(1)
     [error] = start.said
     assert f"host b cannot reach the coordinator on host a, {said} 10.0.0.1: timed out; " in error
@@ -345,7 +347,7 @@ def test_many_hosts_test_the_coordinator_in_turn(
 def test_each_of_many_hosts_tests_some_hosts() -> None:
     hosts = [Host(name=f"h{number}", slots=1) for number in range(100)]
     answers = {host: HostFacts("p", "/", addresses=("10.0.0.1",), machine="m") for host in hosts}
-    peers = Reach(hosts, answers).peers(hosts[90])
+    peers = Reach(hosts, answers).select_peers(hosts[90])
     assert [peers[0].name, peers[9].name, peers[-1].name] == ["h91", "h0", "h54"]
     assert len(peers) == 64
 
@@ -354,7 +356,7 @@ def test_host_without_a_known_address_is_unreachable() -> None:
     hosts = [Host(name="a", slots=1), Host(name="b", slots=1)]
     addresses = {"a": ("10.0.0.1",), "b": ()}
     reach = Reach(hosts, {h: HostFacts("p", "/", addresses=addresses[h.name]) for h in hosts})
-    reach.answered(hosts[0], PeersTried({"b": ()}, {}))
-    reach.answered(hosts[1], PeersTried({"a": ("10.0.0.1",)}, {}))
-    [gap] = reach.gaps()
+    reach.record_answer(hosts[0], PeersTried({"b": ()}, {}))
+    reach.record_answer(hosts[1], PeersTried({"a": ("10.0.0.1",)}, {}))
+    [gap] = reach.list_gaps()
     assert str(gap) == "host a cannot reach host b, whose own name leads to no address but loopback"

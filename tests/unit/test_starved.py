@@ -9,4 +9,4 @@ def test_starved_rank_does_not_stand_still() -> None:
     still = {(0.0, 0.0): True, (0.005, 0.2): True, (0.02, 0.0): False, (0.001, 5.0): False}
     for (ran_s, delayed_s), is_still in still.items():
         schedstat = f"{ran_s * 1e9:.0f} {delayed_s * 1e9:.0f} 17\n"
-        assert (linux.used_or_starved_s(schedstat) <= _STILL_S) is is_still
+        assert (linux.compute_used_or_starved_s(schedstat) <= _STILL_S) is is_still

@@ -8,7 +8,7 @@ from records import run_of, say
 from screen import Screen
 
 from mcjax_launch.console.bottom import SILENCE_S, StatusLine, Written
-from mcjax_launch.console.pieces import Fragment, Stream, whole_lines
+from mcjax_launch.console.pieces import Fragment, Stream, make_lines
 from mcjax_launch.console.renderers import Live
 from mcjax_launch.kernel.launcher import progress
 from mcjax_launch.kernel.launcher.progress import Progress
@@ -82,26 +82,26 @@ def test_pinned_rows_stay_while_the_output_scrolls() -> None:
         screen.write(text)
         return text
 
-    write(live.own(b"one\n"))
-    write(live.status(b"status\n[0] a"))
+    write(live.render_own(b"one\n"))
+    write(live.render_status(b"status\n[0] a"))
     assert screen.shown == ["one", "", "", "status", "[0] a"]
     flood = b"".join(b"line %d\n" % n for n in range(100))
-    assert write(live.own(flood)) == flood.decode()  # which leaves the rows alone
+    assert write(live.render_own(flood)) == flood.decode()  # which leaves the rows alone
     assert screen.shown == ["line 98", "line 99", "", "status", "[0] a"]
-    write(live.fragment(Fragment(Stream(0, 1, b"[0] "), b"50 %"), 0.0))
+    write(live.render_fragment(Fragment(Stream(0, 1, b"[0] "), b"50 %"), 0.0))
     assert screen.shown == ["line 99", "", "[0] 50 %", "status", "[0] a"]
     height = 4  # too few for rows and output: the output is what counts
-    write(live.own(b"two\n"))
+    write(live.render_own(b"two\n"))
     assert screen.shown == ["line 99", "two", "", "", ""]
     height = 5
-    write(live.status(b"status"))
+    write(live.render_status(b"status"))
     assert screen.shown == ["line 99", "two", "", "[0] 50 %", "status"]
     write(live.make_room())
     assert screen.rows[-3:] == ["line 98", "line 99", "two"]
     ours = False
-    assert write(live.status(b"changed")) == ""
+    assert write(live.render_status(b"changed")) == ""
     ours = True
-    write(live.resumed())
+    write(live.render_again())
     assert screen.shown[-2:] == ["[0] 50 %", "changed"]
 
 
@@ -110,21 +110,24 @@ def test_each_rank_has_a_row() -> None:
     used(state, 10.0, 1.0, 1.0, 1.0)
     used(state, 12.0, 2.0, 1.0, 1.0)
     state.record_output(2, 9.0)
-    assert progress.rank_rows(state, 12.0, 20) == [
+    assert progress.format_rank_rows(state, 12.0, 20) == [
         "[0] waiting for rank 2   0.5 cores   512 MiB",
         "[1] waiting for rank 2   0.0 cores   512 MiB",
         "[2] running              0.0 cores   512 MiB  last line 3 s ago",
     ]
     say(state, 2, hook.Compiling("jit_f", "a.py:1", "cpu"), 13.0)
-    assert progress.rank_rows(state, 13.0, 20)[2].startswith("[2] compiling  ")
+    assert progress.format_rank_rows(state, 13.0, 20)[2].startswith("[2] compiling  ")
     many = joining(100)
     many.record_output(7, 1.0)
     many.ranks[9].process.status = 0
-    found = progress.rank_rows(many, 2.0, 50)
+    found = progress.format_rank_rows(many, 2.0, 50)
     assert found[-1] == "the other 98 ranks: importing"
     assert [row[:12] for row in found[:-1]] == ["[ 7] running", "[ 9] exited "]
-    assert progress.rank_rows(joining(6), 2.0, 2) == ["all 6 ranks: importing"]
-    assert progress.rank_rows(many, 2.0, 2)[1] == "the other 99 ranks: 98 importing, 1 elsewhere"
+    assert progress.format_rank_rows(joining(6), 2.0, 2) == ["all 6 ranks: importing"]
+    assert (
+        progress.format_rank_rows(many, 2.0, 2)[1]
+        == "the other 99 ranks: 98 importing, 1 elsewhere"
+    )
 
 
 def test_rank_rows_show_what_ranks_wait_for() -> None:
@@ -138,7 +141,9 @@ def test_rank_rows_show_what_ranks_wait_for() -> None:
             state.polls.record_question(dict.fromkeys(range(3), ""))
         for rank, doing in enumerate((ThreadState.JAX, ThreadState.JAX, ThreadState.ELSEWHERE)):
             state.polls.record_answer(rank, lambda _, doing=doing: PolledPosition(doing))  # type: ignore[misc]
-        words.append([row[4:].partition("  ")[0] for row in progress.rank_rows(state, at, 20)])
+        words.append(
+            [row[4:].partition("  ")[0] for row in progress.format_rank_rows(state, at, 20)]
+        )
     waiting = ["waiting for rank 2", "waiting for rank 2", "running"]
     assert words == [["running"] * 3, ["running"] * 3, waiting, ["running"] * 3]
 
@@ -159,18 +164,18 @@ def test_no_trace_of_the_status_line_remains(seed: int, pinned: bool) -> None:
         match chance.randrange(5):
             case 0:
                 status = chance.choice(["", f"status {n}"])
-                written = live.status(status.encode())
+                written = live.render_status(status.encode())
             case 1:
-                written = live.own(b"own %d\n" % n)
+                written = live.render_own(b"own %d\n" % n)
                 lines.append(f"own {n}")
             case 2 if rank in bars:
-                written = live.fragment(Fragment(sources[rank], b"\n"), 0.0)
+                written = live.render_fragment(Fragment(sources[rank], b"\n"), 0.0)
                 lines.append(f"[{rank}] {bars.pop(rank)}")
             case 2 | 3 if rank not in bars:
                 bars[rank] = f"bar {n}"
-                written = live.fragment(Fragment(sources[rank], bars[rank].encode()), 0.0)
+                written = live.render_fragment(Fragment(sources[rank], bars[rank].encode()), 0.0)
             case _ if rank not in bars:
-                written = live.lines(whole_lines(sources[rank], b"line %d\n" % n))
+                written = live.render_lines(make_lines(sources[rank], b"line %d\n" % n))
                 lines.append(f"[{rank}] line {n}")
             case _:
                 written = []
@@ -211,7 +216,7 @@ def joining(ranks: int, called: int = 0, through: int = 0) -> RunState:
 
 
 def awaited(state: RunState, startup: Any = None) -> str:
-    return progress.awaited(startup or Hosts(), state)  # type: ignore[arg-type]
+    return progress.describe_delay(startup or Hosts(), state)  # type: ignore[arg-type]
 
 
 def test_status_shows_missing_hosts() -> None:
@@ -247,15 +252,18 @@ def test_status_shows_usage() -> None:
     used(state, 10.0, 1.0, 1.0, 1.0)
     used(state, 11.0, 2.0, 1.5, 1.0)
     state.record_output(1, 5.0)
-    assert progress.use(state, 20.0) == "ranks 0-1 busy, 1.5 cores | 1.5 GiB | last line 15 s ago"
+    assert (
+        progress.format_job_use(state, 20.0)
+        == "ranks 0-1 busy, 1.5 cores | 1.5 GiB | last line 15 s ago"
+    )
     used(state, 12.0, 3.0, 2.5, 2.0)
-    assert progress.use(state, 20.0).startswith("all 3 busy, 3.0 cores | ")
+    assert progress.format_job_use(state, 20.0).startswith("all 3 busy, 3.0 cores | ")
     used(state, 13.0, 3.0, 2.5, 2.0)
-    assert progress.use(state, 20.0).startswith("idle | 1.5 GiB | ")
+    assert progress.format_job_use(state, 20.0).startswith("idle | 1.5 GiB | ")
     state.ranks[0].process.status = 0
-    assert progress.use(state, 20.0).startswith("2/3 ranks run | idle | 1.0 GiB | ")
+    assert progress.format_job_use(state, 20.0).startswith("2/3 ranks run | idle | 1.0 GiB | ")
     state.record_stop(StopReason("x", 1), 14.0)
-    assert progress.use(state, 3605.0) == (
+    assert progress.format_job_use(state, 3605.0) == (
         "ending, 2 ranks left | idle | 1.0 GiB | last line 1 h 0 min ago"
     )
 
@@ -264,15 +272,15 @@ def test_status_shows_usage_of_two_ranks() -> None:
     state = joining(2, 2)
     used(state, 10.0, 1.0, 1.0)
     used(state, 11.0, 2.0, 2.0)
-    assert progress.use(state, 20.0).startswith("both busy, 2.0 cores | ")
+    assert progress.format_job_use(state, 20.0).startswith("both busy, 2.0 cores | ")
 
 
 def test_status_shows_usage_of_a_single_rank() -> None:
     state = joining(1)
-    assert progress.use(state, 9.0) == ""
+    assert progress.format_job_use(state, 9.0) == ""
     used(state, 10.0, 1.0)
     used(state, 12.0, 2.0)
-    assert progress.use(state, 20.0) == "busy, 0.5 cores | 512 MiB"
+    assert progress.format_job_use(state, 20.0) == "busy, 0.5 cores | 512 MiB"
 
 
 def test_plain_status_line_changes_with_events_only() -> None:
@@ -301,9 +309,9 @@ def test_status_shows_a_pending_rank_restart() -> None:
     state.survives = True
     state.record_exit(Exited(1, -9, (), None, 0.0, 0), 3.0)
     state.ranks[1].process.restarts = True
-    assert progress.use(state, 5.0) == "1/2 ranks run | rank 1 to be restarted"
+    assert progress.format_job_use(state, 5.0) == "1/2 ranks run | rank 1 to be restarted"
     state.restart_rank(1, 6.0)
-    assert progress.awaited(Hosts(), state) == "1/2 ranks started"  # type: ignore[arg-type]
+    assert progress.describe_delay(Hosts(), state) == "1/2 ranks started"  # type: ignore[arg-type]
 
 
 def test_live_status_line_is_redrawn_each_second() -> None:

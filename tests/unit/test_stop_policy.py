@@ -54,7 +54,7 @@ LONG = StopRanks(TERM, 30.0)
 def interrupt(
     signum: int, at: float, *, nothing_left: bool = False, caught: bool = False
 ) -> tuple[Any, ...]:
-    return "interrupted", (signum, at), {"nothing_left": nothing_left, "caught": caught}
+    return "on_interrupt", (signum, at), {"nothing_left": nothing_left, "caught": caught}
 
 
 Steps = list[tuple[tuple[Any, ...], Any]]
@@ -64,54 +64,54 @@ EARLY: dict[str, Steps] = {
         (interrupt(TERM, 1.0), [SetReason(BY_TERM), StopRanks(TERM, 0.0, by_user=True)]),
     ],
     "an agent is ended from outside": [
-        (("may_be_stopped", (AGENT, 1.0)), [SetReason(AGENT)]),
+        (("record_unexplained_stop", (AGENT, 1.0)), [SetReason(AGENT)]),
         (("expire", (1.0 + SIGNAL_S,)), [AGENT_NOTE, LONG]),
     ],
     "it cannot be started": [
-        (("start_failed", (ERROR,)), [StopRanks(KILL, 0.0)]),
-        (("stopped", (LOST,)), []),
+        (("on_start_failure", (ERROR,)), [StopRanks(KILL, 0.0)]),
+        (("end_job", (LOST,)), []),
     ],
     "it cannot be started after INT": [
         (interrupt(INT, 1.0), [SetReason(BY_INT), USER_INT_NOW]),
-        (("start_failed", (ERROR,)), [StopRanks(KILL, 0.0)]),
+        (("on_start_failure", (ERROR,)), [StopRanks(KILL, 0.0)]),
     ],
 }
-FAILS: Steps = [(("rank_ended", (OWN,)), [QUICK])]
-VICTIM_FIRST: Steps = [(("rank_ended", (VICTIM,)), [QUICK])]
+FAILS: Steps = [(("on_rank_end", (OWN,)), [QUICK])]
+VICTIM_FIRST: Steps = [(("on_rank_end", (VICTIM,)), [QUICK])]
 BY_USER: Steps = [(interrupt(INT, 1.0), [INT_NOTE, SetReason(BY_INT), USER_INT])]
-READER_GOES: Steps = [(("may_be_stopped", (GONE, 1.0)), [SetReason(GONE)])]
-AGENT_ENDED: Steps = [(("may_be_stopped", (AGENT, 1.0)), [SetReason(AGENT)])]
-TIMES_OUT: Steps = [(("limit_reached", (TIMEOUT,)), [SetReason(TIMEOUT), ShowStacks()])]
-DIVERGED: Steps = [(("reason_known", (PARTED,)), [SetReason(PARTED)])]
+READER_GOES: Steps = [(("record_unexplained_stop", (GONE, 1.0)), [SetReason(GONE)])]
+AGENT_ENDED: Steps = [(("record_unexplained_stop", (AGENT, 1.0)), [SetReason(AGENT)])]
+TIMES_OUT: Steps = [(("on_limit", (TIMEOUT,)), [SetReason(TIMEOUT), ShowStacks()])]
+DIVERGED: Steps = [(("record_early_reason", (PARTED,)), [SetReason(PARTED)])]
 #: While ranks run: how it begins, and what follows.
 HISTORIES: dict[str, tuple[Steps, Steps]] = {
     "a rank fails before initialize(), as others may be about to": (
         [
-            (("rank_ended", (OWN.replaced(is_early=True),)), [QUICK.replaced(settles=True)]),
-            (("rank_ended", (RankFailure(2, is_early=True),)), []),
+            (("on_rank_end", (OWN.copy_with(is_early=True),)), [QUICK.copy_with(settles=True)]),
+            (("on_rank_end", (RankFailure(2, is_early=True),)), []),
         ],
         [],
     ),
-    "a rank fails, and so does another": (FAILS, [(("rank_ended", (RankFailure(2),)), [])]),
+    "a rank fails, and so does another": (FAILS, [(("on_rank_end", (RankFailure(2),)), [])]),
     "a rank fails, then INT hastens the end": (FAILS, [(interrupt(INT, 1.0), [USER_INT])]),
-    "a rank fails, and a host is lost": (FAILS, [(("stopped", (LOST,)), [QUICK])]),
-    "a rank fails, and a limit is reached": (FAILS, [(("limit_reached", (TIMEOUT,)), [])]),
+    "a rank fails, and a host is lost": (FAILS, [(("end_job", (LOST,)), [QUICK])]),
+    "a rank fails, and a limit is reached": (FAILS, [(("on_limit", (TIMEOUT,)), [])]),
     "a rank fails, and ranks diverge": (
         FAILS,
-        [(("reason_known", (PARTED,)), []), (("limit_reached", (PARTED_HOW,)), [])],
+        [(("record_early_reason", (PARTED,)), []), (("on_limit", (PARTED_HOW,)), [])],
     ),
     "a rank fails, and the reader goes away": (
         FAILS,
-        [(("may_be_stopped", (GONE, 1.0)), []), (("expire", (1.0 + SIGNAL_S,)), [QUICK])],
+        [(("record_unexplained_stop", (GONE, 1.0)), []), (("expire", (1.0 + SIGNAL_S,)), [QUICK])],
     ),
     "a rank fails, and the last output waits for its reader": (
         FAILS,
-        [(("nothing_left", (2.0,)), None), (("gives_up", (1e6,)), False)],
+        [(("record_nothing_left", (2.0,)), None), (("gives_up", (1e6,)), False)],
     ),
     "INT, again, and once more": (
         BY_USER,
         [
-            (("rank_ended", (OWN,)), []),
+            (("on_rank_end", (OWN,)), []),
             (interrupt(INT, 2.0), [USER_INT_NOW]),
             (("gives_up", (2.0,)), False),
             (interrupt(INT, 3.0), [USER_INT_NOW]),
@@ -122,20 +122,20 @@ HISTORIES: dict[str, tuple[Steps, Steps]] = {
         BY_USER,
         [(interrupt(INT, 2.0, nothing_left=True), [USER_INT_NOW]), (("gives_up", (2.0,)), True)],
     ),
-    "INT, and a host is lost during the grace": (BY_USER, [(("stopped", (LOST,)), [QUICK])]),
-    "INT, and the reader goes away": (BY_USER, [(("may_be_stopped", (GONE, 1.0)), [])]),
+    "INT, and a host is lost during the grace": (BY_USER, [(("end_job", (LOST,)), [QUICK])]),
+    "INT, and the reader goes away": (BY_USER, [(("record_unexplained_stop", (GONE, 1.0)), [])]),
     "the last output of a job that was stopped waits for its reader, but not for ever": (
-        [(("nothing_left", (0.5,)), None), (("gives_up", (60.0,)), False), *BY_USER],
+        [(("record_nothing_left", (0.5,)), None), (("gives_up", (60.0,)), False), *BY_USER],
         [
-            (("nothing_left", (2.0,)), None),
-            (("nothing_left", (3.0,)), None),
+            (("record_nothing_left", (2.0,)), None),
+            (("record_nothing_left", (3.0,)), None),
             (("gives_up", (2.0 + READER_S - 0.1,)), False),
             (("gives_up", (2.0 + READER_S,)), True),
         ],
     ),
     "TERM, a rank fails over it, and all that is left waits for it": (
         [(interrupt(TERM, 1.0), [TERM_NOTE, SetReason(BY_TERM), USER_TERM])],
-        [(("rank_ended", (None,)), []), (("only_waits",), [QUICK]), (("only_waits",), [])],
+        [(("on_rank_end", (None,)), []), (("shorten_grace",), [QUICK]), (("shorten_grace",), [])],
     ),
     "TERM that JAX catches": (
         [(interrupt(TERM, 1.0, caught=True), [CAUGHT_NOTE, SetReason(BY_TERM), USER_TERM])],
@@ -144,8 +144,8 @@ HISTORIES: dict[str, tuple[Steps, Steps]] = {
     "the reader goes away, and long after that comes INT": (
         READER_GOES,
         [
-            (("limit_reached", (TIMEOUT,)), []),
-            (("may_be_stopped", (FULL, 1.0)), []),
+            (("on_limit", (TIMEOUT,)), []),
+            (("record_unexplained_stop", (FULL, 1.0)), []),
             (("expire", (1.0,)), []),
             (("expire", (1.0 + SIGNAL_S,)), [QUICK]),
             (("expire", (9.0,)), []),
@@ -160,15 +160,15 @@ HISTORIES: dict[str, tuple[Steps, Steps]] = {
         ],
     ),
     "the disk is full": (
-        [(("may_be_stopped", (FULL, 1.0)), [SetReason(FULL)])],
+        [(("record_unexplained_stop", (FULL, 1.0)), [SetReason(FULL)])],
         [(("expire", (1.0 + SIGNAL_S,)), [FULL_NOTE, LONG])],
     ),
     "an agent is ended from outside, and its ranks end of what it sends them": (
         AGENT_ENDED,
         [
-            (("rank_ended", (None,)), []),  # the grace of a TERM is theirs
-            (("rank_ended", (SIGNALLED,)), []),
-            (("rank_ended", (VICTIM,)), []),
+            (("on_rank_end", (None,)), []),  # the grace of a TERM is theirs
+            (("on_rank_end", (SIGNALLED,)), []),
+            (("on_rank_end", (VICTIM,)), []),
             (("expire", (1.0 + SIGNAL_S,)), [AGENT_NOTE, LONG]),
         ],
     ),
@@ -176,55 +176,55 @@ HISTORIES: dict[str, tuple[Steps, Steps]] = {
         AGENT_ENDED,
         [*FAILS, (("expire", (1.0 + SIGNAL_S,)), [LONG])],
     ),
-    "an agent is ended from outside, and lost": (AGENT_ENDED, [(("stopped", (LOST,)), [QUICK])]),
+    "an agent is ended from outside, and lost": (AGENT_ENDED, [(("end_job", (LOST,)), [QUICK])]),
     "an agent and the launcher are ended from outside": (
         AGENT_ENDED,
         [
-            (("rank_ended", (None,)), []),
+            (("on_rank_end", (None,)), []),
             (interrupt(TERM, 1.1), [TERM_NOTE, SetReason(BY_TERM), USER_TERM]),
         ],
     ),
     "a rank is ended by the signal that its agent gets a moment later": (
-        [(("rank_ended", (SIGNALLED,)), [QUICK])],
+        [(("on_rank_end", (SIGNALLED,)), [QUICK])],
         AGENT_ENDED,
     ),
     "a rank fails, and its agent is ended a moment later": (
         FAILS,
-        [(("may_be_stopped", (AGENT, 1.0)), []), (interrupt(INT, 1.1), [USER_INT])],
+        [(("record_unexplained_stop", (AGENT, 1.0)), []), (interrupt(INT, 1.1), [USER_INT])],
     ),
     "ranks end of what a scheduler sends to their agent, before it can say so": (
-        [(("rank_ended", (None,)), [QUICK])],
+        [(("on_rank_end", (None,)), [QUICK])],
         AGENT_ENDED,
     ),
     "a host is lost, and its victims were seen before": (
         VICTIM_FIRST,
-        [(("stopped", (LOST,)), [SetReason(LOST), QUICK]), (interrupt(INT, 1.0), [USER_INT])],
+        [(("end_job", (LOST,)), [SetReason(LOST), QUICK]), (interrupt(INT, 1.0), [USER_INT])],
     ),
     "a victim, the one that took it down, and a lost host": (
         VICTIM_FIRST,
-        [(("rank_ended", (OWN,)), []), (("stopped", (LOST,)), [QUICK])],
+        [(("on_rank_end", (OWN,)), []), (("end_job", (LOST,)), [QUICK])],
     ),
     "a victim is seen first, and then comes INT": (
         VICTIM_FIRST,
         [(interrupt(INT, 1.0), [USER_INT])],
     ),
-    "a timeout": (TIMES_OUT, [(("stacks_shown",), [QUICK])]),
+    "a timeout": (TIMES_OUT, [(("on_stacks_shown",), [QUICK])]),
     "a timeout whose stacks do not come before INT": (
         TIMES_OUT,
-        [(interrupt(INT, 1.0), [INT_NOTE, USER_INT]), (("stacks_shown",), [])],
+        [(interrupt(INT, 1.0), [INT_NOTE, USER_INT]), (("on_stacks_shown",), [])],
     ),
-    "stacks that the user asked for end nothing": ([(("stacks_shown",), [])], []),
+    "stacks that the user asked for end nothing": ([(("on_stacks_shown",), [])], []),
     "a limit that needs no stacks": (
-        [(("limit_reached", (PARTED,)), [SetReason(PARTED), QUICK])],
+        [(("on_limit", (PARTED,)), [SetReason(PARTED), QUICK])],
         [],
     ),
     "ranks diverge, and fail over it before more is known": (
         DIVERGED,
-        [*FAILS, (("limit_reached", (PARTED_HOW,)), [SetReason(PARTED_HOW)])],
+        [*FAILS, (("on_limit", (PARTED_HOW,)), [SetReason(PARTED_HOW)])],
     ),
     "ranks diverge, and are stopped": (
         DIVERGED,
-        [(("limit_reached", (PARTED_HOW,)), [SetReason(PARTED_HOW), QUICK])],
+        [(("on_limit", (PARTED_HOW,)), [SetReason(PARTED_HOW), QUICK])],
     ),
 }
 
@@ -244,38 +244,38 @@ def test_stop_policy_acts_before_the_start(name: str) -> None:
 @pytest.mark.parametrize("name", HISTORIES)
 def test_stop_policy_acts_during_the_run(name: str) -> None:
     policy = StopPolicy(GRACES.__getitem__)
-    policy.ranks_starting()
+    policy.on_ranks_start()
     begins, follows = HISTORIES[name]
     replay(policy, begins + follows)
 
 
 def test_a_launcher_without_a_terminal_names_no_keys() -> None:
     policy = StopPolicy(GRACES.__getitem__, has_keys=False)
-    policy.ranks_starting()
+    policy.on_ranks_start()
     note = Note(INT_NOTE.text.partition("; Ctrl-")[0])
     replay(policy, [(interrupt(INT, 1.0), [note, SetReason(BY_INT), USER_INT])])
 
 
 def test_an_error_is_kept_unless_there_was_a_reason_before() -> None:
     policy = StopPolicy(GRACES.__getitem__)
-    policy.start_failed(ERROR)
-    policy.start_failed(LaunchError("another"))
+    policy.on_start_failure(ERROR)
+    policy.on_start_failure(LaunchError("another"))
     assert policy.error is ERROR
     policy = StopPolicy(GRACES.__getitem__)
-    policy.interrupted(INT, 1.0, nothing_left=False)
-    policy.start_failed(ERROR)
+    policy.on_interrupt(INT, 1.0, nothing_left=False)
+    policy.on_start_failure(ERROR)
     assert policy.error is None
 
 
 def test_deadline_is_that_of_the_pending_stop() -> None:
     policy = StopPolicy(GRACES.__getitem__)
-    policy.ranks_starting()
+    policy.on_ranks_start()
     assert policy.deadline is None
-    policy.may_be_stopped(GONE, 1.0)
+    policy.record_unexplained_stop(GONE, 1.0)
     assert policy.deadline == 1.0 + SIGNAL_S
     policy.expire(2.0)
     assert policy.deadline is None
-    policy.nothing_left(3.0)
+    policy.record_nothing_left(3.0)
     assert policy.deadline == 3.0 + READER_S
 
 
@@ -286,8 +286,8 @@ def test_final_stops_are_not_restarted() -> None:
             getattr(policy, method)(argument)
         return policy.final
 
-    fails, lost = ("rank_ended", OWN), ("stopped", LOST)
+    fails, lost = ("on_rank_end", OWN), ("end_job", LOST)
     assert not final(fails) and not final(fails, lost) and not final(lost)
-    assert final(fails, ("stopped", GONE)) and final(lost, ("stopped", BY_INT))
-    assert final(("stopped", BY_INT), lost)
-    assert final(("limit_reached", TIMEOUT))
+    assert final(fails, ("end_job", GONE)) and final(lost, ("end_job", BY_INT))
+    assert final(("end_job", BY_INT), lost)
+    assert final(("on_limit", TIMEOUT))

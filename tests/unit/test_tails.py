@@ -11,8 +11,8 @@ def test_tails_are_bounded() -> None:
     tails.feed(3, STDERR, b"begin")
     tails.feed(3, STDERR, b"x" * TAIL_BYTES)
     tails.feed(3, STDERR, b"end\xff")
-    assert tails.of(3) == ("", "x" * (TAIL_BYTES - 4) + "end\N{REPLACEMENT CHARACTER}")
-    assert tails.of(4) == ("", "")
+    assert tails.get_tails(3) == ("", "x" * (TAIL_BYTES - 4) + "end\N{REPLACEMENT CHARACTER}")
+    assert tails.get_tails(4) == ("", "")
 
 
 def test_tails_of_stdout_are_kept_for_the_record_only() -> None:
@@ -20,7 +20,7 @@ def test_tails_of_stdout_are_kept_for_the_record_only() -> None:
         tails = Tails(for_record)
         tails.feed(0, STDOUT, b"out")
         tails.feed(0, STDERR, b"err")
-        assert tails.of(0) == ("out" if for_record else "", "err")
+        assert tails.get_tails(0) == ("out" if for_record else "", "err")
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_tails_for_the_record_are_longer_and_share_memory(ranks: int, kept: int)
     tails.expect(ranks)
     for n in range(30_000):
         tails.feed(0, STDOUT, b"line %08d\n" % n)
-    out = tails.of(0)[0]
+    out = tails.get_tails(0)[0]
     assert len(out) == kept
     assert out.endswith("line 00029998\nline 00029999\n")
 
@@ -42,7 +42,7 @@ def test_overwritten_progress_takes_no_room() -> None:
     tails.feed(0, STDERR, b"before\r\n")
     for n in range(30_000):
         tails.feed(0, STDERR, b"\repoch %05d" % n)
-    lines = tails.of(0)[1].split("\n")
+    lines = tails.get_tails(0)[1].split("\n")
     assert lines[0] == "before\r"
     assert lines[1].endswith("\repoch 29999")
 
@@ -51,4 +51,4 @@ def test_host_paths_in_tails_are_shown_as_the_users() -> None:
     tails = Tails(rewrite=lambda data: data.replace(b"/tmp/stage", b"/home/me"))
     tails.feed(0, STDERR, b'File "/tmp/st')
     tails.feed(0, STDERR, b'age/train.py"')
-    assert tails.of(0) == ("", 'File "/home/me/train.py"')
+    assert tails.get_tails(0) == ("", 'File "/home/me/train.py"')

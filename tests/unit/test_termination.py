@@ -4,7 +4,7 @@ from pathlib import Path
 
 from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.diagnosis.summary import Summary
-from mcjax_launch.report.recording import TerminationMessage, fitting
+from mcjax_launch.report.recording import TerminationMessage, select_fitting_lines
 
 
 def after(place: Path, status: int, *summaries: tuple[str, ...]) -> str:
@@ -13,8 +13,8 @@ def after(place: Path, status: int, *summaries: tuple[str, ...]) -> str:
     for restart, lines in enumerate(summaries):
         summary = Summary(ending=None, lines=lines)  # type: ignore[arg-type]
         attempt = Attempt(restart, ("h",), 1.0, None, summary)  # type: ignore[arg-type]
-        recorder.ended(attempt)
-    recorder.over(status, "the end in a line")
+        recorder.on_attempt_end(attempt)
+    recorder.on_job_end(status, "the end in a line")
     return place.read_text()
 
 
@@ -33,12 +33,12 @@ def test_job_that_did_not_start_has_a_message(tmp_path: Path) -> None:
 
 def test_unwritable_message_file_is_no_error(tmp_path: Path) -> None:
     recorder = TerminationMessage(str(tmp_path / "no" / "folder"))
-    recorder.over(1, "the end")
+    recorder.on_job_end(1, "the end")
 
 
 def test_message_is_cut_to_its_maximum() -> None:
     kept = {("a" * 4096,): 4096, ("a" * 4095, "b"): 4095, ("a" * 4094, "b"): 4096}
     kept |= {("a" * 5000,): 4096, ("ä" * 5000,): 4096, ("a" + "ä" * 5000,): 4095}
     kept |= {("a", "b" * 5000): 1, ("\udce4",): 6}
-    assert {lines: len(fitting(lines)) for lines in kept} == kept
-    assert fitting(("a" + "ä" * 5000,)).decode()
+    assert {lines: len(select_fitting_lines(lines)) for lines in kept} == kept
+    assert select_fitting_lines(("a" + "ä" * 5000,)).decode()

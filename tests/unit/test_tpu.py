@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.job.devices import slice_order_note, slice_part_note, workers_in_order
+from mcjax_launch.job.devices import format_slice_order_note, format_slice_part_note, sort_by_worker
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.kernel.agent import startup
 from mcjax_launch.kernel.wire.messages import HostFacts, Tpu
@@ -58,10 +58,10 @@ def metadata(**attributes: str) -> Iterator[str]:
 
 
 def test_chips_are_counted_as_jax_does(tmp_path: Path) -> None:
-    assert startup.tpu_models(machine(tmp_path / "none")) == []
+    assert startup.list_tpu_models(machine(tmp_path / "none")) == []
     assert startup.survey_tpu({}, machine(tmp_path / "other", NOT_A_TPU)) is None
-    assert startup.tpu_models(machine(tmp_path / "v5e", NOT_A_TPU, V5E)) == ["v5e"] * 4
-    assert startup.tpu_models(machine(tmp_path / "v4", V4)) == ["v4"] * 4
+    assert startup.list_tpu_models(machine(tmp_path / "v5e", NOT_A_TPU, V5E)) == ["v5e"] * 4
+    assert startup.list_tpu_models(machine(tmp_path / "v4", V4)) == ["v4"] * 4
 
 
 def test_tpu_worker_in_a_cluster_is_found(tmp_path: Path) -> None:
@@ -116,18 +116,18 @@ ORDERS = {
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_ranks_follow_the_numbers_of_workers(order: str) -> None:
-    assert "".join(host.name for host in workers_in_order(*ORDERS[order])) == order
+    assert "".join(host.name for host in sort_by_worker(*ORDERS[order])) == order
 
 
 def test_slice_order_is_noted() -> None:
     named, _ = ORDERS["cab"]
     said = "the ranks follow the numbers of the TPU workers: hosts a, b, c"
-    assert slice_order_note(named) == said
-    assert slice_order_note([named[0]] * 9).endswith(", a, ...")
+    assert format_slice_order_note(named) == said
+    assert format_slice_order_note([named[0]] * 9).endswith(", a, ...")
 
 
 def part_of(named: list[Host], answers: dict[Host, HostFacts]) -> str:
-    return slice_part_note(answers[host].tpu for host in named)
+    return format_slice_part_note(answers[host].tpu for host in named)
 
 
 def test_partial_slice_is_noted() -> None:

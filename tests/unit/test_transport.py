@@ -11,10 +11,10 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.transport import bootstrap
 from mcjax_launch.kernel.transport.remote_commands import (
     Transport,
-    remote_argv,
-    ssh_argv,
+    make_remote_argv,
+    make_ssh_argv,
+    make_template_argv,
     start,
-    template_argv,
 )
 
 JOB = Job(program=("true",), python="python3", chdir="/")
@@ -40,8 +40,8 @@ def ssh_options(*left_out: str) -> list[str]:
 def test_ssh_command_is_built() -> None:
     words, end = ["ssh", "-T", "-x", *ssh_options()], ["--", "me@h", "exec sh -c 'x'"]
     host = Host(name="h", user="me", slots=1)
-    assert ssh_argv(host, "x") == [*words, *end]
-    assert ssh_argv(host.replaced(port=2222), "x") == [*words, "-p", "2222", *end]
+    assert make_ssh_argv(host, "x") == [*words, *end]
+    assert make_ssh_argv(host.copy_with(port=2222), "x") == [*words, "-p", "2222", *end]
 
 
 LINE, WORDS = "exec sh -c 'x y'", ["sh", "-c", "x y"]
@@ -73,13 +73,13 @@ TEMPLATES = {
 
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_transport_template_is_filled_in(template: str) -> None:
-    assert template_argv(template, HOST, "x y") == TEMPLATES[template]
+    assert make_template_argv(template, HOST, "x y") == TEMPLATES[template]
 
 
 def test_a_port_is_only_for_ssh() -> None:
-    host = HOST.replaced(port=2222)
-    assert template_argv("ssh {host}", host, "x y")[-4:] == ["-p", "2222", "h", LINE]
-    assert template_argv("rsh {host}", host, "x y") == ["rsh", "h", LINE]
+    host = HOST.copy_with(port=2222)
+    assert make_template_argv("ssh {host}", host, "x y")[-4:] == ["-p", "2222", "h", LINE]
+    assert make_template_argv("rsh {host}", host, "x y") == ["rsh", "h", LINE]
 
 
 OR_PYTHON3 = 'test -x "$p" || p=python3; '
@@ -98,14 +98,14 @@ PYTHONS = [
 
 @pytest.mark.parametrize(("host", "job", "begins"), PYTHONS)
 def test_python_of_a_host_is_chosen(host: dict[str, Any], job: dict[str, Any], begins: str) -> None:
-    line = remote_argv(HOST.replaced(**host), JOB.replaced(**job), frozenset())[-1]
+    line = make_remote_argv(HOST.copy_with(**host), JOB.copy_with(**job), frozenset())[-1]
     assert line.startswith(f'exec sh -c \'{begins}exec "$p" -I -S -c "')
 
 
 def test_words_that_no_quoting_protects_are_refused() -> None:
     for wrong in ({"python": "/a b$/python"}, {"devices": "a`b"}):
         with pytest.raises(LaunchError, match="is not allowed in"):
-            remote_argv(HOST.replaced(**wrong), JOB, frozenset())
+            make_remote_argv(HOST.copy_with(**wrong), JOB, frozenset())
 
 
 def test_user_variable_takes_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,15 +126,15 @@ def test_greeting_timeout_depends_on_the_client() -> None:
         ("x {host}", 900.0): 900,
     }
     for (via, start_timeout), patience in seconds.items():
-        transport = Transport(JOB.replaced(via=via, start_timeout=start_timeout), ())
-        assert transport.greeting_s(HOST) == patience
-        assert transport.greeting_s(Host(name=LOCAL, slots=1)) == 60
+        transport = Transport(JOB.copy_with(via=via, start_timeout=start_timeout), ())
+        assert transport.get_greeting_limit_s(HOST) == patience
+        assert transport.get_greeting_limit_s(Host(name=LOCAL, slots=1)) == 60
 
 
 def test_all_workers_of_a_slice_are_no_host() -> None:
     template = "gcloud compute tpus tpu-vm ssh {host} --worker=all --command={command}"
     with pytest.raises(LaunchError, match="--hosts 0,1,2,3 and --worker="):
-        template_argv(template, HOST, "x")
+        make_template_argv(template, HOST, "x")
 
 
 BAD_TEMPLATES = (
@@ -150,8 +150,8 @@ BAD_TEMPLATES = (
 @pytest.mark.parametrize("template", BAD_TEMPLATES)
 def test_malformed_template_is_refused(template: str) -> None:
     with pytest.raises(LaunchError, match="--via"):
-        template_argv(template, HOST, "x")
+        make_template_argv(template, HOST, "x")
 
 
 def test_the_loader_needs_no_quoting() -> None:
-    assert not set("'\"\\$`!\n") & set(bootstrap.loader(frozenset()))
+    assert not set("'\"\\$`!\n") & set(bootstrap.make_loader_code(frozenset()))

@@ -23,7 +23,7 @@ class Way:
         data = b""
         while not self.uplink.empty:
             data += os.read(self.out, 1 << 16)
-            self.loop.turn(0)
+            self.loop.dispatch_ready(0)
         os.set_blocking(self.out, False)
         with contextlib.suppress(BlockingIOError):
             while piece := os.read(self.out, 1 << 16):
@@ -52,7 +52,7 @@ def test_deferred_frames_are_sent_beside_an_endless_stream(way: Way) -> None:
     for _ in range(100):
         data += os.read(way.out, 1 << 16)
         uplink.send(bytes(1 << 16))
-        way.loop.turn(0)
+        way.loop.dispatch_ready(0)
         if data.count(b"C"):
             break
     assert not uplink.empty
@@ -73,7 +73,7 @@ def test_urgent_messages_overtake_deferred_frames(
     uplink.send_later(pieces(b"a"))
     uplink.send_later(pieces(b"b"))
     for _ in range(100):
-        way.loop.turn(0)
+        way.loop.dispatch_ready(0)
     assert 0 < len(made) <= 1 + (1 << 16) // 10_000  # what the pipe holds, and one more
     uplink.send(b"stop")
     data = way.rest()
@@ -86,10 +86,10 @@ def test_deferred_frames_are_sent_one_by_one(way: Way) -> None:
     """What else is ready is handled in between."""
     uplink = way.uplink
     uplink.send_later(iter([b"one", b"two"]))
-    way.loop.turn(0)
+    way.loop.dispatch_ready(0)
     assert os.read(way.out, 100) == b"one"
     uplink.send(b"stop")
-    way.loop.turn(0)
+    way.loop.dispatch_ready(0)
     assert os.read(way.out, 100) == b"stoptwo"
 
 
@@ -104,8 +104,8 @@ def test_deferred_frames_for_a_closed_reader_are_closed(way: Way) -> None:
             closed.append(True)
 
     uplink.send_later(pieces())
-    way.loop.turn(0)
+    way.loop.dispatch_ready(0)
     way.reader_goes()
-    way.loop.turn(0)
+    way.loop.dispatch_ready(0)
     uplink.send_later([b"more"])
     assert closed and uplink.empty and uplink.broken

@@ -17,7 +17,7 @@ class Looks:
     def __init__(self, patch: pytest.MonkeyPatch, every_s: float) -> None:
         self.clock = Clock(patch, usage)
         self.came: list[Usage] = []
-        patch.setattr(usage, "usage", self._usage)
+        patch.setattr(usage, "measure_usage", self._usage)
         self.looker = UsageSampler(lambda: RANKS, lambda: {71}, self.came.append)
         self.looker.begin(every_s)
 

@@ -20,10 +20,10 @@ class Line(Changing):
 
 
 def test_value_can_be_copied_with_other_fields() -> None:
-    assert Point(1).replaced(x=3) == Point(3, 2)
-    assert Point(1).replaced() == Point(1)
+    assert Point(1).copy_with(x=3) == Point(3, 2)
+    assert Point(1).copy_with() == Point(1)
     with pytest.raises(TypeError, match="no such field"):
-        Point(1).replaced(z=3)
+        Point(1).copy_with(z=3)
 
 
 def test_mutable_object_has_its_own_defaults() -> None:

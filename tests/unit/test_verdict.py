@@ -9,9 +9,9 @@ from histories import HISTORIES, REPORTS, STREAMS, end
 from records import rank_run
 
 from mcjax_launch.console.noise_filter import NoiseFilter
-from mcjax_launch.console.pieces import Piece, Stream, whole_lines
-from mcjax_launch.diagnosis.summary import fate, summarize
-from mcjax_launch.diagnosis.verdict import verdict_of
+from mcjax_launch.console.pieces import Piece, Stream, make_lines
+from mcjax_launch.diagnosis.summary import describe_rank_end, summarize
+from mcjax_launch.diagnosis.verdict import determine_verdict
 from mcjax_launch.jax_messages.noise import Noise
 from mcjax_launch.kernel.wire import frames
 from mcjax_launch.kernel.wire.hook_messages import Failed
@@ -58,7 +58,7 @@ class Screen:
             text = "" if run.failure is None else printed(run.failure, run.process_id)
             self._print(run.process_id, "" if is_late else text)
             if run.failed:
-                self._noise.set_verdict(run.process_id, verdict_of(run), run.failure)
+                self._noise.set_verdict(run.process_id, determine_verdict(run), run.failure)
                 self._shown += self._noise.fold_victims(own_term=True, now=0.0)
             self._print(run.process_id, text if is_late else "")
             self._print(run.process_id, "after\n")
@@ -66,7 +66,7 @@ class Screen:
 
     def _print(self, rank: int, text: str) -> None:
         if text:
-            piece = whole_lines(self._streams[rank], text.encode())
+            piece = make_lines(self._streams[rank], text.encode())
             self._shown += self._noise.feed(piece, 0.0)
 
     def of(self, rank: int) -> list[str]:
@@ -84,7 +84,7 @@ def check(runs: list[RankRun], *, is_late: bool) -> None:
         if run.failure is None:
             continue
         is_shown = [line in shown for line in printed(run.failure, run.process_id).splitlines()]
-        is_consequence = "as a consequence" in fate(run)
+        is_consequence = "as a consequence" in describe_rank_end(run)
         assert is_consequence == (run.verdict is Verdict.VICTIM)
         if run.failed:
             assert any(is_shown) != is_consequence, (run, shown)
@@ -123,7 +123,7 @@ def test_screen_and_summary_agree_on_streams(name: str, status: int | None) -> N
     others = [end(1, 2, -KILL)] if run.failed else [end(1, 0, -KILL)]
     shown = Screen([run, *others], is_late=False).of(0)
     summarize(RunState(ranks={0: run}))
-    assert (run.verdict is Verdict.VICTIM) == ("as a consequence" in fate(run))
+    assert (run.verdict is Verdict.VICTIM) == ("as a consequence" in describe_rank_end(run))
     if run.verdict is not Verdict.FAILED:
         lines = [(line, kind) for line, kind in lines if kind in (None, Noise.GLOO)]
     kept = [line for line, _ in lines]
@@ -145,12 +145,12 @@ def test_screen_and_summary_agree_on_streams(name: str, status: int | None) -> N
     ],
 )
 def test_end_of_a_rank_gets_its_verdict(run: RankRun, verdict: Verdict | None) -> None:
-    assert verdict_of(run) is verdict
+    assert determine_verdict(run) is verdict
 
 
 def test_a_verdict_is_made_once() -> None:
     """Whatever is printed later, as by a process that a rank has left behind."""
     run = rank_run(0, 3)
-    assert verdict_of(run) is Verdict.FAILED
+    assert determine_verdict(run) is Verdict.FAILED
     run.stderr = "\n".join(chain(*[[line for line, _ in lines] for lines in STREAMS.values()]))
-    assert verdict_of(run) is Verdict.FAILED
+    assert determine_verdict(run) is Verdict.FAILED

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from told import Event, Told, ends, join, said
 
-from mcjax_launch.diagnosis.findings.waits import Wait, find_wait, last_wait, may_act
+from mcjax_launch.diagnosis.findings.waits import Wait, find_last_wait, find_wait, may_act
 from mcjax_launch.diagnosis.snapshots import Stack
 from mcjax_launch.diagnosis.view import Positions, View
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.source_lines import is_one_call
 from mcjax_launch.runs.past_waits import PastWait
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.wording import lasting
+from mcjax_launch.wording import format_duration
 
 SITE = "/v/lib/python3.11/site-packages"
 CALLS = {
@@ -68,7 +68,7 @@ def wait_in(
 
 
 def line_of(wait: Wait | None, now: float = 50.0) -> str:
-    return wait.line(now) if wait is not None else ""
+    return wait.describe(now) if wait is not None else ""
 
 
 # --- who waits for whom ---
@@ -113,7 +113,7 @@ def threads(kind: str, source: str, others: str) -> list[Stack]:
 
 def in_thread(*numbers: int) -> list[Stack]:
     return [
-        queued.replaced(others=STEPPING) if queued.rank in numbers else queued for queued in QUEUED
+        queued.copy_with(others=STEPPING) if queued.rank in numbers else queued for queued in QUEUED
     ]
 
 
@@ -265,7 +265,7 @@ def test_rank_with_a_failed_initialize_is_waited_for() -> None:
 def at_a_limit(*stacks: Stack, idle_since: float | None = 20.0) -> PastWait | None:
     state = Told(join(4), 4).state
     state.idle_since, state.stop_at = idle_since, 80.0
-    return last_wait(state, stacks)
+    return find_last_wait(state, stacks)
 
 
 def test_waiting_ranks_at_a_limit_are_found() -> None:
@@ -287,7 +287,7 @@ def test_waiting_ranks_at_a_limit_are_found() -> None:
 
 def test_times_are_worded() -> None:
     words = {30.4: "30 s", 119: "119 s", 120: "2 min", 3600: "60 min"}
-    assert {seconds: lasting(seconds) for seconds in words} == words
+    assert {seconds: format_duration(seconds) for seconds in words} == words
 
 
 # --- compilations that use no processor ---
@@ -473,10 +473,10 @@ def test_other_threads_may_end_a_wait(rank: int, file: str, *, active: bool) -> 
         f'Thread 0x7f (most recent call first):\n  File "{file}", line 3 in g\n' if file else ""
     )
     text = thread + stacks[rank].text
-    stacks[rank] = stacks[rank].replaced(text=text)
+    stacks[rank] = stacks[rank].copy_with(text=text)
     assert may_act(state, stacks) == active
     assert may_act(state, stacks[:2])  # of rank 2 nothing is known
     cut = text.replace("Current", "...\nCurrent")
     for unknown in (cut, cut.replace("Current thread 0x1", "Stack")):  # or of its main thread alone
-        stacks[rank] = stacks[rank].replaced(text=unknown)
+        stacks[rank] = stacks[rank].copy_with(text=unknown)
         assert may_act(state, stacks)

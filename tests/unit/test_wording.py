@@ -2,7 +2,7 @@
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.runs.stop_reasons import host_lost
-from mcjax_launch.wording import one_line, visible
+from mcjax_launch.wording import escape_unprintable, format_one_line
 
 SHOWN = {
     "plain": "plain",
@@ -17,23 +17,23 @@ SHOWN = {
 
 
 def test_control_characters_are_made_visible() -> None:
-    assert {text: visible(text) for text in SHOWN} == SHOWN
+    assert {text: escape_unprintable(text) for text in SHOWN} == SHOWN
 
 
 def test_long_words_are_cut() -> None:
-    line = one_line(f"--show: '{'1' * 5000}' is more than 9")
+    line = format_one_line(f"--show: '{'1' * 5000}' is more than 9")
     assert line.startswith("--show: '1111") and line.endswith("111' is more than 9")
     assert "1...1" in line and len(line) < 300
 
 
 def test_long_lines_are_cut() -> None:
-    line = one_line("bad: " + "a " * 5000 + "; do this")
+    line = format_one_line("bad: " + "a " * 5000 + "; do this")
     assert line.startswith("bad: a a") and line.endswith("; do this") and len(line) < 2100
 
 
 def test_paths_stay_whole() -> None:
     path = "/a" * 120
-    assert one_line(f"{path}: no such file") == f"{path}: no such file"
+    assert format_one_line(f"{path}: no such file") == f"{path}: no such file"
 
 
 def test_no_error_echoes_all_of_what_it_quotes() -> None:

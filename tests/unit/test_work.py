@@ -20,11 +20,11 @@ import pytest
 import mcjax_launch
 from mcjax_launch.console.collapse import Collapse
 from mcjax_launch.console.noise_filter import NoiseFilter
-from mcjax_launch.console.pieces import Lines, Piece, Stream, whole_lines
+from mcjax_launch.console.pieces import Lines, Piece, Stream, make_lines
 from mcjax_launch.console.renderers import Live, Plain
 from mcjax_launch.console.unfinished import UnfinishedLines
 from mcjax_launch.diagnosis import spmd
-from mcjax_launch.diagnosis.snapshots import Stack, stack_lines
+from mcjax_launch.diagnosis.snapshots import Stack, format_stacks
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.preload.agent.import_server import Importer
 from mcjax_launch.jax_messages import known_errors, lost_peer, noise, tracebacks
@@ -35,14 +35,14 @@ from mcjax_launch.kernel.hook import spmd_program
 from mcjax_launch.kernel.wire import frames
 from mcjax_launch.kernel.wire.codec import Malformed, Message
 from mcjax_launch.kernel.wire.hook_messages import ProgramText
-from mcjax_launch.kernel.wire.source_lines import owner, shortened
+from mcjax_launch.kernel.wire.source_lines import find_owner, shorten_path
 from mcjax_launch.pytest_plugin import controller
 from mcjax_launch.ranks import parse_ranges
 from mcjax_launch.runs.rank_run import Verdict
 from mcjax_launch.runs.spmd import ProgramCode
 from mcjax_launch.runs.tails import Tails
 from mcjax_launch.schedulers.slurm import parse_gpus
-from mcjax_launch.wording import one_line
+from mcjax_launch.wording import format_one_line
 
 _TIMES = 10
 _MOST_RATIO = 30
@@ -267,7 +267,7 @@ def read_hook(data: bytes) -> None:
     with ours, theirs:
         for piece in pieces(data, 1 << 14):
             theirs.sendall(piece)
-            for line in hook.lines() or ():
+            for line in hook.read_lines() or ():
                 hook.add_stack_line(line)
     with_source(hook.stacks)
 
@@ -290,27 +290,29 @@ def show(data: bytes, *, stream: int, culprit: int | None = None) -> None:
     def render(found: Iterable[Piece]) -> None:
         for piece in found:
             for renderer in (plain, live):
-                renderer.lines(piece) if isinstance(piece, Lines) else renderer.fragment(piece, 0)
+                renderer.render_lines(piece) if isinstance(
+                    piece, Lines
+                ) else renderer.render_fragment(piece, 0)
 
     for piece in pieces(data, 16):
         tails.feed(0, stream, piece)
         render(filtered(unfinished.feed(rank_stream, piece, 0)))
     render(filtered(unfinished.finish()))
     render(noise_filter.expire(float("inf")))
-    tails.of(0)
+    tails.get_tails(0)
 
 
 def collapse(data: bytes) -> None:
     """All of one rank's lines, and then those of another."""
     plain, equal = Plain(), Collapse(2)
     for rank in (0, 1):
-        plain.groups(equal.feed(whole_lines(Stream(rank, 1), data[:-1] + b"\n"), 0))
-    plain.groups(equal.flush())
+        plain.render_groups(equal.feed(make_lines(Stream(rank, 1), data[:-1] + b"\n"), 0))
+    plain.render_groups(equal.flush())
 
 
 def compare_programs(text: str) -> None:
     first, second = spmd.parse_code(text), spmd.parse_code(f"{text}x")
-    list(spmd.code_difference(first, second))
+    list(spmd.find_code_differences(first, second))
 
 
 def show_code(text: str) -> None:
@@ -323,27 +325,27 @@ def show_code(text: str) -> None:
 def import_slowly(text: str) -> None:
     importer = Importer(0, 1)
     for at in range(0, len(text), 10):
-        importer.take(text[at : at + 10])
+        importer.add_text(text[at : at + 10])
     with_source(importer.stacks)
 
 
 def diagnose(text: str) -> None:
     noise.without_noise(text.splitlines())
-    known_errors.known_error(text)
-    known_errors.wrong_devices(text, text)
+    known_errors.find_known_error(text)
+    known_errors.parse_wrong_devices(text, text)
     lost_peer.is_of_lost_peer("XlaRuntimeError", text)
     for find in (
-        lost_peer.silent_process,
-        lost_peer.failed_exit_barrier,
-        lost_peer.failed_programs_barrier,
+        lost_peer.find_silent_process,
+        lost_peer.find_failed_exit_barrier,
+        lost_peer.find_failed_programs_barrier,
         lost_peer.says_timed_out,
     ):
         find(text)
 
 
 def report_test(text: str) -> None:
-    controller.last_words(text)
-    controller.stacks(text.splitlines(), hints=True)
+    controller.select_last_lines(text)
+    controller.select_stacks(text.splitlines(), hints=True)
 
 
 LOOPS: dict[str, Callable[[bytes], object]] = {
@@ -358,8 +360,8 @@ LOOPS: dict[str, Callable[[bytes], object]] = {
 }
 TEXTS: dict[str, Callable[[str], object]] = {
     "an importer's stacks": import_slowly,
-    "stacks": lambda text: stack_lines([Stack(0, "h", 1, text), Stack(1, "h", 2, text)]),
-    "a file's owner": lambda text: (owner(text), shortened(text)),
+    "stacks": lambda text: format_stacks([Stack(0, "h", 1, text), Stack(1, "h", 2, text)]),
+    "a file's owner": lambda text: (find_owner(text), shorten_path(text)),
     "programs": compare_programs,
     "a program's text": show_code,
     "a compiled program": lambda text: spmd_program.exchanges(text, [0, 1]),
@@ -370,11 +372,11 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "ranks": parse_ranges,
     "placeholders": lambda text: (
         placeholders.fill(text, {"process_id": "1"}),
-        placeholders.calculated([text]),
+        placeholders.find_calculated([text]),
         placeholders.check_path("--log-dir", text),
     ),
     "Slurm's GPUs": parse_gpus,
-    "an error": one_line,
+    "an error": format_one_line,
 }
 
 

@@ -25,6 +25,6 @@ FRAMEWORK = "/opt/homebrew/Frameworks/Python.framework/Resources/Python.app/Cont
 def test_the_program_is_known_by_its_command(
     monkeypatch: pytest.MonkeyPatch, words: list[str], is_program: bool
 ) -> None:
-    monkeypatch.setattr(system, "command", lambda pid: words)
+    monkeypatch.setattr(system, "read_command", lambda pid: words)
     wrapped = WrappedPrograms({1: ["/usr/bin/python3", "train.py", "--steps", "3"]})
     assert wrapped.is_program(1, os.getpid()) == is_program

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcjax_launch.options.wrappers import Wrapper, around, commands, parse
+from mcjax_launch.options.wrappers import Wrapper, get_wrapper_words, list_commands, parse
 
 
 def test_wrappers_are_parsed() -> None:
@@ -25,8 +25,8 @@ def test_malformed_wrapper_is_refused(text: str) -> None:
 
 def test_wrappers_of_a_rank_are_chosen() -> None:
     wrappers = [parse("a 1"), parse("1,3:b"), parse("{host}/c"), parse("2:a 2")]
-    assert around(wrappers, 0) == ["a", "1", "{host}/c"]
-    assert around(wrappers, 1) == ["a", "1", "b", "{host}/c"]
-    assert commands(wrappers, [0]) == ("a",)
-    assert commands(wrappers, [2, 3]) == ("a", "b")
-    assert commands(wrappers[1:], [0]) == ()
+    assert get_wrapper_words(wrappers, 0) == ["a", "1", "{host}/c"]
+    assert get_wrapper_words(wrappers, 1) == ["a", "1", "b", "{host}/c"]
+    assert list_commands(wrappers, [0]) == ("a",)
+    assert list_commands(wrappers, [2, 3]) == ("a", "b")
+    assert list_commands(wrappers[1:], [0]) == ()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mcjax_launch.diagnosis.findings.alone import why_failed
+from mcjax_launch.diagnosis.findings.alone import explain_refusal
 from mcjax_launch.diagnosis.view import Finding, View
-from mcjax_launch.kernel.wire.timers import scaled
-from mcjax_launch.ranks import these_ranks
+from mcjax_launch.kernel.wire.timers import scale_time
+from mcjax_launch.ranks import format_ranks
 from mcjax_launch.runs.rank_run import RankRun
 
 # Time to wait for the others' calls, which may fail for the same reason.
-_ALIKE_S = scaled(2.0)
+_ALIKE_S = scale_time(2.0)
 #: Advice for a rank that exits with 0 and has not joined.
 ALL_OR_NONE = (
     "either all ranks call initialize() or none: did this rank take another branch, or did its "
@@ -33,20 +33,22 @@ def ended_without(view: View) -> Iterator[Finding]:
     them = "it" if len(gone) == 1 else "them"
     wait = f"others wait for {them}; the job ends when all of them do"
     if is_certain:
-        wait = f"{these_ranks(waiting)} {'wait' if len(waiting) > 1 else 'waits'} for {them}"
+        wait = f"{format_ranks(waiting)} {'wait' if len(waiting) > 1 else 'waits'} for {them}"
     refused, call = first.membership.refused, first.membership.call
     at = f" at {call.where}" if call is not None and call.where else ""
     yield Finding(
         ("ended without", ranks),
-        f"{view.named(ranks)} exited with 0 {how_absent(first)}, but {wait}",
+        f"{view.format_ranks(ranks)} exited with 0 {describe_absence(first)}, but {wait}",
         ranks,
-        cure=ALL_OR_NONE if refused is None else f"initialize(){at} failed {why_failed(refused)}",
+        cure=ALL_OR_NONE
+        if refused is None
+        else f"initialize(){at} failed {explain_refusal(refused)}",
         due=0.0 if refused is None else (first.process.ended_at or 0.0) + _ALIKE_S,
         is_certain=is_certain,
     )
 
 
-def how_absent(run: RankRun) -> str:
+def describe_absence(run: RankRun) -> str:
     """Return words for a rank that exited with 0: initialize() failed, or was never called."""
     if run.membership.refused is not None:
         return "after its call of initialize() had failed"
@@ -62,10 +64,10 @@ def never_called(view: View) -> Iterator[Finding]:
     others = [run.process_id for run in absent if run is not first]
     if (refused := first.membership.refused) is not None:
         did = "went on alone, but the others waited for it: initialize() failed"
-        words = f"{view.named([first.process_id])} {did} {why_failed(refused)}"
+        words = f"{view.format_ranks([first.process_id])} {did} {explain_refusal(refused)}"
         yield Finding("absent", words, (first.process_id,))
         return
     ranks = (first.process_id, *others)
     how = "and exited with 0" if first.never_joined else "while the others waited for it"
-    words = f"{view.named_first(ranks, 'never called initialize()')}, {how}"
+    words = f"{view.format_statement(ranks, 'never called initialize()')}, {how}"
     yield Finding("absent", words, ranks)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mcjax_launch.diagnosis.view import Finding, View
-from mcjax_launch.jax_messages.known_errors import KnownError, known_error
+from mcjax_launch.jax_messages.known_errors import KnownError, find_known_error
 from mcjax_launch.kernel.wire.hook_messages import CalledBelow, NotJoined
-from mcjax_launch.kernel.wire.timers import scaled
-from mcjax_launch.ranks import all_ranks, grouped, these_ranks
+from mcjax_launch.kernel.wire.timers import scale_time
+from mcjax_launch.ranks import format_all_ranks, format_ranks, group_by_key
 from mcjax_launch.runs.rank_run import RankRun
 
 #: A rank that has compiled or printed for this many seconds without joining never joins.
-SOON_S = scaled(10.0)
+SOON_S = scale_time(10.0)
 _MOST_SUMMARY = 110
 _GUARD = 'put the call under `if __name__ == "__main__":`'
 
@@ -25,25 +25,25 @@ def lone_ranks(view: View) -> Iterator[Finding]:
         return
     first, count = alone[0].membership, len(alone)
     if count == size:
-        what, whose = f"these are {count} separate single-process jobs", all_ranks(count)
+        what, whose = f"these are {count} separate single-process jobs", format_all_ranks(count)
     else:
         jobs = "is a single-process job" if count == 1 else "are single-process jobs"
-        ranks = view.named([run.process_id for run in alone])
+        ranks = view.format_ranks([run.process_id for run in alone])
         what, whose = f"{ranks} {jobs}, separate from the others", "it" if count == 1 else "them"
     assert first.refused is not None
     at = f" at {first.call.where}" if first.call is not None and first.call.where else ""
     yield Finding(
         "alone",
-        f"{what}: initialize(){at} failed in {whose} {why_failed(first.refused)}",
+        f"{what}: initialize(){at} failed in {whose} {explain_refusal(first.refused)}",
         tuple(run.process_id for run in alone),
         due=(first.refused_at or 0.0) + SOON_S,
         is_urgent=True,
     )
 
 
-def why_failed(refused: NotJoined) -> str:
+def explain_refusal(refused: NotJoined) -> str:
     """Return the reason, and cure if known, of a failed initialize(); to follow "failed"."""
-    too_late = known_error(refused.summary) is KnownError.INITIALIZED_TOO_LATE
+    too_late = find_known_error(refused.summary) is KnownError.INITIALIZED_TOO_LATE
     if too_late and refused.backend_at:
         at = refused.backend_at
         return f"because {at} had already started a backend: call initialize() before that line"
@@ -100,7 +100,7 @@ def _uses_jax(run: RankRun, now: float) -> bool:
 
 def calls_below(view: View) -> Iterator[Finding]:
     """Find calls of initialize() by child processes of ranks."""
-    calls = grouped(
+    calls = group_by_key(
         (call, (run.process_id, at))
         for run in view.runs
         for call, at in run.membership.called_below.items()
@@ -108,17 +108,17 @@ def calls_below(view: View) -> Iterator[Finding]:
     for call, came in calls.items():
         ranks = tuple(rank for rank, _ in came)
         due = 0.0 if len(ranks) == len(view.runs) else min(at for _, at in came) + SOON_S
-        words = _below(call, ranks)
+        words = _describe_calls_below(call, ranks)
         yield Finding(("below", call, ranks), words, ranks, due=due, is_urgent=True)
 
 
-def _below(call: CalledBelow, ranks: tuple[int, ...]) -> str:
+def _describe_calls_below(call: CalledBelow, ranks: tuple[int, ...]) -> str:
     several = len(ranks) > 1
     processes, these = ("processes", "they are not") if several else ("a process", "it is not a")
     at = f" at {call.where}" if call.where else ""
     cure = _GUARD if call.by_import else "call it in the rank's own process alone"
     return (
-        f"{these_ranks(ranks)} started {processes} that called initialize() again{at}; {these} "
+        f"{format_ranks(ranks)} started {processes} that called initialize() again{at}; {these} "
         f"rank{'s' * several}, so the call was skipped: {cure}"
     )
 
@@ -131,8 +131,8 @@ def second_process(view: View) -> Iterator[Finding]:
             at = f", at {where}" if where else ""
             yield Finding(
                 "second process",
-                f"{view.named([run.process_id])} called initialize() in a second process too{at}: "
-                "put the code that starts processes under `if __name__ == '__main__':`",
+                f"{view.format_ranks([run.process_id])} called initialize() in a second process too"
+                f"{at}: put the code that starts processes under `if __name__ == '__main__':`",
                 (run.process_id,),
             )
             return

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.ranks import grouped, have, these_ranks
+from mcjax_launch.ranks import format_ranks, group_by_key, inflect_have
 from mcjax_launch.runs.rank_run import RankRun
-from mcjax_launch.runs.spmd import titled
+from mcjax_launch.runs.spmd import format_title
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.wording import lasting
+from mcjax_launch.wording import format_duration
 
 _TOGETHER = (
     "on GPUs, and where one rank compiles for all, ranks compile together: each waits until all "
@@ -36,10 +36,13 @@ class IdleCompilation(Value):
     ranks: tuple[int, ...]
     since: float
 
-    def line(self, now: float) -> str:
+    def describe(self, now: float) -> str:
         """Describe the idle compilation in one line; `now` is in time.monotonic's seconds."""
         at = f", at {self.where}" if self.where else ""
-        ranks, for_long = f"{these_ranks(self.ranks)} {have(self.ranks)}", lasting(now - self.since)
+        ranks, for_long = (
+            f"{format_ranks(self.ranks)} {inflect_have(self.ranks)}",
+            format_duration(now - self.since),
+        )
         if self.awaited >= 0:
             return (
                 f"{ranks} waited {for_long} for rank {self.awaited} to compile {self.program}{at}"
@@ -48,16 +51,23 @@ class IdleCompilation(Value):
         return f"{ranks} {compiling} without using a processor{at}"
 
 
-def idle_compilations(state: RunState) -> Iterator[IdleCompilation]:
+def find_idle_compilations(state: RunState) -> Iterator[IdleCompilation]:
     """Yield the idle compilations of a run, one for each program, line and awaited rank."""
     since = state.idle_compilations
     spent = ((rank, state.ranks[rank].compilations) for rank in since)
     known = (
-        ((titled(compilations.latest.name), compilations.latest.where, compilations.awaits), rank)
+        (
+            (
+                format_title(compilations.latest.name),
+                compilations.latest.where,
+                compilations.awaits,
+            ),
+            rank,
+        )
         for rank, compilations in spent
         if compilations.latest is not None
     )
-    for place, ranks in grouped(known).items():
+    for place, ranks in group_by_key(known).items():
         yield IdleCompilation(*place, tuple(ranks), min(since[rank] for rank in ranks))
 
 
@@ -65,8 +75,8 @@ def waits_in_compilation(view: View) -> Iterator[Finding]:
     """Find compilations that use no processor, by the latest report of processor usage."""
     verified = view.state.programs.held_any
     cure = _TOGETHER + ("" if verified else "; --verify-spmd shows where their programs differ")
-    for idle in idle_compilations(view.state):
-        words = idle.line(view.state.activity.usage_at)
+    for idle in find_idle_compilations(view.state):
+        words = idle.describe(view.state.activity.usage_at)
         yield Finding(("idle", idle.program, idle.where, idle.awaited), words, idle.ranks, cure)
 
 
@@ -75,18 +85,20 @@ def compiled_last(view: View) -> Iterator[Finding]:
     if not view.uses_jax:
         return
     idle = view.state.idle_compilations
-    groups = grouped(
-        (_latest(run), run.process_id) for run in view.state.running if run.process_id not in idle
+    groups = group_by_key(
+        (_describe_compilation(run), run.process_id)
+        for run in view.state.running
+        if run.process_id not in idle
     )
     groups.pop("", None)
     for words, ranks in groups.items():
-        yield Finding(("compiled", words), f"{these_ranks(ranks)}: {words}", tuple(ranks))
+        yield Finding(("compiled", words), f"{format_ranks(ranks)}: {words}", tuple(ranks))
 
 
-def _latest(run: RankRun) -> str:
+def _describe_compilation(run: RankRun) -> str:
     """Describe a rank's current or latest compilation; "" before its first, unless it joined."""
     latest = run.compilations.latest
     if latest is None:
         return "nothing compiled yet" if run.reached.is_through else ""
-    what = f"{titled(latest.name)} at {latest.where or 'an unknown line'}"
+    what = f"{format_title(latest.name)} at {latest.where or 'an unknown line'}"
     return f"compiling {what}" if run.compilations.under_way else f"last compiled {what}"

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.jax_messages import lost_peer
 from mcjax_launch.kernel.wire.hook_messages import GPU_PLATFORMS, Backend
-from mcjax_launch.ranks import have, these_ranks
+from mcjax_launch.ranks import format_ranks, inflect_have
 
 _CPU = "cpu"
 _GPUS = ("gpu", *GPU_PLATFORMS)
@@ -34,24 +34,28 @@ def unlike_others(view: View) -> Iterator[Finding]:
     are_all = len(backends) == len(view.runs)
     words = ""
     if on_cpu and others:
-        words = _on_cpu(view, backends, on_cpu, others)
+        words = _describe_cpu_ranks(view, backends, on_cpu, others)
     elif are_all:
-        words = (_fell_back(backends) if on_cpu else "") or _other_counts(view, backends)
+        words = (_describe_cpu_fallback(backends) if on_cpu else "") or _describe_unusual_counts(
+            view, backends
+        )
     if words:
         yield Finding(("devices", are_all), words)
 
 
-def _on_cpu(
+def _describe_cpu_ranks(
     view: View, backends: Mapping[int, Backend], on_cpu: Collection[int], others: Collection[int]
 ) -> str:
     use = "use" if len(on_cpu) > 1 else "uses"
-    rest = _rest(view, on_cpu, others)
-    devices = "/".join(sorted({device_name(backends[rank].platform) + "s" for rank in others}))
+    rest = _format_other_ranks(view, on_cpu, others)
+    devices = "/".join(
+        sorted({format_device_name(backends[rank].platform) + "s" for rank in others})
+    )
     why = next((backends[rank].why for rank in on_cpu if backends[rank].why), _SEES_NONE)
-    return f"{view.named(on_cpu)} {use} the CPU, {rest} {devices}: {why}"
+    return f"{view.format_ranks(on_cpu)} {use} the CPU, {rest} {devices}: {why}"
 
 
-def _fell_back(backends: Mapping[int, Backend]) -> str:
+def _describe_cpu_fallback(backends: Mapping[int, Backend]) -> str:
     """Return a line on ranks that use the CPU although there are GPUs; "" if there are none."""
     why = next((backend.why for backend in backends.values() if backend.why), "")
     if not why:
@@ -60,7 +64,7 @@ def _fell_back(backends: Mapping[int, Backend]) -> str:
     return f"{who} the CPU, although there are GPUs: {why} (if you want that: -x JAX_PLATFORMS=cpu)"
 
 
-def _other_counts(view: View, backends: Mapping[int, Backend]) -> str:
+def _describe_unusual_counts(view: View, backends: Mapping[int, Backend]) -> str:
     """Return a line on ranks whose number of devices is unusual; "" if another finding says it."""
     counts = {rank: backend.devices for rank, backend in backends.items()}
     if 0 in counts.values() or len(set(counts.values())) < 2:
@@ -69,20 +73,21 @@ def _other_counts(view: View, backends: Mapping[int, Backend]) -> str:
     odd = next(count for count in counts.values() if count != usual)
     ranks = [rank for rank, count in counts.items() if count == odd]
     like = [rank for rank, count in counts.items() if count == usual]
-    name = device_name(backends[ranks[0]].platform)
+    name = format_device_name(backends[ranks[0]].platform)
     asked = [view.state.ranks[rank].share.asked for rank in ranks]
     if any(devices is not None and devices.kind == name for devices in asked):
         return ""  # `requested.other_count` says more
     some = f"{odd} local {name}" + ("s" if odd > 1 else "")
-    return f"{view.named(ranks)} {have(ranks)} {some}, {_rest(view, ranks, like)} {usual}"
+    others = _format_other_ranks(view, ranks, like)
+    return f"{view.format_ranks(ranks)} {inflect_have(ranks)} {some}, {others} {usual}"
 
 
-def _rest(view: View, ranks: Collection[int], others: Collection[int]) -> str:
+def _format_other_ranks(view: View, ranks: Collection[int], others: Collection[int]) -> str:
     all_known = len(ranks) + len(others) == len(view.runs) and len(others) > 1
-    return "the others" if all_known else these_ranks(others)
+    return "the others" if all_known else format_ranks(others)
 
 
-def device_name(platform: str) -> str:
+def format_device_name(platform: str) -> str:
     """Return the noun for a device of a platform: "GPU", "CPU device", or such as "TPU"."""
     return "GPU" if platform in _GPUS else "CPU device" if platform == _CPU else platform.upper()
 
@@ -102,7 +107,11 @@ def other_numbers(view: View) -> Iterator[Finding]:
     """Find that jax.process_index() differs from the ranks' numbers; needs all numbers."""
     latest = max((run.membership.turn for run in view.runs), default=0)
     run = next((run for run in view.runs if run.membership.turn == latest), None)
-    known = view.state.comparison_of(run).members.renumbered(view.state.ranks) if run else {}
+    known = (
+        view.state.get_comparison(run).members.find_renumbered_ranks(view.state.ranks)
+        if run
+        else {}
+    )
     if not known:
         return
     pairs = [f"{process} is rank {known[process]}" for process in sorted(known)]
@@ -113,8 +122,8 @@ def other_numbers(view: View) -> Iterator[Finding]:
 
 def without_devices(view: View) -> Iterator[Finding]:
     """Find ranks that kept other ranks waiting for their devices, or for a shared compilation."""
-    key = lost_peer.missing_key(view.failed_text)
-    late = [run for process in key.late if (run := view.state.rank_of(process))] if key else []
+    key = lost_peer.find_missing_key(view.failed_text)
+    late = [run for process in key.late if (run := view.state.find_rank(process))] if key else []
     if key is None or not late:
         return
     first, ranks = late[0], tuple(run.process_id for run in late)
@@ -122,12 +131,12 @@ def without_devices(view: View) -> Iterator[Finding]:
     where = f"; it was {first.late_position}" if first.late_position else ""
     if not key.platform:
         did = "did not reach a compilation that it shares with the others"
-        words = view.named_first(ranks, did) + where
+        words = view.format_statement(ranks, did) + where
     elif backend is not None and backend.platform == _CPU:
         why = f" ({backend.why})" if backend.why else ""
         uses = f"uses the CPU{why}: the others waited for its {key.platform} devices"
-        words = f"{view.named(ranks[:1])} {uses}"
+        words = f"{view.format_ranks(ranks[:1])} {uses}"
     else:
         did = f"did not start a backend for {key.platform} in time"
-        words = view.named_first(ranks, did) + where
+        words = view.format_statement(ranks, did) + where
     yield Finding("without devices", words, ranks)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mcjax_launch.diagnosis.findings.waits import find_wait
-from mcjax_launch.diagnosis.headline import headline
+from mcjax_launch.diagnosis.headline import extract_headline
 from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.kernel.wire.hook_messages import Raised, UnhandledError
 from mcjax_launch.runs.rank_run import ErrorReport
-from mcjax_launch.wording import lasting
+from mcjax_launch.wording import format_duration
 
 # At most this many are printed, the latest of each rank.
 _MOST = 4
@@ -31,13 +31,13 @@ def unhandled_errors(view: View) -> Iterator[Finding]:
     )
     untold = [(run, lost) for run, lost in errors if not mentions(lost.error, view.said)]
     for run, lost in untold[:_MOST]:
-        words = f"rank {run.process_id}'s {_words(view, lost)}"
+        words = f"rank {run.process_id}'s {_describe_error(view, lost)}"
         yield Finding(("error", run.process_id, lost.at), words, (run.process_id,))
 
 
 def mentions(error: UnhandledError, said: str) -> bool:
     """Return whether printed text already contains an unhandled exception's line or message."""
-    raised, line = error.raised, headline(error.raised)
+    raised, line = error.raised, extract_headline(error.raised)
     if not error.callback:
         return line in said
     return (line.partition(": ")[2] or raised.exception) in said  # JAX's own, with that message
@@ -48,20 +48,20 @@ def failed_callback(view: View) -> Iterator[Finding]:
     for run in view.runs:
         failed = [lost.error for lost in run.unhandled_errors if lost.error.callback]
         if failed and not run.failed:
-            name, error = view.named([run.process_id]), failed[-1]
-            words = f"{name} raised in its {error.callback}: {_raised(error.raised)}"
+            name, error = view.format_ranks([run.process_id]), failed[-1]
+            words = f"{name} raised in its {error.callback}: {_format_exception(error.raised)}"
             yield Finding("failed callback", words, (run.process_id,))
             return
 
 
-def _words(view: View, lost: ErrorReport) -> str:
+def _describe_error(view: View, lost: ErrorReport) -> str:
     error = lost.error
     thread = error.callback or (f"thread {error.thread}" if error.thread else "a thread")
     did = "failed" if error.callback else "ended"
     ago = "before" if view.first is not None else "ago"
-    when = f"{lasting(max(view.now - lost.at, 0.0))} {ago}"
-    return f"{thread} {did} {when}: {_raised(error.raised)}"
+    when = f"{format_duration(max(view.now - lost.at, 0.0))} {ago}"
+    return f"{thread} {did} {when}: {_format_exception(error.raised)}"
 
 
-def _raised(raised: Raised) -> str:
-    return headline(raised) + (f", at {raised.where}" if raised.where else "")
+def _format_exception(raised: Raised) -> str:
+    return extract_headline(raised) + (f", at {raised.where}" if raised.where else "")

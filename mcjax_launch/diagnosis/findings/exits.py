@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.jax_messages import lost_peer
-from mcjax_launch.ranks import these_ranks
+from mcjax_launch.ranks import format_ranks
 from mcjax_launch.runs.rank_run import RankRun
 
 _LEFT = "exited with 0 without leaving the job (as os._exit() does), so JAX considers it dead"
@@ -18,9 +18,9 @@ _SILENT = (
 
 def silent(view: View) -> Iterator[Finding]:
     """Find a rank that stopped sending heartbeats."""
-    run = view.state.rank_of(lost_peer.silent_process(view.failed_text))
+    run = view.state.find_rank(lost_peer.find_silent_process(view.failed_text))
     if run is not None:
-        yield _did(view, run, _LEFT if run.status == 0 else _SILENT)
+        yield _make_finding(view, run, _LEFT if run.status == 0 else _SILENT)
 
 
 def vanished(view: View) -> Iterator[Finding]:
@@ -30,20 +30,20 @@ def vanished(view: View) -> Iterator[Finding]:
     """
     ranks = [run.process_id for run in view.runs if run.vanished]
     if ranks and (view.state.running or view.first is not None):
-        also = f" (as did {these_ranks(ranks[1:])})" if ranks[1:] else ""
-        words = f"{view.named(ranks[:1])} {_LEFT}{also}"
+        also = f" (as did {format_ranks(ranks[1:])})" if ranks[1:] else ""
+        words = f"{view.format_ranks(ranks[:1])} {_LEFT}{also}"
         yield Finding("vanished", words, tuple(ranks))
 
 
 def failed_exit_barrier(view: View) -> Iterator[Finding]:
     """Find a rank whose wait in JAX's exit barrier timed out, and the ranks it waited for."""
-    barrier = lost_peer.failed_exit_barrier(view.failed_text)
-    run = view.state.rank_of(barrier.first) if barrier is not None else None
+    barrier = lost_peer.find_failed_exit_barrier(view.failed_text)
+    run = view.state.find_rank(barrier.first) if barrier is not None else None
     if barrier is None or run is None:
         return
-    late = [late.process_id for process in barrier.late if (late := view.state.rank_of(process))]
-    waited_for = f" for {these_ranks(late)}" if late else ""
-    yield _did(
+    late = [late.process_id for process in barrier.late if (late := view.state.find_rank(process))]
+    waited_for = f" for {format_ranks(late)}" if late else ""
+    yield _make_finding(
         view,
         run,
         f"finished and waited in JAX's exit barrier{waited_for}, longer than the "
@@ -51,6 +51,6 @@ def failed_exit_barrier(view: View) -> Iterator[Finding]:
     )
 
 
-def _did(view: View, run: RankRun, what: str) -> Finding:
+def _make_finding(view: View, run: RankRun, what: str) -> Finding:
     rank = run.process_id
-    return Finding(("left", rank), f"{view.named([rank])} {what}", (rank,))
+    return Finding(("left", rank), f"{view.format_ranks([rank])} {what}", (rank,))

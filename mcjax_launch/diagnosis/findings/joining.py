@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.kernel.wire.address import is_loopback, split_text
 from mcjax_launch.kernel.wire.hook_messages import Joining
-from mcjax_launch.ranks import grouped
+from mcjax_launch.ranks import group_by_key
 from mcjax_launch.runs.rank_run import RankRun
 
 _OWN_ARGUMENTS = (
@@ -20,20 +20,20 @@ _WAITS_FOR_MORE = "which waits for the rest of them (--start-timeout ends such a
 def impossible_call(view: View) -> Iterator[Finding]:
     """Find arguments of initialize() with which no rank's call can ever return."""
     found = (
-        next(filter(None, (_impossible_alone(view, run) for run in view.joining)), None)
-        or _same_port(view)
-        or _impossible_together(view)
+        next(filter(None, (_find_impossible_call(view, run) for run in view.joining)), None)
+        or _find_same_port(view)
+        or _find_contradiction(view)
     )
     if found is not None:
-        yield found.replaced(cure=_OWN_ARGUMENTS, is_certain=True)
+        yield found.copy_with(cure=_OWN_ARGUMENTS, is_certain=True)
 
 
 def oversized_call(view: View) -> Iterator[Finding]:
     """Find a rank that waits in initialize() with a num_processes above the job's."""
     for run in view.joining:
-        if (_call(run).num_processes or 0) > view.state.num_processes:
-            found = _of_other_size(view, run)
-            yield found.replaced(key="oversized", words=f"{found.words}, {_WAITS_FOR_MORE}")
+        if (_get_call(run).num_processes or 0) > view.state.num_processes:
+            found = _make_size_finding(view, run)
+            yield found.copy_with(key="oversized", words=f"{found.words}, {_WAITS_FOR_MORE}")
             return
 
 
@@ -46,13 +46,13 @@ def wrong_call(view: View) -> Iterator[Finding]:
     runs = [run for run, _ in view.calls]
     others = (run for run in runs if _is_other_size(view, run))
     found = (
-        _same_process_id(view, runs)
-        or _differs(view, runs, "coordinator_address")
-        or _differs(view, runs, "num_processes")
-        or next((_of_other_size(view, run) for run in others), None)
+        _find_same_process_id(view, runs)
+        or _find_difference(view, runs, "coordinator_address")
+        or _find_difference(view, runs, "num_processes")
+        or next((_make_size_finding(view, run) for run in others), None)
     )
     if found is not None:
-        yield found.replaced(cure=_OWN_ARGUMENTS)
+        yield found.copy_with(cure=_OWN_ARGUMENTS)
 
 
 def wrong_address(view: View) -> Iterator[Finding]:
@@ -62,28 +62,28 @@ def wrong_address(view: View) -> Iterator[Finding]:
     for run, call in view.calls:
         if call.elsewhere:
             address = f"coordinator_address={call.coordinator_address}"
-            yield _wrong(view, run, f"{address}, which is not an address of its machine")
+            yield _make_finding(view, run, f"{address}, which is not an address of its machine")
             return
 
 
 # --- one call ---
 
 
-def _call(run: RankRun) -> Joining:
+def _get_call(run: RankRun) -> Joining:
     assert run.membership.call is not None
     return run.membership.call
 
 
-def _wrong(view: View, run: RankRun, arguments: str) -> Finding:
-    where = _call(run).where
+def _make_finding(view: View, run: RankRun, arguments: str) -> Finding:
+    where = _get_call(run).where
     called = f"called initialize(){f' at {where}' if where else ''} with {arguments}"
-    words = f"{view.named([run.process_id])} {called}"
+    words = f"{view.format_ranks([run.process_id])} {called}"
     return Finding("wrong call", words, (run.process_id,))
 
 
-def _impossible_alone(view: View, run: RankRun) -> Finding | None:
+def _find_impossible_call(view: View, run: RankRun) -> Finding | None:
     """Return a finding on a call that can never return, whatever other ranks do; else None."""
-    call, of_job = _call(run), view.state.num_processes
+    call, of_job = _get_call(run), view.state.num_processes
     size, process = call.num_processes, call.process_id
     if size is None:
         return None
@@ -91,9 +91,11 @@ def _impossible_alone(view: View, run: RankRun) -> Finding | None:
     # At an address of the program's own, processes may take part that are not this launcher's.
     ours = _is_local(call) or call.coordinator_address == view.state.coordinator
     if size != of_job and (outside or (size > of_job and ours)):
-        return _of_other_size(view, run, f"process_id={process} and " if outside else "")
+        return _make_size_finding(view, run, f"process_id={process} and " if outside else "")
     if outside:
-        return _wrong(view, run, f"process_id={process}, which is not one of 0 to {size - 1}")
+        return _make_finding(
+            view, run, f"process_id={process}, which is not one of 0 to {size - 1}"
+        )
     return None
 
 
@@ -102,12 +104,12 @@ def _is_local(call: Joining) -> bool:
 
 
 def _is_other_size(view: View, run: RankRun) -> bool:
-    return _call(run).num_processes != view.state.num_processes
+    return _get_call(run).num_processes != view.state.num_processes
 
 
-def _of_other_size(view: View, run: RankRun, also: str = "") -> Finding:
-    size = _call(run).num_processes
-    return _wrong(
+def _make_size_finding(view: View, run: RankRun, also: str = "") -> Finding:
+    size = _get_call(run).num_processes
+    return _make_finding(
         view, run, f"{also}num_processes={size}, but the job has {view.state.num_processes}"
     )
 
@@ -115,7 +117,7 @@ def _of_other_size(view: View, run: RankRun, also: str = "") -> Finding:
 # --- several calls ---
 
 
-def _same_port(view: View) -> Finding | None:
+def _find_same_port(view: View) -> Finding | None:
     """Return a finding on single-process calls with the same port, of which JAX aborts one.
 
     The rank to blame is the last to have called. None if there are no such calls.
@@ -126,56 +128,56 @@ def _same_port(view: View) -> Finding | None:
         if call.num_processes == 1 and not run.is_gone
         if not run.membership.left and run.membership.refused is None
     )
-    ports = grouped(((run.host, call.coordinator_address), run) for run, call in alone)
+    ports = group_by_key(((run.host, call.coordinator_address), run) for run, call in alone)
     taken = next((runs for runs in ports.values() if len(runs) > 1), None)
     if taken is None:
         return None
     calls = ((run.membership.joining_at or 0.0, run.process_id) for run in taken)
     _, latest = max(calls)
-    return _of_other_size(view, view.state.ranks[latest])
+    return _make_size_finding(view, view.state.ranks[latest])
 
 
-def _impossible_together(view: View) -> Finding | None:
+def _find_contradiction(view: View) -> Finding | None:
     """Return a finding on calls at one address that contradict each other.
 
     Either two have the same process_id, or their num_processes differ. None if neither holds.
     """
-    waiting = ((_call(run), run) for run in view.joining)
-    places = grouped(
+    waiting = ((_get_call(run), run) for run in view.joining)
+    places = group_by_key(
         ((call.coordinator_address, run.host if _is_local(call) else ""), run)
         for call, run in waiting
         if call.num_processes is not None
     )
     for runs in places.values():
-        several = [run for run in runs if _call(run).num_processes != 1]
-        if (found := _same_process_id(view, several)) is not None:
+        several = [run for run in runs if _get_call(run).num_processes != 1]
+        if (found := _find_same_process_id(view, several)) is not None:
             return found
-        if len({_call(run).num_processes for run in runs}) > 1:
-            return _of_other_size(view, next(run for run in runs if _is_other_size(view, run)))
+        if len({_get_call(run).num_processes for run in runs}) > 1:
+            return _make_size_finding(view, next(run for run in runs if _is_other_size(view, run)))
     return None
 
 
-def _same_process_id(view: View, runs: Sequence[RankRun]) -> Finding | None:
+def _find_same_process_id(view: View, runs: Sequence[RankRun]) -> Finding | None:
     """Return a finding on two calls with the same process_id; None if there are none.
 
     The rank to blame is the one whose rank number is not the process_id.
     """
     seen: dict[int, RankRun] = {}
     for second in runs:
-        process = _call(second).process_id
+        process = _get_call(second).process_id
         first = second if process is None else seen.setdefault(process, second)
         if first is not second:
             other, run = (second, first) if process == second.process_id else (first, second)
             own = f"; its own is {run.process_id}" if process != run.process_id else ""
             same = f"the same as rank {other.process_id}"
-            return _wrong(view, run, f"process_id={process}, {same}{own}")
+            return _make_finding(view, run, f"process_id={process}, {same}{own}")
     return None
 
 
-def _differs(view: View, runs: Sequence[RankRun], argument: str) -> Finding | None:
-    values = [getattr(_call(run), argument) for run in runs]
+def _find_difference(view: View, runs: Sequence[RankRun], argument: str) -> Finding | None:
+    values = [getattr(_get_call(run), argument) for run in runs]
     usual = Counter(values).most_common(1)[0][0] if values else None
     for run, value in zip(runs, values, strict=True):
         if value != usual:
-            return _wrong(view, run, f"{argument}={value}, where the others have {usual}")
+            return _make_finding(view, run, f"{argument}={value}, where the others have {usual}")
     return None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mcjax_launch.diagnosis.findings.waits import find_wait
 from mcjax_launch.diagnosis.view import Finding, View
-from mcjax_launch.ranks import have, these_ranks
+from mcjax_launch.ranks import format_ranks, inflect_have
 
 _BEHIND = (
     "a rank that does not run the same program took another branch, or waits for something else"
@@ -17,19 +17,19 @@ def other_mesh(view: View) -> Iterator[Finding]:
     """Find ranks whose mesh has the same devices in another order."""
     if not view.state.diverged:
         return
-    from mcjax_launch.diagnosis.spmd import other_device_order
+    from mcjax_launch.diagnosis.spmd import describe_device_order
 
-    if words := other_device_order(view.state.programs):
+    if words := describe_device_order(view.state.programs):
         yield Finding("mesh", words)
 
 
 def divergence(view: View) -> Iterator[Finding]:
     """Find the divergence of the ranks' programs, as a title and lines with details."""
     if view.state.diverged and (view.positions is None or find_wait(view) is not None):
-        from mcjax_launch.diagnosis.spmd import divergence_lines
+        from mcjax_launch.diagnosis.spmd import describe_divergence
 
         yield Finding("diverged", "the ranks ran different programs:")
-        for line in divergence_lines(view.state.programs):
+        for line in describe_divergence(view.state.programs):
             yield Finding(("diverged", line), line)
 
 
@@ -37,8 +37,8 @@ def behind(view: View) -> Iterator[Finding]:
     """Find programs in which some ranks wait for other participating ranks to reach them."""
     if view.state.diverged:
         return
-    for program, there, missing in view.state.programs.unfinished():
+    for program, there, missing in view.state.programs.list_unfinished():
         what = f"{program.title} at {program.where}" if program.where else program.title
-        late = f"{these_ranks(missing)} {have(missing)}"
-        words = f"{these_ranks(there)}: waiting in {what}, which {late} not reached"
+        late = f"{format_ranks(missing)} {inflect_have(missing)}"
+        words = f"{format_ranks(there)}: waiting in {what}, which {late} not reached"
         yield Finding(("behind", program), words, tuple(missing), _BEHIND)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mcjax_launch.diagnosis.findings.devices import device_name
+from mcjax_launch.diagnosis.findings.devices import format_device_name
 from mcjax_launch.diagnosis.view import Finding, View
-from mcjax_launch.ranks import counted, grouped, have
+from mcjax_launch.ranks import format_count, group_by_key, inflect_have
 
 _WHY = {
     "CPU device": "does the program set jax_num_cpu_devices itself?",
@@ -20,8 +20,8 @@ def other_count(view: View) -> Iterator[Finding]:
     Yields nothing until all ranks have started a backend, or a rank has failed.
     """
     backends = [(run, run.membership.backend) for run in view.runs]
-    groups = grouped(
-        ((backend.devices, device_name(backend.platform), run.share.asked), run.process_id)
+    groups = group_by_key(
+        ((backend.devices, format_device_name(backend.platform), run.share.asked), run.process_id)
         for run, backend in backends
         if backend is not None and backend.devices
     )
@@ -29,6 +29,8 @@ def other_count(view: View) -> Iterator[Finding]:
         return
     for (has, name, asked), ranks in groups.items():
         if asked is not None and asked.kind == name and asked.count != has:
-            devices = f"{have(ranks)} {counted(has, f'local {name}')}"
-            words = f"{view.named(ranks)} {devices}, but {asked.option} asks for {asked.count}"
+            devices = f"{inflect_have(ranks)} {format_count(has, f'local {name}')}"
+            words = (
+                f"{view.format_ranks(ranks)} {devices}, but {asked.option} asks for {asked.count}"
+            )
             yield Finding(("asked", has), f"{words}: {_WHY[name]}", tuple(ranks))

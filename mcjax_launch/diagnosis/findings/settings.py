@@ -6,15 +6,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from mcjax_launch.diagnosis.view import Finding, View
-from mcjax_launch.ranks import grouped, have, these_ranks
+from mcjax_launch.ranks import format_ranks, group_by_key, inflect_have
 
 
 def other_version(view: View) -> Iterator[Finding]:
     """Find a rank whose jax or jaxlib is not that of most ranks."""
     for package in ("jax", "jaxlib"):
         versions = [(getattr(call, package), run.process_id) for run, call in view.calls]
-        groups = grouped((f"{package} {version}", rank) for version, rank in versions if version)
-        if words := _odd(view, groups, lambda has, other: (has, other.partition(" ")[2])):
+        groups = group_by_key(
+            (f"{package} {version}", rank) for version, rank in versions if version
+        )
+        if words := _find_odd_ranks(
+            view, groups, lambda has, other: (has, other.partition(" ")[2])
+        ):
             yield Finding("other version", *words)
             return
 
@@ -23,13 +27,13 @@ def other_setting(view: View) -> Iterator[Finding]:
     """Find a rank with another JAX_PLATFORMS, JAX_ENABLE_X64 or XLA_FLAGS than most."""
     known = [(run.process_id, c.settings) for run, c in view.calls if c.settings is not None]
     for name in sorted({name for _, settings in known for name in settings}):
-        groups = grouped((settings.get(name, ""), rank) for rank, settings in sorted(known))
-        if words := _odd(view, groups, partial(_settings, name)):
+        groups = group_by_key((settings.get(name, ""), rank) for rank, settings in sorted(known))
+        if words := _find_odd_ranks(view, groups, partial(_format_setting_values, name)):
             yield Finding("other setting", *words)
             return
 
 
-def _odd(
+def _find_odd_ranks(
     view: View, groups: Mapping[str, Sequence[int]], words: Callable[[str, str], tuple[str, str]]
 ) -> tuple[str, tuple[int, ...]] | None:
     """Return a line on ranks that differ from most, and these ranks; None if all are alike.
@@ -46,15 +50,15 @@ def _odd(
     usual = max(groups, key=lambda value: (len(groups[value]), -groups[value][0]))
     odd = next(value for value in groups if value != usual)
     first, *others = groups[odd]
-    also = f" (as {have(others)} {these_ranks(others)})" if others else ""
+    also = f" (as {inflect_have(others)} {format_ranks(others)})" if others else ""
     own, theirs = words(odd, usual)
     rest = groups[usual]
-    has = f"has {own}{also}, {these_ranks(rest)} {have(rest)} {theirs}"
-    line = f"{view.named([first])} {has}: all processes of a job need the same"
+    has = f"has {own}{also}, {format_ranks(rest)} {inflect_have(rest)} {theirs}"
+    line = f"{view.format_ranks([first])} {has}: all processes of a job need the same"
     return line, (first, *others)
 
 
-def _settings(name: str, own: str, theirs: str) -> tuple[str, str]:
+def _format_setting_values(name: str, own: str, theirs: str) -> tuple[str, str]:
     """Return two values of a setting in words, without the flags that both contain."""
     common = {*own.split()} & {*theirs.split()}
     first, second = (
@@ -70,11 +74,11 @@ def without_partition(view: View) -> Iterator[Finding]:
     if not given or not missing:
         return
     first, *others = missing
-    nor = f", nor {have(others)} {these_ranks(others)}" if others else ""
+    nor = f", nor {inflect_have(others)} {format_ranks(others)}" if others else ""
     yield Finding(
         "partition",
-        f"{view.named([first])} has no partition index{nor}, {these_ranks(given)} {have(given)}: "
-        "JAX needs it from all processes or none (JAX_PARTITION_INDEX, or partition_index= of "
-        "initialize())",
+        f"{view.format_ranks([first])} has no partition index{nor}, "
+        f"{format_ranks(given)} {inflect_have(given)}: JAX needs it from all "
+        "processes or none (JAX_PARTITION_INDEX, or partition_index= of initialize())",
         tuple(missing),
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mcjax_launch.diagnosis.findings.absent import ALL_OR_NONE, how_absent
+from mcjax_launch.diagnosis.findings.absent import ALL_OR_NONE, describe_absence
 from mcjax_launch.diagnosis.findings.waits import OTHER_STEPS, lacks_collective_timeout
 from mcjax_launch.diagnosis.view import Finding, View
-from mcjax_launch.ranks import grouped
+from mcjax_launch.ranks import group_by_key
 from mcjax_launch.runs.rank_run import Stage
 
 _TIMEOUT = (
@@ -35,19 +35,21 @@ def early_stage(view: View) -> Iterator[Finding]:
     if not view.uses_jax:
         return
     over = [run for run in view.runs if run.status == 0]
-    ends = grouped((how_absent(run) if run.never_joined else "", run.process_id) for run in over)
+    ends = group_by_key(
+        (describe_absence(run) if run.never_joined else "", run.process_id) for run in over
+    )
     for how, ranks in sorted(ends.items(), reverse=True):
-        words = f"{view.named(ranks)}: {f'exited with 0 {how}'.rstrip()}"
+        words = f"{view.format_ranks(ranks)}: {f'exited with 0 {how}'.rstrip()}"
         yield Finding(("ended", how), words, tuple(ranks), ALL_OR_NONE if how else "")
-    by_stage = grouped((stage, rank) for rank, stage in view.stages.items())
+    by_stage = group_by_key((stage, rank) for rank, stage in view.stages.items())
     never_joined = any(run.never_joined for run in over)
     for stage, (words, cure) in _STAYS.items():
         if stage in by_stage:
             ranks = by_stage[stage]
-            is_behind = stage is Stage.LEAVING and bool(view.state.programs.unfinished())
+            is_behind = stage is Stage.LEAVING and bool(view.state.programs.list_unfinished())
             if is_behind or (stage is Stage.ABSENT and never_joined):  # that says more
                 cure = ""
-            yield Finding(stage, f"{view.named(ranks)}: {words}", tuple(ranks), cure)
+            yield Finding(stage, f"{view.format_ranks(ranks)}: {words}", tuple(ranks), cure)
 
 
 def other_stack(view: View) -> Iterator[Finding]:
@@ -58,7 +60,7 @@ def other_stack(view: View) -> Iterator[Finding]:
         Stage.ABSENT in stages
         or through <= {Stage.LEFT, Stage.ALONE}
         or any(run.never_joined for run in view.runs)
-        or bool(state.idle_compilations or state.programs.unfinished())
+        or bool(state.idle_compilations or state.programs.list_unfinished())
     )
     is_leaving = Stage.LEAVING in stages
     if is_explained or (view.moves and not is_leaving):

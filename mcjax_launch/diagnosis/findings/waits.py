@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 
-from mcjax_launch.diagnosis.findings.alone import why_failed
-from mcjax_launch.diagnosis.findings.compiling import IdleCompilation, idle_compilations
+from mcjax_launch.diagnosis.findings.alone import explain_refusal
+from mcjax_launch.diagnosis.findings.compiling import IdleCompilation, find_idle_compilations
 from mcjax_launch.diagnosis.findings.joining import wrong_address, wrong_call
 from mcjax_launch.diagnosis.findings.settings import other_version
 from mcjax_launch.diagnosis.snapshots import RankSnapshot, Stack, make_snapshots
 from mcjax_launch.diagnosis.view import Finding, Positions, View
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.ranks import all_ranks, grouped, have, these_ranks
+from mcjax_launch.ranks import format_all_ranks, format_ranks, group_by_key, inflect_have
 from mcjax_launch.runs.past_waits import PastWait
 from mcjax_launch.runs.rank_run import Stage
-from mcjax_launch.runs.spmd import titled
+from mcjax_launch.runs.spmd import format_title
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.wording import lasting
+from mcjax_launch.wording import format_duration
 
 # A rank waits for others in initialize(), in JAX's exit barrier, or where its main thread is
 # blocked by JAX: in a collective or a barrier. Those that are anywhere else have not come.
@@ -52,7 +52,7 @@ def ranks_wait(view: View) -> Iterator[Finding]:
     wait, positions = find_wait(view), view.positions
     if wait is None or positions is None:
         return
-    words, late = wait.line(view.now), tuple(sorted(wait.late))
+    words, late = wait.describe(view.now), tuple(sorted(wait.late))
     if positions.is_whole and wait.is_deadlock and not may_act(view.state, positions.stacks):
         cure = "" if view.state.diverged else OTHER_STEPS
         words = f"{words}, so the job can never go on"
@@ -124,11 +124,11 @@ class Wait(Value):
         compiling = (f"{idle.program} {idle.where}" for idle in self.compiling)
         return (*(where for where, _ in self.waiting), *compiling)
 
-    def line(self, now: float) -> str:
+    def describe(self, now: float) -> str:
         """Describe the wait in one line; `now` is in time.monotonic's seconds."""
-        told = [idle.line(now) for idle in self.compiling[:_MOST_GROUPS]]
+        told = [idle.describe(now) for idle in self.compiling[:_MOST_GROUPS]]
         if self.waiting:
-            told.append(self._line(now))
+            told.append(self._describe_waiting_ranks(now))
         elif self.absent:
             told[-1] += f": {'it waits' if self._is_one else 'they wait'} for {self.absent}"
         return "; ".join(told)
@@ -137,18 +137,19 @@ class Wait(Value):
     def _is_one(self) -> bool:
         return sum(len(idle.ranks) for idle in self.compiling) == 1
 
-    def _line(self, now: float) -> str:
-        groups = [f"{these_ranks(ranks)} {where}" for where, ranks in self.waiting[:_MOST_GROUPS]]
-        for_long = lasting(now - self.since)
+    def _describe_waiting_ranks(self, now: float) -> str:
+        groups = [f"{format_ranks(ranks)} {where}" for where, ranks in self.waiting[:_MOST_GROUPS]]
+        for_long = format_duration(now - self.since)
         if not self.in_jax:
-            count = all_ranks(sum(len(ranks) for _, ranks in self.waiting))
-            return f"{count} have stood still for {for_long}, not in JAX: {_listed(groups)}"
+            count = format_all_ranks(sum(len(ranks) for _, ranks in self.waiting))
+            return f"{count} have stood still for {for_long}, not in JAX: {_format_list(groups)}"
         if others := [rank for _, ranks in self.waiting[_MOST_GROUPS:] for rank in ranks]:
-            groups.append(f"{these_ranks(others)} elsewhere")
+            groups.append(f"{format_ranks(others)} elsewhere")
         if len(groups) > 1:
-            return f"{_listed(groups)} have waited {for_long} for {self.absent}"
+            return f"{_format_list(groups)} have waited {for_long} for {self.absent}"
         where, ranks = self.waiting[0]
-        return f"{these_ranks(ranks)} {have(ranks)} waited {for_long} {where} for {self.absent}"
+        have = inflect_have(ranks)
+        return f"{format_ranks(ranks)} {have} waited {for_long} {where} for {self.absent}"
 
 
 class _WaitSearch:
@@ -188,7 +189,7 @@ class _WaitSearch:
             if rank not in self.computing
             and self._is_blocked(self.ranks[rank], polls=rank in polling)
         } | self.compiling
-        self.unsure = self._unsure()
+        self.unsure = self._find_unsure_ranks()
         self.blocked = {rank: at for rank, at in self.blocked.items() if rank not in self.unsure}
 
     def _is_blocked(self, seen: RankSnapshot, *, polls: bool) -> bool:
@@ -196,7 +197,7 @@ class _WaitSearch:
             return False
         return seen.is_blocked_by_jax or (polls and seen.sleeps)
 
-    def _unsure(self) -> Collection[int]:
+    def _find_unsure_ranks(self) -> Collection[int]:
         """Return blocked ranks that may wait for a lock in the user's code rather than in JAX.
 
         Empty if no rank surely waits in JAX, or on accelerators, where programs may run in C.
@@ -204,29 +205,29 @@ class _WaitSearch:
         sure = {rank for rank in self.blocked if self.ranks[rank].is_surely_in_jax}
         if self.spins or not sure:
             return ()
-        places = {self._where(rank) for rank in sure}
+        places = {self._describe_position(rank) for rank in sure}
         others = self.blocked.keys() - self.compiling.keys()
-        return {rank for rank in others if self._where(rank) not in places}
+        return {rank for rank in others if self._describe_position(rank) not in places}
 
-    def wait(self) -> Wait | None:
-        since_of, awaited = self._waiting()
+    def search(self) -> Wait | None:
+        since_of, awaited = self._find_waiting_ranks()
         if not since_of:
-            return self._stalled() or self._lingering()
+            return self._find_stall() or self._find_wait_after_end()
         others = [rank for rank in self.ranks if rank not in since_of and awaited(rank)]
         absent = [rank for rank in others if not self._may_be_well(rank)]
         compile_too = any(self.ranks[rank].compiles for rank in others)
         if len(absent) < len(others) and (not absent or compile_too):
             return None
-        waiting = _grouped(
-            (rank, self._where(rank)) for rank in since_of if rank not in self.compiling
+        waiting = _group_ranks(
+            (rank, self._describe_position(rank)) for rank in since_of if rank not in self.compiling
         )
-        compiling = tuple(idle_compilations(self.state)) if self.compiling else ()
+        compiling = tuple(find_idle_compilations(self.state)) if self.compiling else ()
         if absent:
-            words = self._absent(absent)
+            words = self._describe_absent_ranks(absent)
         elif compiling and waiting:
-            words = these_ranks(self.compiling)
+            words = format_ranks(self.compiling)
         else:
-            words = self._nobody_absent(waiting)
+            words = self._describe_wait_cause(waiting)
         if not (words or compiling):
             return None
         seen = [self.ranks[rank] for rank in since_of]
@@ -272,25 +273,25 @@ class _WaitSearch:
 
         Any other rank may have sent its data before it finished, and the network may have failed.
         """
-        skipped = (missing for _, _, missing in self.state.programs.unfinished())
+        skipped = (missing for _, _, missing in self.state.programs.list_unfinished())
         return self.ranks[rank].run.status == 0 or any(rank in missing for missing in skipped)
 
     def _is_stuck(self, rank: int, absent: Sequence[int]) -> bool:
         """Return whether a rank surely waits in a collective with one of the absent ranks."""
         blocked = rank in self.blocked and rank not in self.compiling
-        ranks = self.ranks[rank].certain_collective(frozenset(self.ranks))
+        ranks = self.ranks[rank].find_certain_collective(frozenset(self.ranks))
         return blocked and not ranks.isdisjoint(absent)
 
-    def _stalled(self) -> Wait | None:
+    def _find_stall(self) -> Wait | None:
         """Return a wait if all ranks stand still outside JAX after a thread's error; else None."""
         inside = [rank for rank, seen in self.ranks.items() if not seen.run.is_gone]
         well = (rank not in self.still or self._may_be_well(rank) for rank in inside)
         if not self.has_unhandled_error or self.spins or any(well):
             return None
-        places = _grouped((rank, self.ranks[rank].position_with_threads) for rank in inside)
+        places = _group_ranks((rank, self.ranks[rank].position_with_threads) for rank in inside)
         return Wait(places, min(self.still[rank] for rank in inside), "", (), in_jax=False)
 
-    def _lingering(self) -> Wait | None:
+    def _find_wait_after_end(self) -> Wait | None:
         """Return a wait if all running ranks stand still after Python's end; else None."""
         over = [rank for rank, seen in self.ranks.items() if not seen.run.is_gone]
         if not all(rank in self.still and self.ranks[rank].is_over for rank in over) or not over:
@@ -307,17 +308,17 @@ class _WaitSearch:
         inside = seen.reached.stage is Stage.INSIDE and rank not in self.unsure
         return inside and seen.is_blocked_by_jax
 
-    def _waiting(self) -> tuple[dict[int, float], Callable[[int], bool]]:
+    def _find_waiting_ranks(self) -> tuple[dict[int, float], Callable[[int], bool]]:
         """Return the start of each waiting rank's wait, and a predicate for awaited ranks."""
         if self.blocked:
-            taking_part = self._taking_part()
+            taking_part = self._find_participants()
             return self.blocked, lambda rank: rank in taking_part and not self._has_left(rank)
-        if joining := self._at(Stage.JOINING):
+        if joining := self._select_ranks_at(Stage.JOINING):
             return joining, lambda rank: not self.ranks[rank].run.membership.has_called
-        leaving = self._at(Stage.LEAVING)
+        leaving = self._select_ranks_at(Stage.LEAVING)
         return leaving, lambda rank: self.ranks[rank].reached.stage is Stage.INSIDE
 
-    def _at(self, stage: Stage) -> dict[int, float]:
+    def _select_ranks_at(self, stage: Stage) -> dict[int, float]:
         reached = {rank: seen.reached for rank, seen in self.ranks.items()}
         return {rank: at.since or 0.0 for rank, at in reached.items() if at.stage is stage}
 
@@ -326,29 +327,32 @@ class _WaitSearch:
         run = self.ranks[rank].run
         return run.membership.left or (not self.state.survives and (run.status or 0) != 0)
 
-    def _taking_part(self) -> Collection[int]:
+    def _find_participants(self) -> Collection[int]:
         """Return the ranks of the programs that block ranks; all ranks if a program is unknown."""
         programs = [self.ranks[rank].program for rank in self.blocked]
         known = [program.ranks for program in programs if program is not None]
         return frozenset().union(*known) if len(known) == len(programs) else self.ranks
 
-    def _where(self, rank: int) -> str:
+    def _describe_position(self, rank: int) -> str:
         """Return the place where a rank waits, in words."""
         seen = self.ranks[rank]
         return str(seen.reached) if seen.reached.waits_for_others else seen.blocked_at
 
     # --- those that have not come ---
 
-    def _absent(self, absent: Sequence[int]) -> str:
+    def _describe_absent_ranks(self, absent: Sequence[int]) -> str:
         groups = [
-            f"{self.view.named(ranks)}, which {doing.format(_are(ranks), have(ranks))}"
-            for doing, ranks in _grouped((rank, _doing(self.ranks[rank])) for rank in absent)
+            f"{self.view.format_ranks(ranks)}, which "
+            + doing.format(_inflect_be(ranks), inflect_have(ranks))
+            for doing, ranks in _group_ranks(
+                (rank, _describe_activity(self.ranks[rank])) for rank in absent
+            )
         ]
         omitted = len(groups) - _MOST_GROUPS
         rest = [f"others in {omitted} more places"] if omitted > 0 else []
-        return _listed([*groups[:_MOST_GROUPS], *rest])
+        return _format_list([*groups[:_MOST_GROUPS], *rest])
 
-    def _nobody_absent(self, waiting: Sequence[tuple[str, tuple[int, ...]]]) -> str:
+    def _describe_wait_cause(self, waiting: Sequence[tuple[str, tuple[int, ...]]]) -> str:
         """Describe the cause of a wait in which no rank is absent; "" if all may be well."""
         if self.state.has_others:
             return "ranks of other launchers"
@@ -364,40 +368,42 @@ class _WaitSearch:
         return "one another" if self.blocked and apart and not self.spins else ""
 
 
-def _doing(seen: RankSnapshot) -> str:
+def _describe_activity(seen: RankSnapshot) -> str:
     """Describe an absent rank's activity, with `{0}` for is/are and `{1}` for has/have."""
     if seen.run.status == 0:
         return "exited with 0"
     if seen.run.is_gone:
         return "{0} being restarted" if seen.run.process.restarts else "{1} failed"
     if seen.reached.stage is Stage.LEAVING:
-        return _leaving(seen)
+        return _describe_leaving_rank(seen)
     if (refused := seen.run.membership.refused) is not None:
-        return _literal(f"went on alone after initialize() failed {why_failed(refused)}")
-    standing = _literal(seen.position_with_threads)
+        return _escape_braces(f"went on alone after initialize() failed {explain_refusal(refused)}")
+    standing = _escape_braces(seen.position_with_threads)
     if seen.reached.stage in (Stage.ABSENT, Stage.IMPORTING):
         doing = "{0} being restarted" if seen.run.past else "{1} not called it"
         return doing + (f" and {{0}} {standing}" if standing else "")
     if not standing:
         state = seen.stack.state if seen.stack is not None else None
-        return "{0} elsewhere" if state is None else f"shows no Python stack: {_literal(state)}"
+        return (
+            "{0} elsewhere" if state is None else f"shows no Python stack: {_escape_braces(state)}"
+        )
     latest = seen.run.compilations.latest
-    last = f"last compiled {titled(latest.name)} at {latest.where}" if latest else ""
-    return "{0} " + standing + (f" ({_literal(last)})" if last else "")
+    last = f"last compiled {format_title(latest.name)} at {latest.where}" if latest else ""
+    return "{0} " + standing + (f" ({_escape_braces(last)})" if last else "")
 
 
-def _leaving(seen: RankSnapshot) -> str:
-    """Describe a rank that has finished or calls shutdown(); a template as in `_doing`."""
+def _describe_leaving_rank(seen: RankSnapshot) -> str:
+    """Describe a rank that has finished or calls shutdown(), as `_describe_activity` does."""
     place = str(seen.reached)
     if seen.is_in_users_code and seen.is_in_exit_barrier:
-        return f"{{0}} {place}, {_literal(seen.blocked_at)}"
+        return f"{{0}} {place}, {_escape_braces(seen.blocked_at)}"
     where = seen.position_with_threads if seen.is_in_users_code else place
-    return f"{{1}} finished and {{0}} {_literal(where)}"
+    return f"{{1}} finished and {{0}} {_escape_braces(where)}"
 
 
 def find_wait(view: View) -> Wait | None:
     """Return the wait of some ranks for others; None if unknown, or if all may be well."""
-    return view.once(_find_wait)
+    return view.compute_once(_find_wait)
 
 
 def correct_wait(view: View, wait: Wait | None) -> None:
@@ -406,7 +412,7 @@ def correct_wait(view: View, wait: Wait | None) -> None:
 
 
 def _find_wait(view: View) -> Wait | None:
-    return _WaitSearch(view, view.positions).wait() if view.positions is not None else None
+    return _WaitSearch(view, view.positions).search() if view.positions is not None else None
 
 
 def may_act(state: RunState, stacks: Iterable[Stack]) -> bool:
@@ -421,7 +427,7 @@ def may_act(state: RunState, stacks: Iterable[Stack]) -> bool:
     return any(run.process_id not in seen or seen[run.process_id].may_act for run in state.running)
 
 
-def last_wait(state: RunState, stacks: Iterable[Stack]) -> PastWait | None:
+def find_last_wait(state: RunState, stacks: Iterable[Stack]) -> PastWait | None:
     """Return the ranks' wait when a limit was reached, for the record; None if unknown.
 
     Args:
@@ -452,21 +458,21 @@ def last_wait(state: RunState, stacks: Iterable[Stack]) -> PastWait | None:
     return PastWait(place, where, tuple(arrived), wait.late, state.stop_at)
 
 
-def _grouped(places: Iterable[tuple[int, str]]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def _group_ranks(places: Iterable[tuple[int, str]]) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """Group ranks by place, the largest group first."""
-    groups = grouped((where, rank) for rank, where in places)
+    groups = group_by_key((where, rank) for rank, where in places)
     by_size = sorted(groups.items(), key=lambda group: (-len(group[1]), group[1][0]))
     return tuple((where, tuple(ranks)) for where, ranks in by_size)
 
 
-def _listed(parts: Sequence[str]) -> str:
+def _format_list(parts: Sequence[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
-def _are(ranks: Sequence[int]) -> str:
+def _inflect_be(ranks: Sequence[int]) -> str:
     return "are" if len(ranks) > 1 else "is"
 
 
-def _literal(text: str) -> str:
+def _escape_braces(text: str) -> str:
     """Escape braces in a text that becomes part of a template for str.format."""
     return text.replace("{", "{{").replace("}", "}}")

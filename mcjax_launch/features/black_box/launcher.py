@@ -39,30 +39,30 @@ class BlackBox(LauncherPart):
         self._files: dict[str, str] = {}  # path below the folder -> what it is
         self._is_asked = self._is_over = False
 
-    def orders(self, ranks: Sequence["Rank"], plan: "Plan") -> Iterable["ToAgent"]:
+    def make_orders(self, ranks: Sequence["Rank"], plan: "Plan") -> Iterable["ToAgent"]:
         """Return the order to collect facts when ranks are ended, even without a request."""
         return (Attend(),)
 
-    def hangs(self) -> None:
+    def on_hang(self) -> None:
         """Request a collection when the job seems to hang; do nothing the next time."""
         if not self._is_asked:
             self._is_asked = True
             self.launcher.pool.send_all(Collect(goes_on=True))
 
-    def stops(self, now: float) -> None:
+    def on_stop(self, now: float) -> None:
         """Request a collection, unless the user has ended the job."""
         if not self._is_over and not self.launcher.policy.interrupts:
             self.launcher.pool.send_all(Collect(goes_on=False))
         self._is_over = True
 
-    def received(self, link: "AgentConnection", message: "ToLauncher | Raw", now: float) -> None:
+    def on_message(self, link: "AgentConnection", message: "ToLauncher | Raw", now: float) -> None:
         """Write a file that a host has sent."""
         assert isinstance(message, Evidence)
         name = os.path.basename(message.name)  # never outside this folder
         what = _WHAT.get(name, "native stacks")
         self._write(os.path.join(link.host.name.replace(os.sep, "_"), name), message.text, what)
 
-    def concluded(self, summary: "Summary", *, last: bool) -> None:
+    def on_summary(self, summary: "Summary", *, last: bool) -> None:
         """Write the last output of each rank, and an HTML page that lists all files."""
         if not self._files:
             return
@@ -72,7 +72,7 @@ class BlackBox(LauncherPart):
                     what = f"the last output of rank {rank}"
                     self._write(os.path.join("output", f"{rank}.{name}"), text, what)
         lines = summary.lines or ("the job has succeeded",)
-        self._write("index.html", _page(lines, self._files), "")
+        self._write("index.html", _format_page(lines, self._files), "")
         path = os.path.join(self._folder, "index.html")
         self.launcher.console.note(f"black box: {path}")
 
@@ -87,7 +87,7 @@ class BlackBox(LauncherPart):
             self.launcher.console.note(f"--black-box: cannot write {path}: {error.strerror}")
 
 
-def _page(lines: Iterable[str], files: dict[str, str]) -> str:
+def _format_page(lines: Iterable[str], files: dict[str, str]) -> str:
     """Return an HTML page with the job's summary and a list of the files."""
     said = "\n".join(html.escape(line) for line in lines)
     rows = "\n".join(

@@ -9,14 +9,14 @@ import subprocess
 import time
 from collections import Counter
 
-from ...kernel.agent.network import addresses_of_interfaces
+from ...kernel.agent.network import list_interface_addresses
 from ...kernel.agent.part import AgentPart
-from ...kernel.agent.startup import Prepared, no_python
+from ...kernel.agent.startup import Prepared, explain_missing_python
 from ...kernel.agent.system import system
 from ...kernel.wire import gpus, interpreter
 from ...kernel.wire.interpreter import Unusable
 from ...kernel.wire.messages import Bind
-from ...kernel.wire.system import LINUX, text_of
+from ...kernel.wire.system import LINUX, read_system_text
 from ...kernel.wire.value import Value
 from .messages import (
     GpuFacts,
@@ -71,12 +71,14 @@ def survey_gpus(
         root: root of the file system to look in.
 
     """
-    visible = gpus.visible(environ, root)
+    visible = gpus.find_visible_gpus(environ, root)
     if gpus.are_intel(visible):
         return (), ()
-    there = _of_nvidia(listed, root) or _of_amd(root)
+    there = _find_nvidia_gpus(listed, root) or _find_amd_gpus(root)
     driver = there[0].driver if there else ""
-    found = [there[number] for number in gpus.chosen(environ, [gpu.uuid for gpu in there])]
+    found = [
+        there[number] for number in gpus.select_cuda_indices(environ, [gpu.uuid for gpu in there])
+    ]
     counts = Counter(gpu.name for gpu in found)
     name = next(iter(counts), _UNNAMED)
     if visible.mig:
@@ -90,38 +92,40 @@ def survey_gpus(
     return kinds, memory if whole else ()
 
 
-def _of_nvidia(listed: str, root: str) -> list[_Gpu]:
+def _find_nvidia_gpus(listed: str, root: str) -> list[_Gpu]:
     """Return the GPUs that nvidia-smi lists; if the driver's files list more or fewer, those."""
     by_tool = []
     for line in listed.splitlines():
         fields = [field.strip() for field in line.split(",", _FIELDS)]
         if len(fields) == _FIELDS and _NUMBER.fullmatch(fields[0]):
             number, uuid, name, version, free, total = fields
-            by_tool.append(_Gpu(name, version, uuid, _memory(int(number), total, free, 1 << 20)))
-    stated = _DRIVER.search(text_of(os.path.join(root, "proc/driver/nvidia/version")))
+            by_tool.append(
+                _Gpu(name, version, uuid, _parse_memory(int(number), total, free, 1 << 20))
+            )
+    stated = _DRIVER.search(read_system_text(os.path.join(root, "proc/driver/nvidia/version")))
     in_files = [
         _Gpu(gpu.model or _UNNAMED, stated[1] if stated else "", gpu.uuid)
-        for gpu in gpus.nvidia_gpus(root) or ()
+        for gpu in gpus.read_nvidia_gpus(root) or ()
     ]
     return in_files if in_files and len(in_files) != len(by_tool) else by_tool
 
 
-def _of_amd(root: str) -> list[_Gpu]:
-    driver = text_of(os.path.join(root, "sys/module/amdgpu/version"))
+def _find_amd_gpus(root: str) -> list[_Gpu]:
+    driver = read_system_text(os.path.join(root, "sys/module/amdgpu/version"))
     found = []
-    for number, gpu in enumerate(gpus.amd_gpus(root)):
+    for number, gpu in enumerate(gpus.read_amd_gpus(root)):
         total, used = (
-            text_of(os.path.join(root, gpus.PCI, gpu.bus, f"mem_info_vram_{which}"))
+            read_system_text(os.path.join(root, gpus.PCI, gpu.bus, f"mem_info_vram_{which}"))
             for which in ("total", "used")
         )
         memory = None
         if _NUMBER.fullmatch(total) and _NUMBER.fullmatch(used):
-            memory = _memory(number, total, str(max(0, int(total) - int(used))), 1)
+            memory = _parse_memory(number, total, str(max(0, int(total) - int(used))), 1)
         found.append(_Gpu(gpu.model, driver, "", memory))
     return found
 
 
-def _memory(number: int, total: str, free: str, unit: int) -> GpuMemory | None:
+def _parse_memory(number: int, total: str, free: str, unit: int) -> GpuMemory | None:
     """Return a GPU's memory; None if unknown: nvidia-smi prints `[N/A]` if the host's is shared.
 
     Args:
@@ -136,7 +140,7 @@ def _memory(number: int, total: str, free: str, unit: int) -> GpuMemory | None:
     return GpuMemory(number, all_kib, min(int(free) * unit >> 10, all_kib))
 
 
-def shared_memory_kib(root: str = "/") -> tuple[int, int]:
+def read_shared_memory_kib(root: str = "/") -> tuple[int, int]:
     """Return the size of /dev/shm, which NCCL uses, and its free part in KiB; 0 if unknown."""
     if not LINUX:
         return 0, 0
@@ -161,22 +165,24 @@ def survey(asked: Survey, loop: Loop) -> tuple[Prepared, Surveyed]:
 
     """
     refused = ""
-    wanted = asked.wanted.replaced(pythons=())  # the probe checks Python
+    wanted = asked.wanted.copy_with(pythons=())  # the probe checks Python
     try:
         prepared = Prepared(wanted, "", loop)
     except Unusable as error:  # no such directory, or the user's port is in use
         refused = str(error)
         port = wanted.coordinator and Bind("", 0)
-        prepared = Prepared(wanted.replaced(chdir_given=False, coordinator=port, ranks=0), "", loop)
-    total, free = system.memory_kib()
-    shm, shm_free = shared_memory_kib()
+        prepared = Prepared(
+            wanted.copy_with(chdir_given=False, coordinator=port, ranks=0), "", loop
+        )
+    total, free = system.read_memory_kib()
+    shm, shm_free = read_shared_memory_kib()
     environ = {name: os.environ[name] for name in os.environ if not name.startswith("JAX_")}
     options = f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"
-    kinds, gpu_memory = survey_gpus(gpus.nvidia_smi(_LISTING_S, *options), environ)
+    kinds, gpu_memory = survey_gpus(gpus.run_nvidia_smi(_LISTING_S, *options), environ)
     found = Surveyed(
         facts=prepared.facts,
         refused=refused,
-        cores=system.usable_cores(),
+        cores=system.count_usable_cores(),
         load=os.getloadavg()[0],
         memory_kib=total,
         free_kib=free,
@@ -184,7 +190,7 @@ def survey(asked: Survey, loop: Loop) -> tuple[Prepared, Surveyed]:
         gpu_memory=gpu_memory,
         shm_kib=shm,
         shm_free_kib=shm_free,
-        interfaces=interfaces_of(prepared.facts.addresses),
+        interfaces=find_interfaces(prepared.facts.addresses),
     )
     return prepared, found
 
@@ -192,7 +198,7 @@ def survey(asked: Survey, loop: Loop) -> tuple[Prepared, Surveyed]:
 # --- the network ---
 
 
-def interfaces_of(addresses: Sequence[str], root: str = "/") -> tuple[NetworkInterface, ...]:
+def find_interfaces(addresses: Sequence[str], root: str = "/") -> tuple[NetworkInterface, ...]:
     """Return the interface of each address that belongs to an interface of this host.
 
     Args:
@@ -202,14 +208,17 @@ def interfaces_of(addresses: Sequence[str], root: str = "/") -> tuple[NetworkInt
     """
     if not LINUX:
         return ()
-    names = {**_of_ipv6(root), **{address: name for name, address in addresses_of_interfaces()}}
-    return tuple(_interface(ip, names[ip], root) for ip in addresses if ip in names)
+    names = {
+        **_read_ipv6_interfaces(root),
+        **{address: name for name, address in list_interface_addresses()},
+    }
+    return tuple(_read_interface(ip, names[ip], root) for ip in addresses if ip in names)
 
 
-def _of_ipv6(root: str) -> dict[str, str]:
+def _read_ipv6_interfaces(root: str) -> dict[str, str]:
     """Map each IPv6 address to its interface, from lines such as `fe80000... 02 40 20 80 eth0`."""
     names = {}
-    for line in text_of(os.path.join(root, "proc/net/if_inet6")).splitlines():
+    for line in read_system_text(os.path.join(root, "proc/net/if_inet6")).splitlines():
         fields = line.split()
         try:
             names[socket.inet_ntop(socket.AF_INET6, bytes.fromhex(fields[0]))] = fields[-1]
@@ -218,10 +227,10 @@ def _of_ipv6(root: str) -> dict[str, str]:
     return names
 
 
-def _interface(address: str, name: str, root: str) -> NetworkInterface:
+def _read_interface(address: str, name: str, root: str) -> NetworkInterface:
     folder = os.path.join(root, "sys/class/net", name)
-    mtu = _number(os.path.join(folder, "mtu"))
-    speed = _number(os.path.join(folder, "speed")) if _is_real(folder) else 0
+    mtu = _read_number(os.path.join(folder, "mtu"))
+    speed = _read_number(os.path.join(folder, "speed")) if _is_real(folder) else 0
     return NetworkInterface(address, name, mtu, speed)
 
 
@@ -233,9 +242,9 @@ def _is_real(folder: str) -> bool:
         return False
 
 
-def _number(path: str) -> int:
+def _read_number(path: str) -> int:
     """Return the number in a file; 0 if the file has none, a negative one, or over 9 digits."""
-    text = text_of(path)
+    text = read_system_text(path)
     return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else 0
 
 
@@ -249,7 +258,7 @@ def probe(asked: Probe) -> Probed:
     environ = {**os.environ, **asked.env}
     pythons = interpreter.find(asked.pythons, os.environ.get("PATH", os.defpath))
     if not pythons:
-        return Probed("", "", no_python(asked.pythons))
+        return Probed("", "", explain_missing_python(asked.pythons))
     python = pythons[0]
     if len(pythons) > 1:
         python = next((found for found in pythons if _has_jax(found, asked.cwd, environ)), python)
@@ -285,7 +294,7 @@ def _has_jax(python: str, cwd: str, environ: Mapping[str, str]) -> bool:
 class CheckPart(AgentPart):
     """Part that answers the questions of --check as they come."""
 
-    def received(self, message: Message | Raw) -> None:
+    def on_message(self, message: Message | Raw) -> None:
         """Answer a question of --check from the launcher."""
         agent = self.agent
         if isinstance(message, ReadClock):

@@ -15,14 +15,14 @@ from mcjax_launch.features.check.probe_output import (
     ProbeOutput,
     PythonFacts,
 )
-from mcjax_launch.job.devices import GpuShares, slice_part_note
+from mcjax_launch.job.devices import GpuShares, format_slice_part_note
 from mcjax_launch.job.job import Job
-from mcjax_launch.job.mutual_tls import why_plain
-from mcjax_launch.kernel.launcher.peers import Gap, remedy
-from mcjax_launch.kernel.wire.interpreter import why_jax_too_old
+from mcjax_launch.job.mutual_tls import explain_missing_tls
+from mcjax_launch.kernel.launcher.peers import Gap, format_remedy
+from mcjax_launch.kernel.wire.interpreter import explain_old_jax
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.ranks import counted, grouped, ranges, slices_text
-from mcjax_launch.wording import some, visible
+from mcjax_launch.ranks import format_count, format_ranges, format_slices, group_by_key
+from mcjax_launch.wording import escape_unprintable, format_names
 
 # --- findings, and their lines ---
 
@@ -73,7 +73,7 @@ class Found(Value, kw_only=True):
         seconds: time until all hosts were reached.
         ways: number of connections tried between hosts, of those that collectives would use.
         gaps: the connections that failed.
-        uses: which implementation of collectives the ranks use; see `peers.collectives`.
+        uses: which implementation of collectives the ranks use; see `peers.get_collectives_kind`.
 
     """
 
@@ -101,20 +101,20 @@ class Judgement(Value):
     cure: str = ""
 
 
-def merged(findings: Iterable[Judgement]) -> list[Judgement]:
+def merge_findings(findings: Iterable[Judgement]) -> list[Judgement]:
     """Merge equal findings about several hosts into one, at the place of the first."""
     same: dict[Judgement, list[str]] = {}
     for finding in findings:
-        same.setdefault(finding.replaced(hosts=()), []).extend(finding.hosts)
-    return [finding.replaced(hosts=tuple(hosts)) for finding, hosts in same.items()]
+        same.setdefault(finding.copy_with(hosts=()), []).extend(finding.hosts)
+    return [finding.copy_with(hosts=tuple(hosts)) for finding, hosts in same.items()]
 
 
-def topics(findings: Sequence[Judgement], verdict: Verdict) -> list[str]:
+def list_topics(findings: Sequence[Judgement], verdict: Verdict) -> list[str]:
     """Return the topics that have a finding with this verdict, each once."""
     return list(dict.fromkeys(found.topic for found in findings if found.verdict == verdict))
 
 
-def lines(findings: Sequence[Judgement], width: int) -> Iterator[str]:
+def format_lines(findings: Sequence[Judgement], width: int) -> Iterator[str]:
     """Yield the findings as lines of this width; a long path stays whole, so that it can be copied.
 
     A finding that is ok and equal on all hosts does not name them. A cure shared by consecutive
@@ -125,11 +125,11 @@ def lines(findings: Sequence[Judgement], width: int) -> Iterator[str]:
     for found, after in zip(findings, [*findings[1:], None], strict=True):
         begin = f"{found.verdict:<{_VERDICT_WIDTH}}{found.topic:<{_TOPIC_WIDTH}}"
         named = found.hosts and (found.verdict != "ok" or of_topic[found.topic] > 1)
-        value = f"{some(found.hosts)}: {found.value}" if named else found.value
+        value = f"{format_names(found.hosts)}: {found.value}" if named else found.value
         cure = "" if after is not None and after.cure == found.cure else found.cure
         for text, head in (value, begin), (cure, f"{indent}- "):
             yield from textwrap.wrap(
-                visible(text),
+                escape_unprintable(text),
                 width,
                 initial_indent=head,
                 subsequent_indent=" " * len(head),
@@ -138,11 +138,11 @@ def lines(findings: Sequence[Judgement], width: int) -> Iterator[str]:
             )
 
 
-def last_line(findings: Sequence[Judgement], of_what: str) -> str:
+def format_last_line(findings: Sequence[Judgement], of_what: str) -> str:
     """Return a line that says whether a job would work, with topics of errors and warnings."""
     wrong: dict[str, list[str]] = {
-        "errors": topics(findings, "error"),
-        "warnings": topics(findings, "warning"),
+        "errors": list_topics(findings, "error"),
+        "warnings": list_topics(findings, "warning"),
     }
     found = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in wrong.items() if names)
     line = f"{'FAILED' if wrong['errors'] else 'passed'}: {of_what}"
@@ -174,23 +174,23 @@ _NOT_NUMBERS = re.compile(r"\.?[^\d.].*")
 
 def judge(found: Found) -> Findings:
     """Yield findings that need no devices; an error among them keeps the sum from being run."""
-    yield from _reached(found)
-    yield from _refused(found.hosts)
-    yield from _python(found.hosts)
+    yield from _judge_reach(found)
+    yield from _judge_refusals(found.hosts)
+    yield from _judge_python(found.hosts)
     with_jax = [host for host in found.hosts if not host.python.error]
-    yield from _jax(with_jax)
+    yield from _judge_jax(with_jax)
     yield from judge_plugins(with_jax)
-    yield from each("cores", found.hosts, lambda host: str(host.surveyed.cores or ""))
-    yield from _memory(found.hosts)
-    yield from _load(found.hosts)
-    yield from _clock(found.hosts)
-    yield from _network([host for host in found.hosts if host.interface is not None])
-    yield from _ports(found)
+    yield from judge_each("cores", found.hosts, lambda host: str(host.surveyed.cores or ""))
+    yield from _judge_memory(found.hosts)
+    yield from _judge_load(found.hosts)
+    yield from _judge_clocks(found.hosts)
+    yield from _judge_network([host for host in found.hosts if host.interface is not None])
+    yield from _judge_ports(found)
 
 
-def _reached(found: Found) -> Findings:
+def _judge_reach(found: Found) -> Findings:
     """Judge which hosts were reached; lost hosts share a finding if their reasons are equal."""
-    same = grouped((why.replace(name, "{host}"), name) for name, why in found.lost.items())
+    same = group_by_key((why.replace(name, "{host}"), name) for name, why in found.lost.items())
     for lost in same.values():
         yield Judgement("hosts", found.lost[lost[0]], tuple(lost), "error")
     well = sum(host.name not in found.lost for host in found.hosts)
@@ -199,12 +199,12 @@ def _reached(found: Found) -> Findings:
         yield Judgement("hosts", f"{well} of {many} reached in {found.seconds:.1f} s")
 
 
-def _refused(hosts: Hosts) -> Findings:
+def _judge_refusals(hosts: Hosts) -> Findings:
     """Yield the reasons why ranks cannot be started on a host, apart from their Python."""
-    return each("start", hosts, lambda host: host.surveyed.refused, "error")
+    return judge_each("start", hosts, lambda host: host.surveyed.refused, "error")
 
 
-def _python(hosts: Hosts) -> Findings:
+def _judge_python(hosts: Hosts) -> Findings:
     for host in hosts:
         if host.python.error:
             text = f"{host.python.path} {host.python.error}".strip()
@@ -213,71 +213,73 @@ def _python(hosts: Hosts) -> Findings:
                 "python", text, (host.name,), "error", cure if host.python.version else ""
             )
     well = [host for host in hosts if not host.python.error]
-    yield from alike("python", well, lambda host: host.python.version)
-    yield from each("interpreter", well, lambda host: host.python.path)
+    yield from compare_hosts("python", well, lambda host: host.python.version)
+    yield from judge_each("interpreter", well, lambda host: host.python.path)
 
 
-def _jax(hosts: Hosts) -> Findings:
-    def versions(host: HostFound) -> str:
+def _judge_jax(hosts: Hosts) -> Findings:
+    def format_versions(host: HostFound) -> str:
         packages = host.python.packages
         return f"{packages['jax']}, jaxlib {packages.get('jaxlib', 'is missing')}"
 
     cure = "install the same version on all hosts: otherwise ranks may wait in vain for 300 s"
-    yield from alike("jax", hosts, versions, "error", cure)
-    yield from each(
-        "jax", hosts, lambda host: why_jax_too_old(host.python.packages["jax"]), "error"
+    yield from compare_hosts("jax", hosts, format_versions, "error", cure)
+    yield from judge_each(
+        "jax", hosts, lambda host: explain_old_jax(host.python.packages["jax"]), "error"
     )
 
 
-def _memory(hosts: Hosts) -> Findings:
+def _judge_memory(hosts: Hosts) -> Findings:
     if known := [host for host in hosts if host.surveyed.memory_kib]:
-        free = gib(host.surveyed.free_kib for host in known)
-        whole = gib(host.surveyed.memory_kib for host in known)
-        yield Judgement("memory", f"{free} of {whole} GiB free", names(known))
+        free = format_gib(host.surveyed.free_kib for host in known)
+        whole = format_gib(host.surveyed.memory_kib for host in known)
+        yield Judgement("memory", f"{free} of {whole} GiB free", list_names(known))
 
 
-def _load(hosts: Hosts) -> Findings:
+def _judge_load(hosts: Hosts) -> Findings:
     busy = [host for host in hosts if 0 < host.surveyed.cores * _BUSY < host.surveyed.load]
     if busy:
-        text = f"{span(host.surveyed.load for host in busy)} in the last minute"
+        text = f"{format_span(host.surveyed.load for host in busy)} in the last minute"
         cure = "other programs run there: the slowest rank sets the pace"
-        yield Judgement("load", text, names(busy), "warning", cure)
+        yield Judgement("load", text, list_names(busy), "warning", cure)
 
 
-def _clock(hosts: Hosts) -> Findings:
-    def off(host: HostFound) -> str:
+def _judge_clocks(hosts: Hosts) -> Findings:
+    def format_offset(host: HostFound) -> str:
         side = "ahead of" if host.ahead_s > 0 else "behind"
         return f"{abs(host.ahead_s):.1f} s {side} the launcher's"
 
     wrong = [host for host in hosts if abs(host.ahead_s) > _CLOCK_S]
-    yield from each("clock", wrong, off, "warning", "is NTP running there?")
+    yield from judge_each("clock", wrong, format_offset, "warning", "is NTP running there?")
     if well := [host for host in hosts if host not in wrong]:
         most = max(0.01, *(abs(host.ahead_s) for host in well))
-        yield Judgement("clock", f"within {most:.2f} s of the launcher's", names(well))
+        yield Judgement("clock", f"within {most:.2f} s of the launcher's", list_names(well))
 
 
-def _network(hosts: Hosts) -> Findings:
+def _judge_network(hosts: Hosts) -> Findings:
     """Judge the interfaces that face other machines."""
 
-    def speed(host: HostFound) -> str:
+    def format_speed(host: HostFound) -> str:
         assert host.interface is not None
-        speed = f", {host.interface.mbit_s / 1000:g} Gbit/s" if host.interface.mbit_s else ""
-        return f"MTU {host.interface.mtu or 'unknown'}{speed}"
+        format_speed = f", {host.interface.mbit_s / 1000:g} Gbit/s" if host.interface.mbit_s else ""
+        return f"MTU {host.interface.mtu or 'unknown'}{format_speed}"
 
     cure = "give all hosts the same MTU and speed: large packets may be lost if the MTU differs"
-    yield from each("interface", hosts, lambda host: host.interface.name if host.interface else "")
-    yield from alike("network", hosts, speed, cure=cure)
+    yield from judge_each(
+        "interface", hosts, lambda host: host.interface.name if host.interface else ""
+    )
+    yield from compare_hosts("network", hosts, format_speed, cure=cure)
 
 
-def _ports(found: Found) -> Findings:
+def _judge_ports(found: Found) -> Findings:
     """Judge the connections between hosts that collectives use; name hosts that cannot connect."""
     if found.ways and not found.gaps:
         yield Judgement(
-            "ports", f"all hosts reach one another ({counted(found.ways, 'connection')})"
+            "ports", f"all hosts reach one another ({format_count(found.ways, 'connection')})"
         )
     for gap in found.gaps:
         text = f"cannot reach {gap.peer}{gap.where}"
-        yield Judgement("ports", text, (gap.host,), "error", remedy(found.uses))
+        yield Judgement("ports", text, (gap.host,), "error", format_remedy(found.uses))
 
 
 def judge_mtls(job: Job, hosts: Hosts, *, alone: bool) -> Findings:
@@ -296,7 +298,7 @@ def judge_mtls(job: Job, hosts: Hosts, *, alone: bool) -> Findings:
         return
     why = job.mtls_reason or "--mtls off"
     if job.mtls != "off":
-        why = why_plain({host.name: host.python.packages["jax"] for host in hosts})
+        why = explain_missing_tls({host.name: host.python.packages["jax"] for host in hosts})
     if why:
         cure = "any process that reaches the coordinator's port can end the job"
         yield Judgement("mtls", f"not used: {why}", verdict="note", cure=cure)
@@ -309,31 +311,33 @@ def judge_mtls(job: Job, hosts: Hosts, *, alone: bool) -> Findings:
 
 def judge_devices(hosts: Hosts) -> Findings:
     """Judge the devices that JAX uses."""
-    yield from each("devices", hosts, lambda host: host.devices.error, "error")
+    yield from judge_each("devices", hosts, lambda host: host.devices.error, "error")
     # Compare only hosts with equally many ranks: with more ranks a host may have more devices.
     for ranks in dict.fromkeys(host.ranks for host in hosts):
         known = [host for host in hosts if host.ranks == ranks and host.devices.devices]
-        yield from alike("devices", known, lambda host: _devices_text(host.devices.devices))
-    yield from _tpus(hosts)
+        yield from compare_hosts(
+            "devices", known, lambda host: _format_devices(host.devices.devices)
+        )
+    yield from _judge_tpus(hosts)
 
 
-def _devices_text(devices: tuple[DeviceCount, ...]) -> str:
+def _format_devices(devices: tuple[DeviceCount, ...]) -> str:
     """Return device counts as text, like `2 cpu` or `8 NVIDIA H100 80GB HBM3`."""
     return ", ".join(f"{each.count} {each.kind or each.platform}" for each in devices)
 
 
-def _tpus(hosts: Hosts) -> Findings:
+def _judge_tpus(hosts: Hosts) -> Findings:
     """Judge the chips of TPU hosts, as the hosts count them."""
 
-    def chips(host: HostFound) -> str:
+    def format_chips(host: HostFound) -> str:
         tpu = host.surveyed.facts.tpu
-        return f"{counted(tpu.chips, 'chip')} ({tpu.model})" if tpu is not None else ""
+        return f"{format_count(tpu.chips, 'chip')} ({tpu.model})" if tpu is not None else ""
 
-    yield from alike("tpu", hosts, chips)
-    unused = [host for host in hosts if chips(host) and host.platforms == {"cpu"}]
+    yield from compare_hosts("tpu", hosts, format_chips)
+    unused = [host for host in hosts if format_chips(host) and host.platforms == {"cpu"}]
     cure = "is a jax for TPUs installed (jax[tpu]), or JAX_PLATFORMS or -d set?"
-    yield from each("tpu", unused, lambda host: "JAX uses the CPU", "warning", cure)
-    if part := slice_part_note(host.surveyed.facts.tpu for host in hosts):
+    yield from judge_each("tpu", unused, lambda host: "JAX uses the CPU", "warning", cure)
+    if part := format_slice_part_note(host.surveyed.facts.tpu for host in hosts):
         yield Judgement("tpu", part, verdict="warning")
 
 
@@ -344,7 +348,7 @@ def judge_plugins(hosts: Hosts) -> Findings:
     """Judge the packages that let jax use accelerators, and NCCL if there are GPUs."""
     any_gpus = any(host.gpus for host in hosts)
 
-    def plugins(host: HostFound) -> str:
+    def format_plugins(host: HostFound) -> str:
         packages = host.python.packages
         # Most plugins consist of two packages with the same version.
         parts = {name.replace("-plugin", "-pjrt") for name in packages if name.endswith("-plugin")}
@@ -354,28 +358,30 @@ def judge_plugins(hosts: Hosts) -> Findings:
             if any_gpus or not name.startswith("nvidia-nccl-")  # another package has installed it
         )
 
-    yield from alike("plugins", hosts, plugins)
+    yield from compare_hosts("plugins", hosts, format_plugins)
     for host in hosts:
-        cure = f'{_install(host)}=={host.python.packages["jax"]}"'
-        yield from each("plugins", [host], _unfit, "warning", cure)
+        cure = f'{_format_install_command(host)}=={host.python.packages["jax"]}"'
+        yield from judge_each("plugins", [host], _describe_unfit_plugins, "warning", cure)
 
 
 def judge_gpus(hosts: Hosts) -> Findings:
     """Judge everything about GPUs; without GPUs, report only variables that hide them."""
     large = [host for host in hosts if host.gpus and not _are_small(host)]
-    yield from alike("gpus", hosts, _gpus)
+    yield from compare_hosts("gpus", hosts, _format_gpus)
     for host in large:
-        yield from _unused(host)
+        yield from _judge_unused_gpus(host)
     cure = "install a newer driver, or CUDA's packages for forward compatibility"
-    yield from each("gpus", large, _old_driver, "warning", cure)
-    yield from _gpu_memory(hosts)
-    yield from each("gpu memory", large, _taken, "warning")
-    yield from each("shares", hosts, _share)
-    yield from each("shares", hosts, lambda host: host.share.uneven, "warning")
-    yield from _shared_memory([host for host in hosts if host.gpus > 1 and host.surveyed.shm_kib])
+    yield from judge_each("gpus", large, _describe_old_driver, "warning", cure)
+    yield from _judge_gpu_memory(hosts)
+    yield from judge_each("gpu memory", large, _describe_gpus_in_use, "warning")
+    yield from judge_each("shares", hosts, _describe_sharing)
+    yield from judge_each("shares", hosts, lambda host: host.share.uneven, "warning")
+    yield from _judge_shared_memory(
+        [host for host in hosts if host.gpus > 1 and host.surveyed.shm_kib]
+    )
 
 
-def _unfit(host: HostFound) -> str:
+def _describe_unfit_plugins(host: HostFound) -> str:
     """Return the plugins that jaxlib will not use, because their version numbers differ.
 
     The rule is that of jaxlib's plugin_support. Plugins for ROCm have versions of their own.
@@ -384,30 +390,33 @@ def _unfit(host: HostFound) -> str:
     unfit = [
         f"{name} {version}"
         for name, version in sorted(host.python.packages.items())
-        if _kind(name).startswith("cuda") and _numbers(version) != _numbers(jaxlib)
+        if _parse_kind(name).startswith("cuda")
+        and _strip_version_suffix(version) != _strip_version_suffix(jaxlib)
     ]
     return f"{', '.join(unfit)} not used, because jaxlib is {jaxlib}" if jaxlib and unfit else ""
 
 
-def _numbers(version: str) -> str:
+def _strip_version_suffix(version: str) -> str:
     return _NOT_NUMBERS.sub("", version)
 
 
-def _kind(package: str) -> str:
+def _parse_kind(package: str) -> str:
     """Return a plugin's kind, like `cuda12` for jax-cuda12-plugin; "" for other packages."""
     found = _PLUGIN.fullmatch(package)
     return found[1] if found else ""
 
 
-def _install(host: HostFound) -> str:
+def _format_install_command(host: HostFound) -> str:
     """Return the beginning of the command that installs the plugin for a host's GPUs."""
     amd = any("AMD" in gpu.name or "Radeon" in gpu.name for gpu in host.surveyed.gpus)
-    found = [kind for name in host.python.packages if (kind := _kind(name)).startswith("cuda")]
+    found = [
+        kind for name in host.python.packages if (kind := _parse_kind(name)).startswith("cuda")
+    ]
     extra = "rocm7-local" if amd else max(found, default="cuda12")  # runs with most drivers
     return f'{host.python.path} -m pip install "jax[{extra}]'
 
 
-def _gpus(host: HostFound) -> str:
+def _format_gpus(host: HostFound) -> str:
     return "; ".join(
         f"{gpus.count} {gpus.name}{gpus.driver and f', driver {gpus.driver}'}"
         for gpus in host.surveyed.gpus
@@ -419,16 +428,16 @@ def _are_small(host: HostFound) -> bool:
     return bool(memory) and all(gpu.memory_kib < _LEAST_KIB for gpu in memory)
 
 
-def _unused(host: HostFound) -> Findings:
+def _judge_unused_gpus(host: HostFound) -> Findings:
     """Report that JAX uses none of a host's GPUs, and why."""
     if host.python.error or host.platforms - {"cpu"}:
         return
-    text, cure = f"{counted(host.gpus, 'GPU')}, and JAX uses the CPU", ""
+    text, cure = f"{format_count(host.gpus, 'GPU')}, and JAX uses the CPU", ""
     if host.surveyed.facts.platforms == "cpu":
         text += ": JAX_PLATFORMS=cpu is set there"
-    elif not any(map(_kind, host.python.packages)):
+    elif not any(map(_parse_kind, host.python.packages)):
         text += ": jax has no plugin for them"
-        cure = f'{_install(host)}"'
+        cure = f'{_format_install_command(host)}"'
     elif host.platforms:
         cure = f"`{host.python.path} -c 'import jax; jax.devices(\"gpu\")'` shows why"
     else:
@@ -436,9 +445,9 @@ def _unused(host: HostFound) -> Findings:
     yield Judgement("gpus", text, (host.name,), "warning", cure)
 
 
-def _old_driver(host: HostFound) -> str:
+def _describe_old_driver(host: HostFound) -> str:
     """Return the driver that is too old for the plugin's CUDA; "" if it is new enough."""
-    kinds = {_kind(name) for name in host.python.packages} & _DRIVERS.keys()
+    kinds = {_parse_kind(name) for name in host.python.packages} & _DRIVERS.keys()
     for kind, driver in {(kind, gpu.driver) for kind in kinds for gpu in host.surveyed.gpus}:
         major = driver.partition(".")[0]
         if major.isdecimal() and int(major) < _DRIVERS[kind]:
@@ -446,45 +455,48 @@ def _old_driver(host: HostFound) -> str:
     return ""
 
 
-def _gpu_memory(hosts: Hosts) -> Findings:
+def _judge_gpu_memory(hosts: Hosts) -> Findings:
     if known := [host for host in hosts if host.surveyed.gpu_memory]:
         memory = [gpu for host in known for gpu in host.surveyed.gpu_memory]
-        free, whole = gib(gpu.free_kib for gpu in memory), gib(gpu.memory_kib for gpu in memory)
-        yield Judgement("gpu memory", f"{free} of {whole} GiB free on each", names(known))
+        free, whole = (
+            format_gib(gpu.free_kib for gpu in memory),
+            format_gib(gpu.memory_kib for gpu in memory),
+        )
+        yield Judgement("gpu memory", f"{free} of {whole} GiB free on each", list_names(known))
 
 
-def _taken(host: HostFound) -> str:
+def _describe_gpus_in_use(host: HostFound) -> str:
     """Return the GPUs whose memory other programs mostly hold; "" if there are none."""
     memory = host.surveyed.gpu_memory
     taken = [gpu for gpu in memory if gpu.free_kib < gpu.memory_kib * _MOSTLY]
     if not taken:
         return ""
-    held = gib(gpu.memory_kib - gpu.free_kib for gpu in taken)
-    which = f"GPU{'s' if len(taken) > 1 else ''} {ranges(gpu.number for gpu in taken)}"
+    held = format_gib(gpu.memory_kib - gpu.free_kib for gpu in taken)
+    which = f"GPU{'s' if len(taken) > 1 else ''} {format_ranges(gpu.number for gpu in taken)}"
     return f"other programs hold {held} GiB of {which}, of which JAX takes 75% at its start"
 
 
-def _share(host: HostFound) -> str:
+def _describe_sharing(host: HostFound) -> str:
     """Return words for ranks' sharing of GPUs; "" without GPUs, unless variables hide them."""
     concerned = host.gpus or "_VISIBLE_DEVICES=" in host.share.words
     return host.share.words if concerned else ""
 
 
-def _shared_memory(hosts: Hosts) -> Findings:
+def _judge_shared_memory(hosts: Hosts) -> Findings:
     """Judge the free part of /dev/shm, which NCCL needs, on these hosts (with several GPUs)."""
 
-    def little(host: HostFound) -> str:
+    def describe_shortage(host: HostFound) -> str:
         free, whole = host.surveyed.shm_free_kib, host.surveyed.shm_kib
         if free >= _LEAST_SHM_KIB:
             return ""
         return f"{free >> 10} of {whole >> 10} MiB of /dev/shm free, too little for NCCL"
 
-    if well := [host for host in hosts if not little(host)]:
-        free = gib(host.surveyed.shm_free_kib for host in well)
-        yield Judgement("shm", f"{free} GiB of /dev/shm free", names(well))
+    if well := [host for host in hosts if not describe_shortage(host)]:
+        free = format_gib(host.surveyed.shm_free_kib for host in well)
+        yield Judgement("shm", f"{free} GiB of /dev/shm free", list_names(well))
     cure = "`ls -l /dev/shm` lists what is there; in Docker use --shm-size=8g or --ipc=host, "
     cure += "in Kubernetes an emptyDir with `medium: Memory` there"
-    yield from each("shm", hosts, little, "warning", cure)
+    yield from judge_each("shm", hosts, describe_shortage, "warning", cure)
 
 
 # --- the sum ---
@@ -518,30 +530,31 @@ def judge_sum(ranks: Sequence[ProbeOutput], why_not: str) -> Findings:
     """
     complete = bool(ranks) and all("sums" in told for told in ranks)
     if complete:
-        yield from _results(ranks)
+        yield from _judge_results(ranks)
     if why_not or not complete:
         why_not = why_not or "not all ranks have reported their results"
         yield Judgement("sum", why_not, verdict="error")
 
 
-def _results(ranks: Sequence[ProbeOutput]) -> Findings:
-    def slowest(name: str) -> str:
+def _judge_results(ranks: Sequence[ProbeOutput]) -> Findings:
+    def format_slowest(name: str) -> str:
         return f"{max(told[name] for told in ranks):.1f} s"
 
-    took = f"`import jax` took {slowest('import_s')}, jax.devices() {slowest('devices_s')}"
-    where = f"joined at {ranks[0]['coordinator']} in {slowest('initialize_s')}"
-    yield Judgement("initialize", f"{counted(len(ranks), 'rank')} {where} ({took})")
+    imported, found = format_slowest("import_s"), format_slowest("devices_s")
+    took = f"`import jax` took {imported}, jax.devices() {found}"
+    where = f"joined at {ranks[0]['coordinator']} in {format_slowest('initialize_s')}"
+    yield Judgement("initialize", f"{format_count(len(ranks), 'rank')} {where} ({took})")
     slices = [told["slice"] for told in ranks]
-    yield Judgement("slices", slices_text(slices))
+    yield Judgement("slices", format_slices(slices))
     if len(set(slices)) > 1:
         yield Judgement("slices", "jax.make_mesh accepts only one", verdict="note")
     first, little, much = ranks[0]["sums"]
-    text = f"{first['values'][0]} over {counted(first['devices'], 'device')}"
-    yield Judgement("sum", f"{text}, in {slowest('first_s')}")
+    text = f"{first['values'][0]} over {format_count(first['devices'], 'device')}"
+    yield Judgement("sum", f"{text}, in {format_slowest('first_s')}")
     for result in [result for told in ranks for result in told["sums"]]:
         expected = result["devices"] * (result["devices"] + 1) // 2
         for value in set(result["values"]) - {expected}:
-            text = f"{value} over {counted(result['devices'], 'device')}, not {expected}"
+            text = f"{value} over {format_count(result['devices'], 'device')}, not {expected}"
             yield Judgement("sum", f"{text}, of {result['size']} bytes each", verdict="error")
     if much["devices"] > 1:
         text = f"1 KB in {1e3 * little['seconds']:.2f} ms, {much['size'] >> 20} MB in "
@@ -552,7 +565,7 @@ def _results(ranks: Sequence[ProbeOutput]) -> Findings:
 # --- the same judgement of several hosts ---
 
 
-def each(
+def judge_each(
     topic: str, hosts: Hosts, value: Text, verdict: Verdict = "ok", cure: str = ""
 ) -> Findings:
     """Yield a finding for each host for which `value` returns text."""
@@ -561,7 +574,7 @@ def each(
             yield Judgement(topic, text, (host.name,), verdict, cure)
 
 
-def alike(
+def compare_hosts(
     topic: str, hosts: Hosts, value: Text, verdict: Verdict = "warning", cure: str = ""
 ) -> Findings:
     """Yield a finding for each host: ok if its value is the most frequent, else `verdict`."""
@@ -575,17 +588,17 @@ def alike(
             yield Judgement(topic, text, (host.name,))
 
 
-def names(hosts: Iterable[HostFound]) -> tuple[str, ...]:
+def list_names(hosts: Iterable[HostFound]) -> tuple[str, ...]:
     """Return the names of these hosts."""
     return tuple(host.name for host in hosts)
 
 
-def span(numbers: Iterable[float]) -> str:
+def format_span(numbers: Iterable[float]) -> str:
     """Format numbers as `1.5` or `0.5-2.0`."""
     texts = [f"{number:.1f}" for number in sorted(numbers)]
     return texts[0] if texts[0] == texts[-1] else f"{texts[0]}-{texts[-1]}"
 
 
-def gib(sizes_kib: Iterable[int]) -> str:
+def format_gib(sizes_kib: Iterable[int]) -> str:
     """Format sizes in GiB, as `1.5` or `0.5-2.0`."""
-    return span(size / (1 << 20) for size in sizes_kib)
+    return format_span(size / (1 << 20) for size in sizes_kib)

@@ -38,7 +38,7 @@ _LARGE, _LARGE_ON_CPU = (64 << 20, 2), (16 << 20, 2)
 
 def main() -> None:
     """Run the part of the probe that the argument names."""
-    {"versions": versions, "devices": devices, "": add_up}["".join(sys.argv[1:])]()
+    {"versions": report_versions, "devices": report_devices, "": add_up}["".join(sys.argv[1:])]()
 
 
 def report(**what: object) -> None:
@@ -49,7 +49,7 @@ def report(**what: object) -> None:
 # --- on each host ---
 
 
-def versions() -> None:
+def report_versions() -> None:
     """Report the versions of this Python and of the packages, without importing them."""
     import contextlib
     import importlib.metadata
@@ -60,12 +60,12 @@ def versions() -> None:
         with contextlib.suppress(Exception):  # a package may be broken in any way
             found[name] = importlib.metadata.version(name)
     for name in ("jax", "jaxlib"):
-        found[name] = source_version(name, found.get(name, ""))
+        found[name] = find_version(name, found.get(name, ""))
     packages = {name: version for name, version in found.items() if version}
     report(version=platform.python_version(), packages=packages)
 
 
-def source_version(name: str, known: str) -> str:
+def find_version(name: str, known: str) -> str:
     """Return a package's version: that in its sources if the metadata has another or none.
 
     Args:
@@ -92,14 +92,14 @@ def source_version(name: str, known: str) -> str:
     return known or "of unknown version"
 
 
-def devices() -> None:
+def report_devices() -> None:
     """Report the devices that JAX finds on this host alone."""
     import jax
 
-    report(devices=kinds(jax.local_devices()))
+    report(devices=count_kinds(jax.local_devices()))
 
 
-def kinds(found: Sequence[Any]) -> list[list[Any]]:
+def count_kinds(found: Sequence[Any]) -> list[list[Any]]:
     """Count devices by their platform and kind."""
     from collections import Counter
 
@@ -116,29 +116,29 @@ def add_up() -> None:
     import jax
 
     imported = time.monotonic()
-    jax.distributed.initialize(**({} if _HOOK in os.environ else coordinates()))
+    jax.distributed.initialize(**({} if _HOOK in os.environ else read_arguments()))
     joined = time.monotonic()
     every, mine = jax.devices(), jax.local_devices()
     found = time.monotonic()
     report(
         coordinator=os.environ["JAX_COORDINATOR_ADDRESS"],
-        devices=kinds(mine),
+        devices=count_kinds(mine),
         slice=getattr(mine[0], "slice_index", 0),  # 0 if this jax does not know it
         import_s=imported - began,
         initialize_s=joined - imported,
         devices_s=found - joined,
-        internals=internals(),
+        internals=count_internals(),
     )
-    first = summed(every, 4, 1)
+    first = measure_sum(every, 4, 1)
     first_s = time.monotonic() - found
     on_cpu = every[0].platform == "cpu"
     # The CPU devices of a process share its memory, so one device of each process is enough.
     some = list({device.process_index: device for device in every}.values()) if on_cpu else every
-    large = summed(some, *(_LARGE_ON_CPU if on_cpu else _LARGE))
-    report(first_s=first_s, sums=[first, summed(some, *_SMALL), large])
+    large = measure_sum(some, *(_LARGE_ON_CPU if on_cpu else _LARGE))
+    report(first_s=first_s, sums=[first, measure_sum(some, *_SMALL), large])
 
 
-def internals() -> dict[str, Any]:
+def count_internals() -> dict[str, Any]:
     """Return the number of JAX's internals that the hook uses, and those that this jax lacks."""
     if _PACKAGE not in sys.modules:
         return {}
@@ -149,7 +149,7 @@ def internals() -> dict[str, Any]:
     return {"count": len(known.INTERNALS), "missing": missing}
 
 
-def coordinates() -> dict[str, Any]:
+def read_arguments() -> dict[str, Any]:
     """Return the arguments of initialize() that the launcher has set for this rank."""
     return {
         "coordinator_address": os.environ["JAX_COORDINATOR_ADDRESS"],
@@ -158,7 +158,7 @@ def coordinates() -> dict[str, Any]:
     }
 
 
-def summed(devices: list[Any], size: int, runs: int) -> dict[str, Any]:
+def measure_sum(devices: list[Any], size: int, runs: int) -> dict[str, Any]:
     """Add up arrays of `size` bytes, ones on the first device, twos on the next, ...; time it."""
     import jax
     import numpy as np

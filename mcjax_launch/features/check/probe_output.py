@@ -52,20 +52,20 @@ def parse_output(text: str) -> ProbeOutput:
     return told
 
 
-def python_of(answer: Probed) -> PythonFacts:
+def parse_python(answer: Probed) -> PythonFacts:
     """Return the Python that the probe describes, with what is wrong with it."""
     told, error = parse_output(answer.printed), answer.error
     try:
         if not error:
             values = [answer.python, told.get("version"), told.get("packages"), ""]
             facts = from_values(PythonFacts, values)
-            return facts if "jax" in facts.packages else facts.replaced(error="has no jax")
+            return facts if "jax" in facts.packages else facts.copy_with(error="has no jax")
     except Malformed as malformed:
         error = str(malformed)
     return PythonFacts(answer.python, "", {}, f"does not run: {error}" if answer.python else error)
 
 
-def devices_of(answer: Probed) -> DevicesCounted:
+def parse_devices(answer: Probed) -> DevicesCounted:
     """Return the devices that the probe counted."""
     if answer.error:
         return DevicesCounted((), answer.error)
@@ -75,7 +75,7 @@ def devices_of(answer: Probed) -> DevicesCounted:
         return DevicesCounted((), str(malformed))
 
 
-def devices_of_ranks(ranks: Sequence[tuple[str, ProbeOutput]]) -> dict[str, DevicesCounted]:
+def count_devices_by_host(ranks: Sequence[tuple[str, ProbeOutput]]) -> dict[str, DevicesCounted]:
     """Return the devices of each host by its name.
 
     Args:

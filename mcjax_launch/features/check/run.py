@@ -23,8 +23,8 @@ from mcjax_launch.features.check.judgement import (
     judge_internals,
     judge_mtls,
     judge_sum,
-    merged,
-    topics,
+    list_topics,
+    merge_findings,
 )
 from mcjax_launch.features.check.messages import (
     Probe,
@@ -37,19 +37,19 @@ from mcjax_launch.features.check.messages import (
 from mcjax_launch.features.check.probe_output import (
     DevicesCounted,
     PythonFacts,
-    devices_of,
-    devices_of_ranks,
+    count_devices_by_host,
+    parse_devices,
     parse_output,
-    python_of,
+    parse_python,
 )
 from mcjax_launch.job.devices import GpuShares, share_out
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.job.plan import ranks_of_hosts
+from mcjax_launch.job.plan import group_ranks_by_host
 from mcjax_launch.kernel.launcher import restarts
-from mcjax_launch.kernel.launcher.agent_orders import what_to_prepare
-from mcjax_launch.kernel.launcher.front import Front, of_own_process
-from mcjax_launch.kernel.launcher.peers import Reach, collectives
+from mcjax_launch.kernel.launcher.agent_orders import make_prepare_order
+from mcjax_launch.kernel.launcher.front import Front, make_front
+from mcjax_launch.kernel.launcher.peers import Reach, get_collectives_kind
 from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.transport.pool import AgentPool, Failure
 from mcjax_launch.kernel.transport.remote_commands import Transport
@@ -58,7 +58,7 @@ from mcjax_launch.kernel.wire.codec import Message
 from mcjax_launch.kernel.wire.frames import Data, Raw
 from mcjax_launch.kernel.wire.loop import READ
 from mcjax_launch.kernel.wire.signals import ENDING, signal_name
-from mcjax_launch.ranks import counted
+from mcjax_launch.ranks import format_count
 
 #: Variables of the check's programs: leave the GPUs' memory to jobs that may be running there.
 OWN_VARIABLES = (("XLA_PYTHON_CLIENT_PREALLOCATE", "false"),)
@@ -87,40 +87,40 @@ def run(job: Job, hosts: Sequence[Host], say: Callable[[str], object]) -> list[J
         LaunchError: the user has ended the check, or the client that reaches the hosts is missing.
 
     """
-    transport = Transport(job, features.on_hosts(job_of_check(job)))
+    transport = Transport(job, features.list_for_hosts(make_check_job(job)))
     transport.start_local(hosts)
     transport.allow_many_files()
-    front = of_own_process()
+    front = make_front()
     survey = HostSurvey(job, hosts, transport, front)
-    say(f"asking {counted(len(hosts), 'host')} ...")
+    say(f"asking {format_count(len(hosts), 'host')} ...")
     try:
         found = survey.ask_hosts()
-        wrong = topics(list(judge(found)), "error")
+        wrong = list_topics(list(judge(found)), "error")
         if wrong:
             say("counting devices ...")
             devices = survey.count_devices()
-            found = found.replaced(lost=survey.lost)
+            found = found.copy_with(lost=survey.lost)
     finally:
         survey.end()
     total = [Judgement("sum", f"not run: see {', '.join(wrong)}", verdict="note")]
     if not wrong:
-        say(f"adding up the devices of {counted(job.num_processes, 'rank')} ...")
+        say(f"adding up the devices of {format_count(job.num_processes, 'rank')} ...")
         total, devices = add_up(job, hosts, transport, front)
     unknown = DevicesCounted((), "")
-    there = [host.replaced(devices=devices.get(host.name, unknown)) for host in found.hosts]
+    there = [host.copy_with(devices=devices.get(host.name, unknown)) for host in found.hosts]
     of_gpus = () if job.uses_cpu else judge_gpus(there)
     with_jax = [host for host in there if not host.python.error]
     of_tls = judge_mtls(job, with_jax, alone=len(hosts) == 1)
-    return merged([*judge(found), *of_tls, *judge_devices(there), *of_gpus, *total])
+    return merge_findings([*judge(found), *of_tls, *judge_devices(there), *of_gpus, *total])
 
 
 # --- the job ---
 
 
-def job_of_check(job: Job) -> Job:
+def make_check_job(job: Job) -> Job:
     """Return a copy of the job that runs the probe as its program."""
     program = os.path.abspath(probe.__file__)
-    return job.replaced(
+    return job.copy_with(
         program=(os.path.basename(program),),
         chdir_given=False,
         env=(*OWN_VARIABLES, *job.env),
@@ -150,11 +150,11 @@ def add_up(
 
     """
     attempts: list[Attempt] = []
-    hosts = [host.replaced(chdir=None) for host in hosts]
+    hosts = [host.copy_with(chdir=None) for host in hosts]
     why_not = ""
     try:
         outcome = restarts.run(
-            *(job_of_check(job), hosts, transport),
+            *(make_check_job(job), hosts, transport),
             ended=attempts.append,
             front=front,
         )
@@ -162,12 +162,14 @@ def add_up(
     except LaunchError as error:
         why_not = str(error)
     ending = attempts[-1].summary.ending if attempts else None
-    if isinstance(ending, JobStopped) and ending.status in map(exit_status.of_signal, ENDING):
+    if isinstance(ending, JobStopped) and ending.status in map(
+        exit_status.compute_signal_status, ENDING
+    ):
         raise LaunchError("the check was not finished", ending.status)
     ranks = [run for attempt in attempts for run in attempt.state.ranks.values()]
     told = [(run.host, parse_output(run.stdout)) for run in ranks]
     total = [*judge_internals(told), *judge_sum([printed for _, printed in told], why_not)]
-    return total, devices_of_ranks(told)
+    return total, count_devices_by_host(told)
 
 
 # --- the survey: a host that does not answer does not stop the other hosts ---
@@ -187,12 +189,18 @@ class HostSurvey:
     def __init__(self, job: Job, hosts: Sequence[Host], transport: Transport, front: Front) -> None:
         self._job = job
         self._hosts = hosts
-        self._ranks = ranks_of_hosts(job, hosts)
+        self._ranks = group_ranks_by_host(job, hosts)
         self._loop = front.loop
         self._signals = front.signals
         self._loop.watch(self._signals.fd, READ, lambda ready: self._read_signals())
         self._pool = AgentPool(
-            hosts, transport, self._loop, _WINDOW, self._received, self._lost, self._unreachable
+            hosts,
+            transport,
+            self._loop,
+            _WINDOW,
+            self._on_message,
+            self._on_agent_loss,
+            self._on_unreachable_host,
         )
         self._links: dict[Host, AgentConnection] = {}
         self._failures: dict[Host, str] = {}
@@ -218,24 +226,25 @@ class HostSurvey:
         self._wait(lambda: self._pool.is_settled)
         seconds = time.monotonic() - began
         self._ask(Time, dict.fromkeys(self._links, ReadClock()))
-        questions = {host: self._what_is_there(host) for host in self._hosts}
+        questions = {host: self._make_question(host) for host in self._hosts}
         self._surveyed = self._ask(Surveyed, questions)
         wanted = {host: questions[host].wanted.pythons for host in self._surveyed}
         probed = self._probe("versions", wanted, dict(self._job.env))
-        self._pythons = {host: python_of(answer) for host, answer in probed.items()}
+        self._pythons = {host: parse_python(answer) for host, answer in probed.items()}
         facts = {host: surveyed.facts for host, surveyed in self._surveyed.items()}
         reach = Reach(list(facts), facts)
         several = len({known.machine for known in facts.values()}) > 1
         ways = self._try_ways(reach, list(facts)) if several else 0
         return Found(
             hosts=tuple(
-                self._found(host, reach.address(host) if several else "") for host in self._pythons
+                self._collect_facts(host, reach.choose_address(host) if several else "")
+                for host in self._pythons
             ),
             lost=self.lost,
             seconds=seconds,
             ways=ways,
-            gaps=tuple(reach.gaps()),
-            uses=collectives(self._job),
+            gaps=tuple(reach.list_gaps()),
+            uses=get_collectives_kind(self._job),
         )
 
     @property
@@ -258,7 +267,7 @@ class HostSurvey:
             host: (python.path,) for host, python in self._pythons.items() if not python.error
         }
         answers = self._probe("devices", with_jax, variables)
-        return {host.name: devices_of(answer) for host, answer in answers.items()}
+        return {host.name: parse_devices(answer) for host, answer in answers.items()}
 
     def _probe(
         self, word: str, pythons: Mapping[Host, tuple[str, ...]], env: dict[str, str]
@@ -279,11 +288,11 @@ class HostSurvey:
         self._wait(lambda: self._pool.over)  # or srun would end them before they have cleaned up
         self._pool.hang_up(_END_S)
 
-    def _what_is_there(self, host: Host) -> Survey:
+    def _make_question(self, host: Host) -> Survey:
         first, several = host == self._hosts[0], len(self._hosts) > 1
-        wanted = what_to_prepare(self._job, host, self._ranks[host], first=first, several=True)
+        wanted = make_prepare_order(self._job, host, self._ranks[host], first=first, several=True)
         anywhere = messages.Bind("", 0)  # for test connections from the other hosts
-        wanted = wanted.replaced(
+        wanted = wanted.copy_with(
             program=None,
             transfer_ports=0,
             tpu_ports=0,
@@ -294,7 +303,7 @@ class HostSurvey:
         )
         return Survey(wanted)
 
-    def _found(self, host: Host, address: str) -> HostFound:
+    def _collect_facts(self, host: Host, address: str) -> HostFound:
         """Return the facts about a host; `address`: its address for other hosts."""
         surveyed = self._surveyed[host]
         error_s, ahead_s = self._clocks[host]
@@ -320,16 +329,16 @@ class HostSurvey:
         TPUs have a network of their own. The job itself, when it starts, looks for an address of
         the coordinator that all hosts reach.
         """
-        uses = collectives(self._job)
+        uses = get_collectives_kind(self._job)
         only_tpus = all(
             "libtpu" in python.packages and not self._surveyed[host].gpus
             for host, python in self._pythons.items()
         )
         if not uses or (uses == "any" and only_tpus):
             return 0
-        questions = {host: messages.TryPeers(reach.peers(host)) for host in hosts}
+        questions = {host: messages.TryPeers(reach.select_peers(host)) for host in hosts}
         for host, tried in self._ask(messages.PeersTried, questions).items():
-            reach.answered(host, tried)
+            reach.record_answer(host, tried)
         return sum(len(question.peers) for question in questions.values())
 
     # --- answers ---
@@ -346,7 +355,7 @@ class HostSurvey:
         answers = {host: self._answers.get(host) for host in questions}
         return {host: answer for host, answer in answers.items() if isinstance(answer, kind)}
 
-    def _received(self, link: AgentConnection, message: Message | Data | Raw) -> None:
+    def _on_message(self, link: AgentConnection, message: Message | Data | Raw) -> None:
         host = link.host
         asked_at = self._unanswered.pop(host, 0.0)
         link.be_patient(0)
@@ -365,10 +374,10 @@ class HostSurvey:
             case Message():
                 self._answers[host] = message
 
-    def _unreachable(self, failure: Failure) -> None:
+    def _on_unreachable_host(self, failure: Failure) -> None:
         self._failures[failure.host] = failure.reason
 
-    def _lost(self, link: AgentConnection, why: str) -> None:
+    def _on_agent_loss(self, link: AgentConnection, why: str) -> None:
         self._unanswered.pop(link.host, None)
         self._failures.setdefault(link.host, why)
 
@@ -383,5 +392,5 @@ class HostSurvey:
             if signum == signal.SIGCHLD:
                 self._pool.reap()
             elif signum in ENDING:
-                status = exit_status.of_signal(signum)
+                status = exit_status.compute_signal_status(signum)
                 raise LaunchError(f"stopped by {signal_name(signum)}", status)

@@ -26,7 +26,7 @@ class CompiledFolders(AgentPart):
     def __init__(self, agent: HostAgent) -> None:
         super().__init__(agent)
 
-    def received(self, message: Message | Raw) -> None:
+    def on_message(self, message: Message | Raw) -> None:
         """Make the folders; without that of --compile-cache the job goes on."""
         assert isinstance(message, ShareCompiled)
         private, folder = os.path.join(self.agent.folder, "compiled"), message.folder
@@ -34,12 +34,12 @@ class CompiledFolders(AgentPart):
             os.makedirs(private, 0o700, exist_ok=True)  # an earlier run has left its programs there
         except OSError:  # the disk is full: every rank compiles for itself
             return
-        if folder and (reason := own_paths.why_untrusted(folder)):
+        if folder and (reason := own_paths.explain_distrust(folder)):
             self.agent.link.send(NoCache(reason))
             folder = ""
-        self.asks = json.dumps([message.mode, private, folder, message.size])
+        self.variable = json.dumps([message.mode, private, folder, message.size])
 
-    def hook_said(self, hook: HookConnection, said: FromHook) -> None:
+    def on_hook_message(self, hook: HookConnection, said: FromHook) -> None:
         """Pass on that a rank has obtained a program, or waits for one."""
         self.agent.link.send(said)
 

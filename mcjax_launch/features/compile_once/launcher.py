@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from mcjax_launch.diagnosis.summary import duration
+from mcjax_launch.diagnosis.summary import format_duration
 from mcjax_launch.features.compile_once.messages import Awaits, NoCache, Obtained, ShareCompiled
 from mcjax_launch.kernel.launcher.part import LauncherPart
 from mcjax_launch.kernel.wire.messages import FromHook
-from mcjax_launch.ranks import counted
+from mcjax_launch.ranks import format_count
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.summary import Summary
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class CompilationCounter(LauncherPart):
     """Part that counts for each rank how many programs it has compiled and loaded."""
 
-    def orders(self, ranks: Sequence["Rank"], plan: "Plan") -> Iterable["ToAgent"]:
+    def make_orders(self, ranks: Sequence["Rank"], plan: "Plan") -> Iterable["ToAgent"]:
         """Let the ranks of a host share, unless there is nothing to share with."""
         job = self.launcher.job
         if len(ranks) < 2 and not job.compile_cache and not job.runs_again:
@@ -28,7 +28,7 @@ class CompilationCounter(LauncherPart):
         folder, size = job.compile_cache or ("", 0)
         return (ShareCompiled(job.compile_once, folder, size),)
 
-    def received(self, link: "AgentConnection", message: "ToLauncher | Raw", now: float) -> None:
+    def on_message(self, link: "AgentConnection", message: "ToLauncher | Raw", now: float) -> None:
         """Count what ranks have obtained; report a cache that cannot be used."""
         match message:
             case NoCache(reason):
@@ -43,20 +43,22 @@ class CompilationCounter(LauncherPart):
             case FromHook(rank=rank, message=Awaits(other)):
                 self.launcher.state.ranks[rank].compilations.awaits = other
 
-    def concluded(self, summary: "Summary", *, last: bool) -> None:
+    def on_summary(self, summary: "Summary", *, last: bool) -> None:
         """Report with -v what was compiled and loaded, and the time saved."""
         ranks = [run.compilations for run in self.launcher.state.ranks.values()]
         compiled, loaded = sum(rank.compiled for rank in ranks), sum(rank.loaded for rank in ranks)
         if compiled or loaded:
-            spent = duration(sum(rank.compiled_s for rank in ranks))
-            saved = duration(sum(rank.saved_s for rank in ranks))
-            seen = f"{counted(compiled, 'program')} compiled" + (f" in {spent}" if compiled else "")
+            spent = format_duration(sum(rank.compiled_s for rank in ranks))
+            saved = format_duration(sum(rank.saved_s for rank in ranks))
+            seen = f"{format_count(compiled, 'program')} compiled" + (
+                f" in {spent}" if compiled else ""
+            )
             seen += f", {loaded} loaded" + (f", which saved {saved} of compiling" if loaded else "")
         elif any(rank.ended_at for rank in ranks):
             seen = "each rank has compiled its own programs"
         else:
             return
-        self.launcher.console.detail(f"--compile-once: {seen}")
+        self.launcher.console.show_detail(f"--compile-once: {seen}")
 
 
 PART = CompilationCounter

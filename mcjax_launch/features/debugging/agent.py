@@ -86,7 +86,7 @@ class _Terminal:
 
     def signal(self, signum: int) -> None:
         """Send a signal to the process's group, unless that is the agent's."""
-        group = system.group_of(self.hook.pid)
+        group = system.get_process_group(self.hook.pid)
         if group not in (0, os.getpgrp()):
             system.signal_group(group, signum)
 
@@ -116,7 +116,7 @@ class Terminals(AgentPart):
         self._size = (24, 80)
         self._credit = _WINDOW
 
-    def hook_said(self, hook: HookConnection, said: FromHook) -> None:
+    def on_hook_message(self, hook: HookConnection, said: FromHook) -> None:
         """Pass on what a debugger says."""
         message = said.message
         assert isinstance(message, DebuggerMessage)
@@ -127,7 +127,7 @@ class Terminals(AgentPart):
         if isinstance(message, DebuggerSwitches):  # its further output can wait
             self._loop.forget(terminal.ours)
 
-    def hook_gone(self, hook: HookConnection) -> None:
+    def on_hook_loss(self, hook: HookConnection) -> None:
         """Report that the process of a debugger is gone."""
         terminal = self._terminals.get(hook.pid)
         if terminal is not None:
@@ -144,7 +144,7 @@ class Terminals(AgentPart):
             pass
         self._link.send(FromDebugger(hook.rank, hook.pid, message, cut=not whole))
 
-    def received(self, message: Message | frames.Raw) -> None:
+    def on_message(self, message: Message | frames.Raw) -> None:
         """Handle the launcher's keys, replies, sizes and credit."""
         if isinstance(message, frames.Raw):
             if self._active is not None:
@@ -190,7 +190,7 @@ class Terminals(AgentPart):
         data = terminal.read(min(_PIECE, self._credit))
         self._credit -= len(data)
         if data:
-            self._link.uplink.send(frames.raw(NAME, terminal.hook.rank, data))
+            self._link.uplink.send(frames.encode_raw(NAME, terminal.hook.rank, data))
         return bool(data)
 
 

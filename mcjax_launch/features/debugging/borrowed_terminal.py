@@ -50,7 +50,7 @@ class BorrowedTerminal(TerminalUser):
         self._kept = b""  # a debugger's output since the last terminal left
         visitors.terminal_user = self
 
-    def want(self, what: str) -> bool:
+    def request(self, what: str) -> bool:
         """Borrow a terminal, now or when a visitor with a terminal comes.
 
         Args:
@@ -81,12 +81,12 @@ class BorrowedTerminal(TerminalUser):
         if self._visitor is not None:
             self._visitor.hold()
 
-    def visitor_came(self, _: Visitor) -> None:
+    def on_visitor_arrival(self, _: Visitor) -> None:
         """Ask a new visitor for its terminal, if one is wanted and none is borrowed."""
         if self._wanted and self.terminal is None:
             self._ask()
 
-    def visitor_holds(self, visitor: Visitor) -> None:
+    def on_visitor_hold(self, visitor: Visitor) -> None:
         """Borrow a visitor's terminal, because the visitor has stopped using it."""
         if visitor is not self._visitor:
             visitor.release()
@@ -99,12 +99,12 @@ class BorrowedTerminal(TerminalUser):
         self.terminal = UserTerminal(self._loop, self._on_keys, self._on_written, fd)
         self._on_lent()
 
-    def visitor_resized(self, visitor: Visitor) -> None:
+    def on_visitor_resize(self, visitor: Visitor) -> None:
         """Report that the borrowed terminal has another size."""
         if visitor is self._visitor:
             self._on_resized()
 
-    def visitor_left(self, visitor: Visitor) -> None:
+    def on_visitor_loss(self, visitor: Visitor) -> None:
         """Close the terminal of a visitor that is gone; ask another if one is still needed."""
         if visitor is self._visitor:
             self._drop()

@@ -29,14 +29,14 @@ from mcjax_launch.features.debugging.queue import (
     StillSteps,
     StoppedDebugger,
 )
-from mcjax_launch.features.debugging.user_terminal import UserTerminal, in_background
+from mcjax_launch.features.debugging.user_terminal import UserTerminal, is_in_background
 from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.kernel.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.wire.address import LOOPBACK, join_address
 from mcjax_launch.kernel.wire.frames import Raw
 from mcjax_launch.kernel.wire.messages import Credit, ToLauncher
-from mcjax_launch.ranks import these_ranks
+from mcjax_launch.ranks import format_ranks
 from mcjax_launch.runs.stop_reasons import quit_debugger
 
 _WHAT_HELPS = (
@@ -49,7 +49,7 @@ _MOST_PORTS = 8
 _STACKS_KEY, _SUSPEND_KEY = b"\x1c", b"\x1a"
 
 
-def waiting_for_ide(plan: Plan, port: int) -> str:
+def format_ide_wait(plan: Plan, port: int) -> str:
     """Return a line that says where the ranks wait for debuggers of IDEs.
 
     Args:
@@ -85,7 +85,7 @@ class Debugging(LauncherPart):
         self._cut: dict[int, bool] = {}  # by rank: whether more of its output is to come
         self._unwritten: dict[AgentConnection, int] = {}  # bytes of debuggers' output
 
-    def asks(self, rank: Rank) -> str:
+    def get_variable(self, rank: Rank) -> str:
         """Return the value that makes the rank open a debugger at an uncaught exception (--pdb)."""
         return "debugger" if rank.process_id in self.launcher.job.pdb else ""
 
@@ -94,56 +94,61 @@ class Debugging(LauncherPart):
         if front.visitors is None:
             return None
         return BorrowedTerminal(
-            front.visitors, front.loop, self._typed, self._written, self._lent, self._resized
+            front.visitors,
+            front.loop,
+            self._on_keys,
+            self._on_output_written,
+            self._on_terminal_lent,
+            self._send_terminal_size,
         )
 
     @property
     def _terminal(self) -> UserTerminal | None:
         return self._own_terminal if self._borrowed is None else self._borrowed.terminal
 
-    def begins(self, plan: Plan, now: float) -> None:
+    def on_begin(self, plan: Plan, now: float) -> None:
         """Pause the job's time limits with --debugpy, because the ranks wait for a debugger."""
         port = self.launcher.job.debugpy
         if port is not None:
             self._state.pause.begin(now)
-            self._console.note(waiting_for_ide(plan, port))
+            self._console.note(format_ide_wait(plan, port))
 
     # --- messages and output of debuggers ---
 
-    def received(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
+    def on_message(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
         """Handle a debugger's message or output."""
         if isinstance(message, Raw):
-            self._output(link, message.payload)
+            self._show_output(link, message.payload)
         elif isinstance(message, FromDebugger):
             self._links[message.rank] = link
             self._cut[message.rank] = message.cut
-            effects = self._effects(message.rank, message.pid, message.message, now)
+            effects = self._decide_effects(message.rank, message.pid, message.message, now)
             self._perform(effects, now)
 
-    def _effects(self, rank: int, pid: int, message: DebuggerMessage, now: float) -> Effects:
+    def _decide_effects(self, rank: int, pid: int, message: DebuggerMessage, now: float) -> Effects:
         match message:
             case DebuggerStopped(where, reason):
                 stopped = StoppedDebugger(rank, pid, where, reason)
-                if not self._queue.ended and (why := self._why_refused()):
+                if not self._queue.ended and (why := self._explain_refusal()):
                     said = f"no terminal for the debugger at {where}: {why}; {_WHAT_HELPS}"
                     return [Refuse(stopped, said)]
-                return self._queue.stopped(stopped)
+                return self._queue.on_debugger_stop(stopped)
             case DebuggerResumed(steps):
-                return self._queue.resumed(rank, pid, now, steps=steps)
+                return self._queue.on_debugger_resume(rank, pid, now, steps=steps)
             case DebuggerSwitches(other):
-                return self._queue.switches(other)
+                return self._queue.switch_to(other)
             case DebuggerQuits(where) if not self._queue.ended:
-                self.launcher.stop(quit_debugger(self._name(rank), where))
+                self.launcher.stop(quit_debugger(self._format_rank(rank), where))
         return []
 
-    def _why_refused(self) -> str:
+    def _explain_refusal(self) -> str:
         if self._terminal is not None or self._borrowed is not None:
             return ""
         if self.launcher.job.stdin:
             return "--stdin reads what you type"
-        return self.launcher.front.why_no_terminal()
+        return self.launcher.front.explain_no_terminal()
 
-    def _output(self, link: AgentConnection, data: bytes) -> None:
+    def _show_output(self, link: AgentConnection, data: bytes) -> None:
         """Show what a debugger has written."""
         if self._queue.ended:
             return
@@ -153,15 +158,15 @@ class Debugging(LauncherPart):
         elif self._borrowed is not None:
             self._borrowed.keep(data)
 
-    def lost(self, link: AgentConnection, now: float) -> None:
+    def on_agent_loss(self, link: AgentConnection, now: float) -> None:
         """Remove the debuggers of an agent that is gone, with its ranks."""
         for rank, its_link in self._links.items():
             if its_link is link:
-                self._perform(self._queue.gone(rank), now)
+                self._perform(self._queue.on_rank_end(rank), now)
 
     # --- the user's keys ---
 
-    def _typed(self, keys: bytes) -> None:
+    def _on_keys(self, keys: bytes) -> None:
         if _STACKS_KEY in keys:
             self.launcher.request_stacks()
         if _SUSPEND_KEY in keys and self._borrowed is not None:
@@ -173,23 +178,23 @@ class Debugging(LauncherPart):
         if active is not None and keys:
             self._links[active.rank].send_bytes(NAME, active.rank, keys)
 
-    def signalled(self, signum: int) -> None:
+    def on_signal(self, signum: int) -> None:
         """Handle a new size of the terminal, or that the launcher runs again after a suspension."""
         if signum == SIGWINCH:
-            self._resized()
+            self._send_terminal_size()
         elif signum == SIGCONT and self._terminal is not None:
             self._terminal.resume()
 
-    def _resized(self) -> None:
+    def _send_terminal_size(self) -> None:
         active = self._queue.active
         if self._terminal is not None and active is not None:
             self._links[active.rank].send(TerminalSize(*self._terminal.size))
 
-    def shows(self, lines: Sequence[str]) -> bool:
+    def show(self, lines: Sequence[str]) -> bool:
         """Show lines to a user who debugs; return False if no debugger has the terminal."""
         if self._terminal is None or self._queue.active is None:
             return False
-        said = "".join(map(self._console.marked, lines))
+        said = "".join(map(self._console.format_own_line, lines))
         self._terminal.say(said.encode("utf-8", "replace"))
         return True
 
@@ -203,9 +208,12 @@ class Debugging(LauncherPart):
                 case Refuse(stopped, reason):
                     self._reply(stopped, TerminalRefused(reason))
                 case HasToWait(stopped):
-                    self._say(f"{self._place(stopped)} too: type `rank {stopped.rank}` to go there")
+                    self._say(
+                        f"{self._describe_stop(stopped)} too: "
+                        f"type `rank {stopped.rank}` to go there"
+                    )
                 case StillSteps(stopped):
-                    name = self._name(stopped.rank)
+                    name = self._format_rank(stopped.rank)
                     self._say(f"{name} is still stepping, and may need the other ranks for that")
                 case Reclaim():
                     self._reclaim(now)
@@ -216,8 +224,8 @@ class Debugging(LauncherPart):
         if self._borrowed is None:
             self._grant_own(grant.stopped)
             return
-        place = self._place(grant.stopped)
-        is_asked = self._borrowed.want(place)
+        place = self._describe_stop(grant.stopped)
+        is_asked = self._borrowed.request(place)
         if self._terminal is not None:
             self._answer()
         elif not is_asked:
@@ -228,14 +236,16 @@ class Debugging(LauncherPart):
         """Lend the terminal at standard input."""
         if self._own_terminal is None:
             loop = self.launcher.front.loop
-            self._own_terminal = UserTerminal(loop, self._typed, self._written)
-        if in_background():
-            self._console.say(f"{self._place(stopped)}: bring this job to the foreground (fg)")
+            self._own_terminal = UserTerminal(loop, self._on_keys, self._on_output_written)
+        if is_in_background():
+            self._console.say(
+                f"{self._describe_stop(stopped)}: bring this job to the foreground (fg)"
+            )
         self._console.hold()
         self._own_terminal.lend()
         self._answer()
 
-    def _lent(self) -> None:
+    def _on_terminal_lent(self) -> None:
         """Use a terminal that was just borrowed: answer a waiting debugger, or show kept output."""
         assert self._terminal is not None and self._borrowed is not None
         self._terminal.lend()
@@ -243,9 +253,9 @@ class Debugging(LauncherPart):
         if self._granted is not None:
             self._answer()
         elif active is not None:
-            self._say(self._place(active))
+            self._say(self._describe_stop(active))
             self._terminal.write(self._borrowed.pop_kept())
-            self._resized()
+            self._send_terminal_size()
 
     def _answer(self) -> None:
         """Send a debugger the grant of the terminal, and show the rank's kept output.
@@ -255,15 +265,15 @@ class Debugging(LauncherPart):
         grant, self._granted = self._granted, None
         assert self._terminal is not None and grant is not None
         stopped, others = grant.stopped, self._queue.others
-        self._terminal.say(self._console.take_aside(stopped.rank, cut=self._cut[stopped.rank]))
+        self._terminal.say(self._console.pop_aside(stopped.rank, cut=self._cut[stopped.rank]))
         if not grant.again:
-            self._say(self._place(stopped))
+            self._say(self._describe_stop(stopped))
             if others:
                 waits = "wait" if len(others) > 1 else "waits"
                 go = f"type `rank {others[0]}` to go there"
-                self._say(f"{these_ranks(others)} {waits} too: {go}")
+                self._say(f"{format_ranks(others)} {waits} too: {go}")
             self._say_limits()
-        self._resized()
+        self._send_terminal_size()
         term = os.environ.get("TERM", "dumb") if self._borrowed is None else self._borrowed.term
         self._reply(stopped, TerminalGranted(term))
 
@@ -289,25 +299,25 @@ class Debugging(LauncherPart):
         self._state.pause.end(now)
         self._state.activity.active_at = self._state.activity.heard_at = now
 
-    def _written(self) -> None:
+    def _on_output_written(self) -> None:
         for link, count in self._unwritten.items():
             link.send(Credit(count, NAME))
         self._unwritten.clear()
 
     def _say(self, line: str) -> None:
-        self.shows([line])
+        self.show([line])
 
     def _reply(self, stopped: StoppedDebugger, reply: DebuggerReply) -> None:
         self._links[stopped.rank].send(ReplyToDebugger(stopped.pid, reply))
 
-    def _name(self, rank: int) -> str:
+    def _format_rank(self, rank: int) -> str:
         host = self._state.ranks[rank].host
         return f"rank {rank}" + (f" on {host}" if self._state.hosts > 1 else "")
 
-    def _place(self, stopped: StoppedDebugger) -> str:
+    def _describe_stop(self, stopped: StoppedDebugger) -> str:
         if stopped.reason:
-            return f"{self._name(stopped.rank)} failed at {stopped.where} ({stopped.reason})"
-        return f"{self._name(stopped.rank)} stopped at {stopped.where}"
+            return f"{self._format_rank(stopped.rank)} failed at {stopped.where} ({stopped.reason})"
+        return f"{self._format_rank(stopped.rank)} stopped at {stopped.where}"
 
     # --- time, and the end ---
 
@@ -320,13 +330,13 @@ class Debugging(LauncherPart):
         """Let other debuggers have the terminal, if the deadline has come."""
         self._perform(self._queue.expire(now), now)
 
-    def stops(self, now: float) -> None:
+    def on_stop(self, now: float) -> None:
         """End all debugging, because the ranks are ended."""
         self._perform(self._queue.end(), now)
 
     def close(self, now: float) -> None:
         """Restore the terminal for good."""
-        self.stops(now)
+        self.on_stop(now)
         if self._borrowed is not None:
             self._borrowed.close()
         elif self._own_terminal is not None:

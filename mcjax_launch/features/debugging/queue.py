@@ -92,7 +92,7 @@ class DebugQueue:
         self._has_left = False  # the active debugger's process has gone during a step
         self._waiting: list[StoppedDebugger] = []
 
-    def stopped(self, stopped: StoppedDebugger) -> Effects:
+    def on_debugger_stop(self, stopped: StoppedDebugger) -> Effects:
         """Grant the terminal to a debugger that has stopped, or make the debugger wait."""
         if self.ended:
             return [Refuse(stopped, JOB_ENDS)]
@@ -106,7 +106,7 @@ class DebugQueue:
         self._waiting.append(stopped)
         return [HasToWait(stopped)]
 
-    def resumed(self, rank: int, pid: int, now: float, *, steps: bool) -> Effects:
+    def on_debugger_resume(self, rank: int, pid: int, now: float, *, steps: bool) -> Effects:
         """Handle a debugger whose program goes on or has ended; `steps`: for a single step only."""
         if self.active is None or (self.active.rank, self.active.pid) != (rank, pid):
             self._waiting = [each for each in self._waiting if (each.rank, each.pid) != (rank, pid)]
@@ -117,21 +117,21 @@ class DebugQueue:
         if self.deadline is not None and self._waiting:  # the job may end with it: see `expire`
             self._has_left = True
             return []
-        return self._next()
+        return self._grant_next()
 
-    def gone(self, rank: int) -> Effects:
+    def on_rank_end(self, rank: int) -> Effects:
         """Remove a rank's debuggers, because all its processes have ended."""
         self._waiting = [waiting for waiting in self._waiting if waiting.rank != rank]
-        return self._next() if self.active is not None and self.active.rank == rank else []
+        return self._grant_next() if self.active is not None and self.active.rank == rank else []
 
-    def switches(self, rank: int) -> Effects:
+    def switch_to(self, rank: int) -> Effects:
         """Give the terminal to a waiting debugger of this rank, as the user asked."""
         active = self.active
         if active is None:
             return []
         found = next((waiting for waiting in self._waiting if waiting.rank == rank), None)
         if found is None:
-            return [Refuse(active, self._why_not(active, rank))]
+            return [Refuse(active, self._explain_refusal(active, rank))]
         self._waiting.remove(found)
         self._waiting.append(active)
         return self._grant(found)
@@ -141,17 +141,17 @@ class DebugQueue:
         if self.deadline is None or now < self.deadline:
             return []
         if self.active is None or self._has_left or not self._waiting:
-            return self._next()
-        return [StillSteps(self.active), *self._next()]
+            return self._grant_next()
+        return [StillSteps(self.active), *self._grant_next()]
 
     def end(self) -> Effects:
         """Refuse all debuggers, because the job ends."""
         self.ended = True
         refused: Effects = [Refuse(waiting, JOB_ENDS) for waiting in self._waiting]
         self._waiting = []
-        return [*refused, *(self._next() if self.active is not None else [])]
+        return [*refused, *(self._grant_next() if self.active is not None else [])]
 
-    def _next(self) -> Effects:
+    def _grant_next(self) -> Effects:
         self.active, self.deadline, self._has_left = None, None, False
         if self._waiting:
             return self._grant(self._waiting.pop(0))
@@ -166,7 +166,7 @@ class DebugQueue:
         """Ranks whose debuggers wait for the terminal."""
         return tuple(sorted(waiting.rank for waiting in self._waiting))
 
-    def _why_not(self, active: StoppedDebugger, rank: int) -> str:
+    def _explain_refusal(self, active: StoppedDebugger, rank: int) -> str:
         why = f"this is rank {rank}" if rank == active.rank else f"rank {rank} has not stopped"
         others = ", ".join(f"{waiting.rank} at {waiting.where}" for waiting in self._waiting)
         return f"{why}; stopped ranks: {others}" if others else f"{why}, nor has any other rank"

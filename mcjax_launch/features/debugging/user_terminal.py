@@ -26,7 +26,7 @@ _OUTLIVED = (
 )
 
 
-def in_background() -> bool:
+def is_in_background() -> bool:
     """Return whether the launcher is in the background: using the terminal would stop it."""
     try:
         return os.tcgetpgrp(_INPUT) != os.getpgrp()
@@ -92,7 +92,7 @@ class UserTerminal:
         """Set raw mode again while it is lent, because another program may have changed it."""
         while self._keeper is not None:
             try:
-                termios.tcsetattr(self._keys, termios.TCSANOW, _raw(self._settings))
+                termios.tcsetattr(self._keys, termios.TCSANOW, _make_raw_settings(self._settings))
                 return
             except termios.error as error:
                 if error.args[0] != errno.EINTR:  # the shell's SIGCONT interrupts it
@@ -244,7 +244,7 @@ def _keep(terminal: int, settings: list[Any], reading: int) -> None:
         os._exit(0)
 
 
-def _raw(settings: list[Any]) -> list[Any]:
+def _make_raw_settings(settings: list[Any]) -> list[Any]:
     """Return settings with which each key is read as it is, and each byte is written as it is."""
     iflag, oflag, cflag, lflag, *speeds, characters = settings
     iflag &= ~(termios.BRKINT | termios.ICRNL | termios.INLCR | termios.IGNCR | termios.INPCK)

@@ -34,30 +34,30 @@ class ReturnedFiles(AgentPart):
         self._uplink = agent.link.uplink
         self._wants_values = True
 
-    def hook_said(self, hook: HookConnection, said: FromHook) -> None:
+    def on_hook_message(self, hook: HookConnection, said: FromHook) -> None:
         """Queue the result file that a rank has reported."""
         returned = said.message
         assert isinstance(returned, Returned)
-        path = function_call.returned_path(self._folder, str(said.rank))
+        path = function_call.get_result_path(self._folder, str(said.rank))
         try:
-            file = open(path, "rb", buffering=0)  # noqa: SIM115, _frames closes it
+            file = open(path, "rb", buffering=0)  # noqa: SIM115, _make_frames closes it
             os.unlink(path)
         except OSError:  # a false report, by some program that the rank has started
             return
-        self._uplink.send_later(self._frames(said, returned, file))
+        self._uplink.send_later(self._make_frames(said, returned, file))
 
-    def stops(self) -> None:
+    def on_stop(self) -> None:
         """Stop sending return values: the job ends otherwise, so only exceptions matter."""
         self._wants_values = False
 
-    def _frames(self, said: FromHook, returned: Returned, file: BinaryIO) -> Iterator[bytes]:
+    def _make_frames(self, said: FromHook, returned: Returned, file: BinaryIO) -> Iterator[bytes]:
         with file:
-            yield frames.encoded(said)
+            yield frames.encode_message(said)
             while self._wants_values or returned.kind == "raised":
                 piece = file.read(_PIECE)
                 if not piece:
                     return
-                yield frames.raw(function_call.NAME, said.rank, piece)
+                yield frames.encode_raw(function_call.NAME, said.rank, piece)
 
 
 PART = ReturnedFiles

@@ -13,7 +13,7 @@ import sys
 from ...kernel.wire import hook_environ
 from ...kernel.wire.line import AgentLine
 from . import messages as function_call
-from .messages import Returned, in_parts, unpickled
+from .messages import Returned, pickle_in_parts, unpickle
 
 TYPE_CHECKING = False  # as typing's own, without importing it
 if TYPE_CHECKING:
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 def main() -> None:
     """Make the call that the file holds, and report its result."""
     report = CallReport(os.environ[hook_environ.SOCKET], os.environ["JAX_PROCESS_ID"])
-    call, parts = function_call.read_call(function_call.call_path(report.folder))
+    call, parts = function_call.read_call(function_call.get_call_path(report.folder))
     # The ranks can import all that the caller can; the rank's own path comes first.
     sys.path += [path for path in call.folders if path not in sys.path]
-    _show_tracebacks(_sources(call))
+    _show_tracebacks(_get_sources(call))
     try:
         _make_main(call)
-        function, args, kwargs = _loaded(call, parts)
+        function, args, kwargs = _load_call(call, parts)
         if call.initializes:
             import jax
 
             jax.distributed.initialize()
-        returned = _returned(function, function(*args, **kwargs))
+        returned = _pickle_result(function, function(*args, **kwargs))
         report.write(returned)
     except Exception as error:
         _report_exception(report, error)
@@ -70,9 +70,9 @@ def _import(file: MainFile, names: dict[str, object]) -> None:
         function_call.importing = ""
 
 
-def _loaded(call: Call, parts: Sequence[memoryview]) -> Any:
+def _load_call(call: Call, parts: Sequence[memoryview]) -> Any:
     try:
-        return unpickled(parts)
+        return unpickle(parts)
     except AttributeError as error:
         if call.main is None:
             raise
@@ -83,7 +83,7 @@ def _loaded(call: Call, parts: Sequence[memoryview]) -> Any:
 # --- tracebacks ---
 
 
-def _sources(call: Call) -> Mapping[str, str]:
+def _get_sources(call: Call) -> Mapping[str, str]:
     """Return the sources of code that is in no file on this host, by name."""
     if call.main is None or os.path.exists(call.main.path):
         return call.sources
@@ -119,18 +119,18 @@ def _print_exception(
 # --- the result ---
 
 
-def _returned(function: Any, value: Any) -> list[Buffer]:
+def _pickle_result(function: Any, value: Any) -> list[Buffer]:
     try:
-        return _pickled(value)
+        return _pickle_value(value)
     except Exception as error:
         name = getattr(function, "__name__", repr(function))
         raise TypeError(f"the value that {name} returned cannot be pickled: {error}") from None
 
 
-def _pickled(value: Any) -> list[Buffer]:
+def _pickle_value(value: Any) -> list[Buffer]:
     """Pickle a value by name; if that fails, by value, with cloudpickle if it is installed."""
     try:
-        return in_parts(value, pickle.dumps)
+        return pickle_in_parts(value, pickle.dumps)
     except Exception:
         try:
             from cloudpickle import dumps
@@ -138,14 +138,14 @@ def _pickled(value: Any) -> list[Buffer]:
             dumps = None
         if dumps is None:
             raise
-    return in_parts(value, dumps)
+    return pickle_in_parts(value, dumps)
 
 
 def _report_exception(report: CallReport, error: Exception) -> None:
     """Report an exception, if it can be pickled and so raised again by the caller."""
     try:
-        parts = _pickled(error)
-        unpickled(parts)
+        parts = _pickle_value(error)
+        unpickle(parts)
         report.write(parts)
     except Exception:
         return
@@ -174,7 +174,7 @@ class CallReport:
 
         """
         try:
-            with open(function_call.returned_path(self.folder, self._rank), "wb") as file:
+            with open(function_call.get_result_path(self.folder, self._rank), "wb") as file:
                 for part in parts:
                     file.write(part)
         except OSError as error:
@@ -185,7 +185,7 @@ class CallReport:
     def send(self, kind: str, parts: Sequence[Buffer]) -> None:
         """Tell the agent which kind of result was written, and the sizes of its parts."""
         line = AgentLine(self._socket, self._rank)
-        line.send(Returned(kind, function_call.sizes_of(parts)))
+        line.send(Returned(kind, function_call.list_sizes(parts)))
         line.close()
 
 

@@ -14,13 +14,15 @@ _MOST_QUEUED = 1 << 20
 class ReturnedFrames(LauncherPart):
     """Writer of result frames to the client; agents pause while the client does not read."""
 
-    def received(self, link: AgentConnection, message: ToLauncher | frames.Raw, now: float) -> None:
+    def on_message(
+        self, link: AgentConnection, message: ToLauncher | frames.Raw, now: float
+    ) -> None:
         """Pass on a rank's report of a result, or a piece of a result."""
         values = self.launcher.events.values
         if isinstance(message, frames.Raw):
-            values.write((frames.raw(message.feature, message.number, message.payload),))
+            values.write((frames.encode_raw(message.feature, message.number, message.payload),))
         else:
-            values.write((frames.encoded(message),))
+            values.write((frames.encode_message(message),))
         if values.queued > _MOST_QUEUED:
             link.pause()
             values.on_room = self._resume

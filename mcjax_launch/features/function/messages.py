@@ -62,7 +62,7 @@ class Call(Nested):
     sizes: tuple[int, ...]
 
 
-def in_parts(value: object, dumps: Callable[..., bytes]) -> list[Buffer]:
+def pickle_in_parts(value: object, dumps: Callable[..., bytes]) -> list[Buffer]:
     """Pickle a value in parts, which share its memory.
 
     Args:
@@ -81,14 +81,14 @@ def in_parts(value: object, dumps: Callable[..., bytes]) -> list[Buffer]:
     return [dumps(value, protocol=5, buffer_callback=is_small), *buffers]
 
 
-def unpickled(parts: Sequence[Any]) -> Any:
+def unpickle(parts: Sequence[Any]) -> Any:
     """Return the value that is pickled in these parts; it uses their memory."""
     import pickle
 
     return pickle.loads(parts[0], buffers=parts[1:])
 
 
-def sizes_of(parts: Sequence[Buffer]) -> tuple[int, ...]:
+def list_sizes(parts: Sequence[Buffer]) -> tuple[int, ...]:
     """Return the size of each part, in bytes."""
     return tuple(map(len, parts))
 
@@ -96,12 +96,12 @@ def sizes_of(parts: Sequence[Buffer]) -> tuple[int, ...]:
 # --- the call ---
 
 
-def call_path(folder: str) -> str:
+def get_call_path(folder: str) -> str:
     """Return the path of the call's file in a host's private folder."""
     return os.path.join(folder, _CALL)
 
 
-def call_file(call: Call, parts: Sequence[Buffer]) -> list[Buffer]:
+def make_call_file(call: Call, parts: Sequence[Buffer]) -> list[Buffer]:
     """Return the content of the call's file, in pieces."""
     pieces: list[Buffer] = [to_json(call).encode() + b"\n"]
     at = len(pieces[0])
@@ -130,7 +130,7 @@ def _split(view: memoryview, at: int, sizes: Sequence[int]) -> Iterator[memoryvi
 # --- the result ---
 
 
-def returned_path(folder: str, rank: str) -> str:
+def get_result_path(folder: str, rank: str) -> str:
     """Return the path of a rank's result file in its host's private folder.
 
     Args:
@@ -142,7 +142,7 @@ def returned_path(folder: str, rank: str) -> str:
 
 
 class Returned(HookMessage):
-    """Notice that the function's call is over, with its result in a file (see `returned_path`).
+    """Notice that the function's call is over, with its result in a file (see `get_result_path`).
 
     `kind` is "value" or "raised"; `sizes` are the sizes of the pickle's parts, in bytes.
     """

@@ -25,7 +25,7 @@ class CertificateFiles(AgentPart):
         super().__init__(agent)
         self._folder = os.path.join(agent.folder, "mtls")
 
-    def received(self, message: Message | Raw) -> None:
+    def on_message(self, message: Message | Raw) -> None:
         """Write the files."""
         assert isinstance(message, Certificate)
         try:
@@ -39,7 +39,7 @@ class CertificateFiles(AgentPart):
             refused = messages.Refused(f"{why}{error.strerror}", exit_status.HOST_LOST)
             self.agent.link.send(refused)
             return
-        self.asks = f"{'on' if message.required else 'auto'}:{self._folder}"
+        self.variable = f"{'on' if message.required else 'auto'}:{self._folder}"
 
 
 PART = CertificateFiles

@@ -50,16 +50,16 @@ def make(job_id: str) -> tuple[str, str]:
     """
     uri = f"spiffe://mcjax/{job_id}/rank"
     try:
-        return _by_openssl(uri)
+        return _make_by_openssl(uri)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         why = f"openssl cannot make a certificate: {error}"
     try:
-        return _by_cryptography(uri)
+        return _make_by_cryptography(uri)
     except Exception:  # the package is missing or broken
         raise NoCertificate(why) from None
 
 
-def _by_openssl(uri: str) -> tuple[str, str]:
+def _make_by_openssl(uri: str) -> tuple[str, str]:
     with tempfile.TemporaryDirectory(prefix="mcjax-") as folder:
         serial, config = os.urandom(8).hex(), _CONFIG.format(uri=uri)
         for name, text in {"index": "", "serial": serial, "config": config}.items():
@@ -101,7 +101,7 @@ def _run(folder: str, *words: str, fd: int = -1, text: str = "") -> str:
     return done.stdout
 
 
-def _by_cryptography(uri: str) -> tuple[str, str]:
+def _make_by_cryptography(uri: str) -> tuple[str, str]:
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

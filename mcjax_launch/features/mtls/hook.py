@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ...kernel.hook.mutual_tls import ARGUMENTS, CERTIFICATE, in_use
+from ...kernel.hook.mutual_tls import ARGUMENTS, CERTIFICATE, find_tls_arguments
 from ...kernel.hook.part import RankPart
 
 TYPE_CHECKING = False
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class CertificateArguments(RankPart):
     """Part whose variable is `on:FOLDER` or `auto:FOLDER`, the folder with the certificate."""
 
-    def arguments(self, given: Mapping[str, Any], known: Container[str]) -> dict[str, str]:
+    def make_arguments(self, given: Mapping[str, Any], known: Container[str]) -> dict[str, str]:
         """Return the arguments for the certificate; {} if it cannot be used.
 
         The program may use TLS already or expect other processes, or this jax may have no mutual
@@ -27,7 +27,7 @@ class CertificateArguments(RankPart):
 
         """
         required, _, folder = self.asked.partition(":")
-        if in_use(given) or (required != "on" and self._has_outsiders(given)):
+        if find_tls_arguments(given) or (required != "on" and self._has_outsiders(given)):
             return {}
         if CERTIFICATE not in known:
             if required == "on":

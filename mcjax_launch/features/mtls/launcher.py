@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.mtls.certificate import NoCertificate, make
 from mcjax_launch.features.mtls.messages import Certificate
-from mcjax_launch.job.mutual_tls import why_plain
+from mcjax_launch.job.mutual_tls import explain_missing_tls
 from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.kernel.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.kernel.wire.messages import ToAgent
@@ -19,7 +19,7 @@ class JobCertificate(LauncherPart):
         self._required = launcher.job.mtls == "on"
         self._orders: list[ToAgent] | None = None
 
-    def orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
+    def make_orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
         """Send the certificate; a host that replaces a lost host gets the same.
 
         Raises:
@@ -31,8 +31,8 @@ class JobCertificate(LauncherPart):
         return self._orders
 
     def _decide(self, plan: Plan) -> list[ToAgent]:
-        if not self._required and (why := why_plain(plan.jax)):
-            self.launcher.console.detail(f"--mtls auto: {why}")
+        if not self._required and (why := explain_missing_tls(plan.jax)):
+            self.launcher.console.show_detail(f"--mtls auto: {why}")
             return []
         try:
             text, key = make(plan.job_id)
@@ -41,7 +41,7 @@ class JobCertificate(LauncherPart):
                 raise LaunchError(f"--mtls on: {error}") from None
             self.launcher.console.say(f"--mtls auto: any process can join this job: {error}")
             return []
-        self.launcher.console.detail("--mtls: only processes of this job may join it")
+        self.launcher.console.show_detail("--mtls: only processes of this job may join it")
         return [Certificate(text, key, self._required)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...kernel.agent.part import AgentPart
 from ...kernel.agent.stacks import with_source
 from ...kernel.agent.system import system
-from ...kernel.wire.system import position_signal
+from ...kernel.wire.system import get_position_signal
 from .messages import PollPositions, RanksPolled, ThreadPosition
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -30,27 +30,27 @@ class PositionPoller(AgentPart):
         super().__init__(agent)
         self._asked: dict[int, str] = {}  # by pid: where it waited when polled, until it answers
 
-    def received(self, message: Message | Raw) -> None:
+    def on_message(self, message: Message | Raw) -> None:
         """Poll all processes that have joined, because the launcher has asked."""
         assert isinstance(message, PollPositions)
         blocked: dict[int, str] = {}
-        signum = position_signal()
+        signum = get_position_signal()
         for hook in self.agent.hooks.in_job:
-            where = system.blocked_in(hook.pid)
+            where = system.find_blocking_call(hook.pid)
             if where and self._asked.get(hook.pid) == where:
                 blocked[hook.rank] = where
             elif system.handles(hook.pid, signum) and system.signal_aside(hook.pid, signum):
                 blocked[hook.rank] = self._asked[hook.pid] = where
         self.agent.link.send(RanksPolled(tuple(blocked), tuple(blocked.values())))
 
-    def hook_said(self, hook: HookConnection, said: FromHook) -> None:
+    def on_hook_message(self, hook: HookConnection, said: FromHook) -> None:
         """Pass on a process's answer, with source lines."""
         if isinstance(said.message, ThreadPosition):
             self._asked.pop(hook.pid, None)
             calls = "\n".join(with_source(said.message.calls.splitlines()))
-            self.agent.link.send(said.replaced(message=said.message.replaced(calls=calls)))
+            self.agent.link.send(said.copy_with(message=said.message.copy_with(calls=calls)))
 
-    def hook_gone(self, hook: HookConnection) -> None:
+    def on_hook_loss(self, hook: HookConnection) -> None:
         """Forget a process that is gone."""
         self._asked.pop(hook.pid, None)
 

@@ -20,19 +20,19 @@ _MOST_FRAMES = 100
 class PositionReporter(RankPart):
     """Part that answers polls of the main thread's position after initialize()."""
 
-    def joined(self) -> bool:
+    def on_join(self) -> bool:
         """Begin to answer; return False, because this does not handle PROFILE."""
-        answer_signal(system.position_signal(), self._answer)
+        answer_signal(system.get_position_signal(), self._answer)
         return False
 
     def _answer(self, _signum: int, frame: FrameType | None) -> None:
         try:
-            self.link.send(ThreadPosition("\n".join(_dumped(frame)), _is_jax_beside(frame)))
+            self.link.send(ThreadPosition("\n".join(_format_stack(frame)), _is_jax_beside(frame)))
         except Exception:
             pass
 
 
-def _dumped(frame: FrameType | None) -> Iterator[str]:
+def _format_stack(frame: FrameType | None) -> Iterator[str]:
     """Yield a frame's stack in faulthandler's format."""
     yield "Stack (most recent call first):"
     for _ in range(_MOST_FRAMES):
@@ -45,7 +45,7 @@ def _dumped(frame: FrameType | None) -> Iterator[str]:
 
 def _is_jax_beside(frame: FrameType | None) -> bool:
     """Return whether the main thread may wait in Python's library for a thread that is in JAX."""
-    if frame is None or source_lines.owner(frame.f_code.co_filename) != source_lines.PYTHON:
+    if frame is None or source_lines.find_owner(frame.f_code.co_filename) != source_lines.PYTHON:
         return False
     others = sys._current_frames().values()
     return any(source_lines.is_jax(other.f_code.co_filename) for other in others)

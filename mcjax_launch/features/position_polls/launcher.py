@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from mcjax_launch.features.position_polls.messages import PollPositions, RanksPolled, ThreadPosition
 from mcjax_launch.kernel.launcher.part import LauncherPart
 from mcjax_launch.kernel.wire.messages import FromHook
-from mcjax_launch.kernel.wire.timers import scaled
+from mcjax_launch.kernel.wire.timers import scale_time
 from mcjax_launch.runs.rank_run import RankRun, Stage
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mcjax_launch.runs.polls import PolledPosition, PositionPolls
 
 #: Seconds between two polls.
-EVERY_S = scaled(3.0)
+EVERY_S = scale_time(3.0)
 # Number of polls within --stall-timeout.
 _WITHIN_STALL = 4
 
@@ -34,11 +34,11 @@ class PositionSampling(LauncherPart):
         self._every_s = EVERY_S if stall_s is None else min(EVERY_S, stall_s / _WITHIN_STALL)
         self._next_at = 0.0
 
-    def asks(self, rank: "Rank") -> str:
+    def get_variable(self, rank: "Rank") -> str:
         """Return the value of the feature's variable: a rank that has it answers position polls."""
         return "answers"
 
-    def begins(self, plan: "Plan", now: float) -> None:
+    def on_begin(self, plan: "Plan", now: float) -> None:
         """Begin to record samples if they are shown or saved with the job's record."""
         line = self.launcher.console.status_line
         if self.launcher.job.record or (line is not None and line.is_live):
@@ -81,13 +81,13 @@ class PositionSampling(LauncherPart):
             from mcjax_launch.diagnosis.view import Fact
 
             polls.begin(now, [rank for rank in inside if inside[rank].compilations.under_way])
-            self.launcher.learned(Fact.POSITIONS, now)
+            self.launcher.on_fact(Fact.POSITIONS, now)
         return len(inside) > 1
 
     def _is_inside(self, rank: int) -> bool:
         return self._state.ranks[rank].reached.stage is Stage.INSIDE
 
-    def received(self, link: "AgentConnection", message: "ToLauncher | Raw", now: float) -> None:
+    def on_message(self, link: "AgentConnection", message: "ToLauncher | Raw", now: float) -> None:
         """Record that ranks were polled, or a rank's answer."""
         if self._state.ending:
             return
@@ -105,11 +105,11 @@ class PositionSampling(LauncherPart):
                 run.main_thread.silent_since = None
                 if self._polls is not None:
                     self._polls.record_answer(
-                        rank, partial(position_of, run, said.calls, said.beside)
+                        rank, partial(classify_position, run, said.calls, said.beside)
                     )
 
 
-def position_of(run: RankRun, calls: str, beside: bool, blocked: str) -> "PolledPosition":
+def classify_position(run: RankRun, calls: str, beside: bool, blocked: str) -> "PolledPosition":
     """Return the activity and position of a rank's main thread at a poll.
 
     Args:

@@ -26,7 +26,7 @@ LIBRARIES = frozenset(
 )
 
 
-def unsuited(job: Job, hosts: Sequence[Host]) -> str:
+def find_reason_against(job: Job, hosts: Sequence[Host]) -> str:
     """Return why a job gains nothing from imports beforehand; "" if it may gain.
 
     Args:
@@ -42,11 +42,11 @@ def unsuited(job: Job, hosts: Sequence[Host]) -> str:
         return "ranks run under --wrap"
     is_here = any(host.is_local and not host.chdir for host in hosts)
     if is_here and job.is_python and not job.module:
-        return _unsuited_file(os.path.join(job.chdir, job.program[0]))
+        return _find_reason_against_file(os.path.join(job.chdir, job.program[0]))
     return ""
 
 
-def _unsuited_file(path: str) -> str:
+def _find_reason_against_file(path: str) -> str:
     """Return why PROGRAM's file gains nothing from imports beforehand; "" if it may gain."""
     try:
         with open(path, "rb") as file:

@@ -18,7 +18,7 @@ from mcjax_launch.kernel.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.wire.frames import Raw
 from mcjax_launch.kernel.wire.messages import FromHook, ToAgent, ToLauncher
-from mcjax_launch.ranks import these_ranks
+from mcjax_launch.ranks import format_ranks
 
 
 class PreloadNotes(LauncherPart):
@@ -33,20 +33,20 @@ class PreloadNotes(LauncherPart):
         self._modules = MODULES if self._is_auto else launcher.job.preload
         self._state = launcher.state
         self._note = launcher.console.note
-        self._detail = launcher.console.detail
+        self._detail = launcher.console.show_detail
         self._said: set[str] = set()
 
-    def orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
+    def make_orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
         """Return an order to import modules, if the ranks are expected to have hooks."""
         libraries = tuple(sorted(LIBRARIES)) if self._is_auto else ()
         return [Preload(self._modules, libraries)] if self.launcher.job.expects_hooks else []
 
-    def begins(self, plan: Plan, now: float) -> None:
+    def on_begin(self, plan: Plan, now: float) -> None:
         """Report that --preload does nothing for a PROGRAM without hooks."""
         if not self.launcher.job.expects_hooks:
             self._detail("--preload: not possible for this PROGRAM; the ranks are started afresh")
 
-    def received(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
+    def on_message(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
         """Report an import, forked ranks, ranks started afresh, or a variable set too late."""
         host = link.host.name
         if isinstance(message, Importing):
@@ -58,16 +58,16 @@ class PreloadNotes(LauncherPart):
             if message.seconds:
                 how = f"after importing {','.join(self._modules)} in {message.seconds:.2f} s"
                 why = f" ({message.why})" if message.why else ""
-            self._detail(f"{these_ranks(message.ranks)} forked {how}{why}")
+            self._detail(f"{format_ranks(message.ranks)} forked {how}{why}")
         elif isinstance(message, StartedAfresh):
             where = host if self._state.hosts > 1 else ""
-            words = started_afresh(message, where, len(self._state.ranks))
+            words = describe_fresh_start(message, where, len(self._state.ranks))
             is_news = message.reason not in self._said
             self._said.add(message.reason)
             (self._note if is_news and not message.expected else self._detail)(words)
         elif isinstance(message, FromHook) and isinstance(message.message, SetTooLate):
             say = self._detail if message.message.afresh else self._note
-            line = set_too_late(message.message)
+            line = describe_late_setting(message.message)
             if line not in self._said:
                 self._said.add(line)
                 say(line)
@@ -81,7 +81,7 @@ class PreloadNotes(LauncherPart):
             self._note(f"--preload: still {found.words}; Ctrl-\\ shows where")
 
 
-def started_afresh(message: StartedAfresh, host: str, num_ranks: int) -> str:
+def describe_fresh_start(message: StartedAfresh, host: str, num_ranks: int) -> str:
     """Return the line on ranks that are not forked; pure.
 
     Args:
@@ -91,14 +91,14 @@ def started_afresh(message: StartedAfresh, host: str, num_ranks: int) -> str:
 
     """
     where = f"host {host}: " if host else ""
-    ranks = these_ranks(message.ranks)
+    ranks = format_ranks(message.ranks)
     if len(message.ranks) == num_ranks:
         ranks = "the ranks"
     verb = "is" if ranks.startswith("rank ") else "are"
     return f"--preload: {where}{message.reason}; {ranks} {verb} started afresh"
 
 
-def set_too_late(message: SetTooLate) -> str:
+def describe_late_setting(message: SetTooLate) -> str:
     """Return the line on a package that was imported before the program changed variables; pure."""
     had = f"--preload: {message.package} had been imported when the program changed "
     names = ", ".join(message.variables)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.kernel.wire import own_paths
-from mcjax_launch.ranks import grouped, these_ranks
+from mcjax_launch.ranks import format_ranks, group_by_key
 
 # File that each rank writes next to its trace, after it.
 _BEGAN = "began.json"
@@ -95,13 +95,13 @@ def merge(folder: str, ranks: Sequence[int], here: bool) -> Iterator[str]:
         except (OSError, EOFError, ValueError) as error:
             yield f"--profile: cannot write {path}: {error}"
             return
-        yield f"profile of {these_ranks(traces)}: {path} (open it at ui.perfetto.dev)"
-        if line := in_collectives(shares):
+        yield f"profile of {format_ranks(traces)}: {path} (open it at ui.perfetto.dev)"
+        if line := describe_collectives(shares):
             yield line
     for reason, parts in cut_short.items():
-        yield f"the profile of {these_ranks(parts)} is incomplete: {reason}"
+        yield f"the profile of {format_ranks(parts)} is incomplete: {reason}"
     for reason, missing in why.items():
-        yield f"no profile of {these_ranks(missing)} in {folder}{reason and f'; {reason}'}"
+        yield f"no profile of {format_ranks(missing)} in {folder}{reason and f'; {reason}'}"
 
 
 def _write(path: str, traces: Mapping[int, _Trace]) -> dict[int, float]:
@@ -115,8 +115,8 @@ def _write(path: str, traces: Mapping[int, _Trace]) -> dict[int, float]:
         for rank, trace in sorted(traces.items()):
             with gzip.open(trace.path) as file:
                 events = json.load(file)["traceEvents"]
-            shares[rank] = _busy_us(events) / 1e6 / max(trace.seconds, 1e-3)
-            for event in of_rank(rank, events, (trace.began - first) * 1e6):
+            shares[rank] = _compute_busy_us(events) / 1e6 / max(trace.seconds, 1e-3)
+            for event in adapt_events(rank, events, (trace.began - first) * 1e6):
                 merged.write(comma + json.dumps(event, separators=(",", ":")))
                 comma = ",\n"
         merged.write("\n]}\n")
@@ -136,7 +136,7 @@ def _gather(folder: str, traces: Mapping[int, _Trace]) -> None:
                 os.replace(os.path.join(own, name), os.path.join(run, f"rank{rank}{_XPLANE}"))
 
 
-def _busy_us(events: Iterable[Event]) -> float:
+def _compute_busy_us(events: Iterable[Event]) -> float:
     """Return the microseconds in which at least one collective was under way."""
     spans = sorted(
         (event["ts"], event["ts"] + event["dur"])
@@ -150,7 +150,7 @@ def _busy_us(events: Iterable[Event]) -> float:
     return total
 
 
-def in_collectives(shares: Mapping[int, float]) -> str:
+def describe_collectives(shares: Mapping[int, float]) -> str:
     """Return a line with each rank's share of time in collectives, and the rank that waits least.
 
     Args:
@@ -163,17 +163,17 @@ def in_collectives(shares: Mapping[int, float]) -> str:
     if len(shares) < 2 or not any(shares.values()):
         return ""
     least, most = min(shares, key=lambda rank: shares[rank]), max(shares.values())
-    groups = grouped((round(100 * share), rank) for rank, share in shares.items())
-    parts = [f"{these_ranks(ranks)} {percent} %" for percent, ranks in groups.items()]
+    groups = group_by_key((round(100 * share), rank) for rank, share in shares.items())
+    parts = [f"{format_ranks(ranks)} {percent} %" for percent, ranks in groups.items()]
     if len(parts) > _MOST_SHARES:
         lowest, highest = min(groups), max(groups)
-        parts = [f"{these_ranks(groups[at])} {at} %" for at in (lowest, highest)]
+        parts = [f"{format_ranks(groups[at])} {at} %" for at in (lowest, highest)]
         parts.insert(1, "others between")
     waits = f"; rank {least} waits least" if most - shares[least] >= _APART else ""
     return f"in collectives: {', '.join(parts)} of the time{waits}"
 
 
-def of_rank(rank: int, events: Iterable[Event], later_us: float) -> Iterator[Event]:
+def adapt_events(rank: int, events: Iterable[Event], later_us: float) -> Iterator[Event]:
     """Yield the events of a rank, changed to fit into the merged trace.
 
     Args:

@@ -30,7 +30,7 @@ _OWN_TRACE = "the program began its own trace; --profile DIR@D sets when the lau
 class Profiler(RankPart):
     """Part that records a trace while the program runs."""
 
-    def joined(self) -> bool:
+    def on_join(self) -> bool:
         """Begin to profile; return whether signal PROFILE begins further traces."""
         import atexit
 
@@ -78,7 +78,7 @@ class _Profile:
             self._note(why=within)
         while wanted:
             try:
-                why = self._trace()
+                why = self._record_trace()
             except Exception as error:
                 why = _OWN_TRACE if "already been started" in str(error) else repr(error)
             while not self._asked.empty() and wanted:  # requests during that trace
@@ -86,7 +86,7 @@ class _Profile:
             self._note(why)  # before waiting: a reader of the file may then request another trace
             wanted = wanted and self._asked.get()
 
-    def _trace(self) -> str:
+    def _record_trace(self) -> str:
         """Record and write one trace; return why it is incomplete, "" if it is complete."""
         import jax
 
@@ -97,11 +97,11 @@ class _Profile:
             self._end.set()
         with _ending_on_conflict(self._end):
             began = time.time()
-            jax.profiler.start_trace(self._folder, **_without_python(jax))
+            jax.profiler.start_trace(self._folder, **_make_profiler_options(jax))
             gives_way = self._end.wait(self._length_s) and not self._program_is_over
             seconds = time.time() - began
             jax.profiler.stop_trace()
-        self._traces.append((began, _newest_trace(self._folder), seconds))
+        self._traces.append((began, _find_newest_trace(self._folder), seconds))
         return _OWN_TRACE if gives_way else ""
 
     def _note(self, why: str) -> None:
@@ -155,7 +155,7 @@ class _LockProxy:
         self._lock.__exit__(*error)
 
 
-def _without_python(jax: Any) -> dict[str, Any]:
+def _make_profiler_options(jax: Any) -> dict[str, Any]:
     """Return options that keep the profiler from recording each call of a Python function."""
     if not hasattr(jax.profiler, "ProfileOptions"):
         return {}
@@ -164,7 +164,7 @@ def _without_python(jax: Any) -> dict[str, Any]:
     return {"profiler_options": options}
 
 
-def _newest_trace(folder: str) -> str:
+def _find_newest_trace(folder: str) -> str:
     """Return the newest trace below `folder`; the profiler names files by the second."""
     found = [
         os.path.join(place, name)

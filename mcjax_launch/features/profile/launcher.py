@@ -14,7 +14,7 @@ _LENGTH_S = 5.0
 class ProfileRequests(LauncherPart):
     """Part that passes the user's SIGPROF on to the ranks."""
 
-    def asks(self, rank: Rank) -> str:
+    def get_variable(self, rank: Rank) -> str:
         """Return a rank's profile: seconds after initialize(), length in seconds, folder."""
         job = self.launcher.job
         if job.profile is None:
@@ -22,7 +22,7 @@ class ProfileRequests(LauncherPart):
         folder = os.path.join(job.profile, str(rank.process_id))
         return f"{job.profile_after:g} {_LENGTH_S:g} {folder}"
 
-    def signalled(self, signum: int) -> None:
+    def on_signal(self, signum: int) -> None:
         """Begin a profile in all ranks if the signal asks for it."""
         if signum != PROFILE:
             return

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class FaultInjector(AgentPart):
     """Part that causes faults, about which the rest of the agent does not know."""
 
-    def received(self, message: Message | Raw) -> None:
+    def on_message(self, message: Message | Raw) -> None:
         """Cause a fault, because the launcher has ordered it."""
         if isinstance(message, LoseHost):
             os.kill(os.getpid(), signal.SIGKILL)  # the guardian ends the ranks

@@ -6,14 +6,14 @@ import signal
 import time
 from collections.abc import Iterable, Sequence
 
-from mcjax_launch.diagnosis.summary import Summary, duration, fate
+from mcjax_launch.diagnosis.summary import Summary, describe_rank_end, format_duration
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.rehearse.messages import NAME, LoseHost, SignalRank
 from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.kernel.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.kernel.wire.messages import ToAgent
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.ranks import all_ranks, grouped, these_ranks
+from mcjax_launch.ranks import format_all_ranks, format_ranks, group_by_key
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import REHEARSED
@@ -46,13 +46,13 @@ class Rehearsal(Value):
 
 
 def parse(text: str) -> Rehearsal:
-    """Parse the user's words, which `options.kinds.rehearsal` has checked."""
+    """Parse the user's words, which `options.kinds.parse_rehearsal` has checked."""
     what, _, after = text.rpartition("@")
     kind, _, target = what.partition(":")
     return Rehearsal(kind, target, float(after))
 
 
-def joined_at(state: RunState) -> float | None:
+def find_join_time(state: RunState) -> float | None:
     """Return when the last rank joined, or started if no join is expected; None before that.
 
     Joins are expected if the job has several ranks, whose Python loads the hook.
@@ -80,13 +80,13 @@ def describe_outcome(
 
     """
     if done.kind == "term":
-        return f"{done}: {_leaving(state, at)}"
-    end = f"the job ended after {duration(now - at)}, with status {summary.status}"
+        return f"{done}: {_describe_exits(state, at)}"
+    end = f"the job ended after {format_duration(now - at)}, with status {summary.status}"
     hit = [run for run in state.ranks.values() if _is_hit(run, done)]
-    came = _came_back(hit, at)
+    came = _describe_return(hit, at)
     if not came and summary.status != 0 and summary.lines and not state.survives:
         return f"{done}: {end}: {summary.lines[0]}"
-    return f"{done}: {came or _went_on(state, hit)}; {end}"
+    return f"{done}: {came or _describe_other_ends(state, hit)}; {end}"
 
 
 def _is_hit(run: RankRun, done: Rehearsal) -> bool:
@@ -94,42 +94,44 @@ def _is_hit(run: RankRun, done: Rehearsal) -> bool:
     return done.target in hosts if done.kind == "lose" else run.process_id == done.rank
 
 
-def _came_back(hit: list[RankRun], at: float) -> str:
+def _describe_return(hit: list[RankRun], at: float) -> str:
     """Return words for how soon a rank joined again after the fault; "" if it did not."""
     for run in hit:
         again = run.membership.joined_at or (run.past and run.process.started_at)
         if run.past and again and again > at:
-            return f"rank {run.process_id} was back after {duration(again - at)}"
+            return f"rank {run.process_id} was back after {format_duration(again - at)}"
     return ""
 
 
-def _went_on(state: RunState, hit: list[RankRun]) -> str:
+def _describe_other_ends(state: RunState, hit: list[RankRun]) -> str:
     others = [run for run in state.ranks.values() if run not in hit]
     if others and all(run.status == 0 for run in others):
         return f"the other {'rank' if len(others) == 1 else 'ranks'} ended with 0"
-    return "; ".join(dict.fromkeys(f"rank {run.process_id} {fate(run)}" for run in hit))
+    return "; ".join(
+        dict.fromkeys(f"rank {run.process_id} {describe_rank_end(run)}" for run in hit)
+    )
 
 
-def _leaving(state: RunState, at: float) -> str:
+def _describe_exits(state: RunState, at: float) -> str:
     """Describe the ranks' ends after they were asked to end."""
     runs = list(state.ranks.values())
-    groups = grouped((_left(run), run.process_id) for run in runs)
+    groups = group_by_key((_describe_exit(run), run.process_id) for run in runs)
     well = groups.pop("", [])
     ends = [run.process.ended_at for run in runs if run.status == 0 and run.process.ended_at]
-    within = f"left with 0 within {duration(max(0.1, max(ends) - at))}" if ends else ""
+    within = f"left with 0 within {format_duration(max(0.1, max(ends) - at))}" if ends else ""
     if not groups:
-        return f"{all_ranks(len(runs)) if len(runs) > 1 else 'the rank'} {within}"
-    parts = [f"{these_ranks(ranks)}: {how}" for how, ranks in groups.items()]
-    return "; ".join([*parts, *([f"{these_ranks(well)} {within}"] if well else [])])
+        return f"{format_all_ranks(len(runs)) if len(runs) > 1 else 'the rank'} {within}"
+    parts = [f"{format_ranks(ranks)}: {how}" for how, ranks in groups.items()]
+    return "; ".join([*parts, *([f"{format_ranks(well)} {within}"] if well else [])])
 
 
-def _left(run: RankRun) -> str:
+def _describe_exit(run: RankRun) -> str:
     """Describe the end of a rank that should have ended by itself; "" for status 0."""
     if run.status == 0:
         return ""
     if run.status == -signal.SIGKILL and signal.SIGKILL in run.process.signals:
         return "killed after the grace"
-    return fate(run)
+    return describe_rank_end(run)
 
 
 # --- causing faults when they are due ---
@@ -147,7 +149,7 @@ class FaultRehearsal(LauncherPart):
         self._host_of: dict[str, str] = {}
         self._joined_at: float | None = None
 
-    def orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
+    def make_orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
         """Check that each fault's target exists, before any rank is started."""
         begun = bool(self._host_of)
         self._host_of = {str(rank.process_id): rank.host.name for rank in plan.ranks}
@@ -168,7 +170,7 @@ class FaultRehearsal(LauncherPart):
         if not self._wanted or self.launcher.policy.ending:
             return None
         if self._joined_at is None:
-            self._joined_at = joined_at(self.launcher.state)
+            self._joined_at = find_join_time(self.launcher.state)
         if self._joined_at is None:
             return None
         return self._joined_at + min(fault.after_s for fault in self._wanted)
@@ -199,7 +201,7 @@ class FaultRehearsal(LauncherPart):
             if link.host.name == host:
                 link.send(order)
 
-    def concluded(self, summary: Summary, *, last: bool) -> None:
+    def on_summary(self, summary: Summary, *, last: bool) -> None:
         """Report the outcome of each fault."""
         state, now = self.launcher.state, time.monotonic()
         for fault, at in self._done:

@@ -38,7 +38,7 @@ class Inputs(AgentPart):
         self._unreported = 0  # bytes received, and not yet reported as read
         self._ended = False
 
-    def received(self, message: Message | Raw) -> None:
+    def on_message(self, message: Message | Raw) -> None:
         """Pass input on, or record the ranks that read it."""
         if isinstance(message, Raw):
             self._feed(message.payload)
@@ -49,7 +49,7 @@ class Inputs(AgentPart):
             self._ended = True
             self._pass_on(b"")
 
-    def standard_input(self, rank: int) -> int | None:
+    def open_stdin(self, rank: int) -> int | None:
         """Make a rank's pipe; return the rank's end, None if the rank reads no input.
 
         Raises:
@@ -61,10 +61,12 @@ class Inputs(AgentPart):
         theirs, fd = os.pipe()
         os.set_blocking(fd, False)
         self._pipes[fd] = bytearray()
-        self._loop.watch(fd, HANG_UP, lambda ready: self._ready(fd, ready))  # nothing to write yet
+        self._loop.watch(
+            fd, HANG_UP, lambda ready: self._on_ready(fd, ready)
+        )  # nothing to write yet
         return theirs
 
-    def started(self, rank: int) -> None:
+    def on_rank_start(self, rank: int) -> None:
         """Pass on what has come early, if every rank that reads input has been started now."""
         if rank in self._awaited:
             self._awaited.remove(rank)
@@ -86,7 +88,7 @@ class Inputs(AgentPart):
                 self._write(fd)
         self._report_taken()
 
-    def _ready(self, fd: int, ready: int) -> None:
+    def _on_ready(self, fd: int, ready: int) -> None:
         if ready & GONE:
             self._close(fd)
         else:
@@ -107,7 +109,7 @@ class Inputs(AgentPart):
             self._close(fd)
         else:
             events = WRITE if left else 0
-            self._loop.watch(fd, events, lambda ready: self._ready(fd, ready))
+            self._loop.watch(fd, events, lambda ready: self._on_ready(fd, ready))
 
     def _close(self, fd: int) -> None:
         self._loop.forget(fd)

@@ -21,7 +21,7 @@ from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.wire.frames import Raw
 from mcjax_launch.kernel.wire.loop import READ
 from mcjax_launch.kernel.wire.messages import Credit, ToAgent, ToLauncher
-from mcjax_launch.kernel.wire.system import Arrivals, opened_again
+from mcjax_launch.kernel.wire.system import Arrivals, reopen
 
 _PIECE = 1 << 16
 
@@ -41,7 +41,7 @@ class _Source:
         self._fd = -1
         if self._is_terminal or self._is_pipe:
             with contextlib.suppress(OSError):  # impossible here, or another user's
-                self._fd = opened_again(fd, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+                self._fd = reopen(fd, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
                 self._waits = False
         if self._fd < 0:
             self._fd = os.dup(fd)
@@ -115,12 +115,12 @@ class StandardInput(LauncherPart):
             AgentConnection, int
         ] = {}  # bytes sent to each host, and not yet read there
 
-    def orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
+    def make_orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
         """Return the message that names the ranks of a host that read the input."""
         taking = tuple(r.process_id for r in ranks if r.process_id in self.launcher.job.stdin)
         return [InputRanks(taking)] if taking else []
 
-    def begins(self, plan: Plan, now: float) -> None:
+    def on_begin(self, plan: Plan, now: float) -> None:
         """Begin to read, because the ranks have been started."""
         taking = {rank.host for rank in plan.ranks if rank.process_id in self.launcher.job.stdin}
         links = [link for link in self.launcher.links if link.host in taking]
@@ -136,7 +136,7 @@ class StandardInput(LauncherPart):
         self._source = _Source(0)
         self._read()
 
-    def received(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
+    def on_message(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
         """Record that the ranks of a host have read some input, or read no more; read on."""
         if isinstance(message, InputEnds):
             self._ahead.pop(link, None)
@@ -144,7 +144,7 @@ class StandardInput(LauncherPart):
             self._ahead[link] -= message.count
         self._read()
 
-    def signalled(self, signum: int) -> None:
+    def on_signal(self, signum: int) -> None:
         """Read again after SIGCONT, because this process may be in the foreground now."""
         if signum == signal.SIGCONT:
             self._read()

@@ -29,7 +29,7 @@ _MOST_OF_ONE = 1 << 22
 _MOST_ARGUMENTS = 1024
 
 
-def checksums_of_arguments(given: Callable[[], Iterable[tuple[Any, Any]]]) -> tuple[str, ...]:
+def compute_checksums(given: Callable[[], Iterable[tuple[Any, Any]]]) -> tuple[str, ...]:
     """Return a checksum for each argument; "" if processes may differ in it, or it is too long.
 
     Args:
@@ -45,7 +45,7 @@ def checksums_of_arguments(given: Callable[[], Iterable[tuple[Any, Any]]]) -> tu
         text = ""
         if left > 0 and number < _MOST_ARGUMENTS:
             try:
-                text, used = _checksum(value, sharding)
+                text, used = _compute_checksum(value, sharding)
                 left -= used
             except Exception:  # an unknown type is not compared
                 text = ""
@@ -53,7 +53,7 @@ def checksums_of_arguments(given: Callable[[], Iterable[tuple[Any, Any]]]) -> tu
     return tuple(found) if any(found) else ()
 
 
-def _checksum(value: Any, sharding: Any) -> tuple[str, int]:
+def _compute_checksum(value: Any, sharding: Any) -> tuple[str, int]:
     """Return an argument's checksum and the number of bytes it covers."""
     value = getattr(value, "_base_array", value)  # a PRNG key's numbers
     own = getattr(value, "sharding", None)
@@ -68,7 +68,7 @@ def _checksum(value: Any, sharding: Any) -> tuple[str, int]:
         return "", 0
     sum_, length = 0, 0
     for data in parts:
-        for piece in _pieces(data):
+        for piece in _iterate_pieces(data):
             sum_, length = zlib.crc32(piece, sum_), length + len(piece)
     return f"{sum_:08x}", length
 
@@ -77,16 +77,16 @@ def _is_same(sharding: Any, shape: tuple[int, ...]) -> bool:
     """Return whether every process has the same parts of an array."""
     if sharding.is_fully_replicated:
         return True
-    from ...kernel.hook.spmd_program import parts_by_process
+    from ...kernel.hook.spmd_program import group_parts_by_process
 
-    return len(set(map(frozenset, parts_by_process(sharding, shape).values()))) == 1
+    return len(set(map(frozenset, group_parts_by_process(sharding, shape).values()))) == 1
 
 
 def _is_far(sharding: Any) -> bool:
     return any(device.platform != "cpu" for device in sharding.device_set)
 
 
-def _pieces(data: Any) -> Iterator[memoryview]:
+def _iterate_pieces(data: Any) -> Iterator[memoryview]:
     """Yield the bytes of an array; of a long array its beginning and its end."""
     if not hasattr(data, "__array__"):  # a number of Python's
         yield memoryview(repr(data).encode())
@@ -116,21 +116,21 @@ class Gate(RankPart):
         self._of_thread = threading.local()
         self._listener: _Listener | None = None
 
-    def compiles(self, program: Program, keep: Callable[[], ShownText]) -> None:
+    def on_compilation_start(self, program: Program, keep: Callable[[], ShownText]) -> None:
         """Announce a program to be compiled, because the compilation may wait for other ranks."""
         if not self.link.is_of_this_process:
             return
         if self._listener is None:
             try:
-                self._listener = _Listener(self._connected())
+                self._listener = _Listener(self._connect())
             except OSError:
                 return
-        self._listener.compiles(program, keep())
+        self._listener.on_compilation_start(program, keep())
 
-    def compiled(self, program: Program) -> None:
+    def on_compilation_end(self, program: Program) -> None:
         """Forget the program's text, which is no longer needed."""
         if self._listener is not None:
-            self._listener.compiled(program)
+            self._listener.on_compilation_end(program)
 
     def hold(
         self, program: Program, show: ShownText, given: Callable[[], Iterable[tuple[Any, Any]]]
@@ -152,12 +152,12 @@ class Gate(RankPart):
         if not self.link.is_of_this_process:
             return False
         try:
-            line = self._line()
+            line = self._get_line()
         except OSError:
             return False
         fingerprint = program.fingerprint
         if fingerprint not in line.announced:
-            program = program.replaced(copies=checksums_of_arguments(given))
+            program = program.copy_with(copies=compute_checksums(given))
             line.announced.add(fingerprint)
             line.send(program)
         while fingerprint not in line.opened:
@@ -173,14 +173,14 @@ class Gate(RankPart):
         line.announced.discard(fingerprint)
         return True
 
-    def _line(self) -> _GateLine:
+    def _get_line(self) -> _GateLine:
         """Return the connection of this thread."""
         line: _GateLine | None = getattr(self._of_thread, "line", None)
         if line is None:
-            line = self._of_thread.line = self._connected()
+            line = self._of_thread.line = self._connect()
         return line
 
-    def _connected(self) -> _GateLine:
+    def _connect(self) -> _GateLine:
         process_id = self.environ.get("JAX_PROCESS_ID", "")
         return _GateLine(self.environ[hook_environ.SOCKET], process_id)
 
@@ -208,12 +208,12 @@ class _Listener:
         self._texts: dict[str, ShownText] = {}
         threading.Thread(target=self._answer, name="mcjax-verify-spmd", daemon=True).start()
 
-    def compiles(self, program: Program, show: ShownText) -> None:
+    def on_compilation_start(self, program: Program, show: ShownText) -> None:
         self._texts[program.fingerprint] = show
         with self._sends:
             self._line.send(program)
 
-    def compiled(self, program: Program) -> None:
+    def on_compilation_end(self, program: Program) -> None:
         self._texts.pop(program.fingerprint, None)
         with self._sends:
             self._line.send(ProgramCompiled(program.fingerprint))

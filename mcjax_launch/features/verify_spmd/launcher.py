@@ -16,9 +16,9 @@ from mcjax_launch.features.verify_spmd.watch import (
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.kernel.launcher.part import JobLauncher, LauncherPart
-from mcjax_launch.kernel.launcher.stack_requests import of_ranks
+from mcjax_launch.kernel.launcher.stack_requests import select_rank_stacks
 from mcjax_launch.kernel.wire import hook_messages, messages
-from mcjax_launch.ranks import grouped, these_ranks
+from mcjax_launch.ranks import format_ranks, group_by_key
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.snapshots import Stack
@@ -33,15 +33,15 @@ class Verifier(LauncherPart):
         self._host_of: dict[int, Host] = {}
         self._pool = launcher.pool
 
-    def asks(self, rank: Rank) -> str:
+    def get_variable(self, rank: Rank) -> str:
         """Return the value that makes a rank hold programs until they are compared."""
         return "hold"
 
-    def begins(self, plan: Plan, now: float) -> None:
+    def on_begin(self, plan: Plan, now: float) -> None:
         """Compare the programs of ranks from now on."""
         self._host_of = {rank.process_id: rank.host for rank in plan.ranks}
         if self.launcher.job.num_hosts > 1 and not self.launcher.restart:
-            mine = these_ranks(self.launcher.state.ranks)
+            mine = format_ranks(self.launcher.state.ranks)
             self.launcher.console.note(
                 f"--verify-spmd compares only {mine}: other launchers start the other ranks"
             )
@@ -63,25 +63,25 @@ class Verifier(LauncherPart):
                     self.launcher.console.note(text)
                 case PollRanks():
                     self._pool.send_all(messages.RequestUsage())
-                    self.launcher.stacks.request(self._pool.links, self._stacks_came)
+                    self.launcher.stacks.request(self._pool.links, self._on_stacks)
                 case Release(fingerprint, ranks):
                     self._release(hook_messages.GateOpens(fingerprint), ranks)
                 case ShowCode(fingerprint, rank):
                     show = hook_messages.ShowProgram(fingerprint)
                     self._pool.send_all(messages.ReplyToHooks((rank,), show))
                 case Diverged(stop, is_settled=True):
-                    self.launcher.perform(self.launcher.policy.limit_reached(stop))
+                    self.launcher.perform(self.launcher.policy.on_limit(stop))
                 case Diverged(stop):
-                    self.launcher.perform(self.launcher.policy.reason_known(stop))
+                    self.launcher.perform(self.launcher.policy.record_early_reason(stop))
 
     def _release(self, opens: hook_messages.GateOpens, ranks: Iterable[int]) -> None:
-        held = grouped((self._host_of[rank], rank) for rank in ranks)
+        held = group_by_key((self._host_of[rank], rank) for rank in ranks)
         for link in self._pool.links:
             if link.host in held:
                 link.send(messages.ReplyToHooks(tuple(held[link.host]), opens))
 
-    def _stacks_came(self, stacks: list["Stack"]) -> None:
-        self._act(self._watch.stacks_came(of_ranks(stacks), time.monotonic()))
+    def _on_stacks(self, stacks: list["Stack"]) -> None:
+        self._act(self._watch.on_stacks(select_rank_stacks(stacks), time.monotonic()))
 
 
 PART = Verifier

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from mcjax_launch.kernel.wire.timers import scaled
+from mcjax_launch.kernel.wire.timers import scale_time
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.ranks import have, these_ranks
+from mcjax_launch.ranks import format_ranks, inflect_have
 from mcjax_launch.runs.rank_run import RankRun, Stage
 from mcjax_launch.runs.spmd import ProgramCode, RanProgram
 from mcjax_launch.runs.state import RunState
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from mcjax_launch.diagnosis.snapshots import InProgram, Stack
 
 #: Seconds for which a rank is held until all ranks are polled, and between later polls.
-POLL_AFTER_S, POLL_EVERY_S = scaled(3.0), scaled(7.0)
+POLL_AFTER_S, POLL_EVERY_S = scale_time(3.0), scale_time(7.0)
 # Seconds until programs are compared even if some members' ranks are unknown.
-_MEMBERS_S = scaled(10.0)
+_MEMBERS_S = scale_time(10.0)
 # Seconds until a held rank is released if another rank is in no program; and in any case.
-_HOLD_S, _LONGEST_HOLD_S = scaled(10.0), scaled(100.0)
+_HOLD_S, _LONGEST_HOLD_S = scale_time(10.0), scale_time(100.0)
 # Share of a processor that a rank may use and still count as standing still.
 _MOST_IDLE = 0.01
 # Seconds after a divergence in which other ranks may show which side they are on.
@@ -44,7 +44,7 @@ class Say(Value):
 
 
 class PollRanks(Value):
-    """Decision to ask all hosts for the ranks' usage and stacks; call `stacks_came` with them."""
+    """Decision to ask all hosts for the ranks' usage and stacks; call `on_stacks` with them."""
 
 
 class Release(Value):
@@ -103,9 +103,9 @@ class SpmdWatch:
     @property
     def _judges_at(self) -> float | None:
         since = self._state.unjudged_since
-        return None if since is None else self._counted(since) + _MEMBERS_S
+        return None if since is None else self._move_past_pause(since) + _MEMBERS_S
 
-    def _counted(self, since: float) -> float:
+    def _move_past_pause(self, since: float) -> float:
         """Return a start of waiting, moved after the job's latest pause (debugging, suspension)."""
         return max(since, self._state.pause.ended_at)
 
@@ -115,10 +115,10 @@ class SpmdWatch:
         if not self._state.ending and not self._state.differs:
             decisions += self._watch(now)
         if self._state.programs.checksums.unequal is None:
-            decisions += self._released()
+            decisions += self._pop_releases()
         return decisions + self._judge(now)
 
-    def _released(self) -> list[Decision]:
+    def _pop_releases(self) -> list[Decision]:
         released = self._state.pop_released()
         return [Release(program, frozenset(ranks)) for program, ranks in released.items()]
 
@@ -140,7 +140,7 @@ class SpmdWatch:
 
     def _update(self, now: float) -> None:
         """Record the programs at which ranks are held now."""
-        before, held = self._held_since, self._state.programs.held_programs()
+        before, held = self._held_since, self._state.programs.list_held_programs()
         fingerprints = [program.fingerprint for program, _, _ in held]
         self._held_since = {known: before.get(known, now) for known in fingerprints}
         if not self._held_since and not any(self._compilers):
@@ -148,7 +148,7 @@ class SpmdWatch:
         elif self._poll_at is None:
             self._poll_at = now + POLL_AFTER_S
 
-    def stacks_came(self, stacks: Collection[Stack], now: float) -> list[Decision]:
+    def on_stacks(self, stacks: Collection[Stack], now: float) -> list[Decision]:
         """Return decisions after a poll: some held ranks may have to be released."""
         from mcjax_launch.diagnosis.snapshots import make_snapshots
 
@@ -164,11 +164,11 @@ class SpmdWatch:
         for run in self._compilers:
             stack = seen.get(run.process_id)
             reads = stack is not None and stack.waits_for_files
-            positions[run.process_id] = None if reads else self._at_compiler(run)
+            positions[run.process_id] = None if reads else self._get_compiler_position(run)
         self._positions, self._polled_at = positions, now
         decisions: list[Decision] = []
-        for program, there, missing in programs.held_programs():
-            waited = now - self._counted(self._held_since.get(program.fingerprint, now))
+        for program, there, missing in programs.list_held_programs():
+            waited = now - self._move_past_pause(self._held_since.get(program.fingerprint, now))
             # A stack dumped at the wrong moment may not show that its rank is in a program.
             were = {rank for rank in missing if positions.get(rank) or before.get(rank)}
             coming = all(rank in were or self._compiles(rank) for rank in missing)
@@ -180,12 +180,12 @@ class SpmdWatch:
             for rank, position in positions.items()
             if position and position == before.get(rank)
         }
-        stands_still = self._stand_still(stays, since)
+        stands_still = self._are_standing_still(stays, since)
         if stands_still:
             self._wait_in_compilers(positions)
         self._update(now)
         late = {rank for rank, stack in seen.items() if stack.is_in_first_run}
-        stuck = self._stuck(positions, late)
+        stuck = self._find_stuck_program(positions, late)
         if stuck is not None and stands_still and programs.divergence is None:
             inside = {
                 rank: position.program for rank in stuck.ranks if (position := positions.get(rank))
@@ -198,15 +198,15 @@ class SpmdWatch:
         """Ranks that compile a program that spans processes."""
         return (run for run in self._state.running if run.compilations.program is not None)
 
-    def _at_compiler(self, run: RankRun) -> InProgram | None:
+    def _get_compiler_position(self, run: RankRun) -> InProgram | None:
         """Return the program that a rank compiles, as a position where it may wait for ranks."""
         from mcjax_launch.diagnosis.snapshots import InProgram
 
         program, latest = run.compilations.program, run.compilations.latest
         if program is None or latest is None or latest.name != program.name:
             return None  # meanwhile it compiles a program that does not span processes
-        ranks = self._state.members_of(run, program.platform, program.processes)
-        ran = self._state.programs.interned(RanProgram.from_hook(program, ranks))
+        ranks = self._state.find_members(run, program.platform, program.processes)
+        ran = self._state.programs.intern_program(RanProgram.from_hook(program, ranks))
         return InProgram(f"in the compilation of {ran.title} at {ran.where}", ran)
 
     def _wait_in_compilers(self, positions: Mapping[int, InProgram | None]) -> None:
@@ -215,7 +215,7 @@ class SpmdWatch:
         at: dict[int, set[RanProgram | None]] = {}
         for rank, position in positions.items():
             at[rank] = {position.program} if position is not None else set()
-        for held, there, _ in programs.held_programs():
+        for held, there, _ in programs.list_held_programs():
             for rank in there:
                 at.setdefault(rank, set()).add(held)
 
@@ -231,7 +231,7 @@ class SpmdWatch:
                 programs.record_run(run.process_id, program, held=True)
                 self._in_compilers.append(run.process_id)
 
-    def _stuck(
+    def _find_stuck_program(
         self, positions: Mapping[int, InProgram | None], late: Collection[int]
     ) -> RanProgram | None:
         """Return a program that holds ranks while a missing rank is in one on the same devices.
@@ -240,7 +240,7 @@ class SpmdWatch:
         in the first run of a program that the other ranks have run too, will reach it, or JAX
         itself hangs.
         """
-        held = self._state.programs.held_programs()
+        held = self._state.programs.list_held_programs()
 
         def is_in(rank: int, program: RanProgram) -> bool:
             if rank in late and self._state.programs.is_behind(rank, program):
@@ -253,7 +253,7 @@ class SpmdWatch:
 
         return next((p for p, _, missing in held if any(is_in(r, p) for r in missing)), None)
 
-    def _stand_still(self, stays: Collection[int], since: float) -> bool:
+    def _are_standing_still(self, stays: Collection[int], since: float) -> bool:
         """Return whether no rank has moved since the latest poll, nor ever will."""
         gone = Stage.LEAVING, Stage.LEFT
         runs = [run for run in self._state.running if run.stage not in gone]
@@ -282,12 +282,12 @@ class SpmdWatch:
         missing: Collection[int],
         waited: float,
     ) -> str:
-        name = f"#{self._state.programs.ordinal(program)} {program.title}"
+        name = f"#{self._state.programs.compute_ordinal(program)} {program.title}"
         at = f" at {program.where}" if program.where else ""
         run = "runs" if len(there) == 1 else "run"
         return (
-            f"{these_ranks(there)} {have(there)} waited {waited:.0f} s before program {name}{at} "
-            f"for {these_ranks(missing)}, and now {run} it unverified"
+            f"{format_ranks(there)} {inflect_have(there)} waited {waited:.0f} s "
+            f"before program {name}{at} for {format_ranks(missing)}, and now {run} it unverified"
         )
 
     # --- ranks that diverge ---
@@ -302,7 +302,7 @@ class SpmdWatch:
             return [Diverged(incomparable(why), is_settled=True)]
         if not state.differs:
             return []
-        decisions: list[Decision] = [*self._code_to_show()]
+        decisions: list[Decision] = [*self._request_codes()]
         is_new = self._diverged_at is None
         if self._diverged_at is None:
             self._diverged_at = now
@@ -310,19 +310,19 @@ class SpmdWatch:
         shown = self._shown or now >= self._diverged_at + _LONGEST_SHOW_S
         self._is_over = settled and shown
         if is_new or self._is_over:  # at first as a reason, at last to end the job
-            decisions.append(Diverged(self._reason(), self._is_over))
+            decisions.append(Diverged(self._make_stop_reason(), self._is_over))
         return decisions
 
-    def _reason(self) -> StopReason:
-        from mcjax_launch.diagnosis.spmd import divergence_lines, unequal_lines
+    def _make_stop_reason(self) -> StopReason:
+        from mcjax_launch.diagnosis.spmd import describe_divergence, describe_unequal_argument
 
         programs = self._state.programs
         if programs.divergence is None:
-            return unequal(unequal_lines(programs))
-        lines = divergence_lines(programs)
+            return unequal(describe_unequal_argument(programs))
+        lines = describe_divergence(programs)
         if self._in_compilers:
             waits = "waits" if len(self._in_compilers) == 1 else "wait"
-            lines.append(f"{these_ranks(self._in_compilers)} {waits} in its compilation")
+            lines.append(f"{format_ranks(self._in_compilers)} {waits} in its compilation")
         return diverged(lines)
 
     @property
@@ -339,11 +339,11 @@ class SpmdWatch:
             return programs.has_code
         return all(code.complete for code in programs.codes.values())
 
-    def _code_to_show(self) -> list[ShowCode]:
+    def _request_codes(self) -> list[ShowCode]:
         """Return requests for the code of each diverging program, by a rank held at it."""
         programs = self._state.programs
         if programs.divergence is not None:
-            concerned = [(side.program, side.ranks) for side in programs.diverged_groups()]
+            concerned = [(side.program, side.ranks) for side in programs.group_diverged_ranks()]
         elif (unequal := programs.checksums.unequal) is not None:
             concerned = [(unequal.program, unequal.groups[0])]
         wanted = []

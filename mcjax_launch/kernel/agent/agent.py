@@ -12,10 +12,10 @@ import time
 
 from ..wire import exit_status, frames, hook_environ, hook_messages, messages, rank_environ
 from ..wire.codec import Message
-from ..wire.interpreter import Unusable, refused
+from ..wire.interpreter import Unusable, make_refusal_error
 from ..wire.loop import READ, Loop, Signals
 from ..wire.signals import ENDING, PROFILE
-from ..wire.system import limit_reason, widen
+from ..wire.system import format_limit_error, widen
 from ..wire.uplink import Uplink
 from . import launcher_link, network, private_folder, supervisor
 from .hook_server import HookServer, WrappedPrograms
@@ -25,7 +25,7 @@ from .stacks import StackDump
 from .startup import Prepared
 from .system import system
 from .system.unix import Childless, SpawnError
-from .ulimits import exceeded
+from .ulimits import explain_exceeded_limit
 from .usage import UsageSampler
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -92,7 +92,7 @@ class Agent:
             loop,
             remote=remote,
             on_message=self._receive,
-            on_lost=self._launcher_lost,
+            on_lost=self._on_launcher_loss,
         )
         self.streams = launcher_link.Streams(loop, uplink)
         self._parts: dict[str, AgentPart] = {}  # by the names of their features
@@ -101,16 +101,20 @@ class Agent:
         self.prepared: Prepared | None = None
         self._staging = private_folder.Staging(folder)
         path = os.path.join(folder, "hook")
-        self.hooks = HookServer(path, loop, self._is_main, self._hooked, self._hook_gone)
+        self.hooks = HookServer(
+            path, loop, self._is_main, self._on_hook_message, self._on_hook_loss
+        )
         self._stacks = StackDump(self._send_stacks)
         self._memory: OutOfMemory | None = None
-        self._usage = UsageSampler(self._at_work, lambda: self.hooks.joined, self.link.send)
-        self._restarts = RankRestarts(self.pids, self._stuck)
+        self._usage = UsageSampler(
+            self._map_pids_to_ranks, lambda: self.hooks.joined, self.link.send
+        )
+        self._restarts = RankRestarts(self.pids, self._on_stuck_rank)
         self._stragglers = 0
         self._leaving: supervisor.Leave | None = None
         self.stays = False
         for feature, thing in kept.items():
-            self._part(feature).take_over(thing)
+            self._load_part(feature).take_over(thing)
         self._acts: dict[type, Callable[[Any], object]] = {
             messages.StageEntry: self._stage,
             frames.Raw: self._stage,
@@ -119,7 +123,7 @@ class Agent:
             messages.TryPeers: self._try_peers,
             messages.Start: self._start,
             messages.StartAgain: self._start_again,
-            messages.Credit: lambda credit: self.streams.credit(credit.count),
+            messages.Credit: lambda credit: self.streams.add_credit(credit.count),
             messages.Forward: self._forward,
             messages.Stop: self._stop,
             messages.RequestStacks: self._request_stacks,
@@ -133,7 +137,7 @@ class Agent:
         signals = Signals((signal.SIGCHLD, *ENDING))
         self.loop.watch(signals.fd, READ, lambda ready: self._read_signals(signals.read()))
         self.link.open()
-        while not self._finished():
+        while not self._try_finish():
             parts = self._parts.values()
             self.loop.run_once((self, self._stacks, *parts, self._usage, self._restarts, self.link))
         if self.stays:
@@ -156,17 +160,17 @@ class Agent:
     @property
     def deadline(self) -> float | None:
         """Time (time.monotonic) of the supervisor's next step or next check for ended children."""
-        times = (self.supervisor.deadline, system.check_at())
+        times = (self.supervisor.deadline, system.get_check_time())
         return min((at for at in times if at is not None), default=None)
 
     def expire(self, now: float) -> None:
         """Check for ended children and carry out the supervisor's steps that are due at `now`."""
-        check_at = system.check_at()
+        check_at = system.get_check_time()
         if check_at is not None and now >= check_at:
             self.reap()
         self._perform(self.supervisor.expire(now))
 
-    def _finished(self) -> bool:
+    def _try_finish(self) -> bool:
         """Send the rest and Bye after the ranks' end; return whether this run is over."""
         if self._leaving is None:
             return False
@@ -175,7 +179,9 @@ class Agent:
         if not self.link.said_bye:
             if self.link.uplink.holds_back:
                 return False
-            unkillable = _described(self._below() if self._leaving.unkillable else [])
+            unkillable = _describe_processes(
+                self._list_unkept_descendants() if self._leaving.unkillable else []
+            )
             reusable = all(part.is_reusable for part in self._parts.values())
             whole = reusable and not unkillable and os.path.isdir(self.folder)
             self.stays = self.stays and whole
@@ -187,10 +193,10 @@ class Agent:
 
     def _keep_in_touch(self) -> None:
         """Receive messages and send a heartbeat if due, in the middle of a long operation."""
-        self.loop.turn(0.0)
+        self.loop.dispatch_ready(0.0)
         self.link.expire(time.monotonic())
 
-    def _part(self, feature: str) -> AgentPart:
+    def _load_part(self, feature: str) -> AgentPart:
         """Return a feature's part on this host; import and create it at the first call."""
         part = self._parts.get(feature)
         if part is None:
@@ -202,18 +208,18 @@ class Agent:
 
     def _receive(self, message: frames.Frame) -> None:
         if isinstance(message, (Message, frames.Raw)) and message.feature:
-            self._part(message.feature).received(message)
+            self._load_part(message.feature).on_message(message)
         elif type(message) in self._acts:
             self._acts[type(message)](message)
         else:
             raise TypeError(f"no message to an agent: {message!r}")
 
-    def _launcher_lost(self) -> None:
+    def _on_launcher_loss(self) -> None:
         """End the ranks, because the launcher is gone; permit unlimited output, so none blocks."""
         self.stays = False
-        self.streams.credit(_ENDLESS)
+        self.streams.add_credit(_ENDLESS)
         for part in self._parts.values():
-            part.launcher_lost()
+            part.on_launcher_loss()
         self._end_early()
 
     def _read_signals(self, signums: Iterable[int]) -> None:
@@ -221,7 +227,7 @@ class Agent:
             if signum in ENDING:  # a scheduler ends the job (scancel), or the guardian is gone
                 self.stays = False
                 self.link.send(messages.Ending(signal.Signals(signum).name))
-                self._perform(self.supervisor.ended_by_signal(time.monotonic()))
+                self._perform(self.supervisor.on_agent_signal(time.monotonic()))
         self.reap()
 
     def _end_early(self) -> None:
@@ -232,7 +238,7 @@ class Agent:
     def reap(self) -> None:
         """Handle and reap every ended child; carry out the supervisor's effects."""
         try:
-            while (ended := self._ended_child()) is not None:
+            while (ended := self._find_ended_child()) is not None:
                 if ended.pid in self.pids:
                     self._handle_end(ended)
                 elif self._is_parts(ended.pid):
@@ -241,33 +247,37 @@ class Agent:
                     return  # it may be a rank, which a part will announce in a moment
                 else:
                     system.reap(ended.pid)
-            self._perform(self.supervisor.child_gone())
-            if self._only_kept_is_left():
+            self._perform(self.supervisor.on_child_end())
+            if self._has_only_kept_left():
                 raise Childless
         except Childless:
-            self._perform(self.supervisor.childless())
+            self._perform(self.supervisor.on_last_child_end())
         if not self.supervisor.stopping:
             self._restarts.check()
 
-    def _kept_pids(self) -> set[int]:
+    def _collect_kept_pids(self) -> set[int]:
         """Return the pids of the features' processes that outlive the ranks, as the agent does."""
         return {pid for part in self._parts.values() for pid in part.kept_pids}
 
-    def _below(self) -> list[int]:
-        """Return the pids of all processes below this process, except `_kept_pids`."""
-        kept = self._kept_pids()
-        return [pid for pid in system.descendants() if pid not in kept]
+    def _list_unkept_descendants(self) -> list[int]:
+        """Return the pids of all processes below this process, except `_collect_kept_pids`."""
+        kept = self._collect_kept_pids()
+        return [pid for pid in system.list_descendants() if pid not in kept]
 
-    def _only_kept_is_left(self) -> bool:
-        return not self.pids and bool(self._kept_pids()) and not self._below()
+    def _has_only_kept_left(self) -> bool:
+        return (
+            not self.pids
+            and bool(self._collect_kept_pids())
+            and not self._list_unkept_descendants()
+        )
 
     def _is_parts(self, pid: int) -> bool:
         return any(part.owns(pid) for part in self._parts.values())
 
-    def _ended_child(self) -> EndedChild | None:
+    def _find_ended_child(self) -> EndedChild | None:
         for part in self._parts.values():
             part.check_children()
-        return system.ended_child()
+        return system.find_ended_child()
 
     def _handle_end(self, ended: EndedChild) -> None:
         rank = self.pids[ended.pid]
@@ -276,29 +286,29 @@ class Agent:
         hooked = rank in self.hooks.seen
         alone = not hooked or rank in self.hooks.members or not self._may_fail_before_joining(rank)
         now = time.monotonic()
-        self._perform(self.supervisor.exited(rank, ended.status, now, alone=alone))
+        self._perform(self.supervisor.on_rank_exit(rank, ended.status, now, alone=alone))
         del self.pids[ended.pid]
-        self._restarts.ended(rank, ended.pid)
+        self._restarts.record_end(rank, ended.pid)
         self.streams.drain(rank)  # its last output explains its end
-        limits = system.limits(ended.pid)
+        limits = system.read_limits(ended.pid)
         used = system.reap(ended.pid)
         failed = ended.status != 0 and -ended.status not in sent
-        pid = self._program(rank, ended.pid)
+        pid = self._find_program_pid(rank, ended.pid)
         killer: str | None = ""
         if failed:
-            killer = exceeded(-ended.status, *limits, used[0])
+            killer = explain_exceeded_limit(-ended.status, *limits, used[0])
             if not killer:
-                killer = self._memory.evidence(pid) if self._memory is not None else None
+                killer = self._memory.find_evidence(pid) if self._memory is not None else None
         self.link.send(messages.Exited(rank, ended.status, tuple(sent), killer, *used, hooked))
 
     def _may_fail_before_joining(self, ended: int | None = None) -> bool:
         """Return whether a rank other than `ended` runs and has never joined the JAX job."""
         return bool(set(self.pids.values()) - self.hooks.members - {ended})
 
-    def _hooked(self, hook: HookConnection, said: messages.FromHook) -> None:
+    def _on_hook_message(self, hook: HookConnection, said: messages.FromHook) -> None:
         message = said.message
         if message.feature:
-            self._part(message.feature).hook_said(hook, said)
+            self._load_part(message.feature).on_hook_message(hook, said)
             return
         if not isinstance(message, hook_messages.Failed):
             self.link.send(said)
@@ -309,11 +319,11 @@ class Agent:
         sent = tuple(self.supervisor.sent.get(said.rank, ()))
         self.link.send(messages.FromHook(said.rank, message, main=said.main, sent=sent))
         if message.joined:
-            self._perform(self.supervisor.failed(said.rank, time.monotonic()))
+            self._perform(self.supervisor.on_early_failure(said.rank, time.monotonic()))
 
-    def _hook_gone(self, hook: HookConnection, features: Iterable[str]) -> None:
+    def _on_hook_loss(self, hook: HookConnection, features: Iterable[str]) -> None:
         for feature in features:
-            self._part(feature).hook_gone(hook)
+            self._load_part(feature).on_hook_loss(hook)
 
     def _is_main(self, pid: int, rank: int) -> bool:
         return self.pids.get(pid) == rank
@@ -343,7 +353,7 @@ class Agent:
 
     def _try_coordinator(self, wanted: messages.TryCoordinator) -> None:
         time.sleep(wanted.after_s)
-        tried = network.attempt([(address, wanted.port) for address in wanted.addresses])
+        tried = network.try_addresses([(address, wanted.port) for address in wanted.addresses])
         self.link.send(
             messages.CoordinatorTried(
                 sources={a.address: a.source for a in tried if a.source},
@@ -363,35 +373,35 @@ class Agent:
         self.prepared.stop_listening()
         self.supervisor = supervisor.Supervisor(
             order.grace_s,
-            lambda: system.ending(self.pids),
+            lambda: system.select_ending(self.pids),
             order.term_grace_s,
             order.on_failure,
         )
-        self._memory = system.out_of_memory()
+        self._memory = system.make_out_of_memory_watch()
         self.stays = order.stays
         own = {name for rank in order.ranks for name in rank.env}
-        inherited = rank_environ.inherited(os.environ, order.env, own, hook=order.hook)
+        inherited = rank_environ.select_inherited(os.environ, order.env, own, hook=order.hook)
         if order.hook:
             self._serve_hooks(order, inherited)
         for feature, part in self._parts.items():
-            part.starts(order, inherited)
-            if part.asks:
-                inherited[hook_environ.of_feature(feature)] = part.asks
+            part.on_start(order, inherited)
+            if part.variable:
+                inherited[hook_environ.get_feature_variable(feature)] = part.variable
         self._usage.begin(order.sample_every_s)
 
-        def wanted(rank: messages.RankOrder) -> Wanted:
-            return rank, self._environ(rank, order, inherited)
+        def pair_with_environ(rank: messages.RankOrder) -> Wanted:
+            return rank, self._make_environ(rank, order, inherited)
 
-        self._restarts.start = lambda rank: self._begin_again(wanted(rank))
+        self._restarts.start = lambda rank: self._begin_again(pair_with_environ(rank))
         if order.again:
             self._restarts.job_id = order.env["MCJAX_JOB_ID"]
             for rank in order.ranks:
                 self._restarts.begin(rank)
             return
-        self._begin(list(map(wanted, order.ranks)))
+        self._begin(list(map(pair_with_environ, order.ranks)))
 
     def _begin(self, ranks: Sequence[Wanted]) -> None:
-        if not any(part.starts_ranks(ranks) for part in self._parts.values()):
+        if not any(part.start_ranks(ranks) for part in self._parts.values()):
             self.start_ranks(ranks)
 
     def _start_again(self, order: messages.StartAgain) -> None:
@@ -404,8 +414,8 @@ class Agent:
             self.hooks.forget(wanted[0].process_id)
             self._begin([wanted])
 
-    def _stuck(self, rank: int, pids: list[int]) -> None:
-        left = "; ".join(_described(pids))
+    def _on_stuck_rank(self, rank: int, pids: list[int]) -> None:
+        left = "; ".join(_describe_processes(pids))
         why = f"rank {rank} cannot be restarted, because these could not be killed: {left}"
         self.link.send(messages.Refused(why, exit_status.HOST_LOST))
 
@@ -432,13 +442,15 @@ class Agent:
                 return
             self.hooks.accept()  # the socket's queue is limited
 
-    def _environ(
+    def _make_environ(
         self, rank: messages.RankOrder, order: messages.Start, inherited: dict[str, str]
     ) -> dict[str, str]:
         """Return all environment variables of a rank."""
-        set_here = rank_environ.changes(
+        set_here = rank_environ.compute_changes(
             inherited,
-            common=order.env if order.hook else rank_environ.of_scheduler(order.env, inherited),
+            common=order.env
+            if order.hook
+            else rank_environ.adapt_to_scheduler(order.env, inherited),
             defaults=order.defaults,
             own=rank.env,
             coordinator_host=order.coordinator_host,
@@ -456,41 +468,41 @@ class Agent:
             self._spawn(rank, environ)
         except SpawnError as error:
             path = environ.get("PATH", os.defpath)
-            found = refused(error.what, rank.cwd, path, error.errno)
+            found = make_refusal_error(error.what, rank.cwd, path, error.errno)
             return messages.Refused(f"{what}: {found}" if again else str(found), found.status)
         except OSError as error:  # too many processes, or files
-            return messages.Refused(f"{what}: {limit_reason(error)}", exit_status.HOST_LOST)
+            return messages.Refused(f"{what}: {format_limit_error(error)}", exit_status.HOST_LOST)
         return None
 
     def _spawn(self, rank: messages.RankOrder, environ: dict[str, str]) -> None:
-        ends = self.standard_streams(rank)
+        ends = self.make_standard_streams(rank)
         try:
             pid = system.spawn(rank.argv, environ, rank.cwd, ends, rank.settings, self.files_limit)
         finally:
             for fd in ends:
                 os.close(fd)
-        self.started(rank.process_id, pid)
+        self.record_rank_start(rank.process_id, pid)
 
-    def standard_streams(self, rank: messages.RankOrder) -> tuple[int, int, int]:
+    def make_standard_streams(self, rank: messages.RankOrder) -> tuple[int, int, int]:
         """Make a rank's pipes; return its descriptors 0, 1 and 2, which the caller closes."""
         out, out_end = os.pipe()
         err, err_end = os.pipe()
         taken = None
         if rank_environ.RANK_RESTART not in rank.env:  # before a restart it has read its input
-            given = (part.standard_input(rank.process_id) for part in self._parts.values())
+            given = (part.open_stdin(rank.process_id) for part in self._parts.values())
             taken = next((fd for fd in given if fd is not None), None)
         for fd, stream in ((out, frames.STDOUT), (err, frames.STDERR)):
             widen(fd)
             self.streams.add(fd, rank.process_id, stream)
         return os.dup(NO_INPUT) if taken is None else taken, out_end, err_end
 
-    def started(self, number: int, pid: int) -> None:
+    def record_rank_start(self, number: int, pid: int) -> None:
         """Record the pid of a rank's new process, and report it to the launcher."""
         self.pids[pid] = number
-        self.supervisor.started(number)
+        self.supervisor.on_rank_start(number)
         self.link.send(messages.Started(number, pid))
         for part in self._parts.values():
-            part.started(number)
+            part.on_rank_start(number)
 
     def _forward(self, order: messages.Forward) -> None:
         """Send a signal to each rank's main process only, because helpers may die of it."""
@@ -498,7 +510,7 @@ class Agent:
             self.hooks.begin_profile()
             return
         for pid, rank in self.pids.items():
-            system.signal_process(self._program(rank, pid), order.signum)
+            system.signal_process(self._find_program_pid(rank, pid), order.signum)
 
     def signal_rank(self, number: int, signum: int) -> None:
         """Send a signal to a rank's program, or SIGSTOP to its group, unknown to the supervisor."""
@@ -506,15 +518,15 @@ class Agent:
             if rank == number and signum == signal.SIGSTOP:
                 system.signal_group(pid, signum)
             elif rank == number:
-                system.signal_process(self._program(rank, pid), signum)
+                system.signal_process(self._find_program_pid(rank, pid), signum)
 
-    def _program(self, rank: int, pid: int) -> int:
+    def _find_program_pid(self, rank: int, pid: int) -> int:
         """Return the pid of the program below a rank's wrapper if known, else `pid`."""
-        return self.hooks.wrapped.pid(rank) or pid
+        return self.hooks.wrapped.get_pid(rank) or pid
 
     def _stop(self, order: messages.Stop) -> None:
         for part in self._parts.values():
-            part.stops()
+            part.on_stop()
         now = time.monotonic()
         stop = order.signum, order.grace_s, now, order.patience_s
         settles = order.settles and self._may_fail_before_joining()
@@ -522,7 +534,7 @@ class Agent:
         if not self.pids:
             self.reap()  # without children there is no SIGCHLD
 
-    def _at_work(self) -> Mapping[int, int]:
+    def _map_pids_to_ranks(self) -> Mapping[int, int]:
         """Return the rank by pid, of ranks' own processes and of placeholders for ranks."""
         at_work = dict(self.pids)
         for part in self._parts.values():
@@ -538,7 +550,7 @@ class Agent:
 
     def _send_stacks(self, collected: Iterable[messages.Stacks]) -> None:
         """Send the collected stacks, and for each rank without stacks the kernel's view of it."""
-        silent = dict(self._at_work())
+        silent = dict(self._map_pids_to_ranks())
         for stacks in collected:
             self.link.send(stacks)
             silent = {pid: rank for pid, rank in silent.items() if rank != stacks.rank}
@@ -552,7 +564,7 @@ class Agent:
     def _perform(self, effects: list[supervisor.HostEffect]) -> None:
         if any(not isinstance(effect, supervisor.KillRank) for effect in effects):
             for part in self._parts.values():
-                part.ranks_end()
+                part.on_ranks_end()
         for effect in effects:
             if isinstance(effect, supervisor.KillRank):
                 self._stragglers += self._restarts.kill(effect.rank)
@@ -561,11 +573,15 @@ class Agent:
                 self.link.send(messages.NothingLeft())
             elif isinstance(effect, supervisor.NameLeft):
                 self._kill(all_of_them=True)
-                self.link.send(messages.NotYetGone(_described(self._below())))
+                self.link.send(
+                    messages.NotYetGone(_describe_processes(self._list_unkept_descendants()))
+                )
             elif isinstance(effect, supervisor.Kill):
                 self._kill()
             elif isinstance(effect, supervisor.SignalRanks):
-                strays = self._strays()  # before their ranks end: some are found only through these
+                strays = (
+                    self._list_strays()
+                )  # before their ranks end: some are found only through these
                 self._signal_ranks(effect.signum, effect.spare)
                 self._signal_each(strays, effect.signum)
                 self._stragglers += sum(not self._is_parts(pid) for pid in strays)
@@ -577,9 +593,13 @@ class Agent:
                 system.signal_group(pid, signum)
                 system.signal_group(pid, signal.SIGCONT)  # a stopped process handles no signals
 
-    def _strays(self) -> list[int]:
+    def _list_strays(self) -> list[int]:
         """Return the pids of the job's processes that are not in the process group of a rank."""
-        return [pid for pid in self._below() if system.group_of(pid) not in self.pids]
+        return [
+            pid
+            for pid in self._list_unkept_descendants()
+            if system.get_process_group(pid) not in self.pids
+        ]
 
     def _signal_each(self, pids: Iterable[int], signum: int) -> None:
         for pid in pids:
@@ -595,7 +615,7 @@ class Agent:
             all_of_them: kill the resource trackers too.
 
         """
-        left = self._below()
+        left = self._list_unkept_descendants()
         killed = [pid for pid in left if all_of_them or not _is_tracker(pid)]
         if len(killed) == len(left):
             self._signal_ranks(signal.SIGKILL)
@@ -603,8 +623,8 @@ class Agent:
 
 
 def _is_tracker(pid: int) -> bool:
-    return any(_TRACKER in word for word in system.command(pid))
+    return any(_TRACKER in word for word in system.read_command(pid))
 
 
-def _described(pids: Iterable[int]) -> tuple[str, ...]:
+def _describe_processes(pids: Iterable[int]) -> tuple[str, ...]:
     return tuple(f"pid {pid}: {system.describe(pid)}" for pid in pids)

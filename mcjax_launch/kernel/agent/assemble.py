@@ -39,7 +39,7 @@ class Streamed:
         exec(code, module.__dict__)
 
 
-def module_name(path: str) -> str:
+def derive_module_name(path: str) -> str:
     """Return the dotted module name of a file, given by its path below the package."""
     stem = path[: -len(".py")].replace("/", ".")
     return "mcjax_launch." + (stem[: -len(".__init__")] if stem.endswith("__init__") else stem)
@@ -47,7 +47,7 @@ def module_name(path: str) -> str:
 
 def assemble(files: dict[str, str]) -> None:
     """Run the agent from sources; `files` maps each path below the package to the file's text."""
-    sources = {module_name(path): text for path, text in files.items()}
+    sources = {derive_module_name(path): text for path, text in files.items()}
     sys.meta_path.insert(0, Streamed({"mcjax_launch": "", **sources}))
     from mcjax_launch.kernel.agent.main import main
 

@@ -12,8 +12,8 @@ from ..wire.codec import Malformed, to_json
 from ..wire.loop import READ, Loop
 from ..wire.messages import FromHook
 from ..wire.signals import PROFILE
-from ..wire.system import others_signal
-from .stacks import THREADS, Pieces, main_thread, waits_for_a_thread, with_source
+from ..wire.system import get_others_signal
+from .stacks import THREADS, Pieces, select_main_thread, waits_for_a_thread, with_source
 from .system import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -68,7 +68,7 @@ class HookConnection:
     def close(self) -> None:
         self._connection.close()
 
-    def lines(self) -> list[str] | None:
+    def read_lines(self) -> list[str] | None:
         """Read once; return the complete lines, [""] if none is complete, [] if nothing arrived.
 
         Return None if the process has closed its end. An incomplete line is kept for later.
@@ -110,12 +110,12 @@ class HookConnection:
             self.stacks, self.has_crashed = Pieces(), True
         self.stacks.add(line)
 
-    def crash(self) -> str:
+    def pop_crash_stack(self) -> str:
         """Return the main thread's stack at a crash, only once; "" if there is no new crash."""
         if not self.has_crashed:
             return ""
         self.has_crashed = False
-        return "\n".join(with_source(main_thread(self.stacks)))
+        return "\n".join(with_source(select_main_thread(self.stacks)))
 
 
 class WrappedPrograms:
@@ -134,15 +134,15 @@ class WrappedPrograms:
         """Return whether a rank's Python process runs the wrapped program; False for a helper."""
         if rank not in self._found and rank in self._commands and self._runs(rank, pid):
             self._found[rank] = pid
-        return self.pid(rank) == pid
+        return self.get_pid(rank) == pid
 
-    def pid(self, rank: int) -> int | None:
+    def get_pid(self, rank: int) -> int | None:
         """Return the pid of a wrapped rank's program; None if unknown."""
         return self._found.get(rank)
 
     def _runs(self, rank: int, pid: int) -> bool:
         """Return whether a process's command line ends with the rank's command."""
-        words = system.command(pid)
+        words = system.read_command(pid)
         name, *arguments = self._commands[rank]
         at = len(words) - len(arguments) - 1
         names = (os.path.basename(name), _FRAMEWORK)
@@ -275,7 +275,7 @@ class HookServer:
 
         """
         waiting = [hook for hook in asked if self._may_ask_more(hook) and waits_for_a_thread(hook)]
-        more = [hook for hook in waiting if system.signal_main(hook.pid, others_signal())]
+        more = [hook for hook in waiting if system.signal_main(hook.pid, get_others_signal())]
         for hook in more:
             hook.all_stacks = hook.asked_all = True
         return more
@@ -285,7 +285,7 @@ class HookServer:
 
         The process must have a handler for it, and the main thread must wait for a lock.
         """
-        return system.handles(hook.pid, others_signal()) and system.waits_for_lock(hook.pid)
+        return system.handles(hook.pid, get_others_signal()) and system.waits_for_lock(hook.pid)
 
     def begin_profile(self) -> None:
         """Signal each joined process that handles PROFILE to begin a profile."""
@@ -333,7 +333,7 @@ class HookServer:
 
     def _read(self, hook: HookConnection) -> bool:
         """Read a connection once and handle its lines; return whether more may be readable."""
-        lines = hook.lines()
+        lines = hook.read_lines()
         if lines is None:
             self._forget(hook)
             return False
@@ -359,7 +359,7 @@ class HookServer:
         self._listen()
 
     def _hand_on_crash(self, hook: HookConnection) -> None:
-        if hook.is_main and (stack := hook.crash()):
+        if hook.is_main and (stack := hook.pop_crash_stack()):
             self._hand_on(hook, hook_messages.Crashed(stack))
 
     # --- messages ---

@@ -70,14 +70,14 @@ class LauncherLink:
         """
         if not self.said_bye or isinstance(message, messages.Ping):
             self.said_bye |= isinstance(message, messages.Bye)
-            self.uplink.send(frames.encoded(message))
+            self.uplink.send(frames.encode_message(message))
 
     def _read(self) -> None:
         try:
             data = os.read(self._control, 65536)
         except OSError:
             return
-        for frame in self._decoded(data):
+        for frame in self._decode_frames(data):
             if not self.said_bye:
                 self._on_message(frame)
             elif isinstance(frame, messages.ServeAgain):
@@ -87,7 +87,7 @@ class LauncherLink:
         if not data:
             self._lose()
 
-    def _decoded(self, data: bytes) -> Iterator[frames.Frame]:
+    def _decode_frames(self, data: bytes) -> Iterator[frames.Frame]:
         """Yield complete frames; report a malformed frame and treat the launcher as gone."""
         try:
             yield from self._decoder.feed(data)
@@ -153,7 +153,7 @@ class Streams:
             os.close(fd)
         self._open.clear()
 
-    def credit(self, count: int) -> None:
+    def add_credit(self, count: int) -> None:
         """Allow `count` more bytes to be sent."""
         stalled = self._credit <= 0
         self._credit += count
@@ -194,7 +194,7 @@ class Streams:
             return False
         self._credit -= count
         rank, stream = self._open[fd]
-        self._uplink.send(frames.data_header(rank, stream, count), self._buffer[:count])
+        self._uplink.send(frames.make_data_header(rank, stream, count), self._buffer[:count])
         return True
 
     def _stall(self) -> None:

@@ -7,10 +7,10 @@ import os
 import signal
 
 from ..wire import exit_status, frames, messages
-from ..wire.known_schedulers import granted_gpus
+from ..wire.known_schedulers import get_granted_gpus
 from ..wire.loop import READ, Loop
 from ..wire.signals import ENDING, FORWARDED
-from ..wire.system import allow_many_files, limit_reason
+from ..wire.system import allow_many_files, format_limit_error
 from ..wire.uplink import Uplink
 from . import private_folder
 from .agent import Agent
@@ -46,10 +46,10 @@ def guard(agent: int, folder: str) -> NoReturn:
     signal.setitimer(signal.ITIMER_REAL, _PATIENCE_S, 1)
     try:
         while True:
-            if (ended := system.ended_child()) is not None:
+            if (ended := system.find_ended_child()) is not None:
                 system.reap(ended.pid)
                 continue
-            for left in system.descendants():
+            for left in system.list_descendants():
                 system.signal_process(left, signal.SIGKILL)
             system.wait()  # its orphans may appear next
     except Childless:
@@ -81,7 +81,7 @@ def _wait_for(agent: int) -> int:
 
 def _leave(folder: str, status: int) -> NoReturn:
     private_folder.remove(folder)
-    os._exit(exit_status.of_wait(status))
+    os._exit(exit_status.compute_exit_status(status))
 
 
 # --- the agent, below its guardian ---
@@ -98,7 +98,7 @@ def main(hook: str | dict[str, str]) -> NoReturn:
 
     """
     signal.alarm(0)  # the loader's
-    os.environ.update(granted_gpus(os.environ))
+    os.environ.update(get_granted_gpus(os.environ))
     # Blocked until the agent and its guardian can handle them, and remove the folder.
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     for signum in FORWARDED:  # a scheduler sends these to the whole step, for the ranks
@@ -109,7 +109,7 @@ def main(hook: str | dict[str, str]) -> NoReturn:
     os.dup2(null, 0)
     os.dup2(null, 1)
     os.close(null)
-    if why := system.unfit():
+    if why := system.explain_unfitness():
         _leave_unfit(why)
     try:
         folder = private_folder.make()
@@ -120,7 +120,7 @@ def main(hook: str | dict[str, str]) -> NoReturn:
         agent = os.fork()
     except OSError as error:
         private_folder.remove(folder)
-        _leave_unfit(f"cannot start a process: {limit_reason(error)}")
+        _leave_unfit(f"cannot start a process: {format_limit_error(error)}")
     if agent:
         for fd in (control, uplink, guarded):
             os.close(fd)
@@ -169,7 +169,7 @@ def _be_agent(
         text = traceback.format_exc()
         os.write(2, text.encode("utf-8", "replace"))
         signal.alarm(_LAST_MESSAGE_S)
-        out.send_last(frames.encoded(messages.InternalError(repr(error), text)))
+        out.send_last(frames.encode_message(messages.InternalError(repr(error), text)))
         os._exit(exit_status.INTERNAL_ERROR)
     os._exit(0)  # nothing to finalize: it would only cost time
 

@@ -27,31 +27,33 @@ _SIOCGIFADDR = 0x8915  # on Linux
 _NO_ANSWER = "no answer (a firewall?)"
 
 
-def ssh_addresses() -> tuple[str, str]:
+def get_ssh_addresses() -> tuple[str, str]:
     """Return the addresses of both ends of the ssh connection, the launcher's first; "" if none."""
     fields = os.environ.get("SSH_CONNECTION", "").split()
     return (fields[0], fields[2]) if len(fields) == 4 else ("", "")
 
 
-def own_addresses(named: Sequence[str]) -> list[str]:
+def list_own_addresses(named: Sequence[str]) -> list[str]:
     """Return addresses by which other hosts may reach this host, the likeliest first.
 
     Args:
         named: addresses to which this host's own name resolves.
 
     """
-    found = [ssh_addresses()[1], _outgoing(socket.AF_INET, "192.0.2.1"), *named]
-    found.append(_outgoing(socket.AF_INET6, "2001:db8::1"))
+    found = [get_ssh_addresses()[1], _find_outgoing_address(socket.AF_INET, "192.0.2.1"), *named]
+    found.append(_find_outgoing_address(socket.AF_INET6, "2001:db8::1"))
     # A node of a closed network has no default route, and on Debian its own name leads to
     # 127.0.1.1. Interfaces come last: a containers' bridge has the same address on every host.
-    return _usable(found) or _usable([address for _, address in addresses_of_interfaces()])
+    return _select_usable(found) or _select_usable(
+        [address for _, address in list_interface_addresses()]
+    )
 
 
-def _usable(addresses: Sequence[str]) -> list[str]:
+def _select_usable(addresses: Sequence[str]) -> list[str]:
     return [a for a in dict.fromkeys(addresses) if a and not is_loopback(a) and "%" not in a]
 
 
-def addresses_of_interfaces() -> list[tuple[str, str]]:
+def list_interface_addresses() -> list[tuple[str, str]]:
     """Return name and IPv4 address of each interface that has an address; [] if not on Linux."""
     import fcntl
 
@@ -67,14 +69,14 @@ def addresses_of_interfaces() -> list[tuple[str, str]]:
     return found
 
 
-def source_towards(address: str) -> str:
+def find_source_address(address: str) -> str:
     """Return this host's source address for packets to `address`; "" if loopback or no route."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    found = _outgoing(family, address)
+    found = _find_outgoing_address(family, address)
     return "" if is_loopback(found) else found
 
 
-def _outgoing(family: int, target: str) -> str:
+def _find_outgoing_address(family: int, target: str) -> str:
     """Return the source address of packets to `target`; send none; "" without a route."""
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -84,7 +86,7 @@ def _outgoing(family: int, target: str) -> str:
         return ""
 
 
-def own_name() -> list[str]:
+def resolve_own_name() -> list[str]:
     """Return the addresses to which this host's name resolves; [] after a few seconds without any.
 
     A silent name server can block for longer than the launcher waits for a heartbeat, so a child
@@ -146,7 +148,7 @@ class Connecting:
 def try_peers(peers: Sequence[Peer]) -> PeersTried:
     """Try to connect to all addresses of these hosts at once, for a few seconds; return results."""
     places = [(address, peer.port) for peer in peers for address in peer.addresses]
-    tried = {(a.address, a.port): a for a in attempt(places)}
+    tried = {(a.address, a.port): a for a in try_addresses(places)}
     reached, errors = {}, {}
     for peer in peers:
         attempts = [tried[address, peer.port] for address in peer.addresses]
@@ -156,7 +158,7 @@ def try_peers(peers: Sequence[Peer]) -> PeersTried:
     return PeersTried(reached, errors)
 
 
-def attempt(places: Sequence[tuple[str, int]]) -> list[Connecting]:
+def try_addresses(places: Sequence[tuple[str, int]]) -> list[Connecting]:
     """Try to connect to these addresses, all at once, for a few seconds; return the results."""
     attempts = [Connecting(address, port) for address, port in places]
     deadline = time.monotonic() + _MOST_S
@@ -195,16 +197,16 @@ def reserve_port(host: str, port: int) -> socket.socket:
     """
     if not host:
         try:
-            return _bound(socket.AF_INET6, "::", port)
+            return _bind_socket(socket.AF_INET6, "::", port)
         except OSError as error:
             if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
-                raise PortTaken(_message(host, port, error)) from None
+                raise PortTaken(_format_error(host, port, error)) from None
             host = "0.0.0.0"
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return _bound(family, host, port)
+        return _bind_socket(family, host, port)
     except OSError as error:
-        raise PortTaken(_message(host, port, error)) from None
+        raise PortTaken(_format_error(host, port, error)) from None
 
 
 class PortProbe:
@@ -220,7 +222,7 @@ class PortProbe:
 
     def __init__(self, held: socket.socket, loop: Loop) -> None:
         self._loop = loop
-        self._socket = _socket(held.family)
+        self._socket = _make_socket(held.family)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         # The kernel remembers closed connections for a minute, and they would block the port.
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -242,14 +244,14 @@ class PortProbe:
         self._socket.close()
 
 
-def _bound(family: int, host: str, port: int) -> socket.socket:
+def _bind_socket(family: int, host: str, port: int) -> socket.socket:
     if port:
         # SO_REUSEPORT alone would share the port with another job's coordinator of the same user.
-        with _socket(family) as probe:
+        with _make_socket(family) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
             probe.listen(1)
-    held = _socket(family)
+    held = _make_socket(family)
     try:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         held.bind((host, port))
@@ -259,14 +261,14 @@ def _bound(family: int, host: str, port: int) -> socket.socket:
     return held
 
 
-def _socket(family: int) -> socket.socket:
+def _make_socket(family: int) -> socket.socket:
     made = socket.socket(family, socket.SOCK_STREAM)
     if family == socket.AF_INET6:
         made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     return made
 
 
-def _message(host: str, port: int, error: OSError) -> str:
+def _format_error(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"port {port} is in use"
     if error.errno == errno.EADDRNOTAVAIL:

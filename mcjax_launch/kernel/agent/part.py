@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
         def reap(self) -> None: ...
         def signal_rank(self, number: int, signum: int) -> None: ...
-        def standard_streams(self, rank: RankOrder) -> tuple[int, int, int]: ...
+        def make_standard_streams(self, rank: RankOrder) -> tuple[int, int, int]: ...
         def start_ranks(self, ranks: Sequence[Wanted]) -> None: ...
-        def started(self, number: int, pid: int) -> None: ...
+        def record_rank_start(self, number: int, pid: int) -> None: ...
 
 
 class AgentPart:
@@ -54,35 +54,35 @@ class AgentPart:
 
     deadline: float | None = None
     #: Value of the feature's variable for its part in the ranks; "" to leave it unset.
-    asks = ""
+    variable = ""
     #: Whether the agent can serve another run: the part keeps nothing open after the ranks' end.
     is_reusable = False
 
     def __init__(self, agent: HostAgent) -> None:
         self.agent = agent
 
-    def received(self, message: Message | Raw) -> None:
+    def on_message(self, message: Message | Raw) -> None:
         """Handle a message of the feature, or raw bytes, from the launcher."""
         raise TypeError(f"no message to an agent: {message!r}")
 
-    def hook_said(self, hook: HookConnection, said: FromHook) -> None:
+    def on_hook_message(self, hook: HookConnection, said: FromHook) -> None:
         """Handle a message of the feature that a hook has sent."""
 
-    def hook_gone(self, hook: HookConnection) -> None:
+    def on_hook_loss(self, hook: HookConnection) -> None:
         """Handle the end of a connection whose process has sent a message of the feature."""
 
-    def starts(self, order: Start, environ: dict[str, str]) -> None:
+    def on_start(self, order: Start, environ: dict[str, str]) -> None:
         """Prepare for the ranks' start; may change `environ` (all ranks' variables) in place."""
 
-    def standard_input(self, rank: int) -> int | None:
+    def open_stdin(self, rank: int) -> int | None:
         """Return a descriptor for a rank's stdin, which the caller closes; None for /dev/null."""
         return None
 
-    def starts_ranks(self, ranks: Sequence[Wanted]) -> bool:
+    def start_ranks(self, ranks: Sequence[Wanted]) -> bool:
         """Start these ranks instead of the agent and return True; or return False."""
         return False
 
-    def started(self, rank: int) -> None:
+    def on_rank_start(self, rank: int) -> None:
         """Record that a rank has been started, or restarted; a forked rank has not begun yet."""
 
     def check_children(self) -> None:
@@ -118,13 +118,13 @@ class AgentPart:
         """Ask the feature's own processes for stacks; return those asked (see HookServer)."""
         return ()
 
-    def stops(self) -> None:
+    def on_stop(self) -> None:
         """Drop work that has become useless, because the launcher has ordered the job's end."""
 
-    def ranks_end(self) -> None:
+    def on_ranks_end(self) -> None:
         """Finish or cancel work that needs running ranks: they are about to be ended."""
 
-    def launcher_lost(self) -> None:
+    def on_launcher_loss(self) -> None:
         """Stop sending to the launcher and waiting for it, because it is gone."""
 
     def drain(self) -> bool:

@@ -47,11 +47,11 @@ def make() -> str:
     base = os.path.abspath(os.environ.get("TMPDIR") or _LAST_RESORT)
     if _is_fit_for_sockets(base) and os.access(base, os.W_OK | os.X_OK):
         try:
-            return _new_folder(base)
+            return _make_folder(base)
         except OSError:
             pass
     try:
-        return _new_folder(_LAST_RESORT)
+        return _make_folder(_LAST_RESORT)
     except OSError as error:
         raise NoFolder(_LAST_RESORT, error) from None
 
@@ -60,7 +60,7 @@ def _is_fit_for_sockets(base: str) -> bool:
     return len(base) <= _LONGEST_SOCKET_FOLDER and set(base) <= _SAME_IN_A_URI
 
 
-def _new_folder(base: str) -> str:
+def _make_folder(base: str) -> str:
     folder = os.path.join(base, f"mcjax-{os.urandom(6).hex()}")
     os.mkdir(folder, 0o700)
     return folder
@@ -83,15 +83,15 @@ def remove(folder: str, between: Callable[[], object] = lambda: None) -> str:
             os.chmod(at, 0o700)
             entries = list(os.scandir(at))
         except OSError as error:
-            errors.append(_in_words(at, error))
+            errors.append(_format_error(at, error))
             continue
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 folders.append(entry.path)
             else:
-                errors.append(_attempt(os.unlink, entry.path))
+                errors.append(_try_remove(os.unlink, entry.path))
         between()
-    errors += [_attempt(os.rmdir, at) for at in reversed(folders)]
+    errors += [_try_remove(os.rmdir, at) for at in reversed(folders)]
     return next(filter(None, errors), "")
 
 
@@ -112,19 +112,19 @@ def clear(folder: str) -> None:
         if entry.is_dir(follow_symlinks=False):
             remove(entry.path)
         else:
-            _attempt(os.unlink, entry.path)
+            _try_remove(os.unlink, entry.path)
 
 
-def _attempt(remove_entry: Callable[[str], object], path: str) -> str:
+def _try_remove(remove_entry: Callable[[str], object], path: str) -> str:
     """Call a function that removes an entry; return path and reason of an error, else ""."""
     try:
         remove_entry(path)
     except OSError as error:
-        return _in_words(path, error)
+        return _format_error(path, error)
     return ""
 
 
-def _in_words(path: str, error: OSError) -> str:
+def _format_error(path: str, error: OSError) -> str:
     """Return `PATH: REASON` for the user; "" if the path does not exist."""
     return "" if isinstance(error, FileNotFoundError) else f"{path}: {error.strerror}"
 

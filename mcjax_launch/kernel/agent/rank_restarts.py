@@ -6,9 +6,9 @@ import signal
 import time
 
 from ..wire import hook_environ
-from ..wire.timers import scaled
+from ..wire.timers import scale_time
 from .system import system
-from .usage import rank_of
+from .usage import find_rank
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .system.unix import HostProcess
 
 # Seconds for the kernel to end a failed rank's processes; the driver of a GPU may need long.
-_PATIENCE_S = scaled(60.0)
+_PATIENCE_S = scale_time(60.0)
 _CHECK_S = 0.1
 
 
@@ -48,7 +48,7 @@ class RankRestarts:
         self._check_at = 0.0
         self._next: dict[int, tuple[RankOrder, float]] = {}  # restarts, and when to give up
 
-    def ended(self, rank: int, pid: int) -> None:
+    def record_end(self, rank: int, pid: int) -> None:
         """Record that a rank's own process has been reaped."""
         self._ended[rank] = pid
 
@@ -66,7 +66,7 @@ class RankRestarts:
 
     def kill(self, rank: int) -> int:
         """Send SIGKILL to all processes of a rank; return their number."""
-        left = self._left(rank)
+        left = self._list_pids(rank)
         for pid in left:
             system.signal_process(pid, signal.SIGKILL)
         return len(left)
@@ -90,21 +90,21 @@ class RankRestarts:
         for rank, (_, limit) in list(self._next.items()):
             if now >= limit:
                 del self._next[rank]
-                self._stuck(rank, self._left(rank))
+                self._stuck(rank, self._list_pids(rank))
 
-    def _left(self, rank: int) -> list[int]:
+    def _list_pids(self, rank: int) -> list[int]:
         """Return the pids of all processes of a rank, orphans included."""
-        found = {process.pid: process for process in system.processes()}
+        found = {process.pid: process for process in system.list_processes()}
         leaders = {self._ended.get(rank, -1): rank, **self._pids}
-        ours = system.descendants()
+        ours = system.list_descendants()
         left = [pid for pid in ours if _is_led(pid, found, rank, leaders)]
         if self.job_id:
-            left += [pid for pid in found.keys() - ours if self._was(pid, rank)]
+            left += [pid for pid in found.keys() - ours if self._is_of_earlier_agent(pid, rank)]
         return left
 
-    def _was(self, pid: int, rank: int) -> bool:
+    def _is_of_earlier_agent(self, pid: int, rank: int) -> bool:
         """Return whether a process belongs to a rank that an earlier agent has started."""
-        environ = system.environ(pid)
+        environ = system.read_environ(pid)
         is_of_job = environ.get("MCJAX_JOB_ID") == self.job_id
         return is_of_job and _is_of(rank, environ)
 
@@ -121,8 +121,8 @@ def _is_led(
         leaders: rank of each rank's own process, running or ended, by pid.
 
     """
-    owner = rank_of(found.get(pid), found, leaders)
-    return _is_of(rank, system.environ(pid)) if owner is None else owner == rank
+    owner = find_rank(found.get(pid), found, leaders)
+    return _is_of(rank, system.read_environ(pid)) if owner is None else owner == rank
 
 
 def _is_of(rank: int, environ: Mapping[str, str]) -> bool:

@@ -121,17 +121,17 @@ class StackDump:
             self._awaited, self._since = more, now
             return
         self._since = None
-        self._on_complete(self._collected())
+        self._on_complete(self._make_messages())
 
-    def _collected(self) -> Iterator[messages.Stacks]:
+    def _make_messages(self) -> Iterator[messages.Stacks]:
         """Yield a Stacks message for each process whose stacks have arrived."""
         members = {hook.rank for hook in self._asked if hook.joined}
         for hook in self._asked:
-            dump = main_thread(hook.stacks) if hook.all_stacks else hook.stacks
+            dump = select_main_thread(hook.stacks) if hook.all_stacks else hook.stacks
             text = "\n".join(with_source(dump))
             if text:
                 helper = hook.rank in members and not hook.joined
-                blocked = system.blocked_in(hook.pid)
+                blocked = system.find_blocking_call(hook.pid)
                 yield messages.Stacks(
                     hook.rank,
                     hook.pid,
@@ -139,11 +139,11 @@ class StackDump:
                     helper=helper,
                     blocked=blocked,
                     importing=hook.importing,
-                    others="\n".join(with_source(_of_others(hook))),
+                    others="\n".join(with_source(_select_other_threads(hook))),
                 )
 
 
-def _of_others(hook: Asked) -> list[str]:
+def _select_other_threads(hook: Asked) -> list[str]:
     """Return the lines of the stacks of a process's informative threads, without the main thread.
 
     They may tell the user what the main thread waits for. The result is empty unless the process
@@ -151,7 +151,7 @@ def _of_others(hook: Asked) -> list[str]:
     """
     if not hook.all_stacks or hook.importing:
         return []
-    begins = _begins(hook.stacks)
+    begins = _find_thread_starts(hook.stacks)
     counted = [line for line in hook.stacks if line.startswith(source_lines.SWITCHES)]
     switches = {line.split()[2]: line for line in counted}
     others = (hook.stacks[at:end] for at, end in zip(begins, begins[1:]))
@@ -164,23 +164,23 @@ def _of_others(hook: Asked) -> list[str]:
 
 def _is_informative(thread: list[str]) -> bool:
     """Return whether a thread runs the user's code, or waits in JAX, perhaps for a rank."""
-    files = [_file_of(line) for line in thread if line.startswith(_FRAME)]
+    files = [_parse_file(line) for line in thread if line.startswith(_FRAME)]
     in_jax = bool(files) and source_lines.is_jax(files[0])
     return in_jax or any(file[:1] == "/" and source_lines.is_users(file) for file in files)
 
 
-def _begins(dump: list[str]) -> list[int]:
+def _find_thread_starts(dump: list[str]) -> list[int]:
     """Return the index of the first line of each thread's stack in a dump."""
     return [n for n, line in enumerate(dump) if line.startswith(THREADS)]
 
 
-def main_thread(dump: list[str]) -> list[str]:
+def select_main_thread(dump: list[str]) -> list[str]:
     """Return the main thread's lines of a dump; it is the last in a dump of all threads.
 
     If the dump begins with a dump of the main thread alone, return that. faulthandler omits the
     last threads of more than 100; then return [].
     """
-    begins = _begins(dump)
+    begins = _find_thread_starts(dump)
     if dump and dump[0] == _OWN:
         return dump[: begins[0]] if begins else dump
     if not begins or "..." in dump[begins[-1] :]:
@@ -192,10 +192,10 @@ def waits_for_a_thread(hook: Asked) -> bool:
     """Return whether a process's main thread may wait for another thread, by its innermost call."""
     innermost = [line for line in hook.stacks if line.startswith(_FRAME)][:1]
     frame, *source = with_source(innermost) or [""]
-    return source_lines.waits_for_a_thread(_file_of(frame), "".join(source))
+    return source_lines.waits_for_a_thread(_parse_file(frame), "".join(source))
 
 
-def _file_of(frame: str) -> str:
+def _parse_file(frame: str) -> str:
     return frame[len(_FRAME) :].partition('", line ')[0]
 
 

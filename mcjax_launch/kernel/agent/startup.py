@@ -11,7 +11,7 @@ from ..wire.exit_status import HOST_LOST, NOT_EXECUTABLE, NOT_FOUND, USAGE
 from ..wire.interpreter import Unusable, check_python_file, find_command
 from ..wire.loop import Loop
 from ..wire.messages import Bind, HostFacts, Prepare, Tpu, VisibleGpus
-from ..wire.system import LINUX, text_of, too_many_files
+from ..wire.system import LINUX, explain_file_limit, read_system_text
 from . import network
 from .system import system
 
@@ -53,22 +53,24 @@ def survey_tpu(environ: Mapping[str, str], root: str = "/") -> Tpu | None:
         root: path of the root of the file system, for tests.
 
     """
-    found = tpu_models(root)
+    found = list_tpu_models(root)
     if not found:
         return None
-    number, workers, slice_number = environ.get("TPU_WORKER_ID"), _named(environ), "0"
+    number, workers, slice_number = environ.get("TPU_WORKER_ID"), _count_workers(environ), "0"
     if number is not None:
         slice_number = environ.get("MEGASCALE_SLICE_ID", "0")
     elif "TPU_SKIP_MDS_QUERY" not in environ:
-        ask = _metadata(environ)
+        ask = _make_metadata_reader(environ)
         number = ask(_NUMBER)
         if number is not None:  # else there is no such server, or it knows nothing of TPUs
             workers = workers or _count(ask(_WORKERS) or "")
-            slice_number = _of_slice(ask(_ENVIRONMENT) or "")
-    return Tpu(len(found), found[0], _whole(number), workers, _whole(slice_number) or 0)
+            slice_number = _parse_slice_number(ask(_ENVIRONMENT) or "")
+    return Tpu(
+        len(found), found[0], _parse_number(number), workers, _parse_number(slice_number) or 0
+    )
 
 
-def tpu_models(root: str = "/") -> list[str]:
+def list_tpu_models(root: str = "/") -> list[str]:
     """Return the model of each TPU chip of this host, from its PCI devices; [] if none."""
     if not LINUX:
         return []
@@ -78,20 +80,20 @@ def tpu_models(root: str = "/") -> list[str]:
     except OSError:
         return []
     devices = (os.path.join(folder, name) for name in names if name.endswith(".0"))
-    found = (_model(device) for device in devices)
+    found = (_read_model(device) for device in devices)
     return [model for model in found if model is not None]
 
 
-def _model(device: str) -> str | None:
-    if text_of(os.path.join(device, "vendor")) != _VENDOR:
+def _read_model(device: str) -> str | None:
+    if read_system_text(os.path.join(device, "vendor")) != _VENDOR:
         return None
-    return _MODELS.get(text_of(os.path.join(device, "device")))
+    return _MODELS.get(read_system_text(os.path.join(device, "device")))
 
 
-def _named(environ: Mapping[str, str]) -> int:
+def _count_workers(environ: Mapping[str, str]) -> int:
     """Return the number of TPU workers that the variables list; 0 if they list none."""
     if path := environ.get("TPU_PROCESS_ADDRESSES_PATH"):  # since jax 0.12; it takes precedence
-        return _count(text_of(path))
+        return _count(read_system_text(path))
     for name in ("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES"):
         if environ.get(name):
             return _count(environ[name])
@@ -102,11 +104,11 @@ def _count(listed: str) -> int:
     return len([entry for entry in listed.split(",") if entry.strip()])
 
 
-def _whole(text: str | None) -> int | None:
+def _parse_number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() and len(text) < 9 else None
 
 
-def _of_slice(tpu_env: str) -> str:
+def _parse_slice_number(tpu_env: str) -> str:
     """Return the slice number in metadata lines (`MEGASCALE_SLICE_ID: '1'`); "0" if missing."""
     for line in tpu_env.splitlines():
         name, _, value = line.partition(":")
@@ -115,7 +117,7 @@ def _of_slice(tpu_env: str) -> str:
     return "0"
 
 
-def _metadata(environ: Mapping[str, str]) -> Callable[[str], str | None]:
+def _make_metadata_reader(environ: Mapping[str, str]) -> Callable[[str], str | None]:
     """Return a function that gets an attribute of the metadata server; None if unavailable."""
     server = environ.get("GCE_METADATA_IP", "metadata.google.internal")
 
@@ -158,9 +160,9 @@ class Prepared:
         self._for_libtpu: list[socket.socket] = []
         self._loop = loop
         self._listening: network.PortProbe | None = None
-        self._cwd = folder(wanted, stage)
+        self._cwd = choose_working_folder(wanted, stage)
         self._check_limit(wanted)
-        python = self._python(wanted)
+        python = self._choose_python(wanted)
         runs = python
         if wanted.command:
             runs = self._check_command(wanted.command, wanted)
@@ -172,26 +174,28 @@ class Prepared:
             )
         environ = {**os.environ, **wanted.env}
         self._tpu = survey_tpu(environ) if wanted.tpus else None
-        own_name = tuple(network.own_name()) if wanted.describe or wanted.towards else None
-        gpus = _gpus(wanted) if wanted.gpus else VisibleGpus()
+        own_name = tuple(network.resolve_own_name()) if wanted.describe or wanted.towards else None
+        gpus = _find_visible_gpus(wanted) if wanted.gpus else VisibleGpus()
         binds = wanted.bind_cores == "on" or (wanted.bind_cores == "auto" and bool(gpus.near))
         self.facts = HostFacts(
             python=python,
             cwd=self._cwd,
             gpus=gpus,
             platforms=os.environ.get("JAX_PLATFORMS", ""),
-            cores=tuple(map(tuple, system.cores())) if binds else (),
-            port=self._coordinator(wanted),
+            cores=tuple(map(tuple, system.list_cores())) if binds else (),
+            port=self._reserve_coordinator_port(wanted),
             transfer_ports=tuple(self._reserve("", 0) for _ in range(wanted.transfer_ports)),
-            address=network.source_towards(wanted.towards) if wanted.towards else "",
+            address=network.find_source_address(wanted.towards) if wanted.towards else "",
             own_name=own_name,
-            addresses=tuple(network.own_addresses(own_name or ())) if wanted.describe else (),
-            machine=system.machine() if wanted.describe else "",
-            launcher=network.ssh_addresses()[0] if wanted.describe else "",
+            addresses=tuple(network.list_own_addresses(own_name or ())) if wanted.describe else (),
+            machine=system.get_machine_id() if wanted.describe else "",
+            launcher=network.get_ssh_addresses()[0] if wanted.describe else "",
             tpu=self._tpu,
             tpu_ports=tuple(self._reserve_for_libtpu() for _ in range(wanted.tpu_ports)),
             stage=stage,
-            jax=interpreter.jax_version(runs, self._cwd, environ) if wanted.jax and runs else "",
+            jax=interpreter.find_jax_version(runs, self._cwd, environ)
+            if wanted.jax and runs
+            else "",
         )
 
     def stop_listening(self) -> None:
@@ -219,28 +223,28 @@ class Prepared:
 
         """
         each = 3 if wanted.pythons else 2
-        if why := too_many_files(each * wanted.ranks):
+        if why := explain_file_limit(each * wanted.ranks):
             raise Unusable(why, HOST_LOST if wanted.remote else USAGE)
 
-    def _python(self, wanted: Prepare) -> str:
+    def _choose_python(self, wanted: Prepare) -> str:
         if not wanted.pythons:
             return ""
         pythons = interpreter.find(wanted.pythons, os.environ.get("PATH", os.defpath))
         if not pythons:
-            raise Unusable(no_python(wanted.pythons), NOT_FOUND)
+            raise Unusable(explain_missing_python(wanted.pythons), NOT_FOUND)
         if wanted.program:
             check_python_file(wanted.program, self._cwd, wanted.missing)
         program = wanted.program and os.path.join(self._cwd, wanted.program)
         needed = wanted.without_jax and program and interpreter.mentions_jax(program)
         if not needed and len(pythons) == 1:
             return pythons[0]
-        found = self._first_with_jax(pythons, wanted)
+        found = self._find_python_with_jax(pythons, wanted)
         if needed and found is None:
             others = f" (nor {', '.join(pythons[1:])})" if len(pythons) > 1 else ""
             raise Unusable(f"{pythons[0]}{others} {wanted.without_jax}", USAGE)
         return found or pythons[0]
 
-    def _first_with_jax(self, pythons: Sequence[str], wanted: Prepare) -> str | None:
+    def _find_python_with_jax(self, pythons: Sequence[str], wanted: Prepare) -> str | None:
         environ = {**os.environ, **wanted.env}
         try:
             return next((p for p in pythons if interpreter.has_jax(p, self._cwd, environ)), None)
@@ -257,7 +261,7 @@ class Prepared:
         path = {**os.environ, **wanted.env}.get("PATH", os.defpath)
         return find_command(name, self._cwd, path, option, hint="" if option else wanted.missing)
 
-    def _coordinator(self, wanted: Prepare) -> int:
+    def _reserve_coordinator_port(self, wanted: Prepare) -> int:
         """Reserve and return the coordinator's port, and listen if wanted; 0 if it is elsewhere."""
         bind, listen = wanted.coordinator, wanted.listen
         if bind is None and self._may_be_first(wanted):
@@ -304,20 +308,20 @@ class Prepared:
         return int(held.getsockname()[1])
 
 
-def _gpus(wanted: Prepare) -> VisibleGpus:
+def _find_visible_gpus(wanted: Prepare) -> VisibleGpus:
     """Return the GPUs that ranks would see with the agent's variables and the user's."""
     from ..wire import gpus  # few jobs need it
 
-    return gpus.visible({**rank_environ.without_outer_job(os.environ), **wanted.env})
+    return gpus.find_visible_gpus({**rank_environ.without_outer_job(os.environ), **wanted.env})
 
 
-def no_python(tried: Sequence[str]) -> str:
+def explain_missing_python(tried: Sequence[str]) -> str:
     """Return the error message for a host on which none of the tried Pythons was found."""
     names = ", ".join(tried)
     return f"no Python found (tried {names}): set python= in the hosts file, or --python"
 
 
-def folder(wanted: Prepare, stage: str) -> str:
+def choose_working_folder(wanted: Prepare, stage: str) -> str:
     """Return the working directory of the ranks, below `stage` if files were staged.
 
     Raises:

@@ -112,14 +112,16 @@ class Supervisor:
         """True if a rank runs, or may be restarted."""
         return bool(self._alive or self._awaiting_restart)
 
-    def started(self, rank: int) -> None:
+    def on_rank_start(self, rank: int) -> None:
         """Record that a rank's process has started, with no signals sent to end it."""
         self._alive.add(rank)
         self._awaiting_restart.discard(rank)
         self._straggler_deadlines.pop(rank, None)
         self.sent[rank] = []
 
-    def exited(self, rank: int, status: int, now: float, *, alone: bool = True) -> list[HostEffect]:
+    def on_rank_exit(
+        self, rank: int, status: int, now: float, *, alone: bool = True
+    ) -> list[HostEffect]:
         """Handle the end of a rank's process.
 
         Args:
@@ -152,7 +154,7 @@ class Supervisor:
         self._due = now + LINGER_S
         return []
 
-    def failed(self, rank: int, now: float) -> list[HostEffect]:
+    def on_early_failure(self, rank: int, now: float) -> list[HostEffect]:
         """Handle a failure reported before the process ends, because JAX delays its exit."""
         if self._stopping or rank not in self._alive:
             return []
@@ -180,7 +182,7 @@ class Supervisor:
             patience_s: seconds to wait for killed processes to end, before the agent leaves. A
                 GPU's driver may need long, and the next program on this host needs the memory.
             settles: wait a moment before `signum`, because a rank of some host has failed and
-                other ranks may fail in the same way: see `exited`.
+                other ranks may fail in the same way: see `on_rank_exit`.
 
         """
         self._patience_s = patience_s
@@ -192,7 +194,7 @@ class Supervisor:
             self._due = min(self._due, ends_at)
         return self._stop(signum, now + grace_s, now, frozenset(self._failing))
 
-    def ended_by_signal(self, now: float) -> list[HostEffect]:
+    def on_agent_signal(self, now: float) -> list[HostEffect]:
         """End all ranks, because a signal, such as a scheduler's, ends the agent."""
         self._patience_s = UNKILLABLE_S
         return self._stop(signal.SIGTERM, now + self._term_grace_s, now)
@@ -222,11 +224,11 @@ class Supervisor:
             return self._kill(now)
         return self._stop(signal.SIGTERM, now + self._grace_s, now)  # a finished job's stragglers
 
-    def child_gone(self) -> list[HostEffect]:
+    def on_child_end(self) -> list[HostEffect]:
         """Handle the end of a child: once killing has begun, kill the child's orphans too."""
         return [Kill()] if self._killing else []
 
-    def childless(self) -> list[HostEffect]:
+    def on_last_child_end(self) -> list[HostEffect]:
         """Handle the end of the last process: leave, unless a restart may follow."""
         if not self.sent and not self._stopping:
             return []  # no rank was started yet: only a helper of the agent has ended

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _INEXACT_S = 0.3
 
 
-def exceeded(signum: int, cpu_time: Limit, file_size: Limit, cpu_s: float) -> str:
+def explain_exceeded_limit(signum: int, cpu_time: Limit, file_size: Limit, cpu_s: float) -> str:
     """Return a sentence on the limit that ended a process; "" if none is known to have.
 
     Args:
@@ -25,13 +25,13 @@ def exceeded(signum: int, cpu_time: Limit, file_size: Limit, cpu_s: float) -> st
     soft, hard = cpu_time
     if signum == signal.SIGXCPU and soft > 0:
         # The kernel raises the soft limit by a second with each signal.
-        return _of_cpu_time(soft - 1)
+        return _explain_cpu_limit(soft - 1)
     if signum == signal.SIGKILL and 0 < hard < cpu_s + _INEXACT_S:
-        return _of_cpu_time(hard)
+        return _explain_cpu_limit(hard)
     if signum == signal.SIGXFSZ and file_size[0] >= 0:
         return f"a file has reached the limit of {file_size[0]} bytes; raise ulimit -f"
     return ""
 
 
-def _of_cpu_time(seconds: int) -> str:
+def _explain_cpu_limit(seconds: int) -> str:
     return f"it has used up its {seconds} s of processor time; raise ulimit -t"

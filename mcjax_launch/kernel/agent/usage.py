@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .system.unix import HostProcess
 
 
-def usage(ranks: Mapping[int, int], pythons: Collection[int]) -> tuple[RankUsage, ...]:
+def measure_usage(ranks: Mapping[int, int], pythons: Collection[int]) -> tuple[RankUsage, ...]:
     """Return the processor time and memory that the processes of each rank use.
 
     Args:
@@ -23,26 +23,29 @@ def usage(ranks: Mapping[int, int], pythons: Collection[int]) -> tuple[RankUsage
             if a rank has none, the main thread of its own process.
 
     """
-    found = {process.pid: process for process in system.processes()}
+    found = {process.pid: process for process in system.list_processes()}
     cpu_s = dict.fromkeys(ranks.values(), 0.0)
     rss_kib = dict.fromkeys(ranks.values(), 0)
     main: dict[int, tuple[float, int]] = {}
     for process in found.values():
-        rank = rank_of(process, found, ranks)
+        rank = find_rank(process, found, ranks)
         if rank is None:
             continue
         cpu_s[rank] += process.cpu_s
         rss_kib[rank] += process.rss_kib
         if process.pid in pythons:
-            (used_s, waits), before = system.main_thread(process.pid), main.get(rank, (0.0, 0))
+            (used_s, waits), before = (
+                system.measure_main_thread(process.pid),
+                main.get(rank, (0.0, 0)),
+            )
             main[rank] = used_s + before[0], waits + before[1]
     for pid, rank in ranks.items():
         if rank not in main:
-            main[rank] = system.main_thread(pid)
+            main[rank] = system.measure_main_thread(pid)
     return tuple(RankUsage(rank, cpu_s[rank], rss_kib[rank], *main[rank]) for rank in cpu_s)
 
 
-def rank_of(
+def find_rank(
     process: HostProcess | None, found: Mapping[int, HostProcess], ranks: Mapping[int, int]
 ) -> int | None:
     """Return the rank to which a process belongs; None if it belongs to none.
@@ -65,8 +68,8 @@ class UsageSampler:
     """Periodic report of the processor time and memory that ranks use.
 
     Args:
-        ranks: called at each sample; returns the argument `ranks` of `usage`.
-        pythons: called at each sample; returns the argument `pythons` of `usage`.
+        ranks: called at each sample; returns the argument `ranks` of `measure_usage`.
+        pythons: called at each sample; returns the argument `pythons` of `measure_usage`.
         on_usage: called with each sample.
 
     Attributes:
@@ -100,4 +103,4 @@ class UsageSampler:
 
     def sample(self) -> None:
         """Take a sample now and pass it to `on_usage`."""
-        self._on_usage(Usage(usage(self._ranks(), self._pythons())))
+        self._on_usage(Usage(measure_usage(self._ranks(), self._pythons())))

@@ -50,9 +50,9 @@ class AgentLink:
             OSError: there is no agent, or connecting takes too long.
 
         """
-        self._fd = _connected(path)
+        self._fd = _connect_socket(path)
         self._pid = os.getpid()
-        self._file = _identity(self._fd)
+        self._file = _read_file_id(self._fd)
         self._dump_stacks_at_limit()
         self._greet(process_id, *self.dump_stacks_on_signal(self._fd))
 
@@ -98,7 +98,7 @@ class AgentLink:
         rest = b"\n" + line.encode("utf-8", "replace") + b"\n"
         try:
             # The program may have closed this descriptor, and opened a file with the same number.
-            while rest and _identity(self._fd) == self._file:
+            while rest and _read_file_id(self._fd) == self._file:
                 rest = rest[os.write(self._fd, rest) :]
         except OSError:
             pass
@@ -111,7 +111,7 @@ class AgentLink:
         try:
             import faulthandler
 
-            if not faulthandler.is_enabled() and _identity(self._fd) == self._file:
+            if not faulthandler.is_enabled() and _read_file_id(self._fd) == self._file:
                 faulthandler.enable(self._fd, all_threads=True)
         except (ImportError, OSError, RuntimeError):
             pass
@@ -137,7 +137,7 @@ class AgentLink:
         try:
             import faulthandler
 
-            signals = system.dump_signals()
+            signals = system.get_dump_signals()
             for all_threads in (False, True):
                 faulthandler.register(signals[all_threads], fd, all_threads=all_threads)
             return signals
@@ -150,20 +150,20 @@ class AgentLink:
 
         if runs_one_thread():
             # Interrupt: a handler would otherwise run only after a wait for a lock.
-            answer_signal(system.others_signal(), self._dump_others, interrupt=True)
+            answer_signal(system.get_others_signal(), self._dump_others, interrupt=True)
 
     def _dump_others(self, _signum: int, _frame: FrameType | None) -> None:
         try:
             import faulthandler
 
-            if self.is_of_this_process and _identity(self._fd) == self._file:
+            if self.is_of_this_process and _read_file_id(self._fd) == self._file:
                 faulthandler.dump_traceback(self._fd, all_threads=True)
-                os.write(self._fd, _switches_of_threads().encode())
+                os.write(self._fd, _format_thread_switches().encode())
         except Exception:
             pass
 
 
-def _switches_of_threads() -> str:
+def _format_thread_switches() -> str:
     """Return a line per thread with its numbers of voluntary and involuntary context switches.
 
     A thread with equal numbers in two dumps has not run in between. On macOS, numbers are missing.
@@ -172,13 +172,13 @@ def _switches_of_threads() -> str:
 
     lines = []
     for number, thread in list(threading._active.items()):  # type: ignore[attr-defined]
-        status = system.text_of(f"/proc/self/task/{thread.native_id}/status").splitlines()
+        status = system.read_system_text(f"/proc/self/task/{thread.native_id}/status").splitlines()
         counts = [line.split()[1] for line in status if "ctxt_switches:" in line]
         lines.append(f"{SWITCHES}0x{number:016x} {' '.join(counts)}\n")
     return "".join(lines)
 
 
-def _connected(path: str) -> int:
+def _connect_socket(path: str) -> int:
     """Return a descriptor connected to a unix socket; it stays open until the process ends.
 
     Raises:
@@ -198,12 +198,12 @@ def _connected(path: str) -> int:
         link.close()
 
 
-def _identity(fd: int) -> tuple[int, int]:
+def _read_file_id(fd: int) -> tuple[int, int]:
     found = os.fstat(fd)
     return found.st_dev, found.st_ino
 
 
-def unseen(name: str) -> Any:
+def import_privately(name: str) -> Any:
     """Import and return a module; remove it and all that it imported from sys.modules.
 
     The program then imports its own copies.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def note_call(filled: Mapping[str, Any]) -> None:
     """Record this call of initialize() in an environment variable that child processes inherit."""
-    os.environ[MEMBER] = f"{os.getpid()} {_call(filled)}"
+    os.environ[MEMBER] = f"{os.getpid()} {_format_call(filled)}"
 
 
 def forget_call() -> None:
@@ -36,7 +36,7 @@ def is_below(environ: Mapping[str, str]) -> bool:
         environ: environment variables with which this process was started.
 
     """
-    caller = _caller(environ)[0]
+    caller = _find_caller(environ)[0]
     return caller not in ("", str(os.getpid()))  # equal: this process has called exec
 
 
@@ -48,11 +48,11 @@ def repeats(environ: Mapping[str, str], filled: Mapping[str, Any]) -> bool:
         filled: arguments of the call; a call with other arguments starts another job.
 
     """
-    same = _caller(environ)[1] == _call(filled)
+    same = _find_caller(environ)[1] == _format_call(filled)
     return (is_below(environ) and same) or imports_main_again()
 
 
-def _caller(environ: Mapping[str, str]) -> tuple[str, str]:
+def _find_caller(environ: Mapping[str, str]) -> tuple[str, str]:
     """Return pid and arguments of the last call of initialize(), here or in an ancestor.
 
     Both are "" if there was none. A fork has the variable only in os.environ, not in `environ`.
@@ -61,7 +61,7 @@ def _caller(environ: Mapping[str, str]) -> tuple[str, str]:
     return pid, call
 
 
-def _call(filled: Mapping[str, Any]) -> str:
+def _format_call(filled: Mapping[str, Any]) -> str:
     return f"{filled['process_id']} {filled['coordinator_address']}"
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from ..wire.hook_messages import Blind, Compiled, Compiling, ProgramText
 from . import user_lines
-from .spmd_program import SpanningProgram, fingerprint, name_of
+from .spmd_program import SpanningProgram, compute_fingerprint, get_program_name
 from .wrapping import wrap_like
 
 TYPE_CHECKING = False
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
-def _obtained(part: RankPart, obtain: Callable[..., Any], *program: Any) -> Any:
+def _obtain_by_part(part: RankPart, obtain: Callable[..., Any], *program: Any) -> Any:
     return part.obtain(obtain, program)
 
 
@@ -63,9 +63,9 @@ class Compilation:
         def compile_or_get_cached(
             backend: Any, computation: Any, devices: Any, *args: Any, **kwargs: Any
         ) -> Any:
-            where = self._try(user_lines.current_line) or ""
+            where = self._try(user_lines.find_current_line) or ""
             begun = self._try(self._report_begin, backend, computation, where)
-            program = self._try(self._spanning, backend, computation, devices, where)
+            program = self._try(self._make_spanning_program, backend, computation, devices, where)
             parts = self._try(self._announce_compilation, program) or ()
             try:
                 executable = real(backend, computation, devices, *args, **kwargs)
@@ -73,7 +73,7 @@ class Compilation:
                 if begun:
                     self._link.send(Compiled())
                 for part, message in parts:
-                    part.compiled(message)
+                    part.on_compilation_end(message)
             self._keep(program, executable)
             return executable
 
@@ -82,7 +82,10 @@ class Compilation:
         try:  # JAX leaves its own frames out of tracebacks, and then also these
             from jax._src import traceback_util
 
-            for ours in (Compilation.__init__, type(self._parts).asked):  # this file, and part.py
+            for ours in (
+                Compilation.__init__,
+                type(self._parts).list_enabled,
+            ):  # this file, and part.py
                 traceback_util.register_exclusion(ours.__code__.co_filename)
         except (ImportError, AttributeError):
             pass
@@ -95,18 +98,18 @@ class Compilation:
 
         def backend_compile_and_load(*program: Any, **more: Any) -> Any:
             obtain = real
-            for part in self._parts.asked() if not more else ():
-                obtain = partial(_obtained, part, obtain)
+            for part in self._parts.list_enabled() if not more else ():
+                obtain = partial(_obtain_by_part, part, obtain)
             return obtain(*program, **more)
 
         compiler.backend_compile_and_load = wrap_like(real, backend_compile_and_load)
 
     def _report_begin(self, backend: Any, computation: Any, where: str) -> bool:
         """Report that a compilation begins; return True when that has been sent."""
-        self._link.send(Compiling(name_of(computation), where, str(backend.platform)))
+        self._link.send(Compiling(get_program_name(computation), where, str(backend.platform)))
         return True
 
-    def _spanning(
+    def _make_spanning_program(
         self, backend: Any, computation: Any, devices: Any, where: str
     ) -> SpanningProgram | None:
         """Return the program if it spans processes, including this one; else None."""
@@ -116,7 +119,7 @@ class Compilation:
         if len(processes) < 2 or backend.process_index() not in processes:
             return None
         of_all = len(devices) == backend.device_count()
-        known = fingerprint(computation, devices)
+        known = compute_fingerprint(computation, devices)
         platform = str(backend.platform)
         return SpanningProgram(computation, known, platform, devices, of_all, where)
 
@@ -124,11 +127,11 @@ class Compilation:
         self, program: SpanningProgram | None
     ) -> list[tuple[RankPart, Program]]:
         """Announce a compilation to the features' parts; return each part with its message."""
-        if program is None or not (parts := self._parts.asked()):
+        if program is None or not (parts := self._parts.list_enabled()):
             return []
-        message = program.message(compiling=True)
+        message = program.make_message(compiling=True)
         for part in parts:
-            part.compiles(message, partial(self._kept_text, program))
+            part.on_compilation_start(message, partial(self._freeze_text, program))
         return [(part, message) for part in parts]
 
     def _keep(self, program: SpanningProgram | None, executable: Any) -> None:
@@ -140,7 +143,7 @@ class Compilation:
             self._waiting[id(executable)] = program
         else:
             self._reported.add(program.fingerprint)
-            self._link.send(program.message())
+            self._link.send(program.make_message())
 
     # --- running ---
 
@@ -156,30 +159,30 @@ class Compilation:
 
         def call(self: Any, *args: Any) -> Any:
             if waiting:
-                compilation._runs(self, args)
+                compilation._announce_first_run(self, args)
             return real(self, *args)
 
         execution.__call__ = wrap_like(real, call)
         self._sees_runs = True
 
-    def _runs(self, execution: Any, args: Sequence[Any]) -> None:
+    def _announce_first_run(self, execution: Any, args: Sequence[Any]) -> None:
         """Announce the executable if this is its first run and other processes must run it too."""
         number = id(execution.xla_executable)
         program = self._waiting.get(number)
         if program is None:
             return
-        if self._try(self._concerns_others, program, execution, args):
+        if self._try(self._record_shared_run, program, execution, args):
             # Outside of any `try`: exceptions raised there are the program's.
             self._announce(program, execution, args)
         self._waiting.pop(number, None)
         program.forget_code()
 
-    def _concerns_others(
+    def _record_shared_run(
         self, program: SpanningProgram, execution: Any, args: Sequence[Any]
     ) -> bool:
         if not program.concerns_others(execution, args):
             return False
-        program.runs(args, user_lines.current_line())
+        program.record_run(args, user_lines.find_current_line())
         return True
 
     def _announce(self, program: SpanningProgram, execution: Any, args: Sequence[Any]) -> None:
@@ -190,17 +193,17 @@ class Compilation:
         with self._entrances.setdefault(fingerprint, _thread.allocate_lock()):
             if fingerprint in self._reported:  # another thread has announced it meanwhile
                 return
-            message = program.message(held=True)
-            show = partial(self._show, program, program.text)
-            given = partial(program.given, execution, args)
-            held = any(part.hold(message, show, given) for part in self._parts.asked())
+            message = program.make_message(held=True)
+            show = partial(self._show, program, program.format_text)
+            given = partial(program.list_arguments, execution, args)
+            held = any(part.hold(message, show, given) for part in self._parts.list_enabled())
             if not held:
-                self._link.send(program.message())
+                self._link.send(program.make_message())
             self._reported.add(fingerprint)
         self._entrances.pop(fingerprint, None)
 
-    def _kept_text(self, program: SpanningProgram) -> Callable[[], Iterator[ProgramText]]:
-        return partial(self._show, program, program.kept_text())
+    def _freeze_text(self, program: SpanningProgram) -> Callable[[], Iterator[ProgramText]]:
+        return partial(self._show, program, program.freeze_text())
 
     def _show(self, program: SpanningProgram, text_of: Callable[[], str]) -> Iterator[ProgramText]:
         """Yield the text of a program in parts; the last names the other programs not yet run."""

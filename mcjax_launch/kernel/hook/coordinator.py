@@ -29,7 +29,7 @@ _ATTEMPT_S = 1.0
 _MOST_ATTEMPTS_PER_S = 2000
 
 
-def bind_address(address: str, environ: Mapping[str, str]) -> str | None:
+def choose_bind_address(address: str, environ: Mapping[str, str]) -> str | None:
     """Return the address on which rank 0 must listen; None if JAX's own choice is right."""
     if address == environ.get(BIND):
         return address
@@ -114,7 +114,7 @@ def join(
         path = ""
     if path and left_open and "JAX_COORDINATOR_BIND_ADDRESS" not in environ and _can_bind(path):
         try:
-            return _at_socket(real, filled, path)
+            return _join_at_socket(real, filled, path)
         except Exception:
             if os.path.exists(path):
                 raise
@@ -127,11 +127,11 @@ def _join_service(real: Callable[..., Any], filled: Mapping[str, Any], path: str
 
     JAX makes its client last, so a call that JAX rejects earlier does not wait.
     """
-    library = jax_internals.extension()
+    library = jax_internals.get_extension()
     make = getattr(library, "get_distributed_runtime_client", None)
     if make is None:  # an unknown version of jax
         listens = _await_coordinator(filled, path)
-        return _at_socket(real, filled, path) if listens else real(**filled)
+        return _join_at_socket(real, filled, path) if listens else real(**filled)
 
     def make_client(address: str, *args: Any, **kwargs: Any) -> Any:
         listens = _await_coordinator(filled, path)
@@ -144,7 +144,7 @@ def _join_service(real: Callable[..., Any], filled: Mapping[str, Any], path: str
         library.get_distributed_runtime_client = make
 
 
-def _at_socket(real: Callable[..., Any], filled: Mapping[str, Any], path: str) -> Any:
+def _join_at_socket(real: Callable[..., Any], filled: Mapping[str, Any], path: str) -> Any:
     address = f"unix:{path}"
     place = {"coordinator_address": address}
     if filled["process_id"] == 0:
@@ -202,7 +202,7 @@ def _await_coordinator(filled: Mapping[str, Any], path: str) -> bool:
         if path and _listens(socket.AF_UNIX, path):
             return True
         if now >= looked_up + _ATTEMPT_S:
-            found, looked_up = _addresses(host, port), now
+            found, looked_up = _find_addresses(host, port), now
         if any(_listens(family, place) for family, _, _, _, place in found):
             return False
         time.sleep(pause)
@@ -210,7 +210,7 @@ def _await_coordinator(filled: Mapping[str, Any], path: str) -> bool:
     return False
 
 
-def _addresses(host: str, port: int) -> list[Any]:
+def _find_addresses(host: str, port: int) -> list[Any]:
     """Return the addresses of a host, as `socket.getaddrinfo` does; [] if it has none."""
     import socket
 

@@ -55,7 +55,7 @@ def leave_gpus_to_program(environ: Mapping[str, str]) -> None:
     if _are_chosen(environ):
         _set_flags(ids, _ALL)
         del os.environ[_OF_JAX]
-    elif any(value not in (_ALL, ids) for value in _flags().values()):
+    elif any(value not in (_ALL, ids) for value in _get_flags().values()):
         del os.environ[_OF_JAX]
 
 
@@ -65,19 +65,19 @@ def _are_chosen(environ: Mapping[str, str]) -> bool:
     return any(os.environ.get(name) != environ.get(name) for name in names)
 
 
-def _flags() -> dict[str, str]:
+def _get_flags() -> dict[str, str]:
     """Return the values of the flags for visible devices that this jax has, by name."""
-    values = _config().values
+    values = _get_config().values
     return {name: values[name] for name in _FLAGS if name in values}
 
 
 def _set_flags(old: str, new: str) -> None:
-    for name, value in _flags().items():
+    for name, value in _get_flags().items():
         if value == old:
-            _config().update(name, new)
+            _get_config().update(name, new)
 
 
-def _config() -> Any:
+def _get_config() -> Any:
     return sys.modules["jax._src.config"].config
 
 
@@ -124,7 +124,7 @@ class Backends:
             if platform not in _TRIED and self._is_member():
                 self._link.send(Backend(str(platform), 0))
             if not self._any_started and not self._is_member():
-                first_backend.record()
+                first_backend.record_start()
             self._any_started = True
             backend = start(platform)
             if self._is_member():
@@ -145,7 +145,7 @@ class Backends:
     def _report(self, bridge: Any) -> None:
         backend = bridge._default_backend
         platform, count = str(backend.platform), int(backend.local_device_count())
-        why = _why_no_gpu(bridge) if platform == "cpu" else ""
+        why = _explain_missing_gpu(bridge) if platform == "cpu" else ""
         self._link.send(Backend(platform, count, why[:_MOST_REASON]))
 
     def _report_number(self, backend: Any) -> None:
@@ -153,7 +153,7 @@ class Backends:
         self._link.send(ProcessNumber(str(backend.platform), int(backend.process_index())))
 
 
-def _why_no_gpu(bridge: Any) -> str:
+def _explain_missing_gpu(bridge: Any) -> str:
     """Return why JAX uses the CPU although there is a GPU; "" without a GPU, or if chosen."""
     if bridge.config.jax_platforms.value:
         return ""
@@ -187,7 +187,7 @@ _KEY = "mcjax_launch/partition_index"
 _MOST_WAITING_MS = 10_000
 
 
-def default_partition(
+def make_partition_argument(
     given: Mapping[str, Any], known: Mapping[str, Any], environ: Mapping[str, str]
 ) -> dict[str, int]:
     """Return the partition or slice index of this process, as an argument of initialize().
@@ -202,13 +202,13 @@ def default_partition(
 
     """
     name = next((name for name in _ARGUMENTS if name in known), None)
-    if name is None or not environ.get(SLICES) or partition_of(given) is not None:
+    if name is None or not environ.get(SLICES) or find_partition(given) is not None:
         return {}
     starts = [int(start) for start in environ[SLICES].split(",")]
     return {name: bisect_right(starts, given["process_id"]) - 1}
 
 
-def partition_of(given: Mapping[str, Any]) -> int | None:
+def find_partition(given: Mapping[str, Any]) -> int | None:
     """Return the partition index that JAX will use for this process; None if there is none."""
     values = [given.get(name) for name in _ARGUMENTS]
     values += [os.environ.get(name) for name in _VARIABLES]
@@ -230,13 +230,13 @@ def replace_slice_index(given: Mapping[str, Any]) -> None:
     """
     distributed: Any = sys.modules.get("jax._src.distributed")
     client = getattr(getattr(distributed, "global_state", None), "client", None)
-    device_class = getattr(jax_internals.extension(), "Device", None)
+    device_class = getattr(jax_internals.get_extension(), "Device", None)
     if device_class is None or client is None:
         return
-    slices = _Slices(client, partition_of(given))
-    when_backend_starts["slices"] = slices.started
+    slices = _Slices(client, find_partition(given))
+    when_backend_starts["slices"] = slices.on_backend_start
     for name in _ARGUMENTS:  # devices have attributes of the same names
-        setattr(device_class, name, _attribute(device_class, name, slices))
+        setattr(device_class, name, _make_slice_property(device_class, name, slices))
 
 
 class _Slices:
@@ -253,14 +253,14 @@ class _Slices:
         self._own = own
         self._known: dict[int, int] = {}
 
-    def started(self, backend: Any) -> None:
+    def on_backend_start(self, backend: Any) -> None:
         """Publish this process's slice, with the process number that the CPU backend gave it."""
         if backend.platform == "cpu" and self._own is not None:
             process = backend.process_index()
             self._known[process] = self._own
             self._client.key_value_set(f"{_KEY}/{process}", str(self._own))
 
-    def of(self, process: int) -> int:
+    def fetch_slice(self, process: int) -> int:
         """Return the index of a process's slice; wait until that process has published it."""
         if self._own is None:
             return 0
@@ -274,7 +274,7 @@ class _Slices:
         return self._known[process]
 
 
-def _attribute(device_class: Any, name: str, slices: _Slices) -> property:
+def _make_slice_property(device_class: Any, name: str, slices: _Slices) -> property:
     """Return a property with CPU devices' slices; other devices keep JAX's own attribute."""
     real = device_class.__getattr__
 
@@ -282,12 +282,12 @@ def _attribute(device_class: Any, name: str, slices: _Slices) -> property:
         if device.platform != "cpu":
             raise AttributeError(name)  # Python asks `real` then
         real(device, name)  # which raises where this jax has no such attribute
-        return slices.of(device.process_index)
+        return slices.fetch_slice(device.process_index)
 
     return property(index)
 
 
-def slices_of_processes() -> tuple[int, ...]:
+def list_process_slices() -> tuple[int, ...]:
     """Return JAX's slice index of each process's first device, in process order; () on an error.
 
     Used for a program that has failed because of several slices, so its backend has started.

@@ -165,7 +165,7 @@ class Exits:
 
         if self._outermost is not None:
             return
-        self._outermost = _outermost(sys._current_frames()[self._main_thread])
+        self._outermost = _find_outermost(sys._current_frames()[self._main_thread])
         watch_hard_exits(self._handle_hard_exit)
         self.unhandled.watch_threads()
         self.unhandled.watch_callbacks()
@@ -184,7 +184,7 @@ class Exits:
         try:
             from . import failure
 
-            self._report(failure.of_exit(code, error, self._outermost, joined=self._in_job))
+            self._report(failure.describe_exit(code, error, self._outermost, joined=self._in_job))
         except ImportError:  # the program may have become a user who may not read us
             pass
         except Exception as error:
@@ -200,20 +200,20 @@ class Exits:
         try:
             from . import failure, user_lines
 
-            error = sys.exc_info()[1] or self._uncaught()
-            frame = user_lines.current_frame()
-            self._report(failure.of_hard_exit(code, error, frame))
+            error = sys.exc_info()[1] or self._find_uncaught()
+            frame = user_lines.find_current_frame()
+            self._report(failure.describe_hard_exit(code, error, frame))
         except ImportError:  # the program may have become a user who may not read us
             pass
         except Exception as error:
             self._failed(error)
 
-    def _uncaught(self) -> BaseException | None:
+    def _find_uncaught(self) -> BaseException | None:
         """Return the exception if the program's own excepthook is running for one; else None."""
         if _thread.get_ident() != self._main_thread or self._outermost is None:
             return None
         value = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-        return value if _outermost(sys._getframe()) is not self._outermost else None
+        return value if _find_outermost(sys._getframe()) is not self._outermost else None
 
     # --- what ends the program ---
 
@@ -228,9 +228,11 @@ class Exits:
                 from . import failure
 
                 if traceback is not None:
-                    for part in self._parts.asked():
-                        part.failed(value, traceback)
-                self._report(failure.of_exception(kind, value, traceback, joined=self._in_job))
+                    for part in self._parts.list_enabled():
+                        part.on_failure(value, traceback)
+                self._report(
+                    failure.describe_exception(kind, value, traceback, joined=self._in_job)
+                )
         except ImportError:  # the program may have become a user who may not read us
             pass
         except Exception as error:  # the program must not fail for the hook
@@ -249,7 +251,7 @@ class Exits:
         """
         if sys.flags.inspect or _thread.get_ident() != self._main_thread:
             return False
-        running = _outermost(sys._getframe())
+        running = _find_outermost(sys._getframe())
         if traceback is None:  # the program could not be compiled
             return self._outermost is None and running.f_code is CallableProxy.__call__.__code__
         frame = traceback.tb_frame
@@ -265,11 +267,11 @@ class Exits:
 
             self._reported = True
             tests = {} if self._tests is None else self._tests.as_cause()
-            self._link.send(failure.explained(failed, tests))
+            self._link.send(failure.add_explanation(failed, tests))
 
     @property
     def _in_job(self) -> bool:
-        return self.joined or _jax_is_initialized()
+        return self.joined or _is_jax_initialized()
 
     def _leave(self) -> None:
         from ..wire.hook_messages import Leaving
@@ -279,7 +281,7 @@ class Exits:
         self._outermost = None  # frees what the frame holds
 
 
-def _outermost(frame: FrameType) -> FrameType:
+def _find_outermost(frame: FrameType) -> FrameType:
     while frame.f_back is not None:
         frame = frame.f_back
     return frame
@@ -292,7 +294,7 @@ def _was_cut_off(frame: FrameType) -> bool:
     return not opcode.opname[frame.f_code.co_code[frame.f_lasti]].startswith("RETURN")
 
 
-def _jax_is_initialized() -> bool:
+def _is_jax_initialized() -> bool:
     try:
         return bool(sys.modules["jax"].distributed.is_initialized())
     except Exception:

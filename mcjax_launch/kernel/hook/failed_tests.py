@@ -42,9 +42,9 @@ class FailedTests:
         for name in ("addError", "addFailure", "addSubTest"):
             real = getattr(result.TestResult, name, None)
             if real is not None:
-                setattr(result.TestResult, name, self._recording(real))
+                setattr(result.TestResult, name, self._wrap_add(real))
 
-    def _recording(self, real: Any) -> Any:
+    def _wrap_add(self, real: Any) -> Any:
         def add(result: Any, test: Any, *args: Any) -> Any:
             of, error = (args[0] if len(args) > 1 else test), (args[-1] if args else None)
             if error is not None:  # a subtest may have succeeded
@@ -85,7 +85,7 @@ class FailedTests:
 
         failure.__init__ = wrap_like(real, make)
 
-    def of_pytest(self, node_id: str, error: BaseException) -> None:
+    def record_pytest_failure(self, node_id: str, error: BaseException) -> None:
         """Record the failure of a test, or of a test file's import, that pytest reports."""
         if type(error).__name__ == "CollectError" and error.__cause__ is not None:
             error = error.__cause__
@@ -107,7 +107,7 @@ class FailedTests:
 
             self._id = id(error)
             self.name = str(name())[:_MOST_NAME]
-            self.first = failure.raised(error, traceback)
+            self.first = failure.summarize_exception(error, traceback)
         except Exception:  # the test runner must go on
             pass
 
@@ -125,4 +125,4 @@ class _Plugin:
 
     def pytest_exception_interact(self, call: Any, report: Any) -> None:
         """Record an exception of a test that was not skipped or expected to fail."""
-        self._tests.of_pytest(str(report.nodeid), call.excinfo.value)
+        self._tests.record_pytest_failure(str(report.nodeid), call.excinfo.value)

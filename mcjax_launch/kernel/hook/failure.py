@@ -7,9 +7,9 @@ import sys
 import traceback as tb
 
 from ..wire import source_lines
-from ..wire.exit_status import of_signal
+from ..wire.exit_status import compute_signal_status
 from ..wire.hook_messages import Failed, Raised, UnhandledError
-from ..wire.source_lines import embedded
+from ..wire.source_lines import find_quoted_exception
 from . import devices, first_backend, user_lines
 from .callable_proxy import CallableProxy
 
@@ -39,7 +39,7 @@ _RUNNERS = ("/pytest/", "/_pytest/", "/unittest/")
 _OF_RUNPY = ("_run_module_as_main", "_run_code")
 
 
-def of_exception(
+def describe_exception(
     kind: type[BaseException],
     value: BaseException,
     traceback: TracebackType | None,
@@ -56,13 +56,13 @@ def of_exception(
 
     """
     try:
-        text = _formatted(tb.TracebackException(kind, value, traceback))
+        text = _format_traceback(tb.TracebackException(kind, value, traceback))
     except Exception as error:  # an exception that cannot be printed
         text = f"{kind.__name__} (cannot be shown: {error!r})"
-    told = raised(value, traceback)
+    told = summarize_exception(value, traceback)
     module = getattr(value, "name", None) if isinstance(value, ImportError) else None
     return Failed(
-        _status_of_exception(kind),
+        _compute_exception_status(kind),
         joined,
         exception=told.exception,
         summary=told.summary,
@@ -71,12 +71,14 @@ def of_exception(
         line=told.line,
         module=module if isinstance(module, str) else None,
         python=sys.executable,
-        causes=_causes(value),
-        slices=devices.slices_of_processes() if _SEVERAL_SLICES in told.summary else (),
+        causes=_list_causes(value),
+        slices=devices.list_process_slices() if _SEVERAL_SLICES in told.summary else (),
     )
 
 
-def of_exit(code: Any, error: SystemExit, outermost: FrameType | None, *, joined: bool) -> Failed:
+def describe_exit(
+    code: Any, error: SystemExit, outermost: FrameType | None, *, joined: bool
+) -> Failed:
     """Describe an uncaught SystemExit, whose status may be 0.
 
     Args:
@@ -88,12 +90,14 @@ def of_exit(code: Any, error: SystemExit, outermost: FrameType | None, *, joined
     """
     traceback = error.__traceback__
     if traceback is None and outermost is not None:
-        traceback = _traceback_through(outermost)
-    place = _innermost(traceback)
-    return _exited(code, place, error.__context__ or _kept(traceback), joined=joined)
+        traceback = _find_traceback(outermost)
+    place = _find_innermost(traceback)
+    return _make_exit_failure(
+        code, place, error.__context__ or _find_printed_exception(traceback), joined=joined
+    )
 
 
-def of_hard_exit(code: int, error: BaseException | None, frame: FrameType | None) -> Failed:
+def describe_hard_exit(code: int, error: BaseException | None, frame: FrameType | None) -> Failed:
     """Describe the failure of a program that calls os._exit(), which skips JAX's exit barrier.
 
     Args:
@@ -104,24 +108,26 @@ def of_hard_exit(code: int, error: BaseException | None, frame: FrameType | None
     """
     place: Place = None, None
     if frame is not None:
-        place = _line(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-    return _exited(code, place, error, joined=False)
+        place = _describe_line(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+    return _make_exit_failure(code, place, error, joined=False)
 
 
-def _exited(code: Any, place: Place, handled: BaseException | None, *, joined: bool) -> Failed:
+def _make_exit_failure(
+    code: Any, place: Place, handled: BaseException | None, *, joined: bool
+) -> Failed:
     where, line = place
     return Failed(
-        _status_of_code(code),
+        _compute_exit_status(code),
         joined,
         exited=True,
-        summary=_text_of_code(code),
+        summary=_format_exit_code(code),
         where=where,
         line=line,
-        **_handled(handled),
+        **_make_handled_fields(handled),
     )
 
 
-def explained(failed: Failed, tests: Mapping[str, Any]) -> Failed:
+def add_explanation(failed: Failed, tests: Mapping[str, Any]) -> Failed:
     """Return the failure with an explanation added: failed tests, or a backend's early start.
 
     Args:
@@ -131,16 +137,16 @@ def explained(failed: Failed, tests: Mapping[str, Any]) -> Failed:
     """
     bare = failed.exited and not failed.summary and failed.handled is None
     if bare and tests:
-        failed = failed.replaced(**tests)
+        failed = failed.copy_with(**tests)
     elif bare and any(folder in (failed.where or "") for folder in _RUNNERS):
-        failed = failed.replaced(where=None, line=None)
+        failed = failed.copy_with(where=None, line=None)
     behind = (failed.handled, *failed.causes)
     if any(_TOO_LATE in raised.summary for raised in (failed, *behind) if raised is not None):
-        return failed.replaced(backend=first_backend.start())
+        return failed.copy_with(backend=first_backend.find_start())
     return failed
 
 
-def raised(
+def summarize_exception(
     error: BaseException, traceback: TracebackType | None, *, inside: bool = False
 ) -> Raised:
     """Summarize an exception, with the innermost line of user code in its traceback.
@@ -156,10 +162,10 @@ def raised(
         summary = "".join(tb.format_exception_only(type(error), error)).strip()
     except Exception as problem:  # it cannot be printed
         summary = f"{name} (cannot be shown: {problem!r})"
-    return Raised(name, summary[:_MOST_TEXT], *_place(error, summary, traceback), inside)
+    return Raised(name, summary[:_MOST_TEXT], *_find_place(error, summary, traceback), inside)
 
 
-def _place(error: BaseException, text: str, traceback: TracebackType | None) -> Place:
+def _find_place(error: BaseException, text: str, traceback: TracebackType | None) -> Place:
     """Return file, line and function where an exception was raised, and the line's text."""
     if isinstance(error, SyntaxError):  # its line has not run, so it is not in the traceback
         file, number = error.filename, error.lineno
@@ -169,45 +175,47 @@ def _place(error: BaseException, text: str, traceback: TracebackType | None) -> 
             and file.startswith("/")
             and source_lines.is_users(file)
         ):
-            return _line(file, number, "<module>")
-    quoted = embedded(text)
+            return _describe_line(file, number, "<module>")
+    quoted = find_quoted_exception(text)
     if quoted is not None:  # a callback's: the traceback shows only the call of the program
-        place = user_lines.users(reversed(quoted.frames), lambda place: place[0])
+        place = user_lines.find_user_frame(reversed(quoted.frames), lambda place: place[0])
         if place is not None and source_lines.is_users(place[0]):
-            return _line(*place)
-    return _innermost(traceback)
+            return _describe_line(*place)
+    return _find_innermost(traceback)
 
 
-def _line(file: str, number: int, name: str) -> Place:
+def _describe_line(file: str, number: int, name: str) -> Place:
     """Return a source line as "FILE:LINE in FUNCTION", and its text."""
     return f"{file}:{number} in {name}", linecache.getline(file, number).strip()
 
 
-def _innermost(traceback: TracebackType | None) -> Place:
-    """Return the innermost line of user code in a traceback, as `_line` does; Nones if none."""
-    frame = user_lines.users(reversed(tb.extract_tb(traceback)), lambda frame: frame.filename)
+def _find_innermost(traceback: TracebackType | None) -> Place:
+    """Return a traceback's innermost line of user code (see `_describe_line`); Nones if none."""
+    frame = user_lines.find_user_frame(
+        reversed(tb.extract_tb(traceback)), lambda frame: frame.filename
+    )
     if frame is None:
         return None, None
     return f"{frame.filename}:{frame.lineno} in {frame.name}", frame.line
 
 
-def _status_of_exception(kind: type[BaseException]) -> int:
+def _compute_exception_status(kind: type[BaseException]) -> int:
     """Return the exit status of a process that an uncaught exception of this class ends."""
     if not issubclass(kind, KeyboardInterrupt):
         return 1
     from _signal import SIGINT  # without signal's own imports
 
-    return of_signal(SIGINT)
+    return compute_signal_status(SIGINT)
 
 
-def _status_of_code(code: Any) -> int:
+def _compute_exit_status(code: Any) -> int:
     """Return the exit status for the argument of sys.exit()."""
     if code is None:
         return 0
     return code & 0xFF if isinstance(code, int) else 1
 
 
-def _text_of_code(code: Any) -> str:
+def _format_exit_code(code: Any) -> str:
     """Return the text that Python prints for the argument of sys.exit(); "" for a number."""
     if code is None or isinstance(code, int):
         return ""
@@ -217,7 +225,7 @@ def _text_of_code(code: Any) -> str:
         return ""
 
 
-def _traceback_through(outermost: FrameType) -> TracebackType | None:
+def _find_traceback(outermost: FrameType) -> TracebackType | None:
     """Return the traceback of the exception that has left this frame; None if not found.
 
     Needed up to Python 3.11, where an uncaught SystemExit has no `__traceback__`.
@@ -231,16 +239,19 @@ def _traceback_through(outermost: FrameType) -> TracebackType | None:
     return None
 
 
-def _handled(error: BaseException | None) -> dict[str, Any]:
+def _make_handled_fields(error: BaseException | None) -> dict[str, Any]:
     """Return the fields for the exception that was being handled at an exit; {} if none."""
     while isinstance(error, SystemExit):  # a caught exit explains nothing
         error = error.__context__
     if error is None:
         return {}
-    return {"handled": raised(error, error.__traceback__), "causes": _causes(error)}
+    return {
+        "handled": summarize_exception(error, error.__traceback__),
+        "causes": _list_causes(error),
+    }
 
 
-def _kept(traceback: TracebackType | None) -> BaseException | None:
+def _find_printed_exception(traceback: TracebackType | None) -> BaseException | None:
     """Return the exception that a library such as click has printed before it exits, or None.
 
     The library exits after its `except` block, so the exception is found in a local variable.
@@ -261,10 +272,10 @@ def _kept(traceback: TracebackType | None) -> BaseException | None:
     return kept[0] if len(kept) == 1 else None
 
 
-def _causes(error: BaseException | None) -> tuple[Raised, ...]:
+def _list_causes(error: BaseException | None) -> tuple[Raised, ...]:
     """Return an exception's chain of causes, with the members of exception groups."""
     found: list[Raised] = []
-    ahead = _behind(error)
+    ahead = _list_direct_causes(error)
     seen = {id(error)}
     while ahead and len(found) < _MOST_CAUSES:
         cause, inside = ahead.pop(0)
@@ -272,13 +283,13 @@ def _causes(error: BaseException | None) -> tuple[Raised, ...]:
             continue
         seen.add(id(cause))
         if not hasattr(cause, "exceptions") or not inside:
-            told = raised(cause, cause.__traceback__, inside=inside)
-            found.append(told.replaced(summary=told.summary[:_MOST_OF_CAUSE]))
-        ahead = _behind(cause) + ahead
+            told = summarize_exception(cause, cause.__traceback__, inside=inside)
+            found.append(told.copy_with(summary=told.summary[:_MOST_OF_CAUSE]))
+        ahead = _list_direct_causes(cause) + ahead
     return tuple(found)
 
 
-def _behind(error: BaseException | None) -> list[tuple[BaseException, bool]]:
+def _list_direct_causes(error: BaseException | None) -> list[tuple[BaseException, bool]]:
     """Return an exception's cause and its group's members, each with True if it is a member."""
     if error is None:
         return []
@@ -288,9 +299,9 @@ def _behind(error: BaseException | None) -> list[tuple[BaseException, bool]]:
     return behind + [(member, True) for member in inside if isinstance(member, BaseException)]
 
 
-def _formatted(exception: tb.TracebackException) -> str:
+def _format_traceback(exception: tb.TracebackException) -> str:
     """Format a traceback without the frames of the hook, of runpy and of JAX's internals."""
-    marked = _marked_by_jax()
+    marked = _get_hidden_prefixes()
     ahead: list[Any] = [exception]
     while ahead:
         shown = ahead.pop()
@@ -300,7 +311,7 @@ def _formatted(exception: tb.TracebackException) -> str:
             frame
             for frame in shown.stack
             if not frame.filename.startswith(marked)
-            and source_lines.owner(frame.filename) != source_lines.OURS
+            and source_lines.find_owner(frame.filename) != source_lines.OURS
             and frame.name not in _OF_RUNPY
         ]
         if kept:
@@ -312,7 +323,7 @@ def _formatted(exception: tb.TracebackException) -> str:
     return "".join(exception.format())
 
 
-def _marked_by_jax() -> tuple[str, ...]:
+def _get_hidden_prefixes() -> tuple[str, ...]:
     """Return prefixes of the file names that JAX leaves out of its own tracebacks."""
     util: ModuleType | None = sys.modules.get("jax._src.traceback_util")
     return tuple(map(str, getattr(util, "_exclude_paths", ())))
@@ -379,11 +390,11 @@ class UnhandledErrors:
         if error is None or self._count >= _MOST or not self._is_wanted():
             return
         try:
-            told = raised(error, error.__traceback__)
+            told = summarize_exception(error, error.__traceback__)
             file, _, line = (told.where or "").rpartition(" in ")[0].rpartition(":")
-            told = told.replaced(
+            told = told.copy_with(
                 summary=told.summary[:_MOST_SUMMARY],
-                where=f"{user_lines.shown(file)}:{line}" if file else None,
+                where=f"{user_lines.format_path(file)}:{line}" if file else None,
             )
         except Exception:  # the exception cannot be examined; the program must go on
             return

@@ -21,7 +21,7 @@ _MOST_CALLS = 500
 _calls: list[Call] = []  # innermost first
 
 
-def record() -> None:
+def record_start() -> None:
     """Record the call stack with which the first backend is started."""
     frame = sys._getframe(1)
     while frame is not None and len(_calls) < _MOST_CALLS:
@@ -29,23 +29,25 @@ def record() -> None:
         frame = frame.f_back  # type: ignore[assignment]
 
 
-def start() -> BackendStart | None:
+def find_start() -> BackendStart | None:
     """Return the line of code that started the first backend; None if unknown."""
     line = next((call for call in _calls if not _is_inside(call)), None)
     if line is None:
         return None
-    statement = _import(_calls[_calls.index(line) :])
-    return BackendStart(*_shown(line), *(_shown(statement) if statement is not None else ("", "")))
+    statement = _find_import(_calls[_calls.index(line) :])
+    return BackendStart(
+        *_describe_call(line), *(_describe_call(statement) if statement is not None else ("", ""))
+    )
 
 
 def _is_inside(call: Call) -> bool:
     """Return whether a call's file belongs to JAX, Python or mcjax-launch."""
     file = call[0]
-    ours = source_lines.owner(file) in (source_lines.OURS, source_lines.PYTHON)
+    ours = source_lines.find_owner(file) in (source_lines.OURS, source_lines.PYTHON)
     return ours or source_lines.is_jax(file)
 
 
-def _import(calls: Iterable[Call]) -> Call | None:
+def _find_import(calls: Iterable[Call]) -> Call | None:
     """Return the outermost import statement among calls, preferably in user code; None if none."""
     imports: list[Call] = []
     inside = False
@@ -58,11 +60,11 @@ def _import(calls: Iterable[Call]) -> Call | None:
     return next(reversed(own or imports), None)
 
 
-def _shown(call: Call) -> tuple[str, str]:
+def _describe_call(call: Call) -> tuple[str, str]:
     import linecache
 
-    from .user_lines import shown
+    from .user_lines import format_path
 
     file, number = call
-    name = shown(file) if source_lines.is_users(file) else source_lines.shortened(file)
+    name = format_path(file) if source_lines.is_users(file) else source_lines.shorten_path(file)
     return f"{name}:{number}", linecache.getline(file, number).strip()

@@ -18,7 +18,7 @@ from ..wire.hook_messages import (
     Left,
     NotJoined,
 )
-from ..wire.interpreter import why_jax_too_old
+from ..wire.interpreter import explain_old_jax
 from . import below, coordinator, devices, first_backend, jax_internals, mutual_tls, user_lines
 from .wrapping import wrap_like
 
@@ -47,19 +47,19 @@ def name_barriers_in_stacks() -> None:
 
     Call this before JAX makes its client.
     """
-    library = jax_internals.extension()
+    library = jax_internals.get_extension()
     client: Any = getattr(library, "DistributedRuntimeClient", None)
     for call in _WAITS:
         real = getattr(client, call, None)
         if real is None or isinstance(real, FunctionType):  # wrapped by an earlier call
             continue
         try:
-            setattr(client, call, _named(real, call, str(library.__file__)))
+            setattr(client, call, _wrap_wait(real, call, str(library.__file__)))
         except (AttributeError, TypeError):  # an unknown version of jaxlib
             return
 
 
-def _named(real: Any, call: str, library: str) -> FunctionType:
+def _wrap_wait(real: Any, call: str, library: str) -> FunctionType:
     """Return a wrapper of `real` that shows its first argument as a function name in stacks."""
     # A path in jaxlib, so that the frame counts as JAX's.
     file = os.path.join(os.path.dirname(library), "coordination_service")
@@ -90,17 +90,17 @@ _OWN_FLAGS = ("dump", "dir", "path", "file", "log", "cache")
 _MOST = 2_000
 
 
-def settings() -> dict[str, str]:
+def read_settings() -> dict[str, str]:
     """Return the settings of this process that all ranks should share, without unset ones."""
     config = getattr(sys.modules.get("jax"), "config", None)
-    found = {name: _value(config, option) for name, option in _OPTIONS.items()}
+    found = {name: _read_option(config, option) for name, option in _OPTIONS.items()}
     found["XLA_FLAGS"] = " ".join(
         sorted(filter(_is_shared, os.environ.get("XLA_FLAGS", "").split()))
     )
     return {name: value[:_MOST] for name, value in found.items() if value}
 
 
-def _value(config: Any, option: str) -> str:
+def _read_option(config: Any, option: str) -> str:
     value = getattr(config, option, None)
     return str(int(value)) if value is True else str(value or "")
 
@@ -140,10 +140,10 @@ class Initialization:
 
     def patch(self, distributed: Any) -> None:
         """Replace JAX's initialize() and shutdown() by wrappers."""
-        self._replace(distributed, "initialize", self._initialize)
+        self._replace(distributed, "initialize", self._wrap_initialize)
         python = ".".join(map(str, sys.version_info[:3]))
-        self._link.send(ImportedJax(*_versions(), python))
-        self._replace(distributed, "shutdown", self._shutdown)
+        self._link.send(ImportedJax(*_get_versions(), python))
+        self._replace(distributed, "shutdown", self._wrap_shutdown)
 
     def _replace(
         self,
@@ -158,10 +158,10 @@ class Initialization:
             if getattr(module, name, None) is real:
                 setattr(module, name, replacement)
 
-    def _initialize(self, real: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_initialize(self, real: Callable[..., Any]) -> Callable[..., Any]:
         def initialize(*args: Any, **kwargs: Any) -> Any:
             try:
-                filled = fill_in(real, args, kwargs, self._environ, self._parts.asked())
+                filled = fill_in(real, args, kwargs, self._environ, self._parts.list_enabled())
             except TypeError:
                 filled = None
             if filled is None:  # a wrong call, which JAX reports
@@ -169,14 +169,14 @@ class Initialization:
             if below.repeats(self._environ, filled):
                 return self._leave_out()
             try:
-                self._before(filled)
+                self._prepare_join(filled)
                 result = self._join(real, args, kwargs, filled)
             except Exception as error:
                 if not self._exits.joined:
                     below.forget_call()
-                    self._link.send(_refusal(error))
+                    self._link.send(_make_refusal(error))
                 raise
-            self._after(filled)
+            self._report_join(filled)
             return result
 
         return initialize
@@ -188,12 +188,14 @@ class Initialization:
         coordinator.check_loopback(str(filled["coordinator_address"]), filled["num_processes"])
         mutual_tls.check_name(filled)
         # With TLS, no socket: a certificate cannot name it.
-        left_open = not mutual_tls.in_use(filled) and coordinator.is_left_open(real, args, kwargs)
+        left_open = not mutual_tls.find_tls_arguments(filled) and coordinator.is_left_open(
+            real, args, kwargs
+        )
         return coordinator.join(real, filled, self._environ, left_open)
 
     def _leave_out(self) -> None:
         """Report a call of initialize() in a rank's child process, which JAX never gets."""
-        call = CalledBelow(user_lines.current_line(), below.imports_main_again())
+        call = CalledBelow(user_lines.find_current_line(), below.imports_main_again())
         self._link.is_below = True
         try:
             if not self._link.is_of_this_process:  # a fork
@@ -203,14 +205,14 @@ class Initialization:
         except OSError:  # the job has ended
             pass
 
-    def _before(self, filled: Mapping[str, Any]) -> None:
+    def _prepare_join(self, filled: Mapping[str, Any]) -> None:
         """Report the call of initialize(), and prepare this process for it."""
-        count = _whole_number(filled["num_processes"])
-        process_id = _whole_number(filled["process_id"])
+        count = _convert_to_int(filled["num_processes"])
+        process_id = _convert_to_int(filled["process_id"])
         address = str(filled["coordinator_address"])
         elsewhere = process_id == 0 and _is_elsewhere(filled, self._environ)
-        partition = devices.partition_of(filled)
-        place = user_lines.current_line()
+        partition = devices.find_partition(filled)
+        place = user_lines.find_current_line()
         recoverable = _is_recoverable()
         self._link.send(
             Joining(
@@ -218,33 +220,35 @@ class Initialization:
                 count,
                 process_id,
                 place,
-                *_versions(),
+                *_get_versions(),
                 elsewhere,
                 partition,
                 recoverable,
-                settings() | ({_TLS: "on"} if mutual_tls.in_use(filled) else {}),
+                read_settings() | ({_TLS: "on"} if mutual_tls.find_tls_arguments(filled) else {}),
             )
         )
         _set_transfer_address(self._environ)
         # The program, or a script around it, may have set a proxy.
-        os.environ.update(rank_environ.no_proxy(os.environ, coordinator.split(address)[0]))
+        os.environ.update(
+            rank_environ.make_no_proxy_settings(os.environ, coordinator.split(address)[0])
+        )
         devices.leave_gpus_to_program(self._environ)
         _adjust_jaxlib(address, self._environ)
         name_barriers_in_stacks()
         below.note_call(filled)
         self._exits.watch()
 
-    def _after(self, filled: Mapping[str, Any]) -> None:
+    def _report_join(self, filled: Mapping[str, Any]) -> None:
         """Record and report that initialize() has returned: this process is in the job."""
         self._exits.joined = True
         devices.replace_slice_index(filled)
-        profiles = [part for part in self._parts.asked() if part.joined()] != []
+        profiles = [part for part in self._parts.list_enabled() if part.on_join()] != []
         self._link.dump_others_when_asked()
-        process_id = _whole_number(filled["process_id"])
+        process_id = _convert_to_int(filled["process_id"])
         if process_id is not None:
             self._link.send(Joined(process_id, profiles))
 
-    def _shutdown(self, real: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_shutdown(self, real: Callable[..., Any]) -> Callable[..., Any]:
         """Return a wrapper of shutdown() that reports the call and its return."""
 
         def shutdown(*args: Any, **kwargs: Any) -> Any:
@@ -261,20 +265,20 @@ class Initialization:
         return shutdown
 
 
-def _refusal(error: Exception) -> NotJoined:
+def _make_refusal(error: Exception) -> NotJoined:
     """Return the message for the agent about an exception that initialize() has raised."""
     summary = str(error).partition("\n")[0][:_MOST_SUMMARY]
-    started = first_backend.start()
+    started = first_backend.find_start()
     backend_at = (started.imported_at or started.where) if started is not None else ""
     return NotJoined(type(error).__name__, summary, backend_at)
 
 
-def _versions() -> tuple[str, str]:
+def _get_versions() -> tuple[str, str]:
     """Return the versions of jax and jaxlib; "" if unknown, as when jax is half imported."""
-    return _version("jax"), _version("jaxlib")
+    return _get_version("jax"), _get_version("jaxlib")
 
 
-def _version(package: str) -> str:
+def _get_version(package: str) -> str:
     return str(getattr(sys.modules.get(f"{package}.version"), "__version__", ""))
 
 
@@ -284,7 +288,7 @@ def _is_recoverable() -> bool:
     return bool(getattr(config, "jax_enable_recoverability", False))
 
 
-def _whole_number(value: Any) -> int | None:
+def _convert_to_int(value: Any) -> int | None:
     """Return a program's value as an int (also NumPy's integers); None if it is no integer."""
     import operator
 
@@ -305,7 +309,7 @@ def fill_in(
 
     Raises:
         TypeError: `real` does not accept such arguments.
-        RuntimeError: see `RankPart.arguments`.
+        RuntimeError: see `RankPart.make_arguments`.
 
     """
     import inspect
@@ -321,19 +325,19 @@ def fill_in(
     fill("coordinator_address", environ.get("JAX_COORDINATOR_ADDRESS"))
     fill("num_processes", int(environ["JAX_NUM_PROCESSES"]))
     fill("process_id", int(environ["JAX_PROCESS_ID"]))
-    if not why_jax_too_old(_version("jax")):  # an older jax rejects an unknown method
+    if not explain_old_jax(_get_version("jax")):  # an older jax rejects an unknown method
         fill("cluster_detection_method", "deactivate")
-    bind = coordinator.bind_address(given["coordinator_address"], environ)
+    bind = coordinator.choose_bind_address(given["coordinator_address"], environ)
     if bind and "JAX_COORDINATOR_BIND_ADDRESS" not in environ:
         fill("coordinator_bind_address", bind)
     if environ.get(JOIN_TIMEOUT):
         fill("initialization_timeout", max(1, int(float(environ[JOIN_TIMEOUT]))))
     fill("shutdown_timeout_seconds", _SHUTDOWN_TIMEOUT_S)
     for part in parts:
-        given.update(part.arguments(given, known))
+        given.update(part.make_arguments(given, known))
     if environ.get(SURVIVES):
         fill("heartbeat_timeout_seconds", _HEARTBEAT_TIMEOUT_S)
-    return {**given, **devices.default_partition(given, known, environ)}
+    return {**given, **devices.make_partition_argument(given, known, environ)}
 
 
 def _is_elsewhere(filled: Mapping[str, Any], environ: Mapping[str, str]) -> bool:
@@ -405,16 +409,16 @@ def _adjust_jaxlib(address: str, environ: Mapping[str, str]) -> None:
     name. On Debian that is 127.0.1.1, which no other host can reach. If the coordinator's address
     is a loopback address, all processes are on one machine, and Gloo listens there.
     """
-    library = jax_internals.extension()
+    library = jax_internals.get_extension()
     for name in ("get_distributed_runtime_client", "get_distributed_runtime_service"):
-        _default_argument(library, name, "shutdown_timeout", _SHUTDOWN_TIMEOUT_S)
+        _set_default_argument(library, name, "shutdown_timeout", _SHUTDOWN_TIMEOUT_S)
     host = coordinator.split(address)[0]
     listen = host if is_loopback(host) and host not in EVERYWHERE else environ.get(ADDRESS)
     if listen:
-        _default_argument(library, "make_gloo_tcp_collectives", "hostname", listen)
+        _set_default_argument(library, "make_gloo_tcp_collectives", "hostname", listen)
 
 
-def _default_argument(module: Any, name: str, argument: str, value: object) -> None:
+def _set_default_argument(module: Any, name: str, argument: str, value: object) -> None:
     """Wrap `module.name` so that `argument` defaults to `value`; do nothing if it has none."""
     import functools
 

@@ -15,7 +15,7 @@ from . import exits
 from .agent_link import AgentLink
 from .below import is_below
 from .exits import Exits
-from .part import Parts, module_of
+from .part import Parts, import_hook_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def install(failed: Callable[[Exception], None]) -> Instead | None:
     Hook(link, environ, failed).install()
     if not feature:
         return None
-    instead: Instead = module_of(feature).RUN_INSTEAD(order, link, environ)
+    instead: Instead = import_hook_module(feature).RUN_INSTEAD(order, link, environ)
     return instead
 
 
@@ -98,7 +98,7 @@ class Hook:
     def install(self) -> None:
         """Watch every way out of the program, and the imports of modules to patch."""
         for feature in features.OF_RANKS_ALONE:  # not for child processes
-            os.environ.pop(hook_environ.of_feature(feature), None)
+            os.environ.pop(hook_environ.get_feature_variable(feature), None)
         self._exits.install()
         patches: dict[str, Patch] = {
             "jax.distributed": self._patch_distributed,
@@ -109,11 +109,11 @@ class Hook:
             "_pytest.config": lambda module: self._exits.tests.patch_pytest(module),
         }
         for name, feature in features.PATCHES.items():
-            patches[name] = self._patch_of(feature)
+            patches[name] = self._make_patch(feature)
         sys.meta_path.insert(0, ImportPatches(patches, self._failed))
 
-    def _patch_of(self, feature: str) -> Patch:
-        return lambda module: self._parts.part(feature).patch(module)
+    def _make_patch(self, feature: str) -> Patch:
+        return lambda module: self._parts.get_part(feature).patch(module)
 
     @property
     def _compilation(self) -> Compilation:

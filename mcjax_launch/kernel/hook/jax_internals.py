@@ -94,7 +94,7 @@ INTERNALS = (
 )
 
 
-def extension() -> Any:
+def get_extension() -> Any:
     """Return jaxlib's extension, as JAX's module for distributed programs holds it.
 
     Returns:
@@ -105,7 +105,7 @@ def extension() -> Any:
     return getattr(distributed, "_jax", None) or getattr(distributed, "xla_extension", None)
 
 
-def missing() -> list[Internal]:
+def find_missing() -> list[Internal]:
     """Return the names that this JAX lacks; imports their modules, so never call it in a rank."""
     return [internal for internal in INTERNALS if not is_found(internal)]
 
@@ -119,7 +119,7 @@ def is_found(internal: Internal) -> bool:
     try:
         importlib.import_module(_DISTRIBUTED)
         own = internal.module == JAXLIB
-        found: Any = extension() if own else importlib.import_module(internal.module)
+        found: Any = get_extension() if own else importlib.import_module(internal.module)
         for name in path.split("."):
             if name not in dir(found):  # with hasattr(), each class would have a __call__
                 return False

@@ -17,7 +17,7 @@ _PREFIX = "mtls_peer_uri_prefix"
 ARGUMENTS = (CERTIFICATE, "mtls_key_file", "mtls_ca_file", _PREFIX)
 
 
-def in_use(filled: Mapping[str, Any]) -> dict[str, str]:
+def find_tls_arguments(filled: Mapping[str, Any]) -> dict[str, str]:
     """Return the TLS arguments that are set in the call or JAX's configuration; {} without TLS.
 
     Args:
@@ -41,11 +41,11 @@ def check_name(filled: Mapping[str, Any]) -> None:
         RuntimeError: no name in the certificate can match.
 
     """
-    ours = in_use(filled)
+    ours = find_tls_arguments(filled)
     if filled.get("process_id") != 0 or CERTIFICATE not in ours or _PREFIX in ours:
         return
     host = split(str(filled["coordinator_address"]))[0]
-    names = _names(ours[CERTIFICATE])
+    names = _read_names(ours[CERTIFICATE])
     if names is None or "/" in host or any(_matches(host, name) for name in names):
         return
     kind = "DNS" if _as_ip(host) is None else "IP"
@@ -56,7 +56,7 @@ def check_name(filled: Mapping[str, Any]) -> None:
     )
 
 
-def _names(path: str) -> list[str] | None:
+def _read_names(path: str) -> list[str] | None:
     """Return the names in a certificate; None if they cannot be read."""
     try:
         import _ssl
@@ -65,10 +65,10 @@ def _names(path: str) -> list[str] | None:
     except Exception:  # a private function; JAX reports what is wrong with the file
         return None
     names = [name for _, name in decoded.get("subjectAltName", ())]
-    return names or list(_common_names(decoded))
+    return names or list(_iterate_common_names(decoded))
 
 
-def _common_names(decoded: Mapping[str, Any]) -> Iterator[str]:
+def _iterate_common_names(decoded: Mapping[str, Any]) -> Iterator[str]:
     """Yield the common names of a certificate that gRPC accepts as names of hosts."""
     for parts in decoded.get("subject", ()):
         for kind, value in parts:

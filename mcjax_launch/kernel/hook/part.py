@@ -34,15 +34,15 @@ class RankPart:
     def asked(self) -> str:
         """Value of the feature's environment variable, set by the launcher; "" if unset."""
         _, _, below = type(self).__module__.partition(".features.")
-        return self.environ.get(hook_environ.of_feature(below.partition(".")[0]), "")
+        return self.environ.get(hook_environ.get_feature_variable(below.partition(".")[0]), "")
 
     def patch(self, module: Any) -> None:
         """Patch a module named in `features.PATCHES`; called when the program has imported it."""
 
-    def failed(self, error: BaseException, traceback: TracebackType) -> None:
+    def on_failure(self, error: BaseException, traceback: TracebackType) -> None:
         """Handle an exception that has ended the program; called before it is reported."""
 
-    def arguments(self, given: Mapping[str, Any], known: Container[str]) -> Mapping[str, Any]:
+    def make_arguments(self, given: Mapping[str, Any], known: Container[str]) -> Mapping[str, Any]:
         """Return arguments to add to a call of initialize().
 
         Args:
@@ -55,7 +55,7 @@ class RankPart:
         """
         return {}
 
-    def joined(self) -> bool:
+    def on_join(self) -> bool:
         """Handle the return of initialize(); return whether the part now handles signal PROFILE."""
         return False
 
@@ -69,7 +69,7 @@ class RankPart:
         """
         return compile_(*program)
 
-    def compiles(self, program: Program, keep: Callable[[], ShownText]) -> None:
+    def on_compilation_start(self, program: Program, keep: Callable[[], ShownText]) -> None:
         """Prepare: this thread is about to compile a program that spans processes.
 
         Args:
@@ -79,7 +79,7 @@ class RankPart:
 
         """
 
-    def compiled(self, program: Program) -> None:
+    def on_compilation_end(self, program: Program) -> None:
         """Handle the end of a compilation in this thread, whether it succeeded or failed."""
 
     def hold(
@@ -110,17 +110,20 @@ class Parts:
         self._environ = environ  # shared: it may become that of a forked rank
         self._made: dict[str, RankPart] = {}
 
-    def part(self, feature: str) -> RankPart:
+    def get_part(self, feature: str) -> RankPart:
         """Return the part of a feature."""
         if feature not in self._made:
-            self._made[feature] = module_of(feature).PART(self._link, self._environ)
+            self._made[feature] = import_hook_module(feature).PART(self._link, self._environ)
         return self._made[feature]
 
-    def asked(self) -> list[RankPart]:
+    def list_enabled(self) -> list[RankPart]:
         """Return the parts of the features that the launcher has switched on in this job."""
-        return [self.part(feature) for feature in hook_environ.asked_features(self._environ)]
+        return [
+            self.get_part(feature)
+            for feature in hook_environ.list_requested_features(self._environ)
+        ]
 
 
-def module_of(feature: str) -> Any:
+def import_hook_module(feature: str) -> Any:
     """Return the module that holds a feature's code for ranks."""
     return __import__(f"{features.__name__}.{feature}.hook", fromlist=["PART"])

@@ -45,16 +45,16 @@ def exchanges(text: str, places: Sequence[int]) -> bool:
         pairs, listed = re.search(_PAIRS, operation), re.search(_GROUPS, operation)
         groups: list[Sequence[int]] = []
         if pairs is not None:
-            groups = _listed(pairs[1])
+            groups = _parse_listed_groups(pairs[1])
         elif listed is not None:
-            groups = _groups(listed[1], len(places))
+            groups = _parse_groups(listed[1], len(places))
         # An unknown notation may stand for any processes.
-        if not groups or any(len(_at(group, places)) > 1 for group in groups):
+        if not groups or any(len(_find_processes(group, places)) > 1 for group in groups):
             return True
     return False
 
 
-def _at(group: Sequence[int], places: Sequence[int]) -> set[int]:
+def _find_processes(group: Sequence[int], places: Sequence[int]) -> set[int]:
     """Return the processes of the devices in a group.
 
     Args:
@@ -65,27 +65,27 @@ def _at(group: Sequence[int], places: Sequence[int]) -> set[int]:
     return {places[place] for place in group if place < len(places)}
 
 
-def _groups(text: str, count: int) -> list[Sequence[int]]:
+def _parse_groups(text: str, count: int) -> list[Sequence[int]]:
     """Parse groups of device numbers, written in any of HLO's notations."""
     if text == "{}":
         return [range(count)]
     if text.startswith("{{"):
-        return _listed(text)
+        return _parse_listed_groups(text)
     if text.startswith("mesh"):
-        return _along_axes(text)
+        return _parse_mesh_groups(text)
     shape, _, rest = text.partition("<=")  # [2,4]<=[4,2]T(1,0)
-    sizes, _, order = (_numbers(part) for part in rest.partition("T"))
-    return _cut(sizes, order or range(len(sizes)), _numbers(shape)[-1])
+    sizes, _, order = (_parse_numbers(part) for part in rest.partition("T"))
+    return _cut(sizes, order or range(len(sizes)), _parse_numbers(shape)[-1])
 
 
-def _listed(text: str) -> list[Sequence[int]]:
+def _parse_listed_groups(text: str) -> list[Sequence[int]]:
     """Parse groups of device numbers written as {{0,1},{2,3}}."""
     import re
 
-    return [_numbers(group) for group in re.findall(r"\{([\d, ]+)\}", text)]
+    return [_parse_numbers(group) for group in re.findall(r"\{([\d, ]+)\}", text)]
 
 
-def _along_axes(text: str) -> list[Sequence[int]]:
+def _parse_mesh_groups(text: str) -> list[Sequence[int]]:
     """Parse groups of device numbers written along mesh axes; [] for parts of axes.
 
     Notations: mesh['a'=2,'b'=4] {'b'}, or mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'b'}.
@@ -103,7 +103,7 @@ def _along_axes(text: str) -> list[Sequence[int]]:
     groups = _cut(list(sizes.values()), order, math.prod(sizes[name] for name in inner))
     if "device_ids" not in numbering:
         return groups
-    shape, turned = (_numbers(part) for part in numbering.split("T"))
+    shape, turned = (_parse_numbers(part) for part in numbering.split("T"))
     [devices] = _cut(shape, turned, math.prod(shape))
     return [[devices[place] for place in group] for group in groups]
 
@@ -116,7 +116,7 @@ def _cut(sizes: Sequence[int], order: Sequence[int], size: int) -> list[Sequence
     return list(devices.reshape(-1, size).tolist())
 
 
-def _numbers(text: str) -> list[int]:
+def _parse_numbers(text: str) -> list[int]:
     import re
 
     return [int(number) for number in re.findall(r"\d+", text)]
@@ -155,7 +155,7 @@ class Fingerprint(Value):
     talks: bool
 
 
-def fingerprint(computation: Any, devices: Sequence[Any]) -> Fingerprint:
+def compute_fingerprint(computation: Any, devices: Sequence[Any]) -> Fingerprint:
     """Return the fingerprint of a program on these devices."""
     import hashlib
     import io
@@ -164,7 +164,7 @@ def fingerprint(computation: Any, devices: Sequence[Any]) -> Fingerprint:
 
     code = io.BytesIO()
     with computation.context:
-        copy, talks = canonical(computation)
+        copy, talks = make_canonical_copy(computation)
         passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(copy)
         copy.write_bytecode(code)
     digest = hashlib.sha256(code.getbuffer())
@@ -172,7 +172,7 @@ def fingerprint(computation: Any, devices: Sequence[Any]) -> Fingerprint:
     return Fingerprint(digest.hexdigest()[:16], talks)
 
 
-def canonical(computation: Any) -> tuple[Any, bool]:
+def make_canonical_copy(computation: Any) -> tuple[Any, bool]:
     """Return a copy without what differs between processes, and whether its calls communicate.
 
     Call it, and use the copy, within `computation.context`.
@@ -188,11 +188,13 @@ def canonical(computation: Any) -> tuple[Any, bool]:
         nonlocal talks
         name, attributes = op.name, op.attributes
         if name == "func.func":
-            attributes["sym_name"] = ir.StringAttr.get(names.new(attributes["sym_name"].value))
+            attributes["sym_name"] = ir.StringAttr.get(
+                names.make_name(attributes["sym_name"].value)
+            )
             if "res_attrs" in attributes:
                 attributes["res_attrs"] = _without_names(attributes["res_attrs"])
         elif name == "func.call":
-            attributes["callee"] = names.reference(attributes["callee"])
+            attributes["callee"] = names.make_reference(attributes["callee"])
         elif name in _TRANSFERS:
             if _HANDLER in attributes and _is_to_host(attributes):
                 del attributes[_HANDLER]
@@ -211,17 +213,17 @@ class _Names:
     def __init__(self) -> None:
         self._new = {"main": "main"}
 
-    def new(self, name: str) -> str:
+    def make_name(self, name: str) -> str:
         """Return the new name of a function."""
         return self._new.setdefault(name, f"f{len(self._new)}")
 
-    def reference(self, to: Any) -> Any:
+    def make_reference(self, to: Any) -> Any:
         """Return a reference to a function, or an array of references, with new names."""
         from jaxlib.mlir import ir
 
         if isinstance(to, ir.ArrayAttr):
-            return ir.ArrayAttr.get([self.reference(each) for each in to])
-        return ir.FlatSymbolRefAttr.get(self.new(to.value))
+            return ir.ArrayAttr.get([self.make_reference(each) for each in to])
+        return ir.FlatSymbolRefAttr.get(self.make_name(to.value))
 
 
 def _neutralize(attributes: Any, names: _Names) -> None:
@@ -233,7 +235,7 @@ def _neutralize(attributes: Any, names: _Names) -> None:
             if configuration in attributes:
                 attributes[configuration] = ir.StringAttr.get("")
     if "called_computations" in attributes:
-        attributes["called_computations"] = names.reference(attributes["called_computations"])
+        attributes["called_computations"] = names.make_reference(attributes["called_computations"])
 
 
 def _without_names(results: Any) -> Any:
@@ -263,21 +265,21 @@ def _is_to_host(attributes: Any) -> bool:
 # --- text that shows the user how two programs differ ---
 
 
-def frozen(computation: Any) -> bytes:
-    """Return a program as bytecode for `frozen_text`, which any thread may call later."""
+def freeze_program(computation: Any) -> bytes:
+    """Return a program as bytecode for `format_frozen_program`, which any thread may call later."""
     import io
 
     code = io.BytesIO()
     with computation.context:
-        canonical(computation)[0].write_bytecode(code)
+        make_canonical_copy(computation)[0].write_bytecode(code)
     return code.getvalue()
 
 
-def frozen_text(code: bytes, devices: Sequence[int]) -> str:
+def format_frozen_program(code: bytes, devices: Sequence[int]) -> str:
     """Return a program's StableHLO with source positions, comparable between processes.
 
     Args:
-        code: the program, from `frozen`.
+        code: the program, from `freeze_program`.
         devices: the ids of the devices that it runs on.
 
     Returns:
@@ -291,24 +293,24 @@ def frozen_text(code: bytes, devices: Sequence[int]) -> str:
         with mlir.make_ir_context():
             module = ir.Module.parse(code)
             _sum_up_constants(module.operation)
-            return _text(module.operation, devices)
+            return _format_program(module.operation, devices)
     except Exception:  # an unknown version of JAX
         return ""
 
 
-def _text(program: Any, devices: Sequence[int]) -> str:
+def _format_program(program: Any, devices: Sequence[int]) -> str:
     import re
 
     text = program.get_asm(enable_debug_info=True, large_elements_limit=_MOST_ELEMENTS)
     files: dict[str, str] = {}
 
-    def shown(match: Any) -> str:
+    def replace_path(match: Any) -> str:
         name = match[1]
         if name not in files:
-            files[name] = user_lines.shown(name)
+            files[name] = user_lines.format_path(name)
         return files[name]
 
-    text = re.sub(_PLACE, shown, text[:_MOST_TEXT])
+    text = re.sub(_PLACE, replace_path, text[:_MOST_TEXT])
     return f"// on the devices {', '.join(map(str, devices))}\n{text}"
 
 
@@ -369,7 +371,7 @@ class SpanningProgram:
         of_all: bool,
         where: str,
     ) -> None:
-        self.name = name_of(computation)
+        self.name = get_program_name(computation)
         self.fingerprint = fingerprint.digest
         self.places = [int(device.process_index) for device in devices]
         self.where = where
@@ -380,7 +382,7 @@ class SpanningProgram:
         self._ids = [int(device.id) for device in devices]
         self._devices = None if of_all else tuple(sorted(self._ids))
 
-    def message(self, *, held: bool = False, compiling: bool = False) -> Program:
+    def make_message(self, *, held: bool = False, compiling: bool = False) -> Program:
         """Return the message that describes this program to the launcher.
 
         Args:
@@ -403,25 +405,25 @@ class SpanningProgram:
             order=() if self._ids == sorted(self._ids) else tuple(self._ids[:_MOST_ORDERED]),
         )
 
-    def text(self) -> str:
+    def format_text(self) -> str:
         """Return the program's code as text for the user; "" on an error."""
         try:
-            return self.kept_text()()
+            return self.freeze_text()()
         except Exception:
             return ""
 
-    def kept_text(self) -> Callable[[], str]:
+    def freeze_text(self) -> Callable[[], str]:
         """Return a function that makes the program's text, usable while the compiler runs."""
-        return partial(frozen_text, frozen(self._computation), self._ids)
+        return partial(format_frozen_program, freeze_program(self._computation), self._ids)
 
     def forget_code(self) -> None:
         """Drop the reference to the program's code, to free its memory."""
         self._computation = None
 
-    def runs(self, args: Sequence[Any], where: str) -> None:
+    def record_run(self, args: Sequence[Any], where: str) -> None:
         """Record the shapes of the first run's arguments, and the user's line that runs it."""
         self.where = where
-        self.shapes = tuple(_shape(arg) for arg in args[:_MOST_SHAPES])
+        self.shapes = tuple(_format_shape(arg) for arg in args[:_MOST_SHAPES])
 
     def concerns_others(self, execution: Any, args: Sequence[Any]) -> bool:
         """Return whether other processes must run this program too.
@@ -442,7 +444,7 @@ class SpanningProgram:
             return True
         return self._exchanges(execution.xla_executable)
 
-    def given(self, execution: Any, args: Sequence[Any]) -> list[tuple[Any, Any]]:
+    def list_arguments(self, execution: Any, args: Sequence[Any]) -> list[tuple[Any, Any]]:
         """Return the run's used arguments, each with its sharding; [] if pmap made the program."""
         if self._is_mapped:
             return []
@@ -470,7 +472,7 @@ class SpanningProgram:
         return any(exchanges(module, self.places) for module in modules)
 
 
-def name_of(computation: Any) -> str:
+def get_program_name(computation: Any) -> str:
     """Return the name that JAX gave a program."""
     return str(computation.operation.attributes["sym_name"]).strip('"')
 
@@ -491,12 +493,12 @@ def _is_whole(sharding: Any, shape: tuple[int, ...]) -> bool:
     """Return whether the devices of each process together hold all of an array."""
     if sharding is None or sharding.is_fully_replicated:
         return True
-    parts = parts_by_process(sharding, shape)
+    parts = group_parts_by_process(sharding, shape)
     everything = set().union(*parts.values())
     return all(part == everything for part in parts.values())
 
 
-def parts_by_process(sharding: Any, shape: tuple[int, ...]) -> dict[int, set[str]]:
+def group_parts_by_process(sharding: Any, shape: tuple[int, ...]) -> dict[int, set[str]]:
     """Return the parts of an array that the devices of each process hold."""
     parts: dict[int, set[str]] = {}
     for device, part in sharding.devices_indices_map(shape).items():
@@ -504,7 +506,7 @@ def parts_by_process(sharding: Any, shape: tuple[int, ...]) -> dict[int, set[str
     return parts
 
 
-def _shape(value: Any) -> str:
+def _format_shape(value: Any) -> str:
     aval = getattr(value, "aval", None)
     if aval is not None and hasattr(aval, "str_short"):
         return str(aval.str_short(short_dtypes=True))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     F = TypeVar("F")
 
 
-def users(frames: Iterable[F], filename: Callable[[F], str]) -> F | None:
+def find_user_frame(frames: Iterable[F], filename: Callable[[F], str]) -> F | None:
     """Return the innermost frame of user code, else of a library, else any but ours, else None.
 
     Args:
@@ -27,7 +27,7 @@ def users(frames: Iterable[F], filename: Callable[[F], str]) -> F | None:
     library = other = None
     for frame in frames:
         name = filename(frame)
-        owner = source_lines.owner(name)
+        owner = source_lines.find_owner(name)
         if owner == source_lines.USER:
             return frame
         if owner == source_lines.OURS or source_lines.is_frozen(name):
@@ -38,18 +38,20 @@ def users(frames: Iterable[F], filename: Callable[[F], str]) -> F | None:
     return library or other
 
 
-def current_frame() -> FrameType | None:
-    """Return the innermost frame of user code on the call stack, else as `users` falls back."""
-    return users(_outwards(sys._getframe(1)), lambda frame: frame.f_code.co_filename)
+def find_current_frame() -> FrameType | None:
+    """Return the innermost frame of user code on the call stack; see `find_user_frame`."""
+    return find_user_frame(
+        _iterate_outwards(sys._getframe(1)), lambda frame: frame.f_code.co_filename
+    )
 
 
-def current_line() -> str:
+def find_current_line() -> str:
     """Return the user's line that is being executed, as `train.py:88`; "" if there is none."""
-    frame = current_frame()
-    return f"{shown(frame.f_code.co_filename)}:{frame.f_lineno}" if frame is not None else ""
+    frame = find_current_frame()
+    return f"{format_path(frame.f_code.co_filename)}:{frame.f_lineno}" if frame is not None else ""
 
 
-def shown(filename: str) -> str:
+def format_path(filename: str) -> str:
     """Return a file's path for the user: relative if below the working directory."""
     try:
         below = os.path.relpath(filename)
@@ -58,7 +60,7 @@ def shown(filename: str) -> str:
     return filename if below.startswith(os.pardir) else below
 
 
-def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+def _iterate_outwards(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back

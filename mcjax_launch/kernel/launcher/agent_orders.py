@@ -9,10 +9,10 @@ from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.kernel.wire import messages
 from mcjax_launch.kernel.wire.address import split_address
 from mcjax_launch.kernel.wire.rank_environ import RANK_RESTART
-from mcjax_launch.options.wrappers import commands
+from mcjax_launch.options.wrappers import list_commands
 
 
-def what_to_prepare(
+def make_prepare_order(
     job: Job, host: Host, ranks: Sequence[int], *, first: bool, several: bool
 ) -> messages.Prepare:
     """Return the order to an agent to look up and reserve things before ranks are started.
@@ -38,15 +38,15 @@ def what_to_prepare(
         command=None if job.is_python else job.program[0],
         program=job.program[0] if job.is_python and not job.module else None,
         missing="" if host.is_local and not job.sync else job.program_hint,
-        pythons=_pythons(job, host) if job.is_python else (),
-        without_jax=_without_jax(job, host),
+        pythons=_list_pythons(job, host) if job.is_python else (),
+        without_jax=_get_no_jax_error(job, host),
         env=dict(job.env),
         chdir=host.chdir or job.chdir,
         chdir_given=bool(host.chdir) or job.chdir_given,
         coordinator=coordinator,
         listen=several and first,
         describe=several,
-        towards=_other_launchers_coordinator(job),
+        towards=_get_other_coordinator(job),
         transfer_ports=len(ranks) if job.cpu_transfers else 0,
         gpus=may_use_gpus(job) and (len(ranks) > 1 or job.gpus_per_process is not None),
         tpus=(job.is_python and not job.uses_cpu) or job.tpu_chips_per_process is not None,
@@ -54,7 +54,7 @@ def what_to_prepare(
         any_order=several and job.coordinator is None,
         bind_cores=job.bind_cores,
         ranks=len(ranks),
-        wrappers=commands(job.wrappers, ranks),
+        wrappers=list_commands(job.wrappers, ranks),
         jax=job.mtls != "off" and job.expects_hooks,
     )
 
@@ -64,26 +64,26 @@ def _is_given(job: Job, host: Host) -> bool:
     return bool(host.python) or job.python_given
 
 
-def _pythons(job: Job, host: Host) -> tuple[str, ...]:
+def _list_pythons(job: Job, host: Host) -> tuple[str, ...]:
     """Return the Python interpreters from which the agent may choose, the best first."""
     python = host.python or job.python
     return (python,) if host.is_local or _is_given(job, host) else (python, "python3", "python")
 
 
-def _without_jax(job: Job, host: Host) -> str:
+def _get_no_jax_error(job: Job, host: Host) -> str:
     """Return the error message for a Python without jax; "" if the ranks' Python has jax."""
     if _is_given(job, host) or not host.is_local:
         return WITHOUT_JAX
     return job.python_without_jax
 
 
-def _other_launchers_coordinator(job: Job) -> str | None:
+def _get_other_coordinator(job: Job) -> str | None:
     if job.coordinator is None or job.num_hosts == 1:
         return None
     return split_address(job.coordinator)[0]
 
 
-def start_order(
+def make_start_order(
     plan: Plan, ranks: Iterable[Rank], job: Job, sample_every_s: float, *, again: bool = False
 ) -> messages.Start:
     """Return the order to an agent to start its ranks.
@@ -96,7 +96,7 @@ def start_order(
         again: True if these ranks ran under an earlier agent.
 
     """
-    orders = tuple(map(_rank_order, ranks))
+    orders = tuple(map(_make_rank_order, ranks))
     return messages.Start(
         ranks=orders,
         env=dict(plan.env),
@@ -105,20 +105,20 @@ def start_order(
         coordinator_host=split_address(plan.coordinator)[0],
         private=job.coordinator is None and len(plan.hosts) == 1,
         sample_every_s=sample_every_s,
-        grace_s=job.grace_s("failure"),
-        term_grace_s=job.grace_s("TERM"),
+        grace_s=job.get_grace_s("failure"),
+        term_grace_s=job.get_grace_s("TERM"),
         on_failure=job.on_rank_failure.partition(":")[0],
         again=again,
         stays=job.keeps_agents,
     )
 
 
-def start_again(rank: Rank) -> messages.StartAgain:
+def make_restart_order(rank: Rank) -> messages.StartAgain:
     """Return the order to an agent to restart a rank."""
-    return messages.StartAgain(_rank_order(rank))
+    return messages.StartAgain(_make_rank_order(rank))
 
 
-def restarted(rank: Rank, number: int) -> Rank:
+def add_restart_number(rank: Rank, number: int) -> Rank:
     """Return a rank with the variable that numbers its restart.
 
     Args:
@@ -126,10 +126,10 @@ def restarted(rank: Rank, number: int) -> Rank:
         number: number of the restart, from 1.
 
     """
-    return rank.replaced(env={**rank.env, RANK_RESTART: str(number)})
+    return rank.copy_with(env={**rank.env, RANK_RESTART: str(number)})
 
 
-def _rank_order(rank: Rank) -> messages.RankOrder:
+def _make_rank_order(rank: Rank) -> messages.RankOrder:
     return messages.RankOrder(
         rank.process_id,
         rank.argv,

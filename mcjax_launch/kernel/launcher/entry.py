@@ -12,7 +12,7 @@ from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.transport.remote_commands import Transport
 from mcjax_launch.kernel.wire import system
-from mcjax_launch.ranks import counted
+from mcjax_launch.ranks import format_count
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.attempt import Attempt, JobOutcome
@@ -40,11 +40,11 @@ def run(
         LaunchError: the job could not be started.
 
     """
-    transport = _transport(job, hosts, front)
+    transport = _prepare_transport(job, hosts, front)
     _check_limit(job, len(hosts))
     from mcjax_launch.kernel.launcher import restarts  # while the agent here starts
 
-    front = front or own_front()
+    front = front or make_own_front()
     front.events = events
     events.begin(front.loop, front.signals)
     rests = job.keeps_agents and front.resting is None  # --watch keeps agents for longer
@@ -52,7 +52,7 @@ def run(
         from mcjax_launch.kernel.transport.resting import RestingAgents  # few jobs need it
 
         front.resting = RestingAgents()
-        job = job.replaced(hash_seed=int.from_bytes(os.urandom(4), "big"))
+        job = job.copy_with(hash_seed=int.from_bytes(os.urandom(4), "big"))
     if front.resting is not None:
         transport.resting = front.resting.hand_over
     try:
@@ -63,11 +63,11 @@ def run(
             front.resting = None
 
 
-def _transport(job: Job, hosts: Sequence[Host], front: "Front | None") -> Transport:
+def _prepare_transport(job: Job, hosts: Sequence[Host], front: "Front | None") -> Transport:
     """Return the transport that starts the agents; an earlier run's if there is one."""
     if front is not None and front.transport is not None:
         return front.transport
-    transport = Transport(job, features.on_hosts(job))
+    transport = Transport(job, features.list_for_hosts(job))
     transport.start_local(hosts)
     transport.allow_many_files()
     if front is not None:
@@ -75,13 +75,13 @@ def _transport(job: Job, hosts: Sequence[Host], front: "Front | None") -> Transp
     return transport
 
 
-def own_front() -> "Front":
+def make_own_front() -> "Front":
     """Return a new Front of this process, for a launcher that has the process to itself."""
-    from mcjax_launch.kernel.launcher.front import of_own_process
+    from mcjax_launch.kernel.launcher.front import make_front
 
     gc.freeze()  # imported modules stay
     gc.enable()
-    return of_own_process()
+    return make_front()
 
 
 def _check_limit(job: Job, hosts: int) -> None:
@@ -92,5 +92,5 @@ def _check_limit(job: Job, hosts: int) -> None:
 
     """
     files = 0 if job.log_dir is None else 2 * job.processes_here
-    if why := system.too_many_files(3 * hosts + files):
-        raise LaunchError(f"{'--log-dir' if files else counted(hosts, 'host')}: {why}")
+    if why := system.explain_file_limit(3 * hosts + files):
+        raise LaunchError(f"{'--log-dir' if files else format_count(hosts, 'host')}: {why}")

@@ -9,7 +9,7 @@ from mcjax_launch.diagnosis.root_cause import RankFailed
 from mcjax_launch.diagnosis.view import Fact, Finding, Occasion, View
 from mcjax_launch.kernel.launcher.hang_watch import Ask, HangWatch
 from mcjax_launch.kernel.launcher.part import JobLauncher, LauncherPart
-from mcjax_launch.kernel.launcher.stack_requests import of_ranks
+from mcjax_launch.kernel.launcher.stack_requests import select_rank_stacks
 from mcjax_launch.kernel.wire import messages
 from mcjax_launch.runs import stop_reasons
 
@@ -35,12 +35,12 @@ class Explanations(LauncherPart):
         times = (self.announcer.deadline, self.hang.deadline)
         return min((at for at in times if at is not None), default=None)
 
-    def heard(self, message: messages.FromHook | messages.Exited, now: float) -> None:
+    def on_rank_message(self, message: messages.FromHook | messages.Exited, now: float) -> None:
         """Record a message; print findings at once, or later if many messages arrive."""
         self.announcer.record_report(message, now)
         self._say(self.announcer.expire(now) or ())
 
-    def learned(self, fact: Fact, now: float) -> None:
+    def on_fact(self, fact: Fact, now: float) -> None:
         """Record a new fact, and print the findings that follow from it when they are due."""
         self.announcer.record_fact(fact, now)
 
@@ -53,15 +53,15 @@ class Explanations(LauncherPart):
         elif ask is Ask.USAGE:
             self.launcher.pool.send_all(messages.RequestUsage())
 
-    def explains(self, view: View) -> Sequence[str]:
+    def explain_stacks(self, view: View) -> Sequence[str]:
         """Return advice for ranks that seem to wait for each other."""
-        from mcjax_launch.diagnosis.rules import advice
+        from mcjax_launch.diagnosis.rules import find_advice
 
-        return advice(view) if self.hang.suspects(view.now) else ()
+        return find_advice(view) if self.hang.suspects(view.now) else ()
 
     def _say(self, found: Iterable[Finding]) -> None:
         for finding in found:
-            self.launcher.events.finding(finding)
+            self.launcher.events.report_finding(finding)
             if finding.is_certain:
                 self._end(finding, ())
                 return
@@ -70,40 +70,40 @@ class Explanations(LauncherPart):
 
     def _end(self, finding: Finding, others: Iterable[Finding]) -> None:
         """End the job for a certain finding; print its hint and the other findings as details."""
-        from mcjax_launch.diagnosis.rules import lines_of
+        from mcjax_launch.diagnosis.rules import format_lines
 
-        details = [*filter(None, [finding.hint]), *lines_of(others)]
+        details = [*filter(None, [finding.hint]), *format_lines(others)]
         rank = finding.ranks[0] if finding.ranks else None
         stop = stop_reasons.hopeless(rank, finding.words, details, final=finding.is_final)
         self.launcher.stop(stop)
 
     def _explain_hang(self, stacks: "list[Stack]") -> None:
         """Print findings about a hang from ranks' stacks; end the job if a finding is certain."""
-        from mcjax_launch.diagnosis.rules import lines_of
+        from mcjax_launch.diagnosis.rules import format_lines
 
-        found = self.hang.judge_stacks(of_ranks(stacks), time.monotonic())
+        found = self.hang.judge_stacks(select_rank_stacks(stacks), time.monotonic())
         if found is Ask.ALL_STACKS:
             self.launcher.stacks.request(self.launcher.links, self._explain_hang, all_threads=True)
         elif isinstance(found, list) and found:
             first, *others = found
-            self.launcher.events.finding(first)
+            self.launcher.events.report_finding(first)
             if first.is_certain:
                 self._end(first, others)
                 return
-            self.launcher.console.note("\n".join([*lines_of(found), self.hang.advice]))
+            self.launcher.console.note("\n".join([*format_lines(found), self.hang.advice]))
             self.launcher.report_hang()
 
-    def concludes(self, now: float) -> None:
+    def on_run_end(self, now: float) -> None:
         """Print the remaining findings before the summary."""
-        self._say(self.announcer.pending_findings(now))
+        self._say(self.announcer.select_pending_findings(now))
 
-    def concluded(self, summary: "Summary", *, last: bool) -> None:
+    def on_summary(self, summary: "Summary", *, last: bool) -> None:
         """Print findings about the whole attempt, unless a rank has failed."""
-        from mcjax_launch.diagnosis.rules import findings
+        from mcjax_launch.diagnosis.rules import apply_rules
 
         if not isinstance(summary.ending, RankFailed):
             view = View(self.launcher.state, time.monotonic())
-            self._say(findings(view, Occasion.OVER))
+            self._say(apply_rules(view, Occasion.OVER))
 
 
 PART = Explanations

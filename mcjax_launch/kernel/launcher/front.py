@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from mcjax_launch.events.events import NO_EVENTS
-from mcjax_launch.events.sink import Target, standard
-from mcjax_launch.kernel.wire.known_schedulers import around
+from mcjax_launch.events.sink import Target, make_standard_sinks
+from mcjax_launch.kernel.wire.known_schedulers import find_scheduler
 from mcjax_launch.kernel.wire.loop import READ, Loop, SignalPipe, Signals
 from mcjax_launch.kernel.wire.signals import ENDING, FORWARDED, PROFILE
 from mcjax_launch.runs.stop_reasons import interrupted
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mcjax_launch.saves.saves import Saves
 
 
-def why_no_terminal() -> str:
+def explain_no_terminal() -> str:
     """Return why a debugger cannot use a terminal; "" if stdin is a terminal."""
     return "" if os.isatty(0) else "stdin of mcjax-launch is not one"
 
@@ -93,10 +93,10 @@ class Front:
             self.loop.run_once(all_timers)
         return ends[0] if ends else None
 
-    def outputs(self, on_room: Callable[[], None]) -> tuple[Target, Target]:
+    def open_outputs(self, on_room: Callable[[], None]) -> tuple[Target, Target]:
         """Return the targets of stdout and stderr; one target twice if both are the same file."""
         if self._outputs is None:
-            self._outputs = standard(self.loop)
+            self._outputs = make_standard_sinks(self.loop)
         for sink in self._outputs:
             sink.on_room = on_room
         return self._outputs
@@ -111,11 +111,13 @@ class Front:
         """Option that shows all output, in the user's notation: `verbose=True` or `-v`."""
         return "verbose=True" if self.events.has_client else "-v"
 
-    def why_no_terminal(self) -> str:
+    def explain_no_terminal(self) -> str:
         """Return why a debugger cannot get a terminal; "" if there is one, or may be later."""
         if self.visitors is not None:
             return ""
-        return "the job was started by a program" if self.events.has_client else why_no_terminal()
+        return (
+            "the job was started by a program" if self.events.has_client else explain_no_terminal()
+        )
 
     @property
     def shows_stacks(self) -> str:
@@ -126,7 +128,7 @@ class Front:
         return "Ctrl-\\" if on_terminal else f"kill -QUIT {os.getpid()}"
 
 
-def of_own_process() -> Front:
+def make_front() -> Front:
     """Make the Front of this process, which handles its signals, except SIGHUP if it is ignored."""
     wanted = [*ENDING, *FORWARDED, signal.SIGQUIT, signal.SIGCONT, signal.SIGCHLD]
     wanted += [signal.SIGWINCH, PROFILE]
@@ -134,6 +136,6 @@ def of_own_process() -> Front:
         wanted.append(signal.SIGTSTP)  # to remove the status row first
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup
         wanted.remove(signal.SIGHUP)
-    scheduler = around(os.environ)
+    scheduler = find_scheduler(os.environ)
     names = scheduler.warnings if scheduler else ()
     return Front(Loop(), Signals(wanted), [signal.Signals[name] for name in names])

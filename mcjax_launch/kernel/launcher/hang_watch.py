@@ -155,9 +155,11 @@ class HangWatch:
 
     def suspects(self, now: float) -> bool:
         """Return whether a rank has waited, or stood still, long enough to suspect a hang."""
-        return now - max(self._first_at(now), self._compiled_at()) >= AFTER_S * _PAUSE
+        return (
+            now - max(self._find_wait_start(now), self._find_compilation_end()) >= AFTER_S * _PAUSE
+        )
 
-    def _first_at(self, now: float) -> float:
+    def _find_wait_start(self, now: float) -> float:
         """Return since when a rank has waited or stood still, the earliest; `now` if none does."""
         reached = (run.reached for run in self._state.ranks.values())
         waiting = [stage.since for stage in reached if stage.waits_for_others]
@@ -180,7 +182,9 @@ class HangWatch:
         self._asked_at, self._polled_at = None, now
         self._record_usage(asked_at)
         # Earlier, ranks may have waited for a debugger, or for a compiler.
-        first = max(self._first_at(now), self._state.pause.ended_at, self._compiled_at())
+        first = max(
+            self._find_wait_start(now), self._state.pause.ended_at, self._find_compilation_end()
+        )
         if first >= asked_at:  # no rank stands still
             self._poll_later(now)
         elif now < first + AFTER_S:
@@ -192,7 +196,7 @@ class HangWatch:
             return Ask.STACKS
         return None
 
-    def _compiled_at(self) -> float:
+    def _find_compilation_end(self) -> float:
         """Return when a rank last finished a long compilation; 0 if none did.
 
         A program that took long to compile may also run for long.
@@ -231,29 +235,29 @@ class HangWatch:
         self._polled_at = self._stacks_at = now
         from mcjax_launch.diagnosis.findings.waits import correct_wait, find_wait
 
-        view = self._view(stacks, now)
+        view = self._make_view(stacks, now)
         self._record_positions(view)
         wait, suspected = find_wait(view), self._deadlock
         self._deadlock = None
         if wait is None or view.positions is None:
             self._threads_at = ()
             self._poll_later(now)
-            self._next_at = min(self._next_at, self._compiles_too_long_at(now))
+            self._next_at = min(self._next_at, self._compute_compile_deadline(now))
             self._next_stacks_at = self._next_at
             return []
         if wait.is_deadlock and self._has_lasted(wait, now):
             if suspected is None:
                 self._deadlock, self._awaits_stacks = wait.key, True
                 return Ask.ALL_STACKS
-            view.positions = view.positions.replaced(is_whole=wait.key == suspected)
+            view.positions = view.positions.copy_with(is_whole=wait.key == suspected)
         if wait.threads:
-            since = max(wait.since, self._seen_since(wait, now))
-            correct_wait(view, wait.replaced(since=since))
-        return self._findings(view)
+            since = max(wait.since, self._track_wait_threads(wait, now))
+            correct_wait(view, wait.copy_with(since=since))
+        return self._judge_view(view)
 
-    def _view(self, stacks: "Sequence[Stack]", now: float) -> View:
+    def _make_view(self, stacks: "Sequence[Stack]", now: float) -> View:
         """Return the view to judge; without positions if the ranks may be fine."""
-        if self._state.ending or now < self._compiled_at() + AFTER_S:
+        if self._state.ending or now < self._find_compilation_end() + AFTER_S:
             return View(self._state, now)
         computing = {rank for rank, baseline in self._baselines.items() if baseline.computes}
         polling = {rank for rank, baseline in self._baselines.items() if baseline.polls}
@@ -269,19 +273,19 @@ class HangWatch:
             if seen.reached.stage is Stage.ABSENT:
                 seen.run.position_before_call = seen.position_with_threads
 
-    def _findings(self, view: View) -> list[Finding]:
-        from mcjax_launch.diagnosis.rules import findings
+    def _judge_view(self, view: View) -> list[Finding]:
+        from mcjax_launch.diagnosis.rules import apply_rules
 
-        found = list(findings(view, Occasion.HANG))
+        found = list(apply_rules(view, Occasion.HANG))
         if not found:  # a rule has failed
             self._poll_later(view.now)
             return []
         is_due = self._announcer.select_news(found[:1], view.now)
         self._is_over = found[0].is_certain
-        self._next_at = self._next_stacks_at = self._announcer.next_at(found[0])
+        self._next_at = self._next_stacks_at = self._announcer.compute_next_print_time(found[0])
         return [*is_due, *self._announcer.select_news(found[1:], view.now)] if is_due else []
 
-    def _seen_since(self, wait: "Wait", now: float) -> float:
+    def _track_wait_threads(self, wait: "Wait", now: float) -> float:
         """Return the time since which a wait's threads have been the same in each poll."""
         threads_at = wait.key, wait.threads
         if threads_at != self._threads_at:
@@ -294,10 +298,10 @@ class HangWatch:
         everybody = (run.process_id for run in self._state.running)
         return now - wait.since >= AFTER_S and set(everybody) <= set(idle)
 
-    def _compiles_too_long_at(self, now: float) -> float:
+    def _compute_compile_deadline(self, now: float) -> float:
         """Return when the next idle compilation reaches its limit; infinity if none will."""
         runs = ((run.compilations, self._state.pause.ended_at) for run in self._state.running)
-        idle = [spent.idle_s(since) for spent, since in runs]
+        idle = [spent.compute_idle_s(since) for spent, since in runs]
         due = (now - idle_s + IDLE_S + 1 for idle_s in idle if idle_s > 0)
         return min((at for at in due if at > now), default=math.inf)
 

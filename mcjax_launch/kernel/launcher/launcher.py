@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING
 from mcjax_launch import features
 from mcjax_launch.console.console import Console
 from mcjax_launch.console.log_files import remove_leftovers
-from mcjax_launch.console.prefix import common_folder, labels
+from mcjax_launch.console.prefix import find_common_folder, make_labels
 from mcjax_launch.diagnosis.root_cause import JobStopped, RankFailed, ran_other_collective
 from mcjax_launch.diagnosis.summary import (
     LONG_S,
     Summary,
-    duration,
-    failure_words,
-    fate,
-    restart_lines,
+    describe_failure,
+    describe_rank_end,
+    describe_restarts,
+    find_warnings,
+    format_duration,
     summarize,
-    warnings,
 )
-from mcjax_launch.diagnosis.verdict import verdict_of
+from mcjax_launch.diagnosis.verdict import determine_verdict
 from mcjax_launch.errors import LaunchError, save_traceback
 from mcjax_launch.events.events import Events
 from mcjax_launch.job import devices
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, Rank, describe_cores
-from mcjax_launch.kernel.launcher.agent_orders import start_order
+from mcjax_launch.kernel.launcher.agent_orders import make_start_order
 from mcjax_launch.kernel.launcher.front import Front
 from mcjax_launch.kernel.launcher.part import OneShotTimer, TimerAction
 from mcjax_launch.kernel.launcher.stack_requests import StackRequests
@@ -45,7 +45,7 @@ from mcjax_launch.kernel.launcher.stop_policy import (
     StopPolicy,
     StopRanks,
 )
-from mcjax_launch.kernel.launcher.time_limits import TimeLimits, usage_every_s
+from mcjax_launch.kernel.launcher.time_limits import TimeLimits, compute_usage_period_s
 from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.transport.pool import AgentPool, Failure
 from mcjax_launch.kernel.transport.remote_commands import Transport
@@ -54,7 +54,7 @@ from mcjax_launch.kernel.wire.codec import Message
 from mcjax_launch.kernel.wire.frames import Data, Raw
 from mcjax_launch.kernel.wire.loop import READ
 from mcjax_launch.kernel.wire.signals import ENDING, FORWARDED
-from mcjax_launch.ranks import counted
+from mcjax_launch.ranks import format_count
 from mcjax_launch.runs import stop_reasons
 from mcjax_launch.runs.rank_run import DevicesAsked, RankRun, Verdict
 from mcjax_launch.runs.state import RunState
@@ -128,10 +128,12 @@ class Launcher:
         self.restart, self._last = restart, last
         self.state = state
         self._plan: Plan | None = None
-        self.policy = StopPolicy(job.grace_s, has_keys=bool(front.shows_stacks), again=front.again)
-        paths = _staged_paths(job) if job.sync else None
+        self.policy = StopPolicy(
+            job.get_grace_s, has_keys=bool(front.shows_stacks), again=front.again
+        )
+        paths = _make_staged_paths(job) if job.sync else None
         rewrite = None if paths is None else paths.in_bytes
-        self.events = self._attended(front.events)
+        self.events = self._connect_events(front.events)
         state.tails = Tails(job.keeps_output or self.events.is_read, rewrite)
         self.console = self._make_console(rewrite)
         self.console.is_stalled = lambda: any(link.is_stalled for link in self.links)
@@ -141,16 +143,16 @@ class Launcher:
             transport,
             front.loop,
             min(_MOST_WINDOW, _WINDOW_OF_ALL // len(hosts)),
-            self._received if paths is None else paths.translated(self._received),
+            self._on_message if paths is None else paths.wrap_on_frame(self._on_message),
             self._handle_lost_agent,
-            self._unreachable,
+            self._on_unreachable_host,
             trace,
         )
         self.startup = Startup(
             job,
             hosts,
             self._start,
-            self._start_failed,
+            self._on_start_failure,
             lambda: self.pool.is_settled,
             restart,
             self.console.note,
@@ -163,26 +165,26 @@ class Launcher:
             self._timers.append(TimerAction(front.saves, self.stop))
         self._parts: dict[str, LauncherPart] = {}  # by their names
 
-    def _attended(self, events: Events) -> Events:
-        events.attend(self._give_credit, self._events_gone)
+    def _connect_events(self, events: Events) -> Events:
+        events.attend(self._give_credit, self._on_events_failure)
         return events
 
     def report_beginning(self, hosts: Sequence[Host], attempt: int) -> None:
         """Send the event that this attempt begins; attempt 0 is the beginning of the run."""
         job_id, names = self.startup.job_id, [host.name for host in hosts]
         if attempt == 0:
-            self.events.began(job_id, self.job.program, self.job.num_processes, names)
+            self.events.report_begin(job_id, self.job.program, self.job.num_processes, names)
         else:
-            self.events.restarted(None, attempt, job_id, names)
+            self.events.report_restart(None, attempt, job_id, names)
 
     def _make_console(self, rewrite: Callable[[bytes], bytes] | None) -> Console:
-        targets = self.front.outputs(self._give_credit)
+        targets = self.front.open_outputs(self._give_credit)
         for target in targets:
             target.in_log = self.job.on_github
         return Console(
             self.job,
             targets,
-            self._reader_gone,
+            self._on_reader_loss,
             self._give_credit,
             rewrite,
             self.front.verbose_option,
@@ -204,13 +206,13 @@ class Launcher:
             self._serve(self.front.visitors)
         try:
             self.pool.begin()
-            while not self._over():
-                self._turn()
+            while not self._is_over():
+                self._run_turn()
             self._timers = [self.console, self.pool]
             self._account_for_all()
             lost_output = any(link.greeted and not link.is_over for link in self.links)
         except BaseException:
-            self.console.suspended()  # restores the terminal's scrolling region after a bug
+            self.console.remove_rows()  # restores the terminal's scrolling region after a bug
             raise
         finally:
             for part in self._parts.values():
@@ -244,30 +246,36 @@ class Launcher:
             return  # the job ends before any rank was started
         self._plan = plan
         self.state.expects_hooks = self.job.expects_hooks
-        named = labels(plan, self.job.log_dir)
+        named = make_labels(plan, self.job.log_dir)
         again = self.restart > 0
         if not again:
             remove_leftovers(named, self.job.num_processes)
         self.console.add_ranks(named, append=again)
         places = {rank.process_id: rank.host.name for rank in plan.ranks}
-        self.state.record_plan(plan.job_id, plan.coordinator, places, common_folder(named))
+        self.state.record_plan(plan.job_id, plan.coordinator, places, find_common_folder(named))
         for label in named:
             self.state.ranks[label.process_id].share.log_folder = label.folder
         limits = TimeLimits(self.job, self.state, time.monotonic())
-        self._timers.append(TimerAction(limits, self._limit_reached))
-        self.policy.ranks_starting()
-        parts = [self._part(name) for name in (*_used(self.job), *features.used(self.job))]
-        on_host = plan.by_host()
+        self._timers.append(TimerAction(limits, self._on_limit))
+        self.policy.on_ranks_start()
+        parts = [
+            self._load_part(name)
+            for name in (*_list_own_parts(self.job), *features.list_used(self.job))
+        ]
+        on_host = plan.group_by_host()
         for link in self.links:
             self._start_on(link, on_host[link.host])
         for part in parts:
-            part.begins(plan, time.monotonic())
-        self.console.detail(
-            f"job {plan.job_id}: {counted(len(plan.ranks), 'rank')}, coordinator {plan.coordinator}"
+            part.on_begin(plan, time.monotonic())
+        self.console.show_detail(
+            f"job {plan.job_id}: {format_count(len(plan.ranks), 'rank')}, "
+            f"coordinator {plan.coordinator}"
         )
         self._report_devices(plan)
         for host in self.startup.portable:
-            self.console.detail(f"{host.name}: portable mode, without the features that need Linux")
+            self.console.show_detail(
+                f"{host.name}: portable mode, without the features that need Linux"
+            )
 
     def _start_on(
         self, link: AgentConnection, ranks: Sequence[Rank], *, again: bool = False
@@ -275,21 +283,25 @@ class Launcher:
         assert self._plan is not None
         line = self.console.status_line
         watched = self.front.visitors is not None or (line is not None and line.is_live)
-        every_s = usage_every_s(self.job, watched=watched)
-        parts = [self._part(feature) for feature in features.used(self.job)]
-        for order in [order for part in parts for order in part.orders(ranks, self._plan)]:
+        every_s = compute_usage_period_s(self.job, watched=watched)
+        parts = [self._load_part(feature) for feature in features.list_used(self.job)]
+        for order in [order for part in parts for order in part.make_orders(ranks, self._plan)]:
             link.send(order)
-        link.send(start_order(self._plan, map(self.asked, ranks), self.job, every_s, again=again))
+        link.send(
+            make_start_order(
+                self._plan, map(self.add_variables, ranks), self.job, every_s, again=again
+            )
+        )
         link.open_window()
 
-    def asked(self, rank: Rank) -> Rank:
+    def add_variables(self, rank: Rank) -> Rank:
         """Return a rank with features' environment variables added to its own."""
         variables = {
-            hook_environ.of_feature(feature): what
+            hook_environ.get_feature_variable(feature): what
             for feature, part in self._parts.items()
-            if (what := part.asks(rank))
+            if (what := part.get_variable(rank))
         }
-        return rank.replaced(env={**rank.env, **variables})
+        return rank.copy_with(env={**rank.env, **variables})
 
     def start_again(self, plan: Plan, link: AgentConnection, ranks: Sequence[Rank]) -> None:
         """Restart ranks on a host that was lost and is connected again."""
@@ -299,24 +311,24 @@ class Launcher:
 
     def _report_devices(self, plan: Plan) -> None:
         """Record the devices that each rank gets, and print them."""
-        asked = _devices_asked(self.job)
+        asked = _find_requested_devices(self.job)
         for rank in plan.ranks:
             run = self.state.ranks[rank.process_id]
             run.share.asked = asked
             run.share.gpus, run.share.uneven_gpus = rank.gpus, plan.gpus[rank.host].uneven
             run.share.cores = rank.bound_to
         for line in devices.describe_gpus(plan.gpus):
-            self.console.detail(line)
+            self.console.show_detail(line)
         if line := describe_cores(plan.ranks, self.job.bind_cores):
-            self.console.detail(line)
+            self.console.show_detail(line)
         for line in plan.notes:
             self.console.note(line)
 
-    def _start_failed(self, error: LaunchError) -> None:
+    def _on_start_failure(self, error: LaunchError) -> None:
         if any(run.past for run in self.state.ranks.values()):  # a rank's restart has failed
             self.stop(stop_reasons.restart_impossible(str(error), error.status))
             return
-        self.perform(self.policy.start_failed(error))
+        self.perform(self.policy.on_start_failure(error))
 
     @property
     def links(self) -> list[AgentConnection]:
@@ -324,10 +336,10 @@ class Launcher:
 
     # --- messages from agents ---
 
-    def _received(self, link: AgentConnection, frame: Message | Data | Raw) -> None:
+    def _on_message(self, link: AgentConnection, frame: Message | Data | Raw) -> None:
         match frame:
             case Raw(feature=feature):
-                self._received_of_feature(feature, link, frame)
+                self._on_feature_message(feature, link, frame)
             case Data(rank=rank, stream=stream, payload=payload):
                 self.state.record_output(rank, time.monotonic())
                 self.state.tails.feed(rank, stream, payload)
@@ -335,50 +347,52 @@ class Launcher:
                 if self.console.has_room:
                     link.give_credit()
             case messages.Exited() | messages.Started() | messages.Usage() | messages.NotYetGone():
-                self._received_of_ranks(link, frame)
+                self._on_rank_report(link, frame)
             case messages.FromHook(message=said):
                 if said.feature:
-                    self._received_of_feature(said.feature, link, frame)
+                    self._on_feature_message(said.feature, link, frame)
                 else:
-                    self._received_of_hook(frame)
+                    self._on_hook_message(frame)
             case messages.Stacks() | messages.StacksComplete():
-                self.stacks.received(link, frame)
+                self.stacks.record_stacks(link, frame)
             case messages.Ending() | messages.InternalError():
-                self._agent_ends(link, frame)
+                self._on_agent_end(link, frame)
             case messages.NothingLeft():
                 pass  # the pool knows
             case messages.ToLauncher(feature=feature) if feature:
-                self._received_of_feature(feature, link, frame)
+                self._on_feature_message(feature, link, frame)
             case messages.Bye(unkillable, stragglers, not_removed):
                 self.state.unkillable += unkillable
                 if not_removed:
                     self.console.note(f"{link.host.name}: could not remove {not_removed}")
                 if stragglers:
                     processes = "process" if stragglers == 1 else "processes"
-                    self.console.detail(f"{link.host.name}: ended {stragglers} stray {processes}")
-                self._says_no_more(link)
+                    self.console.show_detail(
+                        f"{link.host.name}: ended {stragglers} stray {processes}"
+                    )
+                self._report_agent_end(link)
             case _:
-                self.startup.received(link, frame)
+                self.startup.on_message(link, frame)
 
-    def _received_of_ranks(self, link: AgentConnection, message: Message) -> None:
+    def _on_rank_report(self, link: AgentConnection, message: Message) -> None:
         match message:
             case messages.Started(rank, pid):
                 self.state.record_start(rank, pid, time.monotonic())
-                self.events.started(rank, link.host.name, pid)
-                self.console.detail(f"rank {rank} on {link.host.name}: pid {pid}")
+                self.events.report_rank_start(rank, link.host.name, pid)
+                self.console.show_detail(f"rank {rank} on {link.host.name}: pid {pid}")
             case messages.Exited(rank):
                 if self.state.record_exit(message, time.monotonic()):
-                    self._rank_ended(rank)
-                self._heard(message)
+                    self._on_rank_end(rank)
+                self._on_rank_message(message)
                 run = self.state.ranks[rank]
                 self.events.report(
                     "ended",
                     rank=rank,
                     host=run.host,
                     exit_status=run.exit_status,
-                    message=fate(run),
+                    message=describe_rank_end(run),
                 )
-                self.console.detail(f"rank {rank}: {fate(run)}")
+                self.console.show_detail(f"rank {rank}: {describe_rank_end(run)}")
                 self._note_waiting()
             case messages.Usage():
                 self.state.record_usage(message, time.monotonic())
@@ -388,30 +402,30 @@ class Launcher:
                     f"before another attempt: {'; '.join(processes)}"
                 )
 
-    def _received_of_hook(self, message: messages.FromHook) -> None:
+    def _on_hook_message(self, message: messages.FromHook) -> None:
         from mcjax_launch.runs import hook_events  # only Python's ranks need it
 
         rank, said = message.rank, message.message
         if isinstance(said, hook_messages.Failed) and message.main and not said.has_calls:
-            self.console.fails(rank, said.summary)
+            self.console.announce_failure(rank, said.summary)
         has_failed = hook_events.apply(self.state, message, time.monotonic())
         self._report_of_hook(rank, said)
         if has_failed:
-            self._rank_ended(rank)
+            self._on_rank_end(rank)
         if self.state.ranks[rank].compilations.on_accelerator and not self.state.ending:
-            self._part(features.ON_ACCELERATORS)
-        self._part(_EXPLANATIONS)  # imported only now: each start would wait for that
-        self._heard(message)
+            self._load_part(features.ON_ACCELERATORS)
+        self._load_part(_EXPLANATIONS)  # imported only now: each start would wait for that
+        self._on_rank_message(message)
         self._note_waiting()
 
-    def learned(self, fact: "Fact", now: float) -> None:
+    def on_fact(self, fact: "Fact", now: float) -> None:
         """Pass a new fact, found by a part, to all parts."""
         for part in self._parts.values():
-            part.learned(fact, now)
+            part.on_fact(fact, now)
 
-    def _heard(self, message: messages.FromHook | messages.Exited) -> None:
+    def _on_rank_message(self, message: messages.FromHook | messages.Exited) -> None:
         for part in list(self._parts.values()):
-            part.heard(message, time.monotonic())
+            part.on_rank_message(message, time.monotonic())
 
     def _report_of_hook(self, rank: int, said: hook_messages.HookMessage) -> None:
         host = self.state.ranks[rank].host
@@ -421,16 +435,16 @@ class Launcher:
             case hook_messages.Joined():
                 self.events.report("joined", rank=rank, host=host)
             case hook_messages.Failed():
-                self.events.report("failed", rank=rank, host=host, message=failure_words(said))
+                self.events.report("failed", rank=rank, host=host, message=describe_failure(said))
 
-    def _received_of_feature(
+    def _on_feature_message(
         self, feature: str, link: AgentConnection, frame: messages.ToLauncher | Raw
     ) -> None:
         """Pass an agent's message to its feature's part, if this job uses the feature."""
-        if feature in self._parts or feature in features.on_hosts(self.job):
-            self._part(feature).received(link, frame, time.monotonic())
+        if feature in self._parts or feature in features.list_for_hosts(self.job):
+            self._load_part(feature).on_message(link, frame, time.monotonic())
 
-    def _part(self, feature: str) -> "LauncherPart":
+    def _load_part(self, feature: str) -> "LauncherPart":
         """Return the part of a feature or of the kernel; load it at its first use."""
         part = self._parts.get(feature)
         if part is None:
@@ -440,21 +454,21 @@ class Launcher:
             part = self._parts[feature] = module.PART(self)
             self._timers.append(part)
             if self.policy.stopping:
-                part.stops(time.monotonic())
+                part.on_stop(time.monotonic())
         return part
 
     def _note_waiting(self) -> None:
         """Shorten the grace after the user's signal if the remaining ranks only wait."""
         if self.policy.interrupts and self.state.only_waits:
-            self.perform(self.policy.only_waits())
+            self.perform(self.policy.shorten_grace())
 
-    def _rank_ended(self, rank: int) -> None:
+    def _on_rank_end(self, rank: int) -> None:
         """Handle a rank that has failed, or is about to end with a status other than 0."""
         run = self.state.ranks[rank]
         self.state.keep_output(rank)
-        verdict = verdict_of(run)
+        verdict = determine_verdict(run)
         self.console.set_verdict(rank, verdict, run.failure)
-        if any(part.outlives(run) for part in self._parts.values()):
+        if any(part.on_rank_failure(run) for part in self._parts.values()):
             return
         failure = None
         if run.failed and not run.after_signal:
@@ -463,7 +477,7 @@ class Launcher:
             if ran_other_collective(run) or (failure.is_victim and _gave_up_waiting(run)):
                 # Ask for the ranks' positions before they are ended.
                 self.stacks.request(self.links, self._note_places)
-        self.perform(self.policy.rank_ended(failure))
+        self.perform(self.policy.on_rank_end(failure))
 
     def _note_places(self, stacks: list["Stack"]) -> None:
         from mcjax_launch.diagnosis.snapshots import make_snapshots
@@ -473,35 +487,37 @@ class Launcher:
             stands = seen.blocked_at if seen.is_surely_in_jax else seen.position_with_threads
             seen.run.late_position = seen.shared_compilation or stands
 
-    def _agent_ends(self, link: AgentConnection, message: Message) -> None:
+    def _on_agent_end(self, link: AgentConnection, message: Message) -> None:
         """Handle the early end of an agent: a signal has stopped it, or it has a bug."""
         match message:
             case messages.Ending(reason):
                 why = f"its agent was stopped by {reason}"
                 stop = stop_reasons.agent_stopped(link.host.name, why)
-                self.perform(self.policy.may_be_stopped(stop, time.monotonic()))
+                self.perform(self.policy.record_unexplained_stop(stop, time.monotonic()))
             case messages.InternalError(error, traceback):
-                self.stop(stop_reasons.internal_error(_bug_in(link.host, error, traceback)))
+                self.stop(
+                    stop_reasons.internal_error(_save_bug_report(link.host, error, traceback))
+                )
 
-    def _unreachable(self, failure: Failure) -> None:
-        if self.startup.turned_away(failure.host, failure.reason):
+    def _on_unreachable_host(self, failure: Failure) -> None:
+        if self.startup.fail_rejoining(failure.host, failure.reason):
             return
         self.lost.add(failure.host)
         if failure.traceback:
             error = failure.traceback.strip().rpartition("\n")[2]
-            bug = _bug_in(failure.host, error, failure.traceback)
-            self._start_failed(LaunchError(bug, exit_status.INTERNAL_ERROR))
+            bug = _save_bug_report(failure.host, error, failure.traceback)
+            self._on_start_failure(LaunchError(bug, exit_status.INTERNAL_ERROR))
         elif failure.stopped:
             stop = stop_reasons.agent_stopped(failure.host.name, failure.reason)
-            self.perform(self.policy.may_be_stopped(stop, time.monotonic()))
+            self.perform(self.policy.record_unexplained_stop(stop, time.monotonic()))
         else:
-            self.startup.failed(failure)
+            self.startup.record_failure(failure)
 
     def _handle_lost_agent(self, link: AgentConnection, why: str) -> None:
         """Handle the loss of an agent, which counts as the loss of its running ranks."""
         self.lost.add(link.host)
-        self._says_no_more(link)
-        if self.policy.error is not None or self.startup.turned_away(link.host, why):
+        self._report_agent_end(link)
+        if self.policy.error is not None or self.startup.fail_rejoining(link.host, why):
             return
         there = [
             rank for rank in (self._plan.ranks if self._plan else ()) if rank.host is link.host
@@ -513,18 +529,18 @@ class Launcher:
         if any(run.process.rehearsed and run.status is None for run in lost):
             why = f"{why} ({stop_reasons.REHEARSED})"
         stop = stop_reasons.host_lost(link.host.name, why)
-        if not any(part.outlives_host(stop, link.host, lost) for part in self._parts.values()):
+        if not any(part.on_host_loss(stop, link.host, lost) for part in self._parts.values()):
             self.stop(stop)
 
-    def _says_no_more(self, link: AgentConnection) -> None:
+    def _report_agent_end(self, link: AgentConnection) -> None:
         for part in self._parts.values():
-            part.lost(link, time.monotonic())
+            part.on_agent_loss(link, time.monotonic())
 
     # --- the end ---
 
     def stop(self, stop: StopReason) -> None:
         """Stop the job for a reason; the policy decides how."""
-        self.perform(self.policy.stopped(stop))
+        self.perform(self.policy.end_job(stop))
 
     def perform(self, effects: Effects) -> None:
         """Carry out the effects that the policy has decided on, in their order."""
@@ -535,7 +551,7 @@ class Launcher:
                 case StopRanks(signum, grace_s, by_user, settles):
                     self.startup.stop()
                     for part in self._parts.values():
-                        part.stops(time.monotonic())
+                        part.on_stop(time.monotonic())
                     self.console.fold_victims(own_term=not by_user)
                     is_last = self._last or self.policy.final
                     patience_s = _PATIENCE_S if is_last and not self.job.watch else FREED_S
@@ -557,7 +573,7 @@ class Launcher:
             elif signum == signal.SIGQUIT and self._plan is not None:
                 self.request_stacks()
             elif signum == signal.SIGTSTP:
-                self.console.suspended()
+                self.console.remove_rows()
                 os.kill(os.getpid(), signal.SIGSTOP)
             elif signum == signal.SIGCHLD:
                 self.pool.reap()
@@ -567,7 +583,7 @@ class Launcher:
     def interrupt(self, signum: int, by: str = "") -> None:
         """End the job for a signal from the user, a scheduler or a rehearsal (named by `by`)."""
         self.perform(
-            self.policy.interrupted(
+            self.policy.on_interrupt(
                 signum,
                 time.monotonic(),
                 nothing_left=self.pool.nothing_left,
@@ -579,23 +595,23 @@ class Launcher:
     def _notice(self, signum: signal.Signals) -> None:
         """Handle a signal that is not passed on to the ranks."""
         if (feature := features.SIGNALS.get(signum.name)) is not None:
-            self._part(feature)
+            self._load_part(feature)
         for part in self._parts.values():
-            part.signalled(signum)
+            part.on_signal(signum)
         if signum == signal.SIGCONT:
             self.state.record_resume(time.monotonic())
-            self.console.resumed()
+            self.console.redraw_rows()
         elif signum == signal.SIGWINCH:
-            self.console.resized()
+            self.console.redraw_status()
 
-    def _events_gone(self, error: OSError | None) -> None:
+    def _on_events_failure(self, error: OSError | None) -> None:
         """Print that events cannot be written; do nothing if only their reader has left."""
         if error is not None and error.errno != errno.EPIPE:
             self.console.say(
                 f"--events {self.job.events}: {error.strerror}: no more events are written"
             )
 
-    def _reader_gone(self, error: OSError | None) -> None:
+    def _on_reader_loss(self, error: OSError | None) -> None:
         """End the job because stdout has no reader, unless a signal explains that first.
 
         A closed terminal counts as SIGHUP: if the launcher ignores SIGHUP, the job continues.
@@ -606,38 +622,38 @@ class Launcher:
             stop = stop_reasons.interrupted(signal.SIGHUP)
         else:
             return
-        self.perform(self.policy.may_be_stopped(stop, time.monotonic()))
+        self.perform(self.policy.record_unexplained_stop(stop, time.monotonic()))
 
     def request_stacks(self) -> None:
         """Show the user the stacks of all ranks."""
         self.stacks.request(self.links, self._show_stacks)
 
     def _show_stacks(self, stacks: list["Stack"]) -> None:
-        from mcjax_launch.diagnosis.rules import limit_lines
-        from mcjax_launch.diagnosis.snapshots import stack_lines
+        from mcjax_launch.diagnosis.rules import list_limit_lines
+        from mcjax_launch.diagnosis.snapshots import format_stacks
         from mcjax_launch.diagnosis.view import View
 
-        lines = stack_lines(stacks) if stacks else []
+        lines = format_stacks(stacks) if stacks else []
         self.state.stacks = tuple(lines)
         if not self.policy.wants_stacks:
             now = time.monotonic()
             view = View(self.state, now)
-            lines += limit_lines(view)
+            lines += list_limit_lines(view)
             for part in self._parts.values():
-                lines += part.explains(view)
+                lines += part.explain_stacks(view)
         elif self.state.waits is not None:
-            from mcjax_launch.diagnosis.findings.waits import last_wait
+            from mcjax_launch.diagnosis.findings.waits import find_last_wait
 
-            self.state.waits.by_stacks = last_wait(self.state, stacks)
+            self.state.waits.by_stacks = find_last_wait(self.state, stacks)
         self.events.report("stacks", lines=lines)
-        if lines and not any(part.shows(lines) for part in self._parts.values()):
+        if lines and not any(part.show(lines) for part in self._parts.values()):
             self.console.say("\n".join(lines))
-        self.perform(self.policy.stacks_shown())
+        self.perform(self.policy.on_stacks_shown())
 
     def report_hang(self) -> None:
         """Inform all parts of a hang, right after its explanation was printed."""
         for part in self._parts.values():
-            part.hangs()
+            part.on_hang()
 
     # --- time ---
 
@@ -655,23 +671,23 @@ class Launcher:
 
         self._timers.append(Progress(line, self.startup, self.state))
 
-    def _turn(self) -> None:
+    def _run_turn(self) -> None:
         self.front.loop.run_once(self._timers, self.state.record_resume)
         now = time.monotonic()
         if self.pool.nothing_left:
-            self.policy.nothing_left(now)
+            self.policy.record_nothing_left(now)
         if not self.console.has_room:  # a slow reader is no stall
             self.state.activity.active_at = now
 
-    def _limit_reached(self, stop: StopReason) -> None:
-        self.perform(self.policy.limit_reached(stop))
+    def _on_limit(self, stop: StopReason) -> None:
+        self.perform(self.policy.on_limit(stop))
 
     def _give_credit(self) -> None:
         if self.console.has_room:
             for link in self.links:
                 link.give_credit()
 
-    def _over(self) -> bool:
+    def _is_over(self) -> bool:
         awaits = any(part.awaits_host for part in self._parts.values())
         return self.policy.gives_up(time.monotonic()) or (self.pool.over and not awaits)
 
@@ -689,25 +705,25 @@ class Launcher:
         is_brief = self.state.stop is not None and self.state.stop.saved
         self.console.finish_ranks(mentions=not is_brief)
         for part in self._parts.values():
-            part.concludes(time.monotonic())
+            part.on_run_end(time.monotonic())
         seconds = time.monotonic() - self.state.began_at
         summary = summarize(self.state, final=self.policy.final, seconds=seconds)
         if lost_output:
             self.console.say("output lost: the reader stopped reading")
         for line in self.state.failed_hints:
-            self.console.detail(line)
+            self.console.show_detail(line)
         if summary.lines:
             if isinstance(summary.ending, RankFailed):
                 alike = [run.process_id for run in summary.ending.alike]
-                self.events.screen("summarize", alike, list(summary.without_quote))
-            if lines := self._unsaid(summary):
-                self.console.summary(lines, alarm=not self.policy.interrupts)
+                self.events.report_screen_call("summarize", alike, list(summary.without_quote))
+            if lines := self._select_unprinted_lines(summary):
+                self.console.show_summary(lines, alarm=not self.policy.interrupts)
         else:
-            say = self.console.note if seconds >= LONG_S else self.console.detail
-            say(f"the job ran for {duration(seconds)}")
-            for line in restart_lines(self.state):
+            say = self.console.note if seconds >= LONG_S else self.console.show_detail
+            say(f"the job ran for {format_duration(seconds)}")
+            for line in describe_restarts(self.state):
                 self.console.say(line)
-            if lines := warnings(self.state):
+            if lines := find_warnings(self.state):
                 self.console.say("\n".join(lines))
             if self.state.log_dir and not self.job.record:
                 self.console.note(f"logs: {self.state.log_dir}")
@@ -718,16 +734,16 @@ class Launcher:
             for line in files.save_programs(self.state.programs, folder):
                 self.console.say(line)
         for part in self._parts.values():
-            part.concluded(summary, last=self._last or summary.final)
+            part.on_summary(summary, last=self._last or summary.final)
         self._write_all()
         return summary
 
     def _write_all(self) -> None:
         """Wait until all queued output is written or the policy gives up."""
         while not self.console.empty and not self.policy.gives_up(time.monotonic()):
-            self._turn()
+            self._run_turn()
 
-    def _unsaid(self, summary: Summary) -> Sequence[str]:
+    def _select_unprinted_lines(self, summary: Summary) -> Sequence[str]:
         """Return the summary's lines without text that has just been printed."""
         if isinstance(summary.ending, JobStopped) and summary.ending.stop.saved:
             return summary.lines[1:]
@@ -738,12 +754,12 @@ class Launcher:
         return summary.without_quote if said else summary.lines
 
 
-def _used(job: Job) -> Sequence[str]:
+def _list_own_parts(job: Job) -> Sequence[str]:
     """Return the names of the kernel's own parts to load before the ranks start."""
     return () if job.on_rank_failure == "stop" else ("survivors",)
 
 
-def _staged_paths(job: Job) -> "StagedPaths":
+def _make_staged_paths(job: Job) -> "StagedPaths":
     from mcjax_launch.kernel.transport.staged_paths import StagedPaths  # only --sync needs it
 
     return StagedPaths(job.sync, os.getcwd())
@@ -757,7 +773,7 @@ def _gave_up_waiting(run: RankRun) -> bool:
     return gave_up_waiting(run)
 
 
-def _devices_asked(job: Job) -> DevicesAsked | None:
+def _find_requested_devices(job: Job) -> DevicesAsked | None:
     if job.cpu_devices is not None:
         return DevicesAsked(f"-d {job.cpu_devices}", job.cpu_devices, "CPU device")
     if isinstance(each := job.gpus_per_process, int):
@@ -767,7 +783,7 @@ def _devices_asked(job: Job) -> DevicesAsked | None:
 
 def _is_signalled(run: RankRun) -> bool:
     """Return whether a rank was ended by a signal that ends jobs."""
-    return run.exit_status in map(exit_status.of_signal, ENDING)
+    return run.exit_status in map(exit_status.compute_signal_status, ENDING)
 
 
 def _is_early(run: RankRun) -> bool:
@@ -776,7 +792,7 @@ def _is_early(run: RankRun) -> bool:
     return hooked and run.membership.joined_at is None
 
 
-def _bug_in(host: Host, error: str, traceback: str) -> str:
+def _save_bug_report(host: Host, error: str, traceback: str) -> str:
     """Save an agent's traceback; return a line that reports the bug and the saved file."""
     where = "" if host.is_local else f"host {host.name}: "
     return f"{where}internal error in the agent: {error}; please report {save_traceback(traceback)}"

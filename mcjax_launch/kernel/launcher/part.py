@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from mcjax_launch.kernel.wire.timers import scaled
+from mcjax_launch.kernel.wire.timers import scale_time
 
 if TYPE_CHECKING:
     from mcjax_launch.console.console import Console
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 T = TypeVar("T", covariant=True)
 U = TypeVar("U")
 # Seconds before another attempt, or a rank's restart; doubled each time.
-_FIRST_PAUSE_S = scaled(1.0)
-_MOST_PAUSE_S = scaled(30.0)
+_FIRST_PAUSE_S = scale_time(1.0)
+_MOST_PAUSE_S = scale_time(30.0)
 
 
-def pause_s(before: int) -> float:
+def compute_pause_s(before: int) -> float:
     """Return the seconds to wait before restart number `before` + 1: 1, 2, 4, ... up to 30."""
     return min(_FIRST_PAUSE_S * float(2 ** min(before, 10)), _MOST_PAUSE_S)
 
@@ -119,13 +119,13 @@ class JobLauncher(Protocol):
     def links(self) -> list[AgentConnection]:
         """Connections to the agents."""
 
-    def asked(self, rank: Rank) -> Rank:
+    def add_variables(self, rank: Rank) -> Rank:
         """Return a rank with features' environment variables added to its own."""
 
     def interrupt(self, signum: int, by: str = "") -> None:
         """End the job for a signal from the user, a scheduler or a rehearsal (named by `by`)."""
 
-    def learned(self, fact: Fact, now: float) -> None:
+    def on_fact(self, fact: Fact, now: float) -> None:
         """Pass a new fact, found by a part, to all parts."""
 
     def perform(self, effects: Effects) -> None:
@@ -151,8 +151,8 @@ class LauncherPart:
     """Part of the launcher for a feature; its methods do nothing by default.
 
     The launcher makes it when the ranks are about to be started, if the job uses the feature
-    (`features.used`). If only hosts use it (`features.on_hosts`), it is made when an agent
-    first sends a message for it. If the job is already ending then, `stops` is called first.
+    (`features.list_used`). If only hosts use it (`features.list_for_hosts`), it is made when an
+    agent first sends a message for it; if the job is already ending, `on_stop` is called first.
     `features.NAME.launcher` has the class, as PART.
 
     Args:
@@ -170,28 +170,28 @@ class LauncherPart:
     def __init__(self, launcher: JobLauncher) -> None:
         self.launcher = launcher
 
-    def orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
+    def make_orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
         """Return messages for a host's agent, sent before the order to start these ranks."""
         return ()
 
-    def asks(self, rank: Rank) -> str:
+    def get_variable(self, rank: Rank) -> str:
         """Return the value of the feature's environment variable for a rank; "" to unset it."""
         return ""
 
-    def begins(self, plan: Plan, now: float) -> None:
+    def on_begin(self, plan: Plan, now: float) -> None:
         """Begin the part's work: all agents have the order to start their ranks."""
 
-    def heard(self, message: FromHook | Exited, now: float) -> None:
+    def on_rank_message(self, message: FromHook | Exited, now: float) -> None:
         """Handle a hook's message for the kernel, or the end of a rank's process."""
 
-    def learned(self, fact: Fact, now: float) -> None:
+    def on_fact(self, fact: Fact, now: float) -> None:
         """Handle a new fact from another part."""
 
-    def outlives(self, run: RankRun) -> bool:
+    def on_rank_failure(self, run: RankRun) -> bool:
         """Handle a rank's failure; return True if the part has reported it and the job goes on."""
         return False
 
-    def outlives_host(self, stop: StopReason, host: Host, lost: Sequence[RankRun]) -> bool:
+    def on_host_loss(self, stop: StopReason, host: Host, lost: Sequence[RankRun]) -> bool:
         """Handle the loss of a host and its running ranks; return True if the job goes on."""
         return False
 
@@ -200,36 +200,36 @@ class LauncherPart:
         """True if the job must not end yet although no agent is left."""
         return False
 
-    def explains(self, view: View) -> Sequence[str]:
+    def explain_stacks(self, view: View) -> Sequence[str]:
         """Return lines to print below stacks that the user has requested."""
         return ()
 
-    def received(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
+    def on_message(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
         """Handle a message for this feature, or raw bytes, from an agent or a rank's hook."""
 
-    def signalled(self, signum: int) -> None:
+    def on_signal(self, signum: int) -> None:
         """Handle a signal that the launcher received and that does not end the job."""
 
-    def hangs(self) -> None:
+    def on_hang(self) -> None:
         """Handle a hang that has just been reported and does not end the job."""
 
-    def stops(self, now: float) -> None:
+    def on_stop(self, now: float) -> None:
         """Adapt to the stop of the job: the ranks are being ended from now on."""
 
-    def lost(self, link: AgentConnection, now: float) -> None:
+    def on_agent_loss(self, link: AgentConnection, now: float) -> None:
         """Handle the end or loss of an agent."""
 
-    def shows(self, lines: Sequence[str]) -> bool:
+    def show(self, lines: Sequence[str]) -> bool:
         """Show lines that the user has requested; return True if this part has shown them."""
         return False
 
     def expire(self, now: float) -> None:
         """Do what is due; called in each turn of the loop, so check `deadline` first."""
 
-    def concludes(self, now: float) -> None:
+    def on_run_end(self, now: float) -> None:
         """Print final lines: all ranks have ended, and the summary follows."""
 
-    def concluded(self, summary: Summary, *, last: bool) -> None:
+    def on_summary(self, summary: Summary, *, last: bool) -> None:
         """Finish after the printed summary; `last`: no other attempt follows."""
 
     def close(self, now: float) -> None:

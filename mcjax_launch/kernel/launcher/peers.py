@@ -22,7 +22,7 @@ from mcjax_launch.kernel.wire.value import Value
 _MOST = 64
 
 
-def collectives(job: Job) -> Literal["cpu", "gpu", "any", ""]:
+def get_collectives_kind(job: Job) -> Literal["cpu", "gpu", "any", ""]:
     """Return the kind of collectives that ranks use; "any" if unknown, "" for TPUs.
 
     TPUs have their own network, whose ports are not checked.
@@ -67,7 +67,7 @@ class Reach:
         self._answers = answers
         self._tried: dict[Host, PeersTried] = {}
 
-    def peers(self, host: Host) -> tuple[Peer, ...]:
+    def select_peers(self, host: Host) -> tuple[Peer, ...]:
         """Return the hosts that a host must try to reach: the next 64 in order, or all if fewer."""
         at = self._hosts.index(host)
         others = [*self._hosts[at + 1 :], *self._hosts[:at]][:_MOST]
@@ -76,11 +76,11 @@ class Reach:
             for other in others
         )
 
-    def answered(self, host: Host, tried: PeersTried) -> None:
+    def record_answer(self, host: Host, tried: PeersTried) -> None:
         """Record the results of a host's attempts to reach its peers."""
         self._tried[host] = tried
 
-    def address(self, host: Host) -> str:
+    def choose_address(self, host: Host) -> str:
         """Return the address at which other hosts probably reach a host; "" if it has none."""
         found = self._answers[host].addresses
         reached = [
@@ -91,18 +91,18 @@ class Reach:
             found[0] if found else "",
         )
 
-    def gaps(self) -> list[Gap]:
+    def list_gaps(self) -> list[Gap]:
         """Return the failed connections."""
         return [
             Gap(host.name, peer.name, self._tried[host].errors.get(peer.name, ""))
             for host in self._hosts
             if host in self._tried
-            for peer in self.peers(host)
+            for peer in self.select_peers(host)
             if not self._tried[host].reached.get(peer.name)
         ]
 
 
-def remedy(uses: str) -> str:
+def format_remedy(uses: str) -> str:
     """Return lines for the user: the consequence of a failed connection, and a cure."""
     if uses == "cpu":
         return (
@@ -118,7 +118,7 @@ def remedy(uses: str) -> str:
 # error that names both ends, not a hang of five minutes.
 
 
-def candidates(
+def list_candidates(
     hosts: Sequence[Host], answers: Mapping[Host, HostFacts], given: str | None
 ) -> list[str]:
     """Return candidate addresses of rank 0's host, the most likely first.
@@ -150,14 +150,14 @@ def candidates(
     return found
 
 
-def taken_ports(facts: HostFacts) -> tuple[int, ...]:
+def list_taken_ports(facts: HostFacts) -> tuple[int, ...]:
     """Return the ports open in a TPU slice's network that are in use on rank 0's host."""
     if facts.tpu is None:
         return ()
     return TPU_PORTS[: TPU_PORTS.index(facts.port)] if facts.port in TPU_PORTS else TPU_PORTS
 
 
-def choose(
+def choose_coordinator_address(
     first: Host,
     port: int,
     tried: Sequence[str],
@@ -194,7 +194,7 @@ def choose(
     )
 
 
-def own_address(
+def get_own_address(
     host: Host, first: Host, coordinator: str, checked: Mapping[Host, CoordinatorTried]
 ) -> str:
     """Return the address by which a host takes part in the job; "" if loopback is enough."""

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from mcjax_launch.diagnosis.summary import duration, fate
+from mcjax_launch.diagnosis.summary import describe_rank_end, format_duration
 from mcjax_launch.kernel.launcher.startup import Startup
-from mcjax_launch.ranks import all_of, counted, ranges, these_ranks
-from mcjax_launch.runs.polls import PositionPolls, ThreadState, awaited_at
+from mcjax_launch.ranks import format_all, format_count, format_ranges, format_ranks
+from mcjax_launch.runs.polls import PositionPolls, ThreadState, find_awaited_ranks
 from mcjax_launch.runs.rank_run import BUSY, RankRun, Stage
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.wording import some
+from mcjax_launch.wording import format_names
 
 # --- --status=table: a row for each rank ---
 
@@ -20,7 +20,7 @@ MOST_ROWS = 64
 _POLLS, _POLLED_S = 3, 20.0
 
 
-def rank_rows(state: RunState, now: float, most: int) -> list[str]:
+def format_rank_rows(state: RunState, now: float, most: int) -> list[str]:
     """Return a row per rank; if room is short, only ranks unlike most, and a row for the rest.
 
     Args:
@@ -29,8 +29,10 @@ def rank_rows(state: RunState, now: float, most: int) -> list[str]:
         most: maximum number of rows.
 
     """
-    awaited = _awaited(state, now)
-    doing = {rank: _doing(run, awaited.get(rank, "")) for rank, run in state.ranks.items()}
+    awaited = _find_awaited_ranks(state, now)
+    doing = {
+        rank: _describe_activity(run, awaited.get(rank, "")) for rank, run in state.ranks.items()
+    }
     wide = max(map(len, doing.values()), default=0)
     width = len(str(len(doing) - 1))
     most = max(2, min(most, MOST_ROWS))
@@ -43,18 +45,18 @@ def rank_rows(state: RunState, now: float, most: int) -> list[str]:
         left = len(doing) - len(shown)
         alike = words.count(common)
         words_of_most = f"{alike} {common}, {left - alike} elsewhere" if left > alike else common
-        rest = [f"{'the other' if shown else 'all'} {counted(left, 'rank')}: {words_of_most}"]
+        rest = [f"{'the other' if shown else 'all'} {format_count(left, 'rank')}: {words_of_most}"]
     runs = state.ranks
     return [
-        f"[{rank:>{width}}] {doing[rank]:<{wide}}  {_use(runs[rank], now)}".rstrip()
+        f"[{rank:>{width}}] {doing[rank]:<{wide}}  {_format_rank_use(runs[rank], now)}".rstrip()
         for rank in shown
     ] + rest
 
 
-def _doing(run: RankRun, awaits: str) -> str:
+def _describe_activity(run: RankRun, awaits: str) -> str:
     stage = run.stage
     if stage is Stage.ENDED:
-        return fate(run)
+        return describe_rank_end(run)
     if run.compilations.under_way:
         awaited = run.compilations.awaits
         return f"waiting for rank {awaited} to compile" if awaited >= 0 else "compiling"
@@ -70,11 +72,11 @@ def _doing(run: RankRun, awaits: str) -> str:
     return "running"
 
 
-def _awaited(state: RunState, now: float) -> Mapping[int, str]:
+def _find_awaited_ranks(state: RunState, now: float) -> Mapping[int, str]:
     """Return, for each waiting rank, the names of the ranks that it waits for, if known."""
-    found = _seen_waiting(state.polls, now) if state.polls is not None else {}
-    for _, there, missing in state.programs.unfinished():
-        found.update(dict.fromkeys(there, these_ranks(missing)))
+    found = _find_polled_waits(state.polls, now) if state.polls is not None else {}
+    for _, there, missing in state.programs.list_unfinished():
+        found.update(dict.fromkeys(there, format_ranks(missing)))
     for stage, late in (
         (Stage.JOINING, (Stage.ABSENT, Stage.IMPORTING, Stage.ALONE)),
         (Stage.LEAVING, (Stage.INSIDE,)),
@@ -83,31 +85,33 @@ def _awaited(state: RunState, now: float) -> Mapping[int, str]:
         awaited = [rank for rank, run in state.ranks.items() if run.stage in late]
         if waiting and awaited:
             name = "rank" if len(awaited) == 1 else "ranks"
-            found.update(dict.fromkeys(waiting, f"{name} {short(awaited)}"))
+            found.update(dict.fromkeys(waiting, f"{name} {abbreviate_ranks(awaited)}"))
     return found
 
 
-def _seen_waiting(polls: PositionPolls, now: float) -> dict[int, str]:
+def _find_polled_waits(polls: PositionPolls, now: float) -> dict[int, str]:
     """Return, for each rank that waits in recent polls, the names of the ranks it waits for."""
     recent = [poll for poll in polls.recent if poll.known and poll.at > now - _POLLED_S]
     moments = recent[-_POLLS:]
     if len(moments) < _POLLS:
         return {}
-    late = set.intersection(*(set(awaited_at(poll)) for poll in moments))
+    late = set.intersection(*(set(find_awaited_ranks(poll)) for poll in moments))
     waiting = [rank for rank, spot in moments[-1].known.items() if spot.doing is ThreadState.JAX]
-    return dict.fromkeys(waiting, these_ranks(late)) if late else {}
+    return dict.fromkeys(waiting, format_ranks(late)) if late else {}
 
 
-def _use(run: RankRun, now: float) -> str:
+def _format_rank_use(run: RankRun, now: float) -> str:
     """Return a rank's use of cores and memory, and the age of its last output line."""
     if run.status is not None:
         return ""
-    many = cores(run)
+    many = compute_used_cores(run)
     kib = run.usage.samples[-1].rss_kib if run.usage.samples else None
-    parts = ["" if many is None else f"{many:.1f} cores", "" if kib is None else memory(kib)]
+    parts = ["" if many is None else f"{many:.1f} cores", "" if kib is None else format_memory(kib)]
     text = f"{parts[0]:>10}  {parts[1]:>8}"
     at = run.process.last_output_at
-    return text + (f"  last line {duration(max(1, int(now - at)))} ago" if at is not None else "")
+    return text + (
+        f"  last line {format_duration(max(1, int(now - at)))} ago" if at is not None else ""
+    )
 
 
 # --- the status line ---
@@ -161,82 +165,84 @@ class Progress:
         if self.deadline is not None and now >= self.deadline:
             self._made_at = now
             self.deadline = now + _TICK_S if self._line.is_live else None
-            self._line.say("\n".join([self._text(now), *self._table(now)]), now)
+            self._line.say("\n".join([self._format_text(now), *self._format_table(now)]), now)
 
-    def _table(self, now: float) -> list[str]:
+    def _format_table(self, now: float) -> list[str]:
         if not self._line.table_rows or not self._state.ranks:
             return []
-        return rank_rows(self._state, now, self._line.table_rows() - _LEFT_FREE)
+        return format_rank_rows(self._state, now, self._line.table_rows() - _LEFT_FREE)
 
-    def _text(self, now: float) -> str:
-        waiting = "" if self._state.ending else awaited(self._startup, self._state)
+    def _format_text(self, now: float) -> str:
+        waiting = "" if self._state.ending else describe_delay(self._startup, self._state)
         if not self._line.is_live:
             return waiting
-        parts = [duration(max(1, int(now - self._state.began_at))), waiting]
+        parts = [format_duration(max(1, int(now - self._state.began_at))), waiting]
         if self._state.ranks:
-            parts += [use(self._state, now)]
+            parts += [format_job_use(self._state, now)]
         return " | ".join(filter(None, parts))
 
 
-def awaited(startup: Startup, state: RunState) -> str:
+def describe_delay(startup: Startup, state: RunState) -> str:
     """Return words for what delays the job's beginning; "" if nothing is known."""
     if not state.ranks:
-        return _hosts(startup.hosts, startup.missing)
+        return _describe_hosts(startup.hosts, startup.missing)
     runs = state.ranks.values()
     started = sum(run.process.pid is not None for run in runs)
     if started < len(runs):
-        return f"{started}/{counted(len(runs), 'rank')} started"
+        return f"{started}/{format_count(len(runs), 'rank')} started"
     missing = [run.process_id for run in runs if run.membership.call is None]
     joined = len(runs) - len(missing)
     if state.num_processes == 1 or not joined:
         return ""  # it may not be a JAX job
     if missing:
-        return f"{joined}/{len(runs)} joined, waiting for {short(missing)}"
+        return f"{joined}/{len(runs)} joined, waiting for {abbreviate_ranks(missing)}"
     if any(run.stage is Stage.JOINING for run in runs):
         return f"{joined}/{len(runs)} joined, in initialize()"
     return ""
 
 
-def _hosts(hosts: int, missing: Sequence[str]) -> str:
+def _describe_hosts(hosts: int, missing: Sequence[str]) -> str:
     if not missing:
-        return f"{counted(hosts, 'host')} ready, preparing the ranks"
-    names = some(missing, _MOST_HOSTS)
-    return f"{hosts - len(missing)}/{counted(hosts, 'host')} ready, waiting for {names}"
+        return f"{format_count(hosts, 'host')} ready, preparing the ranks"
+    names = format_names(missing, _MOST_HOSTS)
+    return f"{hosts - len(missing)}/{format_count(hosts, 'host')} ready, waiting for {names}"
 
 
-def use(state: RunState, now: float) -> str:
+def format_job_use(state: RunState, now: float) -> str:
     """Return words for running ranks, their use of cores and memory, and the last line's age."""
     runs = list(state.ranks.values())
     running = state.running
     parts = []
     if state.ending:
-        parts.append(f"ending, {counted(len(running), 'rank')} left")
+        parts.append(f"ending, {format_count(len(running), 'rank')} left")
     elif len(running) < len(runs):
         parts.append(f"{len(running)}/{len(runs)} ranks run")
     if again := [run.process_id for run in runs if run.process.restarts]:
-        parts.append(f"{these_ranks(again)} to be restarted")
-    used_by = {run.process_id: many for run in running if (many := cores(run)) is not None}
+        parts.append(f"{format_ranks(again)} to be restarted")
+    used_by = {
+        run.process_id: many for run in running if (many := compute_used_cores(run)) is not None
+    }
     if used_by:
         busy = [rank for rank, many in used_by.items() if many > BUSY]
         used = f", {sum(used_by.values()):.1f} cores" if busy else ""
-        parts.append(_busy(busy, len(runs)) + used)
+        parts.append(_format_busy_ranks(busy, len(runs)) + used)
         last = [run.usage.samples[-1] for run in running if run.usage.samples]
-        parts.append(memory(sum(sample.rss_kib for sample in last)))
+        parts.append(format_memory(sum(sample.rss_kib for sample in last)))
     printed_at = state.activity.printed_at
     if printed_at is not None:
-        parts.append(f"last line {duration(max(1, int(now - printed_at)))} ago")
+        parts.append(f"last line {format_duration(max(1, int(now - printed_at)))} ago")
     return " | ".join(parts)
 
 
-def _busy(busy: Sequence[int], ranks: int) -> str:
+def _format_busy_ranks(busy: Sequence[int], ranks: int) -> str:
     if not busy:
         return "idle"
     if len(busy) == ranks:
-        return f"{all_of(ranks)} busy" if ranks > 1 else "busy"
-    return f"rank{'s' if len(busy) > 1 else ''} {short(busy)} busy"
+        return f"{format_all(ranks)} busy" if ranks > 1 else "busy"
+    return f"rank{'s' if len(busy) > 1 else ''} {abbreviate_ranks(busy)} busy"
 
 
-def cores(run: RankRun) -> float | None:
+def compute_used_cores(run: RankRun) -> float | None:
     """Return the average number of cores a rank used between its last two samples, or None."""
     if len(run.usage.samples) < 2:
         return None
@@ -244,14 +250,14 @@ def cores(run: RankRun) -> float | None:
     return max(0.0, last.cpu_s - before.cpu_s) / max(last.at - before.at, 1e-3)
 
 
-def memory(kib: int) -> str:
+def format_memory(kib: int) -> str:
     """Return a size in KiB as text with unit MiB or GiB."""
     return f"{kib / (1 << 20):.1f} GiB" if kib >= 1 << 20 else f"{kib >> 10} MiB"
 
 
-def short(ranks: Sequence[int]) -> str:
+def abbreviate_ranks(ranks: Sequence[int]) -> str:
     """Return ranks as text such as "0-3,7"; shortened if it is long."""
-    text = ranges(ranks)
+    text = format_ranges(ranks)
     if len(text) <= _LONGEST_RANKS:
         return text
     cut = text[:_LONGEST_RANKS].rpartition(",")[0]

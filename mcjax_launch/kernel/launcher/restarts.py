@@ -9,20 +9,20 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from mcjax_launch.diagnosis.attempt import Attempt, JobOutcome
 from mcjax_launch.diagnosis.root_cause import JobStopped, NotStarted, RankFailed
-from mcjax_launch.diagnosis.summary import duration, in_one_line, not_started
-from mcjax_launch.diagnosis.verdict import verdict_of
+from mcjax_launch.diagnosis.summary import format_duration, format_one_line, summarize_failed_start
+from mcjax_launch.diagnosis.verdict import determine_verdict
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.job.plan import used_hosts
+from mcjax_launch.job.plan import count_ranks_by_host
 from mcjax_launch.kernel.launcher.front import Front
 from mcjax_launch.kernel.launcher.launcher import Launcher
-from mcjax_launch.kernel.launcher.part import OneShotTimer, TimerAction, pause_s
+from mcjax_launch.kernel.launcher.part import OneShotTimer, TimerAction, compute_pause_s
 from mcjax_launch.kernel.transport.remote_commands import Transport
 from mcjax_launch.kernel.wire.exit_status import HOST_LOST
-from mcjax_launch.kernel.wire.known_schedulers import around, restarts_before
+from mcjax_launch.kernel.wire.known_schedulers import count_restarts, find_scheduler
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.ranks import counted
+from mcjax_launch.ranks import format_count
 from mcjax_launch.runs.rank_run import RankRun, Verdict
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
@@ -54,7 +54,7 @@ class Crash(Value):
 
     def is_again(self, other: Crash) -> bool:
         """Return whether another crash has the same cause, at about the same age of the program."""
-        if self.replaced(age_s=0.0) != other.replaced(age_s=0.0):
+        if self.copy_with(age_s=0.0) != other.copy_with(age_s=0.0):
             return False
         ages = (self.age_s, other.age_s)
         return max(ages) - min(ages) <= max(_ALIKE_S, _ALIKE_SHARE * max(ages))
@@ -75,25 +75,25 @@ class AttemptEnd(Value):
     crash: Crash | None = None
 
 
-def end_of(attempt: Attempt, lost: Collection[Host]) -> AttemptEnd:
+def classify_end(attempt: Attempt, lost: Collection[Host]) -> AttemptEnd:
     """Describe the failure of an attempt; `lost`: hosts that the attempt has lost."""
     match attempt.summary.ending:
         case RankFailed(culprit=run) if run.status is not None and run.status < 0 and run.failed:
-            if run.hidden_failure is None and verdict_of(run) is not Verdict.VICTIM:
+            if run.hidden_failure is None and determine_verdict(run) is not Verdict.VICTIM:
                 return AttemptEnd("signal", (run.host,))
-            return AttemptEnd("other", crash=_crash(run))
+            return AttemptEnd("other", crash=_find_crash(run))
         case RankFailed(culprit=run):
-            return AttemptEnd("other", crash=_crash(run))
+            return AttemptEnd("other", crash=_find_crash(run))
         case JobStopped() | NotStarted() as ending if ending.status == HOST_LOST:
             return AttemptEnd("host", tuple(sorted({host.name for host in lost})))
     return AttemptEnd("other")
 
 
-def _crash(run: RankRun) -> Crash | None:
+def _find_crash(run: RankRun) -> Crash | None:
     failure, since = run.failure, run.membership.joined_at or run.process.started_at
     if failure is None or failure.exited or not failure.where:
         return None
-    if verdict_of(run) is Verdict.VICTIM:
+    if determine_verdict(run) is Verdict.VICTIM:
         return None
     if run.failed_at is None or since is None:
         return None
@@ -118,7 +118,7 @@ class RestartPolicy:
         self._failures: Counter[str] = Counter()  # by host
         self.worn_out: set[str] = set()
 
-    def failed(self, end: AttemptEnd) -> str:
+    def judge_failure(self, end: AttemptEnd) -> str:
         """Record a failed attempt; return the reason against a restart, "" to restart."""
         before, self._last = self._last, end.crash
         self._failures.update(end.hosts)
@@ -127,7 +127,7 @@ class RestartPolicy:
             wanted = " or ".join(_WORDS[word] for word in self._restart_on)
             return f"not restarted: --restart-on {','.join(self._restart_on)} is for {wanted}"
         if before is not None and end.crash is not None and end.crash.is_again(before):
-            times = f"{duration(before.age_s)} and {duration(end.crash.age_s)}"
+            times = f"{format_duration(before.age_s)} and {format_duration(end.crash.age_s)}"
             since = "initialize()" if end.crash.joined else "the start"
             what = f"{end.crash.exception} at {end.crash.where}"
             twice = f"{what} twice in a row, {times} after {since}"
@@ -160,10 +160,10 @@ def run(
     kept: dict[str, object] = {}
     failures: list[str] = []
     policy = RestartPolicy(job.restart_on)
-    before = _restarts_before(os.environ)
+    before = _count_earlier_restarts(os.environ)
     for restart in range(job.max_restarts + 1):
         began_at = time.monotonic()
-        state = _state(job, len(hosts), began_at)
+        state = _make_state(job, len(hosts), began_at)
         launcher = Launcher(
             job,
             hosts,
@@ -179,7 +179,7 @@ def run(
             summary, refused = launcher.run(), None
         except LaunchError as error:
             refused = error
-            summary = not_started(str(error), error.status)
+            summary = summarize_failed_start(str(error), error.status)
         attempt = Attempt(
             restart=before + restart,
             hosts=tuple(host.name for host in hosts),
@@ -189,12 +189,12 @@ def run(
         )
         ended(attempt)
         last = summary.final or restart == job.max_restarts
-        if not last and (why := policy.failed(end_of(attempt, launcher.lost))):
+        if not last and (why := policy.judge_failure(classify_end(attempt, launcher.lost))):
             launcher.say(why)
             last = True
         if refused is not None:
             if last:
-                _say_what_was(failures, launcher)
+                _print_earlier_failures(failures, launcher)
                 raise refused
             launcher.say(str(refused))
         if last:
@@ -202,36 +202,36 @@ def run(
         failures.append(f"attempt {restart + 1}: {summary.lines[0]}")
         all_hosts = hosts
         worn_out = {host for host in hosts if host.name in policy.worn_out}
-        job, hosts = without(job, hosts, launcher.lost | worn_out)
+        job, hosts = drop_hosts(job, hosts, launcher.lost | worn_out)
         if missing := [host.name for host in all_hosts if host not in hosts]:
-            launcher.say(smaller(missing, job, hosts, policy.worn_out))
-        seconds = pause_s(restart)
+            launcher.say(describe_dropped_hosts(missing, job, hosts, policy.worn_out))
+        seconds = compute_pause_s(restart)
         launcher.say(f"restarting in {seconds:g} s ({restart + 1} of {job.max_restarts})")
         if (stop := _pause(seconds, front)) is not None:
-            return _stopped(stop, failures, launcher)
+            return _make_stopped_outcome(stop, failures, launcher)
     if summary.status:
-        _say_what_was(failures, launcher)
+        _print_earlier_failures(failures, launcher)
     elif failures:
         launcher.say(f"attempt {len(failures) + 1} succeeded")
     return JobOutcome(
         summary.status,
-        in_one_line(summary, state),
+        format_one_line(summary, state),
         state.failed_early,
         ends_all=summary.ends_all or launcher.policy.interrupts > 0,
     )
 
 
-def _restarts_before(environ: Mapping[str, str]) -> int:
+def _count_earlier_restarts(environ: Mapping[str, str]) -> int:
     """Return the number of restarts of the job by a scheduler."""
-    scheduler = around(environ)
+    scheduler = find_scheduler(environ)
     if scheduler is None or scheduler.restarts:
-        return restarts_before(environ)
-    from mcjax_launch.schedulers import driver
+        return count_restarts(environ)
+    from mcjax_launch.schedulers import load_driver
 
-    return driver(scheduler).restarts(environ)
+    return load_driver(scheduler).count_restarts(environ)
 
 
-def _state(job: Job, hosts: int, began_at: float) -> RunState:
+def _make_state(job: Job, hosts: int, began_at: float) -> RunState:
     state = RunState(began_at=began_at, hosts=hosts, num_processes=job.num_processes)
     state.preempted_status = job.preempted_status
     if job.record:
@@ -241,40 +241,42 @@ def _state(job: Job, hosts: int, began_at: float) -> RunState:
     return state
 
 
-def _stopped(stop: StopReason, failures: Sequence[str], launcher: Launcher) -> JobOutcome:
+def _make_stopped_outcome(
+    stop: StopReason, failures: Sequence[str], launcher: Launcher
+) -> JobOutcome:
     """Return the outcome of a job whose pause a signal, which is printed, or a save has ended."""
     message = stop.message
     if not stop.saved:
         message += " before another attempt"
         launcher.say(message)
-        _say_what_was(failures, launcher)
+        _print_earlier_failures(failures, launcher)
     return JobOutcome(stop.status, message, ends_all=stop.ends_all)
 
 
-def _say_what_was(failures: Sequence[str], launcher: Launcher) -> None:
+def _print_earlier_failures(failures: Sequence[str], launcher: Launcher) -> None:
     if failures:
         launcher.say("\n".join(["earlier attempts:", *(f"  {failure}" for failure in failures)]))
 
 
-def smaller(
+def describe_dropped_hosts(
     missing: Sequence[str], job: Job, hosts: Sequence[Host], worn: Collection[str] = ()
 ) -> str:
     """Return a line that says which hosts --min-hosts drops; `worn`: names of failing hosts."""
-    ranks, left = counted(job.num_processes, "rank"), counted(len(hosts), "host")
+    ranks, left = format_count(job.num_processes, "rank"), format_count(len(hosts), "host")
     without = f"host{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
     twice = [name for name in missing if name in worn]
     why = f" (two attempts failed on {', '.join(twice)})" if twice else ""
     return f"--min-hosts: continuing without {without}{why}: {ranks} on {left}"
 
 
-def without(job: Job, hosts: Sequence[Host], lost: set[Host]) -> tuple[Job, Sequence[Host]]:
+def drop_hosts(job: Job, hosts: Sequence[Host], lost: set[Host]) -> tuple[Job, Sequence[Host]]:
     """Return job and hosts without the lost hosts; unchanged if --min-hosts does not allow that."""
     left = [host for host in hosts if host not in lost]
     if not lost or job.min_hosts is None or len(left) < max(1, job.min_hosts):
         return job, hosts
     slots = sum(host.slots for host in left)
-    job = job.replaced(num_processes=min(job.num_processes, slots))
-    return job, tuple(used_hosts(job.num_processes, left))
+    job = job.copy_with(num_processes=min(job.num_processes, slots))
+    return job, tuple(count_ranks_by_host(job.num_processes, left))
 
 
 def _pause(seconds: float, front: Front) -> StopReason | None:

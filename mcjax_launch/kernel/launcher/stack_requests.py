@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _MOST_S = 4.0
 
 
-def of_ranks(stacks: "Sequence[Stack]") -> "list[Stack]":
+def select_rank_stacks(stacks: "Sequence[Stack]") -> "list[Stack]":
     """Return the stacks without those of import servers, which are no ranks."""
     return [stack for stack in stacks if not stack.importing]
 
@@ -71,7 +71,7 @@ class StackRequests:
         for link in self._asked:
             link.send(messages.RequestStacks(self._requests[0].all_threads))
 
-    def received(
+    def record_stacks(
         self, link: AgentConnection, stacks: messages.Stacks | messages.StacksComplete
     ) -> None:
         """Record a process's stacks, or that an agent has sent all of its stacks."""

@@ -9,9 +9,14 @@ from typing import TYPE_CHECKING, Protocol
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.job.plan import Plan, make_plan, ranks_of_hosts
-from mcjax_launch.kernel.launcher.agent_orders import what_to_prepare
-from mcjax_launch.kernel.launcher.peers import candidates, choose, own_address, taken_ports
+from mcjax_launch.job.plan import Plan, group_ranks_by_host, make_plan
+from mcjax_launch.kernel.launcher.agent_orders import make_prepare_order
+from mcjax_launch.kernel.launcher.peers import (
+    choose_coordinator_address,
+    get_own_address,
+    list_candidates,
+    list_taken_ports,
+)
 from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.transport.pool import Failure
 from mcjax_launch.kernel.wire import messages
@@ -34,7 +39,7 @@ _EACH_TRIES_S = 0.001
 _ALL_TRY_S = 2.0
 
 
-def _after_s(number: int) -> float:
+def _compute_try_delay_s(number: int) -> float:
     """Return the seconds for which agent `number` waits before it tries an address."""
     return min(max(0, number - _TRY_AT_ONCE) * _EACH_TRIES_S, _ALL_TRY_S)
 
@@ -42,10 +47,10 @@ def _after_s(number: int) -> float:
 class Returning(Protocol):
     """Lost host whose ranks are to be restarted."""
 
-    def received(self, link: AgentConnection, message: Message | Data | Raw) -> None:
+    def on_message(self, link: AgentConnection, message: Message | Data | Raw) -> None:
         """Handle a message from the host's agent."""
 
-    def failed(self, why: str) -> None:
+    def on_failure(self, why: str) -> None:
         """Handle that the host cannot be reached or was lost again; `why`: the reason."""
 
 
@@ -90,8 +95,8 @@ class Startup:
         self._on_error = on_error
         self._settled = settled
         self._note = note
-        self._ranks = ranks_of_hosts(job, hosts)
-        self._staged = _staged(job) if job.sync or job.call else None
+        self._ranks = group_ranks_by_host(job, hosts)
+        self._staged = _make_staged(job) if job.sync or job.call else None
         self._stopped = False
         self._links: list[AgentConnection] = []
         self._answers: dict[Host, HostFacts] = {}
@@ -126,11 +131,11 @@ class Startup:
         """Prepare no more hosts, because the job ends, and stop agents that connect from now on."""
         self._stopped = True
 
-    def received(self, link: AgentConnection, message: Message | Data | Raw) -> None:
+    def on_message(self, link: AgentConnection, message: Message | Data | Raw) -> None:
         """Handle a message from an agent before the ranks are started."""
         if (rejoining := self.rejoining.get(link.host)) is not None:
             if not self._stopped:
-                rejoining.received(link, message)
+                rejoining.on_message(link, message)
             return
         match message:
             case messages.Greeting(version) if version != messages.VERSION:
@@ -140,22 +145,22 @@ class Startup:
                 )
             case messages.Greeting(portable=portable):
                 self.portable += [link.host] if portable else []
-                self._greeted(link)
+                self._on_greeting(link)
             case HostFacts():
-                self._ready(link, message)
+                self._on_host_facts(link, message)
             case messages.CoordinatorTried():
-                self._coordinator_tried(link, message)
+                self._on_coordinator_tried(link, message)
             case messages.Refused():
-                self._refused(link, message)
+                self._on_refusal(link, message)
 
-    def _greeted(self, link: AgentConnection) -> None:
+    def _on_greeting(self, link: AgentConnection) -> None:
         """Ask an agent that has greeted to prepare its host, and send it the files."""
         if self._stopped:
             link.send(messages.Stop(int(signal.SIGKILL), 0))
             return
         self._links.append(link)
         link.be_patient(_PREPARE_S)
-        asked = what_to_prepare(
+        asked = make_prepare_order(
             self._job,
             link.host,
             self._ranks[link.host],
@@ -166,11 +171,11 @@ class Startup:
 
     def _ask(self, link: AgentConnection, asked: messages.Prepare) -> None:
         if self._staged is not None:
-            link.supply(_patiently(link, self._staged.frames()), asked)
+            link.supply(_iterate_patiently(link, self._staged.iterate_frames()), asked)
         else:
             link.send(asked)
 
-    def _ready(self, link: AgentConnection, facts: HostFacts) -> None:
+    def _on_host_facts(self, link: AgentConnection, facts: HostFacts) -> None:
         """Record an agent's answer; after the last answer, check addresses or make the plan."""
         link.be_patient(0)
         self._answers[link.host] = facts
@@ -179,7 +184,7 @@ class Startup:
         if len(self._answers) == len(self._hosts) and not self._failures:
             if any(answer.tpu is not None for answer in self._answers.values()):
                 self._order_by_tpus()
-            self._attempt(self._check if self._several else self._plan)
+            self._try_step(self._check if self._several else self._complete_plan)
 
     def _order_by_tpus(self) -> None:
         """Order the hosts by TPU worker number; print a note if the slice is incomplete."""
@@ -187,43 +192,47 @@ class Startup:
 
         if self._job.num_hosts > 1:  # other launchers know the other hosts
             return
-        hosts = devices.workers_in_order(self._hosts, self._answers)
+        hosts = devices.sort_by_worker(self._hosts, self._answers)
         if hosts != list(self._hosts) and self._may_go_in(hosts):
             self._hosts = hosts
-            self._note(devices.slice_order_note(hosts))
-        if note := devices.slice_part_note(self._answers[host].tpu for host in hosts):
+            self._note(devices.format_slice_order_note(hosts))
+        if note := devices.format_slice_part_note(self._answers[host].tpu for host in hosts):
             self._note(note)
 
     def _may_go_in(self, hosts: Sequence[Host]) -> bool:
         """Return whether the hosts' preparations also fit ranks in this order of hosts."""
-        ranks = ranks_of_hosts(self._job, hosts)
+        ranks = group_ranks_by_host(self._job, hosts)
         sizes = {host: len(own) for host, own in ranks.items()}
         prepared = sizes == {host: len(own) for host, own in self._ranks.items()}
         return prepared and self._job.coordinator is None and self._answers[hosts[0]].port > 0
 
-    def _attempt(self, step: Callable[[], None]) -> None:
+    def _try_step(self, step: Callable[[], None]) -> None:
         try:
             step()
         except LaunchError as error:
             self._on_error(error)
 
     def _check(self) -> None:
-        self._tried = candidates(self._hosts, self._answers, self._given)
+        self._tried = list_candidates(self._hosts, self._answers, self._given)
         port = self._answers[self._hosts[0]].port
         others = [link for link in self._links if link.host is not self._hosts[0]]
         for number, link in enumerate(others):
-            link.send(messages.TryCoordinator(tuple(self._tried), port, _after_s(number)))
+            link.send(
+                messages.TryCoordinator(tuple(self._tried), port, _compute_try_delay_s(number))
+            )
 
-    def _coordinator_tried(self, link: AgentConnection, tried: messages.CoordinatorTried) -> None:
+    def _on_coordinator_tried(
+        self, link: AgentConnection, tried: messages.CoordinatorTried
+    ) -> None:
         """Record which coordinator addresses a host has reached; make the plan after the last."""
         self._checked[link.host] = tried
         if len(self._checked) == len(self._hosts) - 1 and not self._stopped:
-            self._attempt(self._plan)
+            self._try_step(self._complete_plan)
 
-    def _plan(self) -> None:
-        self._on_plan(self._make_plan(self._hosts, *self._coordinator()))
+    def _complete_plan(self) -> None:
+        self._on_plan(self._make_plan(self._hosts, *self._choose_coordinator()))
 
-    def _coordinator(self) -> tuple[str, int, bool]:
+    def _choose_coordinator(self) -> tuple[str, int, bool]:
         """Return the coordinator's address and port, and whether its host can bind the address."""
         first = self._hosts[0]
         port, bind = self._answers[first].port, True
@@ -233,8 +242,8 @@ class Startup:
             port, bind = split_address(self._job.coordinator)[1], False
             address = self._job.coordinator_name or address
         if self._several:
-            taken = () if self._job.coordinator else taken_ports(self._answers[first])
-            address = choose(first, port, self._tried, self._checked, taken)
+            taken = () if self._job.coordinator else list_taken_ports(self._answers[first])
+            address = choose_coordinator_address(first, port, self._tried, self._checked, taken)
             bind = address == LOOPBACK or address in self._answers[first].addresses
         return address, port, bind
 
@@ -242,7 +251,7 @@ class Startup:
         return make_plan(
             self._job,
             hosts,
-            {host: self._facts(host, address) for host in hosts},
+            {host: self._complete_facts(host, address) for host in hosts},
             job_id=self.job_id,
             coordinator=join_address(address, port),
             bind=bind,
@@ -250,47 +259,47 @@ class Startup:
             own_name=os.uname().nodename if self._job.num_hosts > 1 else "",
         )
 
-    def _facts(self, host: Host, coordinator: str) -> HostFacts:
+    def _complete_facts(self, host: Host, coordinator: str) -> HostFacts:
         """Return a host's facts, with the address by which other hosts reach it."""
         answer = self._answers[host]
         address = answer.address if self._job.num_hosts > 1 else ""
         if self._several:
             first = self._hosts[0]
-            address = own_address(host, first, coordinator, self._checked)
-        return answer.replaced(address=address)
+            address = get_own_address(host, first, coordinator, self._checked)
+        return answer.copy_with(address=address)
 
     # --- a lost host, again ---
 
-    def turned_away(self, host: Host, why: str) -> bool:
+    def fail_rejoining(self, host: Host, why: str) -> bool:
         """Return whether a lost host was rejoining; if so, pass on that it failed again."""
         rejoining = self.rejoining.get(host)
         if rejoining is not None and not self._stopped:
-            rejoining.failed(why)
+            rejoining.on_failure(why)
         return rejoining is not None
 
     def ask_again(self, link: AgentConnection) -> None:
         """Ask the agent of a rejoining host to prepare for its ranks."""
         link.be_patient(_PREPARE_S)
-        address, port, _ = self._coordinator()
+        address, port, _ = self._choose_coordinator()
         host, first = link.host, link.host == self._hosts[0]
-        asked = what_to_prepare(
+        asked = make_prepare_order(
             self._job, host, self._ranks[host], first=first, several=self._several
         )
         if first and asked.coordinator is not None:  # the other hosts know its port already
-            bind = asked.coordinator.replaced(port=port)
-            asked = asked.replaced(coordinator=bind, listen=False)
+            bind = asked.coordinator.copy_with(port=port)
+            asked = asked.copy_with(coordinator=bind, listen=False)
         elif address != LOOPBACK:
-            asked = asked.replaced(towards=address)
+            asked = asked.copy_with(towards=address)
         self._ask(link, asked)
 
-    def answered_again(self, host: Host, answer: HostFacts) -> Plan:
+    def update_plan(self, host: Host, answer: HostFacts) -> Plan:
         """Return the plan, with new facts of a rejoining host.
 
         Raises:
             LaunchError: the host can no longer run its ranks.
 
         """
-        address, port, bind = self._coordinator()
+        address, port, bind = self._choose_coordinator()
         if self._several and host != self._hosts[0]:
             if address != LOOPBACK and not answer.address:
                 raise LaunchError(f"it has no route to the coordinator at {address}")
@@ -300,7 +309,7 @@ class Startup:
 
     # --- failures ---
 
-    def _refused(self, link: AgentConnection, refused: messages.Refused) -> None:
+    def _on_refusal(self, link: AgentConnection, refused: messages.Refused) -> None:
         """Record the failure of a host whose agent says that it cannot run the job."""
         self._fail(link, refused.reason, refused.status)
 
@@ -309,7 +318,7 @@ class Startup:
         where = f"host {link.host.name}: " if several else ""
         self._on_error(LaunchError(f"{where}{reason}", status))
 
-    def failed(self, failure: Failure) -> None:
+    def record_failure(self, failure: Failure) -> None:
         """Record that a host's agent could not be started; wait a moment for further failures."""
         self._failures.append(failure)
         if self.deadline is None:
@@ -328,7 +337,7 @@ class Startup:
             self._on_error(LaunchError(message, HOST_LOST))
 
 
-def _patiently(link: AgentConnection, files: Iterator[bytes]) -> Iterator[bytes]:
+def _iterate_patiently(link: AgentConnection, files: Iterator[bytes]) -> Iterator[bytes]:
     """Yield frames for an agent; renew the limit of its silence after each."""
     for frame in files:
         link.be_patient(_PREPARE_S)
@@ -336,7 +345,7 @@ def _patiently(link: AgentConnection, files: Iterator[bytes]) -> Iterator[bytes]
     link.be_patient(_PREPARE_S)  # also counted from the last frame
 
 
-def _staged(job: Job) -> "Staged":
+def _make_staged(job: Job) -> "Staged":
     from mcjax_launch.kernel.transport.staging import Staged  # only --sync and functions need it
 
     return Staged(job.sync, os.getcwd(), job.call)

@@ -49,7 +49,7 @@ class StopRanks(JobEffect):
 
 
 class ShowStacks(JobEffect):
-    """Order to show all threads' stacks of all ranks, and then to call `stacks_shown`."""
+    """Order to show all threads' stacks of all ranks, and then to call `on_stacks_shown`."""
 
 
 class Note(JobEffect):
@@ -127,17 +127,17 @@ class StopPolicy:
 
     # --- events ---
 
-    def ranks_starting(self) -> None:
+    def on_ranks_start(self) -> None:
         """Record that ranks may run from now on, so that signals to them need a grace."""
         self._running = True
 
-    def start_failed(self, error: LaunchError) -> Effects:
+    def on_start_failure(self, error: LaunchError) -> Effects:
         """Kill all ranks, because the job could not be started, or not completely."""
         if self.error is None and not isinstance(self._reason, StopReason):
             self.error = error
         return self._stop(StopRanks(signal.SIGKILL, 0.0))
 
-    def rank_ended(self, failure: RankFailure | None) -> Effects:
+    def on_rank_end(self, failure: RankFailure | None) -> Effects:
         """Stop all ranks, because a rank has ended with a status other than 0.
 
         Record the failure if none is recorded yet. Stop nothing if the ranks are being stopped
@@ -156,34 +156,34 @@ class StopPolicy:
         grace = self._grace_s("failure")
         return self._stop(StopRanks(signal.SIGTERM, grace, settles=settles))
 
-    def stopped(self, stop: StopReason) -> Effects:
+    def end_job(self, stop: StopReason) -> Effects:
         """End the job at once for a reason such as a lost host or a limit."""
         if self.error is not None:
             return []
         grace = self._grace_s("save" if stop.saved else "failure")
         return self._end(stop, StopRanks(signal.SIGTERM, grace))
 
-    def reason_known(self, stop: StopReason) -> Effects:
+    def record_early_reason(self, stop: StopReason) -> Effects:
         """Record a preliminary reason for the end, without stopping the ranks."""
         self._early = stop
         return self._set_reason(stop)
 
-    def limit_reached(self, stop: StopReason) -> Effects:
+    def on_limit(self, stop: StopReason) -> Effects:
         """End the job because of a limit; show the stacks first if `stop` asks for them."""
         if self.ending:  # already: only the reason may be known better now
             return self._set_reason(stop) if self._is_early else []
         if not stop.needs_stacks:
-            return self.stopped(stop)
+            return self.end_job(stop)
         self.wants_stacks = True
         return [*self._set_reason(stop), ShowStacks()]
 
-    def stacks_shown(self) -> Effects:
+    def on_stacks_shown(self) -> Effects:
         """Stop the ranks after a limit: the stacks have been shown, or did not arrive."""
         if not self.wants_stacks or self.stopping:
             return []
         return self._stop(StopRanks(signal.SIGTERM, self._grace_s("failure")))
 
-    def may_be_stopped(self, stop: StopReason, now: float) -> Effects:
+    def record_unexplained_stop(self, stop: StopReason, now: float) -> Effects:
         """Record a reason, and wait a moment for a signal from the user that would explain it."""
         if self.error is not None or self._unexplained or isinstance(self._reason, StopReason):
             return []
@@ -195,7 +195,7 @@ class StopPolicy:
         """True if the job is about to end, even if its ranks have not been asked to yet."""
         return self.stopping or self._unexplained_until is not None
 
-    def interrupted(
+    def on_interrupt(
         self, signum: int, now: float, *, nothing_left: bool, caught: bool = False, by: str = ""
     ) -> Effects:
         """End the job for a signal; kill the ranks at a second signal, exit at a third.
@@ -215,7 +215,7 @@ class StopPolicy:
         if not self._running:
             grace = 0.0
         elif not self.stopping:
-            effects.append(Note(self._forwarded(name, grace, caught=caught)))
+            effects.append(Note(self._format_forward_note(name, grace, caught=caught)))
         if self.interrupts > 2 or (self.interrupts > 1 and nothing_left):
             self._give_up_at = now
         if self._unexplained_until is not None:
@@ -225,14 +225,14 @@ class StopPolicy:
         ranks = StopRanks(signum, grace, by_user=True)
         return [*effects, *self._end(interrupted(signum, by), ranks)]
 
-    def only_waits(self) -> Effects:
+    def shorten_grace(self) -> Effects:
         """Shorten the grace, because all remaining ranks wait for a rank that has ended."""
         if self._only_waits:
             return []
         self._only_waits = True
         return [StopRanks(signal.SIGTERM, self._grace_s("failure"))]
 
-    def nothing_left(self, now: float) -> None:
+    def record_nothing_left(self, now: float) -> None:
         """Record that no process is left; a stopped job waits only briefly for its reader."""
         if self._was_stopped and self._give_up_at is None:
             self._give_up_at = now + READER_S
@@ -290,7 +290,7 @@ class StopPolicy:
         self.stopping = True
         return [ranks]
 
-    def _forwarded(self, name: str, grace_s: float, *, caught: bool) -> str:
+    def _format_forward_note(self, name: str, grace_s: float, *, caught: bool) -> str:
         if name == "SIGINT":
             keys = "; Ctrl-\\ shows where they are" if self._has_keys else ""
             again = f"{self._again}{keys}"

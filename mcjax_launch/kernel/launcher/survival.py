@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mcjax_launch.kernel.launcher.part import pause_s
+from mcjax_launch.kernel.launcher.part import compute_pause_s
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.ranks import counted, these_ranks
+from mcjax_launch.ranks import format_count, format_ranks
 from mcjax_launch.runs.stop_reasons import NO_SERVICE
 
 _RECOVERABILITY = 'jax.config.update("jax_enable_recoverability", True)'
@@ -91,7 +91,7 @@ class SurvivalPolicy:
         self._open: set[int] = set()  # failed ranks about which a decision was made
         self._due: dict[int, float] = {}  # when a rank is restarted
 
-    def failed(self, failed: FailedRank) -> Effect | None:
+    def decide_on_failure(self, failed: FailedRank) -> Effect | None:
         """Return the decision on a rank's failure; None if it was decided before.
 
         The caller may report a failure before the rank's process ends, and again afterwards.
@@ -99,33 +99,33 @@ class SurvivalPolicy:
         rank = failed.rank
         if rank in self._open:
             return None
-        if why := self._why_not(failed):
+        if why := self._find_obstacle(failed):
             return EndAll(why)
         self._open.add(rank)
         if not self.restarts:
             return GoOn(rank)
         number = self._begun[rank] = self._begun.get(rank, 0) + 1
-        return BeginAgain(rank, pause_s(number - 1), number, self._most)
+        return BeginAgain(rank, compute_pause_s(number - 1), number, self._most)
 
     def goes_on(self, rank: int) -> bool:
         """Return whether the policy has decided that the job goes on after a rank's failure."""
         return rank in self._open
 
-    def ended(self, rank: int, now: float) -> None:
+    def record_end(self, rank: int, now: float) -> None:
         """Record the end of a rank's process, and schedule its restart if it will get one."""
         if self.restarts and rank in self._open:
-            self._due[rank] = now + pause_s(self._begun[rank] - 1)
+            self._due[rank] = now + compute_pause_s(self._begun[rank] - 1)
 
-    def host_lost(self, ranks: Iterable[int]) -> list[int]:
+    def cancel_restarts(self, ranks: Iterable[int]) -> list[int]:
         """Cancel scheduled restarts of these ranks of a lost host; return the ranks affected."""
         return [rank for rank in ranks if self._due.pop(rank, None) is not None]
 
-    def begins(self, rank: int) -> int:
+    def record_restart(self, rank: int) -> int:
         """Record that a rank restarts now; return the number of the restart."""
         self._open.discard(rank)
         return self._begun[rank]
 
-    def called(self, absent: list[int]) -> str:
+    def judge_call(self, absent: list[int]) -> str:
         """Return the reason to end the job when a rank calls initialize(); "" if the job goes on.
 
         Args:
@@ -134,7 +134,7 @@ class SurvivalPolicy:
         """
         if self.restarts or not absent:
             return ""
-        return f"{these_ranks(absent)} failed before initialize(), where others wait"
+        return f"{format_ranks(absent)} failed before initialize(), where others wait"
 
     @property
     def deadline(self) -> float | None:
@@ -146,9 +146,9 @@ class SurvivalPolicy:
         due = [rank for rank, at in self._due.items() if now >= at]
         for rank in due:
             del self._due[rank]
-        return {rank: self.begins(rank) for rank in due}
+        return {rank: self.record_restart(rank) for rank in due}
 
-    def _why_not(self, failed: FailedRank) -> str:
+    def _find_obstacle(self, failed: FailedRank) -> str:
         """Return why the job cannot go on after a failure; "" if it can."""
         if failed.runs_service:
             return (
@@ -164,8 +164,8 @@ class SurvivalPolicy:
                 "it failed before initialize(), where others wait for it" if failed.awaited else ""
             )
         if self._begun.get(failed.rank, 0) >= self._most:
-            return f"it has already been restarted {counted(self._most, 'time')}"
+            return f"it has already been restarted {format_count(self._most, 'time')}"
         if sum(self._begun.values()) >= _OF_ALL * self._most:
-            again = counted(_OF_ALL * self._most, "time")
+            again = format_count(_OF_ALL * self._most, "time")
             return f"the ranks have already been restarted {again} in all"
         return ""

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
-from mcjax_launch.diagnosis.summary import fate, first_report
-from mcjax_launch.diagnosis.verdict import verdict_of
+from mcjax_launch.diagnosis.summary import describe_rank_end, format_failure_report
+from mcjax_launch.diagnosis.verdict import determine_verdict
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.kernel.launcher.agent_orders import restarted, start_again
-from mcjax_launch.kernel.launcher.part import JobLauncher, LauncherPart, pause_s
+from mcjax_launch.kernel.launcher.agent_orders import add_restart_number, make_restart_order
+from mcjax_launch.kernel.launcher.part import JobLauncher, LauncherPart, compute_pause_s
 from mcjax_launch.kernel.launcher.stop_policy import RankFailure
 from mcjax_launch.kernel.launcher.survival import (
     BeginAgain,
@@ -25,7 +25,7 @@ from mcjax_launch.kernel.launcher.survival import (
 from mcjax_launch.kernel.wire import messages
 from mcjax_launch.kernel.wire.exit_status import HOST_LOST
 from mcjax_launch.kernel.wire.hook_messages import Joining
-from mcjax_launch.ranks import these_ranks
+from mcjax_launch.ranks import format_ranks
 from mcjax_launch.runs import stop_reasons
 from mcjax_launch.runs.rank_run import RankRun, Stage, Verdict
 from mcjax_launch.runs.stop_reasons import StopReason
@@ -58,49 +58,49 @@ class Survivors(LauncherPart):
         # By rank: what follows an unreported failure, and when to report it at the latest.
         self._untold: dict[int, tuple[str, float]] = {}
 
-    def begins(self, plan: Plan, now: float) -> None:
+    def on_begin(self, plan: Plan, now: float) -> None:
         """Record the ranks of the plan, each with its host."""
         self._ranks = {rank.process_id: rank for rank in plan.ranks}
 
-    def heard(self, message: messages.FromHook | messages.Exited, now: float) -> None:
+    def on_rank_message(self, message: messages.FromHook | messages.Exited, now: float) -> None:
         """Handle the ends of ranks, and calls of initialize()."""
         if isinstance(message, messages.Exited):
-            self._ended(message.rank)
+            self._on_rank_end(message.rank)
         elif isinstance(message.message, Joining):
-            self._called()
+            self._on_initialize_call()
 
-    def outlives(self, run: RankRun) -> bool:
+    def on_rank_failure(self, run: RankRun) -> bool:
         """Apply the policy to a rank's failure; return whether the job goes on."""
         if self.launcher.policy.ending or not run.failed or run.after_signal:
             return False
-        self._perform(self._policy.failed(self._failed_rank(run)))
+        self._perform(self._policy.decide_on_failure(self._make_failed_rank(run)))
         if run.status is not None:  # else it may still print
             self._report(run)
         return self._policy.goes_on(run.process_id)
 
-    def outlives_host(self, stop: StopReason, host: Host, lost: Sequence[RankRun]) -> bool:
+    def on_host_loss(self, stop: StopReason, host: Host, lost: Sequence[RankRun]) -> bool:
         """Apply the policy to the loss of a host; return whether the job goes on."""
         state = self._state
         if self.launcher.policy.ending:
             return False
-        effects = [self._policy.failed(self._failed_rank(run)) for run in lost]
+        effects = [self._policy.decide_on_failure(self._make_failed_rank(run)) for run in lost]
         ends = [effect for effect in effects if isinstance(effect, EndAll)]
         if ends:
             state.ended_all = ends[0].why
             return False
         for run in lost:
-            run.order = state.next_order()
+            run.order = state.increment_order()
             run.process.restarts = self._policy.restarts
         there = [rank for rank, planned in self._ranks.items() if planned.host is host]
-        ranks = [run.process_id for run in lost] + self._policy.host_lost(there)
+        ranks = [run.process_id for run in lost] + self._policy.cancel_restarts(there)
         if not ranks:
             return True
-        what_follows = f"continuing without {these_ranks(ranks)} (--on-rank-failure)"
+        what_follows = f"continuing without {format_ranks(ranks)} (--on-rank-failure)"
         if self._policy.restarts:
             what_follows = self._rejoin(stop, host, sorted(ranks), effects)
         else:
             state.host_lost = state.host_lost or stop
-        self.launcher.console.summary([stop.message, what_follows], alarm=True)
+        self.launcher.console.show_summary([stop.message, what_follows], alarm=True)
         return True
 
     def _rejoin(
@@ -125,18 +125,18 @@ class Survivors(LauncherPart):
             give_up=give_up,
         )
         self._rejoining.append(rejoining)
-        return f"restarting {these_ranks(ranks)} in {pause_s:g} s"
+        return f"restarting {format_ranks(ranks)} in {pause_s:g} s"
 
     def _begin_on(self, rejoining: Rejoining, plan: Plan, link: AgentConnection) -> None:
         """Restart the ranks of a lost host, whose new agent is ready."""
         self._rejoining.remove(rejoining)
         again = []
-        for rank in plan.by_host()[link.host]:
+        for rank in plan.group_by_host()[link.host]:
             number = rank.process_id
             if number in rejoining.ranks:
                 self._ranks[number] = rank
                 self._begin_restart(number, time.monotonic())
-                again.append(restarted(rank, self._policy.begins(number)))
+                again.append(add_restart_number(rank, self._policy.record_restart(number)))
         self.launcher.start_again(plan, link, again)
 
     @property
@@ -144,18 +144,18 @@ class Survivors(LauncherPart):
         """True if a lost host is about to be connected again."""
         return bool(self._rejoining) and not self.launcher.policy.ending
 
-    def _ended(self, rank: int) -> None:
+    def _on_rank_end(self, rank: int) -> None:
         """Handle the end of a rank's process."""
         self._report(self._state.ranks[rank])
-        self._policy.ended(rank, time.monotonic())
+        self._policy.record_end(rank, time.monotonic())
         self._end_vain_calls()
 
-    def _called(self) -> None:
+    def _on_initialize_call(self) -> None:
         """Handle a rank's call of initialize(); end the job if other ranks cannot complete it."""
         ending = self.launcher.policy.ending
-        if not ending and (why := self._policy.called(self._absent)):
+        if not ending and (why := self._policy.judge_call(self._absent)):
             self._perform(EndAll(why))
-            stop = self.launcher.policy.rank_ended(RankFailure(self._absent[0]))
+            stop = self.launcher.policy.on_rank_end(RankFailure(self._absent[0]))
             self.launcher.perform(stop)
         self._end_vain_calls()
 
@@ -192,7 +192,7 @@ class Survivors(LauncherPart):
             if rejoining.due is not None and now >= rejoining.due:
                 rejoining.connect()
 
-    def _failed_rank(self, run: RankRun) -> FailedRank:
+    def _make_failed_rank(self, run: RankRun) -> FailedRank:
         member, call = run.membership, run.membership.call
         joined = call is not None and not member.left
         if call is None and run.process_id not in self._absent:
@@ -210,7 +210,7 @@ class Survivors(LauncherPart):
     @property
     def _unserved(self) -> bool:
         """True if process 0, which runs JAX's coordination service, has ended or left."""
-        first = self._state.rank_of(0)
+        first = self._state.find_rank(0)
         return first is not None and (first.is_gone or first.membership.left)
 
     def _perform(self, effect: Effect | None) -> None:
@@ -236,23 +236,23 @@ class Survivors(LauncherPart):
             return
         console.stop_holding(rank)
         self._state.keep_output(rank)
-        if verdict_of(run) is Verdict.VICTIM:
-            lines: Sequence[str] = [f"rank {rank} {fate(run)}"]
+        if determine_verdict(run) is Verdict.VICTIM:
+            lines: Sequence[str] = [f"rank {rank} {describe_rank_end(run)}"]
         else:
-            lines = first_report(self._state, run, quoted=not console.is_on_screen(rank))
-        console.summary([*lines, what_follows], alarm=True)
+            lines = format_failure_report(self._state, run, quoted=not console.is_on_screen(rank))
+        console.show_summary([*lines, what_follows], alarm=True)
 
     def _start(self, rank: int, number: int, now: float) -> None:
         self._begin_restart(rank, now)
-        order = self.launcher.asked(self._ranks[rank])
+        order = self.launcher.add_variables(self._ranks[rank])
         for link in self.launcher.links:
             if link.host is order.host and not link.ended:
-                link.send(start_again(restarted(order, number)))
+                link.send(make_restart_order(add_restart_number(order, number)))
 
     def _begin_restart(self, rank: int, now: float) -> None:
         self.launcher.console.restart_rank(rank)
         run = self._state.restart_rank(rank, now)
-        self.launcher.events.restarted(rank, len(run.past), self._state.job_id, [run.host])
+        self.launcher.events.report_restart(rank, len(run.past), self._state.job_id, [run.host])
         self.launcher.console.set_verdict(rank, run.verdict, run.failure)
 
 
@@ -313,9 +313,9 @@ class Rejoining:
         try:
             self._pool.connect_again(self.lost)
         except LaunchError as error:
-            self.failed(str(error))
+            self.on_failure(str(error))
 
-    def received(self, link: AgentConnection, message: Message | Data | Raw) -> None:
+    def on_message(self, link: AgentConnection, message: Message | Data | Raw) -> None:
         """Handle a message from the host's agent."""
         match message:
             case messages.Greeting(version) if version == messages.VERSION:
@@ -323,28 +323,28 @@ class Rejoining:
             case messages.HostFacts():
                 link.be_patient(0)
                 try:
-                    plan = self._startup.answered_again(self.lost, message)
+                    plan = self._startup.update_plan(self.lost, message)
                 except LaunchError as error:
-                    self._refused(link, str(error))
+                    self._on_refusal(link, str(error))
                     return
                 del self._startup.rejoining[self.lost]
                 self._begin(self, plan, link)
             case messages.Refused(reason):
-                self._refused(link, reason)
+                self._on_refusal(link, reason)
             case messages.Greeting():
-                self._refused(link, "its agent has another version")
+                self._on_refusal(link, "its agent has another version")
 
-    def _refused(self, link: AgentConnection, why: str) -> None:
+    def _on_refusal(self, link: AgentConnection, why: str) -> None:
         link.send(messages.Stop(int(signal.SIGKILL), 0))
-        self.failed(why)
+        self.on_failure(why)
 
-    def failed(self, why: str) -> None:
+    def on_failure(self, why: str) -> None:
         """Schedule another attempt, or give up after too many; `why`: the reason of the failure."""
-        name, ranks = self.lost.name, these_ranks(sorted(self.ranks))
+        name, ranks = self.lost.name, format_ranks(sorted(self.ranks))
         del self._startup.rejoining[self.lost]
         if self._tries >= _TRIES:
             self._give_up(f"host {name}: {why}; {_ELSEWHERE}")
             return
-        pause = pause_s(self._tries)
+        pause = compute_pause_s(self._tries)
         self.due = time.monotonic() + pause
         self._say(f"host {name}: {why}; starting {ranks} there in {pause:g} s")

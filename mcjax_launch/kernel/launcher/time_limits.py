@@ -2,7 +2,7 @@
 
 from mcjax_launch.diagnosis.view import View
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.wire.timers import scaled
+from mcjax_launch.kernel.wire.timers import scale_time
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason, out_of_time
 
@@ -11,7 +11,7 @@ _SAMPLES = 4
 _SHORTEST_PERIOD_S, _LONGEST_PERIOD_S = 0.1, 15.0
 _RECORD_S = 1.0
 # A job that has printed or reported something this recently does not look like a hang.
-_SILENT_S = scaled(10.0)
+_SILENT_S = scale_time(10.0)
 
 
 class TimeLimits:
@@ -45,7 +45,7 @@ class TimeLimits:
         if self._start_s is not None and state.activity.rank_started_at > self._joined:
             times.append(self._start_began + self._start_s)
         if self._stall_s is not None and not self._compiling:
-            times.append(self._stalled_at(self._stall_s))
+            times.append(self._compute_stall_deadline(self._stall_s))
         return min(times, default=None)
 
     @property
@@ -63,7 +63,7 @@ class TimeLimits:
         state = self._state
         return max(self._began, state.pause.resumed_at, state.activity.rank_started_at)
 
-    def _stalled_at(self, seconds: float) -> float:
+    def _compute_stall_deadline(self, seconds: float) -> float:
         """Return when the job will count as stalled: later if agents' usage reports are late."""
         activity = self._state.activity
         reported = activity.usage_at >= activity.active_at + seconds / 2
@@ -81,7 +81,7 @@ class TimeLimits:
         if self._job_s is not None and now >= self._began + self._job_s:
             seconds, self._job_s = self._job_s, None
             message = f"--timeout: still running after {seconds:g} s"
-            return self._out_of_time(message, now, final=True)
+            return self._make_timeout_reason(message, now, final=True)
         rank_started_at = self._state.activity.rank_started_at
         if self._start_s is not None and rank_started_at > self._joined:
             seconds = self._start_s
@@ -90,28 +90,28 @@ class TimeLimits:
             elif now >= self._start_began + seconds:
                 self._joined = rank_started_at
                 message = f"--start-timeout: not all ranks have joined after {seconds:g} s"
-                return self._out_of_time(message, now, final=False, jax=True)
-        return self._stalled(now)
+                return self._make_timeout_reason(message, now, final=False, jax=True)
+        return self._check_stall(now)
 
-    def _stalled(self, now: float) -> StopReason | None:
+    def _check_stall(self, now: float) -> StopReason | None:
         seconds = self._stall_s
-        if seconds is None or self._compiling or now < self._stalled_at(seconds):
+        if seconds is None or self._compiling or now < self._compute_stall_deadline(seconds):
             return None
         self._stall_s = None
         message = f"--stall-timeout: no rank has printed, computed or compiled for {seconds:g} s"
-        return self._out_of_time(message, now, final=False)
+        return self._make_timeout_reason(message, now, final=False)
 
-    def _out_of_time(
+    def _make_timeout_reason(
         self, message: str, now: float, *, final: bool, jax: bool = False
     ) -> StopReason:
-        from mcjax_launch.diagnosis.rules import advice, limit_lines
+        from mcjax_launch.diagnosis.rules import find_advice, list_limit_lines
 
         moves = final and now - self._state.activity.heard_at < _SILENT_S
         view = View(self._state, now, moves=moves, uses_jax=jax)
-        return out_of_time(message, [*limit_lines(view), *advice(view)], final=final)
+        return out_of_time(message, [*list_limit_lines(view), *find_advice(view)], final=final)
 
 
-def usage_every_s(job: Job, *, watched: bool) -> float:
+def compute_usage_period_s(job: Job, *, watched: bool) -> float:
     """Return the period in seconds at which agents report ranks' usage; 0 for never.
 
     Args:

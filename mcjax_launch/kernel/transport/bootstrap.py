@@ -19,28 +19,28 @@ TOO_OLD = 93
 
 
 @cache
-def payload(features: frozenset[str]) -> bytes:
+def build_payload(features: frozenset[str]) -> bytes:
     """Return the compressed code that the loader runs: the package's sources and their importer.
 
     Args:
         features: names of the features whose files to include.
 
     """
-    files = streamed_files(features)
+    files = read_streamed_files(features)
     assemble = files["kernel/agent/assemble.py"]
     return zlib.compress(f"{assemble}\nassemble({files!r})\n".encode(), _LEVEL)
 
 
-def streamed_files(features: Iterable[str]) -> dict[str, str]:
+def read_streamed_files(features: Iterable[str]) -> dict[str, str]:
     """Return the text of each file to send to a host, by its path below the package."""
     files = {}
-    for path in sorted(_paths(features)):
+    for path in sorted(_iterate_paths(features)):
         with open(os.path.join(_PACKAGE, path), encoding="utf-8") as file:
             files[path] = file.read()
     return files
 
 
-def _paths(features: Iterable[str]) -> Iterator[str]:
+def _iterate_paths(features: Iterable[str]) -> Iterator[str]:
     yield from ("kernel/__init__.py", "features/__init__.py")
     folders = list(_KERNEL)
     for name in features:
@@ -55,13 +55,13 @@ def _paths(features: Iterable[str]) -> Iterator[str]:
                     yield os.path.relpath(os.path.join(below, name), _PACKAGE)
 
 
-def loader(features: frozenset[str]) -> str:
+def make_loader_code(features: frozenset[str]) -> str:
     """Return Python code for `python -c` that reads the payload from stdin and runs it.
 
     It contains no quotes, backslashes, dollars or exclamation marks, so it passes unchanged through
     any login shell.
     """
-    size = len(payload(features))
+    size = len(build_payload(features))
     old = f"sys.version_info<{OLDEST_PYTHON}and(sys.stderr.write(sys.version),sys.exit({TOO_OLD}))"
     # The alarm: if the launcher dies while it sends the payload, stdin may not end.
     run = f"signal.alarm({_LOADING_S});exec(zlib.decompress(sys.stdin.buffer.read({size})))"

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from mcjax_launch.kernel.transport import handshake
-from mcjax_launch.kernel.wire.exit_status import HOST_LOST, of_wait
+from mcjax_launch.kernel.wire.exit_status import HOST_LOST, compute_exit_status
 from mcjax_launch.kernel.wire.loop import GONE, HANG_UP, READ, Loop, Signals
 from mcjax_launch.kernel.wire.system import NEW_FILE
 from mcjax_launch.kernel.wire.uplink import Uplink
@@ -52,13 +52,13 @@ def main(host: str, client: Sequence[str]) -> int:
     key = os.urandom(handshake.KEY_BYTES)
     listener = _listen()
     try:
-        path = write_key(_addresses(host), listener.getsockname()[1], key)
+        path = write_key(_find_addresses(host), listener.getsockname()[1], key)
     except OSError as error:
-        where = error.filename or key_folder()
+        where = error.filename or get_key_folder()
         os.write(2, f"{where}: {error.strerror}: the job's key is kept there; {_OTHER}\n".encode())
         return HOST_LOST
     try:
-        words = [word.replace(CALL, code(path)) for word in client]
+        words = [word.replace(CALL, make_call_code(path)) for word in client]
         return _Relay(listener, key, path).run(words)
     finally:
         _remove(path)
@@ -69,7 +69,7 @@ def main(host: str, client: Sequence[str]) -> int:
 _OTHER = "set XDG_STATE_HOME to a folder of yours that all hosts share"
 
 
-def key_folder() -> str:
+def get_key_folder() -> str:
     """Return the path of the user's folder for key files."""
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return os.path.join(state, "mcjax-launch")
@@ -82,7 +82,7 @@ def write_key(addresses: Sequence[str], port: int, key: bytes) -> str:
         OSError: the folder cannot be written, or other users can read it.
 
     """
-    folder = key_folder()
+    folder = get_key_folder()
     if not os.path.isabs(folder):
         raise OSError(0, "no home folder is known", folder)
     os.makedirs(folder, 0o700, exist_ok=True)
@@ -110,7 +110,7 @@ def _remove_old(folder: str) -> None:
             _remove(entry.path)
 
 
-def code(path: str) -> str:
+def make_call_code(path: str) -> str:
     """Return Python code that waits for a file and runs it if it belongs to this user alone.
 
     It contains no quotes, backslashes, dollars or exclamation marks, so it passes unchanged through
@@ -142,7 +142,7 @@ def _remove(path: str) -> None:
 # --- addresses at which the host's side can reach this machine ---
 
 
-def _addresses(host: str) -> list[str]:
+def _find_addresses(host: str) -> list[str]:
     """Return the addresses at which a host can reach this machine, the most likely first.
 
     The result is ["127.0.0.1"] if this machine has only loopback addresses.
@@ -154,13 +154,15 @@ def _addresses(host: str) -> list[str]:
         except OSError:
             continue
         for family, kind, _, _, address in answers:
-            found.append(str(address[0]) if not port else _source(family, kind, address))
+            found.append(
+                str(address[0]) if not port else _find_source_address(family, kind, address)
+            )
     all_ = [address.partition("%")[0] for address in dict.fromkeys(found) if address]
     real = [address for address in all_ if not address.startswith("127.") and address != "::1"]
     return real or ["127.0.0.1"]
 
 
-def _source(family: int, kind: int, address: object) -> str:
+def _find_source_address(family: int, kind: int, address: object) -> str:
     """Return this machine's source address for packets to `address`; "" without a route."""
     with socket.socket(family, kind) as probe:
         try:
@@ -205,7 +207,7 @@ class Hellos:
         self._loop = loop
         self._on_met = on_met
         self._hellos: dict[socket.socket, _Hello] = {}
-        handshake.machine()  # cached before attackers can use up all descriptors
+        handshake.read_machine_id()  # cached before attackers can use up all descriptors
         listener.setblocking(False)
         loop.watch(listener.fileno(), READ, lambda ready: self._accept())
 
@@ -254,10 +256,12 @@ class Hellos:
     def _judge(self, stream: socket.socket, hello: _Hello) -> None:
         theirs, said = hello.read[: handshake.NONCE_BYTES], hello.read[handshake.NONCE_BYTES :]
         nonces = hello.nonce + theirs
-        where = handshake.place(stream.getsockname(), stream.getpeername())
-        if not hmac.compare_digest(said, handshake.proof(b"agent", self._key, nonces, where)):
+        where = handshake.compute_place(stream.getsockname(), stream.getpeername())
+        if not hmac.compare_digest(
+            said, handshake.compute_proof(b"agent", self._key, nonces, where)
+        ):
             self._close(stream)
-        elif self._send(stream, handshake.proof(b"launcher", self._key, nonces, where)):
+        elif self._send(stream, handshake.compute_proof(b"launcher", self._key, nonces, where)):
             del self._hellos[stream]
             self._loop.forget(stream.fileno())
             self._on_met(stream)
@@ -323,7 +327,7 @@ class _Relay:
         if not self._copied:
             return self._end_client()
         try:
-            return of_wait(self._client.wait(_CLIENT_ENDS_S))
+            return compute_exit_status(self._client.wait(_CLIENT_ENDS_S))
         except subprocess.TimeoutExpired:
             return 0
 
@@ -333,7 +337,7 @@ class _Relay:
         status = self._client.poll()
         if status is None:
             self._client.terminate()
-        return of_wait(status or HOST_LOST)
+        return compute_exit_status(status or HOST_LOST)
 
     def _on_signal(self) -> None:
         """End the relay on a signal, or if the client ended before an agent connected."""

@@ -9,7 +9,7 @@ from itertools import chain
 
 from mcjax_launch import features
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.kernel.transport.mangling import mangling
+from mcjax_launch.kernel.transport.mangling import describe_mangling
 from mcjax_launch.kernel.transport.pipes import Pipes
 from mcjax_launch.kernel.wire import frames, messages
 from mcjax_launch.kernel.wire.codec import Malformed, Message
@@ -25,7 +25,7 @@ from mcjax_launch.kernel.wire.messages import (
 )
 from mcjax_launch.kernel.wire.system import widen
 from mcjax_launch.kernel.wire.uplink import Uplink
-from mcjax_launch.ranks import these_ranks
+from mcjax_launch.ranks import format_ranks
 
 # --- which messages an agent may send, and when ---
 
@@ -44,7 +44,7 @@ class ProtocolState:
         self._ranks: frozenset[int] = frozenset()
         self._exited: set[int] = set()
 
-    def sent(self, message: Message) -> None:
+    def record_sent_message(self, message: Message) -> None:
         """Record a message that the launcher sends, because it changes which answers are legal."""
         if isinstance(message, messages.Start):
             self._ranks = frozenset(order.process_id for order in message.ranks)
@@ -53,7 +53,7 @@ class ProtocolState:
         elif isinstance(message, Question):
             self._asked.append(message)
 
-    def received(self, data: bytes | memoryview) -> Iterator[Message | Data | Raw]:
+    def decode_frames(self, data: bytes | memoryview) -> Iterator[Message | Data | Raw]:
         """Yield the frames that `data` completes.
 
         Raises:
@@ -82,8 +82,8 @@ class ProtocolState:
             raise Malformed(f"{name} of {frame.feature!r}, which is no feature")
         self._greeted = True
         self._said_bye = isinstance(frame, messages.Bye)
-        if others := set(_ranks_of(frame)) - self._ranks:
-            raise Malformed(f"{name} of {these_ranks(sorted(others)[:1])}, which is not there")
+        if others := set(_get_frame_ranks(frame)) - self._ranks:
+            raise Malformed(f"{name} of {format_ranks(sorted(others)[:1])}, which is not there")
         if isinstance(frame, Exited):
             if frame.rank in self._exited:
                 raise Malformed(f"{name} of rank {frame.rank} again")
@@ -107,7 +107,7 @@ def _check_facts(facts: HostFacts, asked: messages.Prepare) -> None:
         raise Malformed(f"HostFacts with {ports} ports for transfers")
 
 
-def _ranks_of(frame: Message | Data | Raw) -> Iterable[int]:
+def _get_frame_ranks(frame: Message | Data | Raw) -> Iterable[int]:
     """Return the ranks whose output or state a frame reports; () if none."""
     match frame:
         case Data():
@@ -242,12 +242,12 @@ class AgentConnection:
         """Send a message; do nothing if the agent is gone."""
         if self._trace is not None:
             self._trace(f"frame to {self.host.name}: {message!r}")
-        self._protocol.sent(message)
-        self._out.send(frames.encoded(message))
+        self._protocol.record_sent_message(message)
+        self._out.send(frames.encode_message(message))
 
     def serve_again(self) -> None:
         """Order an agent that waits for another run to serve it."""
-        self._pipes = self._pipes.replaced(rests=False)
+        self._pipes = self._pipes.copy_with(rests=False)
         self.send(ServeAgain())
 
     def send_raw(self, data: bytes) -> None:
@@ -258,12 +258,12 @@ class AgentConnection:
         """Send raw bytes to a feature's part on the agent's host; the feature defines `number`."""
         if self._trace is not None:
             self._trace(f"frame to {self.host.name}: {Raw(feature, number, data)!r}")
-        self._out.send(frames.raw(feature, number, data))
+        self._out.send(frames.encode_raw(feature, number, data))
 
     def supply(self, staged: Iterator[bytes], then: Message) -> None:
         """Send encoded frames, each only when the pipe has room, and then a message."""
-        self._protocol.sent(then)
-        self._out.send_later(chain(staged, [frames.encoded(then)]))
+        self._protocol.record_sent_message(then)
+        self._out.send_later(chain(staged, [frames.encode_message(then)]))
 
     def open_window(self) -> None:
         """Permit the agent to send its first output, up to the size of the window."""
@@ -289,24 +289,24 @@ class AgentConnection:
             return
         self.heard_at = time.monotonic()
         data = _buffer[:count]
-        for frame in self._decoded(data if self.greeted else self._skip_noise(bytes(data))):
+        for frame in self._decode_frames(data if self.greeted else self._skip_noise(bytes(data))):
             if isinstance(frame, Data):
                 self._consumed += len(frame.payload)
             if self._trace is not None:
                 self._trace(f"frame from {self.host.name}: {frame!r}")
             self._on_frame(self, frame)
-        if not self.greeted and (how := mangling(self.noise)):
+        if not self.greeted and (how := describe_mangling(self.noise)):
             self._on_end(self, how)
         if count == 0 and not self.ended:
             self._end()
 
-    def _decoded(self, data: bytes | memoryview) -> Iterator[Message | Data | Raw]:
+    def _decode_frames(self, data: bytes | memoryview) -> Iterator[Message | Data | Raw]:
         """Yield the complete frames; at a malformed frame, stop and call `on_end`.
 
         Errors of the code that handles the frames are not caught here, because they are bugs.
         """
         try:
-            yield from self._protocol.received(data)
+            yield from self._protocol.decode_frames(data)
         except Malformed as error:
             self._on_end(self, str(error))
 
@@ -331,7 +331,7 @@ class AgentConnection:
         if not data:
             self._loop.forget(self._pipes.errors)
 
-    def last_lines(self) -> list[str]:
+    def get_last_lines(self) -> list[str]:
         """Return the last lines that the client or the host's shell printed, oldest first."""
         text = self.errors if self.errors.strip() else self.noise
         lines = (line.strip() for line in text.decode("utf-8", "replace").splitlines())
@@ -348,16 +348,16 @@ class AgentConnection:
 
     # --- the end ---
 
-    def rest(self) -> None:
+    def mark_resting(self) -> None:
         """Record that the agent waits for another run."""
-        self._pipes = self._pipes.replaced(rests=True)
+        self._pipes = self._pipes.copy_with(rests=True)
 
     def end_input(self) -> None:
         """Close the pipe to the agent: a transport may wait for that before it ends."""
         if self._pipes.to_agent >= 0:
             self._out.drop()
             os.close(self._pipes.to_agent)
-            self._pipes = self._pipes.replaced(to_agent=-1)
+            self._pipes = self._pipes.copy_with(to_agent=-1)
 
     def hand_over(self) -> Pipes:
         """Return the pipes of an agent that waits for another run, and stop watching them."""
@@ -373,7 +373,7 @@ class AgentConnection:
             if fd >= 0:
                 self._loop.forget(fd)
                 os.close(fd)
-        self._pipes = self._pipes.replaced(from_agent=-1, errors=-1, to_agent=-1, rests=False)
+        self._pipes = self._pipes.copy_with(from_agent=-1, errors=-1, to_agent=-1, rests=False)
         self.ended = True
 
     def kill(self, signum: int) -> None:

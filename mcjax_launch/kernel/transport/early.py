@@ -64,14 +64,16 @@ def fork(words: Sequence[str], environ: Mapping[str, str], load: Callable[[], Ma
     if pid < 0:
         pipes.close()
         return
-    _forked.append(pipes.given_to(pid))
+    _forked.append(pipes.keep_own_ends(pid))
 
 
 def _is_likely(words: Sequence[str], environ: Mapping[str, str]) -> bool:
     otherwise = any(word == "-h" or word.startswith(_NO_AGENT) for word in words)
     otherwise |= bool(words) and words[0].startswith(_NO_JOB)
     otherwise |= DETACHED not in environ and (_DETACHES in words or "MCJAX_DETACH" in environ)
-    elsewhere = any(name in environ for name in _NO_AGENT_IN) or known_schedulers.around(environ)
+    elsewhere = any(name in environ for name in _NO_AGENT_IN) or known_schedulers.find_scheduler(
+        environ
+    )
     return bool(words) and not otherwise and not elsewhere
 
 

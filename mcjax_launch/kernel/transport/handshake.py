@@ -22,20 +22,20 @@ _ANSWER_S = 9
 _FAILED = 255
 
 
-def proof(side: bytes, key: bytes, nonces: bytes, place: bytes) -> bytes:
+def compute_proof(side: bytes, key: bytes, nonces: bytes, place: bytes) -> bytes:
     """Return the proof that only a holder of the key can compute for this connection.
 
     Args:
         side: b"launcher" or b"agent", so that neither proof can be sent back as the other.
         key: secret that both sides share.
         nonces: nonce of the launcher, followed by the nonce of the agent.
-        place: result of `place`, the address of the connection.
+        place: result of `compute_place`, the address of the connection.
 
     """
     return hmac.digest(key, b" ".join((side, place, nonces)), "sha256")
 
 
-def place(launcher: tuple[str, int], agent: tuple[str, int]) -> bytes:
+def compute_place(launcher: tuple[str, int], agent: tuple[str, int]) -> bytes:
     """Return the address of the connection as a value that both sides compute alike.
 
     It is the launcher's address. If both sides are on one machine, the machine's id is appended,
@@ -46,18 +46,18 @@ def place(launcher: tuple[str, int], agent: tuple[str, int]) -> bytes:
         agent: address of the agent's end.
 
     """
-    host = _plain(launcher[0])
-    own = machine() if host == _plain(agent[0]) else ""
+    host = _simplify_address(launcher[0])
+    own = read_machine_id() if host == _simplify_address(agent[0]) else ""
     return f"{host} {launcher[1]} {own}".encode()
 
 
-def _plain(host: str) -> str:
+def _simplify_address(host: str) -> str:
     """Return an IP address without `::ffff:` and zone, so that IPv4 and IPv6 sockets agree."""
     return host.partition("%")[0].replace("::ffff:", "")
 
 
 @cache
-def machine() -> str:
+def read_machine_id() -> str:
     """Return an id that is unique to this machine and network namespace; "" if unknown."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
@@ -89,12 +89,12 @@ def call(addresses: list[str], port: int, key: bytes) -> None:
 
 
 def _meet(stream: socket.socket, key: bytes) -> bool:
-    where = place(stream.getpeername(), stream.getsockname())
+    where = compute_place(stream.getpeername(), stream.getsockname())
     own = os.urandom(NONCE_BYTES)
     nonces = _read(stream, NONCE_BYTES) + own
-    stream.sendall(own + proof(b"agent", key, nonces, where))
+    stream.sendall(own + compute_proof(b"agent", key, nonces, where))
     answer = _read(stream, PROOF_BYTES)
-    return hmac.compare_digest(answer, proof(b"launcher", key, nonces, where))
+    return hmac.compare_digest(answer, compute_proof(b"launcher", key, nonces, where))
 
 
 def _read(stream: socket.socket, size: int) -> bytes:

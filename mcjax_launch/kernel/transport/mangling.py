@@ -10,7 +10,7 @@ _MESSAGE = re.compile(rb'\["(Greeting|Ping|InternalError)",\[')
 _MOST_ODD = 10
 
 
-def mangling(received: bytes) -> str:
+def describe_mangling(received: bytes) -> str:
     """Return a clause on how a connection has changed an agent's first bytes; "" if unchanged.
 
     Args:

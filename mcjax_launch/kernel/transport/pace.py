@@ -29,7 +29,7 @@ class Pace:
         self._attempts: Counter[Host] = Counter()
         self._limit = _FIRST_LIMIT
 
-    def next(self, under_way: int, now: float) -> Host | None:
+    def pop_host(self, under_way: int, now: float) -> Host | None:
         """Return the host to start now; None if none is due or the limit is reached.
 
         Args:
@@ -50,11 +50,11 @@ class Pace:
         """Append a host to the queue: a new host, or a host to start again."""
         self._waiting.append(host)
 
-    def went_well(self) -> None:
+    def increase_limit(self) -> None:
         """Raise the limit on concurrent starts, because an agent has greeted."""
         self._limit = min(self._limit + 1, _MOST_LIMIT)
 
-    def refused(self, host: Host, now: float) -> bool:
+    def retry_later(self, host: Host, now: float) -> bool:
         """Lower the limit because a host refused, and queue the host again.
 
         The pause before the next attempt grows with each attempt. Return False, and change
@@ -79,8 +79,8 @@ class Pace:
         """True if no host is left to start."""
         return not self._waiting and not self._again
 
-    def deadline(self, under_way: int) -> float:
-        """Return the time to call `next` again; inf if only a greeting allows another start."""
+    def compute_deadline(self, under_way: int) -> float:
+        """Return the time to call `pop_host` again; inf if only a greeting allows another start."""
         if not self._again or under_way >= self._limit:
             return inf
         return min(at for at, _ in self._again)

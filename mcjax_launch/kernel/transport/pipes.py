@@ -43,7 +43,7 @@ class NewPipes:
         )
         self.theirs = (agent_in, agent_out, agent_err)
 
-    def given_to(self, pid: int, client: str = "") -> Pipes:
+    def keep_own_ends(self, pid: int, client: str = "") -> Pipes:
         """Close the ends that the started process has inherited; return the launcher's ends.
 
         Args:

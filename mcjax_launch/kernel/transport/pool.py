@@ -20,7 +20,7 @@ from mcjax_launch.kernel.transport.remote_commands import Transport
 from mcjax_launch.kernel.wire import frames
 from mcjax_launch.kernel.wire.codec import Message
 from mcjax_launch.kernel.wire.frames import Data, Raw
-from mcjax_launch.kernel.wire.known_schedulers import around
+from mcjax_launch.kernel.wire.known_schedulers import find_scheduler
 from mcjax_launch.kernel.wire.loop import Loop
 from mcjax_launch.kernel.wire.messages import Bye, Greeting, NothingLeft, Ping
 from mcjax_launch.kernel.wire.signals import ENDING, signal_name
@@ -82,30 +82,30 @@ class Killed(Value):
         return f"{self.what} was {verb} by {signal_name(self.signum)}"
 
 
-def killed(link: AgentConnection) -> Killed | None:
+def find_ending_signal(link: AgentConnection) -> Killed | None:
     """Return the signal that ended a transport's client or agent; None if no signal did."""
     client = f"its {link.client} client" if link.client else "its agent"
     said = re.search(_KILLED, link.errors)  # ssh handles some signals and prints this
     if said is not None and link.status == 255:
         return Killed(client, int(said[1]))
-    if link.last_lines()[-1:] == ["KeyboardInterrupt"]:  # before Python could begin
+    if link.get_last_lines()[-1:] == ["KeyboardInterrupt"]:  # before Python could begin
         return Killed("its agent", signal.SIGINT)
     status = link.status or 0
     signum, what = (-status, client) if status < 0 else (status - 128, "its agent")
     return Killed(what, signum) if signum in signal.valid_signals() else None
 
 
-def why_gone(link: AgentConnection) -> str:
+def explain_loss(link: AgentConnection) -> str:
     """Return a message on the reason for which an agent ended after its greeting."""
-    message = link.last_lines()
-    if (by := killed(link)) is not None:
+    message = link.get_last_lines()
+    if (by := find_ending_signal(link)) is not None:
         return str(by)
     return "its agent exited unexpectedly" + (f": {message[-1]}" if message else "")
 
 
-def why(link: AgentConnection) -> str:
+def explain_missing_greeting(link: AgentConnection) -> str:
     """Return the reason for a missing greeting, in words, with advice in parentheses if known."""
-    lines = link.last_lines()
+    lines = link.get_last_lines()
     from mcjax_launch.kernel.transport import bootstrap
 
     if link.status == bootstrap.TOO_OLD:
@@ -115,16 +115,16 @@ def why(link: AgentConnection) -> str:
         return f"{old}: set python= in the hosts file, or --python"
     if (unfit := next((line for line in lines if line.startswith(frames.UNFIT)), None)) is not None:
         return unfit[len(frames.UNFIT) :]
-    said, hint = _explained(lines, link)
-    if not hint and (by := killed(link)) is not None:
+    said, hint = _find_explanation(lines, link)
+    if not hint and (by := find_ending_signal(link)) is not None:
         return str(by)
     status = f"exit status {link.status}" if link.status is not None else "no answer"
     said = said or f"its agent did not start (no output, {status})"
-    advice = _instead(link, hint)
+    advice = _choose_advice(link, hint)
     return f"{said} ({advice})" if advice else said
 
 
-def _explained(lines: Sequence[str], link: AgentConnection) -> tuple[str, str]:
+def _find_explanation(lines: Sequence[str], link: AgentConnection) -> tuple[str, str]:
     """Return the line of a client or shell that explains the failure, and a hint; "" if none."""
     for mark, hint in _HINTS:
         if line := next((line for line in reversed(lines) if mark in line.lower()), ""):
@@ -134,26 +134,26 @@ def _explained(lines: Sequence[str], link: AgentConnection) -> tuple[str, str]:
     return (lines[-1], "") if lines else ("", "")
 
 
-def _instead(link: AgentConnection, hint: str) -> str:
+def _choose_advice(link: AgentConnection, hint: str) -> str:
     """Return the hint, or in a scheduler's allocation advice on a better way to start agents."""
-    scheduler = around(os.environ)
+    scheduler = find_scheduler(os.environ)
     if scheduler is None:
         return hint
-    from mcjax_launch.schedulers import allocation, driver
+    from mcjax_launch.schedulers import allocation, load_driver
 
     if link.client == "ssh" and link.status == 255:
-        return driver(scheduler).no_ssh or hint
+        return load_driver(scheduler).no_ssh or hint
     if link.client in scheduler.clients:
         return hint or allocation.advise_outside(scheduler, os.environ)
     return hint
 
 
-def _failure(link: AgentConnection) -> Failure:
+def _make_failure(link: AgentConnection) -> Failure:
     """Return the failure of a host whose transport ended before a greeting."""
-    by = killed(link)
+    by = find_ending_signal(link)
     if by is not None and by.signum in ENDING:
         return Failure(link.host, str(by), stopped=True)
-    return Failure(link.host, why(link), link.traceback)
+    return Failure(link.host, explain_missing_greeting(link), link.traceback)
 
 
 class LinkState(Enum):
@@ -213,7 +213,9 @@ class AgentPool:
 
         def connect(host: Host) -> AgentConnection:
             pipes = transport.start(host)
-            return AgentConnection(host, pipes, loop, window, self._frame, self._ended, trace)
+            return AgentConnection(
+                host, pipes, loop, window, self._handle_frame, self._handle_end, trace
+            )
 
         self._connect = connect
         self._transport = transport
@@ -233,9 +235,9 @@ class AgentPool:
 
     def _check_in_time(self, link: AgentConnection) -> None:
         """Record that the time at which a connection is given up may have moved earlier."""
-        self._next_check = min(self._next_check, self._due_at(link))
+        self._next_check = min(self._next_check, self._compute_due_at(link))
 
-    def _in_state(self, state: LinkState) -> list[AgentConnection]:
+    def _select_by_state(self, state: LinkState) -> list[AgentConnection]:
         """Return the connections that are in a state."""
         if not self._counts[state]:
             return []
@@ -246,7 +248,7 @@ class AgentPool:
     def begin(self) -> None:
         """Start waiting agents, up to the limit on concurrent starts."""
         now = time.monotonic()
-        while (host := self._pace.next(self._counts[LinkState.GREETING], now)) is not None:
+        while (host := self._pace.pop_host(self._counts[LinkState.GREETING], now)) is not None:
             self._start(host)
 
     def connect_again(self, host: Host) -> None:
@@ -261,14 +263,14 @@ class AgentPool:
 
     def _start(self, host: Host) -> None:
         link = self._connect(host)
-        limit = link.began_at + self._transport.greeting_s(host)
+        limit = link.began_at + self._transport.get_greeting_limit_s(host)
         self._enter(link, LinkState.GREETING, limit)
         if link.rests:
             link.serve_again()
         elif not host.is_local:
             from mcjax_launch.kernel.transport import bootstrap  # as only other hosts need
 
-            link.send_raw(bootstrap.payload(self._transport.features))
+            link.send_raw(bootstrap.build_payload(self._transport.features))
         self.links.append(link)
 
     def stop(self, limit_s: float) -> None:
@@ -285,7 +287,7 @@ class AgentPool:
                 link.wake()
                 self._enter(link, state, min(due, self._limits[link]))
         self._pace.stop()
-        for link in self._in_state(LinkState.GREETING):
+        for link in self._select_by_state(LinkState.GREETING):
             if link.host.is_local:
                 self._enter(link, LinkState.GONE)
                 link.close()
@@ -309,7 +311,7 @@ class AgentPool:
         """True if each agent has reported that no process of the job is left, or has ended."""
         return all(link.ended or self._states[link] is LinkState.EMPTY for link in self.links)
 
-    def _frame(self, link: AgentConnection, frame: Message | Data | Raw) -> None:
+    def _handle_frame(self, link: AgentConnection, frame: Message | Data | Raw) -> None:
         if self._states[link] is LinkState.LEAVING:
             return
         match frame:
@@ -320,14 +322,14 @@ class AgentPool:
                 return
             case Greeting():
                 self._enter(link, LinkState.SERVING)
-                self._pace.went_well()
+                self._pace.increase_limit()
                 self.begin()
             case NothingLeft():
                 self._enter(link, LinkState.EMPTY)
             case Bye():
                 link.said_bye = True
                 if frame.stays:
-                    link.rest()
+                    link.mark_resting()
                 else:
                     link.end_input()
         self._on_frame(link, frame)
@@ -335,7 +337,7 @@ class AgentPool:
 
     # --- ends ---
 
-    def _ended(self, link: AgentConnection, malformed: str) -> None:
+    def _handle_end(self, link: AgentConnection, malformed: str) -> None:
         state = self._states[link]
         if state is LinkState.LEAVING:
             if malformed:
@@ -354,7 +356,7 @@ class AgentPool:
     def _judge_missed(self, link: AgentConnection) -> None:
         if link.reap() or time.monotonic() >= self._limits[link]:
             self._enter(link, LinkState.GONE)
-            self._on_lost(link, why_gone(link))
+            self._on_lost(link, explain_loss(link))
 
     def reap(self) -> None:
         """Handle ended transports; call this when a child of the launcher has ended."""
@@ -371,8 +373,10 @@ class AgentPool:
         self._forget(link)
         refused = link.status == 255 and re.search(_REFUSED, link.errors)
         tried_too_long = b"timed out" in link.errors
-        if not (refused and not tried_too_long and self._pace.refused(link.host, time.monotonic())):
-            self._on_failure(_failure(link))
+        if not (
+            refused and not tried_too_long and self._pace.retry_later(link.host, time.monotonic())
+        ):
+            self._on_failure(_make_failure(link))
         self.begin()
 
     def _forget(self, link: AgentConnection) -> None:
@@ -385,7 +389,7 @@ class AgentPool:
     @property
     def deadline(self) -> float | None:
         """Time (time.monotonic) at which to call `expire` next; None if nothing is due."""
-        at = min(self._next_check, self._pace.deadline(self._counts[LinkState.GREETING]))
+        at = min(self._next_check, self._pace.compute_deadline(self._counts[LinkState.GREETING]))
         if any(map(self._gets_pings, self.links)):
             at = min(at, self._ping_at)
         return at if at < math.inf else None
@@ -393,7 +397,7 @@ class AgentPool:
     def _gets_pings(self, link: AgentConnection) -> bool:
         return not link.host.is_local and self._is_heard(link)
 
-    def _due_at(self, link: AgentConnection) -> float:
+    def _compute_due_at(self, link: AgentConnection) -> float:
         """Return the time (time.monotonic) at which an agent is given up; inf for never."""
         state, limit = self._states[link], self._limits[link]
         if state is LinkState.MISSED:
@@ -416,13 +420,13 @@ class AgentPool:
 
     def expire(self, now: float) -> None:
         """Give up agents that took too long, start waiting agents, and send heartbeats."""
-        if now >= self._pace.deadline(self._counts[LinkState.GREETING]):
+        if now >= self._pace.compute_deadline(self._counts[LinkState.GREETING]):
             self.begin()
         if now >= self._next_check:
             for link in list(self.links):
-                if self._due_at(link) <= now:  # also after an earlier link was given up
+                if self._compute_due_at(link) <= now:  # also after an earlier link was given up
                     self._handle_deadline(link, now)
-            self._next_check = min(map(self._due_at, self.links), default=math.inf)
+            self._next_check = min(map(self._compute_due_at, self.links), default=math.inf)
         if now >= self._ping_at and (afar := list(filter(self._gets_pings, self.links))):
             self._ping_at = now + frames.PING_S
             for link in afar:
@@ -435,10 +439,10 @@ class AgentPool:
         elif state is LinkState.LEAVING:
             self._close_early(link)
         elif state is LinkState.GREETING:
-            last = "; ".join(filter(None, _explained(link.last_lines()[-1:], link)))
+            last = "; ".join(filter(None, _find_explanation(link.get_last_lines()[-1:], link)))
             last = last and f" ({last})"
-            limit_s = self._transport.greeting_s(link.host)
-            self._never_greets(link, f"no answer within {limit_s:g} s{last}")
+            limit_s = self._transport.get_greeting_limit_s(link.host)
+            self._give_up_start(link, f"no answer within {limit_s:g} s{last}")
         elif link.said_bye:
             link.close()
         elif now >= self._limits[link] or link.host.is_local:
@@ -452,7 +456,7 @@ class AgentPool:
         if self._states[link] is not LinkState.GREETING:
             self._give_up(link, why)
             return
-        self._never_greets(link, why)
+        self._give_up_start(link, why)
         self.begin()
 
     def _close_early(self, link: AgentConnection) -> None:
@@ -461,7 +465,7 @@ class AgentPool:
         link.close()
         link.kill(signal.SIGTERM)
 
-    def _never_greets(self, link: AgentConnection, why: str) -> None:
+    def _give_up_start(self, link: AgentConnection, why: str) -> None:
         self._forget(link)
         link.kill(signal.SIGTERM)  # `hang_up` waits for it, or kills it
         self._given_up.append(link)
@@ -493,7 +497,7 @@ class AgentPool:
             keep: leave the agents connected that wait for another run.
 
         """
-        for link in self._in_state(LinkState.LEAVING):
+        for link in self._select_by_state(LinkState.LEAVING):
             self._close_early(link)
         kept = self._resting if keep else []
         links = [link for link in [*self.links, *self._given_up] if link not in kept]
@@ -502,7 +506,7 @@ class AgentPool:
             link.wake()
         deadline = time.monotonic() + limit_s
         while not all(link.reap() for link in links) and time.monotonic() < deadline:
-            self._loop.turn(deadline)  # SIGCHLD wakes it
+            self._loop.dispatch_ready(deadline)  # SIGCHLD wakes it
         for link in links:
             if not link.reap() and not link.host.is_local:
                 link.kill(signal.SIGKILL)

@@ -12,11 +12,11 @@ from mcjax_launch.kernel.transport import early
 from mcjax_launch.kernel.transport.pipes import NewPipes, Pipes
 from mcjax_launch.kernel.wire import system
 from mcjax_launch.kernel.wire.exit_status import HOST_LOST
-from mcjax_launch.kernel.wire.known_schedulers import CLIENTS, around
-from mcjax_launch.kernel.wire.timers import scaled
+from mcjax_launch.kernel.wire.known_schedulers import CLIENTS, find_scheduler
+from mcjax_launch.kernel.wire.timers import scale_time
 
 #: Seconds from the start of a transport to the agent's greeting.
-GREETING_S = scaled(14.0)
+GREETING_S = scale_time(14.0)
 #: The same for a template's client, which may do more: gcloud starts slowly, adds a key to the
 #: host's keys and may use a tunnel.
 TEMPLATE_GREETING_S = 60.0
@@ -61,14 +61,14 @@ _NOTHING: Mapping[str, str] = {}
 _UNQUOTABLE = frozenset("'\"\\$`!\n")
 
 
-def local_argv() -> list[str]:
+def make_local_argv() -> list[str]:
     """Return the command that runs the agent on this machine, from the installed files."""
     code = _LOCAL.format(root=os.path.dirname(_PACKAGE), hook=early.HOOK)
     # -I -S: a quick start, and the user's environment does not affect the agent's own Python.
     return [sys.executable, "-I", "-S", "-c", code]
 
 
-def script(
+def make_script(
     python: str,
     or_python3: bool,
     features: frozenset[str],
@@ -99,28 +99,28 @@ def script(
     if bad := _UNQUOTABLE & set(devices):
         raise LaunchError(f"GPUs {devices}: {min(bad)!r} is not allowed in their names")
     chosen = f': "${{{_CUDA}={devices}}}"; export {_CUDA}; ' if devices else ""
-    loader = bootstrap.loader(features)
+    loader = bootstrap.make_loader_code(features)
     code = f"{first};{loader}" if first else loader
     return f'p="{python}"; {other}{chosen}exec "$p" -I -S -c "{code}"'
 
 
-def ssh_argv(host: Host, script: str) -> list[str]:
+def make_ssh_argv(host: Host, script: str) -> list[str]:
     """Return the ssh command line that runs `script` on a host, with the user's configuration.
 
     The command passes through the host's login shell. All of sh, fish and tcsh agree on what single
     quotes mean, as long as no single quote, backslash or `!` is inside.
     """
-    return ["ssh", "-T", "-x", *_ssh_options(host), "--", host.login, f"exec sh -c '{script}'"]
+    return ["ssh", "-T", "-x", *_list_ssh_options(host), "--", host.login, f"exec sh -c '{script}'"]
 
 
-def _ssh_options(host: Host, template: str = "") -> list[str]:
+def _list_ssh_options(host: Host, template: str = "") -> list[str]:
     """Return the launcher's options for ssh, without those that the template of --via sets."""
     wanted = {name: value for name, value in _SSH_OPTIONS.items() if name not in template}
     options = [word for name, value in wanted.items() for word in ("-o", f"{name}={value}")]
     return [*options, *(["-p", str(host.port)] if host.port else [])]
 
 
-def template_argv(template: str, host: Host, script: str) -> list[str]:
+def make_template_argv(template: str, host: Host, script: str) -> list[str]:
     """Return the command line of the user's own client, from the template given with --via.
 
     `{host}` is the host, `{command}` one string for a shell on the host. Without `{command}` the
@@ -133,7 +133,7 @@ def template_argv(template: str, host: Host, script: str) -> list[str]:
     """
     import shlex  # only templates need it
 
-    words = _template_words(template)
+    words = _split_template(template)
     programs = [os.path.basename(word) for word in words]
     is_openssh = not _HAS_AN_SSH.intersection(programs)
     line = f"exec sh -c '{script}'"
@@ -143,7 +143,7 @@ def template_argv(template: str, host: Host, script: str) -> list[str]:
         word = word.replace("{command}", line if alone else shlex.quote(line))
         argv.append(word.replace("{host}", host.login))
         if is_openssh and os.path.basename(word) == "ssh":
-            argv += _ssh_options(host, template)
+            argv += _list_ssh_options(host, template)
         elif scheduler := CLIENTS.get(os.path.basename(word)):
             argv += scheduler.client_options
     if "{command}" in template:
@@ -153,7 +153,7 @@ def template_argv(template: str, host: Host, script: str) -> list[str]:
     return [*argv, "sh", "-c", script] if takes_words else [*argv, line]
 
 
-def _template_words(template: str) -> list[str]:
+def _split_template(template: str) -> list[str]:
     """Split a template into words, and check it.
 
     Raises:
@@ -195,28 +195,28 @@ def _check_input(template: str, words: Sequence[str]) -> None:
         )
 
 
-def remote_argv(host: Host, job: Job, features: frozenset[str]) -> list[str]:
+def make_remote_argv(host: Host, job: Job, features: frozenset[str]) -> list[str]:
     """Return the command line that starts an agent with these features on another host."""
     or_python3 = not (host.python or job.python_given)
     python, via = host.python or job.python, job.via
     if via not in CLIENTS:
-        text = script(python, or_python3, features, devices=host.devices)
-        return ssh_argv(host, text) if via == "ssh" else template_argv(via, host, text)
-    from mcjax_launch.schedulers import driver
+        text = make_script(python, or_python3, features, devices=host.devices)
+        return make_ssh_argv(host, text) if via == "ssh" else make_template_argv(via, host, text)
+    from mcjax_launch.schedulers import load_driver
 
-    found = driver(CLIENTS[via])
+    found = load_driver(CLIENTS[via])
     if not found.calls_back:
-        text = script(python, or_python3, features, devices=host.devices)
-        return found.client_argv(host, text, via)
+        text = make_script(python, or_python3, features, devices=host.devices)
+        return found.make_client_argv(host, text, via)
     from mcjax_launch.kernel.transport import call_back
 
-    text = script(python, or_python3, features, first=call_back.CALL, devices=host.devices)
+    text = make_script(python, or_python3, features, first=call_back.CALL, devices=host.devices)
     called_back = _CALLED_BACK.format(root=os.path.dirname(_PACKAGE))
     own = [sys.executable, "-I", "-S", "-c", called_back, host.name]
-    return [*own, *found.client_argv(host, text, via)]
+    return [*own, *found.make_client_argv(host, text, via)]
 
 
-def client_environ(program: str, environ: Mapping[str, str]) -> dict[str, str]:
+def make_client_environ(program: str, environ: Mapping[str, str]) -> dict[str, str]:
     """Return `environ` without the variables that a client would read as its options."""
     drops = CLIENTS[program].client_drops if program in CLIENTS else ()
     return {name: value for name, value in environ.items() if not name.startswith(drops)}
@@ -253,7 +253,7 @@ def start(
         pid = os.posix_spawnp(
             argv[0],
             list(argv),
-            client_environ(client or argv[0], {**extra, **os.environ}),
+            make_client_environ(client or argv[0], {**extra, **os.environ}),
             file_actions=[(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate(pipes.theirs)],
             setsid=True,
             setsigmask=(),
@@ -261,16 +261,16 @@ def start(
         )
     except OSError as error:
         pipes.close()
-        why = system.limit_reason(error, "is it installed?")
-        raise LaunchError(f"{argv[0]}: {why}{_otherwise(argv[0])}", HOST_LOST) from None
+        why = system.format_limit_error(error, "is it installed?")
+        raise LaunchError(f"{argv[0]}: {why}{_format_client_advice(argv[0])}", HOST_LOST) from None
     finally:
         system.limit_files(ours)
-    return pipes.given_to(pid, client)
+    return pipes.keep_own_ends(pid, client)
 
 
-def _otherwise(client: str) -> str:
+def _format_client_advice(client: str) -> str:
     """Return advice on how to do without a scheduler's missing client; "" outside a scheduler."""
-    scheduler = around(os.environ)
+    scheduler = find_scheduler(os.environ)
     if scheduler is None or client not in scheduler.clients:
         return ""
     from mcjax_launch.schedulers import allocation
@@ -279,7 +279,7 @@ def _otherwise(client: str) -> str:
     return f" {otherwise}" if otherwise else ""
 
 
-def _devices(host: Host) -> dict[str, str]:
+def _get_device_variables(host: Host) -> dict[str, str]:
     """Return CUDA_VISIBLE_DEVICES with the GPUs a scheduler assigned on a host; {} if none."""
     return {_CUDA: host.devices} if host.devices else {}
 
@@ -307,7 +307,7 @@ class Transport:
         """Raise the launcher's limit on open files; processes that it starts keep the old limit."""
         self._files_limit = system.allow_many_files()
 
-    def greeting_s(self, host: Host) -> float:
+    def get_greeting_limit_s(self, host: Host) -> float:
         """Return the number of seconds within which the agent of a host must greet."""
         if host.is_local:
             return LOCAL_GREETING_S
@@ -319,7 +319,9 @@ class Transport:
         """Start this machine's agent early, if this machine is among the hosts."""
         host = next((host for host in hosts if host.is_local), None)
         if host is not None:
-            self._local = early.claim() or start(local_argv(), extra=_devices(host))
+            self._local = early.claim() or start(
+                make_local_argv(), extra=_get_device_variables(host)
+            )
 
     def start(self, host: Host) -> Pipes:
         """Return the pipes of a host's agent: kept from an earlier run, started early, or new.
@@ -331,9 +333,11 @@ class Transport:
         if (resting := self.resting(host)) is not None:
             return resting
         if not host.is_local:
-            argv = remote_argv(host, self._job, self.features)
+            argv = make_remote_argv(host, self._job, self.features)
             via = self._job.via
             client = via if via in CLIENTS else os.path.basename(argv[0])
             return start(argv, self._files_limit, client)
         early, self._local = self._local, None
-        return early or start(local_argv(), self._files_limit, extra=_devices(host))
+        return early or start(
+            make_local_argv(), self._files_limit, extra=_get_device_variables(host)
+        )

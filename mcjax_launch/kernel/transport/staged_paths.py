@@ -10,7 +10,7 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
-from mcjax_launch.kernel.transport.staging import place_of
+from mcjax_launch.kernel.transport.staging import get_staged_path
 from mcjax_launch.kernel.wire.codec import Message, Nested
 from mcjax_launch.kernel.wire.frames import Data, Raw
 from mcjax_launch.kernel.wire.messages import HostFacts
@@ -39,7 +39,8 @@ class StagedPaths:
     def __init__(self, paths: Iterable[str], cwd: str) -> None:
         self._folders: set[str] = set()
         self._sources = {
-            _below(place_of(path, cwd)): os.path.normpath(os.path.join(cwd, path)) for path in paths
+            _format_subpath(get_staged_path(path, cwd)): os.path.normpath(os.path.join(cwd, path))
+            for path in paths
         }
 
     def add(self, folder: str) -> None:
@@ -70,7 +71,7 @@ class StagedPaths:
             lambda found: os.fsencode(self._sources[os.fsdecode(found[1])]), data
         )
 
-    def translated(self, on_frame: OnFrame) -> OnFrame:
+    def wrap_on_frame(self, on_frame: OnFrame) -> OnFrame:
         """Wrap on_frame so that it gets messages with originals' paths; other frames stay as is."""
 
         def act(link: AgentConnection, frame: Message | Data | Raw) -> None:
@@ -89,7 +90,7 @@ class StagedPaths:
             for name in value._fields
             if (changed := self._in_value(before := getattr(value, name))) is not before
         }
-        return value.replaced(**changes) if changes else value
+        return value.copy_with(**changes) if changes else value
 
     def _in_value(self, value: object) -> object:
         if isinstance(value, str):
@@ -105,6 +106,6 @@ class StagedPaths:
         return value
 
 
-def _below(place: str) -> str:
+def _format_subpath(place: str) -> str:
     """Return the part of a copy's path after the staging folder: "" or with a leading slash."""
     return "" if place == os.curdir else f"/{place}"

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator, Sequence
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.kernel.wire.frames import encoded, raw
+from mcjax_launch.kernel.wire.frames import encode_message, encode_raw
 from mcjax_launch.kernel.wire.messages import StageEntry
 from mcjax_launch.kernel.wire.value import Value
 
@@ -46,26 +46,28 @@ class Staged:
     def __init__(
         self, paths: tuple[str, ...], cwd: str, call: Sequence[bytes | memoryview] = ()
     ) -> None:
-        self._entries = entries(paths, cwd)
+        self._entries = list_entries(paths, cwd)
         self._call = call
 
-    def frames(self) -> Iterator[bytes]:
+    def iterate_frames(self) -> Iterator[bytes]:
         """Yield the frames that stage everything on one host.
 
         Raises:
             LaunchError: a file has changed or disappeared.
 
         """
-        yield from frames(self._entries)
+        yield from iterate_entry_frames(self._entries)
         if self._call:
-            yield encoded(StageEntry("call", "private", target="the arguments of the function"))
+            yield encode_message(
+                StageEntry("call", "private", target="the arguments of the function")
+            )
         for part in self._call:
             view = memoryview(part)
             for at in range(0, len(view), _PIECE):
-                yield raw("", 0, view[at : at + _PIECE])
+                yield encode_raw("", 0, view[at : at + _PIECE])
 
 
-def entries(paths: tuple[str, ...], cwd: str) -> list[Entry]:
+def list_entries(paths: tuple[str, ...], cwd: str) -> list[Entry]:
     """Return the files, folders and links at these paths, folders before their contents.
 
     A relative path stays the same below the staging folder, so that the same command works there.
@@ -82,7 +84,7 @@ def entries(paths: tuple[str, ...], cwd: str) -> list[Entry]:
             raise LaunchError(f"--sync {path}: no such file or directory in {cwd}")
         if not os.path.isdir(source) and not os.path.isfile(source):
             raise LaunchError(f"--sync {path}: neither a file nor a directory")
-        for entry in _walk(place_of(path, cwd), source):
+        for entry in _walk(get_staged_path(path, cwd), source):
             if not os.access(entry.source, os.R_OK) and entry.kind != "link":
                 raise LaunchError(f"--sync {path}: {entry.source} cannot be read")
             if entry.kind != "link" or entry.path not in found:
@@ -91,8 +93,8 @@ def entries(paths: tuple[str, ...], cwd: str) -> list[Entry]:
     return sorted(found.values(), key=lambda entry: entry.kind == "link")
 
 
-def place_of(path: str, cwd: str) -> str:
-    """Return the path below the staging folder for a path given with --sync; see `entries`."""
+def get_staged_path(path: str, cwd: str) -> str:
+    """Return the path below the staging folder for a path given with --sync; see `list_entries`."""
     place = os.path.normpath(path)
     if os.path.isabs(place) or place.startswith(".."):
         return os.path.basename(os.path.realpath(os.path.join(cwd, path)))
@@ -127,7 +129,7 @@ def _walk(place: str, source: str) -> Iterator[Entry]:
                 yield Entry(path, below, "file")
 
 
-def frames(staged: list[Entry]) -> Iterator[bytes]:
+def iterate_entry_frames(staged: list[Entry]) -> Iterator[bytes]:
     """Yield the frames that stage these entries on one host.
 
     Raises:
@@ -137,15 +139,17 @@ def frames(staged: list[Entry]) -> Iterator[bytes]:
     for entry in staged:
         try:
             if entry.kind == "link":
-                yield encoded(StageEntry(entry.path, "link", target=os.readlink(entry.source)))
+                yield encode_message(
+                    StageEntry(entry.path, "link", target=os.readlink(entry.source))
+                )
             elif entry.kind == "folder":
-                yield encoded(StageEntry(entry.path, "folder"))
+                yield encode_message(StageEntry(entry.path, "folder"))
             else:
                 found = os.stat(entry.source)
                 mode, written_ns = found.st_mode & 0o777, found.st_mtime_ns
-                yield encoded(StageEntry(entry.path, "file", mode, written_ns=written_ns))
+                yield encode_message(StageEntry(entry.path, "file", mode, written_ns=written_ns))
                 with open(entry.source, "rb") as file:
                     while piece := file.read(_PIECE):
-                        yield raw("", 0, piece)
+                        yield encode_raw("", 0, piece)
         except OSError as error:
             raise LaunchError(f"--sync: {entry.source}: {error.strerror}") from None

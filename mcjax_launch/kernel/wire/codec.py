@@ -101,7 +101,7 @@ class Message(Nested):
     def _of(cls: type[M], pair: object) -> M:
         if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str):
             raise Malformed("expected a name and values")
-        known = cls._named.get(pair[0]) or cls._loaded(pair[0])
+        known = cls._named.get(pair[0]) or cls._load_class(pair[0])
         if known is None:
             raise Malformed(f"unknown message {pair[0]!r}")
         if not issubclass(known, cls):
@@ -112,7 +112,7 @@ class Message(Nested):
             raise Malformed(f"{pair[0]}: {error}") from None
 
     @classmethod
-    def _loaded(cls, name: str) -> type[Message] | None:
+    def _load_class(cls, name: str) -> type[Message] | None:
         """Import the messages of the feature in `name`; return that message's class or None."""
         feature, dot, _ = name.partition(".")
         if not dot or not feature.isidentifier():
@@ -143,9 +143,9 @@ def to_json(value: object) -> str:
     if isinstance(value, float):
         return float.__repr__(value)
     if isinstance(value, Message):
-        return f"[{_quoted(value._name)},{to_json(value._values())}]"
+        return f"[{_quoted(value._name)},{to_json(value._list_values())}]"
     if isinstance(value, Nested):
-        value = value._values()
+        value = value._list_values()
     if isinstance(value, (list, tuple)):
         return f"[{','.join(map(to_json, value))}]"
     if isinstance(value, dict):
@@ -184,7 +184,7 @@ def from_values(cls: type[P], values: object) -> P:
     converters = cls._converters
     if converters is None:
         annotations, module = cls.__annotations__, sys.modules[cls.__module__]
-        converters = tuple(_converter(annotations[name], vars(module)) for name in cls._fields)
+        converters = tuple(_make_converter(annotations[name], vars(module)) for name in cls._fields)
         cls._converters = converters
     if not isinstance(values, list) or len(values) != len(converters):
         raise Malformed(f"expected {len(converters)} values of {cls.__name__}")
@@ -194,17 +194,17 @@ def from_values(cls: type[P], values: object) -> P:
     return message
 
 
-def _converter(annotation: str, known: dict[str, Any]) -> Convert:
+def _make_converter(annotation: str, known: dict[str, Any]) -> Convert:
     """Return a function that checks a decoded value against an annotation and converts it."""
     if annotation.endswith(" | None"):
-        some = _converter(annotation[: -len(" | None")], known)
+        some = _make_converter(annotation[: -len(" | None")], known)
         return lambda value: None if value is None else some(value)
     if annotation.startswith("tuple["):
-        each = _converter(annotation[len("tuple[") : -len(", ...]")], known)
-        return lambda value: tuple(each(item) for item in _checked(list, value))
+        each = _make_converter(annotation[len("tuple[") : -len(", ...]")], known)
+        return lambda value: tuple(each(item) for item in _check_type(list, value))
     if annotation.startswith("dict[str, "):  # JSON has no other keys
-        child = _converter(annotation[len("dict[str, ") : -1], known)
-        return lambda value: {key: child(item) for key, item in _checked(dict, value).items()}
+        child = _make_converter(annotation[len("dict[str, ") : -1], known)
+        return lambda value: {key: child(item) for key, item in _check_type(dict, value).items()}
     if annotation in _SCALARS:
         scalar: Convert = _SCALARS[annotation]
         return scalar
@@ -214,13 +214,13 @@ def _converter(annotation: str, known: dict[str, Any]) -> Convert:
     return lambda value: from_values(cls, value)
 
 
-def _checked(kind: type, value: Any) -> Any:
+def _check_type(kind: type, value: Any) -> Any:
     if not isinstance(value, kind):
         raise Malformed(f"expected {kind.__name__}, not {type(value).__name__}")
     return value
 
 
-def _integer(value: Any) -> int:
+def _check_integer(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise Malformed(f"expected a whole number, not {type(value).__name__}")
     if not -_MOST_INT <= value < _MOST_INT:  # beyond it arithmetic has surprises
@@ -228,16 +228,16 @@ def _integer(value: Any) -> int:
     return value
 
 
-def _number(value: Any) -> float:
-    number = value if isinstance(value, float) else float(_integer(value))
+def _convert_to_float(value: Any) -> float:
+    number = value if isinstance(value, float) else float(_check_integer(value))
     if number - number != 0:
         raise Malformed("expected a finite number")
     return number
 
 
 _SCALARS: dict[str, Convert] = {
-    "str": lambda value: _checked(str, value),
-    "bool": lambda value: _checked(bool, value),
-    "int": _integer,
-    "float": _number,
+    "str": lambda value: _check_type(str, value),
+    "bool": lambda value: _check_type(bool, value),
+    "int": _check_integer,
+    "float": _convert_to_float,
 }

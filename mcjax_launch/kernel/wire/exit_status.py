@@ -18,16 +18,16 @@ READER_GONE = 141
 HOST_LOST = 255
 
 
-def of_signal(signum: int) -> int:
+def compute_signal_status(signum: int) -> int:
     """Return the status that a shell reports for a process ended by this signal."""
     return 128 + signum
 
 
-def of_wait(status: int) -> int:
+def compute_exit_status(status: int) -> int:
     """Return the status that a shell reports; in `status`, -N stands for death by signal N."""
-    return status if status >= 0 else of_signal(-status)
+    return status if status >= 0 else compute_signal_status(-status)
 
 
-def of_spawn_error(code: int) -> int:
+def compute_spawn_status(code: int) -> int:
     """Return the status that a shell reports if a command cannot start with errno `code`."""
     return NOT_FOUND if code in (errno.ENOENT, errno.ENOTDIR) else NOT_EXECUTABLE

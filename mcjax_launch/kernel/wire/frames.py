@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 
 from .codec import Malformed, Message, to_json
-from .timers import scaled
+from .timers import scale_time
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ _SHOWN, _LEAST_TEXT = 80, 4
 LONGEST_FROM_AGENT = 1 << 26
 
 #: Over a network, the launcher and an agent send something at least this often (seconds).
-PING_S = scaled(3.0)
+PING_S = scale_time(3.0)
 #: The peer counts as lost after this many seconds of silence.
-SILENCE_S = scaled(12.0)
+SILENCE_S = scale_time(12.0)
 
 
 class Data:
@@ -88,31 +88,31 @@ class Raw:
         return f"Raw({self.feature}, {self.number}, {len(self.payload)} bytes)"
 
 
-def data_header(rank: int, stream: int, length: int) -> bytes:
+def make_data_header(rank: int, stream: int, length: int) -> bytes:
     """Return the header of a Data frame; `length` bytes of the rank's output must follow."""
     return HEADER.pack(DATA, stream, rank, length)
 
 
-def raw(feature: str, number: int, piece: bytes | memoryview) -> bytes:
+def encode_raw(feature: str, number: int, piece: bytes | memoryview) -> bytes:
     """Encode a Raw frame: header, name of the feature, and the bytes of `piece`."""
     name = feature.encode()
     return HEADER.pack(RAW, len(name), number, len(name) + len(piece)) + name + piece
 
 
-def encoded(message: Message) -> bytes:
+def encode_message(message: Message) -> bytes:
     """Encode a message as a frame."""
     payload = to_json(message).encode()
     return HEADER.pack(MESSAGE, 0, 0, len(payload)) + payload
 
 
-def _raw(name_length: int, number: int, payload: bytes) -> Raw:
+def _decode_raw(name_length: int, number: int, payload: bytes) -> Raw:
     name, piece = payload[:name_length], payload[name_length:]
     if name and not name.replace(b"_", b"").isalpha():
         raise Malformed("raw bytes of no feature")
     return Raw(name.decode("ascii", "replace"), number, piece)
 
 
-def _no_frame(data: bytes) -> str:
+def _explain_non_frame(data: bytes) -> str:
     """Return an error message for bytes that are no frame: usually text that a program printed."""
     text = data.decode("ascii", "replace").lstrip()
     line = "".join(char if " " <= char <= "~" else "\n" for char in text).split("\n")[0].strip()
@@ -153,14 +153,14 @@ class Decoder:
         while end - at >= HEADER.size:
             kind, stream, rank, length = HEADER.unpack_from(view, at)
             if kind > MESSAGE:
-                raise Malformed(_no_frame(bytes(view[at : at + _SHOWN])))
+                raise Malformed(_explain_non_frame(bytes(view[at : at + _SHOWN])))
             self._check(kind, length)
             body = at + HEADER.size
             if end - body < length:
                 self._wanted = HEADER.size + length
                 break
             at = body + length
-            yield self._frame(kind, stream, rank, bytes(view[body:at]))
+            yield self._decode_frame(kind, stream, rank, bytes(view[body:at]))
         self._held = bytearray(view[at:])
 
     def _check(self, kind: int, length: int) -> None:
@@ -173,11 +173,11 @@ class Decoder:
         if length > (self._longest if kind == MESSAGE else _LONGEST_RAW):
             raise Malformed(f"a frame of {length} bytes")
 
-    def _frame(self, kind: int, stream: int, rank: int, payload: bytes) -> Frame:
+    def _decode_frame(self, kind: int, stream: int, rank: int, payload: bytes) -> Frame:
         if kind == DATA:
             return Data(rank, stream, payload)
         if kind == RAW:
-            return _raw(stream, rank, payload)
+            return _decode_raw(stream, rank, payload)
         try:
             return self._family.of(payload.decode())
         except UnicodeDecodeError as error:

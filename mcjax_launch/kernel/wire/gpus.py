@@ -15,7 +15,7 @@ import os
 import re
 
 from .messages import VisibleGpus
-from .system import LINUX, text_of
+from .system import LINUX, read_system_text
 from .value import Value
 
 TYPE_CHECKING = False
@@ -48,7 +48,7 @@ class Gpu(Value):
     uuid: str = ""
 
 
-def visible(environ: Mapping[str, str], root: str = "/") -> VisibleGpus:
+def find_visible_gpus(environ: Mapping[str, str], root: str = "/") -> VisibleGpus:
     """Return the GPUs that a program with this environment would see.
 
     Args:
@@ -61,15 +61,15 @@ def visible(environ: Mapping[str, str], root: str = "/") -> VisibleGpus:
     if environ.get("JAX_PLATFORMS") == "cpu":
         return VisibleGpus(counted="JAX_PLATFORMS=cpu")
     is_amd = _CUDA not in environ and (_HIP in environ or _ROCR in environ)
-    found = VisibleGpus() if is_amd else _nvidia(environ, root)
+    found = VisibleGpus() if is_amd else _find_visible_nvidia(environ, root)
     if not found.counted:
-        found = _amd(environ, root)
+        found = _find_visible_amd(environ, root)
     if not found.counted:
-        found = _intel(environ, root)
-    return _chosen_for_jax(found, environ)
+        found = _find_visible_intel(environ, root)
+    return _select_for_jax(found, environ)
 
 
-def _chosen_for_jax(found: VisibleGpus, environ: Mapping[str, str]) -> VisibleGpus:
+def _select_for_jax(found: VisibleGpus, environ: Mapping[str, str]) -> VisibleGpus:
     """Return the GPUs among `found` that JAX_LOCAL_DEVICE_IDS selects."""
     value = environ.get(_OF_JAX, "")
     if found.mig or not value:
@@ -80,83 +80,85 @@ def _chosen_for_jax(found: VisibleGpus, environ: Mapping[str, str]) -> VisibleGp
         return found
     there = tuple(entry for entry in ids if entry in found.ids or not found.counted)
     near = tuple(found.near[entry] for entry in there) if found.near else ()
-    return VisibleGpus(there, counted=_setting(_OF_JAX, value), near=near)
+    return VisibleGpus(there, counted=_format_setting(_OF_JAX, value), near=near)
 
 
 # --- NVIDIA ---
 
 
-def _nvidia(environ: Mapping[str, str], root: str) -> VisibleGpus:
-    there, counted = _nvidia_devices(root)
+def _find_visible_nvidia(environ: Mapping[str, str], root: str) -> VisibleGpus:
+    there, counted = _list_nvidia_devices(root)
     if _CUDA in environ:
         value = environ[_CUDA]
-        entries = _listed(value, len(there) or None)
+        entries = _parse_device_list(value, len(there) or None)
         mig = tuple(entry for entry in entries if entry.startswith("MIG-"))
-        near = _near_to(_named(entries, there), environ, root)
+        near = _find_nvidia_cores(_find_named_gpus(entries, there), environ, root)
         near = near if len(near) == len(entries) else ()
-        return VisibleGpus(tuple(range(len(entries))), mig, _setting(_CUDA, value), near)
+        return VisibleGpus(tuple(range(len(entries))), mig, _format_setting(_CUDA, value), near)
     # In WSL, Linux on Windows, all GPUs share one device file.
     if not there and os.path.exists(os.path.join(root, "dev/dxg")):
-        lines = _listed_by_nvidia_smi("GPU ")
+        lines = _list_nvidia_smi_lines("GPU ")
         return VisibleGpus(tuple(range(len(lines))), counted="nvidia-smi -L")
     if there and _has_mig(root):
-        mig = tuple(_MIG_UUID.findall("\n".join(_listed_by_nvidia_smi("MIG "))))
+        mig = tuple(_MIG_UUID.findall("\n".join(_list_nvidia_smi_lines("MIG "))))
         return VisibleGpus(tuple(range(len(mig))), mig, "nvidia-smi -L")
-    near = _near_to(there, environ, root)
+    near = _find_nvidia_cores(there, environ, root)
     return VisibleGpus(tuple(range(len(there))), counted=counted if there else "", near=near)
 
 
-def _nvidia_devices(root: str) -> tuple[list[Gpu], str]:
+def _list_nvidia_devices(root: str) -> tuple[list[Gpu], str]:
     """Return the GPUs that this user may open, and the name of the files that list them."""
-    found = nvidia_gpus(root)
+    found = read_nvidia_gpus(root)
     if found is not None:
         return found, "/proc/driver/nvidia/gpus"
-    minors = [name for name in _entries(os.path.join(root, "dev")) if _is_device(name)]
+    minors = [name for name in _list_entries(os.path.join(root, "dev")) if _is_device(name)]
     return [Gpu(name) for name in minors if _may_open(root, name)], "/dev/nvidia*"
 
 
-def nvidia_gpus(root: str) -> list[Gpu] | None:
+def read_nvidia_gpus(root: str) -> list[Gpu] | None:
     """Return the GPUs in the driver's /proc files that this user may open; None if no such file.
 
     Containers and schedulers' cgroups hide device files or forbid opening them. access() shows it
     without opening a file, which would start the GPU.
     """
     folder = os.path.join(root, "proc/driver/nvidia/gpus")
-    buses = _entries(folder)
+    buses = _list_entries(folder)
     found = []
     for bus in buses:
-        text = text_of(os.path.join(folder, bus, "information"))
+        text = read_system_text(os.path.join(folder, bus, "information"))
         minor, model, uuid = (known.search(text) for known in (_DEVICE_MINOR, _MODEL, _UUID))
         if minor and _may_open(root, f"nvidia{minor[1]}") and not _is_lost(root, bus):
             found.append(Gpu(bus, model[1].rstrip() if model else "", uuid[1] if uuid else ""))
     return found if buses else None
 
 
-def chosen(environ: Mapping[str, str], uuids: Sequence[str]) -> list[int]:
+def select_cuda_indices(environ: Mapping[str, str], uuids: Sequence[str]) -> list[int]:
     """Return the indices in `uuids` (of all GPUs) that CUDA_VISIBLE_DEVICES selects, sorted."""
     if _CUDA not in environ:
         return list(range(len(uuids)))
-    entries = _listed(environ[_CUDA], len(uuids))
-    return sorted(number for entry in entries for number in _numbers(entry, uuids))
+    entries = _parse_device_list(environ[_CUDA], len(uuids))
+    return sorted(number for entry in entries for number in _match_entry(entry, uuids))
 
 
-def _numbers(entry: str, uuids: Sequence[str]) -> list[int]:
+def _match_entry(entry: str, uuids: Sequence[str]) -> list[int]:
     """Return the indices in `uuids` that an entry matches: an index, or the start of a UUID."""
     return [n for n, uuid in enumerate(uuids) if entry == str(n) or uuid.startswith(entry)]
 
 
-def _named(entries: Sequence[str], there: Sequence[Gpu]) -> list[Gpu]:
+def _find_named_gpus(entries: Sequence[str], there: Sequence[Gpu]) -> list[Gpu]:
     """Return the GPU for each entry that names exactly one; other entries are left out."""
-    named = [_numbers(entry, [gpu.uuid for gpu in there]) for entry in entries]
+    named = [_match_entry(entry, [gpu.uuid for gpu in there]) for entry in entries]
     return [there[numbers[0]] for numbers in named if len(numbers) == 1]
 
 
-def _near_to(there: Sequence[Gpu], environ: Mapping[str, str], root: str) -> tuple[str, ...]:
+def _find_nvidia_cores(
+    there: Sequence[Gpu], environ: Mapping[str, str], root: str
+) -> tuple[str, ...]:
     """Return each GPU's nearest CPU cores; () if unknown or if CUDA may order GPUs differently."""
     models = {gpu.model for gpu in there if gpu.model}
     if len(models) > 1 and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
         return ()
-    return _near([gpu.bus for gpu in there], root)
+    return _read_near_cores([gpu.bus for gpu in there], root)
 
 
 def _is_device(name: str) -> bool:
@@ -180,19 +182,19 @@ def _has_mig(root: str) -> bool:
     folder = os.path.join(root, "proc/driver/nvidia/capabilities")
     return any(
         name.startswith("gi")
-        for gpu in _entries(folder)
+        for gpu in _list_entries(folder)
         if gpu.startswith("gpu")
-        for name in _entries(os.path.join(folder, gpu, "mig"))
+        for name in _list_entries(os.path.join(folder, gpu, "mig"))
     )
 
 
-def _listed_by_nvidia_smi(begins: str) -> list[str]:
+def _list_nvidia_smi_lines(begins: str) -> list[str]:
     """Return the lines of `nvidia-smi -L` that start with `begins`."""
-    lines = nvidia_smi(_NVIDIA_SMI_S, "-L").splitlines()
+    lines = run_nvidia_smi(_NVIDIA_SMI_S, "-L").splitlines()
     return [line for line in lines if line.strip().startswith(begins)]
 
 
-def nvidia_smi(most_s: float, *options: str) -> str:
+def run_nvidia_smi(most_s: float, *options: str) -> str:
     """Return nvidia-smi's output, even if it exits with an error; "" if it fails or is too slow.
 
     Args:
@@ -225,39 +227,41 @@ def nvidia_smi(most_s: float, *options: str) -> str:
 # --- AMD ---
 
 
-def _amd(environ: Mapping[str, str], root: str) -> VisibleGpus:
-    there = [gpu.bus for gpu in amd_gpus(root)]
+def _find_visible_amd(environ: Mapping[str, str], root: str) -> VisibleGpus:
+    there = [gpu.bus for gpu in read_amd_gpus(root)]
     counted = "/sys/class/kfd" if there else ""
     for names in ((_ROCR,), (_HIP, _CUDA)):  # the second renumbers what the first leaves
         name = next((name for name in names if name in environ), None)
         if name is not None:
-            entries = _listed(environ[name], len(there) or None)
+            entries = _parse_device_list(environ[name], len(there) or None)
             numbers = [int(entry) for entry in entries if there and entry.isdecimal()]
             there = [there[number] for number in numbers] or [""] * len(entries)
-            counted = _setting(name, environ[name])
+            counted = _format_setting(name, environ[name])
             if not there:
                 break
-    return VisibleGpus(tuple(range(len(there))), counted=counted, near=_near(there, root))
+    return VisibleGpus(
+        tuple(range(len(there))), counted=counted, near=_read_near_cores(there, root)
+    )
 
 
-def amd_gpus(root: str) -> list[Gpu]:
+def read_amd_gpus(root: str) -> list[Gpu]:
     """Return the AMD GPUs that this user may open, in the driver's order."""
     folder = os.path.join(root, "sys/class/kfd/kfd/topology/nodes")
     found = []
-    for node in sorted(_entries(folder), key=lambda name: (len(name), name)):
-        text = text_of(os.path.join(folder, node, "properties"))
+    for node in sorted(_list_entries(folder), key=lambda name: (len(name), name)):
+        text = read_system_text(os.path.join(folder, node, "properties"))
         properties = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
         minor = properties.get("drm_render_minor", "0")
         is_gpu = properties.get("simd_count", "0") != "0"
         if is_gpu and (minor == "0" or _may_open(root, f"dri/renderD{minor}")):
-            bus = _amd_bus(properties)
-            model = text_of(os.path.join(root, PCI, bus, "product_name")) if bus else ""
+            bus = _format_amd_bus(properties)
+            model = read_system_text(os.path.join(root, PCI, bus, "product_name")) if bus else ""
             version = properties.get("gfx_target_version", "")
-            found.append(Gpu(bus, model or _architecture(version)))
+            found.append(Gpu(bus, model or _format_architecture(version)))
     return found
 
 
-def _architecture(version: str) -> str:
+def _format_architecture(version: str) -> str:
     """Return the name of an AMD architecture, such as `AMD gfx942` for version `90402`."""
     if not version.isdecimal() or len(version) > _MOST_DIGITS or int(version) == 0:
         return "AMD GPU"
@@ -265,7 +269,7 @@ def _architecture(version: str) -> str:
     return f"AMD gfx{major}{rest // 100:x}{rest % 100:x}"
 
 
-def _amd_bus(properties: Mapping[str, str]) -> str:
+def _format_amd_bus(properties: Mapping[str, str]) -> str:
     domain, location = properties.get("domain", "0"), properties.get("location_id", "")
     if not (domain.isdecimal() and location.isdecimal()):
         return ""
@@ -276,26 +280,28 @@ def _amd_bus(properties: Mapping[str, str]) -> str:
 # --- Intel: written from documentation, not tried on such a GPU ---
 
 
-def _intel(environ: Mapping[str, str], root: str) -> VisibleGpus:
+def _find_visible_intel(environ: Mapping[str, str], root: str) -> VisibleGpus:
     """Return Intel's data centre GPUs; JAX's plugin does not use the GPU of a laptop's display.
 
     Each tile counts as a device, unless ZE_FLAT_DEVICE_HIERARCHY asks for whole cards.
     """
     devices = os.path.join(root, PCI)
     buses: list[str] = []
-    for bus in _entries(devices):
-        kind = [text_of(os.path.join(devices, bus, name)) for name in ("vendor", "class")]
+    for bus in _list_entries(devices):
+        kind = [read_system_text(os.path.join(devices, bus, name)) for name in ("vendor", "class")]
         drm = os.path.join(devices, bus, "drm")
-        nodes = [name for name in _entries(drm) if name.startswith("renderD")]
+        nodes = [name for name in _list_entries(drm) if name.startswith("renderD")]
         if kind == ["0x8086", "0x038000"] and all(_may_open(root, f"dri/{node}") for node in nodes):
             whole = environ.get("ZE_FLAT_DEVICE_HIERARCHY") == "COMPOSITE"
-            buses += [bus] * (1 if whole else _tiles(os.path.join(devices, bus), drm))
+            buses += [bus] * (1 if whole else _count_tiles(os.path.join(devices, bus), drm))
     if _LEVEL_ZERO in environ:
         value = environ[_LEVEL_ZERO]
         named = {entry.strip() for entry in value.split(",") if entry.strip()}
-        return VisibleGpus(tuple(range(len(named))), counted=_setting(_LEVEL_ZERO, value))
+        return VisibleGpus(tuple(range(len(named))), counted=_format_setting(_LEVEL_ZERO, value))
     counted = f"/{PCI}" if buses else ""
-    return VisibleGpus(tuple(range(len(buses))), counted=counted, near=_near(buses, root))
+    return VisibleGpus(
+        tuple(range(len(buses))), counted=counted, near=_read_near_cores(buses, root)
+    )
 
 
 def are_intel(found: VisibleGpus) -> bool:
@@ -303,18 +309,18 @@ def are_intel(found: VisibleGpus) -> bool:
     return found.counted.startswith((f"/{PCI}", _LEVEL_ZERO))
 
 
-def _tiles(device: str, drm: str) -> int:
+def _count_tiles(device: str, drm: str) -> int:
     """Return the number of tiles of an Intel card, from files of the drivers xe and i915."""
-    of_xe = [name for name in _entries(device) if name.startswith("tile")]
-    cards = [name for name in _entries(drm) if name.startswith("card")]
-    of_i915 = [name for card in cards for name in _entries(os.path.join(drm, card, "gt"))]
+    of_xe = [name for name in _list_entries(device) if name.startswith("tile")]
+    cards = [name for name in _list_entries(drm) if name.startswith("card")]
+    of_i915 = [name for card in cards for name in _list_entries(os.path.join(drm, card, "gt"))]
     return max(len(of_xe), len(of_i915), 1)
 
 
 # --- lists of devices ---
 
 
-def _listed(value: str, most: int | None) -> Sequence[str]:
+def _parse_device_list(value: str, most: int | None) -> Sequence[str]:
     """Return the entries of a device list, up to the first invalid one; [] if one is repeated.
 
     Args:
@@ -339,7 +345,7 @@ def _listed(value: str, most: int | None) -> Sequence[str]:
     return entries
 
 
-def _setting(name: str, value: str) -> str:
+def _format_setting(name: str, value: str) -> str:
     shown = value if len(value) <= _LONGEST else value[: _LONGEST - 3] + "..."
     return f"{name}={shown!r}" if not shown or shown != shown.strip() else f"{name}={shown}"
 
@@ -347,14 +353,14 @@ def _setting(name: str, value: str) -> str:
 # --- files ---
 
 
-def _near(buses: Sequence[str], root: str) -> tuple[str, ...]:
+def _read_near_cores(buses: Sequence[str], root: str) -> tuple[str, ...]:
     """Return the CPU cores next to each device, such as `0-15`; () if any are unknown."""
     folder = os.path.join(root, PCI)
-    lists = [bus and text_of(os.path.join(folder, bus, "local_cpulist")) for bus in buses]
+    lists = [bus and read_system_text(os.path.join(folder, bus, "local_cpulist")) for bus in buses]
     return tuple(lists) if all(map(_CORES.fullmatch, lists)) else ()
 
 
-def _entries(folder: str) -> list[str]:
+def _list_entries(folder: str) -> list[str]:
     try:
         return sorted(os.listdir(folder))
     except OSError:

@@ -34,12 +34,12 @@ RUN_INSTEAD = "MCJAX_HOOK_INSTEAD"
 _OF_FEATURE = "MCJAX_HOOK_FOR_"
 
 
-def of_feature(feature: str) -> str:
+def get_feature_variable(feature: str) -> str:
     """Return the name of the variable that enables a feature's hook; its value is the request."""
     return _OF_FEATURE + feature.upper()
 
 
-def asked_features(environ: Iterable[str]) -> list[str]:
-    """Return the features whose variable (see `of_feature`) is in `environ`, sorted."""
+def list_requested_features(environ: Iterable[str]) -> list[str]:
+    """Return the features whose variable (see `get_feature_variable`) is in `environ`, sorted."""
     names = (name for name in environ if name.startswith(_OF_FEATURE))
     return sorted(name[len(_OF_FEATURE) :].lower() for name in names)

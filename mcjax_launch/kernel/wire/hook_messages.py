@@ -212,7 +212,7 @@ class BackendStart(Nested):
     import_line: str = ""
 
 
-def _position_key(where: str | None) -> tuple[bool, bool]:
+def _make_position_key(where: str | None) -> tuple[bool, bool]:
     """Return a sort key for a position: highest for the user's code, lowest for no position."""
     return where is not None and is_users(where), where is not None
 
@@ -250,7 +250,7 @@ class Failed(HookMessage):
     def placed(self) -> Failed | Raised:
         """Error to show: `handled` if its position is at least as well known, else this failure."""
         handled = self.handled
-        if handled is None or _position_key(handled.where) < _position_key(self.where):
+        if handled is None or _make_position_key(handled.where) < _make_position_key(self.where):
             return self
         return handled
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from .exit_status import NOT_EXECUTABLE, NOT_FOUND, of_spawn_error
+from .exit_status import NOT_EXECUTABLE, NOT_FOUND, compute_spawn_status
 
 TYPE_CHECKING = False
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 OLDEST_JAX = (0, 6, 0)
 
 
-def why_jax_too_old(version: str) -> str:
+def explain_old_jax(version: str) -> str:
     """Return an error message if this version of jax is too old; "" if not, or if unknown."""
     import re  # slow to import, and a start needs none
 
@@ -49,7 +49,7 @@ def check_python_file(name: str, cwd: str, hint: str = "") -> None:
     Args:
         name: name of the file, relative to `cwd`.
         cwd: working directory.
-        hint: advice if the file is missing; "" to have `cure` look for a likely mistake.
+        hint: advice if the file is missing; "" to have `suggest_cure` look for a likely mistake.
 
     Raises:
         Unusable: the file is missing or cannot be read.
@@ -57,14 +57,20 @@ def check_python_file(name: str, cwd: str, hint: str = "") -> None:
     """
     path = os.path.join(cwd, name)
     if not os.path.exists(path):
-        raise Unusable(f"{name}: no such file in {cwd}{hint or cure(name, path)}", NOT_FOUND)
+        raise Unusable(
+            f"{name}: no such file in {cwd}{hint or suggest_cure(name, path)}", NOT_FOUND
+        )
     if not os.path.isfile(path) or not os.access(path, os.R_OK):
         is_folder = os.path.isdir(path)
-        what = f"is a directory{_in_folder(name, path)}" if is_folder else "not a readable file"
+        what = (
+            f"is a directory{_suggest_in_folder(name, path)}"
+            if is_folder
+            else "not a readable file"
+        )
         raise Unusable(f"{name}: {what}", NOT_EXECUTABLE)
 
 
-def cure(name: str, path: str) -> str:
+def suggest_cure(name: str, path: str) -> str:
     """Return advice for a missing file: a likely mistake, or a similar name; "" if none is known.
 
     Args:
@@ -72,7 +78,7 @@ def cure(name: str, path: str) -> str:
         path: path at which the file is missing.
 
     """
-    near = _near_file(*os.path.split(path))
+    near = _find_similar_file(*os.path.split(path))
     is_line = len(name.split()) > 1
     if near and (" " in near or not is_line):
         folder = os.path.dirname(name) or ("" if near.endswith(".py") else ".")
@@ -87,7 +93,7 @@ def cure(name: str, path: str) -> str:
     return ""
 
 
-def _near_file(folder: str, name: str) -> str:
+def _find_similar_file(folder: str, name: str) -> str:
     """Return the name of a program in `folder` with a name like `name`; "" if there is none."""
     import difflib
 
@@ -104,7 +110,7 @@ def _near_file(folder: str, name: str) -> str:
     return ""
 
 
-def _in_folder(name: str, path: str) -> str:
+def _suggest_in_folder(name: str, path: str) -> str:
     """Return advice on what to run instead of a folder; "" if it cannot be read.
 
     Args:
@@ -125,7 +131,7 @@ def _in_folder(name: str, path: str) -> str:
     return "; name a program in it"
 
 
-def executable(name: str, cwd: str, path: str) -> str | None:
+def find_executable(name: str, cwd: str, path: str) -> str | None:
     """Return the path of a command's executable file; None if there is none.
 
     Args:
@@ -134,14 +140,14 @@ def executable(name: str, cwd: str, path: str) -> str | None:
         path: value of PATH.
 
     """
-    return next(_executables(name, cwd, path), None)
+    return next(_iterate_executables(name, cwd, path), None)
 
 
-def _executables(name: str, cwd: str, path: str) -> Iterator[str]:
-    return (file for file in _files(name, cwd, path) if os.access(file, os.X_OK))
+def _iterate_executables(name: str, cwd: str, path: str) -> Iterator[str]:
+    return (file for file in _list_files(name, cwd, path) if os.access(file, os.X_OK))
 
 
-def _files(name: str, cwd: str, path: str) -> list[str]:
+def _list_files(name: str, cwd: str, path: str) -> list[str]:
     """Return the paths of existing files with a command's name, in the order of PATH."""
     places = [cwd] if os.sep in name else path.split(os.pathsep)
     paths = [os.path.join(place, name) for place in places]
@@ -156,25 +162,25 @@ def find_command(name: str, cwd: str, path: str, option: str = "", hint: str = "
         cwd: working directory.
         path: value of PATH.
         option: option that names the command, with which error messages begin; "" for none.
-        hint: advice if the file is missing; "" to have `cure` look for a likely mistake.
+        hint: advice if the file is missing; "" to have `suggest_cure` look for a likely mistake.
 
     Raises:
         Unusable: there is no such command, or it is not executable.
 
     """
-    found = list(_executables(name, cwd, path))
+    found = list(_iterate_executables(name, cwd, path))
     if len(found) == 1:  # with several, exec goes on to the next after a refusal
-        from .program_file import wrong_first_line  # most jobs need none
+        from .program_file import explain_bad_first_line  # most jobs need none
 
-        if why := wrong_first_line(name, found[0], cwd, path):
+        if why := explain_bad_first_line(name, found[0], cwd, path):
             raise Unusable(f"{option}{name}: {why}", NOT_EXECUTABLE)
     if found:
         return found[0]
     beside = os.path.join(cwd, name)
     if os.path.isdir(beside) and (os.sep in name or not os.path.exists(f"{beside}.py")):
-        hint = "" if option else _in_folder(name, beside)
+        hint = "" if option else _suggest_in_folder(name, beside)
         raise Unusable(f"{option}{name}: is a directory{hint}", NOT_EXECUTABLE)
-    if files := _files(name, cwd, path):
+    if files := _list_files(name, cwd, path):
         is_barred = os.statvfs(files[0]).f_flag & getattr(os, "ST_NOEXEC", 0)  # Linux
         how = "copy it from a file system mounted noexec" if is_barred else "chmod +x it"
         hint = "" if option else f"; {how}, or run it with its interpreter: bash {name}"
@@ -183,11 +189,11 @@ def find_command(name: str, cwd: str, path: str, option: str = "", hint: str = "
     if os.sep not in name and os.path.isfile(beside):
         hint = f"; did you mean ./{name}?"
     elif not option:
-        hint = hint or cure(name, beside)
+        hint = hint or suggest_cure(name, beside)
     raise Unusable(f"{option}{name}: {where}{hint}", NOT_FOUND)
 
 
-def refused(name: str, cwd: str, path: str, code: int) -> Unusable:
+def make_refusal_error(name: str, cwd: str, path: str, code: int) -> Unusable:
     """Return the error for a command, or a working directory, that the kernel has refused.
 
     Args:
@@ -197,12 +203,12 @@ def refused(name: str, cwd: str, path: str, code: int) -> Unusable:
         code: errno of the kernel.
 
     """
-    file = executable(name, cwd, path)
+    file = find_executable(name, cwd, path)
     if file is None:
-        return Unusable(f"{name}: {os.strerror(code)}", of_spawn_error(code))
-    from .program_file import why_not_executed
+        return Unusable(f"{name}: {os.strerror(code)}", compute_spawn_status(code))
+    from .program_file import explain_exec_refusal
 
-    return Unusable(f"{name}: {why_not_executed(name, file, code)}", NOT_EXECUTABLE)
+    return Unusable(f"{name}: {explain_exec_refusal(name, file, code)}", NOT_EXECUTABLE)
 
 
 # --- Pythons for the ranks ---
@@ -233,12 +239,12 @@ def has_jax(python: str, cwd: str, environ: Mapping[str, str]) -> bool:
         OSError: the interpreter cannot be run.
 
     """
-    if _own_jax(python):
+    if _find_own_jax_file(python):
         return True
-    return _found_jax(python, cwd, environ) is not None
+    return _query_jax_file(python, cwd, environ) is not None
 
 
-def jax_version(python: str, cwd: str, environ: Mapping[str, str]) -> str:
+def find_jax_version(python: str, cwd: str, environ: Mapping[str, str]) -> str:
     """Return the version of the jax that an interpreter finds, without importing it.
 
     Args:
@@ -254,7 +260,7 @@ def jax_version(python: str, cwd: str, environ: Mapping[str, str]) -> str:
     mark = os.path.join(os.path.dirname(os.path.dirname(python)), "pyvenv.cfg")
     own_first = os.path.exists(mark) and "PYTHONPATH" not in environ
     try:
-        found = (own_first and _own_jax(python)) or _found_jax(python, cwd, environ)
+        found = (own_first and _find_own_jax_file(python)) or _query_jax_file(python, cwd, environ)
         if not found:
             return ""
         with open(os.path.join(os.path.dirname(found), "version.py"), encoding="utf-8") as file:
@@ -264,7 +270,7 @@ def jax_version(python: str, cwd: str, environ: Mapping[str, str]) -> str:
     return stated[0][len(_STATES_VERSION) :].strip().strip("\"'") if stated else ""
 
 
-def _found_jax(python: str, cwd: str, environ: Mapping[str, str]) -> str | None:
+def _query_jax_file(python: str, cwd: str, environ: Mapping[str, str]) -> str | None:
     """Return jax's file as found by an interpreter; "" if that is too slow, None if no jax.
 
     Raises:
@@ -283,7 +289,7 @@ def _found_jax(python: str, cwd: str, environ: Mapping[str, str]) -> str | None:
     return done.stdout.decode("utf-8", "replace").rstrip("\n").rpartition("\n")[2]
 
 
-def _own_jax(python: str) -> str:
+def _find_own_jax_file(python: str) -> str:
     """Return jax's file in the packages of a venv or conda environment; "" if it has none.
 
     Args:
@@ -312,18 +318,22 @@ def find(names: Sequence[str], path: str) -> list[str]:
         path: value of PATH.
 
     """
-    found = (executable(os.path.expanduser(name), "", path) for name in names)
-    return _distinct(python for python in found if python is not None)
+    found = (find_executable(os.path.expanduser(name), "", path) for name in names)
+    return _select_distinct(python for python in found if python is not None)
 
 
-def in_folders(folders: Sequence[str], without: str) -> list[str]:
+def find_in_folders(folders: Sequence[str], without: str) -> list[str]:
     """Return each python3 and python in these folders, each Python once, except `without`."""
-    found = (executable(name, "", folder) for folder in folders for name in ("python3", "python"))
-    known = _distinct(python for python in found if python is not None)
-    return [python for python in known if environment(python) != environment(without)]
+    found = (
+        find_executable(name, "", folder) for folder in folders for name in ("python3", "python")
+    )
+    known = _select_distinct(python for python in found if python is not None)
+    return [
+        python for python in known if make_environment_key(python) != make_environment_key(without)
+    ]
 
 
-def environment(python: str) -> tuple[str, str]:
+def make_environment_key(python: str) -> tuple[str, str]:
     """Return a key that is equal for all names (python, python3) of one environment's Python.
 
     It includes the folder, because links to one Python in two folders can be of two environments.
@@ -331,8 +341,8 @@ def environment(python: str) -> tuple[str, str]:
     return os.path.realpath(os.path.dirname(python)), os.path.realpath(python)
 
 
-def _distinct(pythons: Iterator[str]) -> list[str]:
+def _select_distinct(pythons: Iterator[str]) -> list[str]:
     known: dict[tuple[str, str], str] = {}
     for python in pythons:
-        known.setdefault(environment(python), python)
+        known.setdefault(make_environment_key(python), python)
     return list(known.values())

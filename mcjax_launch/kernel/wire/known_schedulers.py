@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from .system import text_of
+from .system import read_system_text
 from .value import Value
 
 TYPE_CHECKING = False
@@ -60,19 +60,19 @@ class Scheduler(Value):
     jax_finds: str = ""
     misleading: tuple[str, ...] = ()
 
-    def signs(self, environ: Mapping[str, str]) -> Sequence[tuple[str, ...]]:
+    def find_signs(self, environ: Mapping[str, str]) -> Sequence[tuple[str, ...]]:
         """Return the groups of `inside` whose variables are all set and not empty."""
         return [group for group in self.inside if all(map(environ.get, group))]
 
     def has(self, environ: Mapping[str, str]) -> bool:
         """Return whether these variables show an allocation of this scheduler."""
-        return bool(self.signs(environ))
+        return bool(self.find_signs(environ))
 
     def is_above(self) -> bool:
         """Return whether a daemon of this scheduler is a known ancestor of this process."""
-        return not {*self.daemons}.isdisjoint(_ancestors("/"))
+        return not {*self.daemons}.isdisjoint(_read_ancestors("/"))
 
-    def paths(self, environ: Mapping[str, str]) -> list[str]:
+    def list_file_paths(self, environ: Mapping[str, str]) -> list[str]:
         """Return the paths of the scheduler's files that only the first host of a job has."""
         return [environ[name] for name in self.files if name in environ]
 
@@ -183,12 +183,12 @@ KINDS = {kind: scheduler for scheduler in SCHEDULERS for kind in scheduler.emits
 _DEEPEST = 100  # most ancestors to examine
 
 
-def around(environ: Mapping[str, str]) -> Scheduler | None:
+def find_scheduler(environ: Mapping[str, str]) -> Scheduler | None:
     """Return the innermost scheduler in whose allocation this process is; None if in none."""
-    return inner(environ)[0]
+    return choose_scheduler(environ)[0]
 
 
-def inner(environ: Mapping[str, str], root: str = "/") -> tuple[Scheduler | None, str]:
+def choose_scheduler(environ: Mapping[str, str], root: str = "/") -> tuple[Scheduler | None, str]:
     """Return the innermost scheduler (or None), and the reason for the choice if several match.
 
     Args:
@@ -202,21 +202,21 @@ def inner(environ: Mapping[str, str], root: str = "/") -> tuple[Scheduler | None
     titles = " and ".join(scheduler.title for scheduler in reversed(found))
     if environ.get("PBS_JOBID") == environ.get("SLURM_JOB_ID"):  # Slurm's imitation of PBS
         found = [scheduler for scheduler in found if scheduler.name != "pbs"]
-    for name in _ancestors(root):
+    for name in _read_ancestors(root):
         for scheduler in found:
             if name in scheduler.daemons:
                 return scheduler, f"variables of {titles}: {name} is the nearest above this process"
-    here = [known for known in found if all(map(os.path.exists, known.paths(environ)))]
+    here = [known for known in found if all(map(os.path.exists, known.list_file_paths(environ)))]
     chosen = (here or found)[0]
     return chosen, f"variables of {titles}: {chosen.title}'s job is assumed to be the inner one"
 
 
-def _ancestors(root: str) -> Sequence[str]:
+def _read_ancestors(root: str) -> Sequence[str]:
     """Return the names of this process's ancestors that are known, the parent first."""
     names: list[str] = []
     pid = os.getppid()
     while pid > 1 and len(names) < _DEEPEST:
-        stat = text_of(os.path.join(root, "proc", str(pid), "stat"))
+        stat = read_system_text(os.path.join(root, "proc", str(pid), "stat"))
         name, _, rest = stat.partition("(")[2].rpartition(")")
         try:
             pid = int(rest.split()[1])
@@ -226,7 +226,7 @@ def _ancestors(root: str) -> Sequence[str]:
     return names
 
 
-def granted_gpus(environ: Mapping[str, str]) -> dict[str, str]:
+def get_granted_gpus(environ: Mapping[str, str]) -> dict[str, str]:
     """Return CUDA_VISIBLE_DEVICES with the GPUs that Grid Engine granted here; {} if none or set.
 
     Grid Engine lists them in a variable named after the resource (`0 1`, `gpu0 gpu1`).
@@ -238,7 +238,7 @@ def granted_gpus(environ: Mapping[str, str]) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": ",".join(ids)}
 
 
-def restarts_before(environ: Mapping[str, str]) -> int:
+def count_restarts(environ: Mapping[str, str]) -> int:
     """Return the number of times that a scheduler has restarted the job; 0 if unknown."""
     # Without Grid Engine, any program may have set `RESTARTED`; other names contain a scheduler's.
     ours = (known for known in SCHEDULERS if "_" in known.restarts or known.has(environ))

@@ -39,10 +39,10 @@ HANG_UP = select.POLLHUP
 
 
 class Loop:
-    """Event loop that calls a function when a descriptor is ready; `turn` waits once."""
+    """Event loop that calls a function when a descriptor is ready; `dispatch_ready` waits once."""
 
     def __init__(self) -> None:
-        self._selector, self._ms = system.selector()
+        self._selector, self._ms = system.make_selector()
         self._calls: dict[int, Callable[[int], object]] = {}
         self._files: dict[int, int] = {}  # plain files are always ready, and epoll rejects them
 
@@ -77,7 +77,7 @@ class Loop:
     def run_once(
         self, timers: Iterable[Timer], resumed: Callable[[float], object] | None = None
     ) -> None:
-        """Call `turn` with the earliest deadline of `timers`, and then `expire` of every timer.
+        """Call `dispatch_ready` with the earliest deadline of `timers`, then each timer's `expire`.
 
         Args:
             timers: timers with deadlines.
@@ -86,15 +86,15 @@ class Loop:
 
         """
         timers = tuple(timers)
-        due = earliest(timers)
-        self.turn(due)
+        due = find_earliest_deadline(timers)
+        self.dispatch_ready(due)
         now = time.monotonic()
         if resumed is not None and due is not None and now > due + _LATE_S:
             resumed(now)
         for timer in timers:
             timer.expire(now)
 
-    def turn(self, deadline: float | None) -> None:
+    def dispatch_ready(self, deadline: float | None) -> None:
         """Wait until a descriptor is ready or `deadline` (time.monotonic); call its callbacks."""
         timeout: float | None = None
         if deadline is not None:
@@ -110,7 +110,7 @@ class Loop:
                 call(ready)
 
 
-def earliest(timers: Iterable[Timer]) -> float | None:
+def find_earliest_deadline(timers: Iterable[Timer]) -> float | None:
     """Return the earliest deadline of several timers; None if none has a deadline."""
     return min((at for timer in timers if (at := timer.deadline) is not None), default=None)
 

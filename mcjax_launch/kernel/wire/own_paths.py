@@ -71,7 +71,7 @@ def make_folder(path: str) -> None:
         pass
 
 
-def why_untrusted(folder: str) -> str:
+def explain_distrust(folder: str) -> str:
     """Return the reason why code in a folder must not be run; "" if it may be run.
 
     A missing folder is made. Root trusts the folders of all users, because containers run as root
@@ -112,7 +112,7 @@ def folder_of(path: str, *, make: bool = True) -> Iterator[tuple[int, str]]:
 def _walk(path: str, *, make: bool = True) -> Iterator[tuple[_Walk, str]]:
     walk = _Walk()
     try:
-        yield walk, walk.to(os.path.abspath(path), make)
+        yield walk, walk.follow(os.path.abspath(path), make)
     finally:
         os.close(walk.folder)
 
@@ -132,7 +132,7 @@ class _Walk:
             False  # the folder is another user's, and this user's group may write to it
         )
 
-    def to(self, path: str, make: bool) -> str:
+    def follow(self, path: str, make: bool) -> str:
         """Walk to the folder that holds a path's last entry; return the name of that entry.
 
         Args:
@@ -143,10 +143,10 @@ class _Walk:
             OSError: the path cannot be followed, or another user has placed part of it.
 
         """
-        names, links = _names(path), 0
+        names, links = _split_path(path), 0
         while True:
             name = names.pop() if names else os.curdir
-            entry = self._entry(name)
+            entry = self._read_entry(name)
             is_link = entry is not None and stat.S_ISLNK(entry.st_mode)
             if is_link and not _is_proc(self.folder):
                 links += 1
@@ -155,7 +155,7 @@ class _Walk:
                 target = os.readlink(name, dir_fd=self.folder)
                 if target.startswith(os.sep):
                     self._open(os.sep, os.sep)
-                names += _names(target)
+                names += _split_path(target)
             elif not names:
                 return name
             else:
@@ -164,7 +164,7 @@ class _Walk:
                         os.mkdir(name, dir_fd=self.folder)
                 self._enter(name, is_link)
 
-    def _entry(self, name: str) -> os.stat_result | None:
+    def _read_entry(self, name: str) -> os.stat_result | None:
         """Return the checked status of an entry in the folder; None if there is no such entry."""
         try:
             entry = os.stat(name, dir_fd=self.folder, follow_symlinks=False)
@@ -202,8 +202,8 @@ class _Walk:
         path, users = os.path.join(self._place, name), "every user" if is_open else "other users"
         raise PermissionError(
             errno.EACCES,
-            f"{path} is a {what} of {_user(entry.st_uid)} in a folder that {users} can write to; "
-            "give another path",
+            f"{path} is a {what} of {_format_user(entry.st_uid)} "
+            f"in a folder that {users} can write to; give another path",
         )
 
     def _enter(self, name: str, is_kernels_link: bool) -> None:
@@ -230,7 +230,7 @@ class _Walk:
         self.folder, self._place = folder, place
 
 
-def _names(path: str) -> list[str]:
+def _split_path(path: str) -> list[str]:
     """Return the names in a path in reverse order, without "" and "."."""
     return [name for name in reversed(path.split(os.sep)) if name not in ("", os.curdir)]
 
@@ -246,7 +246,7 @@ def _is_our_groups(entry: os.stat_result) -> bool:
     return shared and entry.st_gid in {os.getegid(), *os.getgroups()}
 
 
-def _user(uid: int) -> str:
+def _format_user(uid: int) -> str:
     """Return `user NAME` for messages; `user UID` if the user has no name."""
     try:
         import pwd

@@ -27,7 +27,7 @@ _FORMATS = (
 # --- the line that names an interpreter ---
 
 
-def wrong_first_line(name: str, file: str, cwd: str, path: str) -> str:
+def explain_bad_first_line(name: str, file: str, cwd: str, path: str) -> str:
     """Return the error in the `#!` line of a script, and its cure; "" if there is no error.
 
     Args:
@@ -37,31 +37,33 @@ def wrong_first_line(name: str, file: str, cwd: str, path: str) -> str:
         path: value of PATH, in which `env` searches.
 
     """
-    line = _first_line(file)
+    line = _read_first_line(file)
     if line is None:
         return ""
     words = [word for word in os.fsdecode(line[2:]).replace("\t", " ").split(" ") if word]
     if not words:
-        return f"its first line, #!, names no interpreter{_run_with(name, file)}"
-    asked = _asked(words)
+        return f"its first line, #!, names no interpreter{_suggest_run(name, file)}"
+    asked = _find_fragile_word(words)
     if asked.endswith("\r"):
-        there = _found(asked, cwd, path)
-        return "" if there else _windows(asked, name, file)
+        there = _is_in_path(asked, cwd, path)
+        return "" if there else _explain_windows_ends(asked, name, file)
     interpreter = os.path.join(cwd, words[0])
     if not os.path.exists(interpreter):
-        return f"its first line names {words[0]}, and there is no such file{_run_with(name, file)}"
+        return (
+            f"its first line names {words[0]}, and there is no such file{_suggest_run(name, file)}"
+        )
     if os.path.isdir(interpreter) or not os.access(interpreter, os.X_OK):
-        return f"its first line names {words[0]}, which is not executable{_run_with(name, file)}"
+        return f"its first line names {words[0]}, which is not executable{_suggest_run(name, file)}"
     return ""
 
 
-def _first_line(file: str) -> bytes | None:
+def _read_first_line(file: str) -> bytes | None:
     """Return the `#!` line of a file, without its line end; None if it has no such line."""
     head = _read(file, _HEAD)
     return head.partition(b"\n")[0] if head.startswith(b"#!") else None
 
 
-def _asked(words: list[str]) -> str:
+def _find_fragile_word(words: list[str]) -> str:
     """Return the word of a `#!` line that fails if the line ends with a carriage return.
 
     Args:
@@ -77,25 +79,25 @@ def _asked(words: list[str]) -> str:
     return words[-1] if is_strict else words[0]
 
 
-def _found(name: str, cwd: str, path: str) -> bool:
+def _is_in_path(name: str, cwd: str, path: str) -> bool:
     places = [cwd] if os.sep in name else path.split(os.pathsep)
     return any(os.path.exists(os.path.join(place, name)) for place in places)
 
 
-def _windows(asked: str, name: str, file: str) -> str:
+def _explain_windows_ends(asked: str, name: str, file: str) -> str:
     shown = asked.replace("\r", "\\r")
-    cure = f"remove them with sed -i 's/\\r$//' {_word(name, file)}"
+    cure = f"remove them with sed -i 's/\\r$//' {_quote_program(name, file)}"
     return f"has Windows line ends, so its first line asks for {shown}; {cure}"
 
 
-def _run_with(name: str, file: str) -> str:
+def _suggest_run(name: str, file: str) -> str:
     """Return advice to run a script with Python if its text has imports, else with bash."""
     lines = _read(file, _MOST_BYTES).splitlines()
     is_python = any(line.startswith((b"import ", b"from ")) for line in lines)
-    return f"; run it as {'python' if is_python else 'bash'} {_word(name, file)}"
+    return f"; run it as {'python' if is_python else 'bash'} {_quote_program(name, file)}"
 
 
-def _word(name: str, file: str) -> str:
+def _quote_program(name: str, file: str) -> str:
     """Return a program's name (its path if PATH was searched), quoted for a shell."""
     from shlex import quote  # only errors need it
 
@@ -105,7 +107,7 @@ def _word(name: str, file: str) -> str:
 # --- other formats ---
 
 
-def why_not_executed(name: str, file: str, code: int) -> str:
+def explain_exec_refusal(name: str, file: str, code: int) -> str:
     """Return the reason for which the kernel has refused to execute a file, and the cure.
 
     Args:
@@ -120,23 +122,23 @@ def why_not_executed(name: str, file: str, code: int) -> str:
     if code != errno.ENOEXEC:
         return os.strerror(code)
     if head.startswith(_ELF):
-        return _of_elf(head)
+        return _explain_elf(head)
     if head.startswith(_ZIP):
         is_python = b"__main__.py" in _read(file, -1)
-        how = f"; run it as python {_word(name, file)}" if is_python else ""
+        how = f"; run it as python {_quote_program(name, file)}" if is_python else ""
         return f"is a zip archive{how}"
     if head.startswith(_BOM + b"#!"):
-        cure = f"remove it with sed -i '1s/^\\xef\\xbb\\xbf//' {_word(name, file)}"
+        cure = f"remove it with sed -i '1s/^\\xef\\xbb\\xbf//' {_quote_program(name, file)}"
         return f"has a byte-order mark before its #!; {cure}"
     if not head:
         return "is empty"
     known = next((what for mark, what in _FORMATS if head.startswith(mark)), "")
     if known or b"\0" in head:
         return known or "has a format that this host cannot run"
-    return f"has no #! line{_run_with(name, file)}"
+    return f"has no #! line{_suggest_run(name, file)}"
 
 
-def _of_elf(head: bytes) -> str:
+def _explain_elf(head: bytes) -> str:
     number = int.from_bytes(head[18:20], "big" if head[5:6] == b"\2" else "little")
     machine, here = _MACHINES.get(number, f"machine {number}"), os.uname().machine
     if machine == here or len(head) < 20:

@@ -31,7 +31,7 @@ _JOB = "MCJAX_JOB_ID"
 _OURS = "MCJAX_"  # options of this launcher, not of an inner launcher
 
 
-def misleading(environ: Iterable[str], *, hook: bool = True) -> list[str]:
+def list_misleading_names(environ: Iterable[str], *, hook: bool = True) -> list[str]:
     """Return the names in `environ` that would mislead JAX in a rank.
 
     Args:
@@ -46,7 +46,7 @@ def misleading(environ: Iterable[str], *, hook: bool = True) -> list[str]:
     return sorted(name for name in environ if name in known or name.startswith(families))
 
 
-def inherited(
+def select_inherited(
     environ: Mapping[str, str], common: Mapping[str, str], own: Iterable[str], *, hook: bool
 ) -> dict[str, str]:
     """Return the agent's variables that ranks inherit, without an outer job's and misleading ones.
@@ -60,13 +60,13 @@ def inherited(
     """
     kept = without_outer_job(environ)
     is_lone = common["JAX_NUM_PROCESSES"] == "1"  # it may be the outer step's own process
-    left_out = misleading(kept, hook=hook) if hook or not is_lone else []
+    left_out = list_misleading_names(kept, hook=hook) if hook or not is_lone else []
     if _TPU_ADDRESSES in own:
         left_out.append(_TPU_ADDRESSES_FILE)
     return {name: value for name, value in kept.items() if name not in left_out}
 
 
-def of_scheduler(common: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
+def adapt_to_scheduler(common: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
     """Return `common`, without the coordinator if the job's only rank runs under a scheduler.
 
     JAX then gets the coordinator from the scheduler. Used if the hook is off.
@@ -98,7 +98,7 @@ def with_hook(environ: Mapping[str, str], folder: str) -> dict[str, str]:
     return {**environ, "PYTHONPATH": path, hook_environ.FOLDER: folder}
 
 
-def no_proxy(environ: Mapping[str, str], host: str) -> dict[str, str]:
+def make_no_proxy_settings(environ: Mapping[str, str], host: str) -> dict[str, str]:
     """Return the variables that keep gRPC from using a proxy for the coordinator, `host`.
 
     They are {} if `environ` sets no proxy, because JAX warns of such variables.
@@ -115,7 +115,7 @@ def no_proxy(environ: Mapping[str, str], host: str) -> dict[str, str]:
     }
 
 
-def changes(
+def compute_changes(
     inherited: Mapping[str, str],
     *,
     common: Mapping[str, str],
@@ -126,7 +126,7 @@ def changes(
     """Return the variables to set in a rank, in addition to the inherited variables.
 
     Args:
-        inherited: variables that the rank inherits, from `inherited`.
+        inherited: variables that the rank inherits, from `select_inherited`.
         common: variables that the job sets in all ranks.
         defaults: the same, except those that the host or the user sets.
         own: variables of this rank, including the user's; they override all others.
@@ -135,4 +135,4 @@ def changes(
     """
     kept = {name: value for name, value in defaults.items() if name not in inherited}
     found = {**common, **kept, **own}
-    return {**found, **no_proxy({**inherited, **found}, coordinator_host)}
+    return {**found, **make_no_proxy_settings({**inherited, **found}, coordinator_host)}

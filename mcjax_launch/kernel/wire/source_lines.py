@@ -32,32 +32,32 @@ _OWN_LIBRARY = os.path.dirname(os.__file__) + "/"
 _IN_RANKS = ("/mcjax_launch/kernel/", "/mcjax_launch/features/", "/mcjax_launch/pytest_plugin/")
 
 
-def owner(file: str) -> str:
+def find_owner(file: str) -> str:
     """Return the owner of a file: USER, PYTHON, OURS, or the name of an installed package."""
     if any(folder in file for folder in _IN_RANKS):
         return OURS
     if is_frozen(file):
         return PYTHON
-    installed = _below_installed(file)
+    installed = _find_installed_part(file)
     if installed is not None:
         return installed.partition("/")[0].partition(".")[0]
-    in_library = file.startswith(_OWN_LIBRARY) or _below_library(file) is not None
+    in_library = file.startswith(_OWN_LIBRARY) or _find_library_part(file) is not None
     return PYTHON if in_library else USER
 
 
 def is_users(file: str) -> bool:
     """Return whether a file is the user's: not of a package, Python or mcjax-launch."""
-    return owner(file) == USER
+    return find_owner(file) == USER
 
 
 def is_jax(file: str) -> bool:
     """Return whether a file belongs to JAX."""
-    return owner(file) in _JAX
+    return find_owner(file) in _JAX
 
 
 def waits_for_a_thread(file: str, source: str) -> bool:
     """Return whether a frame may be waiting for another thread, by its file and source line."""
-    return is_own_wait(source) if owner(file) == USER else file.endswith(_FOR_THREADS)
+    return is_own_wait(source) if find_owner(file) == USER else file.endswith(_FOR_THREADS)
 
 
 def is_own_wait(source: str) -> bool:
@@ -90,21 +90,21 @@ def is_frozen(file: str) -> bool:
     return file.startswith("<frozen")
 
 
-def shortened(file: str) -> str:
+def shorten_path(file: str) -> str:
     """Return a library's path below the folder of libraries; other paths unchanged."""
-    for rest in (_below_installed(file), _below_library(file)):
+    for rest in (_find_installed_part(file), _find_library_part(file)):
         if rest is not None:
             return rest
     return file
 
 
-def _below_installed(file: str) -> str | None:
+def _find_installed_part(file: str) -> str | None:
     """Return the part of a path below the folder of installed packages; None if there is none."""
     end = max(file.rfind(folder) + len(folder) if folder in file else -1 for folder in _INSTALLED)
     return file[end:] if end >= 0 else None
 
 
-def _below_library(file: str) -> str | None:
+def _find_library_part(file: str) -> str | None:
     """Return the part of a path below `lib/python3.11/` or the like; None if there is none."""
     for folder in _PYTHONS:
         _, found, rest = file.rpartition(folder)
@@ -135,7 +135,7 @@ class Quoted(Value):
     frames: tuple[tuple[str, int, str], ...]
 
 
-def embedded(text: str) -> Quoted | None:
+def find_quoted_exception(text: str) -> Quoted | None:
     """Return the last exception that an exception's text quotes; None if it quotes none."""
     lines = text.splitlines()
     begins = (
@@ -148,12 +148,12 @@ def embedded(text: str) -> Quoted | None:
         return None
     rest = lines[begin:]
     end = next((at for at, line in enumerate(rest) if line.strip() and line[0] != " "), len(rest))
-    said = with_words(rest[end:])
-    found = (_frame(line) for line in rest[:end] if line.startswith(_FRAME))
+    said = format_first_line(rest[end:])
+    found = (_parse_frame(line) for line in rest[:end] if line.startswith(_FRAME))
     return Quoted(said, tuple(frame for frame in found if frame)) if said else None
 
 
-def with_words(lines: list[str]) -> str:
+def format_first_line(lines: list[str]) -> str:
     """Return the first line of an exception's text; if it ends with a colon, add the next line."""
     if not lines:
         return ""
@@ -164,7 +164,7 @@ def with_words(lines: list[str]) -> str:
     return f"{first} {more}" if more else first[:-1]
 
 
-def _frame(line: str) -> tuple[str, int, str] | None:
+def _parse_frame(line: str) -> tuple[str, int, str] | None:
     file, _, rest = line[len(_FRAME) :].partition('", line ')
     number, _, name = rest.partition(", in ")
     return (file, int(number), name) if number.isdecimal() and len(number) < 10 else None

@@ -32,7 +32,7 @@ _PIPE_SIZE = 1 << 18
 _MOST_TEXT = 1 << 16
 
 
-def text_of(path: str) -> str:
+def read_system_text(path: str) -> str:
     """Return a small system file's text, stripped of white space; "" if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -47,19 +47,19 @@ _CPU_FIELDS = (
 )
 
 
-def processor() -> tuple[str, ...]:
+def identify_processor() -> tuple[str, ...]:
     """Return an identity of the processor for caching native code, with the number of usable cores.
 
     On other systems than Linux it contains the host's name instead of the processor's properties.
     """
-    first, _, _ = text_of("/proc/cpuinfo").partition("\n\n")
+    first, _, _ = read_system_text("/proc/cpuinfo").partition("\n\n")
     lines = [line for line in first.splitlines() if line.partition(":")[0].strip() in _CPU_FIELDS]
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count()
     return (os.uname().machine, *(lines or [os.uname().nodename]), str(cores))
 
 
-def selector() -> tuple[Any, float]:
+def make_selector() -> tuple[Any, float]:
     """Return an epoll or poll object, and the unit of its timeouts per millisecond (1e-3 or 1)."""
     import select
 
@@ -68,7 +68,7 @@ def selector() -> tuple[Any, float]:
     return select.poll(), 1
 
 
-def dump_signals() -> tuple[int, int]:
+def get_dump_signals() -> tuple[int, int]:
     """Return the signals that request the main thread's stack, and the stacks of all threads.
 
     On systems other than Linux they are signals that are ignored by default, in case the process
@@ -82,14 +82,14 @@ def dump_signals() -> tuple[int, int]:
     return _signal.SIGURG, getattr(_signal, "SIGINFO", _signal.SIGWINCH)
 
 
-def position_signal() -> int:
+def get_position_signal() -> int:
     """Return the signal that requests the main thread's position; 0 on other systems than Linux."""
     import _signal
 
     return int(_signal.SIGRTMIN + _FIRST_OFFSET + 3) if LINUX else 0
 
 
-def others_signal() -> int:
+def get_others_signal() -> int:
     """Return the signal that requests positions of threads except the main one; 0 if not Linux."""
     import _signal
 
@@ -108,7 +108,7 @@ def widen(pipe: int, size: int = _PIPE_SIZE) -> None:
         pass
 
 
-def opened_again(fd: int, flags: int) -> int:
+def reopen(fd: int, flags: int) -> int:
     """Open the pipe or terminal of a descriptor again, with these flags of `os.open`.
 
     Raises:
@@ -199,7 +199,7 @@ def limit_files(limit: Limit | None) -> Limit | None:
     return before
 
 
-def too_many_files(count: int) -> str:
+def explain_file_limit(count: int) -> str:
     """Return a message if the limit does not allow `count` more open files; "" if it does."""
     import resource
 
@@ -209,7 +209,7 @@ def too_many_files(count: int) -> str:
     return f"needs {count + _OURS} open files, and the limit is {limit}: raise `ulimit -n`"
 
 
-def limit_reason(error: OSError, otherwise: str = "") -> str:
+def format_limit_error(error: OSError, otherwise: str = "") -> str:
     """Return the text of a system's error, with advice on the limit to raise.
 
     Args:

@@ -10,6 +10,6 @@ SCALE = "MCJAX_TEST_TIME_SCALE"
 _scale = float(os.environ.get(SCALE) or 1)
 
 
-def scaled(seconds: float) -> float:
+def scale_time(seconds: float) -> float:
     """Return `seconds` multiplied by MCJAX_TEST_TIME_SCALE (1 by default)."""
     return seconds * _scale

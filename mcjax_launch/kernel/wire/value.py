@@ -25,7 +25,7 @@ class Value:
     _fields: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, kw_only: bool = False) -> None:
-        cls._fields = _annotated(cls)
+        cls._fields = _list_annotations(cls)
         setattr(cls, "__match_args__", cls._fields)  # noqa: B010, a checker knows its own
 
     if not TYPE_CHECKING:
@@ -51,21 +51,21 @@ class Value:
         def __setattr__(self, name: str, value: object) -> None:
             raise AttributeError(f"{type(self).__name__} is immutable")
 
-    def replaced(self, **changes: object) -> Self:
+    def copy_with(self, **changes: object) -> Self:
         """Return a copy with the given values in the named fields."""
         return type(self)(**{**{name: getattr(self, name) for name in self._fields}, **changes})
 
-    def _values(self) -> list[object]:
+    def _list_values(self) -> list[object]:
         return [getattr(self, name) for name in self._fields]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Value) and (type(self), self._values()) == (
+        return isinstance(other, Value) and (type(self), self._list_values()) == (
             type(other),
-            other._values(),
+            other._list_values(),
         )
 
     def __hash__(self) -> int:
-        return hash((type(self), tuple(self._values())))
+        return hash((type(self), tuple(self._list_values())))
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._fields)
@@ -97,7 +97,7 @@ class Changing:
     _made: ClassVar[dict[str, _Factory]] = {}
 
     def __init_subclass__(cls) -> None:
-        cls._fields = (*cls._fields, *_annotated(cls))
+        cls._fields = (*cls._fields, *_list_annotations(cls))
         given = {name: cls.__dict__[name] for name in cls._fields if name in cls.__dict__}
         made = {name: value for name, value in given.items() if isinstance(value, _Factory)}
         cls._made = {**cls._made, **made}
@@ -119,6 +119,6 @@ class Changing:
         return f"{type(self).__name__}({shown})"
 
 
-def _annotated(cls: type) -> tuple[str, ...]:
+def _list_annotations(cls: type) -> tuple[str, ...]:
     """Return the names that a class annotates, without its base classes'."""
     return tuple(cls.__dict__.get("__annotations__", ()))  # noqa: RUF063

@@ -23,8 +23,8 @@ def test_late_stacks_do_not_replace_earlier_ones(
             [(f"native.{n}.txt", observations.NOTHING) for n in (7, 8)],
         ]
     )
-    monkeypatch.setattr(observations, "collected", lambda *_: next(looks))
-    part.received(Collect(goes_on=True))
-    part.received(Collect(goes_on=False))
+    monkeypatch.setattr(observations, "collect_files", lambda *_: next(looks))
+    part.on_message(Collect(goes_on=True))
+    part.on_message(Collect(goes_on=False))
     assert [file.name for file in sent] == ["native.7.txt", "native.8.txt"]
     assert sent[0].text == "Thread 1"

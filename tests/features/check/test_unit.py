@@ -10,14 +10,14 @@ from mcjax_launch.features.check.judgement import (
     Found,
     HostFound,
     Judgement,
+    format_last_line,
+    format_lines,
     judge,
     judge_devices,
     judge_gpus,
     judge_mtls,
     judge_sum,
-    last_line,
-    lines,
-    merged,
+    merge_findings,
 )
 from mcjax_launch.features.check.messages import (
     GpuFacts,
@@ -30,12 +30,12 @@ from mcjax_launch.features.check.probe_output import (
     DeviceCount,
     DevicesCounted,
     PythonFacts,
-    devices_of,
-    devices_of_ranks,
+    count_devices_by_host,
+    parse_devices,
     parse_output,
-    python_of,
+    parse_python,
 )
-from mcjax_launch.features.check.run import job_of_check
+from mcjax_launch.features.check.run import make_check_job
 from mcjax_launch.job.devices import GpuShares
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.launcher.peers import Gap
@@ -90,11 +90,11 @@ def facing(mtu: int) -> NetworkInterface:
 
 def found(*hosts: HostFound, **more: Any) -> list[Judgement]:
     whole = Found(**{"hosts": hosts, "lost": {}, "seconds": 0.6, **more})
-    return merged([*judge(whole), *judge_devices(hosts), *judge_gpus(hosts)])
+    return merge_findings([*judge(whole), *judge_devices(hosts), *judge_gpus(hosts)])
 
 
 def text(findings: list[Judgement], width: int = 1000) -> str:
-    return "\n".join(lines(findings, width))
+    return "\n".join(format_lines(findings, width))
 
 
 def wrong(findings: list[Judgement]) -> list[str]:
@@ -119,20 +119,20 @@ TOLD = 'noise\nmcjax-check: {"version": "3.9.2", "packages": {"jax": "0.10.2"}}\
     ],
 )
 def test_python_facts_are_read_from_probe_output(answer: Probed, facts: PythonFacts) -> None:
-    assert python_of(answer) == facts
+    assert parse_python(answer) == facts
 
 
 @pytest.mark.parametrize("printed", ["", "mcjax-check: {", TOLD, TOLD.replace('"0.10.2"', "7")])
 def test_malformed_probe_output_is_an_error(printed: str) -> None:
-    assert devices_of(Probed("/p", printed, "")).error != ""
+    assert parse_devices(Probed("/p", printed, "")).error != ""
     if "0.10.2" not in printed:
-        assert python_of(Probed("/p", printed, "")).error.startswith("does not run: ")
+        assert parse_python(Probed("/p", printed, "")).error.startswith("does not run: ")
 
 
 def test_devices_are_read_from_probe_output() -> None:
     printed = 'mcjax-check: {"devices": [["cpu", "cpu", 4]]}\n'
-    assert devices_of(Probed("/p", printed, "")) == FOUR_CPUS
-    assert devices_of(Probed("/p", printed, "killed")) == DevicesCounted((), "killed")
+    assert parse_devices(Probed("/p", printed, "")) == FOUR_CPUS
+    assert parse_devices(Probed("/p", printed, "killed")) == DevicesCounted((), "killed")
 
 
 # --- judgement ---
@@ -250,7 +250,7 @@ WRONG: dict[str, tuple[list[HostFound], str]] = {
         ' - /p -m pip install "jax[cuda12]"',
     ),
     "a driver that is too old": (
-        [with_gpus("a", gpus=(H100.replaced(driver="470.82.01"),))],
+        [with_gpus("a", gpus=(H100.copy_with(driver="470.82.01"),))],
         "warning gpus a: driver 470.82.01 is older than 525, which jax[cuda12] needs",
     ),
     "a GPU with another program": (
@@ -280,12 +280,12 @@ def test_each_problem_is_reported_in_one_line(name: str) -> None:
 
 
 def test_barely_sufficient_resources_pass() -> None:
-    gpus = H100.replaced(driver="525.60.13")
+    gpus = H100.copy_with(driver="525.60.13")
     half = GpuMemory(0, 80 << 20, 40 << 20)
     enough = {"load": 8.0, "ahead_s": -1.0, "shm_free_kib": 1 << 20}
     assert wrong(found(with_gpus("a", gpus=(gpus,), gpu_memory=(half,), **enough))) == []
     assert wrong(found(host("a", jax={**JAX, "jax-rocm7-plugin": "0.9.1"}))) == []
-    assert wrong(found(with_gpus("a", gpu_memory=(SMALL.replaced(free_kib=0),)))) == []
+    assert wrong(found(with_gpus("a", gpu_memory=(SMALL.copy_with(free_kib=0),)))) == []
 
 
 def test_host_with_more_ranks_may_have_more_devices() -> None:
@@ -336,7 +336,7 @@ def told(rank: int = 0, value: int = 21, **more: Any) -> dict[str, Any]:
 
 
 def summed(*ranks: dict[str, Any], why_not: str = "") -> list[str]:
-    return re.sub(" +", " ", text(merged(judge_sum(ranks, why_not)))).splitlines()
+    return re.sub(" +", " ", text(merge_findings(judge_sum(ranks, why_not)))).splitlines()
 
 
 def test_facts_are_read_from_rank_output() -> None:
@@ -348,7 +348,7 @@ def test_facts_are_read_from_rank_output() -> None:
         "ok sum 21 over 6 devices, in 0.3 s",
         "ok speed 1 KB in 1.50 ms, 64 MB in 170 ms (0.39 GB/s), from each of 3 devices",
     ]
-    assert devices_of_ranks([("a", told()), ("a", told())]) == {"a": FOUR_CPUS}
+    assert count_devices_by_host([("a", told()), ("a", told())]) == {"a": FOUR_CPUS}
 
 
 @pytest.mark.parametrize(
@@ -371,13 +371,13 @@ def test_wrong_sums_are_reported(ranks: list[dict[str, Any]], why_not: str, line
 def test_check_does_not_preallocate_gpu_memory() -> None:
     name = "XLA_PYTHON_CLIENT_PREALLOCATE"
     job = Job(program=(), python="python", chdir="/")
-    own = job_of_check(job.replaced(timeout=7.0, start_timeout=5.0))
+    own = make_check_job(job.copy_with(timeout=7.0, start_timeout=5.0))
     assert (own.timeout, own.start_timeout) == (7.0, 5.0)
-    limited = job_of_check(job)
+    limited = make_check_job(job)
     assert (limited.timeout, limited.start_timeout) == (120.0, 60.0)
-    assert job_of_check(job.replaced(hook=False)).start_timeout is None
-    assert dict(job_of_check(job).env) == {name: "false"}
-    assert dict(job_of_check(job.replaced(env=((name, "true"),))).env) == {name: "true"}
+    assert make_check_job(job.copy_with(hook=False)).start_timeout is None
+    assert dict(make_check_job(job).env) == {name: "false"}
+    assert dict(make_check_job(job.copy_with(env=((name, "true"),))).env) == {name: "true"}
 
 
 # --- the lines ---
@@ -401,9 +401,9 @@ def test_a_cure_shared_by_several_findings_is_printed_once() -> None:
 
 def test_last_line_counts_ranks_and_names_problems() -> None:
     bad = [Judgement("jax", "x", verdict="error"), Judgement("load", "y", verdict="warning")]
-    assert last_line([], "2 ranks") == "passed: 2 ranks"
-    assert last_line(bad[1:], "2 ranks") == "passed: 2 ranks (warnings: load)"
-    assert last_line(bad, "2 ranks") == "FAILED: 2 ranks (errors: jax; warnings: load)"
+    assert format_last_line([], "2 ranks") == "passed: 2 ranks"
+    assert format_last_line(bad[1:], "2 ranks") == "passed: 2 ranks (warnings: load)"
+    assert format_last_line(bad, "2 ranks") == "FAILED: 2 ranks (errors: jax; warnings: load)"
 
 
 def test_every_topic_is_documented() -> None:

@@ -116,7 +116,7 @@ def test_unresponsive_gpu_tool_is_killed(tmp_path: Path, monkeypatch: pytest.Mon
     write(tmp_path / "nvidia-smi", f"#!/bin/sh\necho $$ >>{pids}\nexec sleep 1000\n")
     (tmp_path / "nvidia-smi").chmod(0o700)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert gpus.nvidia_smi(0.2) == ""
+    assert gpus.run_nvidia_smi(0.2) == ""
     assert [pid for pid in map(int, pids.read_text().split()) if psutil.pid_exists(pid)] == []
 
 
@@ -124,9 +124,9 @@ def test_survey_of_a_machine_without_gpus_is_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert gpus.nvidia_smi(1.0) == ""
+    assert gpus.run_nvidia_smi(1.0) == ""
     assert agent.survey_gpus("", {}, str(tmp_path)) == ((), ())
-    assert agent.shared_memory_kib(str(tmp_path)) == (0, 0)
+    assert agent.read_shared_memory_kib(str(tmp_path)) == (0, 0)
 
 
 def test_probe_asks_for_packages_that_jax_needs() -> None:
@@ -139,7 +139,7 @@ def test_interfaces_are_listed_with_mtu_and_speed(
 ) -> None:
     """A bond has a speed, a container's pair none that means anything."""
     known = [("lo", "127.0.0.1"), ("bond0", "10.0.0.1"), ("veth0", "10.1.0.1")]
-    monkeypatch.setattr(agent, "addresses_of_interfaces", lambda: known)
+    monkeypatch.setattr(agent, "list_interface_addresses", lambda: known)
     net = tmp_path / "sys/class/net"
     for name, speed in (("bond0", "50000"), ("veth0", "10000"), ("ib0", "-1")):
         write(net / name / "mtu", "9000\n")
@@ -149,7 +149,7 @@ def test_interfaces_are_listed_with_mtu_and_speed(
     six = "20010db8000000000000000000000001 04 40 00 80      ib0\n"
     write(tmp_path / "proc/net/if_inet6", f"nonsense\n{six}")
     asked = ["10.1.0.1", "10.0.0.1", "2001:db8::1", "203.0.113.1"]
-    assert agent.interfaces_of(asked, str(tmp_path)) == (
+    assert agent.find_interfaces(asked, str(tmp_path)) == (
         NetworkInterface("10.1.0.1", "veth0", 9000, 0),
         NetworkInterface("10.0.0.1", "bond0", 9000, 50_000),
         NetworkInterface("2001:db8::1", "ib0", 9000, 0),

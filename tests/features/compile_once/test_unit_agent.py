@@ -5,24 +5,24 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.kernel.wire.own_paths import why_untrusted
+from mcjax_launch.kernel.wire.own_paths import explain_distrust
 
 
 def test_missing_folders_are_made(tmp_path: Path) -> None:
-    assert why_untrusted(str(tmp_path / "a" / "b")) == ""
+    assert explain_distrust(str(tmp_path / "a" / "b")) == ""
     assert (tmp_path / "a" / "b").is_dir()
 
 
 def test_folder_writable_by_every_user_is_not_trusted(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
-    assert "every user can write to it" in why_untrusted(str(tmp_path))
+    assert "every user can write to it" in explain_distrust(str(tmp_path))
     tmp_path.chmod(0o775)
-    assert why_untrusted(str(tmp_path)) == ""
+    assert explain_distrust(str(tmp_path)) == ""
 
 
 def test_cache_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert why_untrusted(str(tmp_path / "file")) == "Not a directory"
+    assert explain_distrust(str(tmp_path / "file")) == "Not a directory"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder away")
@@ -31,11 +31,11 @@ def test_folder_of_another_user_is_not_trusted(
 ) -> None:
     os.chown(tmp_path, 4321, -1)
     monkeypatch.setattr(os, "geteuid", lambda: 1234)
-    assert "it belongs to another user" in why_untrusted(str(tmp_path))
+    assert "it belongs to another user" in explain_distrust(str(tmp_path))
     tmp_path.chmod(0o770)  # a group's
-    assert why_untrusted(str(tmp_path)) == ""
+    assert explain_distrust(str(tmp_path)) == ""
     os.chown(tmp_path, 1234, -1)
-    assert why_untrusted(str(tmp_path)) == ""
+    assert explain_distrust(str(tmp_path)) == ""
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a link away")
@@ -46,4 +46,4 @@ def test_link_made_by_another_user_is_not_trusted(tmp_path: Path) -> None:
     mine.mkdir()
     (open_to_all / "link").symlink_to(mine)
     os.chown(open_to_all / "link", 4321, -1, follow_symlinks=False)
-    assert "link of user 4321" in why_untrusted(str(open_to_all / "link"))
+    assert "link of user 4321" in explain_distrust(str(open_to_all / "link"))

@@ -18,8 +18,8 @@ def said(*ranks: Compilations) -> list[str]:
     state = SimpleNamespace(
         ranks={n: SimpleNamespace(compilations=had) for n, had in enumerate(ranks)}
     )
-    launcher: Any = SimpleNamespace(state=state, console=SimpleNamespace(detail=lines.append))
-    CompilationCounter(launcher).concluded(None, last=True)  # type: ignore[arg-type]
+    launcher: Any = SimpleNamespace(state=state, console=SimpleNamespace(show_detail=lines.append))
+    CompilationCounter(launcher).on_summary(None, last=True)  # type: ignore[arg-type]
     return [line.removeprefix("--compile-once: ") for line in lines]
 
 

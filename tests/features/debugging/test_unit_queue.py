@@ -28,14 +28,14 @@ FIRST, SECOND, THIRD = (StoppedDebugger(rank, 10 + rank, "a.py:1") for rank in r
 def resume(
     queue: DebugQueue, stopped: StoppedDebugger, now: float, *, steps: bool = False
 ) -> Effects:
-    return queue.resumed(stopped.rank, stopped.pid, now, steps=steps)
+    return queue.on_debugger_resume(stopped.rank, stopped.pid, now, steps=steps)
 
 
 def test_stopped_ranks_get_the_terminal_one_by_one() -> None:
     queue = DebugQueue()
-    assert queue.stopped(FIRST) == [Grant(FIRST)]
-    assert queue.stopped(SECOND) == [HasToWait(SECOND)]
-    assert queue.stopped(THIRD) == [HasToWait(THIRD)]
+    assert queue.on_debugger_stop(FIRST) == [Grant(FIRST)]
+    assert queue.on_debugger_stop(SECOND) == [HasToWait(SECOND)]
+    assert queue.on_debugger_stop(THIRD) == [HasToWait(THIRD)]
     assert resume(queue, FIRST, 1.0) == [Grant(SECOND, (2,))]
     assert resume(queue, SECOND, 2.0) == [Grant(THIRD)]
     assert resume(queue, THIRD, 3.0) == [Reclaim()]
@@ -44,23 +44,23 @@ def test_stopped_ranks_get_the_terminal_one_by_one() -> None:
 
 def test_step_keeps_the_terminal_briefly() -> None:
     queue = DebugQueue()
-    queue.stopped(FIRST)
-    queue.stopped(SECOND)
+    queue.on_debugger_stop(FIRST)
+    queue.on_debugger_stop(SECOND)
     assert resume(queue, FIRST, 5.0, steps=True) == []
     assert queue.deadline == 5.0 + STEP_S
     assert queue.expire(5.0) == []
     further = StoppedDebugger(0, 10, "a.py:2")
-    assert queue.stopped(further) == [Grant(further, (1,), again=True)]
+    assert queue.on_debugger_stop(further) == [Grant(further, (1,), again=True)]
     assert queue.deadline is None
     resume(queue, further, 6.0, steps=True)
     assert queue.expire(6.0 + STEP_S) == [StillSteps(further), Grant(SECOND)]
-    assert queue.stopped(further) == [HasToWait(further)]
+    assert queue.on_debugger_stop(further) == [HasToWait(further)]
 
 
 def test_rank_that_ends_in_a_step_frees_the_terminal_after_a_delay() -> None:
     queue = DebugQueue()
-    queue.stopped(FIRST)
-    queue.stopped(SECOND)
+    queue.on_debugger_stop(FIRST)
+    queue.on_debugger_stop(SECOND)
     resume(queue, FIRST, 5.0, steps=True)
     assert resume(queue, FIRST, 5.1) == []
     assert queue.expire(5.0 + STEP_S) == [Grant(SECOND)]
@@ -70,42 +70,42 @@ def test_rank_that_ends_in_a_step_frees_the_terminal_after_a_delay() -> None:
 
 def test_long_step_of_the_only_stopped_rank_frees_the_terminal() -> None:
     queue = DebugQueue()
-    queue.stopped(FIRST)
+    queue.on_debugger_stop(FIRST)
     resume(queue, FIRST, 5.0, steps=True)
     assert queue.expire(5.0 + STEP_S) == [Reclaim()]
-    assert queue.stopped(FIRST) == [Grant(FIRST)]
+    assert queue.on_debugger_stop(FIRST) == [Grant(FIRST)]
 
 
 def test_switching_is_granted_only_to_stopped_ranks() -> None:
     queue = DebugQueue()
-    queue.stopped(FIRST)
-    assert queue.switches(1) == [Refuse(FIRST, "rank 1 has not stopped, nor has any other rank")]
-    queue.stopped(SECOND)
-    queue.stopped(THIRD)
-    assert queue.switches(2) == [Grant(THIRD, (0, 1))]
-    [refused] = queue.switches(2)
+    queue.on_debugger_stop(FIRST)
+    assert queue.switch_to(1) == [Refuse(FIRST, "rank 1 has not stopped, nor has any other rank")]
+    queue.on_debugger_stop(SECOND)
+    queue.on_debugger_stop(THIRD)
+    assert queue.switch_to(2) == [Grant(THIRD, (0, 1))]
+    [refused] = queue.switch_to(2)
     assert refused == Refuse(THIRD, "this is rank 2; stopped ranks: 1 at a.py:1, 0 at a.py:1")
-    assert queue.switches(0) == [Grant(FIRST, (1, 2))]
+    assert queue.switch_to(0) == [Grant(FIRST, (1, 2))]
 
 
 def test_ended_ranks_leave_the_queue() -> None:
     queue = DebugQueue()
-    queue.stopped(FIRST)
-    queue.stopped(SECOND)
-    queue.stopped(THIRD)
+    queue.on_debugger_stop(FIRST)
+    queue.on_debugger_stop(SECOND)
+    queue.on_debugger_stop(THIRD)
     assert resume(queue, SECOND, 1.0) == []  # its process has ended
-    assert queue.gone(0) == [Grant(THIRD)]  # its host is lost
-    assert queue.gone(2) == [Reclaim()]
-    assert queue.gone(2) == []
+    assert queue.on_rank_end(0) == [Grant(THIRD)]  # its host is lost
+    assert queue.on_rank_end(2) == [Reclaim()]
+    assert queue.on_rank_end(2) == []
 
 
 def test_stopped_ranks_are_refused_at_the_end_of_the_job() -> None:
     assert DebugQueue().end() == []
     queue = DebugQueue()
-    queue.stopped(FIRST)
-    queue.stopped(SECOND)
+    queue.on_debugger_stop(FIRST)
+    queue.on_debugger_stop(SECOND)
     assert queue.end() == [Refuse(SECOND, JOB_ENDS), Reclaim()]
-    assert queue.stopped(THIRD) == [Refuse(THIRD, JOB_ENDS)]
+    assert queue.on_debugger_stop(THIRD) == [Refuse(THIRD, JOB_ENDS)]
 
 
 def running(**limits: float) -> tuple[RunState, TimeLimits]:

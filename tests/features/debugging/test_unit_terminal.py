@@ -21,7 +21,7 @@ def test_text_written_after_an_interrupt_arrives(monkeypatch: pytest.MonkeyPatch
         signalled.append(signum)
         os.write(terminal.theirs, b"KeyboardInterrupt\n")
 
-    system = SimpleNamespace(group_of=lambda pid: os.getpgrp() + 1, signal_group=answer)
+    system = SimpleNamespace(get_process_group=lambda pid: os.getpgrp() + 1, signal_group=answer)
     monkeypatch.setattr(agent, "system", system)
     for _ in range(300):
         terminal.write(b"abc\x03")

@@ -11,7 +11,12 @@ import pytest
 
 from mcjax_launch.api.values import RankValues
 from mcjax_launch.features.function import agent as agent
-from mcjax_launch.features.function.messages import Returned, in_parts, returned_path, sizes_of
+from mcjax_launch.features.function.messages import (
+    Returned,
+    get_result_path,
+    list_sizes,
+    pickle_in_parts,
+)
 from mcjax_launch.kernel.wire import frames
 from mcjax_launch.kernel.wire.loop import Loop
 from mcjax_launch.kernel.wire.messages import FromHook, Started
@@ -41,10 +46,10 @@ class Host:
         self.returns = agent.ReturnedFiles(parts.agent(folder, Loop(), self.way))
 
     def add(self, rank: int, value: object, kind: str = "value") -> None:
-        parts = in_parts(value, pickle.dumps)
-        Path(returned_path(str(self.folder), str(rank))).write_bytes(b"".join(parts))
-        returned = Returned(kind, sizes_of(parts))
-        self.returns.hook_said(None, FromHook(rank, returned))  # type: ignore[arg-type]
+        parts = pickle_in_parts(value, pickle.dumps)
+        Path(get_result_path(str(self.folder), str(rank))).write_bytes(b"".join(parts))
+        returned = Returned(kind, list_sizes(parts))
+        self.returns.on_hook_message(None, FromHook(rank, returned))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -84,16 +89,16 @@ def test_value_of_an_earlier_attempt_is_forgotten(host: Host) -> None:
     host.add(0, 7)
     returns = RankValues()
     returns.feed(memoryview(host.way.taken()))
-    returns.feed(memoryview(frames.encoded(Started(1, 100))))
+    returns.feed(memoryview(frames.encode_message(Started(1, 100))))
     assert returns.has("value", 0)
-    returns.feed(memoryview(frames.encoded(Started(0, 101))))
+    returns.feed(memoryview(frames.encode_message(Started(0, 101))))
     assert not returns.has("value", 0)
 
 
 def test_ending_job_sends_back_only_exceptions(host: Host) -> None:
     host.add(0, buffer(1))
     host.add(1, KeyError("no such thing"), "raised")
-    host.returns.stops()
+    host.returns.on_stop()
     sent = frames.Decoder().feed(host.way.taken())
     contents = [frame.number for frame in sent if isinstance(frame, frames.Raw)]
     assert contents == [1]
@@ -101,5 +106,5 @@ def test_ending_job_sends_back_only_exceptions(host: Host) -> None:
 
 def test_no_value_is_sent_for_a_rank_that_wrote_none(host: Host) -> None:
     returned = Returned("value", (1,))
-    host.returns.hook_said(None, FromHook(0, returned))  # type: ignore[arg-type]
+    host.returns.on_hook_message(None, FromHook(0, returned))  # type: ignore[arg-type]
     assert host.way.deferred == []

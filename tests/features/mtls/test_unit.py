@@ -11,10 +11,10 @@ from mcjax_launch.features.mtls import certificate
 from mcjax_launch.features.mtls.hook import PART
 from mcjax_launch.features.mtls.messages import Certificate
 from mcjax_launch.job.job import Job
-from mcjax_launch.job.mutual_tls import check_versions, why_plain
+from mcjax_launch.job.mutual_tls import check_versions, explain_missing_tls
 from mcjax_launch.kernel.hook.agent_link import AgentLink
-from mcjax_launch.kernel.wire.hook_environ import asked_features
-from mcjax_launch.request.mutual_tls import why_impossible
+from mcjax_launch.kernel.wire.hook_environ import list_requested_features
+from mcjax_launch.request.mutual_tls import explain_no_tls
 
 # --- the certificate ---
 
@@ -80,7 +80,7 @@ def test_failing_openssl_is_reported(
     (tmp_path / "openssl").write_text(f"#!/bin/sh\n{script}\n")
     (tmp_path / "openssl").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(certificate, "_by_cryptography", _missing)
+    monkeypatch.setattr(certificate, "_make_by_cryptography", _missing)
     with pytest.raises(
         certificate.NoCertificate, match=f"openssl cannot make a certificate: {why}"
     ):
@@ -109,8 +109,8 @@ VERSIONS = {
 
 @pytest.mark.parametrize("why", VERSIONS)
 def test_mtls_depends_on_the_jax_version(why: str) -> None:
-    assert why_plain(VERSIONS[why]) == why
-    assert why_plain({"a": "1.0.0"}) == ""
+    assert explain_missing_tls(VERSIONS[why]) == why
+    assert explain_missing_tls({"a": "1.0.0"}) == ""
     if "needs" not in why:  # the hook will see
         check_versions(VERSIONS[why])
         return
@@ -139,16 +139,16 @@ def test_mtls_obstacles_are_found_before_hosts_are_reached(
 ) -> None:
     from os import environ
 
-    assert why_impossible(JOB.replaced(**changes), environ) == why
+    assert explain_no_tls(JOB.copy_with(**changes), environ) == why
 
 
 def test_missing_tools_for_certificates_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mcjax_launch.request.mutual_tls.is_here", lambda name: False)
-    assert why_impossible(JOB, ENVIRON) == NEITHER
+    assert explain_no_tls(JOB, ENVIRON) == NEITHER
     with pytest.raises(LaunchError, match=f"--mtls on: {NEITHER}: install one of them"):
-        why_impossible(JOB.replaced(mtls="on"), ENVIRON)
+        explain_no_tls(JOB.copy_with(mtls="on"), ENVIRON)
     monkeypatch.setattr("mcjax_launch.request.mutual_tls.is_here", lambda name: True)
-    assert why_impossible(JOB, ENVIRON) == ""
+    assert explain_no_tls(JOB, ENVIRON) == ""
 
 
 # --- in a rank ---
@@ -161,11 +161,11 @@ KNOWN = ("mtls_cert_file", "mtls_key_file", "mtls_ca_file", "mtls_peer_uri_prefi
 def arguments(
     given: dict[str, object], known: tuple[str, ...], environ: dict[str, str]
 ) -> dict[str, str]:
-    return PART(AgentLink(), environ).arguments(given, known)
+    return PART(AgentLink(), environ).make_arguments(given, known)
 
 
 def test_initialize_gets_mtls_arguments() -> None:
-    assert asked_features(RANK) == ["mtls"]
+    assert list_requested_features(RANK) == ["mtls"]
     assert arguments({"num_processes": 2}, KNOWN, RANK) == {
         "mtls_cert_file": "/f/mtls/certificate.pem",
         "mtls_key_file": "/f/mtls/key.pem",

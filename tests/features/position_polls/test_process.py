@@ -14,7 +14,7 @@ from jobs import Jobs, eventually
 from stand_in_jax import make_stand_in
 
 from mcjax_launch.kernel.agent.system import system
-from mcjax_launch.kernel.wire.system import position_signal
+from mcjax_launch.kernel.wire.system import get_position_signal
 
 # Its own link to an agent is what it gets as standard output.
 PROGRAM = """
@@ -72,7 +72,7 @@ def started(*words: str, fds: tuple[int, ...] = ()) -> "Iterator[subprocess.Pope
 
 def asleep(process: "subprocess.Popen[str]") -> None:
     """Wait until it waits in the kernel."""
-    while not system.blocked_in(process.pid):
+    while not system.find_blocking_call(process.pid):
         pass
 
 
@@ -80,10 +80,10 @@ def asleep(process: "subprocess.Popen[str]") -> None:
 ENDING = """
 import signal
 from mcjax_launch.features.position_polls.hook import PositionReporter
-from mcjax_launch.kernel.wire.system import position_signal
+from mcjax_launch.kernel.wire.system import get_position_signal
 
 class Last:
-    def __del__(self, ask=signal.raise_signal, signum=position_signal()):
+    def __del__(self, ask=signal.raise_signal, signum=get_position_signal()):
         ask(signum)
 
 last = Last()
@@ -106,9 +106,9 @@ def test_position_request_does_not_interrupt_blocking_calls(
     with mine, its, started(str(its.fileno()), *words, fds=(its.fileno(),)) as process:
         asleep(process)
         if asked:  # once the other thread waits too
-            eventually(lambda: system.signal_aside(process.pid, position_signal()))
+            eventually(lambda: system.signal_aside(process.pid, get_position_signal()))
         else:
-            assert not system.signal_aside(process.pid, position_signal())
+            assert not system.signal_aside(process.pid, get_position_signal())
         mine.send(b"x")
         rest = process.communicate()[0].splitlines()
     assert rest[-1] == "1"  # and not -1
@@ -119,7 +119,7 @@ def test_position_request_does_not_interrupt_blocking_calls(
 def test_working_process_reports_its_position_at_once(tmp_path: Path) -> None:
     with started(str(tmp_path / "end")) as process:
         assert process.stdout is not None
-        assert system.signal_aside(process.pid, position_signal())
+        assert system.signal_aside(process.pid, get_position_signal())
         _, (calls, beside) = json.loads(process.stdout.readline())
     assert " in work\n" in calls and calls.startswith("Stack (most recent call first):\n")
     assert beside is False

@@ -9,10 +9,10 @@ import pytest
 from records import run_of, say
 from told import Told
 
-from mcjax_launch.diagnosis.rules import findings
+from mcjax_launch.diagnosis.rules import apply_rules
 from mcjax_launch.diagnosis.view import Fact, Occasion, View
 from mcjax_launch.features.position_polls import agent as asking
-from mcjax_launch.features.position_polls.launcher import PositionSampling, position_of
+from mcjax_launch.features.position_polls.launcher import PositionSampling, classify_position
 from mcjax_launch.features.position_polls.messages import PollPositions, RanksPolled, ThreadPosition
 from mcjax_launch.kernel.wire.hook_messages import Compiled, Compiling
 from mcjax_launch.kernel.wire.messages import FromHook
@@ -96,7 +96,7 @@ def test_slow_ranks_are_found_in_a_history(name: str) -> None:
     pattern, count, lines = HISTORIES[name]
     state = run_of(4)
     state.polls = history(pattern, count)
-    assert [found.words for found in findings(View(state, 0.0), Occasion.OVER)] == lines
+    assert [found.words for found in apply_rules(View(state, 0.0), Occasion.OVER)] == lines
 
 
 def test_slow_rank_notes_are_limited_to_three() -> None:
@@ -152,7 +152,7 @@ def test_main_thread_state_is_derived_from_its_calls(
     state = run_of(2, joins=True)
     lines = ('  File "{}", line {} in {}'.format(*frame.rsplit(":", 2)) for frame in calls)
     text = "\n".join(("Stack (most recent call first):", *lines))
-    spot = position_of(state.ranks[0], text, beside, blocked)
+    spot = classify_position(state.ranks[0], text, beside, blocked)
     assert spot.doing is doing
     assert spot.place == ("in f at train.py:12" if doing is ThreadState.ELSEWHERE else "")
 
@@ -164,7 +164,7 @@ def test_rank_that_still_waits_is_not_woken_by_polls(monkeypatch: pytest.MonkeyP
     sent: list[Any] = []
     times: list[int] = []
     system = SimpleNamespace(
-        blocked_in=waits.__getitem__,
+        find_blocking_call=waits.__getitem__,
         handles=lambda pid, signum: True,
         signal_aside=lambda pid, signum: signalled.append(pid) is None,
     )
@@ -176,8 +176,8 @@ def test_rank_that_still_waits_is_not_woken_by_polls(monkeypatch: pytest.MonkeyP
     part = asking.PART(agent)
     for answers, waits[7] in ((0, "futex"), (0, "futex"), (1, "futex"), (0, ""), (0, "")):
         if answers:
-            part.hook_said(hook, FromHook(0, ThreadPosition("x")))
-        part.received(PollPositions())
+            part.on_hook_message(hook, FromHook(0, ThreadPosition("x")))
+        part.on_message(PollPositions())
         assert sent[-1] == RanksPolled((0,), (waits[7],))
         times.append(len(signalled))
     assert times == [1, 1, 2, 3, 4]
@@ -208,9 +208,9 @@ def test_ranks_on_accelerators_are_polled_without_a_status_line(
     while (deadline := part.deadline) is not None and deadline <= 10.0:
         now = deadline
         part.expire(now)
-        part.received(link, RanksPolled((0, 1), ("", "")), now)  # type: ignore[arg-type]
+        part.on_message(link, RanksPolled((0, 1), ("", "")), now)  # type: ignore[arg-type]
         if now < 5.0:
-            part.received(link, FromHook(1, ThreadPosition("x")), now)  # type: ignore[arg-type]
+            part.on_message(link, FromHook(1, ThreadPosition("x")), now)  # type: ignore[arg-type]
     assert sent == asked
     if asked:
         answered = max(at for at in asked if at < 5.0)

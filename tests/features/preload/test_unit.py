@@ -10,7 +10,7 @@ from records import run_of
 
 from mcjax_launch.features.preload.agent.program import Unsuited, choose
 from mcjax_launch.features.preload.choice import LIBRARIES
-from mcjax_launch.features.preload.hook.variable_reads import VariableReads, first_read
+from mcjax_launch.features.preload.hook.variable_reads import VariableReads, find_first_read
 from mcjax_launch.features.preload.launcher import PreloadNotes
 from mcjax_launch.features.preload.messages import Importing
 
@@ -132,17 +132,17 @@ def test_read_variables_are_collected(monkeypatch: pytest.MonkeyPatch, expressio
 def test_variable_that_may_have_been_read_is_named(
     changed: str, read: set[str], first: str
 ) -> None:
-    assert first_read([changed], read) == first
+    assert find_first_read([changed], read) == first
 
 
 def test_long_import_is_reported_once() -> None:
     notes: list[str] = []
     job = SimpleNamespace(preload=("abc", "mine"))
-    console = SimpleNamespace(note=notes.append, detail=None)
+    console = SimpleNamespace(note=notes.append, show_detail=None)
     launcher: Any = SimpleNamespace(job=job, state=run_of(2), console=console)
     part, link = PreloadNotes(launcher), SimpleNamespace(host=SimpleNamespace(name="h"))
     for now in map(float, range(100)):
         if module := {10.0: "abc", 35.0: "mine"}.get(now):
-            part.received(link, Importing(module), now)  # type: ignore[arg-type]
+            part.on_message(link, Importing(module), now)  # type: ignore[arg-type]
         part.expire(now)
     assert notes == ["--preload: still importing mine for 5 s; Ctrl-\\ shows where"]

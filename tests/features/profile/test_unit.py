@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.features.profile.folders import in_collectives, merge, prepare
+from mcjax_launch.features.profile.folders import describe_collectives, merge, prepare
 
 NAME = {"ph": "M", "pid": 701, "name": "process_name", "args": {"name": "/host:CPU"}}
 ORDER = {"ph": "M", "pid": 701, "name": "process_sort_index", "args": {"sort_index": 701}}
@@ -69,10 +69,10 @@ def test_rank_with_least_time_in_collectives_is_named(tmp_path: Path) -> None:
     assert list(merge(str(tmp_path), [0, 1, 2], here=True))[1:] == [
         "in collectives: ranks 0,2 80 %, rank 1 10 % of the time; rank 1 waits least"
     ]
-    assert in_collectives({0: 0.5, 1: 0.51}).endswith("rank 1 51 % of the time")
-    many = in_collectives({rank: rank / 10 for rank in range(10)})
+    assert describe_collectives({0: 0.5, 1: 0.51}).endswith("rank 1 51 % of the time")
+    many = describe_collectives({rank: rank / 10 for rank in range(10)})
     assert "rank 0 0 %, others between, rank 9 90 % of the time; rank 0" in many
-    assert in_collectives({0: 0.5}) == in_collectives({0: 0.0, 1: 0.0}) == ""
+    assert describe_collectives({0: 0.5}) == describe_collectives({0: 0.0, 1: 0.0}) == ""
 
 
 def test_missing_traces_are_named(tmp_path: Path) -> None:

@@ -4,10 +4,15 @@ import pytest
 from records import run_of
 
 from mcjax_launch.diagnosis.summary import summarize
-from mcjax_launch.features.rehearse.launcher import Rehearsal, describe_outcome, joined_at, parse
+from mcjax_launch.features.rehearse.launcher import (
+    Rehearsal,
+    describe_outcome,
+    find_join_time,
+    parse,
+)
 from mcjax_launch.kernel.wire.hook_messages import Joined, Joining
 from mcjax_launch.kernel.wire.messages import Exited, FromHook
-from mcjax_launch.options.kinds import rehearsal
+from mcjax_launch.options.kinds import parse_rehearsal
 from mcjax_launch.runs import hook_events, stop_reasons
 from mcjax_launch.runs.state import RunState
 
@@ -21,9 +26,9 @@ def test_rehearsals_are_parsed() -> None:
         "stop:02@0.5": (Rehearsal("stop", "2", 0.5), "stop:2 at 0.5 s"),
         "lose:u@h:22@5": (Rehearsal("lose", "u@h:22", 5.0), "lose:u@h:22 at 5 s"),
     }
-    found = {text: parse(rehearsal(text)) for text in known}
+    found = {text: parse(parse_rehearsal(text)) for text in known}
     assert {text: (value, str(value)) for text, value in found.items()} == known
-    assert all(rehearsal(rehearsal(text)) == rehearsal(text) for text in known)
+    assert all(parse_rehearsal(parse_rehearsal(text)) == parse_rehearsal(text) for text in known)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +36,7 @@ def test_rehearsals_are_parsed() -> None:
 )
 def test_malformed_rehearsals_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is"):
-        rehearsal(text)
+        parse_rehearsal(text)
 
 
 def begun(ranks: int = 2, *, hooks: bool = True) -> RunState:
@@ -44,15 +49,15 @@ def begun(ranks: int = 2, *, hooks: bool = True) -> RunState:
 def test_rehearsal_time_counts_from_the_last_join() -> None:
     state = begun()
     for rank in range(2):
-        assert joined_at(state) is None
+        assert find_join_time(state) is None
         hook_events.apply(state, FromHook(rank, Joining("", 2, rank)), 3.0)
         hook_events.apply(state, FromHook(rank, Joined(rank)), 5.0 + rank)
-    assert joined_at(state) == 6.0
+    assert find_join_time(state) == 6.0
 
 
 @pytest.mark.parametrize("state", [begun(hooks=False), begun(1)], ids=["no Python", "one rank"])
 def test_rehearsal_time_counts_from_the_start_without_joins(state: RunState) -> None:
-    assert joined_at(state) == float(len(state.ranks))
+    assert find_join_time(state) == float(len(state.ranks))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from records import run_of
 
 from mcjax_launch.diagnosis.snapshots import Stack, make_snapshots
-from mcjax_launch.diagnosis.spmd import divergence_lines
+from mcjax_launch.diagnosis.spmd import describe_divergence
 from mcjax_launch.features.verify_spmd.watch import (
     Decision,
     Diverged,
@@ -64,7 +64,7 @@ class Job:
                     used = (RankUsage(rank, cpu_s, 1, 0.0) for rank, cpu_s in self.cpu_s.items())
                     self.state.record_usage(Usage(tuple(used)), self.now)
                     self.now += 0.1
-                    decided += self.watch.stacks_came(self.stacks(), self.now)
+                    decided += self.watch.on_stacks(self.stacks(), self.now)
                 else:
                     decided.append(decision)
         return decided
@@ -112,7 +112,7 @@ def test_mutually_waiting_ranks_run_different_programs(job: Job) -> None:
     apply(job.state, FromHook(0, hook_messages.ProgramText("h", "module", last=True)), 2.0)
     [settled] = job.wait(0.5)
     assert isinstance(settled, Diverged) and settled.is_settled
-    assert divergence_lines(job.programs) == [
+    assert describe_divergence(job.programs) == [
         "program #2: rank 0 train.py:20 jit(held) · ranks 1-2 ran train.py:12 jit(metric) f32[4] "
         "again instead"
     ]
@@ -293,7 +293,7 @@ def test_ranks_too_far_apart_are_not_compared() -> None:
     for program in programs[:-1]:
         comparison.record_run(1, program, held=True)
     comparison.record_run(0, programs[-1], held=True)
-    assert comparison.ordinal(programs[-1]) > 0
+    assert comparison.compute_ordinal(programs[-1]) > 0
     comparison.record_skip(programs[-1], {})
     assert comparison.divergence is None
 
@@ -311,7 +311,7 @@ def compile_(job: Job, *ranks: int, program: hook_messages.Program = NEW) -> Non
 def test_end_of_a_compilation_may_precede_its_announcement(job: Job) -> None:
     """They come over two connections."""
     begun = hook_messages.Compiling(NEW.name, NEW.where, "cpu")
-    other = NEW.replaced(fingerprint="o")
+    other = NEW.copy_with(fingerprint="o")
     for said, compiled in (
         (begun, None),
         (hook_messages.Compiled(), None),
@@ -347,7 +347,7 @@ def test_rank_stuck_in_a_compilation_is_a_divergence(
     decided += job.wait(8)
     assert any(isinstance(decision, Diverged) for decision in decided) == told
     if told:
-        assert "program #2: rank 0 train.py:20 jit(held)" in divergence_lines(job.programs)[0]
+        assert "program #2: rank 0 train.py:20 jit(held)" in describe_divergence(job.programs)[0]
 
 
 def test_differing_arguments_end_the_job_before_the_program_runs(job: Job) -> None:

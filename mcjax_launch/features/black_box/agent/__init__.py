@@ -39,21 +39,21 @@ class EvidenceCollector(AgentPart):
         self._is_told = False  # the launcher has said how the job ends
         self._sent: set[str] = set()  # names of sent files with content
 
-    def received(self, message: Message | Raw) -> None:
+    def on_message(self, message: Message | Raw) -> None:
         """Collect facts, because the launcher has sent a request."""
         if isinstance(message, Collect) and not self._is_told:
             self._is_told = not message.goes_on
             self._collect(goes_on=message.goes_on)
 
-    def stops(self) -> None:
+    def on_stop(self) -> None:
         """Collect nothing more by itself: the launcher sends a request if it wants one."""
         self._is_told = True
 
-    def launcher_lost(self) -> None:
+    def on_launcher_loss(self) -> None:
         """Collect nothing more, because the launcher is gone."""
         self._is_told = True
 
-    def ranks_end(self) -> None:
+    def on_ranks_end(self) -> None:
         """Collect facts if a rank has failed here, before the launcher can ask."""
         if not self._is_told and self.agent.supervisor.stopping and self.agent.pids:
             self._is_told = True
@@ -67,7 +67,7 @@ class EvidenceCollector(AgentPart):
         _await_answers([hook.fd for hook in self._asked])  # before a debugger stops them
         most_s = _MOST_FAR_S if self.agent.link.is_remote else _MOST_S
         link = self.agent.link
-        seen = observations.collected(self.agent.pids, most_s, lambda: link.send(Ping()))
+        seen = observations.collect_files(self.agent.pids, most_s, lambda: link.send(Ping()))
         for name, text in seen:
             is_late = text.endswith(observations.NOTHING)
             if not is_late or name not in self._sent:  # the earlier content is better

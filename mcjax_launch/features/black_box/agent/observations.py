@@ -29,7 +29,7 @@ _MOST_LINES = 200
 _SHOWN = ("State", "Threads", "VmPeak", "VmRSS", "VmSwap", "SigPnd", "SigBlk", "SigCgt")
 
 
-def collected(
+def collect_files(
     ranks: Mapping[int, int], most_s: float, keep_in_touch: Callable[[], None]
 ) -> Iterator[tuple[str, str]]:
     """Yield collected files as pairs of name and text, without empty files.
@@ -41,16 +41,16 @@ def collected(
 
     """
     until = time.monotonic() + most_s
-    below = [pid for pid in system.descendants() if pid not in ranks]
+    below = [pid for pid in system.list_descendants() if pid not in ranks]
     named = {**{pid: f"rank {rank}, " for pid, rank in ranks.items()}, **dict.fromkeys(below, "")}
-    tools = list(_begun(named))
-    yield "processes.txt", "\n".join(_processes(ranks, below))
+    tools = list(_start_tools(named))
+    yield "processes.txt", "\n".join(_describe_processes(ranks, below))
     for name, heading, process, out in tools:
         while process.poll() is None and time.monotonic() < until:
             keep_in_touch()
             _wait(process, min(_TOUCH_S, until - time.monotonic()))
         in_time = process.poll() is not None
-        text = _said(process, out)
+        text = _read_output(process, out)
         if name.startswith("native."):  # gdb first prints what it loads
             begin = text.find("\nThread ")
             if begin >= 0:
@@ -64,7 +64,7 @@ def collected(
             yield name, f"{heading}{text[:_MOST_TEXT]}"
 
 
-def _begun(
+def _start_tools(
     named: Mapping[int, str],
 ) -> Iterator[tuple[str, str, subprocess.Popen[bytes], IO[bytes]]]:
     """Start the tools that this host has, all at once; yield name, heading, process and output."""
@@ -74,7 +74,9 @@ def _begun(
         natively = [gdb, "-batch", "-nx", "-ex", "thread apply all backtrace", "-p"]
     else:
         natively = []
-    alive = [pid for pid in named if _file(f"/proc/{pid}/cmdline")]  # a zombie has no command line
+    alive = [
+        pid for pid in named if _read_file(f"/proc/{pid}/cmdline")
+    ]  # a zombie has no command line
     commands = [
         (f"native.{pid}.txt", f"{named[pid]}pid {pid}\n", [*natively, str(pid)])
         for pid in (alive[:_MOST_NATIVE] if natively else ())
@@ -101,7 +103,7 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
         process.wait(max(seconds, 0.0))
 
 
-def _said(process: subprocess.Popen[bytes], out: IO[bytes]) -> str:
+def _read_output(process: subprocess.Popen[bytes], out: IO[bytes]) -> str:
     """Return a tool's output; kill the tool if it still runs."""
     if process.poll() is None:
         process.kill()  # not waited for: a tool that waits for a driver does not even die
@@ -110,19 +112,21 @@ def _said(process: subprocess.Popen[bytes], out: IO[bytes]) -> str:
         return out.read(_MOST_TEXT).decode("utf-8", "replace")
 
 
-def _processes(ranks: Mapping[int, int], below: Iterable[int]) -> Iterator[str]:
+def _describe_processes(ranks: Mapping[int, int], below: Iterable[int]) -> Iterator[str]:
     """Describe the ranks and their child processes, each with its threads."""
     for pid, rank in sorted(ranks.items(), key=lambda known: known[1]):
-        yield from _process(pid, f"rank {rank}, pid {pid}")
+        yield from _describe_process(pid, f"rank {rank}, pid {pid}")
     for pid in below:
-        yield from _process(pid, f"pid {pid}")
+        yield from _describe_process(pid, f"pid {pid}")
 
 
-def _process(pid: int, title: str) -> Iterator[str]:
+def _describe_process(pid: int, title: str) -> Iterator[str]:
     yield f"{title}: {system.describe(pid)}"
-    if command := system.command(pid):
+    if command := system.read_command(pid):
         yield f"    {' '.join(command)[:300]}"
-    status = dict(line.partition(":")[::2] for line in _file(f"/proc/{pid}/status").splitlines())
+    status = dict(
+        line.partition(":")[::2] for line in _read_file(f"/proc/{pid}/status").splitlines()
+    )
     known = (f"{name} {' '.join(status[name].split())}" for name in _SHOWN if name in status)
     yield f"    {', '.join(known)}"
     try:
@@ -131,13 +135,15 @@ def _process(pid: int, title: str) -> Iterator[str]:
         threads = []
     for thread in threads[:_MOST_THREADS]:
         at = f"/proc/{pid}/task/{thread}"
-        place = _file(f"{at}/wchan") or f"syscall {_file(f'{at}/syscall').partition(' ')[0]}"
-        state = _file(f"{at}/stat").rpartition(")")[2].strip()[:1]
-        yield f"    thread {thread} {_file(f'{at}/comm').strip()}: {state} {place}"
+        place = (
+            _read_file(f"{at}/wchan") or f"syscall {_read_file(f'{at}/syscall').partition(' ')[0]}"
+        )
+        state = _read_file(f"{at}/stat").rpartition(")")[2].strip()[:1]
+        yield f"    thread {thread} {_read_file(f'{at}/comm').strip()}: {state} {place}"
     yield ""
 
 
-def _file(path: str) -> str:
+def _read_file(path: str) -> str:
     try:
         with open(path, "rb") as file:
             return file.read(1 << 16).decode("utf-8", "replace")

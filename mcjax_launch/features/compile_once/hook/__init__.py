@@ -14,7 +14,7 @@ import time
 from ....kernel.hook.part import RankPart
 from ....kernel.wire import own_paths
 from ..messages import Awaits, Obtained
-from .key import UnknownJax, is_local, program_key
+from .key import UnknownJax, is_local, make_program_key
 from .locks import Lock, Locks
 from .origins import Origins
 from .store import Executable, Store
@@ -67,10 +67,10 @@ class CompileOnce(RankPart):
             Exception: whatever the compiler raises.
 
         """
-        key = self._key(*program)
+        key = self._make_key(*program)
         if key is None:
             return compile_(*program)
-        stores = self._stores()
+        stores = self._list_stores()
         executable = self._load(stores, key, program)
         if executable is not None:
             return executable
@@ -80,7 +80,7 @@ class CompileOnce(RankPart):
         executable = self._load(stores, key, program)  # without the lock: ranks load in parallel
         return compile_(*program) if executable is None else executable
 
-    def _key(
+    def _make_key(
         self, backend: Any, module: Any, devices: Any, options: Any, callbacks: Any = (), *more: Any
     ) -> str | None:
         """Return a program's key; None if this process compiles it only for itself."""
@@ -92,13 +92,13 @@ class CompileOnce(RankPart):
         if callbacks or more or self._failures >= _MOST_FAILURES:
             return None
         try:
-            return program_key(backend, module, list(devices), options)
+            return make_program_key(backend, module, list(devices), options)
         except UnknownJax:
             return None
 
-    def _stores(self) -> list[Store]:
+    def _list_stores(self) -> list[Store]:
         """Return the stores to search, in order; the first that can also keeps new programs."""
-        return [store for store in (self._kept, self._store_of_jax(), self._private) if store]
+        return [store for store in (self._kept, self._get_jax_store(), self._private) if store]
 
     def _load(self, stores: list[Store], key: str, program: tuple[Any, ...]) -> Any:
         """Return an executable that some rank has compiled; None if there is none."""
@@ -156,7 +156,7 @@ class CompileOnce(RankPart):
         if not self.link.is_below:  # a rank's child process is not the rank
             self.link.send(message)
 
-    def _store_of_jax(self) -> Store | None:
+    def _get_jax_store(self) -> Store | None:
         """Return a store inside the folder of JAX's own cache; None if that is not set up."""
         config = sys.modules["jax._src.config"]
         try:
@@ -168,14 +168,14 @@ class CompileOnce(RankPart):
         except AttributeError:
             return None
         if folder not in self._of_jax:
-            self._of_jax[folder] = _made_beside(folder, size, least)
+            self._of_jax[folder] = _make_store_beside(folder, size, least)
         return self._of_jax[folder]
 
 
-def _made_beside(folder: str, size: int, least_s: float) -> Store | None:
+def _make_store_beside(folder: str, size: int, least_s: float) -> Store | None:
     """Return a store in the folder of JAX's own cache; None if the folder cannot be trusted."""
     path = os.path.join(os.path.abspath(os.path.expanduser(folder)), _BESIDE_JAX)
-    if own_paths.why_untrusted(path):
+    if own_paths.explain_distrust(path):
         return None
     return Store(path, size if size > 0 else sys.maxsize, least_s)
 

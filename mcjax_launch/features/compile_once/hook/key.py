@@ -31,7 +31,7 @@ class UnknownJax(Exception):
     """Error: this version of JAX lacks an internal function that keys need."""
 
 
-def program_key(backend: Any, module: Any, devices: Sequence[Any], options: Any) -> str | None:
+def make_program_key(backend: Any, module: Any, devices: Sequence[Any], options: Any) -> str | None:
     """Return the key of a program; None if it can only run in this process.
 
     Args:
@@ -66,7 +66,7 @@ def program_key(backend: Any, module: Any, devices: Sequence[Any], options: Any)
             *(os.environ.get(name) for name in _VARIABLES),
             *sorted(word for word in sys.argv if word.startswith("--xla")),
             getattr(cache_key, "custom_hook", str)(),
-            *_processor(),
+            *_get_processor(),
         )
     except Exception as error:
         raise UnknownJax(str(error)) from None
@@ -86,8 +86,8 @@ def may_serialize() -> bool:
 
 
 @lru_cache(None)
-def _processor() -> tuple[str, ...]:
-    return system.processor()
+def _get_processor() -> tuple[str, ...]:
+    return system.identify_processor()
 
 
 class _Recorder:

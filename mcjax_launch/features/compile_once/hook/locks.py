@@ -82,7 +82,7 @@ class Locks:
             if _is_unshared(fd):
                 lock.is_shared = False
                 return
-            waits(self._holder(fd))
+            waits(self._read_holder(fd))
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX)
             finally:
@@ -94,7 +94,7 @@ class Locks:
         with contextlib.suppress(OSError):
             os.pwrite(fd, self._rank.encode().ljust(_LONGEST_RANK), 0)
 
-    def _holder(self, fd: int) -> int:
+    def _read_holder(self, fd: int) -> int:
         """Return the other rank that has written its number into a lock; -1 if none has."""
         text = os.pread(fd, _LONGEST_RANK, 0).decode("ascii", "replace").strip()
         return int(text) if text.isdecimal() and text != self._rank else -1

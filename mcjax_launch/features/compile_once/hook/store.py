@@ -49,13 +49,13 @@ class Store:
 
     def read(self, key: str) -> Executable | None:
         """Return a program; None if it is missing."""
-        path = self._path(key)
+        path = self._get_path(key)
         try:
             with open(path, "rb") as file:
                 content = file.read()
         except OSError:
             return None
-        found = _unpacked(content)
+        found = _unpack(content)
         with contextlib.suppress(OSError):
             os.utime(path) if found else os.unlink(path)
         return found
@@ -69,7 +69,7 @@ class Store:
         """
         if len(compiled.data) > self._size * _KEPT or compiled.seconds < self._least_s:
             return False
-        content = _packed(compiled)
+        content = _pack(compiled)
         unfinished = os.path.join(self._folder, f"{os.urandom(8).hex()}{_UNFINISHED}")
         fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o664)
         try:
@@ -77,7 +77,7 @@ class Store:
                 rest = memoryview(content)
                 while rest:
                     rest = rest[file.write(rest) :]
-            os.replace(unfinished, self._path(key))
+            os.replace(unfinished, self._get_path(key))
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(unfinished)
@@ -90,14 +90,14 @@ class Store:
 
     def has(self, key: str) -> bool:
         """Return whether a program is in the folder."""
-        return os.path.exists(self._path(key))
+        return os.path.exists(self._get_path(key))
 
     def remove(self, key: str) -> None:
         """Remove a program that cannot be loaded."""
         with contextlib.suppress(OSError):
-            os.unlink(self._path(key))
+            os.unlink(self._get_path(key))
 
-    def _path(self, key: str) -> str:
+    def _get_path(self, key: str) -> str:
         return os.path.join(self._folder, key + _SUFFIX)
 
     def _remove_oldest(self) -> None:
@@ -121,11 +121,11 @@ class Store:
                 os.unlink(path)
 
 
-def _packed(compiled: Executable) -> bytes:
+def _pack(compiled: Executable) -> bytes:
     return _HEADER.pack(_MARK, zlib.crc32(compiled.data), compiled.seconds) + compiled.data
 
 
-def _unpacked(content: bytes) -> Executable | None:
+def _unpack(content: bytes) -> Executable | None:
     """Return the program in a file; None if the file has another format, or is damaged."""
     if len(content) < _HEADER.size:
         return None

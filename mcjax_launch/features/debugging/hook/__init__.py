@@ -60,10 +60,10 @@ class Debuggers(RankPart):
     def _patch_pdb(self, pdb: Any) -> None:
         """Patch Python's own debugger, and all that are based on it, such as ipdb."""
         cls = pdb.Pdb
-        cls.set_trace = self._asking(cls.set_trace)
-        cls.interaction = self._in_terminal(cls.interaction, _place_of_interaction)
-        cls.message = self._when_in_terminal(cls.message)
-        cls.do_rank = self._rank_command(
+        cls.set_trace = self._wrap_set_trace(cls.set_trace)
+        cls.interaction = self._wrap_interaction(cls.interaction, _locate_interaction)
+        cls.message = self._wrap_message(cls.message)
+        cls.do_rank = self._make_rank_command(
             lambda this: this.print_stack_entry(this.stack[this.curindex])
         )
 
@@ -74,7 +74,7 @@ class Debuggers(RankPart):
 
         @functools.wraps(real)
         def make(this: Any, *args: Any, **kwargs: Any) -> None:
-            if refused := self._terminal.acquire(user_lines.current_line()):
+            if refused := self._terminal.acquire(user_lines.find_current_line()):
                 raise RuntimeError(refused)
             try:
                 real(this, *args, **kwargs)
@@ -86,16 +86,16 @@ class Debuggers(RankPart):
     def _patch_pudb(self, debugger: Any) -> None:
         """Patch PuDB, which fills the screen."""
         cls = debugger.Debugger
-        cls.set_trace = self._asking(cls.set_trace)
-        cls.interaction = self._in_terminal(cls.interaction, _place_of_interaction)
+        cls.set_trace = self._wrap_set_trace(cls.set_trace)
+        cls.interaction = self._wrap_interaction(cls.interaction, _locate_interaction)
 
     def _patch_jax(self, debugger: Any) -> None:
         """Patch the debugger of `jax.debug.breakpoint()`, which runs in the middle of a program."""
         cls = debugger.CliDebugger
-        cls.run = self._in_terminal(cls.run, _place_of_jax)
-        cls.do_rank = self._rank_command(lambda this: this.print_context())
+        cls.run = self._wrap_interaction(cls.run, _locate_jax_debugger)
+        cls.do_rank = self._make_rank_command(lambda this: this.print_context())
 
-    def failed(self, error: BaseException, traceback: TracebackType) -> None:
+    def on_failure(self, error: BaseException, traceback: TracebackType) -> None:
         """Let the user examine the exception that has ended the program."""
         if isinstance(error, KeyboardInterrupt):
             return
@@ -104,7 +104,9 @@ class Debuggers(RankPart):
         from ..messages import JOB_ENDS
 
         kind = type(error).__name__
-        refused = self._terminal.acquire(_place_of(traceback), f"{kind}: {error}"[:_MOST_REASON])
+        refused = self._terminal.acquire(
+            _locate_traceback(traceback), f"{kind}: {error}"[:_MOST_REASON]
+        )
         if refused:
             if refused != JOB_ENDS:
                 sys.stderr.write(f"mcjax-launch: {refused}\n")
@@ -116,7 +118,7 @@ class Debuggers(RankPart):
 
     # --- replacements of a debugger's own methods ---
 
-    def _asking(self, real: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_set_trace(self, real: Callable[..., Any]) -> Callable[..., Any]:
         """Return a `set_trace` that acquires the terminal already at the user's line."""
 
         @functools.wraps(real)
@@ -124,14 +126,14 @@ class Debuggers(RankPart):
             frame = frame or sys._getframe(1)
             if _has_its_own_input(this):
                 return real(this, frame, *args, **kwargs)
-            if refused := self._terminal.acquire(_place(frame)):
+            if refused := self._terminal.acquire(_locate_frame(frame)):
                 raise RuntimeError(refused)
             self._terminal.release(steps=True)
             return real(this, frame, *args, **kwargs)
 
         return set_trace
 
-    def _in_terminal(
+    def _wrap_interaction(
         self, real: Callable[..., Any], place: Callable[..., str]
     ) -> Callable[..., Any]:
         """Wrap a debugger's interactive method, so that it holds the terminal while it runs.
@@ -175,7 +177,7 @@ class Debuggers(RankPart):
         if rank is not None and getattr(debugger, "prompt", None) in _PROMPTS:
             debugger.prompt = f"{debugger.prompt[:-2]} {rank}) "
 
-    def _when_in_terminal(self, real: Callable[..., None]) -> Callable[..., None]:
+    def _wrap_message(self, real: Callable[..., None]) -> Callable[..., None]:
         """Wrap `message`, so that pdb's messages wait until it has the terminal ("--Return--")."""
 
         @functools.wraps(real)
@@ -192,7 +194,7 @@ class Debuggers(RankPart):
         if self._terminal.is_outermost:
             self._terminal.quit(where)
 
-    def _rank_command(self, show_place: Callable[[Any], None]) -> Callable[..., Any]:
+    def _make_rank_command(self, show_place: Callable[[Any], None]) -> Callable[..., Any]:
         """Return the command `rank N`; `show_place` prints the position when the user is back."""
 
         def do_rank(this: Any, arg: str) -> Any:
@@ -218,31 +220,31 @@ def _steps(debugger: Any) -> bool:
     return getattr(debugger, "stoplineno", -1) != -1
 
 
-def _place(frame: FrameType) -> str:
-    return f"{user_lines.shown(frame.f_code.co_filename)}:{frame.f_lineno}"
+def _locate_frame(frame: FrameType) -> str:
+    return f"{user_lines.format_path(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
-def _place_of_interaction(_: Any, frame: FrameType | None, error: Any = None, *__: Any) -> str:
+def _locate_interaction(_: Any, frame: FrameType | None, error: Any = None, *__: Any) -> str:
     """Return where pdb has stopped: a frame, or the origin of an exception or traceback."""
     if frame is not None:
-        return _place(frame)
+        return _locate_frame(frame)
     if isinstance(error, tuple):
         error = error[2]
-    return _place_of(getattr(error, "__traceback__", error))
+    return _locate_traceback(getattr(error, "__traceback__", error))
 
 
-def _place_of(traceback: TracebackType | None) -> str:
+def _locate_traceback(traceback: TracebackType | None) -> str:
     """Return where an exception comes from; "" if unknown."""
     if traceback is None:
         return ""
     while traceback.tb_next is not None:
         traceback = traceback.tb_next
-    return f"{user_lines.shown(traceback.tb_frame.f_code.co_filename)}:{traceback.tb_lineno}"
+    return f"{user_lines.format_path(traceback.tb_frame.f_code.co_filename)}:{traceback.tb_lineno}"
 
 
-def _place_of_jax(debugger: Any) -> str:
+def _locate_jax_debugger(debugger: Any) -> str:
     frame = debugger.frames[0]
-    return f"{user_lines.shown(frame.filename)}:{frame.lineno}"
+    return f"{user_lines.format_path(frame.filename)}:{frame.lineno}"
 
 
 PART = Debuggers

@@ -83,7 +83,7 @@ class Terminal:
         self._depth -= 1
         if self._depth == 0 and self._held is not None:
             self._restore()
-            self._connected().send(DebuggerResumed(steps))
+            self._get_connection().send(DebuggerResumed(steps))
         self._lock.release()
 
     @property
@@ -116,7 +116,7 @@ class Terminal:
         """End the job as the user wants: give the terminal up, and wait for the end."""
         if self._held is not None:
             self._restore()
-        line = self._connected()
+        line = self._get_connection()
         line.send(DebuggerQuits(where))
         while line.receive(DebuggerReply) is not None:
             pass
@@ -136,7 +136,7 @@ class Terminal:
             TerminalDenied: it will not come.
 
         """
-        line = self._connected()
+        line = self._get_connection()
         line.send(message)
         while (reply := line.receive(DebuggerReply)) is not None:
             if isinstance(reply, TerminalGranted) and line.descriptors:
@@ -150,7 +150,7 @@ class Terminal:
         assert held is not None
         held.restore()
 
-    def _connected(self) -> AgentLine:
+    def _get_connection(self) -> AgentLine:
         """Return the connection of this process; a fork makes a connection of its own."""
         if self._line is None or self._pid != os.getpid():
             self._pid = os.getpid()
@@ -173,7 +173,7 @@ class _Standard:
             os.dup2(terminal, target)
         self._files = {name: getattr(sys, name) for name, _ in _STANDARD}
         for target, (name, mode) in enumerate(_STANDARD):
-            if _descriptor(self._files[name]) != target:  # the program has replaced it
+            if _get_descriptor(self._files[name]) != target:  # the program has replaced it
                 file = open(target, mode, buffering=1, closefd=False)  # noqa: SIM115
                 setattr(sys, name, file)
         self._term = os.environ.get("TERM")
@@ -204,7 +204,7 @@ def _flush() -> None:
                 getattr(sys, name).flush()
 
 
-def _descriptor(file: Any) -> int:
+def _get_descriptor(file: Any) -> int:
     try:
         return int(file.fileno())
     except Exception:  # none, closed, or the program's own

@@ -8,7 +8,7 @@ from ....kernel.agent.agent import NO_INPUT
 from ....kernel.agent.part import AgentPart
 from ....kernel.agent.system import system
 from ....kernel.agent.system.unix import SpawnError
-from ....kernel.wire.interpreter import executable
+from ....kernel.wire.interpreter import find_executable
 from ....kernel.wire.rank_environ import RANK_RESTART
 from ....kernel.wire.signals import signal_name
 from ..messages import (
@@ -20,7 +20,7 @@ from ..messages import (
     Preload,
     StartedAfresh,
 )
-from .import_server import Forking, Importer, ImportServerLink, order_for
+from .import_server import Forking, Importer, ImportServerLink, format_order
 from .program import Choice, Unsuited, choose
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -57,20 +57,20 @@ class Preloading(AgentPart):
         self._importer: Importer | None = None  # has been asked for its stack
         self._hidden: tuple[int, int] | None = None  # both ends of the pipe for hidden output
 
-    def received(self, message: Message | Raw) -> None:
+    def on_message(self, message: Message | Raw) -> None:
         """Record the order to import modules, which comes before the start."""
         assert isinstance(message, Preload)
         self._order = message
 
-    def hook_said(self, hook: HookConnection, said: FromHook) -> None:
+    def on_hook_message(self, hook: HookConnection, said: FromHook) -> None:
         """Pass on a forked rank's message to the launcher."""
         self.agent.link.send(said)
 
-    def starts(self, order: Start, environ: dict[str, str]) -> None:
+    def on_start(self, order: Start, environ: dict[str, str]) -> None:
         """Record whether to keep an import server, because another run may follow."""
         self._keeps = order.stays
 
-    def starts_ranks(self, ranks: Sequence[Wanted]) -> bool:
+    def start_ranks(self, ranks: Sequence[Wanted]) -> bool:
         """Begin to fork ranks, if there is an order to import; return whether this starts them.
 
         A rank restart is started afresh: no import server is kept for it.
@@ -87,13 +87,17 @@ class Preloading(AgentPart):
             return False
         agent = self.agent
         self._forking = Forking(
-            ranks, agent.standard_streams, agent.started, self._why, keeps=self._keeps
+            ranks,
+            agent.make_standard_streams,
+            agent.record_rank_start,
+            self._why,
+            keeps=self._keeps,
         )
-        if reason := _reason_against(ranks):
+        if reason := _find_obstacle(ranks):
             self._forking.refuse_all(reason, expected=system.forks_ranks)
-            self._over()
+            self._finish_forking()
         else:
-            order = order_for(",".join(self._order.modules), self._choice)
+            order = format_order(",".join(self._order.modules), self._choice)
             if not self._use_again(order):
                 self._start_server(order, ranks[0])
         return True
@@ -132,27 +136,27 @@ class Preloading(AgentPart):
         assert self._forking is not None
         rank, environ = first
         try:
-            self._server = ImportServerLink(order, environ, self.agent.loop, self._said)
-            self._server.start(rank, self._streams(), self.agent.files_limit)
+            self._server = ImportServerLink(order, environ, self.agent.loop, self._on_packet)
+            self._server.start(rank, self._make_streams(), self.agent.files_limit)
         except (OSError, SpawnError):  # starting the ranks afresh reports the same error
             if self._server is not None:
                 self._server.hang_up()
                 self._server = None
             self._forking.refuse_all()
-            self._over()
+            self._finish_forking()
 
-    def _streams(self) -> tuple[int, int, int]:
+    def _make_streams(self) -> tuple[int, int, int]:
         """Return descriptors for the server's 0, 1 and 2: the first rank's, or a hidden pipe."""
         assert self._forking is not None
         if self._choice is None:
-            _, out, err = self._forking.first_ends()
+            _, out, err = self._forking.get_first_ends()
             return NO_INPUT, out, err
         self._hidden = read_end, end = os.pipe()
         os.set_blocking(read_end, False)
         os.set_blocking(end, False)  # a full pipe is an error of the import that prints
         return NO_INPUT, end, end
 
-    def _printed(self) -> str:
+    def _read_printed_line(self) -> str:
         """Return the first line that a chosen import has printed; "" if it has printed nothing."""
         try:
             data = os.read(self._hidden[0], _MOST_TEXT) if self._hidden is not None else b""
@@ -160,41 +164,41 @@ class Preloading(AgentPart):
             return ""
         return data.decode("utf-8", "replace").strip().partition("\n")[0]
 
-    def _imported(self, server: ImportServerLink, seconds: float) -> None:
+    def _on_imported(self, server: ImportServerLink, seconds: float) -> None:
         """Let the server fork; give up if a chosen import prints: each rank has to show that."""
         assert self._forking is not None
-        if printed := self._printed():
+        if printed := self._read_printed_line():
             self._unfit = f"an import prints: {printed}"
             server.hang_up()
         else:
             self._forking.begin(server, seconds)
 
-    def _over(self) -> None:
+    def _finish_forking(self) -> None:
         forking, self._forking = self._forking, None
         assert forking is not None
         self._close_hidden()
         self._successor = forking.end()
-        for report in forking.reports():
+        for report in forking.make_reports():
             self.agent.link.send(report)
         self.agent.start_ranks(forking.afresh)
         self.agent.reap()  # a rank may have been killed before it was one
 
-    def _said(self, packet: ForkMessage | str) -> None:
+    def _on_packet(self, packet: ForkMessage | str) -> None:
         """Handle a message from the server, or a piece of its stack."""
         if self._forking is None:
             return
         if isinstance(packet, str):
             if self._importer is not None:
-                self._importer.take(packet)
+                self._importer.add_text(packet)
         elif isinstance(packet, ImportBegins):
             self._dump_signals = packet.dump_signal, packet.dump_all_signal
             self.agent.link.send(Importing(packet.module))
         elif isinstance(packet, Imported) and self._server is not None:
-            self._imported(self._server, packet.seconds)
+            self._on_imported(self._server, packet.seconds)
         elif isinstance(packet, NotForked) and not self._forking.has_begun:
             self._unfit = packet.reason
         elif isinstance(packet, (Forked, NotForked)):
-            self._forking.received(packet)
+            self._forking.on_answer(packet)
 
     # --- children ---
 
@@ -204,17 +208,19 @@ class Preloading(AgentPart):
         The agent calls this before it reaps other children: at the server's end, its ranks become
         children of this process, even ranks that have ended.
         """
-        if self._successor is not None and (status := self._successor.status()) is not None:
+        if self._successor is not None and (status := self._successor.reap()) is not None:
             self._successor = None
-        status = self._server.status() if self._server is not None else None
+        status = self._server.reap() if self._server is not None else None
         if status is None:
             return
         self._server = None
         if self._forking is None:
             return
         if not self._forking.is_complete:
-            self._forking.refuse_all(self._unfit or f"the importing process {_fate(status)}")
-        self._over()
+            self._forking.refuse_all(
+                self._unfit or f"the importing process {_describe_end(status)}"
+            )
+        self._finish_forking()
 
     def owns(self, pid: int) -> bool:
         """Return whether a process is the server or its successor; `check_children` reaps both."""
@@ -254,9 +260,9 @@ class Preloading(AgentPart):
     def take_over(self, thing: ImportServerLink) -> None:
         """Use the successor of an earlier run to fork the ranks of this run."""
         self._successor = thing
-        thing.move_to(self.agent.loop, self._said)
+        thing.move_to(self.agent.loop, self._on_packet)
 
-    def ranks_end(self) -> None:
+    def on_ranks_end(self) -> None:
         """Stop forking ranks, and end the server; end the successor too, unless the agent stays."""
         if self._forking is not None:
             self._forking.close()
@@ -272,17 +278,17 @@ class Preloading(AgentPart):
         self._hidden = None
 
 
-def _reason_against(ranks: Sequence[Wanted]) -> str:
+def _find_obstacle(ranks: Sequence[Wanted]) -> str:
     """Return why a program cannot be forked; "" if it may be possible."""
     if any(rank.wrapper_words for rank, _ in ranks):
         return "ranks run under --wrap"
-    return _reason_against_command(*ranks[0])
+    return _find_obstacle_in_command(*ranks[0])
 
 
-def _reason_against_command(rank: RankOrder, environ: dict[str, str]) -> str:
+def _find_obstacle_in_command(rank: RankOrder, environ: dict[str, str]) -> str:
     if not system.forks_ranks:
         return "it needs Linux"
-    path = executable(rank.argv[0], rank.cwd, environ.get("PATH", os.defpath))
+    path = find_executable(rank.argv[0], rank.cwd, environ.get("PATH", os.defpath))
     try:
         with open(path or rank.argv[0], "rb") as file:
             return "" if file.read(len(_ELF)) == _ELF else f"{rank.argv[0]} is a script"
@@ -290,7 +296,7 @@ def _reason_against_command(rank: RankOrder, environ: dict[str, str]) -> str:
         return "its command cannot be read"
 
 
-def _fate(status: int) -> str:
+def _describe_end(status: int) -> str:
     return f"was killed by {signal_name(-status)}" if status < 0 else f"exited ({status})"
 
 

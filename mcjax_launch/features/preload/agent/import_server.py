@@ -32,7 +32,7 @@ class ImportServerLink:
     """The agent's link to an import server: a process that imports modules, and then forks ranks.
 
     Args:
-        order: what to import; see `order_for`.
+        order: what to import; see `format_order`.
         environ: environment with which the server is started.
         loop: event loop that reports packets.
         on_packet: called with each packet: a message, or text of a stack.
@@ -89,7 +89,7 @@ class ImportServerLink:
             raise BrokenPipeError
         socket.send_fds(self._connection, [to_json(message).encode()], descriptors)
 
-    def successor(self) -> ImportServerLink:
+    def request_successor(self) -> ImportServerLink:
         """Order the server to fork a successor, which can fork ranks later; return the link to it.
 
         Raises:
@@ -112,9 +112,9 @@ class ImportServerLink:
         if self._connection is not None:
             loop.watch(self._connection.fileno(), READ, lambda ready: self._receive())
 
-    def status(self) -> int | None:
+    def reap(self) -> int | None:
         """Return the server's exit status after handling its last packets; None if it runs."""
-        status = system.status_of(self.pid)
+        status = system.read_exit_status(self.pid)
         if status is not None:
             while self._receive():
                 pass
@@ -142,11 +142,11 @@ class ImportServerLink:
         if not data:  # its exit status says more than the closed connection
             self.hang_up()
             return False
-        self._on_packet(_understood(data.decode("utf-8", "replace")))
+        self._on_packet(_parse_packet(data.decode("utf-8", "replace")))
         return True
 
 
-def order_for(modules: str, choice: Choice | None) -> str:
+def format_order(modules: str, choice: Choice | None) -> str:
     """Return the order for a server as text: modules, and settings of its program.
 
     Args:
@@ -177,7 +177,7 @@ class Importer:
         self.last_stack_at = 0.0
         self._pieces = Pieces()
 
-    def take(self, text: str) -> None:
+    def add_text(self, text: str) -> None:
         """Add a piece of the server's stack."""
         self.last_stack_at = time.monotonic()
         self._pieces.add(text)
@@ -188,7 +188,7 @@ class Importer:
         return "".join(self._pieces).splitlines()
 
 
-def _understood(text: str) -> ForkMessage | str:
+def _parse_packet(text: str) -> ForkMessage | str:
     """Parse a packet: return its message, or its text if it is part of a stack."""
     if text.startswith('["'):
         try:
@@ -258,7 +258,7 @@ class Forking:
         """True if every rank has been forked or refused."""
         return not self._ahead and self._asked is None
 
-    def first_ends(self) -> tuple[int, ...]:
+    def get_first_ends(self) -> tuple[int, ...]:
         """Return the ends of the first rank's streams; the server uses them while it imports."""
         if self._first_ends is None:
             self._first_ends = self._standard(self.ranks[0][0])
@@ -275,10 +275,10 @@ class Forking:
         self._server, self._seconds = server, seconds
         self._ask()
 
-    def received(self, answer: Forked | NotForked) -> None:
+    def on_answer(self, answer: Forked | NotForked) -> None:
         """Record the server's answer and ask for the next rank; hang up after the last answer."""
         if self._asked is not None:
-            self._answered(answer)
+            self._record_answer(answer)
             self._ask()
         elif self._successor is not None:
             self._successor.pid = answer.pid if isinstance(answer, Forked) else 0
@@ -301,7 +301,7 @@ class Forking:
         self.afresh.append(wanted)
         self._reasons.setdefault(reason, []).append(wanted[0].process_id)
 
-    def reports(self) -> Iterator[Message]:
+    def make_reports(self) -> Iterator[Message]:
         """Yield reports for the launcher: which ranks were forked, and which were not, and why."""
         if self.forked:
             yield Preloaded(tuple(self.forked), self._seconds, self._why)
@@ -344,14 +344,14 @@ class Forking:
                 self._refuse(wanted, str(error.strerror))
             else:
                 return
-        if not self._asks_for_successor():
+        if not self._request_successor():
             self._hang_up()
 
-    def _asks_for_successor(self) -> bool:
+    def _request_successor(self) -> bool:
         if not self._keeps or not self.forked or self._server is None:
             return False
         try:
-            self._successor = self._server.successor()
+            self._successor = self._server.request_successor()
         except OSError:  # without one ranks are started afresh
             return False
         return True
@@ -361,10 +361,12 @@ class Forking:
         ends, self._first_ends = self._first_ends or self._standard(rank), None
         self._asked = wanted, ends
         assert self._server is not None
-        order = Fork(rank.argv, _changes(self._server.environ, environ), rank.settings, rank.cwd)
+        order = Fork(
+            rank.argv, _compute_changes(self._server.environ, environ), rank.settings, rank.cwd
+        )
         self._server.send(order, [*ends, self._start])
 
-    def _answered(self, message: Forked | NotForked) -> None:
+    def _record_answer(self, message: Forked | NotForked) -> None:
         assert self._asked is not None
         wanted, _ = self._asked
         self._settle()
@@ -384,7 +386,7 @@ class Forking:
             self._server.hang_up()
 
 
-def _changes(servers: dict[str, str], own: dict[str, str]) -> dict[str, str | None]:
+def _compute_changes(servers: dict[str, str], own: dict[str, str]) -> dict[str, str | None]:
     """Return the variables in which a rank differs from the server; None for unset variables."""
     names = sorted({*servers, *own})
     return {name: own.get(name) for name in names if own.get(name) != servers.get(name)}

@@ -48,7 +48,7 @@ def choose(
         Unsuited: the program imports none of them, or its imports cannot be found out.
 
     """
-    path = source_file(argv, cwd, environ)
+    path = find_source_file(argv, cwd, environ)
     name = os.path.basename(path)
     try:
         with open(path, "rb") as file:
@@ -61,13 +61,13 @@ def choose(
         tree: Any = compile(text, path, "exec", _ONLY_AST, dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError):  # maybe it is newer than this Python
         raise Unsuited(f"{name} cannot be parsed") from None
-    found = next((package for package in _imports(tree) if package in libraries), None)
+    found = next((package for package in _iterate_imports(tree) if package in libraries), None)
     if found is None:
         raise Unsuited(f"{name} does not import JAX")
-    return Choice(f"{name} imports {found}", _settings(tree, libraries, environ))
+    return Choice(f"{name} imports {found}", _find_settings(tree, libraries, environ))
 
 
-def source_file(argv: Sequence[str], cwd: str, environ: Mapping[str, str]) -> str:
+def find_source_file(argv: Sequence[str], cwd: str, environ: Mapping[str, str]) -> str:
     """Return the path of the file that a command runs.
 
     Args:
@@ -82,7 +82,7 @@ def source_file(argv: Sequence[str], cwd: str, environ: Mapping[str, str]) -> st
     words = iter(argv[1:])
     for word in words:
         if word.startswith("-m"):
-            return _module(word[2:] or next(words, ""), argv[0], cwd, environ)
+            return _find_module_file(word[2:] or next(words, ""), argv[0], cwd, environ)
         if word.startswith("-c") or word == "-":
             raise Unsuited("PROGRAM is not a file")
         if not word.startswith("-"):
@@ -93,7 +93,7 @@ def source_file(argv: Sequence[str], cwd: str, environ: Mapping[str, str]) -> st
     raise Unsuited("PROGRAM is not a file")
 
 
-def _module(name: str, python: str, cwd: str, environ: Mapping[str, str]) -> str:
+def _find_module_file(name: str, python: str, cwd: str, environ: Mapping[str, str]) -> str:
     """Return a module's file, if it is in a usual place: cwd, PYTHONPATH or site-packages.
 
     Raises:
@@ -113,19 +113,19 @@ def _module(name: str, python: str, cwd: str, environ: Mapping[str, str]) -> str
     raise Unsuited(f"the source of {name} is not found")
 
 
-def _imports(node: Any) -> Iterator[str]:
+def _iterate_imports(node: Any) -> Iterator[str]:
     """Yield the packages that a syntax tree imports anywhere, except under `if TYPE_CHECKING:`."""
     kind = type(node).__name__
     if kind == "Import":
         yield from (alias.name.partition(".")[0] for alias in node.names)
     elif kind == "ImportFrom" and not node.level:
         yield node.module.partition(".")[0]
-    parts = node.orelse if kind == "If" and _is_for_types(node.test) else _parts(node)
+    parts = node.orelse if kind == "If" and _is_for_types(node.test) else _iterate_statements(node)
     for part in parts:
-        yield from _imports(part)
+        yield from _iterate_imports(part)
 
 
-def _parts(node: Any) -> Iterator[Any]:
+def _iterate_statements(node: Any) -> Iterator[Any]:
     """Yield the statements in a statement."""
     for field in ("body", "orelse", "handlers", "finalbody", "cases"):
         parts = getattr(node, field, ())
@@ -137,19 +137,21 @@ def _is_for_types(test: Any) -> bool:
     return "TYPE_CHECKING" in (getattr(test, "id", ""), getattr(test, "attr", ""))
 
 
-def _settings(tree: Any, libraries: Collection[str], environ: Mapping[str, str]) -> dict[str, str]:
+def _find_settings(
+    tree: Any, libraries: Collection[str], environ: Mapping[str, str]
+) -> dict[str, str]:
     """Return variables that a module sets to constants before it first imports a library."""
     found: dict[str, str] = {}
     for statement in tree.body:
-        if any(package in libraries for package in _imports(statement)):
+        if any(package in libraries for package in _iterate_imports(statement)):
             break
-        name, value, is_default = _setting(statement)
+        name, value, is_default = _parse_setting(statement)
         if name and not (is_default and name in {**environ, **found}):
             found[name] = value
     return {name: value for name, value in found.items() if environ.get(name) != value}
 
 
-def _setting(statement: Any) -> tuple[str, str, bool]:
+def _parse_setting(statement: Any) -> tuple[str, str, bool]:
     """Return the variable that a statement sets, its value, and whether it is a default.
 
     The name is "" if the statement sets no variable to a constant.

@@ -31,7 +31,7 @@ from .forking import (
     fork,
 )
 from .fresh_start import FreshStart
-from .hidden_modules import HiddenModules, package_of
+from .hidden_modules import HiddenModules, get_package
 from .layers import Layers
 from .sources import Sources
 
@@ -82,7 +82,7 @@ class ImportServer:
 
         """
         try:
-            connection = _connection(int(self._descriptor))
+            connection = _open_connection(int(self._descriptor))
             self._dump_signals = self._link.dump_stacks_on_signal(connection.fileno())
             try:
                 check_options()
@@ -117,7 +117,7 @@ class ImportServer:
         interrupt = _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # ends us without a traceback
         gc_was_enabled = gc.isenabled()
         gc.disable()  # nothing of what is imported is garbage
-        first = _first_of_path()
+        first = _find_first_path_entry()
         if first is not None:
             sys.path.insert(0, first)
         with OwnModules(first if self._is_auto else None):
@@ -138,7 +138,7 @@ class ImportServer:
         _send(connection, fork_messages.ImportBegins(name, *self._dump_signals))
         _import_module(name)
         loaded = self._modules[: self._modules.index(name) + 1]
-        if all(package_of(module) == "jax" for module in loaded):
+        if all(get_package(module) == "jax" for module in loaded):
             _freeze()
 
     # --- forking ---
@@ -153,7 +153,7 @@ class ImportServer:
             if not data:
                 _leave()
             order = fork_messages.ForkMessage.of(data.decode())
-            answer = self._forked(order)
+            answer = self._fork_for_order(order)
             if answer is not None:
                 _send(connection, answer)
             elif isinstance(order, fork_messages.Fork):
@@ -166,15 +166,15 @@ class ImportServer:
             for fd in descriptors:
                 os.close(fd)
 
-    def _forked(
+    def _fork_for_order(
         self, order: fork_messages.ForkMessage
     ) -> fork_messages.Forked | fork_messages.NotForked | None:
         """Fork for an order; return the answer to the agent, None in the forked process."""
         if self._sources is not None:
-            self._stale, self._sources = self._sources.changed(), None
+            self._stale, self._sources = self._sources.find_change(), None
         reason = self._stale
         if isinstance(order, fork_messages.Fork):
-            reason = reason or self._difference(order)
+            reason = reason or self._find_difference(order)
         if reason:
             return fork_messages.NotForked(reason)
         try:
@@ -183,16 +183,16 @@ class ImportServer:
             return fork_messages.NotForked(str(unfit))
         return fork_messages.Forked(pid) if pid else None
 
-    def _difference(self, order: fork_messages.Fork) -> str:
+    def _find_difference(self, order: fork_messages.Fork) -> str:
         """Return why a rank differs too much to be forked; "" if it can be forked."""
-        mine, count = _command(), len(sys.argv) - 1
+        mine, count = _read_command(), len(sys.argv) - 1
         its = list(order.argv)
         if len(its) != len(mine) or its[: len(its) - count] != mine[: len(mine) - count]:
             return "its command differs"
         cores = order.settings.cores
         if cores and len(cores) != self._cores:
             return "its number of cores differs"
-        name = self._layers.difference(order.changes)
+        name = self._layers.find_difference(order.changes)
         if name:
             return f"{name} differs between ranks, and an import may have read it"
         try:
@@ -227,12 +227,12 @@ class ImportServer:
     def _hide(self, fresh_start: FreshStart) -> None:
         """Hide the imported modules until the program imports them."""
         layers, link = self._layers, self._link
-        comparison = StateComparison(layers, self._path, self._system.environment)
+        comparison = StateComparison(layers, self._path, self._system.read_environment)
         first_imports = FirstImports(layers, comparison, fresh_start, link, self._environ)
         HiddenModules(layers, first_imports.compare, first_imports.finish)
 
 
-def _first_of_path() -> str | None:
+def _find_first_path_entry() -> str | None:
     """Return the entry that Python will put in front of sys.path; None for no entry."""
     if sys.flags.isolated or getattr(sys.flags, "safe_path", False):
         return None
@@ -254,7 +254,7 @@ def _customize(step_aside: Callable[[], object]) -> None:
     try:
         step_aside()
     except Exception as error:
-        raise Unfit(f"sitecustomize failed: {_in_words(error)}") from None
+        raise Unfit(f"sitecustomize failed: {_format_error(error)}") from None
 
 
 def _import_module(name: str) -> None:
@@ -267,7 +267,7 @@ def _import_module(name: str) -> None:
     try:
         __import__(name)
     except BaseException as error:
-        raise Unfit(f"cannot import {name}: {_in_words(error)}") from None
+        raise Unfit(f"cannot import {name}: {_format_error(error)}") from None
 
 
 def _freeze() -> None:
@@ -281,13 +281,13 @@ def _freeze() -> None:
     gc.freeze()
 
 
-def _in_words(error: BaseException) -> str:
+def _format_error(error: BaseException) -> str:
     text = str(error).strip()
     lines = text.splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
-def _command() -> list[str]:
+def _read_command() -> list[str]:
     """Return the command that this process was started with."""
     with open("/proc/self/cmdline", "rb") as cmdline:
         return [os.fsdecode(word) for word in cmdline.read().split(b"\0")[:-1]]
@@ -296,7 +296,7 @@ def _command() -> list[str]:
 # --- the connection ---
 
 
-def _connection(descriptor: int) -> socket.socket:
+def _open_connection(descriptor: int) -> socket.socket:
     """Return the socket of a descriptor, which processes started from now on do not inherit."""
     import _socket
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from .fresh_start import working_folder
-from .variable_reads import read_in_c, read_of
+from .fresh_start import get_working_folder
+from .variable_reads import select_read, select_read_in_c
 
 TYPE_CHECKING = False
 
@@ -38,10 +38,10 @@ class StateComparison:
         self._variables = {**os.environ, **layers.guesses}
         self._path = path
         self._in_c = in_c
-        self._folder = working_folder()
+        self._folder = get_working_folder()
         self._cores = len(os.sched_getaffinity(0))
         self._streams = sys.stdout, sys.stderr
-        self._logger_class = _logger_class()
+        self._logger_class = _get_logger_class()
         self._config = layers.jax_config  # None for a module of that name alone
         self._flags: dict[str, object] = {}
 
@@ -56,45 +56,47 @@ class StateComparison:
 
     def set_flags(self) -> None:
         """Set JAX's flags from variables that the program changed before it imported JAX."""
-        for name in self._changed(os.environ) if self._config is not None else ():
+        for name in self._find_changed_variables(os.environ) if self._config is not None else ():
             text = os.environ.get(name, "")
             value = text if name in _TEXTS else _TRUTH.get(text.lower())
             if text and value is not None and name in (*_TEXTS, *_TRUTHS):
                 self._config.update(name.lower(), value)
                 self._variables[name] = text
 
-    def differences(self, layer: Layer) -> Iterator[str]:
+    def find_differences(self, layer: Layer) -> Iterator[str]:
         """Yield names of variables and other things that have changed since a layer was imported.
 
         Args:
             layer: layer that the program is about to import.
 
         """
-        yield from sorted(self._variables_set_since(layer))
+        yield from sorted(self._find_variables_set_since(layer))
         if self._path_differs() and self._finds_others(layer.origins):
             yield "sys.path"
         if layer.has_libraries and len(os.sched_getaffinity(0)) != self._cores:
             yield "its cores"
-        if layer.loggers and (_logger_class() is not self._logger_class or _are_off(layer.loggers)):
+        if layer.loggers and (
+            _get_logger_class() is not self._logger_class or _are_off(layer.loggers)
+        ):
             yield "its loggers"
         if self._streams != (sys.stdout, sys.stderr):  # where handlers of loggers write
             yield "its streams"
         if self._flags and self._flags != self._config.values:
             yield "jax.config"
 
-    def _variables_set_since(self, layer: Layer) -> set[str]:
-        changed = read_of(self._changed(os.environ), layer.reads)
+    def _find_variables_set_since(self, layer: Layer) -> set[str]:
+        changed = select_read(self._find_changed_variables(os.environ), layer.reads)
         if layer.has_libraries:
-            changed |= read_in_c(self._changed(self._in_c()))
+            changed |= select_read_in_c(self._find_changed_variables(self._in_c()))
         return changed
 
-    def _changed(self, now: Mapping[str, str]) -> set[str]:
+    def _find_changed_variables(self, now: Mapping[str, str]) -> set[str]:
         was = self._variables
         return {name for name in {*was, *now} if was.get(name) != now.get(name)}
 
     def _path_differs(self) -> bool:
         is_longer = sys.path[: len(self._path)] == self._path
-        return not is_longer or working_folder() != self._folder
+        return not is_longer or get_working_folder() != self._folder
 
     def _finds_others(self, origins: Mapping[str, str | None]) -> bool:
         """Return whether any module would now be found in another file."""
@@ -112,7 +114,7 @@ def _is_found(name: str, origin: str | None) -> bool:
     return os.path.realpath(str(found.origin)) == os.path.realpath(origin)
 
 
-def _logger_class() -> Any:
+def _get_logger_class() -> Any:
     logging: Any = sys.modules.get("logging")
     return logging and logging.getLoggerClass()
 

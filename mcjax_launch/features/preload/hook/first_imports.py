@@ -53,10 +53,12 @@ class FirstImports:
             packages: packages that the program is about to import.
 
         """
-        for layer in self._of(packages):
+        for layer in self._select_layers(packages):
             if "jax" in layer.packages and layer not in self._imported:
                 self._comparison.set_flags()
-            missed = () if layer in self._imported else tuple(self._comparison.differences(layer))
+            missed = (
+                () if layer in self._imported else tuple(self._comparison.find_differences(layer))
+            )
             if missed:
                 afresh = self._fresh_start.is_possible()
                 self._link.send(SetTooLate(layer.name, missed, afresh))
@@ -70,7 +72,7 @@ class FirstImports:
             packages: packages that the program has just imported.
 
         """
-        for layer in self._of(packages):
+        for layer in self._select_layers(packages):
             if layer not in self._filtering:
                 self._filtering.add(layer)
                 layer.add_filters()
@@ -83,5 +85,5 @@ class FirstImports:
             devices.assign_gpus(self._environ)
             self._comparison.begin_jax()
 
-    def _of(self, packages: Collection[str]) -> list[Layer]:
+    def _select_layers(self, packages: Collection[str]) -> list[Layer]:
         return [layer for layer in self._layers if not layer.packages.isdisjoint(packages)]

@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 
-from ....kernel.hook.agent_link import unseen
+from ....kernel.hook.agent_link import import_privately
 from ....kernel.wire.rank_process import die_with_parent
 
 TYPE_CHECKING = False
@@ -31,12 +31,12 @@ class System:
     """Calls of the C library; the modules that they need stay hidden from the program."""
 
     def __init__(self) -> None:
-        self._ctypes: Any = unseen("ctypes")
+        self._ctypes: Any = import_privately("ctypes")
         self._library: Any = self._ctypes.CDLL(None)
         self.prctl: Prctl = self._library.prctl
         self._shown: Any = None  # where the kernel reads the command: kept as long as the process
 
-    def environment(self) -> dict[str, str]:
+    def read_environment(self) -> dict[str, str]:
         """Return all variables as C sees them, including variables that were set in C."""
         c = self._ctypes
         pointer = c.POINTER(c.c_char_p).in_dll(self._library, "environ")
@@ -66,15 +66,20 @@ class System:
         middle, end = begin + len(command), begin + len(command) + len(variables)
         self._library.sbrk.restype = c.c_void_p
         heap_end = self._library.sbrk(c.c_ssize_t(0))
-        addresses = [*_at(fields, _CODE), *_at(fields, _DATA), *_at(fields, _HEAP), heap_end]
-        addresses += [*_at(fields, _STACK), begin, middle, middle, end, 0]
+        addresses = [
+            *_select_fields(fields, _CODE),
+            *_select_fields(fields, _DATA),
+            *_select_fields(fields, _HEAP),
+            heap_end,
+        ]
+        addresses += [*_select_fields(fields, _STACK), begin, middle, middle, end, 0]
         data = b"".join(address.to_bytes(8, sys.byteorder) for address in addresses)
         data += (0).to_bytes(4, sys.byteorder) + _UNCHANGED.to_bytes(4, sys.byteorder)
         size = c.c_ulong(len(data))
         return not self.prctl(_PR_SET_MM, c.c_ulong(_PR_SET_MM_MAP), data, size, c.c_ulong(0))
 
 
-def _at(fields: Sequence[int], places: Sequence[int]) -> list[int]:
+def _select_fields(fields: Sequence[int], places: Sequence[int]) -> list[int]:
     return [fields[at] for at in places]
 
 

@@ -84,14 +84,14 @@ def check_threads() -> None:
         Unfit: there are other threads.
 
     """
-    if len(_threads()) > 1:
+    if len(_list_threads()) > 1:
         pid = fork()
         if pid == 0:
             os._exit(0)
         os.waitpid(pid, 0)
-    others = [tid for tid in _threads() if tid != os.getpid()]
+    others = [tid for tid in _list_threads() if tid != os.getpid()]
     if others:
-        names = ", ".join(sorted({_name_of(tid) for tid in others}))
+        names = ", ".join(sorted({_get_thread_name(tid) for tid in others}))
         threads = "a thread" if len(others) == 1 else f"{len(others)} threads"
         raise Unfit(f"an import has started {threads} ({names})")
 
@@ -137,11 +137,11 @@ class OwnModules:
         return Unfit(f"{self._found} would be imported in place of a library's module")
 
 
-def _threads() -> list[int]:
+def _list_threads() -> list[int]:
     return [int(tid) for tid in os.listdir("/proc/self/task")]
 
 
-def _name_of(tid: int) -> str:
+def _get_thread_name(tid: int) -> str:
     """Return a thread's name, from Python or else from the system."""
     threading: Any = sys.modules.get("threading")
     if threading is not None:

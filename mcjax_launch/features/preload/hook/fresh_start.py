@@ -9,7 +9,7 @@ import os
 import stat
 import sys
 
-from ....kernel.wire.interpreter import executable
+from ....kernel.wire.interpreter import find_executable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _CHILDREN_FAULTS = 8  # of what /proc/PID/stat says after the process's name
 _COARSE_NS = 20_000_000  # a file's time may be behind the clock by so much
 
 
-def working_folder() -> str:
+def get_working_folder() -> str:
     """Return the working directory; "" if it has been removed."""
     try:
         return os.getcwd()
@@ -47,15 +47,15 @@ class FreshStart:
         self._argv = argv
         self._environ = environ
         self._pid = os.getpid()
-        self._folder = working_folder()
+        self._folder = get_working_folder()
         self._umask = os.umask(0)
         os.umask(self._umask)
         self._cores = os.sched_getaffinity(0)
-        self._ignored = _ignored()
+        self._ignored = _list_ignored_signals()
         self._blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
-        self._files = _files()
+        self._files = _list_open_files()
         self._began_ns = time.time_ns() - _COARSE_NS
-        self._written = _written()
+        self._written = _count_written()
         self._changed_ns = os.stat(".").st_mtime_ns
 
     def discount(self, send: Callable[[], object]) -> None:
@@ -63,16 +63,16 @@ class FreshStart:
 
         The agent accepts the same message a second time.
         """
-        before = _written()
+        before = _count_written()
         send()
-        pairs = zip(self._written, before, _written())
+        pairs = zip(self._written, before, _count_written())
         calls, length = (counted + now - then for counted, then, now in pairs)
         self._written = calls, length
 
     def is_possible(self) -> bool:
         """Return whether the rank has had no visible effect, so that it can start afresh."""
         try:
-            return self._nothing_seen()
+            return self._has_no_visible_effect()
         except (OSError, ValueError):  # this /proc lacks a file or a field
             return False
 
@@ -81,46 +81,46 @@ class FreshStart:
         import _signal
 
         path = self._environ.get("PATH", os.defpath)
-        file = executable(self._argv[0], self._folder, path) or self._argv[0]
+        file = find_executable(self._argv[0], self._folder, path) or self._argv[0]
         os.chdir(self._folder)
         os.umask(self._umask)
         os.sched_setaffinity(0, self._cores)
         _signal.setitimer(_signal.ITIMER_REAL, 0)  # the fresh Python has no handler yet
-        for signum in self._ignored ^ _ignored():
+        for signum in self._ignored ^ _list_ignored_signals():
             _signal.signal(signum, _signal.SIG_IGN if signum in self._ignored else _signal.SIG_DFL)
         _signal.pthread_sigmask(_signal.SIG_SETMASK, self._blocked)
-        for fd in _files():
+        for fd in _list_open_files():
             os.set_inheritable(fd, fd <= 2)
         os.execve(file, list(self._argv), self._environ)
 
-    def _nothing_seen(self) -> bool:
+    def _has_no_visible_effect(self) -> bool:
         import _thread
 
         if os.getpid() != self._pid or _thread.get_native_id() != self._pid:
             return False
         if not stat.S_ISCHR(os.fstat(0).st_mode) or _has_had_children():
             return False
-        files = _files()
+        files = _list_open_files()
         if any(files.get(fd) != file for fd, file in self._files.items()):
             return False
         if any(_can_be_seen(fd) for fd in files.keys() - self._files.keys()):
             return False
         changed_ns = os.stat(self._folder).st_mtime_ns  # raises where it is gone
-        compiled = _compiled_since(self._began_ns)
-        calls, length = (now - then for now, then in zip(_written(), self._written))
+        compiled = _list_compiled_sizes(self._began_ns)
+        calls, length = (now - then for now, then in zip(_count_written(), self._written))
         if compiled:
             return (calls, length) in ((0, 0), (len(compiled), sum(compiled)))
         return calls == 0 and changed_ns == self._changed_ns
 
 
-def _ignored() -> set[int]:
+def _list_ignored_signals() -> set[int]:
     """Return the numbers of the signals that this process ignores."""
     import _signal
 
     return {n for n in _signal.valid_signals() if _signal.getsignal(n) == _signal.SIG_IGN}
 
 
-def _written() -> tuple[int, int]:
+def _count_written() -> tuple[int, int]:
     """Return the number of this process's write calls, and of bytes written."""
     with open("/proc/self/io") as file:
         counts = dict(line.split(": ") for line in file)
@@ -136,7 +136,7 @@ def _has_had_children() -> bool:
     return True
 
 
-def _files() -> dict[int, tuple[int, int]]:
+def _list_open_files() -> dict[int, tuple[int, int]]:
     """Return the device and inode of each open descriptor."""
     found = {}
     for name in os.listdir("/proc/self/fd"):
@@ -158,7 +158,7 @@ def _can_be_seen(fd: int) -> bool:
     return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
 
 
-def _compiled_since(began_ns: int) -> list[int]:
+def _list_compiled_sizes(began_ns: int) -> list[int]:
     """Return the sizes in bytes of the .pyc files that Python has written since `began_ns`."""
     lengths = []
     for module in list(sys.modules.values()):

@@ -45,7 +45,7 @@ class HiddenModules:
         self._on_shown = on_shown
         self._hidden = {package: layer for layer in layers for package in layer.packages}
         # In the order in which they were loaded, which shows in sys.modules.
-        self._modules = self._of(self._hidden, sys.modules)
+        self._modules = self._select_modules(self._hidden, sys.modules)
         for name in self._modules:
             del sys.modules[name]
         if self._hidden:
@@ -67,37 +67,39 @@ class HiddenModules:
         self._on_import(packages)
         self._show(packages)
         self._on_shown(packages)
-        return _as_it_is(sys.modules[name])
+        return _make_unchanged_spec(sys.modules[name])
 
     def show_all(self) -> None:
         """Show all packages that are still hidden."""
         self._show([*self._hidden])
 
     def _show(self, packages: Collection[str]) -> None:
-        sys.modules.update(self._of(packages, self._modules))
+        sys.modules.update(self._select_modules(packages, self._modules))
         for package in packages:  # only now: another thread may import it meanwhile
             del self._hidden[package]
         if not self._hidden and self in sys.meta_path:
             sys.meta_path.remove(self)
 
     @staticmethod
-    def _of(packages: Collection[str], modules: Mapping[str, ModuleType]) -> dict[str, ModuleType]:
-        return {name: modules[name] for name in [*modules] if package_of(name) in packages}
+    def _select_modules(
+        packages: Collection[str], modules: Mapping[str, ModuleType]
+    ) -> dict[str, ModuleType]:
+        return {name: modules[name] for name in [*modules] if get_package(name) in packages}
 
     def _uses_jax(self, package: str) -> bool:
         return any(
-            type(value) is type(sys) and package_of(value.__name__) == "jax"
-            for module in self._of({package}, self._modules).values()
+            type(value) is type(sys) and get_package(value.__name__) == "jax"
+            for module in self._select_modules({package}, self._modules).values()
             for value in [*object.__getattribute__(module, "__dict__").values()]
         )
 
 
-def package_of(module: str) -> str:
+def get_package(module: str) -> str:
     """Return the top-level package of a module."""
     return module.partition(".")[0]
 
 
-def _as_it_is(module: ModuleType) -> ModuleSpec:
+def _make_unchanged_spec(module: ModuleType) -> ModuleSpec:
     """Return a spec for a loaded module, whose import returns that module unchanged."""
     spec: Any = module.__spec__
     loader: Any = spec.loader

@@ -6,9 +6,9 @@ import os
 import sys
 
 from .forking import Unfit
-from .hidden_modules import HiddenModules, package_of
-from .sources import file_of
-from .variable_reads import VariableReads, first_read
+from .hidden_modules import HiddenModules, get_package
+from .sources import get_file
+from .variable_reads import VariableReads, find_first_read
 
 TYPE_CHECKING = False
 
@@ -51,7 +51,7 @@ class Layer:
     def add_filters(self) -> None:
         """Put the filters of warnings on top of those that the program has set."""
         if self.filters:
-            _set_filters([*self.filters, *_filters()])
+            _set_filters([*self.filters, *_get_filters()])
 
 
 class Layers:
@@ -100,10 +100,10 @@ class Layers:
 
         """
         self._read_before = self._reads.names
-        self._settings = _changes(self._given, dict(os.environ))
+        self._settings = _compute_changes(self._given, dict(os.environ))
         os.environ.update(self.guesses)
         for module in modules:
-            name = package_of(module)
+            name = get_package(module)
             layer = next((layer for layer in self._layers if layer.name == name), None)
             if layer is None:
                 layer = Layer(name)
@@ -114,8 +114,8 @@ class Layers:
 
     def _load(self, layer: Layer, load: Callable[[], object]) -> None:
         """Import into a layer, with earlier layers hidden, to find out which of them it uses."""
-        known = {package_of(name) for name in sys.modules}
-        variables, filters, loggers = dict(os.environ), [*_filters()], {*_loggers()}
+        known = {get_package(name) for name in sys.modules}
+        variables, filters, loggers = dict(os.environ), [*_get_filters()], {*_list_loggers()}
         flags = dict(self.jax_config.values) if self.jax_config is not None else None
         self._reads.names = layer.reads
         unseen = HiddenModules(self._layers, layer.uses.update)
@@ -128,17 +128,17 @@ class Layers:
         self.jax_config = getattr(sys.modules.get("jax._src.config"), "config", None)
         loaded = {name for name in sys.modules if "." not in name and name not in known}
         loaded = {name for name in loaded if _can_be_hidden(name)}
-        layer.origins |= {name: _origin(name) for name in loaded}
+        layer.origins |= {name: _get_origin(name) for name in loaded}
         layer.packages |= loaded - sys.stdlib_module_names
         layer.has_libraries = any(
-            package_of(name) in layer.packages and file_of(module).endswith(".so")
+            get_package(name) in layer.packages and get_file(module).endswith(".so")
             for name, module in [*sys.modules.items()]
         )
-        layer.settings |= _changes(variables, dict(os.environ))
-        layer.filters += [added for added in _filters() if added not in filters]
-        layer.loggers += [name for name in _loggers() if name not in loggers]
+        layer.settings |= _compute_changes(variables, dict(os.environ))
+        layer.filters += [added for added in _get_filters() if added not in filters]
+        layer.loggers += [name for name in _list_loggers() if name not in loggers]
 
-    def difference(self, changes: Mapping[str, str | None]) -> str:
+    def find_difference(self, changes: Mapping[str, str | None]) -> str:
         """Return the first of some variables that an import may have read; "" if none was read.
 
         Args:
@@ -146,7 +146,7 @@ class Layers:
 
         """
         read = set().union(self._read_before, *(layer.reads for layer in self._layers))
-        return first_read(changes, read)
+        return find_first_read(changes, read)
 
     def undo(self, changes: Mapping[str, str | None]) -> None:
         """Remove the imports' variables and filters of warnings, for a rank's program.
@@ -157,7 +157,7 @@ class Layers:
         """
         _assign({**dict.fromkeys(os.environ), **self._given, **changes, **self._settings})
         added = [of_import for layer in self._layers for of_import in layer.filters]
-        _set_filters([kept for kept in _filters() if kept not in added])
+        _set_filters([kept for kept in _get_filters() if kept not in added])
 
 
 def _can_be_hidden(name: str) -> bool:
@@ -169,13 +169,13 @@ def _can_be_hidden(name: str) -> bool:
     return spec is not None and not isinstance(spec.loader, (type, type(None)))
 
 
-def _origin(name: str) -> str | None:
+def _get_origin(name: str) -> str | None:
     """Return the file of a top-level module; None if it is built in or frozen."""
     spec: Any = sys.modules[name].__spec__
     return str(spec.origin) if spec.has_location else None
 
 
-def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str | None]:
+def _compute_changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str | None]:
     names = {**before, **after}  # in the order in which they were set
     return {name: after.get(name) for name in names if before.get(name) != after.get(name)}
 
@@ -188,7 +188,7 @@ def _assign(values: Mapping[str, str | None]) -> None:
             os.environ[name] = value
 
 
-def _filters() -> list[Any]:
+def _get_filters() -> list[Any]:
     import _warnings  # which has the list of `warnings`
 
     return _warnings.filters
@@ -197,11 +197,11 @@ def _filters() -> list[Any]:
 def _set_filters(filters: list[Any]) -> None:
     import warnings
 
-    _filters()[:] = filters
+    _get_filters()[:] = filters
     with warnings.catch_warnings():  # which has what Python has cached of them forgotten
         pass
 
 
-def _loggers() -> Collection[str]:
+def _list_loggers() -> Collection[str]:
     logging: Any = sys.modules.get("logging")
     return logging.root.manager.loggerDict if logging is not None else ()

@@ -10,18 +10,18 @@ class Sources:
     """Record of the files of all modules, as they are at its creation."""
 
     def __init__(self) -> None:
-        paths = map(file_of, list(sys.modules.values()))
-        self._states = {path: _state(path) for path in paths if path}
+        paths = map(get_file, list(sys.modules.values()))
+        self._states = {path: _read_state(path) for path in paths if path}
 
-    def changed(self) -> str:
+    def find_change(self) -> str:
         """Return a text that names a changed file; "" if no file has changed."""
         for path, state in self._states.items():
-            if _state(path) != state:
+            if _read_state(path) != state:
                 return f"{path} has changed"
         return ""
 
 
-def _state(path: str) -> tuple[int, ...]:
+def _read_state(path: str) -> tuple[int, ...]:
     try:
         found = os.stat(path)
     except OSError:
@@ -29,7 +29,7 @@ def _state(path: str) -> tuple[int, ...]:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def file_of(module: object) -> str:
+def get_file(module: object) -> str:
     """Return the file from which a module was loaded; "" if there is none."""
     try:
         # Not by way of a module's own lookup, which may import what has been put off.

@@ -52,13 +52,13 @@ class VariableReads:
         self._real = getitem, iterate = cls.__getitem__, cls.__iter__
 
         def read(environ: Any, name: Any) -> Any:
-            if isinstance(name, (str, bytes)) and _reader() is not self._lister:
+            if isinstance(name, (str, bytes)) and _find_reader() is not self._lister:
                 self.names.add(os.fsdecode(name))
             return getitem(environ, name)
 
         def list_all(environ: Any) -> Iterator[Any]:
-            reader = _reader()
-            if _module_of(reader).startswith(_LOOK_FOR_THEIR_OWN):
+            reader = _find_reader()
+            if _get_module_name(reader).startswith(_LOOK_FOR_THEIR_OWN):
                 self._lister = reader
             else:
                 self.names.add(_ALL)
@@ -73,19 +73,19 @@ class VariableReads:
         self._lister = None
 
 
-def _reader() -> FrameType | None:
+def _find_reader() -> FrameType | None:
     """Return the frame of the code that reads os.environ, outside os.environ's own methods."""
     frame: FrameType | None = sys._getframe(2)
-    while _module_of(frame) in _ENVIRON:
+    while _get_module_name(frame) in _ENVIRON:
         frame = frame.f_back  # type: ignore[union-attr]
     return frame
 
 
-def _module_of(frame: FrameType | None) -> str:
+def _get_module_name(frame: FrameType | None) -> str:
     return "" if frame is None else str(frame.f_globals.get("__name__", ""))
 
 
-def first_read(names: Collection[str], read: Collection[str]) -> str:
+def find_first_read(names: Collection[str], read: Collection[str]) -> str:
     """Return the first of some variables that may have been read; "" if none was.
 
     Args:
@@ -97,7 +97,7 @@ def first_read(names: Collection[str], read: Collection[str]) -> str:
     return next(is_read, "")
 
 
-def read_of(names: Collection[str], read: Collection[str]) -> set[str]:
+def select_read(names: Collection[str], read: Collection[str]) -> set[str]:
     """Return the variables that imports had read before the program set them.
 
     Args:
@@ -108,7 +108,7 @@ def read_of(names: Collection[str], read: Collection[str]) -> set[str]:
     return {name for name in names if name in read or _ALL in read}
 
 
-def read_in_c(names: Collection[str]) -> set[str]:
+def select_read_in_c(names: Collection[str]) -> set[str]:
     """Return the variables that libraries in C read when they are loaded.
 
     Args:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .unix import Unix
 
 
-def _chosen() -> Unix:
+def _choose_system() -> Unix:
     if LINUX:
         from .linux import Linux
 
@@ -23,4 +23,4 @@ def _chosen() -> Unix:
     return Portable()
 
 
-system = _chosen()
+system = _choose_system()

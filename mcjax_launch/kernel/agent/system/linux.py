@@ -9,7 +9,7 @@ import os
 
 from ...wire.rank_process import die_with_parent
 from ...wire.signals import RESET_IN_RANKS
-from ...wire.system import text_of
+from ...wire.system import read_system_text
 from .out_of_memory import OutOfMemory
 from .unix import HostProcess, Unix, become_standard
 
@@ -54,7 +54,9 @@ class Linux(Unix):
         A fork has its parent's name, so a user who kills the parent by name would kill both.
         """
         _prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
-        start, end = (int(field) for field in _stat_fields("self")[45:47])  # of the command line
+        start, end = (
+            int(field) for field in _read_stat_fields("self")[45:47]
+        )  # of the command line
         if 0 < start < end:
             text = name.encode()[: end - start - 1].ljust(end - start, b"\0")
             ctypes.memmove(start, text, end - start)
@@ -63,41 +65,41 @@ class Linux(Unix):
         """Make this process the parent of every orphan below it, so that none can escape."""
         _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
-    def machine(self) -> str:
-        boot = text_of("/proc/sys/kernel/random/boot_id")
+    def get_machine_id(self) -> str:
+        boot = read_system_text("/proc/sys/kernel/random/boot_id")
         try:
             return f"{boot} {os.readlink('/proc/self/ns/net')}"
         except OSError:
             return os.uname().nodename
 
-    def cores(self) -> list[list[int]]:
+    def list_cores(self) -> list[list[int]]:
         """Return the numbers of the usable hardware threads of each physical core."""
         found: dict[str, list[int]] = {}
         for cpu in sorted(os.sched_getaffinity(0)):
             path = f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
-            found.setdefault(text_of(path) or str(cpu), []).append(cpu)
+            found.setdefault(read_system_text(path) or str(cpu), []).append(cpu)
         return list(found.values())
 
-    def usable_cores(self) -> int:
+    def count_usable_cores(self) -> int:
         return len(os.sched_getaffinity(0))
 
-    def memory_kib(self) -> tuple[int, int]:
-        known = _fields("/proc/meminfo")
+    def read_memory_kib(self) -> tuple[int, int]:
+        known = _read_fields("/proc/meminfo")
         try:
             return int(known["MemTotal"].split()[0]), int(known["MemAvailable"].split()[0])
         except (KeyError, ValueError):
             return 0, 0
 
-    def limits(self, pid: int) -> tuple[Limit, Limit]:
+    def read_limits(self, pid: int) -> tuple[Limit, Limit]:
         import resource
 
         try:
             cpu_time = resource.prlimit(pid, resource.RLIMIT_CPU)
             return cpu_time, resource.prlimit(pid, resource.RLIMIT_FSIZE)
         except OSError:  # another user's
-            return super().limits(pid)
+            return super().read_limits(pid)
 
-    def out_of_memory(self) -> OutOfMemory:
+    def make_out_of_memory_watch(self) -> OutOfMemory:
         return OutOfMemory()
 
     def _start(self, path: str, argv: Sequence[str], env: dict[str, str], given: Given) -> int:
@@ -128,14 +130,14 @@ class Linux(Unix):
 
     def _is_ending(self, pid: int) -> bool:
         try:
-            fields = _stat_fields(pid)
+            fields = _read_stat_fields(pid)
             return fields[0] in (b"Z", b"X") or bool(int(fields[6]) & _PF_EXITING)
         except OSError:
             return False
 
     def handles(self, pid: int, signum: int) -> bool:
         """Return whether a process has its own handler for a signal."""
-        caught = _fields(f"/proc/{pid}/status").get("SigCgt", "0")
+        caught = _read_fields(f"/proc/{pid}/status").get("SigCgt", "0")
         return bool(signum) and _holds(caught, signum)
 
     def signal_main(self, pid: int, signum: int) -> bool:
@@ -152,18 +154,18 @@ class Linux(Unix):
         A signal interrupts most waiting calls (sleep, poll, select: see signal(7)), and C code may
         mistake that for their end. Code that waits for a futex always checks again.
         """
-        if not _call(pid, pid).isdigit():
+        if not _read_call(pid, pid).isdigit():
             return False
-        calls = _calls(pid)
+        calls = _read_calls(pid)
         if calls.get(pid) == _FUTEX and len(calls) > _MOST_DUMPED:  # a dump may leave it out
             return False
         if "running" in calls.values():  # its frames change while they are read
             return False
-        return _signal_one(pid, _in_futex(calls), signum)
+        return _signal_one(pid, _select_in_futex(calls), signum)
 
     def waits_for_lock(self, pid: int) -> bool:
         """Return whether the main thread waits for a futex, a wait that no signal ends."""
-        return bool(_FUTEX) and _call(pid, pid) == _FUTEX
+        return bool(_FUTEX) and _read_call(pid, pid) == _FUTEX
 
     def signal_aside(self, pid: int, signum: int) -> bool:
         """Signal a thread so that no call is interrupted; return whether one was signaled.
@@ -171,16 +173,16 @@ class Linux(Unix):
         It is the main thread if that runs or waits for a futex, else another thread that waits for
         a futex. Python handles such a signal later, in the main thread.
         """
-        main = _call(pid, pid)
+        main = _read_call(pid, pid)
         if not _FUTEX or not main:
             return False
         runs = main in ("running", _FUTEX)
-        return _signal_one(pid, [pid] if runs else _in_futex(_calls(pid)), signum)
+        return _signal_one(pid, [pid] if runs else _select_in_futex(_read_calls(pid)), signum)
 
-    def descendants(self) -> list[int]:
+    def list_descendants(self) -> list[int]:
         """Return the pids of all processes below this process, parents first, zombies included."""
         children: dict[int, list[int]] = {}
-        for pid, fields in _all_stat_fields():
+        for pid, fields in _iterate_stat_fields():
             children.setdefault(int(fields[1]), []).append(pid)
         found: list[int] = []
         ahead = [os.getpid()]
@@ -190,50 +192,50 @@ class Linux(Unix):
             ahead += below
         return found
 
-    def processes(self) -> Iterator[HostProcess]:
+    def list_processes(self) -> Iterator[HostProcess]:
         """Yield all processes of this host; `cpu_s` includes that of reaped children."""
-        for pid, fields in _all_stat_fields():
+        for pid, fields in _iterate_stat_fields():
             cpu_s = sum(map(int, fields[11:15])) * _TICK_S
             rss_kib = int(fields[21]) * _PAGE_KIB
             yield HostProcess(pid, int(fields[1]), int(fields[3]), cpu_s, rss_kib)
 
-    def main_thread(self, pid: int) -> tuple[float, int]:
+    def measure_main_thread(self, pid: int) -> tuple[float, int]:
         thread = f"/proc/{pid}/task/{pid}"
         try:
-            waits = int(_fields(f"{thread}/status")["voluntary_ctxt_switches"])
-            return used_or_starved_s(text_of(f"{thread}/schedstat")), waits
+            waits = int(_read_fields(f"{thread}/status")["voluntary_ctxt_switches"])
+            return compute_used_or_starved_s(read_system_text(f"{thread}/schedstat")), waits
         except (KeyError, ValueError):  # it is gone, or the kernel does not count
             return 0.0, 0
 
-    def environ(self, pid: int) -> dict[str, str]:
-        pairs = (entry.partition("=") for entry in _words(f"/proc/{pid}/environ"))
+    def read_environ(self, pid: int) -> dict[str, str]:
+        pairs = (entry.partition("=") for entry in _read_words(f"/proc/{pid}/environ"))
         return {name: value for name, _, value in pairs}
 
-    def command(self, pid: int) -> list[str]:
-        return _words(f"/proc/{pid}/cmdline")
+    def read_command(self, pid: int) -> list[str]:
+        return _read_words(f"/proc/{pid}/cmdline")
 
     def describe(self, pid: int) -> str:
         try:
-            state = _stat_fields(pid)[0].decode()
+            state = _read_stat_fields(pid)[0].decode()
         except OSError:
             return "the process has ended"
-        name, place = text_of(f"/proc/{pid}/comm"), text_of(f"/proc/{pid}/wchan")
+        name, place = read_system_text(f"/proc/{pid}/comm"), read_system_text(f"/proc/{pid}/wchan")
         text = f'"{name}" is {_STATES.get(state, f"in state {state}")}'
         return f"{text} ({place})" if place not in ("", "0") else text
 
-    def blocked_in(self, pid: int) -> str:
+    def find_blocking_call(self, pid: int) -> str:
         """Return the kernel function in which a main thread waits; "" if it runs or is unknown.
 
         If the kernel hides the function, return the system call, such as `syscall 202`.
         """
-        place = text_of(f"/proc/{pid}/wchan")
+        place = read_system_text(f"/proc/{pid}/wchan")
         if place not in ("", "0"):
             return place
-        number = text_of(f"/proc/{pid}/syscall").partition(" ")[0]
+        number = read_system_text(f"/proc/{pid}/syscall").partition(" ")[0]
         return f"syscall {number}" if number.isdigit() else ""
 
 
-def used_or_starved_s(schedstat: str) -> float:
+def compute_used_or_starved_s(schedstat: str) -> float:
     """Return the seconds that a thread ran, plus a share of those it waited for a processor.
 
     Args:
@@ -276,16 +278,16 @@ def _become(
         os._exit(1)
 
 
-def _all_stat_fields() -> Iterator[tuple[int, list[bytes]]]:
+def _iterate_stat_fields() -> Iterator[tuple[int, list[bytes]]]:
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                yield int(name), _stat_fields(name)
+                yield int(name), _read_stat_fields(name)
             except OSError:  # it is gone meanwhile
                 pass
 
 
-def _stat_fields(pid: str | int) -> list[bytes]:
+def _read_stat_fields(pid: str | int) -> list[bytes]:
     """Return the fields of /proc/PID/stat that follow the process's name: state, parent, ...
 
     Raises:
@@ -299,16 +301,16 @@ def _stat_fields(pid: str | int) -> list[bytes]:
     return fields
 
 
-def _calls(pid: int) -> dict[int, str]:
-    """Return `_call` of each thread by thread id, main thread first; {} if the process is gone."""
+def _read_calls(pid: int) -> dict[int, str]:
+    """Return each thread's `_read_call` by thread id, main thread first; {} if no such process."""
     try:
         others = map(int, os.listdir(f"/proc/{pid}/task"))
-        return {thread: _call(pid, thread) for thread in dict.fromkeys((pid, *others))}
+        return {thread: _read_call(pid, thread) for thread in dict.fromkeys((pid, *others))}
     except OSError:
         return {}
 
 
-def _in_futex(calls: Mapping[int, str]) -> list[int]:
+def _select_in_futex(calls: Mapping[int, str]) -> list[int]:
     """Return the ids of the threads that wait for a futex."""
     return [thread for thread, call in calls.items() if _FUTEX and call == _FUTEX]
 
@@ -322,7 +324,7 @@ def _signal_one(pid: int, threads: Sequence[int], signum: int) -> bool:
 
 
 def _blocks(pid: int, thread: int, signum: int) -> bool:
-    blocked = _fields(f"/proc/{pid}/task/{thread}/status").get("SigBlk")
+    blocked = _read_fields(f"/proc/{pid}/task/{thread}/status").get("SigBlk")
     return blocked is None or _holds(blocked, signum)
 
 
@@ -331,18 +333,18 @@ def _holds(signals: str, signum: int) -> bool:
     return bool(int(signals, 16) >> (signum - 1) & 1)
 
 
-def _call(pid: int, thread: int) -> str:
+def _read_call(pid: int, thread: int) -> str:
     """Return the number of a thread's current system call, "running", or "" if unknown."""
-    return text_of(f"/proc/{pid}/task/{thread}/syscall").partition(" ")[0]
+    return read_system_text(f"/proc/{pid}/task/{thread}/syscall").partition(" ")[0]
 
 
-def _fields(path: str) -> dict[str, str]:
+def _read_fields(path: str) -> dict[str, str]:
     """Return the values in a file of lines such as `SigCgt: 180014a03`, by name."""
-    pairs = (line.partition(":") for line in text_of(path).splitlines())
+    pairs = (line.partition(":") for line in read_system_text(path).splitlines())
     return {name: value.strip() for name, _, value in pairs}
 
 
-def _words(path: str) -> list[str]:
+def _read_words(path: str) -> list[str]:
     """Return the NUL-terminated words of a file; [] if it cannot be read."""
     try:
         with open(path, "rb") as file:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ...wire.system import text_of
+from ...wire.system import read_system_text
 
 _CGROUPS = "/sys/fs/cgroup"
 _KILLED = r"(?P<memcg>Memory cgroup )?[Oo]ut of memory: Killed process (?P<pid>\d+) "
@@ -21,7 +21,7 @@ class OutOfMemory:
     def __init__(self) -> None:
         self._log = _open_log()
         self._killed: dict[int, str] = {}  # the log's report, by pid
-        self._folder, self._counter = own_cgroup()
+        self._folder, self._counter = find_own_cgroup()
         self._in_cgroup = self._count_in_cgroup()
         self._on_machine = _count("/proc/vmstat")
 
@@ -31,18 +31,18 @@ class OutOfMemory:
             os.close(self._log)
             self._log = -1
 
-    def evidence(self, pid: int) -> str | None:
+    def find_evidence(self, pid: int) -> str | None:
         """Return evidence that the out-of-memory killer may have ended this dead process.
 
         Returns:
             a sentence; "" if the killer has ended no process since; None if that is unknown.
 
         """
-        if said := self._logged(pid):
+        if said := self._find_in_log(pid):
             return said
         in_cgroup, on_machine = self._count_in_cgroup(), _count("/proc/vmstat")
         if in_cgroup is not None and self._in_cgroup is not None and in_cgroup > self._in_cgroup:
-            limit = self._limit()
+            limit = self._format_limit()
             return f"the kernel's out-of-memory killer ended a process of its cgroup{limit}"
         if on_machine is None or self._on_machine is None:
             return None
@@ -50,7 +50,7 @@ class OutOfMemory:
             return "the kernel's out-of-memory killer ended a process of this machine"
         return ""
 
-    def _logged(self, pid: int) -> str:
+    def _find_in_log(self, pid: int) -> str:
         """Return a sentence on a process from the kernel's log; "" if it is not in the log.
 
         In a container there is none, because pids differ from those in the log.
@@ -67,7 +67,7 @@ class OutOfMemory:
             found = re.search(_KILLED, record)
             if found is not None:
                 used = sum(map(int, re.findall(_RESIDENT, record))) // 1024
-                where = f" at its cgroup's limit{self._limit()}" if found["memcg"] else ""
+                where = f" at its cgroup's limit{self._format_limit()}" if found["memcg"] else ""
                 message = f"the kernel's out-of-memory killer ended it{where}; it used {used} MiB"
                 self._killed[int(found["pid"])] = message
         return self._killed.pop(pid, "")
@@ -75,9 +75,9 @@ class OutOfMemory:
     def _count_in_cgroup(self) -> int | None:
         return _count(os.path.join(self._folder, self._counter)) if self._counter else None
 
-    def _limit(self) -> str:
+    def _format_limit(self) -> str:
         for name in ("memory.max", "memory.limit_in_bytes"):
-            limit = text_of(os.path.join(self._folder, name))
+            limit = read_system_text(os.path.join(self._folder, name))
             if limit.isdecimal() and int(limit) < _NO_LIMIT:  # else none, or "max"
                 return f" ({int(limit) >> 20} MiB)"
         return ""
@@ -93,9 +93,9 @@ def _open_log() -> int:
     return log
 
 
-def own_cgroup() -> tuple[str, str]:
+def find_own_cgroup() -> tuple[str, str]:
     """Return this process's memory cgroup folder and the name of its counter file; "" if none."""
-    lines = text_of("/proc/self/cgroup").splitlines()
+    lines = read_system_text("/proc/self/cgroup").splitlines()
     for _, controllers, path in (line.split(":", 2) for line in lines):
         if controllers == "memory":
             tried = [f"{_CGROUPS}/memory{path}", f"{_CGROUPS}/memory"]
@@ -112,5 +112,5 @@ def own_cgroup() -> tuple[str, str]:
 
 
 def _count(path: str) -> int | None:
-    counts = (line.split() for line in text_of(path).splitlines())
+    counts = (line.split() for line in read_system_text(path).splitlines())
     return next((int(fields[1]) for fields in counts if fields[0] == "oom_kill"), None)

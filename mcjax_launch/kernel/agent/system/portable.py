@@ -55,7 +55,7 @@ class Portable(Unix):
         self._check_at: float | None = None
         self._pause_s = _FIRST_PAUSE_S
 
-    def unfit(self) -> str:
+    def explain_unfitness(self) -> str:
         if psutil is not None:
             return ""
         python = sys.executable
@@ -64,13 +64,13 @@ class Portable(Unix):
     def adopt_orphans(self, folder: str) -> None:
         self._folder = folder
 
-    def machine(self) -> str:
+    def get_machine_id(self) -> str:
         return f"{os.uname().nodename} {psutil.boot_time():.0f}"
 
-    def usable_cores(self) -> int:
+    def count_usable_cores(self) -> int:
         return psutil.cpu_count() or 0
 
-    def memory_kib(self) -> tuple[int, int]:
+    def read_memory_kib(self) -> tuple[int, int]:
         memory = psutil.virtual_memory()
         return memory.total // 1024, memory.available // 1024
 
@@ -92,12 +92,12 @@ class Portable(Unix):
 
     # --- deaths ---
 
-    def ended_child(self) -> EndedChild | None:
+    def find_ended_child(self) -> EndedChild | None:
         self._check_at = None
         try:
-            ended = super().ended_child()
+            ended = super().find_ended_child()
         except Childless:
-            if self.descendants():
+            if self.list_descendants():
                 self._check_at = time.monotonic() + self._pause_s
                 self._pause_s = min(_MOST_PAUSE_S, self._pause_s * 1.5)
                 return None
@@ -105,7 +105,7 @@ class Portable(Unix):
         self._pause_s = _FIRST_PAUSE_S
         return ended
 
-    def check_at(self) -> float | None:
+    def get_check_time(self) -> float | None:
         return self._check_at
 
     def wait(self) -> None:
@@ -122,12 +122,12 @@ class Portable(Unix):
 
     # --- processes ---
 
-    def descendants(self) -> list[int]:
+    def list_descendants(self) -> list[int]:
         """Return the pids of all processes of the job below the agent, without zombies."""
         if not self._folder:
             return []
         me = psutil.Process()
-        found = dict.fromkeys(_below(me))
+        found = dict.fromkeys(_list_child_processes(me))
         # A rank's pid is not reused while its session has a member.
         led = {
             pid
@@ -136,7 +136,7 @@ class Portable(Unix):
         }
         for process in psutil.process_iter():
             if process not in found and process != me and self._is_ours(process, led):
-                found.update(dict.fromkeys([process, *_below(process)]))
+                found.update(dict.fromkeys([process, *_list_child_processes(process)]))
         return [process.pid for process in found if _lives(process)]
 
     def _is_ours(self, process: psutil.Process, led: set[int]) -> bool:
@@ -146,22 +146,22 @@ class Portable(Unix):
             return bool(process.environ().get(_MARK) == self._folder)
         return False
 
-    def environ(self, pid: int) -> dict[str, str]:
+    def read_environ(self, pid: int) -> dict[str, str]:
         with contextlib.suppress(psutil.Error, OSError):
             return dict(psutil.Process(pid).environ())
         return {}
 
-    def processes(self) -> list[HostProcess]:
+    def list_processes(self) -> list[HostProcess]:
         found = []
-        for pid in self.descendants():
+        for pid in self.list_descendants():
             with contextlib.suppress(psutil.Error, OSError):  # it is gone meanwhile
                 process = psutil.Process(pid)
                 with process.oneshot():
-                    used, rss_kib = _seconds(process), process.memory_info().rss // 1024
+                    used, rss_kib = _read_cpu_s(process), process.memory_info().rss // 1024
                     found.append(HostProcess(pid, process.ppid(), os.getsid(pid), used, rss_kib))
         return found
 
-    def main_thread(self, pid: int) -> tuple[float, int]:
+    def measure_main_thread(self, pid: int) -> tuple[float, int]:
         """Return an estimate of the main thread's processor time in seconds, and 0 waits.
 
         It is the time of all threads less a small share for other threads, because macOS shows
@@ -169,11 +169,11 @@ class Portable(Unix):
         """
         try:
             process = psutil.Process(pid)
-            return _seconds(process) - _BESIDE * (time.time() - process.create_time()), 0
+            return _read_cpu_s(process) - _BESIDE * (time.time() - process.create_time()), 0
         except psutil.Error:
             return 0.0, 0
 
-    def command(self, pid: int) -> list[str]:
+    def read_command(self, pid: int) -> list[str]:
         try:
             return list(psutil.Process(pid).cmdline())
         except (psutil.Error, OSError):
@@ -194,12 +194,12 @@ class Portable(Unix):
         return f'"{name}" is {words.get(status, f"in state {status}")}'
 
 
-def _seconds(process: psutil.Process) -> float:
+def _read_cpu_s(process: psutil.Process) -> float:
     used = process.cpu_times()
     return float(used.user + used.system)
 
 
-def _below(process: psutil.Process) -> list[psutil.Process]:
+def _list_child_processes(process: psutil.Process) -> list[psutil.Process]:
     with contextlib.suppress(psutil.Error):
         return list(process.children(recursive=True))
     return []

@@ -89,7 +89,7 @@ class Unix:
 
     # --- this process ---
 
-    def unfit(self) -> str:
+    def explain_unfitness(self) -> str:
         """Return the reason why this Python cannot run an agent; "" if it can."""
         return ""
 
@@ -105,27 +105,27 @@ class Unix:
         """
         raise NotImplementedError
 
-    def machine(self) -> str:
+    def get_machine_id(self) -> str:
         """Return an id that is equal for two agents if and only if they share loopback."""
         raise NotImplementedError
 
-    def cores(self) -> Sequence[Sequence[int]]:
+    def list_cores(self) -> Sequence[Sequence[int]]:
         """Return each physical core's hardware threads, by number; [] if ranks cannot be bound."""
         return []
 
-    def usable_cores(self) -> int:
+    def count_usable_cores(self) -> int:
         """Return the number of hardware threads that this process may use; 0 if unknown."""
         return 0
 
-    def memory_kib(self) -> tuple[int, int]:
+    def read_memory_kib(self) -> tuple[int, int]:
         """Return this machine's total and available memory in KiB; 0 if unknown."""
         return 0, 0
 
-    def out_of_memory(self) -> OutOfMemory | None:
+    def make_out_of_memory_watch(self) -> OutOfMemory | None:
         """Return a watch over the out-of-memory killer; None if this system offers none."""
         return None
 
-    def limits(self, pid: int) -> tuple[Limit, Limit]:  # noqa: ARG002
+    def read_limits(self, pid: int) -> tuple[Limit, Limit]:  # noqa: ARG002
         """Return a process's limits of processor time and of file size; -1 if none or unknown."""
         return (-1, -1), (-1, -1)
 
@@ -164,16 +164,16 @@ class Unix:
         except OSError as error:
             raise SpawnError(error, cwd) from None
         try:
-            return self._spawned(argv, env, ((standard, files_limit), settings))
+            return self._find_and_start(argv, env, ((standard, files_limit), settings))
         except OSError as error:
             if error.errno in _NO_ROOM:
                 raise
             raise SpawnError(error, argv[0]) from None
 
-    def _spawned(self, argv: Sequence[str], env: dict[str, str], given: Given) -> int:
+    def _find_and_start(self, argv: Sequence[str], env: dict[str, str], given: Given) -> int:
         """Start a program, found as a shell would find it; return its pid."""
         error: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-        for path in _places(argv[0], env):
+        for path in _find_paths(argv[0], env):
             try:
                 return self._start(path, argv, env, given)
             except (FileNotFoundError, NotADirectoryError):  # noqa: PERF203
@@ -203,7 +203,7 @@ class Unix:
 
     # --- ends of children ---
 
-    def ended_child(self) -> EndedChild | None:
+    def find_ended_child(self) -> EndedChild | None:
         """Return a child that has ended, without reaping it; None if all children still run.
 
         Raises:
@@ -212,13 +212,13 @@ class Unix:
         """
         try:
             if not hasattr(os, "waitid"):  # macOS before Python 3.13
-                return self._reaped_child()
+                return self._pop_reaped_child()
             found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             raise Childless from None
-        return None if found is None else EndedChild(found.si_pid, _status(found))
+        return None if found is None else EndedChild(found.si_pid, _decode_status(found))
 
-    def _reaped_child(self) -> EndedChild | None:
+    def _pop_reaped_child(self) -> EndedChild | None:
         if not self._unasked:
             self._keep_reaped(*os.wait4(-1, os.WNOHANG))
         return self._unasked.pop(0) if self._unasked else None
@@ -228,7 +228,7 @@ class Unix:
             self._usage_of_reaped[pid] = used
             self._unasked.append(EndedChild(pid, os.waitstatus_to_exitcode(status)))
 
-    def check_at(self) -> float | None:
+    def get_check_time(self) -> float | None:
         """Return the time (time.monotonic) of the next check for ends; None if SIGCHLD suffices."""
         return None
 
@@ -239,20 +239,20 @@ class Unix:
         else:
             self._keep_reaped(*os.wait4(-1, 0))
 
-    def status_of(self, pid: int) -> int | None:
+    def read_exit_status(self, pid: int) -> int | None:
         """Return a child's exit status (below 0: minus a signal) without reaping; None if it runs.
 
         Only the import server of --preload uses it, so only systems that fork ranks need it.
         """
         found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        return None if found is None else _status(found)
+        return None if found is None else _decode_status(found)
 
     def reap(self, pid: int) -> tuple[float, int]:
         """Reap an ended child; return its seconds of processor time, and its peak memory in KiB."""
         used = self._usage_of_reaped.pop(pid, None) or os.wait4(pid, 0)[2]
         return used.ru_utime + used.ru_stime, used.ru_maxrss // _PEAK_UNIT
 
-    def ending(self, processes: Mapping[int, int]) -> frozenset[int]:
+    def select_ending(self, processes: Mapping[int, int]) -> frozenset[int]:
         """Return which processes have ended or are ending, so that signals have no effect.
 
         A process closes its sockets a moment before its parent can wait for it.
@@ -308,30 +308,30 @@ class Unix:
 
     # --- descendants, and what they use ---
 
-    def descendants(self) -> list[int]:
+    def list_descendants(self) -> list[int]:
         """Return the pids of all processes of the job below this process, parents first."""
         raise NotImplementedError
 
-    def group_of(self, pid: int) -> int:
+    def get_process_group(self, pid: int) -> int:
         """Return the id of a process's process group; 0 if the process is gone."""
         try:
             return os.getpgid(pid)
         except OSError:
             return 0
 
-    def processes(self) -> Iterable[HostProcess]:
+    def list_processes(self) -> Iterable[HostProcess]:
         """Return the processes of this host that may belong to the job."""
         raise NotImplementedError
 
-    def main_thread(self, pid: int) -> tuple[float, int]:
+    def measure_main_thread(self, pid: int) -> tuple[float, int]:
         """Return the main thread's processor time in seconds, and its number of waits."""
         raise NotImplementedError
 
-    def environ(self, pid: int) -> Mapping[str, str]:  # noqa: ARG002
+    def read_environ(self, pid: int) -> Mapping[str, str]:  # noqa: ARG002
         """Return the environment that a process was started with; {} if it cannot be read."""
         return {}
 
-    def command(self, pid: int) -> list[str]:
+    def read_command(self, pid: int) -> list[str]:
         """Return the command line of a process; [] if it cannot be read."""
         raise NotImplementedError
 
@@ -339,7 +339,7 @@ class Unix:
         """Describe a process for the user: `"sleep" is sleeping in the kernel (wchan)`."""
         raise NotImplementedError
 
-    def blocked_in(self, pid: int) -> str:  # noqa: ARG002
+    def find_blocking_call(self, pid: int) -> str:  # noqa: ARG002
         """Return the kernel function in which a main thread waits; "" if it runs or is unknown."""
         return ""
 
@@ -352,7 +352,7 @@ def become_standard(files: Files) -> Limit | None:
     return system.limit_files(limit)
 
 
-def _places(name: str, env: Mapping[str, str]) -> list[str]:
+def _find_paths(name: str, env: Mapping[str, str]) -> list[str]:
     """Return the paths at which a program exists, in the order of PATH."""
     if os.sep in name:
         return [name]
@@ -361,5 +361,5 @@ def _places(name: str, env: Mapping[str, str]) -> list[str]:
     return [path for path in paths if os.path.exists(path)]
 
 
-def _status(found: os.waitid_result) -> int:
+def _decode_status(found: os.waitid_result) -> int:
     return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status

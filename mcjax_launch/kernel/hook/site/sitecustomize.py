@@ -24,17 +24,17 @@ def _put_hook_in_place() -> "Any":
         return None
     try:
         ours = type(sys)(_PRIVATE_NAME)
-        ours.__path__ = _importable(__file__.rpartition("/kernel/")[0])
+        ours.__path__ = _make_import_path(__file__.rpartition("/kernel/")[0])
         sys.modules[_PRIVATE_NAME] = ours
         from _mcjax_launch.kernel.hook.install import install
 
-        return install(_failed)
+        return install(_report_failure)
     except Exception as error:  # the program must run, even without the hook
-        _failed(error)
+        _report_failure(error)
         return None
 
 
-def _importable(folder: str) -> "list[str]":
+def _make_import_path(folder: str) -> "list[str]":
     """Return the `__path__` of a package whose code has file names such as "<...>".
 
     Coverage, `trace` and debuggers skip such code, as they skip Python's own frozen modules.
@@ -61,11 +61,11 @@ def _importable(folder: str) -> "list[str]":
     return [root]
 
 
-def _failed(error: Exception) -> None:
+def _report_failure(error: Exception) -> None:
     sys.stderr.write(f"mcjax-launch: the hook failed: {error!r}; please report this\n")
 
 
-def _step_aside() -> None:
+def _run_users_sitecustomize() -> None:
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here]
     mine = sys.modules.pop(__name__)
@@ -80,8 +80,8 @@ def _step_aside() -> None:
 
 _instead = _put_hook_in_place()
 if _instead is not None:
-    _instead.run(_step_aside)
+    _instead.run(_run_users_sitecustomize)
 elif _IS_FOR_ELSE:
     os._exit(1)
 else:
-    _step_aside()
+    _run_users_sitecustomize()
