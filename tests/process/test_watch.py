@@ -252,12 +252,12 @@ def test_many_runs_leave_no_descriptor_open(jobs: Jobs, folder: Path) -> None:
     running = start(jobs, folder, "--preload", "json")
     running.read_until(WAITS)
     launcher, agent = psutil.Process(running.process.pid), running.agent
-    counts = []
+    known = launcher.num_fds() + agent.num_fds()
     for number in range(2, 6):
         write(folder / "train.py", program(str(number)))
         running.read_until(WAITS, number)
-        counts.append((launcher.num_fds(), agent.num_fds()))
-    assert len(set(counts)) == 1, counts
+    # Some are open for a moment: while a file or /proc is read.
+    eventually(lambda: launcher.num_fds() + agent.num_fds() <= known)
     assert running.agent.pid == agent.pid
     end(running)
 

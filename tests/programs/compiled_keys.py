@@ -29,7 +29,7 @@ def key_of(
     options = compiler.get_compile_options(1, 1, device_assignment=np.array([[chosen.id]]))
     options.executable_build_options.debug_options.xla_backend_optimization_level = level
     try:
-        return key.program_key(chosen.client, module, [chosen], options)
+        return key.make_program_key(chosen.client, module, [chosen], options)
     except key.UnknownJax:
         return "unknown"
 

@@ -38,7 +38,7 @@ if "deaf" in sys.argv:
     threading.Thread(target=held.acquire, daemon=True).start()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
 answering = PositionReporter(Link(), {})
-answering.joined()
+answering.on_join()
 
 def wait():
     print("ready", flush=True)
@@ -87,7 +87,7 @@ class Last:
         ask(signum)
 
 last = Last()
-PositionReporter(None, {}).joined()
+PositionReporter(None, {}).on_join()
 """
 
 
