@@ -77,7 +77,7 @@ def _load_agent() -> "Callable[[str], object]":
     from mcjax_launch.kernel.agent.main import main
     from mcjax_launch.kernel.agent.system import system
 
-    system.rename("mcjax_launch agent")
+    system.set_process_name("mcjax_launch agent")
     return main
 
 

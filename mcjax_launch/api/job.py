@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 from mcjax_launch.api.events import Reporter
 from mcjax_launch.api.process import LauncherProcess, Request, hold_signals
 from mcjax_launch.api.result import Result, make_result
-from mcjax_launch.api.streams import Echo, EventLines, LastWords, Taker, read_all
+from mcjax_launch.api.streams import Consumer, Echo, EventLines, LastWords, read_all
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.kernel.wire.exit_status import INTERNAL_ERROR, compute_exit_status
-from mcjax_launch.kernel.wire.signals import signal_name
+from mcjax_launch.kernel.wire.signals import get_signal_name
 
 if TYPE_CHECKING:
     from mcjax_launch.api.values import RankValues
@@ -234,7 +234,7 @@ class RunningJob:
         process = self._process = LauncherProcess(self._request)
         self._send_signals()
         last_words = LastWords()
-        readers: dict[int, Taker] = {}
+        readers: dict[int, Consumer] = {}
         if process.stdout is not None and self._streams is not None:
             readers[process.stdout] = Echo(self._streams[0])
         readers[process.stderr] = Echo(self._streams[1]) if self._streams else last_words
@@ -305,7 +305,7 @@ def _make_early_end_error(status: int, last_line: str) -> LaunchError:
         last_line: last line that it printed to stderr; "" if none.
 
     """
-    how = f"killed by {signal_name(-status)}" if status < 0 else f"exit status {status}"
+    how = f"killed by {get_signal_name(-status)}" if status < 0 else f"exit status {status}"
     why = last_line.removeprefix("mcjax-launch: ") or how
     return LaunchError(
         f"mcjax-launch has ended: {why}", compute_exit_status(status) or INTERNAL_ERROR

@@ -13,14 +13,14 @@ _MOST_AT_ONCE = 1 << 20
 _LAST_BYTES = 4096
 
 
-class Taker(Protocol):
+class Consumer(Protocol):
     """Consumer of the bytes from a descriptor."""
 
     def feed(self, data: memoryview) -> bool:
         """Process bytes of a buffer that is reused after the call; return False to stop reading."""
 
 
-def read_all(readers: Mapping[int, Taker], close: Callable[[int], object]) -> None:
+def read_all(readers: Mapping[int, Consumer], close: Callable[[int], object]) -> None:
     """Read from several descriptors until their writers have closed all of them.
 
     Args:

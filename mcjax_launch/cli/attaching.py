@@ -13,7 +13,13 @@ from mcjax_launch.detached.jobs import (
     wait_until_settled,
 )
 from mcjax_launch.detached.record import read_errors
-from mcjax_launch.detached.visit import DISK_FULL, LAUNCHER_GONE, NOBODY_READS, Connection, Visiting
+from mcjax_launch.detached.visit import (
+    DISK_FULL,
+    LAUNCHER_GONE,
+    NOBODY_READS,
+    Connection,
+    JobDisplay,
+)
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.kernel.wire import exit_status
 from mcjax_launch.options.options import Options
@@ -29,7 +35,7 @@ def attach(options: Options) -> int:
     assert options.attach is not None
     job = find(options.attach) if options.attach else find_latest()
     connection = _open_connection(job)
-    visiting = Visiting(options, job.folder, connection)
+    visiting = JobDisplay(options, job.folder, connection)
     if not options.attach:
         program = " ".join(job.description.program)
         visiting.console.note(f"job {job.id}, {job.state}: {program}")

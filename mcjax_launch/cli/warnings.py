@@ -72,7 +72,7 @@ def find_warnings(
         )
     for word, near in placeholders.find_misspelt(texts):
         yield f"{{{word}}} is not a placeholder; did you mean {{{near}}}?"
-    for word in placeholders.find_calculated(texts):
+    for word in placeholders.find_expressions(texts):
         yield f"{{{word}}} is not a placeholder, and stays unchanged: only names are filled in"
 
 

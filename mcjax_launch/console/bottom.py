@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 
 # --- when they are shown ---
-# With --status the rows are always there, at the end of the screen; see `Pinned`.
+# With --status the rows are always there, at the end of the screen; see `PinnedRows`.
 
 #: The row returns when ranks have printed nothing for this many seconds.
 SILENCE_S = 1.0
@@ -99,7 +99,7 @@ _UNSPLIT = _SAVE + b"\x1b[r" + _RESTORE + _ERASE_BELOW
 _LEAST_ABOVE = 2  # rows that can scroll by themselves
 
 
-class Redrawn:
+class RedrawnRows:
     """Rows below the output, erased before more output and then drawn again below it.
 
     Args:
@@ -146,14 +146,14 @@ class Redrawn:
         self._drawn = 0
 
 
-class Pinned:
+class PinnedRows:
     """Rows at the bottom of the screen, above which the terminal itself scrolls the output.
 
     They are never erased, however much is written, and cost nothing while they stay the same. The
     cursor stays where the output continues, and all rows below it are ours.
 
     Args:
-        is_in_foreground: see `Redrawn`.
+        is_in_foreground: see `RedrawnRows`.
         height: returns the terminal's number of rows.
 
     """

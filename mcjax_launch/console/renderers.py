@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from mcjax_launch.console.bottom import Pinned, Redrawn, Written
+from mcjax_launch.console.bottom import PinnedRows, RedrawnRows, Written
 from mcjax_launch.console.pieces import Fragment, Lines, Stream
 from mcjax_launch.console.unfinished import LONGEST
 
@@ -215,7 +215,7 @@ class Live(_Renderer):
     Args:
         height: returns the terminal's number of rows; called at each redraw.
         shared_prefix, stamp: see `_Renderer`.
-        is_in_foreground: returns whether this process may draw on the terminal; see `Redrawn`.
+        is_in_foreground: returns whether this process may draw on the terminal; see `RedrawnRows`.
 
     """
 
@@ -231,12 +231,12 @@ class Live(_Renderer):
         super().__init__(shared_prefix, stamp)
         self._height = height
         self._is_in_foreground = is_in_foreground
-        self._bottom: Redrawn | Pinned = Redrawn(is_in_foreground)
+        self._bottom: RedrawnRows | PinnedRows = RedrawnRows(is_in_foreground)
         self._status: list[bytes] = []
 
     def pin_rows(self) -> None:
         """Fix the rows at the bottom of the screen; output scrolls above them."""
-        self._bottom = Pinned(self._is_in_foreground, self._height)
+        self._bottom = PinnedRows(self._is_in_foreground, self._height)
 
     def render_lines(self, lines: Lines) -> Written:
         prefix = self._stamp() + lines.stream.prefix

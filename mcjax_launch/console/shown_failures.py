@@ -126,9 +126,8 @@ class ShownFailures:
         """Record that a text is shown: its tracebacks, and lines that may continue one."""
         if may_begin_in(text):
             for traceback in find_tracebacks(text):
-                if (
-                    not traceback.is_interrupt
-                ):  # classify_traceback records a KeyboardInterrupt at the end
+                # `classify_traceback` records a KeyboardInterrupt at the end.
+                if not traceback.is_interrupt:
                     self.record_traceback(traceback, stream)
         if START in text:
             self._behind[stream] = set()

@@ -77,8 +77,8 @@ class Standby:
             self._state = StateFile(self._folder)
         except OSError as error:
             raise LaunchError(f"--detach: {self._folder}: {error.strerror}: {OTHER}") from None
-        self._files = EventFiles(self._folder, self._note_full)
-        self.journal = Journal(self._files, self._note_started, self._note_ended, events)
+        self._files = EventFiles(self._folder, self._record_disk_full)
+        self.journal = Journal(self._files, self._record_start, self._record_end, events)
         self._output: StarterOutput | None = None
 
     def describe(self, program: Sequence[str], ranks: int, hosts: Sequence[str]) -> None:
@@ -126,17 +126,17 @@ class Standby:
         self._output = StarterOutput(loop)
         return self._output
 
-    def _note_started(self) -> None:
+    def _record_start(self) -> None:
         if self._output is not None:
             fd = open_errors(self._folder)
             self._output.end(fd)
             os.close(fd)
 
-    def _note_ended(self, exit_status: int, message: str) -> None:
+    def _record_end(self, exit_status: int, message: str) -> None:
         self._state.change(lost=self._files.lost)
         self._state.end(exit_status, message)
 
-    def _note_full(self, is_full: bool) -> None:
+    def _record_disk_full(self, is_full: bool) -> None:
         lost = self._files.lost
         self._state.change(full=is_full, lost=lost)
         if self.visitors is not None:

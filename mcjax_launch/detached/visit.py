@@ -85,7 +85,7 @@ class Connection:
         self._socket.close()
 
 
-class Visiting:
+class JobDisplay:
     """Display of a detached job on this terminal, until the job ends or the user leaves.
 
     Args:

@@ -80,9 +80,8 @@ def parse_threads(text: str) -> list[tuple[Frame, ...]]:
             current = len(stacks) if line.startswith("Current") else current
             stacks.append([])
         elif stacks and (match := _FRAME.match(line)):
-            if (
-                source_lines.find_owner(match["file"]) != source_lines.OURS
-            ):  # no concern of the user's
+            # Our own frames are no concern of the user's.
+            if source_lines.find_owner(match["file"]) != source_lines.OURS:
                 stacks[-1].append(Frame(**match.groupdict()))
         elif stacks and stacks[-1] and line.startswith(_SOURCE):
             stacks[-1][-1] = stacks[-1][-1].copy_with(source=line.strip())

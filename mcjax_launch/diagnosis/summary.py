@@ -19,7 +19,7 @@ from mcjax_launch.diagnosis.verdict import determine_verdict
 from mcjax_launch.diagnosis.view import Occasion, View
 from mcjax_launch.kernel.wire import exit_status, source_lines
 from mcjax_launch.kernel.wire.hook_messages import Failed, Raised
-from mcjax_launch.kernel.wire.signals import signal_name
+from mcjax_launch.kernel.wire.signals import get_signal_name
 from mcjax_launch.kernel.wire.source_lines import format_first_line
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import format_all_ranks, format_count, format_ranks
@@ -437,7 +437,7 @@ def describe_exit_status(status: int, killer: str | None = None) -> str:
         signal.SIGBUS: "bus error; is /dev/shm full?",
     }
     explanation = explanations.get(-status)
-    name = signal_name(-status)
+    name = get_signal_name(-status)
     return f"killed by {name} ({explanation})" if explanation else f"killed by {name}"
 
 

@@ -112,11 +112,11 @@ class Sink(Target):
 
     def _on_ready(self, ready: int) -> None:
         if ready & GONE and not ready & WRITE:
-            self._lose(None)
+            self._on_reader_loss(None)
         else:
             self.flush()
 
-    def _lose(self, error: OSError | None) -> None:
+    def _on_reader_loss(self, error: OSError | None) -> None:
         self.gone = True
         self._queue.clear()
         self.queued = 0
@@ -172,7 +172,7 @@ class Sink(Target):
                 self._loop.watch(self._fd, WRITE, self._on_ready)
             return
         except OSError as error:  # EPIPE, EIO from a terminal that has been closed, a full disk
-            self._lose(error)
+            self._on_reader_loss(error)
             return
         if self._waiting:
             self._waiting = False

@@ -48,7 +48,7 @@ def find_misspelt(texts: Iterable[str]) -> list[tuple[str, str]]:
     return [(word, near) for word in words if word not in NAMES and (near := _find_nearest(word))]
 
 
-def find_calculated(texts: Iterable[str]) -> list[str]:
+def find_expressions(texts: Iterable[str]) -> list[str]:
     """Return expressions in braces that begin with a placeholder, such as `process_id+1`."""
     return list(dict.fromkeys(word for text in texts for word in re.findall(_CALCULATED, text)))
 

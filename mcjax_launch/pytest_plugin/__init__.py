@@ -68,7 +68,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if marked and not any(map(config.pluginmanager.hasplugin, (IN_RANK, _IN_PLACE))):
         from mcjax_launch.pytest_plugin.controller import Controller
 
-        marks.refuse(config.option, marked)
+        marks.check_options(config.option, marked)
         compiled = config.pluginmanager.getplugin(_COMPILED)
         config.pluginmanager.register(Controller(config, compiled), "mcjax-controller")
 

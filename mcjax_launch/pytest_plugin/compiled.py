@@ -30,7 +30,7 @@ class CompiledPrograms:
     @property
     def cache(self) -> str | None:
         """Folder and size, as --compile-cache takes them; None if JAX's own cache is used."""
-        if self._given or _has_jax_a_cache():
+        if self._given or _has_jax_cache():
             return self._given
         shared = getattr(self._config, "workerinput", {}).get(_KEY) or self._get_private_folder()
         return f"{shared}:{_PRIVATE_SIZE}"
@@ -51,7 +51,7 @@ class CompiledPrograms:
             node.workerinput[_KEY] = self._get_private_folder()
 
 
-def _has_jax_a_cache() -> bool:
+def _has_jax_cache() -> bool:
     """Return whether the user has set up JAX's own cache, by a variable or in Python code."""
     config = getattr(sys.modules.get("jax"), "config", None)
     folder = os.environ.get("JAX_COMPILATION_CACHE_DIR")

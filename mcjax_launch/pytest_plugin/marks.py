@@ -134,7 +134,7 @@ def _parse_arguments(given: Mapping[str, Any]) -> Marked:
     return Marked(shape, values.get("timeout"))
 
 
-def refuse(options: object, items: Sequence[pytest.Item]) -> None:
+def check_options(options: object, items: Sequence[pytest.Item]) -> None:
     """Check that no option of pytest is given that does not work for marked tests.
 
     Raises:

@@ -24,7 +24,7 @@ from mcjax_launch.diagnosis.verdict import determine_verdict
 from mcjax_launch.diagnosis.view import Finding
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire.hook_messages import ImportedJax
-from mcjax_launch.kernel.wire.signals import signal_name
+from mcjax_launch.kernel.wire.signals import get_signal_name
 from mcjax_launch.kernel.wire.version import __version__
 from mcjax_launch.runs.past_waits import collect_waits
 from mcjax_launch.runs.polls import (
@@ -214,8 +214,8 @@ def _make_rank(run: RankRun, state: RunState, culprit: int | None) -> Json:
         "joining_s": _compute_seconds_since(began_at, membership.joining_at),
         "first_output_s": _compute_seconds_since(began_at, process.first_output_at),
         "leaving_s": _compute_seconds_since(began_at, membership.leaving_at),
-        "signal": signal_name(-status) if status is not None and status < 0 else None,
-        "signals_sent": [signal_name(signum) for signum in process.signals],
+        "signal": get_signal_name(-status) if status is not None and status < 0 else None,
+        "signals_sent": [get_signal_name(signum) for signum in process.signals],
         "killer": process.killer or None,
         "platform": run.compilations.platform or None,
         "gpus": run.share.gpus or None,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire.interpreter import find_executable
-from mcjax_launch.request.ranks_python import is_here
+from mcjax_launch.request.ranks_python import is_importable
 
 
 def explain_no_tls(job: Job, environ: Mapping[str, str]) -> str:
@@ -22,7 +22,7 @@ def explain_no_tls(job: Job, environ: Mapping[str, str]) -> str:
     """
     if not job.hook:
         return "with --no-hook ranks get no certificate"
-    if not find_executable("openssl", "", environ.get("PATH", os.defpath)) and not is_here(
+    if not find_executable("openssl", "", environ.get("PATH", os.defpath)) and not is_importable(
         "cryptography"
     ):
         why = "to make a certificate, openssl or the Python package cryptography is needed here"

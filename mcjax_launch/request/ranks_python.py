@@ -78,7 +78,7 @@ def _choose_default(environ: Mapping[str, str]) -> RanksPython:
     PATH that has jax. If no Python has jax, it is the launcher's.
     """
     active = _find_in_virtual_env(environ)
-    own, has_jax = sys.executable, is_here("jax")
+    own, has_jax = sys.executable, is_importable("jax")
     if active is not None and interpreter.make_environment_key(
         active
     ) != interpreter.make_environment_key(own):
@@ -106,7 +106,7 @@ def _find_in_virtual_env(environ: Mapping[str, str]) -> str | None:
 def _list_path_folders(environ: Mapping[str, str]) -> list[str]:
     """Return the folders of PATH; if the launcher's Python has no jax, its folder is the last."""
     folders = environ.get("PATH", os.defpath).split(os.pathsep)
-    if is_here("jax"):
+    if is_importable("jax"):
         return folders
     own = os.path.realpath(os.path.dirname(sys.executable))
     return sorted(folders, key=lambda folder: os.path.realpath(folder) == own)
@@ -119,7 +119,7 @@ def _has_jax(python: str, environ: Mapping[str, str]) -> bool:
         return False
 
 
-def is_here(name: str) -> bool:
+def is_importable(name: str) -> bool:
     """Return whether this process can import a package; faster than importlib.util.find_spec."""
     finders = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
     specs = (finder.find_spec(name, None) for finder in finders)

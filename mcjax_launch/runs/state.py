@@ -316,7 +316,7 @@ class RunState(Changing):
         return len(self.ranks) < self.num_processes
 
     @property
-    def catches_term(self) -> bool:
+    def jax_catches_sigterm(self) -> bool:
         """True if a running rank has joined: JAX then catches SIGTERM for the program to query."""
         return any(run.membership.joined_at is not None for run in self.running)
 

@@ -33,7 +33,7 @@ class Watched(Value):
     name: str = ""
     all_files: bool = False
 
-    def counts(self, name: str) -> bool:
+    def includes_file(self, name: str) -> bool:
         """Return whether a file with this name counts."""
         if self.name:
             return name == self.name
@@ -43,7 +43,7 @@ class Watched(Value):
             return not name.endswith(_TEMPORARY) and name != _OF_VIM
         return name.endswith(".py")
 
-    def descends(self, path: str) -> bool:
+    def includes_folder(self, path: str) -> bool:
         """Return whether files in the subfolder at `path` count."""
         name = os.path.basename(path)
         if self.name or name.startswith(".") or name in _NO_SOURCES:
@@ -119,10 +119,10 @@ class WatchedFolders:
             self._forget(path)
         elif event.came and os.path.isdir(path):
             for rule in rules:
-                if rule.descends(path):
+                if rule.includes_folder(path):
                     yield from self._add_all(path, rule)
         elif event.saved or (event.came and os.path.islink(path)):
-            counts = any(rule.counts(event.name) for rule in rules)
+            counts = any(rule.includes_file(event.name) for rule in rules)
             yield from [path] if counts and os.path.realpath(path) not in self._without else []
 
     def _forget(self, folder: str) -> None:
@@ -144,8 +144,8 @@ class WatchedFolders:
             seen.add(real)
             for entry in _list_entries(folder):
                 if entry.is_dir():
-                    ahead += [entry.path] if rule.descends(entry.path) else []
-                elif rule.counts(entry.name):
+                    ahead += [entry.path] if rule.includes_folder(entry.path) else []
+                elif rule.includes_file(entry.name):
                     yield entry.path
 
     def _add(self, folder: str, rule: Watched) -> bool:

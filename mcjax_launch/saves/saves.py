@@ -50,7 +50,7 @@ class Saves:
         self._broken: dict[str, None] = {}  # with a syntax error when last saved
         self._changed: dict[str, None] = {}  # since the last start
         self._problems = 0  # number of printed ones
-        loop.watch(folders.fd, READ, lambda ready: self._read())
+        loop.watch(folders.fd, READ, lambda ready: self._read_saved_paths())
 
     @property
     def is_ready(self) -> bool:
@@ -79,7 +79,7 @@ class Saves:
         self._changed.clear()
         self.is_due = False
 
-    def _read(self) -> None:
+    def _read_saved_paths(self) -> None:
         files, now = self._folders.read_saved_paths(), time.monotonic()
         for problem in self._folders.problems[self._problems :]:
             self._say(problem)

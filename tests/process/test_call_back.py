@@ -107,7 +107,7 @@ def test_strangers_neither_connect_nor_delay(relay: Relay) -> None:
         guesser = stack.enter_context(relay.connect())
         nonce = guesser.recv(handshake.NONCE_BYTES)
         hello = os.urandom(handshake.NONCE_BYTES)
-        where = handshake.compute_place(guesser.getpeername(), guesser.getsockname())
+        where = handshake.compute_connection_address(guesser.getpeername(), guesser.getsockname())
         guess = handshake.compute_proof(b"agent", bytes(32), nonce + hello, where)
         guesser.sendall(hello + guess)
         assert guesser.recv(1) == b""
@@ -158,10 +158,10 @@ def test_the_host_refuses_a_listener_without_the_key(relay: Relay) -> None:
 def test_equal_addresses_on_two_machines_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """A relay between them has the same address on both."""
     here, there = ("127.0.0.1", 5), ("127.0.0.1", 9)
-    ours = handshake.compute_place(here, there)
+    ours = handshake.compute_connection_address(here, there)
     monkeypatch.setattr(handshake, "read_machine_id", lambda: "another")
-    assert handshake.compute_place(here, there) != ours
-    assert handshake.compute_place(here, ("10.0.0.9", 9)) == handshake.compute_place(("::ffff:127.0.0.1", 5), ("10.0.0.9", 1))  # fmt: skip
+    assert handshake.compute_connection_address(here, there) != ours
+    assert handshake.compute_connection_address(here, ("10.0.0.9", 9)) == handshake.compute_connection_address(("::ffff:127.0.0.1", 5), ("10.0.0.9", 1))  # fmt: skip
 
 
 def test_file_open_to_other_users_is_not_run(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing
 import pytest
 
 from mcjax_launch.kernel.agent import startup
-from mcjax_launch.kernel.agent.startup import Prepared
+from mcjax_launch.kernel.agent.startup import HostPreparation
 from mcjax_launch.kernel.wire.loop import Loop
 from mcjax_launch.kernel.wire.messages import Bind, Prepare, Tpu
 
@@ -46,7 +46,7 @@ def open_ports(monkeypatch: pytest.MonkeyPatch) -> tuple[int, ...]:
 
 def port(stack: ExitStack, wanted: Prepare) -> int:
     """The port that a host reserves."""
-    prepared = Prepared(wanted, "", stack.enter_context(closing(Loop())))
+    prepared = HostPreparation(wanted, "", stack.enter_context(closing(Loop())))
     for held in prepared.reserved:
         stack.enter_context(held)
     stack.callback(prepared.stop_listening)

@@ -55,9 +55,8 @@ def test_list_of_visible_devices_is_counted(value: str, count: int, tmp_path: Pa
 
 def test_machine_without_gpus_has_none_visible(tmp_path: Path) -> None:
     assert find_visible_gpus({}, str(tmp_path)) == VisibleGpus()
-    assert (
-        find_visible_gpus({"CUDA_VISIBLE_DEVICES": "0,1"}, str(tmp_path)).count == 2
-    )  # who knows better
+    # The user knows better.
+    assert find_visible_gpus({"CUDA_VISIBLE_DEVICES": "0,1"}, str(tmp_path)).count == 2
 
 
 def test_gpus_of_the_driver_are_found(tmp_path: Path) -> None:

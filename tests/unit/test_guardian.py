@@ -23,7 +23,7 @@ class _Stuck:
     def list_descendants(self) -> list[int]:
         return []
 
-    def wait(self) -> None:
+    def wait_for_child(self) -> None:
         signal.pause()
 
 
@@ -37,7 +37,10 @@ def test_guardian_gives_up_eventually(monkeypatch: pytest.MonkeyPatch, tmp_path:
         agent = os.fork()
         if agent == 0:
             os._exit(7)
-        main.guard(agent, str(folder))
+        try:
+            main.guard(agent, str(folder))
+        finally:
+            os._exit(1)
     signal.signal(signal.SIGALRM, lambda signum, frame: os.kill(pid, signal.SIGKILL))
     signal.alarm(30)
     try:

@@ -10,7 +10,7 @@ from mcjax_launch.diagnosis.announcer import Announcer
 from mcjax_launch.diagnosis.rules import format_lines
 from mcjax_launch.diagnosis.snapshots import Stack
 from mcjax_launch.diagnosis.view import Finding
-from mcjax_launch.kernel.launcher.hang_watch import Ask, HangWatch
+from mcjax_launch.kernel.launcher.hang_watch import HangWatch, HostQuery
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import Exited, RankUsage, Usage
 
@@ -36,7 +36,7 @@ class Watched:
         self.stacks = {0: BLOCKED, 1: LOADING}
         self.blocked = {0: "", 1: ""}
         self.others = {0: "", 1: ""}
-        self.asked: list[tuple[float, Ask]] = []
+        self.asked: list[tuple[float, HostQuery]] = []
         self.lines: list[str] = []
         self.end: Finding | None = None
         self.spent = {0: 0.0, 1: 0.0}  # by other threads than the main ones
@@ -44,7 +44,7 @@ class Watched:
             say(self.state, rank, CALL, 0.0)
             say(self.state, rank, hook.Joined(rank), 0.0)
 
-    def until(self, end: float, *, moves: tuple[int, ...] = ()) -> list[tuple[float, Ask]]:
+    def until(self, end: float, *, moves: tuple[int, ...] = ()) -> list[tuple[float, HostQuery]]:
         """Let time go by; these ranks move meanwhile. What was asked, and when."""
         before = len(self.asked)
         while (deadline := self.watch.deadline) is not None and deadline <= end:
@@ -60,9 +60,9 @@ class Watched:
         self.now = end
         return self.asked[before:]
 
-    def _answer(self, ask: Ask) -> None:
+    def _answer(self, ask: HostQuery) -> None:
         self.now += 0.1
-        if ask is Ask.USAGE:
+        if ask is HostQuery.USAGE:
             waits = self.waits * len(self.asked)
             ranks = (
                 RankUsage(rank, used + self.spent[rank], 1, used, waits)
@@ -75,7 +75,7 @@ class Watched:
                 for rank, text in self.stacks.items()
             ]
             found = self.watch.judge_stacks(stacks, self.now)
-            if isinstance(found, Ask):
+            if isinstance(found, HostQuery):
                 self.asked.append((self.now, found))
                 self._answer(found)
             elif found and found[0].is_certain:
@@ -103,7 +103,7 @@ def deadlocked(*, thread: str = "") -> Watched:
 def test_a_deadlock_ends_the_job_once_all_threads_are_known() -> None:
     watched = deadlocked()
     asked = [ask for _, ask in watched.until(300.0)]
-    assert asked[-2:] == [Ask.STACKS, Ask.ALL_STACKS]
+    assert asked[-2:] == [HostQuery.STACKS, HostQuery.ALL_STACKS]
     assert watched.lines == []
     assert watched.end is not None
     assert re.fullmatch(
@@ -150,16 +150,16 @@ def test_printing_rank_is_not_polled() -> None:
 def test_silent_but_moving_rank_is_polled_ever_less_often() -> None:
     watched = Watched()
     asked = watched.until(1000, moves=(0, 1))
-    assert {ask for _, ask in asked} == {Ask.USAGE}
+    assert {ask for _, ask in asked} == {HostQuery.USAGE}
     pauses = [round(after - at) for (at, _), (after, _) in pairwise(asked)]
-    assert asked[0] == (5.0, Ask.USAGE)
+    assert asked[0] == (5.0, HostQuery.USAGE)
     assert pauses[:3] == [30, 60, 120]
     assert set(pauses[3:]) <= {120, 121}
     assert watched.lines == []
 
 
-@pytest.mark.parametrize(("waits", "asked"), [(3, Ask.STACKS), (4, Ask.USAGE)])
-def test_repeatedly_waiting_main_thread_counts_as_moving(waits: int, asked: Ask) -> None:
+@pytest.mark.parametrize(("waits", "asked"), [(3, HostQuery.STACKS), (4, HostQuery.USAGE)])
+def test_repeatedly_waiting_main_thread_counts_as_moving(waits: int, asked: HostQuery) -> None:
     watched = Watched()
     watched.waits = waits
     assert watched.until(40)[-1][1] is asked
@@ -169,9 +169,9 @@ def test_rank_that_waits_for_a_missing_rank_is_reported() -> None:
     watched = Watched()
     watched.until(40)
     assert [(round(at), ask) for at, ask in watched.asked] == [
-        (5, Ask.USAGE),
-        (36, Ask.USAGE),
-        (36, Ask.STACKS),
+        (5, HostQuery.USAGE),
+        (36, HostQuery.USAGE),
+        (36, HostQuery.STACKS),
     ]
     wait, advice = watched.lines
     assert wait == (
@@ -199,7 +199,7 @@ def test_joined_thread_must_stand_still_too() -> None:
     watched.until(80)
     watched.others[0] = AT_BARRIER.replace("'0'", "'1'") + "Switches of 0x7f 2\n"
     watched.until(110)
-    assert [ask for _, ask in watched.asked].count(Ask.STACKS) == 3
+    assert [ask for _, ask in watched.asked].count(HostQuery.STACKS) == 3
     assert watched.lines == []
     watched.until(140)
     wait, hint, advice = watched.lines
@@ -248,7 +248,7 @@ def test_ranks_waiting_for_something_else_are_not_reported() -> None:
     watched.stacks[0] = LOADING
     asked = watched.until(1000)
     assert watched.lines == []
-    assert len([ask for _, ask in asked if ask is Ask.STACKS]) <= 10
+    assert len([ask for _, ask in asked if ask is HostQuery.STACKS]) <= 10
 
 
 @pytest.mark.parametrize(
@@ -303,8 +303,8 @@ class OnGpus(Watched):
         for rank in ranks:
             self.state.ranks[rank].main_thread.silent_since = None
 
-    def _answer(self, ask: Ask) -> None:
-        if ask is Ask.USAGE:
+    def _answer(self, ask: HostQuery) -> None:
+        if ask is HostQuery.USAGE:
             self.used = dict.fromkeys(self.used, self.now)
             self.state.record_question((0, 1), self.now)
             if self.runs:
@@ -351,7 +351,7 @@ def test_wait_in_initialize_is_timed_to_the_second() -> None:
     watched = Watched(joins=False)
     say(watched.state, 0, CALL, 10.0)
     asked = watched.until(41)
-    assert asked[-1][1] is Ask.STACKS
+    assert asked[-1][1] is HostQuery.STACKS
     assert 40 <= asked[-1][0] < 41
     [wait, _] = watched.lines
     assert re.match(r"rank 0 has waited 3[01] s in initialize\(\) at train.py:3 for rank 1, ", wait)

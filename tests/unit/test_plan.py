@@ -198,7 +198,7 @@ def test_misspelt_placeholders_are_found() -> None:
 
 def test_placeholders_in_formulas_are_found() -> None:
     texts = ["{process_id+1}", "{process_id:03d}.log {process_id}", "{host: a}", "{x+1}"]
-    assert placeholders.find_calculated([*texts, *texts]) == ["process_id+1", "process_id:03d"]
+    assert placeholders.find_expressions([*texts, *texts]) == ["process_id+1", "process_id:03d"]
 
 
 def test_addresses_are_split() -> None:

@@ -35,7 +35,7 @@ def test_import_server_is_reaped_by_its_owner(monkeypatch: pytest.MonkeyPatch) -
     mine = agent.Agent.__new__(agent.Agent)
     mine.pids = {}
     part = AgentPart(mine)
-    part.check_children, part.owns = check, lambda pid: pid == SERVER  # type: ignore[method-assign]
+    part.handle_ended_children, part.owns = check, lambda pid: pid == SERVER  # type: ignore[method-assign]
     mine._parts = {"preload": part}
     mine.supervisor = SimpleNamespace(on_child_end=list, stopping=True)  # type: ignore[assignment]
     mine.reap()

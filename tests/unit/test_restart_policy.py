@@ -55,15 +55,15 @@ HISTORIES: dict[str, tuple[str, list[AttemptEnd], str]] = {
 def test_restarts_follow_the_policy(name: str) -> None:
     option, ends, said = HISTORIES[name]
     policy = RestartPolicy(parse_restart_on(option))
-    assert [policy.judge_failure(end) for end in ends[:-1]] == [""] * (len(ends) - 1)
-    last = policy.judge_failure(ends[-1])
+    assert [policy.record_failed_attempt(end) for end in ends[:-1]] == [""] * (len(ends) - 1)
+    last = policy.record_failed_attempt(ends[-1])
     assert last.startswith(said) and bool(last) == bool(said)
 
 
 def test_host_is_excluded_after_two_failures() -> None:
     policy = RestartPolicy(("any",))
     for end, worn in ((HOST, set()), (SIGNAL, set()), (OTHER, set()), (HOST, {"b"})):
-        policy.judge_failure(end)
+        policy.record_failed_attempt(end)
         assert policy.worn_out == worn
 
 

@@ -42,10 +42,10 @@ pytestmark = pytest.mark.only_linux("inotify")
     ],
 )
 def test_only_sources_count(name: str, *, of_python: bool, of_all: bool) -> None:
-    assert Watched("/a").counts(name) == of_python
-    assert Watched("/a", all_files=True).counts(name) == of_all
-    assert Watched("/a", name).counts(name)
-    assert not Watched("/a", "other").counts(name)
+    assert Watched("/a").includes_file(name) == of_python
+    assert Watched("/a", all_files=True).includes_file(name) == of_all
+    assert Watched("/a", name).includes_file(name)
+    assert not Watched("/a", "other").includes_file(name)
 
 
 def test_a_link_to_a_folder_above_is_followed_once(tmp_path: Path) -> None:

@@ -17,9 +17,8 @@ from mcjax_launch.schedulers.submission import make_default_name
 def test_slurm_allocation_is_found() -> None:
     environ = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n[1-2],m7"}
     assert known_schedulers.find_scheduler(environ) is known_schedulers.CLIENTS["srun"]
-    assert (
-        known_schedulers.find_scheduler({"SLURM_JOB_ID": "1"}) is None
-    )  # of a shell on a node, by ssh
+    # As in a shell on a node, by ssh.
+    assert known_schedulers.find_scheduler({"SLURM_JOB_ID": "1"}) is None
     assert [h.slots for h in slurm.parse_allocation(environ, None)] == [1, 1, 1]
     environ |= {"SLURM_NTASKS": "5", "SLURM_TASKS_PER_NODE": "2(x2),1"}
     found = slurm.parse_allocation(environ, None)

@@ -11,7 +11,7 @@ from mcjax_launch.kernel.wire.messages import RequestStacks, Stacks, StacksCompl
 DUMP = 'Current thread 0x1 (most recent call first):\n  File "/home/me/train.py", line {} in step\n'
 
 
-class Asked:
+class StackSource:
     """A request for the stacks of three hosts, each with one rank."""
 
     def __init__(self, clock: Clock) -> None:
@@ -41,11 +41,11 @@ class Asked:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
-    return Asked(Clock(monkeypatch, stack_requests))
+def asked(monkeypatch: pytest.MonkeyPatch) -> StackSource:
+    return StackSource(Clock(monkeypatch, stack_requests))
 
 
-def test_it_is_over_when_all_have_answered(asked: Asked) -> None:
+def test_it_is_over_when_all_have_answered(asked: StackSource) -> None:
     assert [link.sent for link in asked.links] == [[RequestStacks(False)]] * 3
     asked.answer(2, 0)
     assert asked.expire() == []
@@ -59,7 +59,7 @@ def test_it_is_over_when_all_have_answered(asked: Asked) -> None:
     assert len(asked.expire()) == 1
 
 
-def test_it_is_over_in_time_although_an_agent_has_not_answered(asked: Asked) -> None:
+def test_it_is_over_in_time_although_an_agent_has_not_answered(asked: StackSource) -> None:
     assert asked.requests.deadline == asked.clock.now + 4
     asked.answer(0, 1)
     asked.clock.now += 3.9
@@ -70,14 +70,14 @@ def test_it_is_over_in_time_although_an_agent_has_not_answered(asked: Asked) -> 
     assert asked.requests.deadline is None
 
 
-def test_agent_that_ends_is_not_waited_for(asked: Asked) -> None:
+def test_agent_that_ends_is_not_waited_for(asked: StackSource) -> None:
     asked.answer(0, 2)
     asked.links[1].ended = True
     [lines] = asked.expire()
     assert lines[0] == "stacks of 2 ranks, innermost call first:"
 
 
-def test_asked_twice_is_asked_once(asked: Asked) -> None:
+def test_asked_twice_is_asked_once(asked: StackSource) -> None:
     deadline = asked.requests.deadline
     asked.clock.now += 1
     asked.request()
@@ -88,7 +88,7 @@ def test_asked_twice_is_asked_once(asked: Asked) -> None:
     assert asked.requests.deadline is None
 
 
-def test_another_request_comes_after_the_first(asked: Asked) -> None:
+def test_another_request_comes_after_the_first(asked: StackSource) -> None:
     asked.request(all_threads=True)
     assert [link.sent for link in asked.links] == [[RequestStacks(False)]] * 3
     asked.answer(0, 1, 2)
@@ -99,7 +99,7 @@ def test_another_request_comes_after_the_first(asked: Asked) -> None:
     assert asked.requests.deadline is None
 
 
-def test_later_request_begins_anew(asked: Asked) -> None:
+def test_later_request_begins_anew(asked: StackSource) -> None:
     asked.answer(0, 1, 2)
     asked.expire()
     asked.links[0].ended = True

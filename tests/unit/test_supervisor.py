@@ -12,7 +12,7 @@ from mcjax_launch.kernel.agent.supervisor import (
     Kill,
     KillRank,
     Leave,
-    NameLeft,
+    ReportUnkilled,
     SignalRanks,
     Supervisor,
 )
@@ -55,7 +55,7 @@ ENDING: Histories = {
     "before another attempt what dies slowly is waited for": [
         ("stop", (TERM, 2.0, 1.0, 60.0), [SignalRanks(TERM)]),
         ("expire", (3.0,), [Kill()]),
-        ("expire", (3.0 + UNKILLABLE_S,), [NameLeft()]),
+        ("expire", (3.0 + UNKILLABLE_S,), [ReportUnkilled()]),
         ("expire", (62.0,), []),
         ("expire", (63.0,), [Leave(unkillable=True)]),
     ],
@@ -63,13 +63,13 @@ ENDING: Histories = {
         ("on_rank_exit", (1, 3, 1.0), [SignalRanks(TERM)]),
         ("expire", (3.0,), [Kill()]),
         ("stop", (TERM, 2.0, 3.5, 60.0), []),
-        ("expire", (3.0 + UNKILLABLE_S,), [NameLeft()]),
+        ("expire", (3.0 + UNKILLABLE_S,), [ReportUnkilled()]),
         ("on_last_child_end", (), DONE),
     ],
     "a user who does not want another attempt": [
         ("stop", (TERM, 2.0, 1.0, 60.0), [SignalRanks(TERM)]),
         ("expire", (3.0,), [Kill()]),
-        ("expire", (3.0 + UNKILLABLE_S,), [NameLeft()]),
+        ("expire", (3.0 + UNKILLABLE_S,), [ReportUnkilled()]),
         ("stop", (INT, 0.0, 20.0), []),
         ("expire", (20.0,), [Leave(unkillable=True)]),
     ],

@@ -6,7 +6,7 @@ from records import run_of, say
 
 from mcjax_launch.diagnosis.announcer import Announcer
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.launcher.hang_watch import Ask, HangWatch
+from mcjax_launch.kernel.launcher.hang_watch import HangWatch, HostQuery
 from mcjax_launch.kernel.launcher.time_limits import TimeLimits
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.loop import Loop
@@ -46,8 +46,8 @@ def test_suspension_does_not_count_as_waiting() -> None:
     say(state, 0, hook.Joining("h:1", 2, 0, "train.py:3"), 1.0)
     watch = HangWatch(state, Announcer(state), 0.0, None)
     state.record_resume(1000.0)
-    asked: list[tuple[float, Ask]] = []
-    while not asked or asked[-1][1] is not Ask.STACKS:
+    asked: list[tuple[float, HostQuery]] = []
+    while not asked or asked[-1][1] is not HostQuery.STACKS:
         assert watch.deadline is not None
         now = max(watch.deadline, 1000.0)
         if (ask := watch.expire(now)) is not None:

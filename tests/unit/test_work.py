@@ -372,7 +372,7 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "ranks": parse_ranges,
     "placeholders": lambda text: (
         placeholders.fill(text, {"process_id": "1"}),
-        placeholders.find_calculated([text]),
+        placeholders.find_expressions([text]),
         placeholders.check_path("--log-dir", text),
     ),
     "Slurm's GPUs": parse_gpus,

@@ -11,7 +11,7 @@ from collections import Counter
 
 from ...kernel.agent.network import list_interface_addresses
 from ...kernel.agent.part import AgentPart
-from ...kernel.agent.startup import Prepared, explain_missing_python
+from ...kernel.agent.startup import HostPreparation, explain_missing_python
 from ...kernel.agent.system import system
 from ...kernel.wire import gpus, interpreter
 from ...kernel.wire.interpreter import Unusable
@@ -156,7 +156,7 @@ def read_shared_memory_kib(root: str = "/") -> tuple[int, int]:
 _MOST_DIGITS = 9  # digits of an interface's speed or MTU
 
 
-def survey(asked: Survey, loop: Loop) -> tuple[Prepared, Surveyed]:
+def survey(asked: Survey, loop: Loop) -> tuple[HostPreparation, Surveyed]:
     """Return what the host has, and the ports reserved for test connections from the other hosts.
 
     Args:
@@ -167,11 +167,11 @@ def survey(asked: Survey, loop: Loop) -> tuple[Prepared, Surveyed]:
     refused = ""
     wanted = asked.wanted.copy_with(pythons=())  # the probe checks Python
     try:
-        prepared = Prepared(wanted, "", loop)
+        prepared = HostPreparation(wanted, "", loop)
     except Unusable as error:  # no such directory, or the user's port is in use
         refused = str(error)
         port = wanted.coordinator and Bind("", 0)
-        prepared = Prepared(
+        prepared = HostPreparation(
             wanted.copy_with(chdir_given=False, coordinator=port, ranks=0), "", loop
         )
     total, free = system.read_memory_kib()

@@ -64,7 +64,7 @@ class HostFound(Value, kw_only=True):
         return {devices.platform for devices in self.devices.devices}
 
 
-class Found(Value, kw_only=True):
+class SurveyResult(Value, kw_only=True):
     """Result of the survey.
 
     Args:
@@ -172,7 +172,7 @@ _PLUGIN = re.compile(r"jax-((?:cuda|rocm)\d{1,4})-(?:plugin|pjrt)")
 _NOT_NUMBERS = re.compile(r"\.?[^\d.].*")
 
 
-def judge(found: Found) -> Findings:
+def judge(found: SurveyResult) -> Findings:
     """Yield findings that need no devices; an error among them keeps the sum from being run."""
     yield from _judge_reach(found)
     yield from _judge_refusals(found.hosts)
@@ -188,7 +188,7 @@ def judge(found: Found) -> Findings:
     yield from _judge_ports(found)
 
 
-def _judge_reach(found: Found) -> Findings:
+def _judge_reach(found: SurveyResult) -> Findings:
     """Judge which hosts were reached; lost hosts share a finding if their reasons are equal."""
     same = group_by_key((why.replace(name, "{host}"), name) for name, why in found.lost.items())
     for lost in same.values():
@@ -271,7 +271,7 @@ def _judge_network(hosts: Hosts) -> Findings:
     yield from compare_hosts("network", hosts, format_speed, cure=cure)
 
 
-def _judge_ports(found: Found) -> Findings:
+def _judge_ports(found: SurveyResult) -> Findings:
     """Judge the connections between hosts that collectives use; name hosts that cannot connect."""
     if found.ways and not found.gaps:
         yield Judgement(

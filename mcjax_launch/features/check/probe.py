@@ -38,7 +38,9 @@ _LARGE, _LARGE_ON_CPU = (64 << 20, 2), (16 << 20, 2)
 
 def main() -> None:
     """Run the part of the probe that the argument names."""
-    {"versions": report_versions, "devices": report_devices, "": add_up}["".join(sys.argv[1:])]()
+    {"versions": report_versions, "devices": report_devices, "": report_sum}[
+        "".join(sys.argv[1:])
+    ]()
 
 
 def report(**what: object) -> None:
@@ -110,7 +112,7 @@ def count_kinds(found: Sequence[Any]) -> list[list[Any]]:
 # --- as a rank of a job ---
 
 
-def add_up() -> None:
+def report_sum() -> None:
     """Join the job, add up numbers of all devices, and report times and results."""
     began = time.monotonic()
     import jax
@@ -145,7 +147,7 @@ def count_internals() -> dict[str, Any]:
     from importlib import import_module
 
     known = import_module(f"{_PACKAGE}.kernel.hook.jax_internals")
-    missing = {str(internal): internal.lost for internal in known.missing()}
+    missing = {str(internal): internal.lost for internal in known.find_missing()}
     return {"count": len(known.INTERNALS), "missing": missing}
 
 

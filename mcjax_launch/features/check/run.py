@@ -14,9 +14,9 @@ from mcjax_launch.diagnosis.root_cause import JobStopped
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.check import probe
 from mcjax_launch.features.check.judgement import (
-    Found,
     HostFound,
     Judgement,
+    SurveyResult,
     judge,
     judge_devices,
     judge_gpus,
@@ -57,7 +57,7 @@ from mcjax_launch.kernel.wire import exit_status, messages
 from mcjax_launch.kernel.wire.codec import Message
 from mcjax_launch.kernel.wire.frames import Data, Raw
 from mcjax_launch.kernel.wire.loop import READ
-from mcjax_launch.kernel.wire.signals import ENDING, signal_name
+from mcjax_launch.kernel.wire.signals import ENDING, get_signal_name
 from mcjax_launch.ranks import format_count
 
 #: Variables of the check's programs: leave the GPUs' memory to jobs that may be running there.
@@ -105,7 +105,7 @@ def run(job: Job, hosts: Sequence[Host], say: Callable[[str], object]) -> list[J
     total = [Judgement("sum", f"not run: see {', '.join(wrong)}", verdict="note")]
     if not wrong:
         say(f"adding up the devices of {format_count(job.num_processes, 'rank')} ...")
-        total, devices = add_up(job, hosts, transport, front)
+        total, devices = run_sum_job(job, hosts, transport, front)
     unknown = DevicesCounted((), "")
     there = [host.copy_with(devices=devices.get(host.name, unknown)) for host in found.hosts]
     of_gpus = () if job.uses_cpu else judge_gpus(there)
@@ -134,7 +134,7 @@ def make_check_job(job: Job) -> Job:
     )
 
 
-def add_up(
+def run_sum_job(
     job: Job, hosts: Sequence[Host], transport: Transport, front: Front
 ) -> tuple[list[Judgement], dict[str, DevicesCounted]]:
     """Run the probe as a job; return the findings, and the devices of each host by its name.
@@ -213,7 +213,7 @@ class HostSurvey:
 
     # --- the questions ---
 
-    def ask_hosts(self) -> Found:
+    def ask_hosts(self) -> SurveyResult:
         """Reach all hosts, find out what they have, and let them connect to each other.
 
         Raises:
@@ -235,7 +235,7 @@ class HostSurvey:
         reach = Reach(list(facts), facts)
         several = len({known.machine for known in facts.values()}) > 1
         ways = self._try_ways(reach, list(facts)) if several else 0
-        return Found(
+        return SurveyResult(
             hosts=tuple(
                 self._collect_facts(host, reach.choose_address(host) if several else "")
                 for host in self._pythons
@@ -393,4 +393,4 @@ class HostSurvey:
                 self._pool.reap()
             elif signum in ENDING:
                 status = exit_status.compute_signal_status(signum)
-                raise LaunchError(f"stopped by {signal_name(signum)}", status)
+                raise LaunchError(f"stopped by {get_signal_name(signum)}", status)

@@ -39,7 +39,9 @@ class PositionPoller(AgentPart):
             where = system.find_blocking_call(hook.pid)
             if where and self._asked.get(hook.pid) == where:
                 blocked[hook.rank] = where
-            elif system.handles(hook.pid, signum) and system.signal_aside(hook.pid, signum):
+            elif system.handles(hook.pid, signum) and system.signal_without_interrupting(
+                hook.pid, signum
+            ):
                 blocked[hook.rank] = self._asked[hook.pid] = where
         self.agent.link.send(RanksPolled(tuple(blocked), tuple(blocked.values())))
 

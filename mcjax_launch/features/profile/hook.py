@@ -75,7 +75,7 @@ class _Profile:
             wanted = True
         if not wanted:
             within = f"the program ended within {self._after_s:g} s; --profile DIR@D begins sooner"
-            self._note(why=within)
+            self._write_trace_list(why=within)
         while wanted:
             try:
                 why = self._record_trace()
@@ -83,7 +83,8 @@ class _Profile:
                 why = _OWN_TRACE if "already been started" in str(error) else repr(error)
             while not self._asked.empty() and wanted:  # requests during that trace
                 wanted = self._asked.get()
-            self._note(why)  # before waiting: a reader of the file may then request another trace
+            # Before waiting: a reader of the file may then request another trace.
+            self._write_trace_list(why)
             wanted = wanted and self._asked.get()
 
     def _record_trace(self) -> str:
@@ -104,7 +105,7 @@ class _Profile:
         self._traces.append((began, _find_newest_trace(self._folder), seconds))
         return _OWN_TRACE if gives_way else ""
 
-    def _note(self, why: str) -> None:
+    def _write_trace_list(self, why: str) -> None:
         """Write the file that lists the traces; `why`: why a trace is missing, "" if none is."""
         with suppress(OSError):
             began = os.path.join(self._folder, "began.json")

@@ -185,9 +185,9 @@ class FaultRehearsal(LauncherPart):
             self._wanted.remove(fault)
             self._done.append((fault, now))
             self.launcher.console.note(f"rehearsing {fault}")
-            self._make(fault)
+            self._inject(fault)
 
-    def _make(self, fault: Rehearsal) -> None:
+    def _inject(self, fault: Rehearsal) -> None:
         if fault.kind == "term":
             self.launcher.interrupt(signal.SIGTERM, REHEARSED)
             return

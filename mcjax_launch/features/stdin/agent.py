@@ -61,9 +61,8 @@ class Inputs(AgentPart):
         theirs, fd = os.pipe()
         os.set_blocking(fd, False)
         self._pipes[fd] = bytearray()
-        self._loop.watch(
-            fd, HANG_UP, lambda ready: self._on_ready(fd, ready)
-        )  # nothing to write yet
+        # Nothing to write yet.
+        self._loop.watch(fd, HANG_UP, lambda ready: self._on_ready(fd, ready))
         return theirs
 
     def on_rank_start(self, rank: int) -> None:

@@ -173,16 +173,16 @@ class SpmdWatch:
             were = {rank for rank in missing if positions.get(rank) or before.get(rank)}
             coming = all(rank in were or self._compiles(rank) for rank in missing)
             if waited >= _LONGEST_HOLD_S or (waited >= _HOLD_S and not coming):
-                decisions.append(Say(self._note(program, there, missing, waited)))
+                decisions.append(Say(self._format_wait(program, there, missing, waited)))
                 programs.release(program)
         stays = {
             rank
             for rank, position in positions.items()
             if position and position == before.get(rank)
         }
-        stands_still = self._are_standing_still(stays, since)
+        stands_still = self._are_stuck(stays, since)
         if stands_still:
-            self._wait_in_compilers(positions)
+            self._mark_compiling_as_held(positions)
         self._update(now)
         late = {rank for rank, stack in seen.items() if stack.is_in_first_run}
         stuck = self._find_stuck_program(positions, late)
@@ -209,7 +209,7 @@ class SpmdWatch:
         ran = self._state.programs.intern_program(RanProgram.from_hook(program, ranks))
         return InProgram(f"in the compilation of {ran.title} at {ran.where}", ran)
 
-    def _wait_in_compilers(self, positions: Mapping[int, InProgram | None]) -> None:
+    def _mark_compiling_as_held(self, positions: Mapping[int, InProgram | None]) -> None:
         """Treat compiling ranks as held if other ranks will not reach their compilations."""
         programs = self._state.programs
         at: dict[int, set[RanProgram | None]] = {}
@@ -253,7 +253,7 @@ class SpmdWatch:
 
         return next((p for p, _, missing in held if any(is_in(r, p) for r in missing)), None)
 
-    def _are_standing_still(self, stays: Collection[int], since: float) -> bool:
+    def _are_stuck(self, stays: Collection[int], since: float) -> bool:
         """Return whether no rank has moved since the latest poll, nor ever will."""
         gone = Stage.LEAVING, Stage.LEFT
         runs = [run for run in self._state.running if run.stage not in gone]
@@ -275,7 +275,7 @@ class SpmdWatch:
     def _compiles(self, rank: int) -> bool:
         return self._state.ranks[rank].compilations.under_way > 0
 
-    def _note(
+    def _format_wait(
         self,
         program: RanProgram,
         there: Collection[int],

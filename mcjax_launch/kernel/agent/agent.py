@@ -22,7 +22,7 @@ from .hook_server import HookServer, WrappedPrograms
 from .launcher_link import LauncherLink
 from .rank_restarts import RankRestarts
 from .stacks import StackDump
-from .startup import Prepared
+from .startup import HostPreparation
 from .system import system
 from .system.unix import Childless, SpawnError
 from .ulimits import explain_exceeded_limit
@@ -98,7 +98,7 @@ class Agent:
         self._parts: dict[str, AgentPart] = {}  # by the names of their features
         self.supervisor = supervisor.Supervisor(0)
         self.pids: dict[int, int] = {}
-        self.prepared: Prepared | None = None
+        self.prepared: HostPreparation | None = None
         self._staging = private_folder.Staging(folder)
         path = os.path.join(folder, "hook")
         self.hooks = HookServer(
@@ -276,7 +276,7 @@ class Agent:
 
     def _find_ended_child(self) -> EndedChild | None:
         for part in self._parts.values():
-            part.check_children()
+            part.handle_ended_children()
         return system.find_ended_child()
 
     def _handle_end(self, ended: EndedChild) -> None:
@@ -315,7 +315,8 @@ class Agent:
             return
         if message.exited and not message.summary:
             self.streams.drain(said.rank)  # its last output explains the exit
-        self.hooks.read_beside(hook)  # a debugger may have released the terminal just before
+        # A debugger may have released the terminal just before.
+        self.hooks.read_sibling_connections(hook)
         sent = tuple(self.supervisor.sent.get(said.rank, ()))
         self.link.send(messages.FromHook(said.rank, message, main=said.main, sent=sent))
         if message.joined:
@@ -334,7 +335,7 @@ class Agent:
         """Look up and reserve everything in `wanted` on this host; answer HostFacts or Refused."""
         self._staging.finish()
         try:
-            self.prepared = Prepared(wanted, self._staging.folder, self.loop)
+            self.prepared = HostPreparation(wanted, self._staging.folder, self.loop)
         except Unusable as refused:
             self.link.send(messages.Refused(str(refused), refused.status))
             return
@@ -571,7 +572,7 @@ class Agent:
             elif isinstance(effect, supervisor.Leave):
                 self._leaving = effect
                 self.link.send(messages.NothingLeft())
-            elif isinstance(effect, supervisor.NameLeft):
+            elif isinstance(effect, supervisor.ReportUnkilled):
                 self._kill(all_of_them=True)
                 self.link.send(
                     messages.NotYetGone(_describe_processes(self._list_unkept_descendants()))
@@ -579,9 +580,8 @@ class Agent:
             elif isinstance(effect, supervisor.Kill):
                 self._kill()
             elif isinstance(effect, supervisor.SignalRanks):
-                strays = (
-                    self._list_strays()
-                )  # before their ranks end: some are found only through these
+                # Before their ranks end: some are found only through these.
+                strays = self._list_strays()
                 self._signal_ranks(effect.signum, effect.spare)
                 self._signal_each(strays, effect.signum)
                 self._stragglers += sum(not self._is_parts(pid) for pid in strays)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
-class Streamed:
+class StreamedFinder:
     """Import finder and loader for modules whose sources the launcher has sent."""
 
     def __init__(self, sources: dict[str, str]) -> None:
@@ -48,7 +48,7 @@ def derive_module_name(path: str) -> str:
 def assemble(files: dict[str, str]) -> None:
     """Run the agent from sources; `files` maps each path below the package to the file's text."""
     sources = {derive_module_name(path): text for path, text in files.items()}
-    sys.meta_path.insert(0, Streamed({"mcjax_launch": "", **sources}))
+    sys.meta_path.insert(0, StreamedFinder({"mcjax_launch": "", **sources}))
     from mcjax_launch.kernel.agent.main import main
 
     main(files)

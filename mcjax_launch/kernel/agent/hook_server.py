@@ -219,7 +219,7 @@ class HookServer:
         for hook in [hook for hook in self._hooks.values() if hook.rank == rank]:
             self._forget(hook)
 
-    def read_beside(self, read: HookConnection) -> None:
+    def read_sibling_connections(self, read: HookConnection) -> None:
         """Read the same rank's other connections that have sent messages of features."""
         for hook in list(self._hooks.values()):
             if hook.features and hook.rank == read.rank and hook is not read:
@@ -256,11 +256,11 @@ class HookServer:
             not all_threads
             and not self._may_ask_more(hook)
             and system.handles(hook.pid, of_all)
-            and system.signal_undisturbed(hook.pid, of_all)
+            and system.signal_resuming_thread(hook.pid, of_all)
         )
         hook.asked_all = all_threads or hook.all_stacks
         # A single stack is that of the thread which gets the signal: it must be a thread of Python.
-        return hook.all_stacks or system.signal_main(hook.pid, signum)
+        return hook.all_stacks or system.signal_main_thread(hook.pid, signum)
 
     def request_others(self, asked: Collection[HookConnection]) -> list[HookConnection]:
         """Request all threads' stacks from processes whose main thread waits for another thread.
@@ -275,7 +275,9 @@ class HookServer:
 
         """
         waiting = [hook for hook in asked if self._may_ask_more(hook) and waits_for_a_thread(hook)]
-        more = [hook for hook in waiting if system.signal_main(hook.pid, get_others_signal())]
+        more = [
+            hook for hook in waiting if system.signal_main_thread(hook.pid, get_others_signal())
+        ]
         for hook in more:
             hook.all_stacks = hook.asked_all = True
         return more
@@ -378,8 +380,8 @@ class HookServer:
     def _identify(self, hook: HookConnection, hello: hook_messages.Hello) -> None:
         hook.pid = hello.pid
         hook.dump_signals = (
-            _signal_number(hello.dump_signal),
-            _signal_number(hello.dump_all_signal),
+            _validate_signal_number(hello.dump_signal),
+            _validate_signal_number(hello.dump_all_signal),
         )
         try:
             rank = int(hello.process_id)
@@ -398,10 +400,10 @@ class HookServer:
             hook.rank,
             message,
             main=hook.is_main,
-            beside=joins and self._is_joining_beside(hook),
+            beside=joins and self._is_sibling_joining(hook),
             repeated=joins and hook.joining,
         )
-        _note(hook, message)
+        _update_connection(hook, message)
         if hook.rank >= 0:
             if hook.joined:
                 self.members.add(hook.rank)
@@ -409,13 +411,13 @@ class HookServer:
                 hook.features.add(message.feature)
             self._on_message(hook, from_hook)
 
-    def _is_joining_beside(self, hook: HookConnection) -> bool:
+    def _is_sibling_joining(self, hook: HookConnection) -> bool:
         """Return whether another process of this rank has called initialize() and not left."""
         others = (other for other in self._hooks.values() if other is not hook)
         return any(other.joining and other.rank == hook.rank for other in others)
 
 
-def _note(hook: HookConnection, message: HookMessage) -> None:
+def _update_connection(hook: HookConnection, message: HookMessage) -> None:
     """Update the connection's state from a message: joined, compiling, held and so on."""
     if isinstance(message, hook_messages.Joining):
         hook.joining = True
@@ -434,6 +436,6 @@ def _note(hook: HookConnection, message: HookMessage) -> None:
         hook.compilations -= 1
 
 
-def _signal_number(number: int) -> int:
+def _validate_signal_number(number: int) -> int:
     """Return `number` if it is a valid signal number, else 0."""
     return number if 0 < number < _MOST_SIGNAL else 0

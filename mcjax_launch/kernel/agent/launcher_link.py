@@ -85,7 +85,7 @@ class LauncherLink:
         # Not earlier: while a message is handled, which may take long, nothing is read.
         self._heard_at = time.monotonic()
         if not data:
-            self._lose()
+            self._on_launcher_loss()
 
     def _decode_frames(self, data: bytes) -> Iterator[frames.Frame]:
         """Yield complete frames; report a malformed frame and treat the launcher as gone."""
@@ -94,9 +94,9 @@ class LauncherLink:
         except Malformed as error:
             why = f"a malformed message from the launcher ({error}): {frames.UNCHANGED}"
             self.send(messages.Ending(why))
-            self._lose()
+            self._on_launcher_loss()
 
-    def _lose(self) -> None:
+    def _on_launcher_loss(self) -> None:
         self.is_remote = False
         self._loop.forget(self._control)
         self.uplink.drop()
@@ -118,7 +118,7 @@ class LauncherLink:
         if not self.is_remote:
             return
         if now >= self._lost_at:
-            self._lose()
+            self._on_launcher_loss()
         elif now >= self._ping_at:
             self._ping_at = now + frames.PING_S
             self.send(messages.Ping())

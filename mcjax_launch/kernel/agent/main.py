@@ -51,7 +51,7 @@ def guard(agent: int, folder: str) -> NoReturn:
                 continue
             for left in system.list_descendants():
                 system.signal_process(left, signal.SIGKILL)
-            system.wait()  # its orphans may appear next
+            system.wait_for_child()  # its orphans may appear next
     except Childless:
         _leave(folder, status)
 

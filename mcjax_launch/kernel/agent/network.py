@@ -110,7 +110,7 @@ def resolve_own_name() -> list[str]:
     return text.split()
 
 
-class Connecting:
+class ConnectAttempt:
     """Attempt to connect: sets `source`, this host's address, on success, else `error`."""
 
     def __init__(self, address: str, port: int) -> None:
@@ -158,9 +158,9 @@ def try_peers(peers: Sequence[Peer]) -> PeersTried:
     return PeersTried(reached, errors)
 
 
-def try_addresses(places: Sequence[tuple[str, int]]) -> list[Connecting]:
+def try_addresses(places: Sequence[tuple[str, int]]) -> list[ConnectAttempt]:
     """Try to connect to these addresses, all at once, for a few seconds; return the results."""
-    attempts = [Connecting(address, port) for address, port in places]
+    attempts = [ConnectAttempt(address, port) for address, port in places]
     deadline = time.monotonic() + _MOST_S
     while pending := {a.socket.fileno(): a for a in attempts if a.pending}:
         poll = select.poll()

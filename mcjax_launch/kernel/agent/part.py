@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from ..wire.system import Limit
     from .hook_server import HookConnection, HookServer
     from .launcher_link import LauncherLink, Streams
-    from .stacks import Asked
-    from .startup import Prepared
+    from .stacks import StackSource
+    from .startup import HostPreparation
     from .supervisor import Supervisor
 
     Wanted = tuple[RankOrder, dict[str, str]]  # a rank, and its whole environment
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         link: LauncherLink
         loop: Loop
         pids: dict[int, int]
-        prepared: Prepared | None
+        prepared: HostPreparation | None
         stays: bool
         streams: Streams
         supervisor: Supervisor
@@ -85,7 +85,7 @@ class AgentPart:
     def on_rank_start(self, rank: int) -> None:
         """Record that a rank has been started, or restarted; a forked rank has not begun yet."""
 
-    def check_children(self) -> None:
+    def handle_ended_children(self) -> None:
         """Handle ended child processes of the feature; called before the agent reaps children."""
 
     def owns(self, pid: int) -> bool:
@@ -114,7 +114,7 @@ class AgentPart:
         """Rank by pid, of the feature's processes that work for ranks that have not started yet."""
         return {}
 
-    def request_stacks(self, all_threads: bool) -> Collection[Asked]:
+    def request_stacks(self, all_threads: bool) -> Collection[StackSource]:
         """Ask the feature's own processes for stacks; return those asked (see HookServer)."""
         return ()
 

@@ -34,7 +34,7 @@ _LONGEST_NUMBER = 9
 if TYPE_CHECKING:
     from typing import Protocol
 
-    class Asked(Protocol):
+    class StackSource(Protocol):
         """Interface of a process that was asked for its stacks."""
 
         rank: int
@@ -76,17 +76,17 @@ class StackDump:
 
     def __init__(self, on_complete: Callable[[Iterable[messages.Stacks]], None]) -> None:
         self._on_complete = on_complete
-        self._asked: Sequence[Asked] = ()
-        self._ask_more: Callable[[], Sequence[Asked]] | None = None
-        self._awaited: Sequence[Asked] = ()
+        self._asked: Sequence[StackSource] = ()
+        self._ask_more: Callable[[], Sequence[StackSource]] | None = None
+        self._awaited: Sequence[StackSource] = ()
         self._since: float | None = None
         self._latest = 0.0  # when to wait no longer
 
     def begin(
         self,
-        asked: Sequence[Asked],
+        asked: Sequence[StackSource],
         now: float,
-        ask_more: Callable[[], Sequence[Asked]] | None = None,
+        ask_more: Callable[[], Sequence[StackSource]] | None = None,
     ) -> None:
         """Start to wait for the stacks of processes that were asked by a signal.
 
@@ -143,7 +143,7 @@ class StackDump:
                 )
 
 
-def _select_other_threads(hook: Asked) -> list[str]:
+def _select_other_threads(hook: StackSource) -> list[str]:
     """Return the lines of the stacks of a process's informative threads, without the main thread.
 
     They may tell the user what the main thread waits for. The result is empty unless the process
@@ -188,7 +188,7 @@ def select_main_thread(dump: list[str]) -> list[str]:
     return [_OWN, *dump[begins[-1] + 1 :]]
 
 
-def waits_for_a_thread(hook: Asked) -> bool:
+def waits_for_a_thread(hook: StackSource) -> bool:
     """Return whether a process's main thread may wait for another thread, by its innermost call."""
     innermost = [line for line in hook.stacks if line.startswith(_FRAME)][:1]
     frame, *source = with_source(innermost) or [""]

@@ -142,7 +142,7 @@ def _make_metadata_reader(environ: Mapping[str, str]) -> Callable[[str], str | N
 # --- before any rank is started ---
 
 
-class Prepared:
+class HostPreparation:
     """Facts about this host for the launcher, and the ports reserved for the ranks.
 
     Args:

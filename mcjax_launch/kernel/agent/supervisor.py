@@ -44,7 +44,7 @@ class KillRank(HostEffect):
     rank: int
 
 
-class NameLeft(HostEffect):
+class ReportUnkilled(HostEffect):
     """Report to the launcher of the killed processes that have not ended yet."""
 
 
@@ -141,7 +141,7 @@ class Supervisor:
             if self._on_failure == "stop" and (alone or status < 0):
                 return self._stop(signal.SIGTERM, now + self._grace_s, now)
             if self._on_failure == "stop":
-                self._settle(now)
+                self._delay_end(now)
             else:
                 self._straggler_deadlines[rank] = now + LINGER_S
             if self._on_failure == "restart":
@@ -187,7 +187,7 @@ class Supervisor:
         """
         self._patience_s = patience_s
         if settles and not self._stopping:
-            self._settle(now)
+            self._delay_end(now)
             return []
         if self._killing and self._due is not None:
             ends_at = max(now, self._killed_at + patience_s)
@@ -219,7 +219,7 @@ class Supervisor:
         if self._killing:
             gives_up_at = self._killed_at + self._patience_s
             self._due = gives_up_at if now < gives_up_at else None
-            return [NameLeft() if self._due is not None else Leave(unkillable=True)]
+            return [ReportUnkilled() if self._due is not None else Leave(unkillable=True)]
         if self._stopping:
             return self._kill(now)
         return self._stop(signal.SIGTERM, now + self._grace_s, now)  # a finished job's stragglers
@@ -237,7 +237,7 @@ class Supervisor:
         self._due = None
         return [Leave(unkillable=False)]
 
-    def _settle(self, now: float) -> None:
+    def _delay_end(self, now: float) -> None:
         """Delay the ranks' end by ALIKE_S seconds, only once, so that more ranks can fail alike."""
         if not self._grace_before_stop:
             self._grace_before_stop, self._due = True, now + ALIKE_S

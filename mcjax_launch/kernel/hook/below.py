@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def note_call(filled: Mapping[str, Any]) -> None:
+def record_call(filled: Mapping[str, Any]) -> None:
     """Record this call of initialize() in an environment variable that child processes inherit."""
     os.environ[MEMBER] = f"{os.getpid()} {_format_call(filled)}"
 

@@ -82,10 +82,8 @@ class Compilation:
         try:  # JAX leaves its own frames out of tracebacks, and then also these
             from jax._src import traceback_util
 
-            for ours in (
-                Compilation.__init__,
-                type(self._parts).list_enabled,
-            ):  # this file, and part.py
+            # Hidden from JAX's tracebacks: this file, and part.py.
+            for ours in (Compilation.__init__, type(self._parts).list_enabled):
                 traceback_util.register_exclusion(ours.__code__.co_filename)
         except (ImportError, AttributeError):
             pass

@@ -167,7 +167,7 @@ class Initialization:
             if filled is None:  # a wrong call, which JAX reports
                 return real(*args, **kwargs)
             if below.repeats(self._environ, filled):
-                return self._leave_out()
+                return self._report_call_below()
             try:
                 self._prepare_join(filled)
                 result = self._join(real, args, kwargs, filled)
@@ -193,7 +193,7 @@ class Initialization:
         )
         return coordinator.join(real, filled, self._environ, left_open)
 
-    def _leave_out(self) -> None:
+    def _report_call_below(self) -> None:
         """Report a call of initialize() in a rank's child process, which JAX never gets."""
         call = CalledBelow(user_lines.find_current_line(), below.imports_main_again())
         self._link.is_below = True
@@ -235,7 +235,7 @@ class Initialization:
         devices.leave_gpus_to_program(self._environ)
         _adjust_jaxlib(address, self._environ)
         name_barriers_in_stacks()
-        below.note_call(filled)
+        below.record_call(filled)
         self._exits.watch()
 
     def _report_join(self, filled: Mapping[str, Any]) -> None:
@@ -384,10 +384,10 @@ def _set_transfer_address(environ: Mapping[str, str]) -> None:
         raise RuntimeError(
             f"--cpu-transfers: not supported by jax {jax.__version__}; upgrade jax"
         ) from None
-    devices.when_backend_starts["transfers"] = _keep_for_ever
+    devices.when_backend_starts["transfers"] = _prevent_destruction
 
 
-def _keep_for_ever(backend: Any) -> None:
+def _prevent_destruction(backend: Any) -> None:
     """Keep Python from destroying a CPU backend when the process ends.
 
     Otherwise the transfer server of a CPU backend would wait for its peers to close connections,

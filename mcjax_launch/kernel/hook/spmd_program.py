@@ -440,7 +440,7 @@ class SpanningProgram:
             return True
         kept = getattr(execution, "kept_var_idx", range(len(args)))
         used = [arg for number, arg in enumerate(args) if number in kept]
-        if not self._is_mapped and not _are_whole(execution, used):
+        if not self._is_mapped and not _are_whole_on_each_process(execution, used):
             return True
         return self._exchanges(execution.xla_executable)
 
@@ -477,7 +477,7 @@ def get_program_name(computation: Any) -> str:
     return str(computation.operation.attributes["sym_name"]).strip('"')
 
 
-def _are_whole(execution: Any, args: Sequence[Any]) -> bool:
+def _are_whole_on_each_process(execution: Any, args: Sequence[Any]) -> bool:
     """Return whether each process holds every argument and every result completely."""
     handler = getattr(execution, "out_handler", None)
     results = getattr(handler, "out_shardings", None)
@@ -486,10 +486,10 @@ def _are_whole(execution: Any, args: Sequence[Any]) -> bool:
         return False
     given = ((getattr(arg, "sharding", None), getattr(arg, "shape", ())) for arg in args)
     made = ((sharding, aval.shape) for sharding, aval in zip(results, avals))
-    return all(_is_whole(*array) for array in (*made, *given))
+    return all(_is_whole_on_each_process(*array) for array in (*made, *given))
 
 
-def _is_whole(sharding: Any, shape: tuple[int, ...]) -> bool:
+def _is_whole_on_each_process(sharding: Any, shape: tuple[int, ...]) -> bool:
     """Return whether the devices of each process together hold all of an array."""
     if sharding is None or sharding.is_fully_replicated:
         return True

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mcjax_launch.diagnosis.announcer import Announcer
 from mcjax_launch.diagnosis.root_cause import RankFailed
 from mcjax_launch.diagnosis.view import Fact, Finding, Occasion, View
-from mcjax_launch.kernel.launcher.hang_watch import Ask, HangWatch
+from mcjax_launch.kernel.launcher.hang_watch import HangWatch, HostQuery
 from mcjax_launch.kernel.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.kernel.launcher.stack_requests import select_rank_stacks
 from mcjax_launch.kernel.wire import messages
@@ -48,9 +48,9 @@ class Explanations(LauncherPart):
         """Print due findings; ask hosts for stacks or usage if the deadline has passed."""
         self._say(self.announcer.expire(now) or ())
         ask = self.hang.expire(now)
-        if ask is Ask.STACKS:
+        if ask is HostQuery.STACKS:
             self.launcher.stacks.request(self.launcher.links, self._explain_hang)
-        elif ask is Ask.USAGE:
+        elif ask is HostQuery.USAGE:
             self.launcher.pool.send_all(messages.RequestUsage())
 
     def explain_stacks(self, view: View) -> Sequence[str]:
@@ -82,7 +82,7 @@ class Explanations(LauncherPart):
         from mcjax_launch.diagnosis.rules import format_lines
 
         found = self.hang.judge_stacks(select_rank_stacks(stacks), time.monotonic())
-        if found is Ask.ALL_STACKS:
+        if found is HostQuery.ALL_STACKS:
             self.launcher.stacks.request(self.launcher.links, self._explain_hang, all_threads=True)
         elif isinstance(found, list) and found:
             first, *others = found

@@ -41,7 +41,7 @@ _STILL_S, _STILL_WAITS = 0.01, 3
 _IDLE, _LEAST_IDLE_S = 0.01, 0.02
 
 
-class Ask(Enum):
+class HostQuery(Enum):
     """Request that the hosts should get."""
 
     USAGE = auto()
@@ -139,7 +139,7 @@ class HangWatch:
         silent_at = state.activity.heard_at + AFTER_S * _SILENCE
         return min(self._next_at, max(silent_at, self._polled_at + AFTER_S * _PAUSE))
 
-    def expire(self, now: float) -> Ask | None:
+    def expire(self, now: float) -> HostQuery | None:
         """Return the request that hosts should get now; None for none."""
         deadline = self.deadline
         if deadline is None or now < deadline:
@@ -151,7 +151,7 @@ class HangWatch:
             return self._judge(self._asked_at, now)
         self._asked_at = now
         self._next_at = now + max(AFTER_S * _ANSWER, _LEAST_ANSWER_S)
-        return Ask.USAGE
+        return HostQuery.USAGE
 
     def suspects(self, now: float) -> bool:
         """Return whether a rank has waited, or stood still, long enough to suspect a hang."""
@@ -175,7 +175,7 @@ class HangWatch:
             if baseline.since < baseline.at
         }
 
-    def _judge(self, asked_at: float, now: float) -> Ask | None:
+    def _judge(self, asked_at: float, now: float) -> HostQuery | None:
         """Judge the reported usage: ask for stacks if a rank seems to wait, else poll later."""
         if self._state.activity.heard_at > self._polled_at:
             self._interval_s = AFTER_S
@@ -193,7 +193,7 @@ class HangWatch:
             self._next_at = self._next_stacks_at  # this wait has been judged already
         else:
             self._awaits_stacks = True
-            return Ask.STACKS
+            return HostQuery.STACKS
         return None
 
     def _find_compilation_end(self) -> float:
@@ -220,7 +220,7 @@ class HangWatch:
         self._next_at = now + self._interval_s
         self._interval_s = min(2 * self._interval_s, _SELDOM * AFTER_S)
 
-    def judge_stacks(self, stacks: "Sequence[Stack]", now: float) -> "list[Finding] | Ask":
+    def judge_stacks(self, stacks: "Sequence[Stack]", now: float) -> "list[Finding] | HostQuery":
         """Judge from the ranks' stacks whether ranks wait, and for which ranks.
 
         Args:
@@ -248,7 +248,7 @@ class HangWatch:
         if wait.is_deadlock and self._has_lasted(wait, now):
             if suspected is None:
                 self._deadlock, self._awaits_stacks = wait.key, True
-                return Ask.ALL_STACKS
+                return HostQuery.ALL_STACKS
             view.positions = view.positions.copy_with(is_whole=wait.key == suspected)
         if wait.threads:
             since = max(wait.since, self._track_wait_threads(wait, now))

@@ -393,7 +393,7 @@ class Launcher:
                     message=describe_rank_end(run),
                 )
                 self.console.show_detail(f"rank {rank}: {describe_rank_end(run)}")
-                self._note_waiting()
+                self._shorten_grace_if_waiting()
             case messages.Usage():
                 self.state.record_usage(message, time.monotonic())
             case messages.NotYetGone(processes):
@@ -416,7 +416,7 @@ class Launcher:
             self._load_part(features.ON_ACCELERATORS)
         self._load_part(_EXPLANATIONS)  # imported only now: each start would wait for that
         self._on_rank_message(message)
-        self._note_waiting()
+        self._shorten_grace_if_waiting()
 
     def on_fact(self, fact: "Fact", now: float) -> None:
         """Pass a new fact, found by a part, to all parts."""
@@ -457,7 +457,7 @@ class Launcher:
                 part.on_stop(time.monotonic())
         return part
 
-    def _note_waiting(self) -> None:
+    def _shorten_grace_if_waiting(self) -> None:
         """Shorten the grace after the user's signal if the remaining ranks only wait."""
         if self.policy.interrupts and self.state.only_waits:
             self.perform(self.policy.shorten_grace())
@@ -476,10 +476,10 @@ class Launcher:
             failure = RankFailure(rank, is_victim, _is_signalled(run), _is_early(run))
             if ran_other_collective(run) or (failure.is_victim and _gave_up_waiting(run)):
                 # Ask for the ranks' positions before they are ended.
-                self.stacks.request(self.links, self._note_places)
+                self.stacks.request(self.links, self._record_late_positions)
         self.perform(self.policy.on_rank_end(failure))
 
-    def _note_places(self, stacks: list["Stack"]) -> None:
+    def _record_late_positions(self, stacks: list["Stack"]) -> None:
         from mcjax_launch.diagnosis.snapshots import make_snapshots
 
         for seen in make_snapshots(self.state, stacks).values():
@@ -578,7 +578,7 @@ class Launcher:
             elif signum == signal.SIGCHLD:
                 self.pool.reap()
             else:
-                self._notice(signal.Signals(signum))
+                self._handle_own_signal(signal.Signals(signum))
 
     def interrupt(self, signum: int, by: str = "") -> None:
         """End the job for a signal from the user, a scheduler or a rehearsal (named by `by`)."""
@@ -587,12 +587,12 @@ class Launcher:
                 signum,
                 time.monotonic(),
                 nothing_left=self.pool.nothing_left,
-                caught=self.state.catches_term,
+                caught=self.state.jax_catches_sigterm,
                 by=by,
             )
         )
 
-    def _notice(self, signum: signal.Signals) -> None:
+    def _handle_own_signal(self, signum: signal.Signals) -> None:
         """Handle a signal that is not passed on to the ranks."""
         if (feature := features.SIGNALS.get(signum.name)) is not None:
             self._load_part(feature)

@@ -118,7 +118,7 @@ class RestartPolicy:
         self._failures: Counter[str] = Counter()  # by host
         self.worn_out: set[str] = set()
 
-    def judge_failure(self, end: AttemptEnd) -> str:
+    def record_failed_attempt(self, end: AttemptEnd) -> str:
         """Record a failed attempt; return the reason against a restart, "" to restart."""
         before, self._last = self._last, end.crash
         self._failures.update(end.hosts)
@@ -189,7 +189,7 @@ def run(
         )
         ended(attempt)
         last = summary.final or restart == job.max_restarts
-        if not last and (why := policy.judge_failure(classify_end(attempt, launcher.lost))):
+        if not last and (why := policy.record_failed_attempt(classify_end(attempt, launcher.lost))):
             launcher.say(why)
             last = True
         if refused is not None:

@@ -27,7 +27,7 @@ from mcjax_launch.kernel.wire.frames import Data, Raw
 from mcjax_launch.kernel.wire.messages import HostFacts
 
 if TYPE_CHECKING:
-    from mcjax_launch.kernel.transport.staging import Staged
+    from mcjax_launch.kernel.transport.staging import StagedContent
 
 # Seconds after the first failure in which further failures are reported together with it.
 _GATHER_S = 0.5
@@ -44,7 +44,7 @@ def _compute_try_delay_s(number: int) -> float:
     return min(max(0, number - _TRY_AT_ONCE) * _EACH_TRIES_S, _ALL_TRY_S)
 
 
-class Returning(Protocol):
+class ReturningHost(Protocol):
     """Lost host whose ranks are to be restarted."""
 
     def on_message(self, link: AgentConnection, message: Message | Data | Raw) -> None:
@@ -88,7 +88,7 @@ class Startup:
         self.job_id = job.job_id or os.urandom(4).hex()
         self.deadline: float | None = None
         self.portable: list[Host] = []
-        self.rejoining: dict[Host, Returning] = {}
+        self.rejoining: dict[Host, ReturningHost] = {}
         self._job = job
         self._hosts = hosts
         self._on_plan = on_plan
@@ -345,7 +345,8 @@ def _iterate_patiently(link: AgentConnection, files: Iterator[bytes]) -> Iterato
     link.be_patient(_PREPARE_S)  # also counted from the last frame
 
 
-def _make_staged(job: Job) -> "Staged":
-    from mcjax_launch.kernel.transport.staging import Staged  # only --sync and functions need it
+def _make_staged(job: Job) -> "StagedContent":
+    # Only --sync and functions need it.
+    from mcjax_launch.kernel.transport.staging import StagedContent
 
-    return Staged(job.sync, os.getcwd(), job.call)
+    return StagedContent(job.sync, os.getcwd(), job.call)

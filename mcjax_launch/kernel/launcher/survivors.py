@@ -148,7 +148,7 @@ class Survivors(LauncherPart):
         """Handle the end of a rank's process."""
         self._report(self._state.ranks[rank])
         self._policy.record_end(rank, time.monotonic())
-        self._end_vain_calls()
+        self._stop_if_unserved()
 
     def _on_initialize_call(self) -> None:
         """Handle a rank's call of initialize(); end the job if other ranks cannot complete it."""
@@ -157,9 +157,9 @@ class Survivors(LauncherPart):
             self._perform(EndAll(why))
             stop = self.launcher.policy.on_rank_end(RankFailure(self._absent[0]))
             self.launcher.perform(stop)
-        self._end_vain_calls()
+        self._stop_if_unserved()
 
-    def _end_vain_calls(self) -> None:
+    def _stop_if_unserved(self) -> None:
         """End the job if a restarted rank waits in initialize() for a process 0 that has ended."""
         if self.launcher.policy.ending or not self._unserved:
             return

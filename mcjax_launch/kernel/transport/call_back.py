@@ -256,7 +256,7 @@ class Hellos:
     def _judge(self, stream: socket.socket, hello: _Hello) -> None:
         theirs, said = hello.read[: handshake.NONCE_BYTES], hello.read[handshake.NONCE_BYTES :]
         nonces = hello.nonce + theirs
-        where = handshake.compute_place(stream.getsockname(), stream.getpeername())
+        where = handshake.compute_connection_address(stream.getsockname(), stream.getpeername())
         if not hmac.compare_digest(
             said, handshake.compute_proof(b"agent", self._key, nonces, where)
         ):
@@ -310,7 +310,7 @@ class _Relay:
         self._signals = Signals([signal.SIGCHLD, *_ENDING])
         self._loop.watch(self._signals.fd, READ, lambda ready: self._on_signal())
         self._loop.watch(0, HANG_UP, lambda ready: self._on_hang_up(ready))
-        self._hellos = Hellos(listener, key, self._loop, self._on_met)
+        self._hellos = Hellos(listener, key, self._loop, self._on_agent_authenticated)
         self._client: subprocess.Popen[bytes] | None = None
         self._met = self._over = self._copied = False
 
@@ -349,7 +349,7 @@ class _Relay:
         """End the relay if the launcher closes its pipe before an agent has connected."""
         self._over = self._over or bool(ready & GONE)
 
-    def _on_met(self, stream: socket.socket) -> None:
+    def _on_agent_authenticated(self, stream: socket.socket) -> None:
         self._met = True
         self._hellos.end()
         _remove(self._path)

@@ -29,13 +29,13 @@ def compute_proof(side: bytes, key: bytes, nonces: bytes, place: bytes) -> bytes
         side: b"launcher" or b"agent", so that neither proof can be sent back as the other.
         key: secret that both sides share.
         nonces: nonce of the launcher, followed by the nonce of the agent.
-        place: result of `compute_place`, the address of the connection.
+        place: result of `compute_connection_address`, the address of the connection.
 
     """
     return hmac.digest(key, b" ".join((side, place, nonces)), "sha256")
 
 
-def compute_place(launcher: tuple[str, int], agent: tuple[str, int]) -> bytes:
+def compute_connection_address(launcher: tuple[str, int], agent: tuple[str, int]) -> bytes:
     """Return the address of the connection as a value that both sides compute alike.
 
     It is the launcher's address. If both sides are on one machine, the machine's id is appended,
@@ -75,7 +75,7 @@ def call(addresses: list[str], port: int, key: bytes) -> None:
     for address in addresses:
         try:
             stream = socket.create_connection((address, port), _ANSWER_S)
-            if not _meet(stream, key):
+            if not _authenticate(stream, key):
                 raise OSError("the process there does not know this job's key")
         except OSError as error:
             failures.append(f"{address} ({error.strerror or error})")
@@ -88,8 +88,8 @@ def call(addresses: list[str], port: int, key: bytes) -> None:
     os._exit(_FAILED)
 
 
-def _meet(stream: socket.socket, key: bytes) -> bool:
-    where = compute_place(stream.getpeername(), stream.getsockname())
+def _authenticate(stream: socket.socket, key: bytes) -> bool:
+    where = compute_connection_address(stream.getpeername(), stream.getsockname())
     own = os.urandom(NONCE_BYTES)
     nonces = _read(stream, NONCE_BYTES) + own
     stream.sendall(own + compute_proof(b"agent", key, nonces, where))

@@ -23,7 +23,7 @@ from mcjax_launch.kernel.wire.frames import Data, Raw
 from mcjax_launch.kernel.wire.known_schedulers import find_scheduler
 from mcjax_launch.kernel.wire.loop import Loop
 from mcjax_launch.kernel.wire.messages import Bye, Greeting, NothingLeft, Ping
-from mcjax_launch.kernel.wire.signals import ENDING, signal_name
+from mcjax_launch.kernel.wire.signals import ENDING, get_signal_name
 from mcjax_launch.kernel.wire.value import Value
 
 # Seconds for the client of a lost agent to end: its exit status explains the loss.
@@ -79,7 +79,7 @@ class Killed(Value):
 
     def __str__(self) -> str:
         verb = "stopped" if self.signum in ENDING else "killed"
-        return f"{self.what} was {verb} by {signal_name(self.signum)}"
+        return f"{self.what} was {verb} by {get_signal_name(self.signum)}"
 
 
 def find_ending_signal(link: AgentConnection) -> Killed | None:
@@ -344,10 +344,10 @@ class AgentPool:
                 self._close_early(link)
             return
         if malformed:
-            self._distrust(link, malformed)
+            self._on_malformed_frame(link, malformed)
             return
         if state is LinkState.GREETING:
-            self._judge(link)
+            self._handle_failed_start(link)
             return
         if not link.said_bye:
             self._enter(link, LinkState.MISSED, time.monotonic() + _CLIENT_END_S)
@@ -362,11 +362,11 @@ class AgentPool:
         """Handle ended transports; call this when a child of the launcher has ended."""
         for link in [link for link in self.links if link.ended and link.reap()]:
             if self._states[link] is LinkState.GREETING:
-                self._judge(link)
+                self._handle_failed_start(link)
             elif self._states[link] is LinkState.MISSED:
                 self._judge_missed(link)
 
-    def _judge(self, link: AgentConnection) -> None:
+    def _handle_failed_start(self, link: AgentConnection) -> None:
         """Handle the end of a transport without a greeting: retry, or report the failure."""
         if not link.reap():
             return  # its exit status says more; SIGCHLD is about to come
@@ -450,7 +450,7 @@ class AgentPool:
         else:
             self._give_up(link, f"no heartbeat for {frames.SILENCE_S:g} s")
 
-    def _distrust(self, link: AgentConnection, what: str) -> None:
+    def _on_malformed_frame(self, link: AgentConnection, what: str) -> None:
         """Give up an agent that has sent a malformed frame: later frames cannot be trusted."""
         why = f"malformed message from its agent ({what}): {frames.UNCHANGED}"
         if self._states[link] is not LinkState.GREETING:

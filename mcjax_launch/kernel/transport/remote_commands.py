@@ -173,11 +173,11 @@ def _split_template(template: str) -> list[str]:
             f"--via {template}: each of gcloud's workers is a host of its own here: "
             "--hosts 0,1,2,3 and --worker={host}"
         )
-    _check_input(template, words)
+    _check_exec_option(template, words)
     return words
 
 
-def _check_input(template: str, words: Sequence[str]) -> None:
+def _check_exec_option(template: str, words: Sequence[str]) -> None:
     """Reject a container's `exec` without -i: the agent's code on stdin would not arrive.
 
     Raises:

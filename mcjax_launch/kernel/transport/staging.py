@@ -30,7 +30,7 @@ class Entry(Value):
     kind: str
 
 
-class Staged:
+class StagedContent:
     """Content to stage on every host: files, and the call of a function.
 
     Args:

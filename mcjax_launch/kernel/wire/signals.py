@@ -22,7 +22,7 @@ RESET_IN_RANKS = (
 )
 
 
-def signal_name(signum: int) -> str:
+def get_signal_name(signum: int) -> str:
     """Return a signal's name, such as SIGTERM, or `signal 40` if it has none."""
     try:
         return signal.Signals(signum).name

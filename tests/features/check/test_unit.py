@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from mcjax_launch.features.check.judgement import (
-    Found,
     HostFound,
     Judgement,
+    SurveyResult,
     format_last_line,
     format_lines,
     judge,
@@ -89,7 +89,7 @@ def facing(mtu: int) -> NetworkInterface:
 
 
 def found(*hosts: HostFound, **more: Any) -> list[Judgement]:
-    whole = Found(**{"hosts": hosts, "lost": {}, "seconds": 0.6, **more})
+    whole = SurveyResult(**{"hosts": hosts, "lost": {}, "seconds": 0.6, **more})
     return merge_findings([*judge(whole), *judge_devices(hosts), *judge_gpus(hosts)])
 
 

@@ -106,9 +106,11 @@ def test_position_request_does_not_interrupt_blocking_calls(
     with mine, its, started(str(its.fileno()), *words, fds=(its.fileno(),)) as process:
         asleep(process)
         if asked:  # once the other thread waits too
-            eventually(lambda: system.signal_aside(process.pid, get_position_signal()))
+            eventually(
+                lambda: system.signal_without_interrupting(process.pid, get_position_signal())
+            )
         else:
-            assert not system.signal_aside(process.pid, get_position_signal())
+            assert not system.signal_without_interrupting(process.pid, get_position_signal())
         mine.send(b"x")
         rest = process.communicate()[0].splitlines()
     assert rest[-1] == "1"  # and not -1
@@ -119,7 +121,7 @@ def test_position_request_does_not_interrupt_blocking_calls(
 def test_working_process_reports_its_position_at_once(tmp_path: Path) -> None:
     with started(str(tmp_path / "end")) as process:
         assert process.stdout is not None
-        assert system.signal_aside(process.pid, get_position_signal())
+        assert system.signal_without_interrupting(process.pid, get_position_signal())
         _, (calls, beside) = json.loads(process.stdout.readline())
     assert " in work\n" in calls and calls.startswith("Stack (most recent call first):\n")
     assert beside is False

@@ -166,7 +166,7 @@ def test_rank_that_still_waits_is_not_woken_by_polls(monkeypatch: pytest.MonkeyP
     system = SimpleNamespace(
         find_blocking_call=waits.__getitem__,
         handles=lambda pid, signum: True,
-        signal_aside=lambda pid, signum: signalled.append(pid) is None,
+        signal_without_interrupting=lambda pid, signum: signalled.append(pid) is None,
     )
     monkeypatch.setattr(asking, "system", system)
     hook: Any = SimpleNamespace(pid=7, rank=0)

@@ -74,9 +74,8 @@ def _start_tools(
         natively = [gdb, "-batch", "-nx", "-ex", "thread apply all backtrace", "-p"]
     else:
         natively = []
-    alive = [
-        pid for pid in named if _read_file(f"/proc/{pid}/cmdline")
-    ]  # a zombie has no command line
+    # A zombie has no command line.
+    alive = [pid for pid in named if _read_file(f"/proc/{pid}/cmdline")]
     commands = [
         (f"native.{pid}.txt", f"{named[pid]}pid {pid}\n", [*natively, str(pid)])
         for pid in (alive[:_MOST_NATIVE] if natively else ())

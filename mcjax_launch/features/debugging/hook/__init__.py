@@ -200,7 +200,7 @@ class Debuggers(RankPart):
         def do_rank(this: Any, arg: str) -> Any:
             if not arg.isdecimal():  # a name in the program
                 return this.default(this.lastcmd)
-            if refused := self._terminal.switch(int(arg)):
+            if refused := self._terminal.lend_to_rank(int(arg)):
                 print("***", refused, file=this.stdout)
             else:
                 show_place(this)

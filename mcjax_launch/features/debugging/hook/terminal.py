@@ -48,7 +48,7 @@ class Terminal:
         self._environ = environ
         self._lock = threading.RLock()
         self._depth = 0
-        self._held: _Standard | None = None
+        self._held: _StreamReplacement | None = None
         self._pid = 0
         self._line: AgentLine | None = None
 
@@ -96,7 +96,7 @@ class Terminal:
         """True if a single debugger has it, not also a debugger that the first one has started."""
         return self._depth == 1
 
-    def switch(self, rank: int) -> str:
+    def lend_to_rank(self, rank: int) -> str:
         """Lend the terminal to another rank's debugger, and wait until the user comes back.
 
         Returns:
@@ -125,7 +125,7 @@ class Terminal:
         _flush()  # so that earlier output precedes the prompt
         terminal, term = self._ask(stopped)
         try:
-            self._held = _Standard(terminal, term)
+            self._held = _StreamReplacement(terminal, term)
         finally:
             os.close(terminal)
 
@@ -159,7 +159,7 @@ class Terminal:
         return self._line
 
 
-class _Standard:
+class _StreamReplacement:
     """Replacement of descriptors 0 to 2 by a terminal, with the originals to restore."""
 
     def __init__(self, terminal: int, term: str) -> None:

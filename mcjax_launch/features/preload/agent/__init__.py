@@ -10,7 +10,7 @@ from ....kernel.agent.system import system
 from ....kernel.agent.system.unix import SpawnError
 from ....kernel.wire.interpreter import find_executable
 from ....kernel.wire.rank_environ import RANK_RESTART
-from ....kernel.wire.signals import signal_name
+from ....kernel.wire.signals import get_signal_name
 from ..messages import (
     Forked,
     ImportBegins,
@@ -202,7 +202,7 @@ class Preloading(AgentPart):
 
     # --- children ---
 
-    def check_children(self) -> None:
+    def handle_ended_children(self) -> None:
         """Handle the end of the server or of its successor.
 
         The agent calls this before it reaps other children: at the server's end, its ranks become
@@ -223,7 +223,7 @@ class Preloading(AgentPart):
         self._finish_forking()
 
     def owns(self, pid: int) -> bool:
-        """Return whether a process is the server or its successor; `check_children` reaps both."""
+        """Return whether a process, which this part reaps, is the server or its successor."""
         servers = (self._server, self._successor)
         return any(server is not None and server.pid == pid for server in servers)
 
@@ -243,7 +243,7 @@ class Preloading(AgentPart):
         """Ask the server for its stack, if it handles the signal for that."""
         signum = self._dump_signals[all_threads]
         for pid, rank in self.placeholder_pids.items():
-            if system.handles(pid, signum) and system.signal_main(pid, signum):
+            if system.handles(pid, signum) and system.signal_main_thread(pid, signum):
                 self._importer = Importer(rank, pid)
                 return [self._importer]
         return ()
@@ -297,7 +297,7 @@ def _find_obstacle_in_command(rank: RankOrder, environ: dict[str, str]) -> str:
 
 
 def _describe_end(status: int) -> str:
-    return f"was killed by {signal_name(-status)}" if status < 0 else f"exited ({status})"
+    return f"was killed by {get_signal_name(-status)}" if status < 0 else f"exited ({status})"
 
 
 PART = Preloading

@@ -337,7 +337,7 @@ class Forking:
             wanted = self._ahead.pop(0)
             try:
                 self._ask_for(wanted)
-            except ConnectionError:  # the server has ended: `check_children` finds that
+            except ConnectionError:  # the server has ended: `handle_ended_children` finds that
                 return
             except OSError as error:  # too many files, or too large an environment
                 self._settle()

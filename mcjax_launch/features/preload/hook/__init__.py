@@ -158,7 +158,9 @@ class ImportServer:
                 _send(connection, answer)
             elif isinstance(order, fork_messages.Fork):
                 connection.close()
-                forked_rank.begin(descriptors, order.settings, self._agent, self._system.prctl)
+                forked_rank.set_up_process(
+                    descriptors, order.settings, self._agent, self._system.prctl
+                )
                 return order
             else:
                 _become_successor(connection, descriptors[0])
@@ -214,7 +216,7 @@ class ImportServer:
             sys.argv[1:] = order.argv[-count:]
             if hasattr(sys, "orig_argv"):
                 sys.orig_argv[-count:] = order.argv[-count:]
-        self._system.show(order.argv, self._environ)
+        self._system.set_shown_command(order.argv, self._environ)
         forked_rank.renew()
         try:
             self._link.connect(
@@ -229,7 +231,7 @@ class ImportServer:
         layers, link = self._layers, self._link
         comparison = StateComparison(layers, self._path, self._system.read_environment)
         first_imports = FirstImports(layers, comparison, fresh_start, link, self._environ)
-        HiddenModules(layers, first_imports.compare, first_imports.finish)
+        HiddenModules(layers, first_imports.check_before_import, first_imports.finish)
 
 
 def _find_first_path_entry() -> str | None:

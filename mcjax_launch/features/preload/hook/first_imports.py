@@ -46,7 +46,7 @@ class FirstImports:
         if all("jax" not in layer.packages for layer in self._layers):
             link.send_held()  # the program finds JAX imported, or imports it itself
 
-    def compare(self, packages: Collection[str]) -> None:
+    def check_before_import(self, packages: Collection[str]) -> None:
         """Start the rank afresh if an import would differ now; if too late, only report it.
 
         Args:
@@ -63,7 +63,7 @@ class FirstImports:
                 afresh = self._fresh_start.is_possible()
                 self._link.send(SetTooLate(layer.name, missed, afresh))
                 if afresh:
-                    self._fresh_start.go()
+                    self._fresh_start.start_afresh()
 
     def finish(self, packages: Collection[str]) -> None:
         """Apply the imports' other effects: filters of warnings, and variables.
@@ -81,7 +81,7 @@ class FirstImports:
                 layer.set_variables()
                 self._comparison.add_variables(layer.settings)
         if "jax" in packages:
-            self._fresh_start.discount(self._link.send_held)
+            self._fresh_start.send_uncounted(self._link.send_held)
             devices.assign_gpus(self._environ)
             self._comparison.begin_jax()
 

@@ -47,7 +47,7 @@ class System:
             at += 1
         return found
 
-    def show(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
+    def set_shown_command(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
         """Change the command and environment that /proc and `ps` show for this process."""
         command = b"".join(os.fsencode(word) + b"\0" for word in argv)
         variables = b"".join(os.fsencode(f"{name}={environ[name]}") + b"\0" for name in environ)
@@ -99,7 +99,9 @@ def _overwrite(area: Sequence[int], text: bytes) -> None:
 # --- before its program ---
 
 
-def begin(descriptors: Sequence[int], settings: RankSettings, agent: int, prctl: Prctl) -> None:
+def set_up_process(
+    descriptors: Sequence[int], settings: RankSettings, agent: int, prctl: Prctl
+) -> None:
     """Set up this rank's session, streams and settings; then wait until it may begin.
 
     It may begin when the agent is its parent; from then on it ends with the agent.

@@ -58,7 +58,7 @@ class FreshStart:
         self._written = _count_written()
         self._changed_ns = os.stat(".").st_mtime_ns
 
-    def discount(self, send: Callable[[], object]) -> None:
+    def send_uncounted(self, send: Callable[[], object]) -> None:
         """Call a function that writes to the agent, without counting that as a visible effect.
 
         The agent accepts the same message a second time.
@@ -76,7 +76,7 @@ class FreshStart:
         except (OSError, ValueError):  # this /proc lacks a file or a field
             return False
 
-    def go(self) -> None:
+    def start_afresh(self) -> None:
         """Start the rank afresh: replace this process by its command with its first state."""
         import _signal
 

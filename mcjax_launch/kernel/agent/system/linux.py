@@ -48,15 +48,14 @@ class Linux(Unix):
 
     forks_ranks = binds_cores = adopts_orphans = holds_ports = True
 
-    def rename(self, name: str) -> None:
+    def set_process_name(self, name: str) -> None:
         """Set the name that `ps` shows for this process.
 
         A fork has its parent's name, so a user who kills the parent by name would kill both.
         """
         _prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
-        start, end = (
-            int(field) for field in _read_stat_fields("self")[45:47]
-        )  # of the command line
+        # Where the command line is in memory.
+        start, end = (int(field) for field in _read_stat_fields("self")[45:47])
         if 0 < start < end:
             text = name.encode()[: end - start - 1].ljust(end - start, b"\0")
             ctypes.memmove(start, text, end - start)
@@ -140,15 +139,17 @@ class Linux(Unix):
         caught = _read_fields(f"/proc/{pid}/status").get("SigCgt", "0")
         return bool(signum) and _holds(caught, signum)
 
-    def signal_main(self, pid: int, signum: int) -> bool:
+    def signal_main_thread(self, pid: int, signum: int) -> bool:
         """Send a signal to the main thread; return False if it blocks the signal or is gone.
 
         A signal to the whole process may go to another thread if an earlier signal is still
         pending.
         """
-        return _signal_one(pid, [pid], signum) if _TGKILL else super().signal_main(pid, signum)
+        return (
+            _signal_one(pid, [pid], signum) if _TGKILL else super().signal_main_thread(pid, signum)
+        )
 
-    def signal_undisturbed(self, pid: int, signum: int) -> bool:
+    def signal_resuming_thread(self, pid: int, signum: int) -> bool:
         """Signal a thread that waits for a futex, the main thread first; return whether one was.
 
         A signal interrupts most waiting calls (sleep, poll, select: see signal(7)), and C code may
@@ -167,7 +168,7 @@ class Linux(Unix):
         """Return whether the main thread waits for a futex, a wait that no signal ends."""
         return bool(_FUTEX) and _read_call(pid, pid) == _FUTEX
 
-    def signal_aside(self, pid: int, signum: int) -> bool:
+    def signal_without_interrupting(self, pid: int, signum: int) -> bool:
         """Signal a thread so that no call is interrupted; return whether one was signaled.
 
         It is the main thread if that runs or waits for a futex, else another thread that waits for

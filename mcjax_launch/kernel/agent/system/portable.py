@@ -108,11 +108,11 @@ class Portable(Unix):
     def get_check_time(self) -> float | None:
         return self._check_at
 
-    def wait(self) -> None:
+    def wait_for_child(self) -> None:
         if self._check_at is not None:
             time.sleep(_FIRST_PAUSE_S)
         else:
-            super().wait()
+            super().wait_for_child()
 
     def _is_ending(self, pid: int) -> bool:
         try:

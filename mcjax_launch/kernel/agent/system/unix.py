@@ -93,11 +93,11 @@ class Unix:
         """Return the reason why this Python cannot run an agent; "" if it can."""
         return ""
 
-    def rename(self, name: str) -> None:
+    def set_process_name(self, name: str) -> None:
         """Set the name that `ps` shows for this process, if possible."""
 
     def adopt_orphans(self, folder: str) -> None:
-        """Have `descendants` include every orphan below this process from now on.
+        """Have `list_descendants` include every orphan below this process from now on.
 
         Args:
             folder: path of the job's private folder.
@@ -232,7 +232,7 @@ class Unix:
         """Return the time (time.monotonic) of the next check for ends; None if SIGCHLD suffices."""
         return None
 
-    def wait(self) -> None:
+    def wait_for_child(self) -> None:
         """Wait until a child ends, without reaping it, or until it is time to check again."""
         if hasattr(os, "waitid"):
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
@@ -282,12 +282,12 @@ class Unix:
         except (ProcessLookupError, PermissionError):
             pass
 
-    def signal_main(self, pid: int, signum: int) -> bool:
+    def signal_main_thread(self, pid: int, signum: int) -> bool:
         """Send a signal to the main thread, if possible; return whether it was sent."""
         self.signal_process(pid, signum)
         return True
 
-    def signal_undisturbed(self, pid: int, signum: int) -> bool:  # noqa: ARG002
+    def signal_resuming_thread(self, pid: int, signum: int) -> bool:  # noqa: ARG002
         """Signal a thread that resumes its wait afterwards; return whether one was signaled."""
         return False
 
@@ -295,7 +295,7 @@ class Unix:
         """Return whether the main thread is in a wait that no signal ends."""
         return False
 
-    def signal_aside(self, pid: int, signum: int) -> bool:  # noqa: ARG002
+    def signal_without_interrupting(self, pid: int, signum: int) -> bool:  # noqa: ARG002
         """Signal a thread so that no call is interrupted; return whether one was signaled."""
         return False
 
