@@ -20,7 +20,7 @@ def test_toy_computes_the_right_sum(jobs: Jobs, tmp_path: Path) -> None:
     for rank in range(4):
         assert f"[{rank}] process {rank} of 4: sum -0.1239" in ended.stdout  # as in the guide
     shown, logged = ended.stdout.count("\n"), logs(tmp_path, "out").count("\n")
-    assert shown == 4 * (2 + 1)
+    assert shown == 4 * (2 + 1), ended.stdout
     assert logged >= shown  # but for Gloo's lines
     assert ended.report.splitlines() == [f"logs: {tmp_path}"]
 
