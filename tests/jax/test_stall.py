@@ -16,7 +16,9 @@ def test_rank_missing_from_a_collective_is_a_stall(jobs: Jobs) -> None:
     )  # fmt: skip
     assert ended.status == 124
     lines = [line for line in ended.report.splitlines() if not line.startswith("hid ")]
-    assert lines[:2] == ["stacks of 3 ranks, innermost call first:", "ranks 0,2:"]
+    assert lines[0] == "stacks of 3 ranks, innermost call first:"
+    # Shown together if they wait in the same place of JAX, as they mostly do.
+    assert lines[1] == "ranks 0,2:" or lines[1].startswith("rank 0 (pid ")
     odd = next(number for number, line in enumerate(lines) if line.startswith("rank 1 (pid "))
     assert lines[odd + 1].endswith("waiting.py:13 in never_arrives: time.sleep(1000)")
     assert lines[odd + 1].startswith("  > ")
