@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable
 
 from mcjax_launch.kernel.wire.loop import READ, Loop
+from mcjax_launch.kernel.wire.source_lines import format_path
 from mcjax_launch.kernel.wire.timers import scale_time
 from mcjax_launch.runs.stop_reasons import StopReason, saved
 from mcjax_launch.saves.compiled import remove_compiled
@@ -123,12 +123,3 @@ def describe_changes(paths: Iterable[str]) -> str:
         return f"{format_path(first)} has changed"
     others = format_path(more[0]) if len(more) == 1 else f"{len(more)} other files"
     return f"{format_path(first)} and {others} have changed"
-
-
-def format_path(path: str) -> str:
-    """Return a path for messages: relative, if it is below the working directory."""
-    try:
-        relative = os.path.relpath(path)
-    except OSError:  # the working directory is gone
-        return path
-    return path if relative.startswith(os.pardir) else relative

@@ -394,7 +394,7 @@ class UnhandledErrors:
             file, _, line = (told.where or "").rpartition(" in ")[0].rpartition(":")
             told = told.copy_with(
                 summary=told.summary[:_MOST_SUMMARY],
-                where=f"{user_lines.format_path(file)}:{line}" if file else None,
+                where=f"{source_lines.format_path(file)}:{line}" if file else None,
             )
         except Exception:  # the exception cannot be examined; the program must go on
             return

@@ -63,8 +63,7 @@ def _find_import(calls: Iterable[Call]) -> Call | None:
 def _describe_call(call: Call) -> tuple[str, str]:
     import linecache
 
-    from .user_lines import format_path
-
     file, number = call
-    name = format_path(file) if source_lines.is_users(file) else source_lines.shorten_path(file)
+    is_users = source_lines.is_users(file)
+    name = source_lines.format_path(file) if is_users else source_lines.shorten_path(file)
     return f"{name}:{number}", linecache.getline(file, number).strip()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from functools import partial
 
+from ..wire import source_lines
 from ..wire.hook_messages import Program
 from ..wire.value import Value
-from . import user_lines
 
 TYPE_CHECKING = False
 
@@ -307,7 +307,7 @@ def _format_program(program: Any, devices: Sequence[int]) -> str:
     def replace_path(match: Any) -> str:
         name = match[1]
         if name not in files:
-            files[name] = user_lines.format_path(name)
+            files[name] = source_lines.format_path(name)
         return files[name]
 
     text = re.sub(_PLACE, replace_path, text[:_MOST_TEXT])

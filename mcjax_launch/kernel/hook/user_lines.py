@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 from ..wire import source_lines
@@ -48,16 +47,9 @@ def find_current_frame() -> FrameType | None:
 def find_current_line() -> str:
     """Return the user's line that is being executed, as `train.py:88`; "" if there is none."""
     frame = find_current_frame()
-    return f"{format_path(frame.f_code.co_filename)}:{frame.f_lineno}" if frame is not None else ""
-
-
-def format_path(filename: str) -> str:
-    """Return a file's path for the user: relative if below the working directory."""
-    try:
-        below = os.path.relpath(filename)
-    except (OSError, ValueError):
-        return filename
-    return filename if below.startswith(os.pardir) else below
+    if frame is None:
+        return ""
+    return f"{source_lines.format_path(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
 def _iterate_outwards(frame: FrameType | None) -> Iterator[FrameType]:

@@ -1,7 +1,7 @@
 """Parsing of tracebacks: owners of source lines, and exceptions quoted in exceptions' texts.
 
 The hook, the agent and the launcher use it on tracebacks, stacks and calls, to name a line that the
-user can act on. No function here has effects.
+user can act on. No function here changes anything.
 """
 
 from __future__ import annotations
@@ -96,6 +96,15 @@ def shorten_path(file: str) -> str:
         if rest is not None:
             return rest
     return file
+
+
+def format_path(file: str) -> str:
+    """Return a file's path for the user: relative if below the working directory."""
+    try:
+        below = os.path.relpath(file)
+    except (OSError, ValueError):  # the working directory is gone, or the path is empty
+        return file
+    return file if below.startswith(os.pardir) else below
 
 
 def _find_installed_part(file: str) -> str | None:

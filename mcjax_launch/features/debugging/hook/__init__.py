@@ -11,6 +11,7 @@ import sys
 
 from ....kernel.hook import user_lines
 from ....kernel.hook.part import RankPart
+from ....kernel.wire import source_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -221,7 +222,7 @@ def _steps(debugger: Any) -> bool:
 
 
 def _locate_frame(frame: FrameType) -> str:
-    return f"{user_lines.format_path(frame.f_code.co_filename)}:{frame.f_lineno}"
+    return f"{source_lines.format_path(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
 def _locate_interaction(_: Any, frame: FrameType | None, error: Any = None, *__: Any) -> str:
@@ -239,12 +240,13 @@ def _locate_traceback(traceback: TracebackType | None) -> str:
         return ""
     while traceback.tb_next is not None:
         traceback = traceback.tb_next
-    return f"{user_lines.format_path(traceback.tb_frame.f_code.co_filename)}:{traceback.tb_lineno}"
+    file = source_lines.format_path(traceback.tb_frame.f_code.co_filename)
+    return f"{file}:{traceback.tb_lineno}"
 
 
 def _locate_jax_debugger(debugger: Any) -> str:
     frame = debugger.frames[0]
-    return f"{user_lines.format_path(frame.filename)}:{frame.lineno}"
+    return f"{source_lines.format_path(frame.filename)}:{frame.lineno}"
 
 
 PART = Debuggers
