@@ -30,7 +30,7 @@ def format_names(names: Sequence[str], most: int = _MOST_NAMES) -> str:
     return f"{', '.join(names[:most])}{more}"
 
 
-def format_duration(seconds: float) -> str:
+def format_rough_duration(seconds: float) -> str:
     """Format a duration for a person, as `40 s` or `3 min`."""
     return f"{seconds:.0f} s" if seconds < 119.5 else f"{seconds / 60:.0f} min"
 

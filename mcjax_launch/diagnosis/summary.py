@@ -182,7 +182,7 @@ def _describe_process_end(run: RankRun) -> str:
     return f"{end} after {format_duration(process.ended_at - process.started_at)}"
 
 
-def format_one_line(summary: Summary, state: RunState) -> str:
+def describe_run_end(summary: Summary, state: RunState) -> str:
     """Return one line on the end of a run, even if all went well."""
     if summary.lines:
         return summary.lines[0]

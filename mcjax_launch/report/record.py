@@ -17,7 +17,7 @@ from mcjax_launch.diagnosis.spmd import describe_divergence
 from mcjax_launch.diagnosis.summary import (
     describe_rank_end,
     describe_rank_failure,
-    format_one_line,
+    describe_run_end,
     omit_middle_lines,
 )
 from mcjax_launch.diagnosis.verdict import determine_verdict
@@ -173,7 +173,7 @@ def _make_cause(ended: Attempt) -> Json:
         "host": None if culprit is None else culprit.host,
         "alike": [run.process_id for run in alike],
         "at_s": _compute_seconds_since(ended.state.began_at, at),
-        "words": format_one_line(ended.summary, ended.state),
+        "words": describe_run_end(ended.summary, ended.state),
         "report": list(ended.summary.lines),
     }
 

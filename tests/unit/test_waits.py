@@ -13,7 +13,7 @@ from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.source_lines import is_one_call
 from mcjax_launch.runs.past_waits import PastWait
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.wording import format_duration
+from mcjax_launch.wording import format_rough_duration
 
 SITE = "/v/lib/python3.11/site-packages"
 CALLS = {
@@ -287,7 +287,7 @@ def test_waiting_ranks_at_a_limit_are_found() -> None:
 
 def test_times_are_worded() -> None:
     words = {30.4: "30 s", 119: "119 s", 120: "2 min", 3600: "60 min"}
-    assert {seconds: format_duration(seconds) for seconds in words} == words
+    assert {seconds: format_rough_duration(seconds) for seconds in words} == words
 
 
 # --- compilations that use no processor ---

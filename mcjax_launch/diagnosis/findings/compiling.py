@@ -10,7 +10,7 @@ from mcjax_launch.ranks import format_ranks, group_by_key, inflect_have
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.spmd import format_title
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.wording import format_duration
+from mcjax_launch.wording import format_rough_duration
 
 _TOGETHER = (
     "on GPUs, and where one rank compiles for all, ranks compile together: each waits until all "
@@ -41,7 +41,7 @@ class IdleCompilation(Value):
         at = f", at {self.where}" if self.where else ""
         ranks, for_long = (
             f"{format_ranks(self.ranks)} {inflect_have(self.ranks)}",
-            format_duration(now - self.since),
+            format_rough_duration(now - self.since),
         )
         if self.awaited >= 0:
             return (

@@ -9,7 +9,7 @@ from mcjax_launch.diagnosis.headline import extract_headline
 from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.kernel.wire.hook_messages import Raised, UnhandledError
 from mcjax_launch.runs.rank_run import ErrorReport
-from mcjax_launch.wording import format_duration
+from mcjax_launch.wording import format_rough_duration
 
 # At most this many are printed, the latest of each rank.
 _MOST = 4
@@ -59,7 +59,7 @@ def _describe_error(view: View, lost: ErrorReport) -> str:
     thread = error.callback or (f"thread {error.thread}" if error.thread else "a thread")
     did = "failed" if error.callback else "ended"
     ago = "before" if view.first is not None else "ago"
-    when = f"{format_duration(max(view.now - lost.at, 0.0))} {ago}"
+    when = f"{format_rough_duration(max(view.now - lost.at, 0.0))} {ago}"
     return f"{thread} {did} {when}: {_format_exception(error.raised)}"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mcjax_launch.diagnosis.announcer import AFTER_S
 from mcjax_launch.diagnosis.view import Finding, View
-from mcjax_launch.wording import format_duration
+from mcjax_launch.wording import format_rough_duration
 
 # Late means this many times later than the spread of the other ranks' calls.
 _MUCH = 3
@@ -25,5 +25,6 @@ def joined_late(view: View) -> Iterator[Finding]:
         return
     where = view.state.ranks[rank].position_before_call
     doing = f"; it was {where}" if where else ""
-    words = f"called initialize() {format_duration(last - before)} after all the others{doing}"
+    after = format_rough_duration(last - before)
+    words = f"called initialize() {after} after all the others{doing}"
     yield Finding("joined late", f"{view.format_ranks([rank])} {words}", (rank,))

@@ -20,7 +20,7 @@ from mcjax_launch.runs.past_waits import PastWait
 from mcjax_launch.runs.rank_run import Stage
 from mcjax_launch.runs.spmd import format_title
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.wording import format_duration
+from mcjax_launch.wording import format_rough_duration
 
 # A rank waits for others in initialize(), in JAX's exit barrier, or where its main thread is
 # blocked by JAX: in a collective or a barrier. Those that are anywhere else have not come.
@@ -139,7 +139,7 @@ class Wait(Value):
 
     def _describe_waiting_ranks(self, now: float) -> str:
         groups = [f"{format_ranks(ranks)} {where}" for where, ranks in self.waiting[:_MOST_GROUPS]]
-        for_long = format_duration(now - self.since)
+        for_long = format_rough_duration(now - self.since)
         if not self.in_jax:
             count = format_all_ranks(sum(len(ranks) for _, ranks in self.waiting))
             return f"{count} have stood still for {for_long}, not in JAX: {_format_list(groups)}"

@@ -261,8 +261,8 @@ def _judge_network(hosts: Hosts) -> Findings:
 
     def format_speed(host: HostFound) -> str:
         assert host.interface is not None
-        format_speed = f", {host.interface.mbit_s / 1000:g} Gbit/s" if host.interface.mbit_s else ""
-        return f"MTU {host.interface.mtu or 'unknown'}{format_speed}"
+        speed = f", {host.interface.mbit_s / 1000:g} Gbit/s" if host.interface.mbit_s else ""
+        return f"MTU {host.interface.mtu or 'unknown'}{speed}"
 
     cure = "give all hosts the same MTU and speed: large packets may be lost if the MTU differs"
     yield from judge_each(

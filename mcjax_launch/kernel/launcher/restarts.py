@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from mcjax_launch.diagnosis.attempt import Attempt, JobOutcome
 from mcjax_launch.diagnosis.root_cause import JobStopped, NotStarted, RankFailed
-from mcjax_launch.diagnosis.summary import format_duration, format_one_line, summarize_failed_start
+from mcjax_launch.diagnosis.summary import describe_run_end, format_duration, summarize_failed_start
 from mcjax_launch.diagnosis.verdict import determine_verdict
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
@@ -215,7 +215,7 @@ def run(
         launcher.say(f"attempt {len(failures) + 1} succeeded")
     return JobOutcome(
         summary.status,
-        format_one_line(summary, state),
+        describe_run_end(summary, state),
         state.failed_early,
         ends_all=summary.ends_all or launcher.policy.interrupts > 0,
     )
