@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -27,6 +28,7 @@ _MAIN = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); import mcjax_launch; "
     "sys.path.append(sys.path.pop(0)); from mcjax_launch.__main__ import run; run()"
 )
+_FIRST_FREE = 3  # after stdin, stdout and stderr
 _FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -112,7 +114,8 @@ class LauncherProcess:
 
     def _make_pipe(self, theirs: contextlib.ExitStack, *, ours: int = 0) -> tuple[int, int]:
         """Return both ends of a new pipe, this program's first: end `ours` (0 reads, 1 writes)."""
-        ends = os.pipe()
+        first, second = os.pipe()
+        ends = (_move_from_standard(first), _move_from_standard(second))
         self._ours.add(ends[ours])
         theirs.callback(os.close, ends[1 - ours])
         return ends[ours], ends[1 - ours]
@@ -179,4 +182,17 @@ def _write_call_file(pieces: Sequence[Buffer], theirs: contextlib.ExitStack) -> 
     except OSError as error:
         why = f"{error.strerror} in {tempfile.gettempdir()}; set TMPDIR to another directory"
         raise LaunchError(f"run: no room for the function's arguments: {why}") from None
-    return file.fileno()
+    theirs.callback(os.close, fd := fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE))
+    return fd
+
+
+def _move_from_standard(fd: int) -> int:
+    """Return `fd`, or its copy from 3 on in its place: the launcher gets its own 0, 1 and 2.
+
+    A program that has closed its standard descriptors gets these numbers for the next files.
+    """
+    if fd >= _FIRST_FREE:
+        return fd
+    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE)
+    os.close(fd)
+    return moved

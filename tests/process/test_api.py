@@ -100,8 +100,8 @@ def test_callbacks_get_lines_and_events() -> None:
     assert kinds["started"] == kinds["ended"] == 1
     started = next(event for event in events if event.kind == "started")
     assert started.pid is not None and started.rank == 0
-    assert [event.status for event in events if event.kind == "ended"] == [3]
-    assert "rank 0 failed: exit status 3" in [e.message for e in events if e.kind == "said"]
+    assert [event.exit_status for event in events if event.kind == "ended"] == [3]
+    assert "rank 0 failed: exit status 3" in [e.text for e in events if e.kind == "note"]
 
 
 REFUSED: dict[str, Any] = {
@@ -392,6 +392,25 @@ print(job.wait().message)
         "rank 0 failed: exit status 3",
         "the rank exited with 0",
     ]
+
+
+@pytest.mark.parametrize("closed", [(1, 2), (0, 1, 2), (2,)])
+def test_caller_without_standard_descriptors_gets_its_result(
+    jobs: Jobs, tmp_path: Path, closed: tuple[int, ...]
+) -> None:
+    code = f"""
+import os
+for fd in {closed}:
+    os.close(fd)
+import mcjax_launch
+lines = []
+result = mcjax_launch.launch("sh", "-c", "echo hi; exit 3", processes=1, on_line=lines.append)
+with open({str(tmp_path / "seen")!r}, "w") as file:
+    print(result.exit_status, [line.text for line in lines], file=file)
+"""
+    ended = jobs.start(launcher=[sys.executable, "-c", code]).finish()
+    assert ended.status == 0, ended.stderr
+    assert (tmp_path / "seen").read_text() == "3 ['hi']\n"
 
 
 # --- the launcher's process ---
