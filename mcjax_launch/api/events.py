@@ -41,26 +41,28 @@ class Line(Value):
 
 
 class Event(Value):
-    """Event in a job.
+    """Event in a job; kinds and fields have the names that `--events` gives them.
 
     Args:
         kind: "started": a rank's process runs; "joining": it has called initialize(); "joined":
             initialize() has returned; "failed": its program has failed, as `message` says;
-            "ended": its process has ended, with `status`; "said": a line of the launcher's own.
-        rank: number of the rank; None for "said".
-        host: name of the rank's host; "" for "said".
-        message: the event in words.
+            "ended": its process has ended, with `exit_status`; "note": a line of the launcher's.
+        rank: number of the rank; None for "note".
+        host: name of the rank's host; "" for "note".
+        message: the failure or the end in words, for "failed" and "ended"; else "".
+        text: the line, for "note"; else "".
         pid: process id, for "started"; else None.
-        status: exit status, for "ended": 128 + n if signal n ended the process; else None.
+        exit_status: for "ended": 128 + n if signal n ended the process; else None.
 
     """
 
-    kind: Literal["started", "joining", "joined", "failed", "ended", "said"]
+    kind: Literal["started", "joining", "joined", "failed", "ended", "note"]
     rank: int | None = None
     host: str = ""
     message: str = ""
+    text: str = ""
     pid: int | None = None
-    status: int | None = None
+    exit_status: int | None = None
 
 
 V = TypeVar("V")
@@ -106,7 +108,7 @@ class Reporter:
         on_line: called with each Line; None if the caller wants none.
         on_event: called with each Event; None if the caller wants none.
         deliver: makes these calls, in the thread that the caller wants.
-        levels: levels of the launcher's lines to report as "said"; see `events/kinds.py`.
+        levels: levels of the launcher's lines to report as "note"; see `events/kinds.py`.
 
     Attributes:
         failed: exception that a call has raised, after which no calls follow; else None.
@@ -137,10 +139,10 @@ class Reporter:
                 self._add_output(rank, stream, text.encode("utf-8", "surrogateescape"))
             case {"event": "started", "rank": rank, "host": host, "pid": pid}:
                 self._hosts[rank] = host
-                self._report_event(Event("started", rank, host, f"pid {pid}", pid=pid))
-            case {"event": "ended", "rank": rank, "host": host, "exit_status": status}:
+                self._report_event(Event("started", rank, host, pid=pid))
+            case {"event": "ended", "rank": rank, "host": host, "message": words} as ended:
                 self._report_event(
-                    Event("ended", rank, host, f"exit status {status}", status=status)
+                    Event("ended", rank, host, words, exit_status=ended["exit_status"])
                 )
             case {"event": "joining" | "joined" as kind, "rank": rank, "host": host}:
                 self._report_event(Event(kind, rank, host))
@@ -148,7 +150,7 @@ class Reporter:
                 self._report_event(Event("failed", rank, host, message))
             case {"event": "note", "text": text, "level": level} if level in self._levels:
                 for line in text.split("\n"):
-                    self._report_event(Event("said", message=escape_unprintable(line)))
+                    self._report_event(Event("note", text=escape_unprintable(line)))
             case {"event": "restart", "rank": rank}:
                 self._end_lines(rank)
             case {"event": "summary"}:

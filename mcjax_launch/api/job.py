@@ -105,7 +105,7 @@ class RunningJob:
         Args:
             signum: SIGINT, SIGTERM and SIGHUP end the job, a second one at once; SIGUSR1 and
                 SIGUSR2 go to the ranks; SIGQUIT shows the stacks of all ranks: in events of
-                the kind "said", and on sys.stderr with `echo`.
+                the kind "note", and on sys.stderr with `echo`.
 
         """
         self._send(signum)

@@ -158,8 +158,8 @@ class RankGroup:
 
     def _on_event(self, event: Event) -> None:
         """Record a line of the launcher; called in the job's thread."""
-        if event.kind == "said":
-            self._said.append(event.message)
+        if event.kind == "note":
+            self._said.append(event.text)
             self._says.set()
 
     # --- its start ---

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,10 @@ from typing import Any
 import pytest
 from jobs import LAUNCHER, Ended, Jobs
 
+from mcjax_launch.diagnosis.view import Finding
 from mcjax_launch.events.kinds import KINDS
+from mcjax_launch.events.sink import Target
+from mcjax_launch.events.stream import EventStream
 from mcjax_launch.kernel.wire.timers import SCALE
 
 Event = dict[str, Any]
@@ -130,3 +134,14 @@ def test_events_of_a_job_that_cannot_start_are_a_summary(run: Run) -> None:
     ended, (summary,) = run("-n", 2, "no-such-program")
     assert summary["exit_status"] == ended.status == 127
     assert summary["message"] in ended.report
+
+
+def test_finding_has_the_time_since_when_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its clock counts from the boot, that of events from 1970."""
+    written: list[bytes] = []
+    monkeypatch.setattr(Target, "write", lambda _, lines: written.extend(lines))
+    stream = EventStream(-1)
+    stream.report_begin("job", ["program"], 1, ["host"])
+    stream.report_finding(Finding("key", "waits", since=time.monotonic() - 40))
+    finding = json.loads(written[-1])
+    assert abs(finding["time"] - 40 - finding["since"]) < 5

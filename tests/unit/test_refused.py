@@ -28,6 +28,7 @@ REFUSED: dict[str, str | tuple[str, int]] = {
     "--detach --events fd:x true": "--events fd:x: name a descriptor from 3 on",
     # --events, --log-dir
     "--events fd:1 true": "--events fd:1: name a descriptor from 3 on",
+    "--events fd:2 true": "--events fd:2: name a descriptor from 3 on",
     "--events fd:77 true": "--events fd:77: no such descriptor is open for writing",
     "--events /proc/nowhere/events true": "--events /proc/nowhere/events: cannot be written: ",
     "--log-dir /dev/null/logs true": "--log-dir /dev/null/logs: /dev/null is not a directory; give another name",
