@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fixed_environment import remove_users_choices
 from jobs import PORTABLE, PROGRAMS, Jobs, described, eventually
 from stand_in_jax import make_stand_in
 
@@ -33,6 +34,7 @@ _FOLDERS = "mcjax-*"
 if sys.platform == "darwin":  # has no `setsid`
     os.environ["PATH"] = f"{_HERE / 'macos'}{os.pathsep}{os.environ['PATH']}"
 
+remove_users_choices()
 # What nohup ignores, or a script's shell in the background, all that the tests start would as well.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)

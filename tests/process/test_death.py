@@ -412,7 +412,7 @@ for helper in many: helper.communicate(b'x')
 print('all', sum(helper.returncode for helper in many))
 """
     ended = jobs.run(
-        *bash(f'ulimit -Hn 64; exec {" ".join(LAUNCHER)} python3 -c "{program}"'),
+        *bash(f'ulimit -n 64 && exec {" ".join(LAUNCHER)} python3 -c "{program}"'),
         launcher=["env"],
     )
     assert ended.stdout == "[0] all 0\n", ended.stderr
