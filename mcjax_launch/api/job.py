@@ -252,7 +252,7 @@ class RunningJob:
     def _on_event(self, event: dict[str, Any]) -> None:
         """Update the job from an event of the launcher, and report the event to the caller."""
         match event:
-            case {"event": "job", "ranks": ranks}:
+            case {"event": "job", "ranks": int(ranks)}:
                 self._ranks = ranks
                 self._note_begun()
             case {"event": "summary", "ranks": _}:

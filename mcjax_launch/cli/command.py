@@ -16,7 +16,7 @@ from click.core import ParameterSource
 from mcjax_launch.cli.help import WORDS, GroupedCommand
 from mcjax_launch.cli.options import GROUPS, PROGRAM
 from mcjax_launch.cli.warnings import find_misplaced_options, find_warnings, get_own_words
-from mcjax_launch.cli.words import check_once
+from mcjax_launch.cli.words import check_once, explain_swallowed_program
 from mcjax_launch.diagnosis.attempt import JobOutcome
 from mcjax_launch.errors import LaunchError, save_traceback
 from mcjax_launch.events.events import NO_EVENTS, Events
@@ -85,13 +85,17 @@ def command(context: click.Context, /, **values: Any) -> int:
             raise LaunchError(line)
         if options.attach is not None or options.jobs or options.stop is not None:
             return _run_detached_action(options, context)
-        if options.emit is not None:
-            return _emit(options, context)
         if options.check:
             return _check(options, context)
+        if not options.program and client is None:
+            _refuse_swallowed_program(context)
+        if options.emit is not None:
+            return _emit(options, context)
         job_id = os.environ.pop(early.DETACHED, "")
         if options.detach and not options.dry_run and not job_id:
             return _detach(options, context)
+        if client is None:
+            _approve(options, context)
         events, standby = _make_events(options, client, job_id)
         if client is None:
             return _run(options, context, events, standby)
@@ -107,13 +111,13 @@ def command(context: click.Context, /, **values: Any) -> int:
             from mcjax_launch.report import github
 
             _write(github.format_command("error", message))
-        events.report_summary({"exit_status": error.status, "message": message})
+        events.report_failed_start(options.program, error.status, message)
         if client is not None:  # which raises it
             return error.status
         raise LaunchError(message, error.status) from None
     except Exception as error:
         status, message = exit_status.INTERNAL_ERROR, f"internal error: {error!r}"
-        events.report_summary({"exit_status": status, "message": message})
+        events.report_failed_start(options.program, status, message)
         raise
     finally:
         events.finish()
@@ -132,26 +136,27 @@ def _make_events(
         job_id: id of a detached job; "" for any other job.
 
     """
-    fd = -1
-    if options.events is not None and not options.dry_run:
-        from mcjax_launch.events.opening import open_events
+    if options.events is None or options.dry_run:
+        target = None
+    else:
+        from mcjax_launch.events.opening import EventsTarget
 
         # The starter of a detached job may be gone before a FIFO has a reader.
-        fd = open_events(options.events, None if job_id else _say)
+        target = EventsTarget(options.events, None if job_id else _say)
     if job_id:
         from mcjax_launch.detached.standby import Standby
 
-        standby = Standby(job_id, fd)
+        standby = Standby(job_id, target)
         return standby.journal, standby
-    if fd < 0:
+    if target is None:
         return NO_EVENTS, None
     if client is None:
         from mcjax_launch.events.stream import EventStream
 
-        return EventStream(fd), None
+        return EventStream(target), None
     from mcjax_launch.events.client import ClientStream
 
-    return ClientStream(fd, client), None
+    return ClientStream(target, client), None
 
 
 def _run_detached_action(options: Options, context: click.Context) -> int:
@@ -220,6 +225,11 @@ def _check(options: Options, context: click.Context) -> int:
     return check(options, lambda: rewrite_words(options, context))
 
 
+def _refuse_swallowed_program(context: click.Context) -> None:
+    if why := explain_swallowed_program(context.meta[WORDS], context.command.params):
+        raise LaunchError(why)
+
+
 def _approve(options: Options, context: click.Context, *, warn: bool = True) -> None:
     """Refuse options that cannot be combined; if `warn`, print warnings about likely mistakes."""
     check_once(context.meta[WORDS], context.command.params)
@@ -238,7 +248,6 @@ def _run(
         if not options.quiet:
             _say(line)
 
-    _approve(options, context)
     if options.watch:
         from mcjax_launch.cli.watching import run_again
 
@@ -279,6 +288,7 @@ def _run_job(
     """Run a prepared job with its recorders, and print hints after a failure; see `ready.run`."""
     if options.pdb and (front is None or front.visitors is None):
         this_machine.check_terminal()
+    events.open()
 
     def say(line: str) -> None:
         events.note(line, "say")

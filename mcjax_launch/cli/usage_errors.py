@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from mcjax_launch.cli.help import WORDS
-from mcjax_launch.cli.words import divide_words
+from mcjax_launch.cli.words import divide_words, explain_swallowed_program
 from mcjax_launch.options.options import Options
 from mcjax_launch.options.removed import find_replacement
 
@@ -103,11 +103,12 @@ def find_advice(name: str, words: Sequence[str], ours: Collection[str]) -> tuple
 
 def in_one_line(error: click.ClickException) -> str:
     """Return an error of click as one line `--option: problem`, without a full stop."""
-    words: Sequence[str] = ()
+    words: list[str] = []
+    rest: list[str] = []
     ours: set[str] = set()
     if isinstance(error, click.UsageError) and error.ctx is not None:
         params = error.ctx.command.params
-        words, _ = divide_words(error.ctx.meta.get(WORDS, ()), params)
+        words, rest = divide_words(error.ctx.meta.get(WORDS, ()), params)
         ours = {name for param in params for name in param.opts}
     name = error.option_name if isinstance(error, click.NoSuchOption) else ""
     if (known := find_advice(name, words, ours)) is not None:
@@ -116,6 +117,10 @@ def in_one_line(error: click.ClickException) -> str:
         if removed := find_replacement(name):
             return f"{name} {removed}"
         hint = f"; did you mean {error.possibilities[0]}?" if error.possibilities else ""
+        before = words[: words.index(name)] if name in words else []
+        is_named = any(word.endswith(".py") for word in rest)
+        if not is_named and before and before[-1].endswith(".py"):  # the option is PROGRAM's own
+            hint = f"; {explain_swallowed_program(before, params)}"
         return f"{name}: no such option{hint}"
     message = " ".join(error.format_message().split())
     if isinstance(error, click.BadParameter) and error.param is not None:

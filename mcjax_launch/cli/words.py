@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -44,6 +46,8 @@ class ClickOption(click.Option):
         return record[0], f"{self.help}  [default: {self.shown}]"
 
 
+_PYTHON_FILE = ".py"
+_A_PROGRAM = "train.py"  # taken by every option that may take PROGRAM for its value
 #: Words for parts of the help: what --help shows by itself, and all of it.
 COMMON, ALL = "common", "all"
 _ONCE = frozenset(option.long for option in Options.declared.values() if option.once)
@@ -97,6 +101,35 @@ def check_once(words: Sequence[str], params: Sequence[click.Parameter]) -> None:
             value = value if equals else after
             if first.setdefault(name, value) != value:
                 raise LaunchError(f"{name} {first[name]} {name} {value}: give {name} only once")
+
+
+def explain_swallowed_program(words: Sequence[str], params: Sequence[click.Parameter]) -> str:
+    """Return an error that names the option whose value was likely meant as PROGRAM; "" if none.
+
+    Args:
+        words: words of a command line without PROGRAM.
+        params: click's parameters of the command.
+
+    """
+    options = {name: param for param in params for name in param.opts}
+    own, _ = divide_words(words, params)
+    found = ""
+    for number, (word, value) in enumerate(itertools.pairwise(own), 2):
+        option = options.get(word)
+        if not isinstance(option, click.Option) or option.is_flag or may_be_left_out(option):
+            continue
+        is_last = number == len(own) and fits(option, _A_PROGRAM)
+        if is_last or value.endswith(_PYTHON_FILE):
+            found = (
+                f"{word} took {value} as its {_get_placeholder(option)}: there is no PROGRAM left"
+            )
+    return found
+
+
+def _get_placeholder(option: click.Option) -> str:
+    """Return the word for an option's value: FILE for `FILE|LIST|-`, DIR for `DIR[:SIZE]`."""
+    found = re.search("[A-Z]+", re.sub(r"\[[^]]*\]", "", str(option.metavar)))
+    return found[0] if found else "value"
 
 
 def may_be_left_out(option: click.Option) -> bool:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from mcjax_launch.detached.event_files import EventFiles
-from mcjax_launch.events.sink import Target
 from mcjax_launch.events.stream import EventStream, format_event
 from mcjax_launch.kernel.wire.codec import Message, to_json
-from mcjax_launch.kernel.wire.loop import Loop, SignalPipe
+
+if TYPE_CHECKING:
+    from mcjax_launch.events.opening import EventsTarget
 
 #: The kind of the events that are for screens alone.
 SCREEN = "screen"
-_NOBODY = -1
 # What the events `output` have told already.
 _OUTPUT = ("stdout", "stderr")
 
@@ -25,7 +26,7 @@ class Journal(EventStream):
         files: event files of the job.
         on_started: called once, when all ranks run.
         on_ended: called with the exit status and a line that says how the job ended.
-        fd: descriptor of the user's reader, which gets no screen events; see `open_events`.
+        target: target for the user's reader, which gets no screen events; None if there is none.
 
     Attributes:
         has_started: True once all ranks have run.
@@ -37,9 +38,9 @@ class Journal(EventStream):
         files: EventFiles,
         on_started: Callable[[], object],
         on_ended: Callable[[int, str], object],
-        fd: int = _NOBODY,
+        target: EventsTarget | None = None,
     ) -> None:
-        super().__init__(fd)
+        super().__init__(target)
         self._files = files
         self._on_started, self._on_ended = on_started, on_ended
         self._ranks: set[int] = set()
@@ -47,19 +48,13 @@ class Journal(EventStream):
         self.has_started = False
         self._first = b""
 
-    def begin(self, loop: Loop, signals: SignalPipe) -> None:
-        if self._fd != _NOBODY:
-            super().begin(loop, signals)
-        else:
-            self._front, self._target = (loop, signals), Target()
-
     def report(self, kind: str, **fields: object) -> None:
         line = format_event(kind, fields)
         kept = format_event(kind, _without_output(fields)) if kind == "summary" else line
         self._files.write((kept,))
         if kind == "job":
             self._files.head = self._first = line
-        if self._fd != _NOBODY and not self._target.gone:
+        if not self._target.gone:
             self._send(kind, line)
 
     def report_screen_call(self, call: str, *values: object) -> None:

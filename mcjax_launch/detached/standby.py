@@ -19,6 +19,7 @@ from mcjax_launch.detached.record import (
 )
 from mcjax_launch.detached.visitors import Visitors
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.events.opening import EventsTarget
 from mcjax_launch.events.sink import Sink, Target
 from mcjax_launch.kernel.wire.loop import Loop
 
@@ -58,7 +59,7 @@ class Standby:
 
     Args:
         job_id: id of the job, whose folder exists.
-        events: descriptor of the user's reader of events; -1 if there is none.
+        target: target of --events; None without that option.
 
     Attributes:
         visitors: attached terminals; None until the launcher has an event loop.
@@ -68,7 +69,7 @@ class Standby:
 
     """
 
-    def __init__(self, job_id: str, events: int) -> None:
+    def __init__(self, job_id: str, target: EventsTarget | None) -> None:
         self.job_id = job_id
         self.visitors: Visitors | None = None
         self._folder = os.path.join(get_state_folder(), job_id)
@@ -78,7 +79,7 @@ class Standby:
         except OSError as error:
             raise LaunchError(f"--detach: {self._folder}: {error.strerror}: {OTHER}") from None
         self._files = EventFiles(self._folder, self._record_disk_full)
-        self.journal = Journal(self._files, self._record_start, self._record_end, events)
+        self.journal = Journal(self._files, self._record_start, self._record_end, target)
         self._output: StarterOutput | None = None
 
     def describe(self, program: Sequence[str], ranks: int, hosts: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import MutableMapping, Sequence
 
+from mcjax_launch.events.opening import EventsTarget
 from mcjax_launch.events.sink import Sink
 from mcjax_launch.events.stream import EventStream
 from mcjax_launch.kernel.transport.early import CLIENT
@@ -60,15 +61,15 @@ class ClientStream(EventStream):
     """Stream of events and of functions' return values to a client.
 
     Args:
-        fd: descriptor to write the events to.
+        target: where to write the events.
         client: the client's descriptors and wishes.
 
     """
 
     has_client = True
 
-    def __init__(self, fd: int, client: Client) -> None:
-        super().__init__(fd)
+    def __init__(self, target: EventsTarget, client: Client) -> None:
+        super().__init__(target)
         self._client = client
 
     def begin(self, loop: Loop, signals: SignalPipe) -> None:

@@ -34,6 +34,9 @@ class Events:
         self.values = Target()
         self.rewrite: Callable[[bytes], bytes] = bytes
 
+    def open(self) -> None:
+        """Open the file for events, which is overwritten, because the run can begin."""
+
     def begin(self, loop: Loop, signals: SignalPipe) -> None:
         """Start to write, with this loop; do nothing if already started."""
 
@@ -49,7 +52,7 @@ class Events:
         """
 
     def report_begin(
-        self, job_id: str, program: Sequence[str], ranks: int, hosts: Sequence[str]
+        self, job_id: str, program: Sequence[str], ranks: int | None, hosts: Sequence[str]
     ) -> None:
         """Report that a run begins."""
 
@@ -81,6 +84,16 @@ class Events:
 
     def report_summary(self, fields: Mapping[str, object]) -> None:
         """Report the end of the run, with the fields of `events.kinds`."""
+
+    def report_failed_start(self, program: Sequence[str], exit_status: int, message: str) -> None:
+        """Report the end of a run that could not begin, or that failed in the launcher.
+
+        Args:
+            program: PROGRAM and its arguments.
+            exit_status: exit status of the launcher.
+            message: the error.
+
+        """
 
     def finish(self) -> None:
         """Wait until all events are written, or a signal ends the wait."""

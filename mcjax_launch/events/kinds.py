@@ -26,14 +26,14 @@ class EventKind(Value):
 #: By the value of `event`; `job` is the first event of a run, `summary` the last.
 KINDS = {
     "job": EventKind(
-        "A run begins.",
+        "A run begins, or could not begin.",
         {
             "version": f"of this format: {VERSION}",
             "launcher_version": "of mcjax-launch",
-            "job_id": "of the first attempt",
+            "job_id": 'of the first attempt; `""` if the run could not begin',
             "pid": "of the launcher",
             "program": "PROGRAM and its arguments",
-            "ranks": "the number of ranks in the whole job",
+            "ranks": "the number of ranks in the whole job, or null if the run could not begin",
             "hosts": "the names of the hosts that get ranks of this launcher",
         },
     ),

@@ -19,6 +19,7 @@ from mcjax_launch.kernel.wire.version import __version__
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.view import Finding
+    from mcjax_launch.events.opening import EventsTarget
 
 # With more unwritten bytes than this the ranks are slowed down.
 _MOST_QUEUED = 1 << 20
@@ -34,23 +35,29 @@ class EventStream(Events):
     """Writer of events as JSON lines; only `finish` blocks.
 
     Args:
-        fd: descriptor to write to; see `open_events`.
+        target: where to write, opened once the run begins; None if the user reads no events.
 
     """
 
     is_read = True
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, target: EventsTarget | None) -> None:
         super().__init__()
-        self._fd = fd
+        self._user_target = target
         self._front: tuple[Loop, SignalPipe] | None = None
         self._target: Target = Target()
         self._early: list[bytes] | None = []  # what is said before the event `job`
         self._decoders: dict[tuple[int, int], codecs.IncrementalDecoder] = {}
 
+    def open(self) -> None:
+        if self._user_target is not None:
+            self._user_target.open()
+
     def begin(self, loop: Loop, signals: SignalPipe) -> None:
         if self._front is None:
-            self._front, self._target = (loop, signals), Sink(self._fd, loop)
+            if self._user_target is not None:
+                self._target = Sink(self._user_target.open(), loop)
+            self._front = loop, signals
 
     def attend(
         self, on_room: Callable[[], None], on_gone: Callable[[OSError | None], None]
@@ -85,7 +92,7 @@ class EventStream(Events):
     # --- what happens ---
 
     def report_begin(
-        self, job_id: str, program: Sequence[str], ranks: int, hosts: Sequence[str]
+        self, job_id: str, program: Sequence[str], ranks: int | None, hosts: Sequence[str]
     ) -> None:
         self.report(
             "job",
@@ -148,11 +155,16 @@ class EventStream(Events):
     # --- the end ---
 
     def report_summary(self, fields: Mapping[str, object]) -> None:
-        if self._front is None:  # the run could not begin
-            self.begin(Loop(), SignalPipe())
-        self._target.write(self._early or ())
-        self._early = None
         self.report("summary", **fields)
+
+    def report_failed_start(self, program: Sequence[str], exit_status: int, message: str) -> None:
+        if self._front is None:
+            if self._user_target is not None and self._user_target.spares_file(exit_status):
+                return
+            self.begin(Loop(), SignalPipe())
+        if self._early is not None:
+            self.report_begin("", program, None, ())
+        self.report_summary({"exit_status": exit_status, "message": message})
 
     def finish(self) -> None:
         if self._front is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Set
 
 from mcjax_launch.errors import LaunchError
@@ -19,6 +20,8 @@ FOR_CHECK = frozenset(
     | {"slices", "coordinator", "mtls", "color", "quiet", "verbose", "timeout", "start_timeout"}
     | {"grace"}
 )
+# Options that name what the launcher writes.
+_WRITTEN = ("events", "report", "log_dir", "black_box", "profile", "compile_cache")
 
 
 def check(options: Options, given: Set[str], environ: Mapping[str, str]) -> None:
@@ -42,6 +45,7 @@ def check(options: Options, given: Set[str], environ: Mapping[str, str]) -> None
         _check_module(options.program[0])
     if options.check:
         _check_check(options, given)
+    _check_output_paths(options)
     _check_contradictions(options)
     _check_declared(options, given)
     if options.emit is None:
@@ -68,6 +72,18 @@ def _check_module(name: str) -> None:
         module = name.removesuffix(".py").removeprefix("./").replace("/", ".")
         file = "leave out -m, or " if name.endswith(".py") else ""
         raise LaunchError(f"-m {name}: not the name of a module; {file}write -m {module}")
+
+
+def _check_output_paths(options: Options) -> None:
+    """Refuse a Python file as output, which is likely the user's PROGRAM."""
+    for name in _WRITTEN:
+        value = getattr(options, name) or ""
+        if re.search(r"\.py([@:]\d\w*)?$", value):  # --profile DIR@30s, --compile-cache DIR:5G
+            option = Options.declared[name]
+            raise LaunchError(
+                f"{option.long} {value}: is the name of a Python program, not of output; write "
+                f"{option.long} {option.metavar} PROGRAM"
+            )
 
 
 def _check_contradictions(options: Options) -> None:

@@ -130,17 +130,34 @@ def test_full_disk_is_reported_and_does_not_end_the_job(jobs: Jobs) -> None:
     assert ended.report == "--events /dev/full: No space left on device: no more events are written"
 
 
-def test_events_of_a_job_that_cannot_start_are_a_summary(run: Run) -> None:
-    ended, (summary,) = run("-n", 2, "no-such-program")
-    assert summary["exit_status"] == ended.status == 127
-    assert summary["message"] in ended.report
+def test_events_of_a_job_that_cannot_start_are_a_job_and_a_summary(
+    run: Run, tmp_path: Path
+) -> None:
+    program = tmp_path / "train.py"
+    program.write_text("import sys, jax\njax.distributed.initialize(process_id=int(sys.argv[1]))\n")
+    for words in (("no-such-program",), ("--log-dir", "/proc/no", program)):
+        ended, (job, *notes, summary) = run("-n", 2, *words)
+        assert (job["event"], job["program"][0]) == ("job", str(words[-1]))
+        assert {note["event"] for note in notes} <= {"note"}
+        assert (summary["event"], summary["exit_status"]) == ("summary", ended.status)
+        assert summary["message"] in ended.report
+        (tmp_path / "events").unlink()
+
+
+def test_events_of_an_earlier_run_stay_until_another_begins(run: Run, tmp_path: Path) -> None:
+    _, earlier = run("-n", 1, "true")
+    for words in (("no-such-program",), ("-x", "NOT_SET_HERE", "true"), ("--log-dir", "a.py", "x")):
+        ended, events = run("-n", 1, *words)
+        assert (ended.status > 0, events) == (True, earlier)
+    ended, events = run("-n", 1, "echo", "new")
+    assert (ended.status, text_of(events, 0)) == (0, "new\n")
 
 
 def test_finding_has_the_time_since_when_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its clock counts from the boot, that of events from 1970."""
     written: list[bytes] = []
     monkeypatch.setattr(Target, "write", lambda _, lines: written.extend(lines))
-    stream = EventStream(-1)
+    stream = EventStream(None)
     stream.report_begin("job", ["program"], 1, ["host"])
     stream.report_finding(Finding("key", "waits", since=time.monotonic() - 40))
     finding = json.loads(written[-1])

@@ -7,6 +7,13 @@ import pytest
 
 from mcjax_launch.cli.command import main
 
+# Options that take a program's name for their value, and the word for that.
+TAKES_ALL = {
+    **dict.fromkeys(("--events", "--report", "--hosts"), "FILE"),
+    **dict.fromkeys(("--log-dir", "--black-box", "--profile", "--compile-cache", "-C"), "DIR"),
+    "--sync": "PATH", "--via": "COMMAND", "--wrap": "COMMAND", "-x": "NAME", "--coordinator": "HOST",
+    "--preload": "MODULES", "--python": "PATH",
+}  # fmt: skip
 PLACE = "--num-hosts 2 --host-rank 0"
 # Words: what is said of them, and the status where that is not 2.
 REFUSED: dict[str, str | tuple[str, int]] = {
@@ -32,7 +39,25 @@ REFUSED: dict[str, str | tuple[str, int]] = {
     "--events fd:77 true": "--events fd:77: no such descriptor is open for writing",
     "--events /proc/nowhere/events true": "--events /proc/nowhere/events: cannot be written: ",
     "--log-dir /dev/null/logs true": "--log-dir /dev/null/logs: /dev/null is not a directory; give another name",
-    "--log-dir train.py true": "--log-dir train.py: not a directory; give another name",
+    "--log-dir notes.txt true": "--log-dir notes.txt: not a directory; give another name",
+    "--events notes.txt true": "--events notes.txt: holds something else than events, which would be lost: name another file",
+    # an option that takes PROGRAM
+    **{
+        f"{option} train.py {more}": f"{option} took train.py as its {value}: there is no PROGRAM left"
+        for option, value in TAKES_ALL.items()
+        for more in ("", "-n 2")
+    },
+    "--log-dir ./run.sh": "--log-dir took ./run.sh as its DIR: there is no PROGRAM left",
+    "--emit slurm --log-dir train.py": "--log-dir took train.py as its DIR: there is no PROGRAM left",
+    "--detach --events train.py": "--events took train.py as its FILE: there is no PROGRAM left",
+    "-n 2 --events train.py --lr 3": "--lr: no such option; --events took train.py as its FILE: there is no PROGRAM left",
+    "-n 2 --events=train.py": "no PROGRAM: try mcjax-launch -n 4 train.py, or --help",
+    **{
+        f"{option} train.py 10": f"{option} train.py: is the name of a Python program, not of output; write {option} {TAKES_ALL[option]}"
+        for option in ("--events", "--report", "--log-dir", "--black-box", "--profile", "--compile-cache")
+    },
+    "--profile train.py@5s train.py": "--profile train.py@5s: is the name of a Python program",
+    "--dry-run --events train.py 10": "--events train.py: is the name of a Python program",
     # --watch
     "--watch --dry-run train.py": "--watch cannot be combined with --dry-run",
     "--watch --emit slurm train.py": "--watch cannot be combined with --emit",
@@ -118,6 +143,11 @@ REFUSED: dict[str, str | tuple[str, int]] = {
 }  # fmt: skip
 
 
+def snapshot(folder: Path) -> dict[Path, bytes]:
+    """Return the content of all files below a folder, by path."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 @pytest.mark.parametrize("words", REFUSED)
 def test_bad_command_lines_are_refused(
     words: str,
@@ -126,7 +156,7 @@ def test_bad_command_lines_are_refused(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     for name in ("train.py", "my train.py", "run.sh", "notes.txt"):
-        (tmp_path / name).touch()
+        (tmp_path / name).write_text("pass\n")
     (tmp_path / "run.sh").chmod(0o755)
     (tmp_path / "folder.html").mkdir()
     (tmp_path / "pk").mkdir()
@@ -134,6 +164,7 @@ def test_bad_command_lines_are_refused(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)  # where an error is an annotation too
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    before = snapshot(tmp_path)
     wanted = REFUSED[words]
     said, status = wanted if isinstance(wanted, tuple) else (wanted, 2)
     assert main(shlex.split(words)) == status
@@ -141,3 +172,4 @@ def test_bad_command_lines_are_refused(
     assert (out, err.count("\n")) == ("", 1)
     said = said.replace("{}", str(tmp_path))
     assert err.startswith(f"mcjax-launch: {said}"), err
+    assert snapshot(tmp_path) == before
