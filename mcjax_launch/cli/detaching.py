@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from mcjax_launch.options.options import Options
 
 _VARIABLE = "MCJAX_DETACH"
 _MOST_READ = 4096
+_DESCRIPTOR_PATH = re.compile("/dev/fd/([0-9]{1,9})")
 
 
 def detach(options: Options, words: Sequence[str]) -> int:
@@ -33,7 +35,9 @@ def detach(options: Options, words: Sequence[str]) -> int:
 
     """
     given = options.events or ""
-    fds = (parse_descriptor(given),) if given.startswith(DESCRIPTOR) else ()
+    fds = [parse_descriptor(given)] if given.startswith(DESCRIPTOR) else []
+    # A shell's <(command), among them PROGRAM itself.
+    fds += [int(number[1]) for number in map(_DESCRIPTOR_PATH.fullmatch, options.program) if number]
     find_all_jobs()  # those that ended long ago make room
     job_id = os.urandom(4).hex()
     folder = make_job_folder(job_id)

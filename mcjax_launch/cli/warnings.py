@@ -13,7 +13,7 @@ from mcjax_launch.job import placeholders
 from mcjax_launch.job.job import is_python
 from mcjax_launch.kernel.wire import exit_status, timers
 from mcjax_launch.options.options import Options
-from mcjax_launch.request.program import read_source
+from mcjax_launch.request.program import STDIN, is_interpreter, read_source
 
 _PREFIX = "MCJAX_"
 # Variables that are not options': those of ranks, which may start a launcher, and of our tests.
@@ -35,7 +35,6 @@ _NOT_PROGRAMS = frozenset(
     | {"hosts", "procs_per_host", "num_hosts", "host_rank", "no_hook", "verify_spmd"}
     | {"start_timeout", "stall_timeout", "no_prefix"}
 )
-_INTERPRETERS = ("python", "sh", "bash", "dash", "zsh", "fish")
 # A program has no options of its own if it has none of these words.
 _PARSES_OPTIONS = ("parse", "click", "absl", "getopt", "fire", "typer")
 # A program reads no arguments for certain if it has none of these words and no other imports.
@@ -78,8 +77,8 @@ def find_warnings(
 
 def _reads_stdin(program: Sequence[str]) -> bool:
     """Return whether a program is an interpreter without a script, such as `python` or `sh -`."""
-    name, *arguments = map(os.path.basename, program or [""])
-    return arguments in ([], ["-"], ["-i"]) and name.rstrip(".0123456789") in _INTERPRETERS
+    name, *arguments = program or [""]
+    return is_interpreter(name) and (arguments in ([], ["-i"]) or arguments[0] in STDIN)
 
 
 def _find_unknown_variables(environ: Iterable[str], context: click.Context) -> Iterator[str]:

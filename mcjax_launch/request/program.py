@@ -3,6 +3,7 @@
 import functools
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import TYPE_CHECKING, TypeVar
@@ -18,6 +19,7 @@ from mcjax_launch.kernel.wire.interpreter import (
     find_command,
     suggest_cure,
 )
+from mcjax_launch.kernel.wire.system import read_regular_file
 from mcjax_launch.options.wrappers import list_commands
 
 if TYPE_CHECKING:
@@ -184,6 +186,53 @@ def advise_missing_program(program: Sequence[str], module: bool, sync: Sequence[
     return f"; add --sync {name}" if sync else f"; copy it there, or add --sync {name}"
 
 
+# Basenames of commands that run the file in their first argument, without a version.
+INTERPRETERS = ("python", "sh", "bash", "dash", "zsh", "fish")
+#: Names of standard input, which --stdin gives to every rank.
+STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+
+
+def is_interpreter(command: str) -> bool:
+    """Return whether a command runs the file that its first argument names."""
+    return os.path.basename(command).rstrip(".0123456789") in INTERPRETERS
+
+
+def check_pipe(job: Job) -> None:
+    """Refuse PROGRAM in a pipe, as a shell's <(command), if it is to be read more than once.
+
+    Raises:
+        LaunchError: it would be read by several ranks, or by several runs.
+
+    """
+    name, *arguments = job.program
+    if not job.is_python and is_interpreter(name):
+        name = next((word for word in arguments if not word.startswith("-")), name)
+    path = os.path.join(job.chdir, name)
+    if job.module or name in STDIN or not _is_pipe(path):
+        return
+    why = "with -n 1"
+    if job.num_processes == 1:
+        runs_again = {
+            "--max-restarts": job.max_restarts > 0,
+            "--on-rank-failure": job.on_rank_failure.startswith("restart"),
+            "--watch": bool(job.watch),
+        }
+        why = next((f"without {option}" for option, is_given in runs_again.items() if is_given), "")
+    if why:
+        raise LaunchError(
+            f"{name}: is a pipe, which serves one rank, once: save the program to a file, or run "
+            f"it {why}"
+        )
+
+
+def _is_pipe(path: str) -> bool:
+    try:
+        kind = os.stat(path).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)
+
+
 # --- its arguments ---
 
 # Words in programs that pass arguments on to `jax.distributed.initialize()`.
@@ -249,8 +298,7 @@ def _read_program_source(job: Job) -> bytes:
 def read_source(path: str) -> bytes:
     """Return the first 4 MiB of a program's file; b"" if it cannot be read."""
     try:
-        with open(path, "rb") as file:
-            return file.read(_MOST_BYTES)
+        return read_regular_file(path, _MOST_BYTES)
     except OSError:
         return b""
 

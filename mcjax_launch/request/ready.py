@@ -20,7 +20,12 @@ from mcjax_launch.kernel.launcher.entry import run as run_job
 from mcjax_launch.request import ranks_python, this_machine
 from mcjax_launch.request.hosts import describe_allocation, find_hosts
 from mcjax_launch.request.job import make_job
-from mcjax_launch.request.program import check_program, find_needed_arguments, get_given_arguments
+from mcjax_launch.request.program import (
+    check_pipe,
+    check_program,
+    find_needed_arguments,
+    get_given_arguments,
+)
 
 if TYPE_CHECKING:
     from mcjax_launch.kernel.launcher.front import Front
@@ -61,6 +66,7 @@ def complete(
     job: Job, hosts: Sequence[Host], options: Options, environ: Mapping[str, str], say: Say
 ) -> tuple[Job, tuple[Host, ...]]:
     """Complete and check a job from `find`, by the present files of PROGRAM; see `prepare`."""
+    check_pipe(job)
     if this_machine.runs_here(hosts) and not job.sync:
         check_program(job, hosts)
     job = _with_arguments(job, say)

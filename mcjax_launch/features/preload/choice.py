@@ -4,11 +4,13 @@ This is the part that the launcher can decide. The hosts decide the rest from PR
 (`agent/program.py`).
 """
 
+import errno
 import os
 from collections.abc import Sequence
 
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
+from mcjax_launch.kernel.wire.system import read_regular_file
 
 #: The option's value.
 AUTO = ("auto",)
@@ -49,10 +51,9 @@ def find_reason_against(job: Job, hosts: Sequence[Host]) -> str:
 def _find_reason_against_file(path: str) -> str:
     """Return why PROGRAM's file gains nothing from imports beforehand; "" if it may gain."""
     try:
-        with open(path, "rb") as file:
-            text = file.read()
-    except OSError:
-        return ""
+        text = read_regular_file(path)
+    except OSError as error:
+        return f"{os.path.basename(path)} {error.strerror}" if error.errno == errno.EINVAL else ""
     if any(name.encode() in text for name in LIBRARIES):
         return ""
     return f"{os.path.basename(path)} does not import JAX"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from .exit_status import NOT_EXECUTABLE, NOT_FOUND, compute_spawn_status
+from .system import read_regular_file
 
 TYPE_CHECKING = False
 
@@ -60,14 +61,10 @@ def check_python_file(name: str, cwd: str, hint: str = "") -> None:
         raise Unusable(
             f"{name}: no such file in {cwd}{hint or suggest_cure(name, path)}", NOT_FOUND
         )
-    if not os.path.isfile(path) or not os.access(path, os.R_OK):
-        is_folder = os.path.isdir(path)
-        what = (
-            f"is a directory{_suggest_in_folder(name, path)}"
-            if is_folder
-            else "not a readable file"
-        )
-        raise Unusable(f"{name}: {what}", NOT_EXECUTABLE)
+    if os.path.isdir(path):
+        raise Unusable(f"{name}: is a directory{_suggest_in_folder(name, path)}", NOT_EXECUTABLE)
+    if not os.access(path, os.R_OK):
+        raise Unusable(f"{name}: not a readable file", NOT_EXECUTABLE)
 
 
 def suggest_cure(name: str, path: str) -> str:
@@ -185,6 +182,9 @@ def find_command(name: str, cwd: str, path: str, option: str = "", hint: str = "
         how = "copy it from a file system mounted noexec" if is_barred else "chmod +x it"
         hint = "" if option else f"; {how}, or run it with its interpreter: bash {name}"
         raise Unusable(f"{option}{name}: not executable{hint}", NOT_EXECUTABLE)
+    if os.sep in name and os.path.exists(beside):
+        cure = hint if option else f"; run it with its interpreter: python {name}"
+        raise Unusable(f"{option}{name}: is not a regular file{cure}", NOT_EXECUTABLE)
     where = "no such file" if os.sep in name else "not found in PATH"
     if os.sep not in name and os.path.isfile(beside):
         hint = f"; did you mean ./{name}?"
@@ -223,8 +223,10 @@ _STATES_VERSION = "_version = "  # at the start of a line of jax/version.py
 
 def mentions_jax(path: str) -> bool:
     """Return whether the text of a Python program contains "jax" (in its first MiB)."""
-    with open(path, "rb") as source:
-        return b"jax" in source.read(1 << 20)
+    try:
+        return b"jax" in read_regular_file(path, 1 << 20)
+    except OSError:  # maybe a pipe
+        return False
 
 
 def has_jax(python: str, cwd: str, environ: Mapping[str, str]) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import sys
 
 TYPE_CHECKING = False
@@ -39,6 +40,21 @@ def read_system_text(path: str) -> str:
             return file.read(_MOST_TEXT).strip()
     except OSError:
         return ""
+
+
+def read_regular_file(path: str, most: int = -1) -> bytes:
+    """Return the first `most` bytes of a program's file, all if -1.
+
+    A pipe is not read: its content is the program's, and a named pipe may have no writer.
+
+    Raises:
+        OSError: the file cannot be read, or is not a regular file.
+
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "is not a regular file")
+    with open(path, "rb") as file:
+        return file.read(most)
 
 
 _CPU_FIELDS = (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from ....kernel.wire.system import read_regular_file
+
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -51,8 +53,7 @@ def choose(
     path = find_source_file(argv, cwd, environ)
     name = os.path.basename(path)
     try:
-        with open(path, "rb") as file:
-            text = file.read(_MOST_BYTES)
+        text = read_regular_file(path, _MOST_BYTES)
     except OSError as error:
         raise Unsuited(f"{name}: {error.strerror}") from None
     if not any(library.encode() in text for library in libraries):
