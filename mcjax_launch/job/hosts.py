@@ -31,6 +31,8 @@ _LONGEST_NAME = 255
 _RANGE = r"\[([0-9,\-]+)\]"
 _LONGEST_NUMBER = 18
 _MOST_HOSTS = MOST_RANKS
+# A higher number after `name:` is likely the port of an sshd.
+_MOST_PLAUSIBLE = 1024
 _MOST = {"slots": MOST_RANKS, "port": 65_535}
 
 
@@ -131,9 +133,16 @@ def _split_list(text: str) -> list[str]:
 def _parse_line(words: list[str], default_slots: int) -> Iterator[Host]:
     first, *settings = words
     login, colon, slots = first.rpartition(":")
-    if not colon or not slots.isdigit() or ":" in login:  # not `name:K`, maybe an IPv6 address
-        login, slots = first, ""
+    if not colon or not slots.isdigit() or (":" in login and not login.endswith("]")):
+        login, slots = first, ""  # not `name:K`, maybe an IPv6 address
+    if len(slots) < _LONGEST_NUMBER and _MOST_PLAUSIBLE < int(slots or 0) <= _MOST["port"]:
+        raise ValueError(
+            f"{first!r}: port={slots} or slots={slots}? write one of them after the name, in a "
+            "hosts file"
+        )
     user, at, pattern = login.rpartition("@")
+    if address := re.fullmatch(r"\[(.*:.*)\]", pattern):  # IPv6, and no range
+        pattern = address[1]
     if at and not re.fullmatch(_USER, user):
         raise ValueError(f"{login!r} is not a valid host name: {user!r} is not a valid user name")
     host = Host(

@@ -34,7 +34,8 @@ def find_hosts(options: Options, environ: Mapping[str, str]) -> tuple[Host, ...]
     if options.num_hosts:
         return (Host(name=LOCAL, slots=count_ranks_here(options, options.num_hosts)),)
     if options.hosts is not None:
-        return _read(options.hosts, slots)
+        hosts = _read(options.hosts, slots)
+        return hosts if options.via else _mark_own(hosts)
     if scheduler := known_schedulers.find_scheduler(environ):
         return _find_allocated_hosts(options, environ, scheduler)
     return (Host(name=LOCAL, slots=options.num_processes or slots),)
@@ -94,6 +95,18 @@ def _read(given: str | tuple[str, ...], slots: int) -> tuple[Host, ...]:
         what = "a directory, not a file" if os.path.isdir(given) else "no such file"
         raise LaunchError(f"--hosts {given}: {what}")
     return parse_list(given, slots)
+
+
+def _mark_own(hosts: Sequence[Host]) -> tuple[Host, ...]:
+    """Return the hosts; this machine's own name, without user and port, needs no ssh."""
+    from mcjax_launch.schedulers.allocation import is_own_name
+
+    return tuple(
+        host.copy_with(here=True)
+        if host.user is None and host.port is None and is_own_name(host.name)
+        else host
+        for host in hosts
+    )
 
 
 def count_ranks_here(options: Options, num_hosts: int) -> int:

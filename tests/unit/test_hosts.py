@@ -19,6 +19,11 @@ FILES = {
         "10.0.0.1\nfe80::1 slots=2\n::1\n",
         [("10.0.0.1", 1), ("fe80::1", 2), ("::1", 1)],
     ),
+    "addresses in brackets": (
+        "[fd00::5]:2\n[fe80::1%eth0]\n[::1] slots=3\n",
+        [("fd00::5", 2), ("fe80::1%eth0", 1), ("::1", 3)],
+    ),
+    "many slots": ("a:1024\nb slots=2222\n", [("a", 1024), ("b", 2222)]),
 }
 
 
@@ -67,6 +72,9 @@ BAD = {
     "# nothing\n": "h: no hosts listed",
     "a@b@c": "h:1: 'a@b@c' is not a valid host name: 'a@b' is not a valid user name",
     "@a": "h:1: '@a' is not a valid host name: '' is not a valid user name",
+    "a\nb:2222": "h:2: 'b:2222': port=2222 or slots=2222? write one of them after the name, in a hosts",
+    "me@[fd00::5]:1025": "h:1: 'me@[fd00::5]:1025': port=1025 or slots=1025?",
+    "a:65537": "h:1: slots=65537 is more than 65536",
     "a slots=65537": "h:1: slots=65537 is more than 65536",
     "a port=65536": "h:1: port=65536 is more than 65535",
     "a\nh[1-999][1-999]": "h:2: 'h[1-999][1-999]': more than 65536 hosts",
@@ -96,11 +104,11 @@ def test_malformed_hosts_file_is_refused(text: str) -> None:
 
 
 def test_host_list_is_parsed() -> None:
-    hosts = [(host.login, host.slots) for host in parse_list("a,u@b:2,n[01-02,7]", 3)]
-    assert hosts == [("a", 3), ("u@b", 2), ("n01", 3), ("n02", 3), ("n7", 3)]
+    hosts = [(host.login, host.slots) for host in parse_list("a,u@b:2,n[01-02,7],[fd00::5]:2", 3)]
+    assert hosts == [("a", 3), ("u@b", 2), ("n01", 3), ("n02", 3), ("n7", 3), ("fd00::5", 2)]
 
 
-@pytest.mark.parametrize("text", ["", "a,,b", "a,-b", "a b"])
+@pytest.mark.parametrize("text", ["", "a,,b", "a,-b", "a b", "a,gpu01:2222"])
 def test_malformed_host_list_is_refused(text: str) -> None:
     with pytest.raises(LaunchError, match="--hosts"):
         parse_list(text, 1)

@@ -1,6 +1,7 @@
 """What --hosts reads: files, pipes, and what is neither."""
 
 import os
+import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.options.options import Options
 from mcjax_launch.request import hosts
 
 
@@ -69,3 +71,12 @@ def test_unreadable_hosts_file_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(LaunchError) as caught:
         hosts.read_file(str(path))
     assert str(caught.value) == f"--hosts {path}: {why}"
+
+
+def test_own_name_is_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "ws7.lab.org")
+    names = "WS7,ws7.lab.org,me@ws7,ws8"
+    found = hosts.find_hosts(Options(hosts=names), {})
+    assert [host.is_local for host in found] == [True, True, False, False]
+    found = hosts.find_hosts(Options(hosts=names, via="ssh"), {})
+    assert not any(host.is_local for host in found)
