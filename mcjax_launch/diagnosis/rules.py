@@ -87,6 +87,7 @@ RULES = (
     Rule("alone.calls_below", NOTE, Fact.BELOW),
     Rule("slow.is_slow", NOTE, Fact.POSITIONS),
     Rule("slow.was_slow", OVER),
+    Rule("leftovers.left_behind", OVER),
 )
 
 

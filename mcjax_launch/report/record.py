@@ -136,6 +136,10 @@ def make_attempt_record(ended: Attempt, began_at: float) -> Json:
             {"rank": slow.rank, "waited": round(slow.waited, 3), "words": describe_slow_rank(slow)}
             for slow in find_slow_ranks(_get_polls(state))
         ],
+        "leftovers": [
+            {"rank": process.rank, "pid": process.pid, "command": process.command}
+            for process in state.leftovers
+        ],
         "complete": True,
         "ranks": [_make_rank(run, state, cause["rank"]) for run in state.ranks.values()],
     }

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mcjax_launch.kernel.wire.messages import Exited, Usage
+from mcjax_launch.kernel.wire.messages import Exited, Leftover, Usage
 from mcjax_launch.kernel.wire.timers import scale_time
 from mcjax_launch.kernel.wire.value import Changing, field
 from mcjax_launch.runs.rank_run import Import, RankRun, Sample
@@ -98,6 +98,7 @@ class RunState(Changing):
         idle_since: value of `activity.active_at` at `stop_at`.
         stacks: lines with the ranks' stacks when a limit was reached, as they were printed.
         unkillable: descriptions of processes that could not be killed.
+        leftovers: processes that were ended because they had outlived ranks that ended well.
         failed_hints: lines about hints and rules that failed because of a bug.
         activity: times of the latest events, over all ranks.
         pause: time that counts for no limit.
@@ -126,6 +127,7 @@ class RunState(Changing):
     idle_since: float | None = None
     stacks: tuple[str, ...] = ()
     unkillable: list[str] = field(default_factory=list)
+    leftovers: list[Leftover] = field(default_factory=list)
     failed_hints: list[str] = field(default_factory=list)
     activity: Activity = field(default_factory=Activity)
     pause: Pause = field(default_factory=Pause)

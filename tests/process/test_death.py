@@ -3,6 +3,7 @@
 Programs without JAX: what JAX adds to it is in test_jax.py.
 """
 
+import json
 import os
 import pty
 import re
@@ -105,6 +106,61 @@ def test_stray_processes_are_killed(jobs: Jobs, status: int) -> None:
     assert ended.status == status
     assert jobs.left() == []  # not even for a moment
     assert ended.seconds < 10
+    assert ended.stderr.count("outlived their ranks") == (status == 0)
+
+
+def test_processes_that_outlive_successful_ranks_are_named(jobs: Jobs, tmp_path: Path) -> None:
+    """Also a process in a session of its own, whose rank only its environment shows."""
+    record = tmp_path / "record.json"
+    script = (
+        "if [ $JAX_PROCESS_ID = 0 ]; then sleep 1000 & else setsid sleep 999 & fi; echo left $!"
+    )
+    ended = jobs.run("-n", 2, "--report", record, *bash(script))
+    assert ended.status == 0
+    pids = dict(re.findall(r"\[(\d)\] left (\d+)", ended.stdout))
+    commands = {"0": "sleep 1000", "1": "sleep 999"}
+    named = ", ".join(f"{commands[rank]} (rank {rank}, pid {pids[rank]})" for rank in "01")
+    assert f"ended 2 processes that outlived their ranks: {named}; " in ended.report
+    assert "`wait` in a shell script" in ended.report
+    left = json.loads(record.read_text())["attempts"][0]["leftovers"]
+    assert left == [
+        {"rank": rank, "pid": int(pids[str(rank)]), "command": commands[str(rank)]}
+        for rank in range(2)
+    ]
+
+
+def test_many_processes_that_outlive_ranks_are_counted(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 4, *bash("sleep 1000 & sleep 1000 & true"))
+    assert ended.stderr.count("outlived") == 1
+    assert "ended 8 processes that outlived their ranks: sleep 1000 (rank 0, " in ended.report
+    assert " and 5 more; " in ended.report
+
+
+_HELPERS = """if 1:
+    import multiprocessing, os
+    from multiprocessing import resource_tracker
+    if __name__ == "__main__":
+        resource_tracker.ensure_running()
+        multiprocessing.set_start_method("forkserver")
+        with multiprocessing.Pool(1) as pool:
+            print(pool.map(abs, [-1]))
+"""
+
+
+@pytest.mark.parametrize("program", ["sleep 0.1 & true", "helpers", "sleep 1000 & wait_or_stop"])
+def test_processes_that_end_by_themselves_are_not_named(
+    jobs: Jobs, tmp_path: Path, program: str
+) -> None:
+    """Nor Python's own helpers, nor what ranks that were stopped have left."""
+    if program == "helpers":
+        (tmp_path / "helpers.py").write_text(_HELPERS)
+        running = jobs.start("-n", 2, tmp_path / "helpers.py")
+    else:
+        running = jobs.start("-n", 2, *bash(program.replace("wait_or_stop", WAIT)))
+    if program.endswith("wait_or_stop"):
+        running.read_until("ready", 2)
+        running.signal(signal.SIGTERM)
+    assert "outlived" not in running.finish().stderr
 
 
 def test_output_after_the_end_of_a_rank_is_shown(jobs: Jobs) -> None:

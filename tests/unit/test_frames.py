@@ -5,7 +5,7 @@ import pytest
 from mcjax_launch.kernel.wire import frames, messages
 from mcjax_launch.kernel.wire.codec import Malformed
 
-BYE = messages.Bye(("12 (sleeping)",), 3)
+BYE = messages.Bye(("12 (sleeping)",), (messages.Leftover(None, 12, "sleep 9"),))
 EXITED = messages.Exited(3, -9, (15, 9), None, 0.25, 1000)
 STREAM = (
     frames.encode_message(messages.Greeting(messages.VERSION))
@@ -64,8 +64,14 @@ def message(text: bytes) -> bytes:
         (message(b"[]"), "expected a name and values"),
         (message(b'["Stop",[15,1.0,1.0]]'), "Stop in place of a ToLauncher"),
         (message(b'["Bye",[]]'), "Bye: expected 4 values of Bye"),
-        (message(b'["Bye",[[],1e400,"",false]]'), "Bye: expected a whole number, not float"),
-        (message(b'["Bye",[[],%d,"",false]]' % (1 << 80)), "Bye: expected a number of 64 bits"),
+        (
+            message(b'["Exited",[1e400,0,[],"",0,0,false]]'),
+            "Exited: expected a whole number, not float",
+        ),
+        (
+            message(b'["Exited",[%d,0,[],"",0,0,false]]' % (1 << 80)),
+            "Exited: expected a number of 64 bits",
+        ),
     ],
 )
 def test_malformed_frame_is_refused_early(data: bytes, what: str) -> None:

@@ -143,7 +143,7 @@ def test_busy_handling_of_a_message_is_no_silence(ends: Ends) -> None:
 
 def test_link_sends_only_pings_after_its_bye(ends: Ends) -> None:
     """A launcher that waits for a slow reader may still ask; an answer would make no sense."""
-    ends.link.send(Bye((), 0))
+    ends.link.send(Bye((), ()))
     assert ends.write(encode_message(Credit(7))) == []
     ends.link.send(Usage(()))
-    assert ends.after(0) == [Bye((), 0), Ping()]
+    assert ends.after(0) == [Bye((), ()), Ping()]

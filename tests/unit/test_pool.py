@@ -18,7 +18,7 @@ from mcjax_launch.kernel.wire.frames import PING_S, SILENCE_S, UNCHANGED
 from mcjax_launch.kernel.wire.messages import VERSION, Bye, Greeting, NothingLeft, Ping
 
 JOB = Job(program=("true",), python="python3", chdir="/", start_timeout=900.0)
-HELLO, BYE = Greeting(VERSION), Bye((), 0)
+HELLO, BYE = Greeting(VERSION), Bye((), ())
 REFUSED = b"kex_exchange_identification: read: Connection reset by peer\n"
 
 
@@ -378,7 +378,7 @@ def test_kept_agents_are_handed_over(agents_of: Make) -> None:
         link.says(HELLO)
         link.says(NothingLeft())
     for link in (stays, unused):
-        link.says(Bye((), 0, stays=True))
+        link.says(Bye((), (), stays=True))
     leaves.says(BYE)
     assert [link.input_ended for link in agents.made] == [False, True, False]
     assert not agents.pool.over
@@ -401,7 +401,7 @@ def test_kept_agents_are_handed_over(agents_of: Make) -> None:
 def test_agent_silent_between_runs_is_not_reported(agents_of: Make) -> None:
     agents = agents_of("a")
     (link,) = agents.made
-    for message in (HELLO, NothingLeft(), Bye((), 0, stays=True)):
+    for message in (HELLO, NothingLeft(), Bye((), (), stays=True)):
         link.says(message)
     agents.after(SILENCE_S + 1)
     assert link.closed

@@ -10,7 +10,7 @@ from mcjax_launch.kernel.wire.frames import Data, Raw
 from mcjax_launch.kernel.wire.hook_messages import Left
 from mcjax_launch.kernel.wire.rank_process import RankSettings
 
-HELLO, BYE = messages.Greeting(messages.VERSION), messages.Bye((), 0)
+HELLO, BYE = messages.Greeting(messages.VERSION), messages.Bye((), ())
 PREPARE = messages.Prepare(*(False, None, None, "", (), "", {}, "/", False), transfer_ports=2)
 FACTS = messages.HostFacts("py", "/", transfer_ports=(1, 2))
 USAGE = messages.RankUsage(3, 1.0, 1, 1.0)

@@ -20,6 +20,7 @@ from ..wire.uplink import Uplink
 from . import launcher_link, network, private_folder, supervisor
 from .hook_server import HookServer, WrappedPrograms
 from .launcher_link import LauncherLink
+from .leftovers import Leftovers, is_tracker
 from .rank_restarts import RankRestarts
 from .stacks import StackDump
 from .startup import HostPreparation
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
 _ENDLESS = 1 << 60
 #: Descriptor of a rank's standard input, unless a feature has another: /dev/null, see `main`.
 NO_INPUT = 0
-# Part of the command of multiprocessing's process that removes shared memory left by others.
-_TRACKER = "resource_tracker import main"
 _FEATURES = f"{__name__.partition('.')[0]}.features"
 
 
@@ -110,7 +109,7 @@ class Agent:
             self._map_pids_to_ranks, lambda: self.hooks.joined, self.link.send
         )
         self._restarts = RankRestarts(self.pids, self._on_stuck_rank)
-        self._stragglers = 0
+        self._leftovers = Leftovers()
         self._leaving: supervisor.Leave | None = None
         self.stays = False
         for feature, thing in kept.items():
@@ -188,7 +187,7 @@ class Agent:
             not_removed = ""
             if not self.stays:
                 not_removed = private_folder.remove(self.folder, self._keep_in_touch)
-            self.link.send(messages.Bye(unkillable, self._stragglers, not_removed, self.stays))
+            self.link.send(messages.Bye(unkillable, self._leftovers.found, not_removed, self.stays))
         return self.link.uplink.empty and (not self.stays or self.link.asks_again)
 
     def _keep_in_touch(self) -> None:
@@ -288,6 +287,7 @@ class Agent:
         now = time.monotonic()
         self._perform(self.supervisor.on_rank_exit(rank, ended.status, now, alone=alone))
         del self.pids[ended.pid]
+        self._leftovers.record_end(rank, ended.pid)
         self._restarts.record_end(rank, ended.pid)
         self.streams.drain(rank)  # its last output explains its end
         limits = system.read_limits(ended.pid)
@@ -568,7 +568,7 @@ class Agent:
                 part.on_ranks_end()
         for effect in effects:
             if isinstance(effect, supervisor.KillRank):
-                self._stragglers += self._restarts.kill(effect.rank)
+                self._restarts.kill(effect.rank)
             elif isinstance(effect, supervisor.Leave):
                 self._leaving = effect
                 self.link.send(messages.NothingLeft())
@@ -577,6 +577,9 @@ class Agent:
                 self.link.send(
                     messages.NotYetGone(_describe_processes(self._list_unkept_descendants()))
                 )
+            elif isinstance(effect, supervisor.RecordLeftovers):
+                strays = [pid for pid in self._list_strays() if not self._is_parts(pid)]
+                self._leftovers.find(strays)
             elif isinstance(effect, supervisor.Kill):
                 self._kill()
             elif isinstance(effect, supervisor.SignalRanks):
@@ -584,7 +587,6 @@ class Agent:
                 strays = self._list_strays()
                 self._signal_ranks(effect.signum, effect.spare)
                 self._signal_each(strays, effect.signum)
-                self._stragglers += sum(not self._is_parts(pid) for pid in strays)
 
     def _signal_ranks(self, signum: int, spare: frozenset[int] = frozenset()) -> None:
         """Send a signal and SIGCONT to the process group of each rank that is not in `spare`."""
@@ -616,14 +618,10 @@ class Agent:
 
         """
         left = self._list_unkept_descendants()
-        killed = [pid for pid in left if all_of_them or not _is_tracker(pid)]
+        killed = [pid for pid in left if all_of_them or not is_tracker(pid)]
         if len(killed) == len(left):
             self._signal_ranks(signal.SIGKILL)
         self._signal_each(killed, signal.SIGKILL)
-
-
-def _is_tracker(pid: int) -> bool:
-    return any(_TRACKER in word for word in system.read_command(pid))
 
 
 def _describe_processes(pids: Iterable[int]) -> tuple[str, ...]:

@@ -34,6 +34,10 @@ class SignalRanks(HostEffect):
     spare: frozenset[int] = frozenset()
 
 
+class RecordLeftovers(HostEffect):
+    """Record of the processes that outlive the last rank of this host, before they are ended."""
+
+
 class Kill(HostEffect):
     """SIGKILL to every process below the agent."""
 
@@ -222,7 +226,8 @@ class Supervisor:
             return [ReportUnkilled() if self._due is not None else Leave(unkillable=True)]
         if self._stopping:
             return self._kill(now)
-        return self._stop(signal.SIGTERM, now + self._grace_s, now)  # a finished job's stragglers
+        leftovers = [] if self._grace_before_stop else [RecordLeftovers()]
+        return [*leftovers, *self._stop(signal.SIGTERM, now + self._grace_s, now)]
 
     def on_child_end(self) -> list[HostEffect]:
         """Handle the end of a child: once killing has begun, kill the child's orphans too."""

@@ -361,15 +361,13 @@ class Launcher:
                 pass  # the pool knows
             case messages.ToLauncher(feature=feature) if feature:
                 self._on_feature_message(feature, link, frame)
-            case messages.Bye(unkillable, stragglers, not_removed):
+            case messages.Bye(unkillable, leftovers, not_removed):
                 self.state.unkillable += unkillable
+                self.state.leftovers += leftovers
                 if not_removed:
                     self.console.note(f"{link.host.name}: could not remove {not_removed}")
-                if stragglers:
-                    processes = "process" if stragglers == 1 else "processes"
-                    self.console.show_detail(
-                        f"{link.host.name}: ended {stragglers} stray {processes}"
-                    )
+                if leftovers:
+                    self._load_part(_EXPLANATIONS)
                 self._report_agent_end(link)
             case _:
                 self.startup.on_message(link, frame)

@@ -539,12 +539,20 @@ class NothingLeft(ToLauncher):
     """Notice that no process of the job is left on this host; the rest of its output follows."""
 
 
+class Leftover(Nested):
+    """Process that a rank which ended well has left behind; `rank` is None if unknown."""
+
+    rank: int | None
+    pid: int
+    command: str
+
+
 class Bye(ToLauncher):
     """Last message of a run.
 
     Args:
         unkillable: descriptions of the processes that could not be killed.
-        stragglers: number of stray processes that were ended.
+        leftovers: processes that were ended because they had outlived the ranks of this host.
         not_removed: path in the job's private folder that could not be removed, and the reason; ""
             if everything was removed.
         stays: True if the agent now waits for ServeAgain, or for the end of its input.
@@ -552,6 +560,6 @@ class Bye(ToLauncher):
     """
 
     unkillable: tuple[str, ...]
-    stragglers: int
+    leftovers: tuple[Leftover, ...]
     not_removed: str = ""
     stays: bool = False

@@ -1,0 +1,67 @@
+"""Processes that outlive the ranks that have started them."""
+
+from __future__ import annotations
+
+from ..wire import hook_environ
+from ..wire.messages import Leftover
+from .system import system
+from .usage import find_rank
+
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from .system.unix import HostProcess
+
+# Parts of the commands of multiprocessing's own processes, which end by themselves. The first
+# removes shared memory of ended processes.
+_TRACKER, _FORK_SERVER = "resource_tracker import main", "forkserver import main"
+# Characters of a command to report.
+_LONGEST = 200
+
+
+class Leftovers:
+    """Finder of the processes that ranks have left behind.
+
+    Attributes:
+        found: processes that run a program of the user's, without their children.
+
+    """
+
+    def __init__(self) -> None:
+        self.found: tuple[Leftover, ...] = ()
+        self._ended: dict[int, int] = {}  # ranks by the pids of their own processes
+
+    def record_end(self, rank: int, pid: int) -> None:
+        """Record that a rank's own process has been reaped."""
+        self._ended[pid] = rank
+
+    def find(self, pids: Collection[int]) -> None:
+        """Set `found` to those of these processes to report."""
+        processes = {process.pid: process for process in system.list_processes()}
+        commands = {pid: " ".join(system.read_command(pid)) for pid in pids if pid in processes}
+        own = {pid for pid, command in commands.items() if command and not _is_helper(command)}
+        own -= system.select_ending({pid: pid for pid in own})
+        self.found = tuple(
+            Leftover(self._find_rank(pid, processes), pid, commands[pid][:_LONGEST])
+            for pid in sorted(own)
+            if processes[pid].parent not in own
+        )
+
+    def _find_rank(self, pid: int, processes: Mapping[int, HostProcess]) -> int | None:
+        """Return the rank of a process by its session or parents, else by its environment."""
+        rank = find_rank(processes[pid], processes, self._ended)
+        environ = system.read_environ(pid) if rank is None else {}
+        if hook_environ.RUN_INSTEAD in environ:  # a fork has the import server's environment
+            return None
+        said = environ.get("JAX_PROCESS_ID", "")
+        return int(said) if said.isdecimal() else rank
+
+
+def is_tracker(pid: int) -> bool:
+    """Return whether a process is a resource tracker of multiprocessing or joblib."""
+    return any(_TRACKER in word for word in system.read_command(pid))
+
+
+def _is_helper(command: str) -> bool:
+    return _TRACKER in command or _FORK_SERVER in command
