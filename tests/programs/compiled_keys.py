@@ -69,6 +69,8 @@ for name in ("XLA_FLAGS", "NPROC"):
         keys[f"other {name}"] = key_of()
 with environ(XLA_FLAGS="--xla_dump_to=/tmp/dumped"):
     keys["bound by a dump"] = key_of()
+with mock.patch.object(sys.modules["jaxlib"], "__version__", "another"):
+    keys["other jaxlib"] = key_of()
 with another_processor():
     keys["other processor"] = key_of()
 for name in ("_hash_computation", "_hash_serialized_compile_options"):

@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import signal
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,16 @@ def test_shared_compilation_gives_bit_identical_results(jobs: Jobs, tmp_path: Pa
     warm, compiled = digests(jobs, tmp_path, cache)
     assert warm == plain
     assert not any(rank["programs_compiled"] for rank in compiled)
+
+
+def test_single_rank_loads_what_an_earlier_job_has_compiled(jobs: Jobs, tmp_path: Path) -> None:
+    options = ["-n", 1, "-d", 1, "-v", "--compile-cache", tmp_path / "cache"]
+    program = "import jax; print(jax.jit(lambda x: x * 2 + 1)(jax.numpy.ones(3)).sum())"
+    cold, warm = (jobs.run(*options, sys.executable, "-c", program) for _ in range(2))
+    assert cold.status == warm.status == 0, warm.stderr
+    assert cold.stdout == warm.stdout
+    assert re.search(r"--compile-once: [1-9]\d* programs? compiled in", cold.report)
+    assert re.search(r"--compile-once: 0 programs compiled, [1-9]\d* loaded", warm.report)
 
 
 @pytest.mark.every_jax

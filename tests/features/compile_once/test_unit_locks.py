@@ -51,6 +51,33 @@ def test_no_rank_waits_for_a_program_that_cannot_be_shared(tmp_path: Path) -> No
     assert waits == []
 
 
+def test_ranks_that_have_waited_compile_at_the_same_time_if_they_cannot_share(
+    tmp_path: Path,
+) -> None:
+    waits, together = threading.Semaphore(0), threading.Barrier(2)
+    met: list[bool] = []
+
+    def wait(rank: int) -> None:
+        if rank >= 0:
+            waits.release()
+
+    def compile_(rank: str) -> None:
+        with Locks(str(tmp_path), rank).hold("a", wait) as lock:
+            together.wait(30)
+            met.append(not lock.is_shared)
+
+    threads = [threading.Thread(target=compile_, args=(rank,)) for rank in "12"]
+    with Locks(str(tmp_path), "0").hold("a", wait) as lock:
+        for thread in threads:
+            thread.start()
+        for _ in threads:
+            assert waits.acquire(timeout=30)
+        lock.give_up_sharing()
+    for thread in threads:
+        thread.join()
+    assert met == [True, True]
+
+
 @pytest.mark.parametrize("error", [errno.ENOLCK, errno.EOPNOTSUPP])
 def test_without_locks_nothing_is_shared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
