@@ -134,12 +134,11 @@ def remove_leftovers(labels: Iterable[RankLabel], num_processes: int) -> None:
         was_ours = all(map(_is_plain, _list_log_paths(folder, own)))
         if not was_ours or os.path.samefile(folder, os.curdir):
             continue
-        refuse_foreign(folder, "--log-dir")
         rank = num_processes
         with contextlib.suppress(OSError):
             while all(map(_is_left, paths := _list_log_paths(folder, rank))):
                 for path in paths:
-                    os.unlink(path)
+                    own_paths.remove_file(path)
                 rank += 1
 
 

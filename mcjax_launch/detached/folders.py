@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator
 
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.kernel.wire import own_paths
 
 _ID = re.compile(r"[0-9a-f]{8}")
 #: What to do where the folder cannot be used.
@@ -41,15 +42,28 @@ def make_job_folder(job_id: str) -> str:
     parent = get_state_folder()
     path = os.path.join(parent, job_id)
     try:
-        os.makedirs(os.path.dirname(os.path.dirname(parent)), exist_ok=True)
+        _check_unexposed(parent)
+        own_paths.make_private_folder(parent)
+        os.mkdir(path, 0o700)
         for folder in (os.path.dirname(parent), parent, path):
-            os.makedirs(folder, 0o700, exist_ok=folder != path)
             check_private(folder)
     except OSError as error:
         raise LaunchError(
             f"--detach: {error.filename or path}: {error.strerror}: {OTHER}"
         ) from None
     return path
+
+
+def _check_unexposed(folder: str) -> None:
+    """Check that no other user can put a folder of theirs in the place of this one.
+
+    Raises:
+        LaunchError: the folder fails the check.
+        OSError: the path cannot be followed.
+
+    """
+    if exposed := own_paths.find_exposed_folder(folder):
+        raise LaunchError(f"{folder}: {own_paths.explain_exposure(exposed)}: {OTHER}")
 
 
 def check_private(folder: str) -> None:
@@ -78,6 +92,7 @@ def iterate_job_folders() -> Iterator[str]:
     """
     parent = get_state_folder()
     try:
+        _check_unexposed(parent)
         for folder in (os.path.dirname(parent), parent):
             check_private(folder)
         names = sorted(os.listdir(parent))

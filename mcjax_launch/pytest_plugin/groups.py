@@ -7,7 +7,6 @@ import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import reduction
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 
 from mcjax_launch.api import Event, LaunchError, Result, start
+from mcjax_launch.kernel.wire import temporary_folder
 from mcjax_launch.pytest_plugin.compiled import CompiledPrograms
 from mcjax_launch.pytest_plugin.marks import Shape
 
@@ -285,9 +285,10 @@ class RankGroup:
 
 
 def make_socket_folder(base: str) -> str:
-    """Make a private folder in `base`, or in /tmp if a socket's path would be too long."""
-    is_short = len(os.fsencode(base)) <= _LONGEST_FOLDER
-    return tempfile.mkdtemp(prefix="mcjax-pytest-", dir=base if is_short else "/tmp")
+    """Make a private folder in `base`, or elsewhere if a socket's path would be too long."""
+    return temporary_folder.make(
+        "mcjax-", base, lambda base: len(os.fsencode(base)) <= _LONGEST_FOLDER
+    )
 
 
 class RankGroups:

@@ -167,6 +167,31 @@ def test_job_folder_is_private(detached: DetachedJobs, tmp_path: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
 
 
+def test_parents_of_the_state_folder_are_private_if_they_are_made(
+    jobs: Jobs, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o755)
+    before = os.umask(0o022)
+    try:
+        env = {"XDG_STATE_HOME": "", "HOME": str(tmp_path)}
+        assert jobs.run("--detach", "true", env=env).status == 0
+    finally:
+        os.umask(before)
+    for path in (tmp_path / ".local", tmp_path / ".local" / "state"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
+def test_state_folder_that_other_users_can_rename_is_refused(jobs: Jobs, tmp_path: Path) -> None:
+    state = tmp_path / "everybodys" / "state"
+    state.mkdir(parents=True)
+    state.parent.chmod(0o777)
+    for args in (["--detach", "true"], ["--jobs"], ["--attach"]):
+        ended = jobs.run(*args, env={"XDG_STATE_HOME": str(state)})
+        assert ended.status == 2
+        assert f"other users can rename what is in {state.parent}" in ended.report
+    assert not list(state.iterdir())
+
+
 @pytest.mark.parametrize("kind", ["open", "link"])
 def test_folders_of_another_user_are_refused(jobs: Jobs, tmp_path: Path, kind: str) -> None:
     state = tmp_path / "state"

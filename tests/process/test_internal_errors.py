@@ -26,9 +26,9 @@ BUGS = {
 # What keeps an agent from having a folder of its own.
 DISKS = {
     "that is read-only": (
-        "kernel/agent/private_folder.py",
-        '_LAST_RESORT = "/tmp"',
-        '_LAST_RESORT = "/proc"',
+        "kernel/wire/temporary_folder.py",
+        '_OTHERS = ("/tmp", "/var/tmp", ',
+        '_OTHERS = ("/proc", ',
     ),
     "that is full": ("kernel/agent/main.py", 'open(path, "w",', 'open("/dev/full", "w",'),
 }
@@ -85,7 +85,7 @@ def test_disk_error_is_no_internal_error(jobs: Jobs, tmp_path: Path, where: str,
     assert ended.status == 255
     host = "localhost" if where == "here" else "a" if "host a: " in ended.report else "b"
     (line,) = ended.report.splitlines()
-    assert line.startswith(f"host {host}: cannot write to /"), line
+    assert line.startswith(f"host {host}: cannot use /"), line
     assert "; set TMPDIR to another directory" in line
     assert "Traceback" not in ended.stderr and "internal error" not in ended.stderr
 

@@ -7,8 +7,10 @@ host's clock may be slow; an openssl before 3.4 can do that only with its comman
 import datetime
 import os
 import re
+import shutil
 import subprocess
-import tempfile
+
+from mcjax_launch.kernel.wire import temporary_folder
 
 _FROM = datetime.datetime(2020, 1, 1)
 _UNTIL = datetime.datetime(2099, 12, 31, 23, 59, 59)
@@ -60,27 +62,34 @@ def make(job_id: str) -> tuple[str, str]:
 
 
 def _make_by_openssl(uri: str) -> tuple[str, str]:
-    with tempfile.TemporaryDirectory(prefix="mcjax-") as folder:
-        serial, config = os.urandom(8).hex(), _CONFIG.format(uri=uri)
-        for name, text in {"index": "", "serial": serial, "config": config}.items():
-            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-                file.write(text)
-        curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-        made = _run(folder, "req", *_OWN, "-new", *curve, "-keyout", "/dev/stdout")
-        found = [match[0] for match in _PEM.finditer(made)]
-        if len(found) != 2:
-            raise ValueError("its answer has an unexpected form")
-        key, request = found
-        reading, writing = os.pipe()
-        try:
-            os.write(writing, key.encode())  # less than a pipe holds
-            os.close(writing)
-            dates = ("-startdate", f"{_FROM:%Y%m%d%H%M%SZ}", "-enddate", f"{_UNTIL:%Y%m%d%H%M%SZ}")
-            sign = ("-selfsign", "-keyfile", f"/dev/fd/{reading}", "-in", "/dev/stdin")
-            words = ("ca", *_OWN, "-batch", "-notext", *dates, *sign)
-            return _run(folder, *words, fd=reading, text=request), key
-        finally:
-            os.close(reading)
+    folder = temporary_folder.make("mcjax-")
+    try:
+        return _make_in(folder, uri)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _make_in(folder: str, uri: str) -> tuple[str, str]:
+    serial, config = os.urandom(8).hex(), _CONFIG.format(uri=uri)
+    for name, text in {"index": "", "serial": serial, "config": config}.items():
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            file.write(text)
+    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    made = _run(folder, "req", *_OWN, "-new", *curve, "-keyout", "/dev/stdout")
+    found = [match[0] for match in _PEM.finditer(made)]
+    if len(found) != 2:
+        raise ValueError("its answer has an unexpected form")
+    key, request = found
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, key.encode())  # less than a pipe holds
+        os.close(writing)
+        dates = ("-startdate", f"{_FROM:%Y%m%d%H%M%SZ}", "-enddate", f"{_UNTIL:%Y%m%d%H%M%SZ}")
+        sign = ("-selfsign", "-keyfile", f"/dev/fd/{reading}", "-in", "/dev/stdin")
+        words = ("ca", *_OWN, "-batch", "-notext", *dates, *sign)
+        return _run(folder, *words, fd=reading, text=request), key
+    finally:
+        os.close(reading)
 
 
 def _run(folder: str, *words: str, fd: int = -1, text: str = "") -> str:

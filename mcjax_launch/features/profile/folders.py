@@ -44,10 +44,9 @@ def prepare(folder: str) -> None:
         for name in os.listdir(folder):
             if name.isdigit():
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                    own_paths.check(began := os.path.join(folder, name, _BEGAN))
-                    os.unlink(began)
+                    own_paths.remove_file(os.path.join(folder, name, _BEGAN))
             elif _LATER.fullmatch(name):
-                os.unlink(os.path.join(folder, name))
+                own_paths.remove_file(os.path.join(folder, name))
         if not os.access(folder, os.W_OK):
             raise PermissionError(13, "Permission denied")
     except OSError as error:

@@ -11,6 +11,7 @@ from ..wire.known_schedulers import get_granted_gpus
 from ..wire.loop import READ, Loop
 from ..wire.signals import ENDING, FORWARDED
 from ..wire.system import allow_many_files, format_limit_error
+from ..wire.temporary_folder import NoFolder
 from ..wire.uplink import Uplink
 from . import private_folder
 from .agent import Agent
@@ -113,7 +114,7 @@ def main(hook: str | dict[str, str]) -> NoReturn:
         _leave_unfit(why)
     try:
         folder = private_folder.make()
-    except private_folder.NoFolder as error:
+    except NoFolder as error:
         _leave_unfit(str(error))
     guarded, guarding = os.pipe()  # only the guardian holds the writing end
     try:
@@ -159,9 +160,9 @@ def _be_agent(
                 break
             kept = agent.close()
             if not os.path.isdir(hook_folder):  # a cleaner of /tmp has removed it
-                raise private_folder.NoFolder(folder, FileNotFoundError(2, "it was removed"))
+                raise NoFolder(folder, FileNotFoundError(2, "it was removed"))
             out = Uplink(uplink, loop := Loop())
-    except private_folder.NoFolder as error:
+    except NoFolder as error:
         _leave_unfit(str(error))
     except BaseException as error:
         import traceback
@@ -205,7 +206,7 @@ def _write_hook(files: dict[str, str], folder: str) -> str:
     try:
         _write_files(files, root)
     except OSError as error:
-        raise private_folder.NoFolder(os.path.dirname(folder), error) from None
+        raise NoFolder(os.path.dirname(folder), error) from None
     return os.path.join(root, "kernel", "hook", "site")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ..wire import temporary_folder
 from ..wire.system import NEW_FILE
 
 TYPE_CHECKING = False
@@ -15,55 +16,24 @@ if TYPE_CHECKING:
     from ..wire.messages import StageEntry
 
 
-_LAST_RESORT = "/tmp"
 # Bytes: a unix socket's path may have 107, on macOS 103, and names below the folder take 25.
 _LONGEST_SOCKET_FOLDER = 78
 # JAX puts a socket's path into a URI, and some versions of gRPC do not decode quoted characters.
 _SAME_IN_A_URI = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._~-")
 
 
-class NoFolder(Exception):
-    """Error: the job's private folder cannot be made on this host: a full or read-only disk.
-
-    Args:
-        place: path of the folder that cannot be written.
-        error: error of the system.
-
-    """
-
-    def __init__(self, place: str, error: OSError) -> None:
-        super().__init__(
-            f"cannot write to {place}: {error.strerror}; set TMPDIR to another directory"
-        )
-
-
 def make() -> str:
-    """Make a new private folder (0700) in TMPDIR or /tmp, with a path short enough for sockets.
+    """Make a new private folder, with a path that is short enough for sockets; return the path.
 
     Raises:
-        NoFolder: neither TMPDIR nor /tmp can be written.
+        NoFolder: the folder cannot be made.
 
     """
-    base = os.path.abspath(os.environ.get("TMPDIR") or _LAST_RESORT)
-    if _is_fit_for_sockets(base) and os.access(base, os.W_OK | os.X_OK):
-        try:
-            return _make_folder(base)
-        except OSError:
-            pass
-    try:
-        return _make_folder(_LAST_RESORT)
-    except OSError as error:
-        raise NoFolder(_LAST_RESORT, error) from None
+    return temporary_folder.make("mcjax-", is_fit=_is_fit_for_sockets)
 
 
 def _is_fit_for_sockets(base: str) -> bool:
     return len(base) <= _LONGEST_SOCKET_FOLDER and set(base) <= _SAME_IN_A_URI
-
-
-def _make_folder(base: str) -> str:
-    folder = os.path.join(base, f"mcjax-{os.urandom(6).hex()}")
-    os.mkdir(folder, 0o700)
-    return folder
 
 
 def remove(folder: str, between: Callable[[], object] = lambda: None) -> str:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from mcjax_launch.kernel.transport import handshake
+from mcjax_launch.kernel.wire import own_paths
 from mcjax_launch.kernel.wire.exit_status import HOST_LOST, compute_exit_status
 from mcjax_launch.kernel.wire.loop import GONE, HANG_UP, READ, Loop, Signals
 from mcjax_launch.kernel.wire.system import NEW_FILE
@@ -85,7 +86,7 @@ def write_key(addresses: Sequence[str], port: int, key: bytes) -> str:
     folder = get_key_folder()
     if not os.path.isabs(folder):
         raise OSError(0, "no home folder is known", folder)
-    os.makedirs(folder, 0o700, exist_ok=True)
+    own_paths.make_private_folder(folder)
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise OSError(0, "not a folder that is yours alone (chmod 700)", folder)

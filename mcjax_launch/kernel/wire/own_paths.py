@@ -47,6 +47,18 @@ def open_file(path: str, flags: int) -> int:
         return fd
 
 
+def remove_file(path: str) -> None:
+    """Remove a file, in a folder whose path no other user has placed.
+
+    Raises:
+        OSError: the file cannot be removed; a PermissionError if another user has placed part of
+            the path.
+
+    """
+    with folder_of(path, make=False) as (folder, name):
+        os.unlink(name, dir_fd=folder)
+
+
 def check(path: str) -> None:
     """Check that no other user has placed a link, folder or file that is part of a path.
 
@@ -67,8 +79,21 @@ def make_folder(path: str) -> None:
             path.
 
     """
-    with folder_of(os.path.join(path, os.urandom(8).hex())):  # a name that does not exist
+    with folder_of(os.path.join(path, _make_name())):
         pass
+
+
+def make_private_folder(path: str) -> None:
+    """Make a folder and its missing parents, all with mode 0700, unless it exists.
+
+    Raises:
+        OSError: the folder cannot be made.
+
+    """
+    if not os.path.isdir(path):
+        make_private_folder(os.path.dirname(path))
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700)
 
 
 def explain_distrust(folder: str) -> str:
@@ -78,15 +103,44 @@ def explain_distrust(folder: str) -> str:
     on folders of any user.
     """
     try:
-        make_folder(folder)
-        status = os.stat(folder)
+        with _walk(os.path.join(folder, _make_name())) as (walk, _):
+            status, exposed = os.fstat(walk.folder), walk.exposed
     except OSError as error:
         return error.strerror or str(error)
     if status.st_mode & stat.S_IWOTH:
         return f"every user can write to it (chmod o-w {folder})"
-    if os.geteuid() not in (0, status.st_uid) and status.st_uid and not _is_our_groups(status):
+    if exposed:
+        return explain_exposure(exposed)
+    if os.geteuid() not in (0, status.st_uid) and status.st_uid and not is_our_groups(status):
         return "it belongs to another user, so that user controls what is in it"
     return ""
+
+
+def find_exposed_folder(path: str) -> str:
+    """Return the first folder on a path whose entries other users can rename; "" if there is none.
+
+    They could put something of theirs in the place of whatever the path leads to, at any time.
+
+    Args:
+        path: path of a folder, which counts too; it may be missing.
+
+    Raises:
+        OSError: the path cannot be followed; a PermissionError if another user has placed part of
+            it.
+
+    """
+    walk = _Walk()
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            walk.follow(os.path.join(os.path.abspath(path), _make_name()), make=False)
+        return walk.exposed
+    finally:
+        os.close(walk.folder)
+
+
+def explain_exposure(folder: str) -> str:
+    """Return words for a folder that `find_exposed_folder` has found, with what to do about it."""
+    return f"other users can rename what is in {folder} (chmod +t {folder})"
 
 
 @contextlib.contextmanager
@@ -122,11 +176,14 @@ class _Walk:
 
     Attributes:
         folder: descriptor of the folder that the walk has reached.
+        exposed: path of the first folder on the way whose entries other users can rename; "" if
+            there is none.
 
     """
 
     def __init__(self) -> None:
         self.folder = os.open(os.sep, _FOLDER)
+        self.exposed = ""
         self._place = os.sep
         self._is_foreign = (
             False  # the folder is another user's, and this user's group may write to it
@@ -166,6 +223,8 @@ class _Walk:
 
     def _read_entry(self, name: str) -> os.stat_result | None:
         """Return the checked status of an entry in the folder; None if there is no such entry."""
+        if name not in (os.curdir, os.pardir) and not self.exposed:
+            self.exposed = self._place if _is_exposed(os.fstat(self.folder)) else ""
         try:
             entry = os.stat(name, dir_fd=self.folder, follow_symlinks=False)
         except FileNotFoundError:
@@ -195,7 +254,7 @@ class _Walk:
             raise PermissionError(errno.EACCES, text)
         if entry.st_uid in trusted:
             return False
-        kind, is_groups = stat.S_IFMT(entry.st_mode), _is_our_groups(entry)
+        kind, is_groups = stat.S_IFMT(entry.st_mode), is_our_groups(entry)
         if is_groups and (kind == stat.S_IFDIR or (kind == stat.S_IFREG and not is_open)):
             return True
         what = {stat.S_IFLNK: "link", stat.S_IFDIR: "folder"}.get(kind, "file")
@@ -240,7 +299,20 @@ def _is_proc(folder: int) -> bool:
     return sys.platform == "linux" and os.fstat(folder).st_dev == os.stat("/proc").st_dev
 
 
-def _is_our_groups(entry: os.stat_result) -> bool:
+def _make_name() -> str:
+    """Return a name that does not exist."""
+    return os.urandom(8).hex()
+
+
+def _is_exposed(folder: os.stat_result) -> bool:
+    """Return whether users besides the owner and the groups of this user can rename its entries."""
+    if folder.st_mode & stat.S_ISVTX:
+        return False
+    by_group = folder.st_mode & stat.S_IWGRP and os.geteuid() and folder.st_gid
+    return bool(folder.st_mode & stat.S_IWOTH or (by_group and not is_our_groups(folder)))
+
+
+def is_our_groups(entry: os.stat_result) -> bool:
     """Return whether a group of this user may write to an entry, and other users may not."""
     shared = entry.st_mode & (stat.S_IWGRP | stat.S_IWOTH) == stat.S_IWGRP
     return shared and entry.st_gid in {os.getegid(), *os.getgroups()}

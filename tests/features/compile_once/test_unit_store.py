@@ -80,7 +80,7 @@ def test_too_large_or_too_quick_programs_are_not_kept(
 
 
 def test_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **folders: int) -> None:
         raise OSError("no space left on device")
 
     monkeypatch.setattr(os, "replace", full)
@@ -96,3 +96,87 @@ def test_remains_of_killed_jobs_are_removed(tmp_path: Path) -> None:
         os.utime(tmp_path / name, (before, before))
     put(Store(str(tmp_path), 2 * KIB), "a")
     assert files(tmp_path) == ["a.xla", "new.part", "other"]
+
+
+def test_kept_programs_are_never_writable_by_every_user(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        Store(str(tmp_path), 9 * KIB).write("a", PROGRAM)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a.xla").stat().st_mode & 0o777 == 0o664
+
+
+def test_each_new_writer_searches_a_full_folder(tmp_path: Path) -> None:
+    """As processes that write a program each do."""
+    for number in range(30):
+        put(Store(str(tmp_path), 1024 * KIB), str(number), 100 * KIB)
+        assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 1024 * KIB
+
+
+# --- what other users may have put there ---
+
+
+def put_link(path: Path) -> None:
+    path.rename(path.parent / "elsewhere")
+    path.symlink_to("elsewhere")
+
+
+def put_fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def put_too_much(path: Path) -> None:
+    os.truncate(path, 10 * KIB)
+
+
+def put_open_file(path: Path) -> None:
+    path.chmod(0o666)
+
+
+def put_foreign_file(path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    os.chown(path, 54321, 54321)
+
+
+@pytest.mark.parametrize(
+    "replace", [put_link, put_fifo, put_too_much, put_open_file, put_foreign_file]
+)
+def test_only_plain_files_of_trusted_users_are_read(
+    tmp_path: Path, replace: Callable[[Path], None]
+) -> None:
+    store = Store(str(tmp_path), 9 * KIB)
+    store.write("a", PROGRAM)
+    replace(tmp_path / "a.xla")
+    assert not store.has("a")
+    assert store.read("a") is None
+    assert store.write("a", PROGRAM)
+    assert store.read("a") == PROGRAM
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files away")
+def test_members_of_a_group_share_its_folder(tmp_path: Path) -> None:
+    os.chown(tmp_path, 54321, os.getegid())
+    store = Store(str(tmp_path), 9 * KIB)
+    store.write("a", PROGRAM)
+    os.chown(tmp_path / "a.xla", 54322, os.getegid())
+    assert store.read("a") is None
+    tmp_path.chmod(0o2775)
+    assert Store(str(tmp_path), 9 * KIB).read("a") == PROGRAM
+
+
+def test_folder_that_has_taken_the_place_of_another_is_not_used(tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    store = Store(str(folder), 9 * KIB)
+    store.write("a", PROGRAM)
+    folder.rename(tmp_path / "moved")
+    folder.mkdir()
+    (tmp_path / "moved" / "a.xla").rename(folder / "a.xla")
+    assert store.read("a") is None and not store.has("a")
+    with pytest.raises(OSError, match="Stale"):
+        store.write("b", PROGRAM)
+    store.remove("a")
+    assert files(folder) == ["a.xla"]
