@@ -144,6 +144,13 @@ def test_refused_host_is_retried_after_a_pause(agents_of: Make) -> None:
         (b"me@a: Permission denied (publickey).\n", 255, "(publickey). (it needs a key that works"),
         (b"Connection to a port 22 timed out\nConnection reset by a\n", 255, "(is it up, and does"),
         (REFUSED, 1, "Connection reset by peer"),
+        (
+            b"Access denied by pam: no job here\nConnection closed by a\n",
+            255,
+            "Access denied by pam: no job here; Connection closed by a",
+        ),
+        (b"sh: 1: exec: python3: not found\n", 127, "(Python not found there"),
+        (b"zsh:1: command not found: python3\n", 127, "(Python not found there"),
         (b"3.6.9 (default)\n", bootstrap.TOO_OLD, "Python 3.6.9 is too old"),
         (b"", 3, "did not start (no output, exit status 3)"),
     ],
@@ -157,6 +164,49 @@ def test_otherwise_failing_host_is_given_up(
     assert host == "a" and reason in said
     assert agents.started == ["a", "b"]
     assert agents.pool.links == agents.made[1:]
+
+
+@pytest.mark.parametrize(
+    ("errors", "status"),
+    [
+        (
+            "ssh: error while loading shared libraries: libcrypto.so.3: No such file or directory",
+            127,
+        ),
+        (
+            "python3: error while loading shared libraries: libz.so.1: No such file or directory",
+            127,
+        ),
+        ('Error from server (NotFound): pods "a" not found', 1),
+        ("no such identity: /root/.ssh/id: No such file or directory", 255),
+    ],
+)
+def test_hints_are_given_only_for_what_they_are_about(
+    agents_of: Make, errors: str, status: int
+) -> None:
+    agents = agents_of("a")
+    agents.made[0].ends(errors.encode(), status)
+    assert agents.failures == [("a", errors)]
+
+
+def test_closed_connection_is_retried_unless_another_line_says_why(agents_of: Make) -> None:
+    agents = agents_of("a", "b")
+    warned = b"Warning: Permanently added 'a' to the list of known hosts.\nConnection closed by a\n"
+    agents.made[0].ends(warned, 255)
+    assert agents.failures == []
+    agents.made[1].ends(b"Your account has expired\nConnection closed by b\n", 255)
+    assert agents.failures == [("b", "Your account has expired; Connection closed by b")]
+
+
+def test_long_text_of_a_client_is_not_told_whole(agents_of: Make) -> None:
+    agents = agents_of("a", "b")
+    banner = b"Authorized users only. " * 40
+    agents.made[0].ends(banner + b"\nme@a: Permission denied (publickey).\n", 255)
+    traceback = b'Traceback (most recent call last):\n  File "x.py", line 1\nOSError: full\n'
+    agents.made[1].ends(traceback, 1)
+    [(_, denied), (_, full)] = agents.failures
+    assert denied.startswith("me@a: Permission denied (publickey). (it needs a key")
+    assert full == "OSError: full"
 
 
 def test_binary_answer_is_not_quoted(agents_of: Make) -> None:
@@ -247,7 +297,7 @@ def test_an_end_without_a_goodbye_is_a_loss(agents_of: Make) -> None:
     assert agents.made[2].input_ended
     agents.made[2].ends(b"Connection closed\n")
     assert agents.lost == [
-        ("a", "its agent exited unexpectedly: Connection closed"),
+        ("a", "its agent exited unexpectedly: banner; Connection closed"),
         ("b", "its agent exited unexpectedly"),
     ]
 

@@ -313,6 +313,9 @@ class AgentConnection:
     def _skip_noise(self, data: bytes) -> bytes:
         before, magic, after = (self.noise + data).partition(frames.MAGIC)
         self.greeted = bool(magic)
+        if self.greeted:  # what was printed at the login explains no later end
+            self._read_errors()
+            self.errors = b""
         self.noise = before[-_MOST_ERRORS:]
         return after
 

@@ -17,7 +17,7 @@ from mcjax_launch.kernel.transport.mangling import is_text
 from mcjax_launch.kernel.transport.pace import Pace
 from mcjax_launch.kernel.transport.pipes import Pipes
 from mcjax_launch.kernel.transport.remote_commands import Transport
-from mcjax_launch.kernel.wire import frames
+from mcjax_launch.kernel.wire import exit_status, frames
 from mcjax_launch.kernel.wire.codec import Message
 from mcjax_launch.kernel.wire.frames import Data, Raw
 from mcjax_launch.kernel.wire.known_schedulers import find_scheduler
@@ -32,10 +32,16 @@ _CLIENT_END_S = 1.0
 _STOP_S = 10.0
 # Seconds for an agent to end before its greeting; its client may not have reached a host.
 _LEAVES_S = 1.5
-_REFUSED = (
-    rb"kex_exchange_identification|ssh_exchange_identification|banner exchange"
-    rb"|Connection (reset|closed) by "
+# What ssh prints if sshd refuses a connection before the login, as when it sets up too many.
+_REFUSED = re.compile(
+    "kex_exchange_identification|ssh_exchange_identification|banner exchange", re.IGNORECASE
 )
+# The same, unless another line says more: sshd also closes a connection after the login.
+_CLOSED = re.compile("Connection (reset|closed) by ")
+# Lines of clients that explain nothing.
+_EMPTY = re.compile(r"[@*\W]*|Warning: Permanently added .*")
+# Characters of a client's lines to print; of more only the line that explains the failure.
+_LONGEST = 600
 _KILLED = rb"(?m)^Killed by signal (\d{1,3})\."
 # Parts of ssh's messages, and the hint for each.
 _HINTS = (
@@ -51,9 +57,9 @@ _HINTS = (
     ("connection refused", "is sshd running there, on that port?"),
     ("timed out", "is it up, and does a firewall let port 22 through?"),
     ("no route to host", "is it up, and on this network?"),
-    ("not found", "Python not found there: set python= in the hosts file, or --python"),
-    ("no such file", "Python not found there: set python= in the hosts file, or --python"),
 )
+_NO_PYTHON = "Python not found there: set python= in the hosts file, or --python"
+_NOT_FOUND = re.compile(r"python.*(not found|no such file)|not found.*python", re.IGNORECASE)
 
 
 class Failure(Value):
@@ -97,10 +103,10 @@ def find_ending_signal(link: AgentConnection) -> Killed | None:
 
 def explain_loss(link: AgentConnection) -> str:
     """Return a message on the reason for which an agent ended after its greeting."""
-    message = link.get_last_lines()
+    lines = link.get_last_lines()
     if (by := find_ending_signal(link)) is not None:
         return str(by)
-    return "its agent exited unexpectedly" + (f": {message[-1]}" if message else "")
+    return "its agent exited unexpectedly" + (f": {_join_lines(lines, lines[-1])}" if lines else "")
 
 
 def explain_missing_greeting(link: AgentConnection) -> str:
@@ -125,13 +131,38 @@ def explain_missing_greeting(link: AgentConnection) -> str:
 
 
 def _find_explanation(lines: Sequence[str], link: AgentConnection) -> tuple[str, str]:
-    """Return the line of a client or shell that explains the failure, and a hint; "" if none."""
+    """Return the lines of a client or shell that explain the failure, and a hint; "" if none."""
+    if not lines:
+        return "", ""
     for mark, hint in _HINTS:
         if line := next((line for line in reversed(lines) if mark in line.lower()), ""):
-            return line, hint.format(host=link.host.login)
-    if lines and not link.errors.strip() and not is_text(lines[-1]):
+            return _join_lines(lines, line), hint.format(host=link.host.login)
+    if not link.errors.strip() and not is_text(lines[-1]):
         return "its answer is not text", frames.UNCHANGED
-    return (lines[-1], "") if lines else ("", "")
+    return _join_lines(lines, lines[-1]), _NO_PYTHON if _lacks_python(lines, link) else ""
+
+
+def _lacks_python(lines: Sequence[str], link: AgentConnection) -> bool:
+    """Return whether the host's shell has not found Python; a missing library is another fault."""
+    found = any(_NOT_FOUND.search(line) and "shared librar" not in line for line in lines)
+    return found and link.status == exit_status.NOT_FOUND
+
+
+def _join_lines(lines: Sequence[str], main: str) -> str:
+    """Return all lines of a client in one line; only `main` of a traceback or a long text."""
+    text = "; ".join(dict.fromkeys(line for line in lines if not _EMPTY.fullmatch(line)))
+    text = text.replace(":; ", ": ")
+    is_traceback = any(line.startswith("Traceback (") for line in lines)
+    return main if is_traceback or len(text) > _LONGEST else text
+
+
+def _is_refused(link: AgentConnection) -> bool:
+    """Return whether sshd has refused the connection for a moment, so that a retry may succeed."""
+    lines = [line for line in link.get_last_lines() if not _EMPTY.fullmatch(line)]
+    if link.status != 255 or any("timed out" in line for line in lines):
+        return False
+    alone = bool(lines) and all(map(_CLOSED.match, lines))
+    return alone or any(map(_REFUSED.search, lines))
 
 
 def _choose_advice(link: AgentConnection, hint: str) -> str:
@@ -371,11 +402,7 @@ class AgentPool:
         if not link.reap():
             return  # its exit status says more; SIGCHLD is about to come
         self._forget(link)
-        refused = link.status == 255 and re.search(_REFUSED, link.errors)
-        tried_too_long = b"timed out" in link.errors
-        if not (
-            refused and not tried_too_long and self._pace.retry_later(link.host, time.monotonic())
-        ):
+        if not (_is_refused(link) and self._pace.retry_later(link.host, time.monotonic())):
             self._on_failure(_make_failure(link))
         self.begin()
 
