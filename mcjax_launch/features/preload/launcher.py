@@ -66,7 +66,8 @@ class PreloadNotes(LauncherPart):
             self._said.add(message.reason)
             (self._note if is_news and not message.expected else self._detail)(words)
         elif isinstance(message, FromHook) and isinstance(message.message, SetTooLate):
-            say = self._detail if message.message.afresh else self._note
+            # With --quiet too: the program gets another result than it asks for.
+            say = self._detail if message.message.afresh else self.launcher.console.say
             line = describe_late_setting(message.message)
             if line not in self._said:
                 self._said.add(line)

@@ -30,8 +30,8 @@ import jax
 print(jax.config.values, jax.numpy.arange(2.0).dtype)
 """
 SETTINGS = {
-    "flags that are set again": "JAX_PLATFORMS='cpu', JAX_PLATFORM_NAME='cpu', JAX_COMPILATION_CACHE_DIR='cache', JAX_ENABLE_X64='true', JAX_DEBUG_NANS='1', JAX_DISABLE_JIT='1'",
-    "another flag": "JAX_ENABLE_X64='1', JAX_NUMPY_RANK_PROMOTION='warn'",
+    "flags that are set again": "JAX_PLATFORMS='cpu', JAX_COMPILATION_CACHE_DIR='cache', JAX_ENABLE_X64='true', JAX_DEBUG_NANS='1', JAX_DISABLE_JIT='Y', JAX_NUMPY_RANK_PROMOTION='warn', JAX_DEFAULT_MATMUL_PRECISION='high', JAX_TRACEBACK_IN_LOCATIONS_LIMIT='3', JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS='2.5'",
+    "a value that jax changes": "JAX_ENABLE_X64='1', JAX_PLATFORM_NAME='CPU'",
     "a value that jax refuses": "JAX_ENABLE_X64='maybe'",
 }  # fmt: skip
 
@@ -56,6 +56,19 @@ def test_flags_are_those_of_a_fresh_rank(jobs: Jobs, tmp_path: Path, settings: s
     error = "ValueError: invalid truth value 'maybe' for environment 'JAX_ENABLE_X64'"
     assert (error in fresh.stderr) is (error in forked.stderr) is ("refuses" in settings)
     assert ("is started afresh" in forked.report) is ("again" not in settings)
+
+
+def test_flags_are_set_in_ranks_that_have_acted(jobs: Jobs, tmp_path: Path) -> None:
+    """Such a rank runs on: it never acts twice."""
+    (tmp_path / "program.py").write_text(
+        "import os, sys; os.mkdir(f\"run-{os.environ['JAX_PROCESS_ID']}\")\n"
+        "os.environ['JAX_DEFAULT_MATMUL_PRECISION'] = sys.argv[1]\n"
+        "import jax; print(jax.config.jax_default_matmul_precision)"
+    )
+    words = ["-n", 2, "--preload", "jax", "program.py", "high"]
+    ended = jobs.run(*words, cwd=tmp_path)
+    assert sorted(ended.stdout.splitlines()) == ["[0] high", "[1] high"], ended.stderr
+    assert "--preload" not in ended.report
 
 
 MINE = "import jax, numpy, jax.numpy as jnp; X64 = jax.config.jax_enable_x64"

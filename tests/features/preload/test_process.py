@@ -336,6 +336,13 @@ DONE = {
     "kept = socket.socket()": False,
     "kept = os.pipe()": False,
     "os.close(0)": False,
+    "open(str(os.getpid()), 'w').close()": False,
+    "os.mkdir(f'library/{os.getpid()}')": False,
+    "os.rename('library/old', 'library/new')": False,
+    "os.unlink('library/token')": False,
+    "print(open('library/fifo').read())": False,
+    "socket.socket().close()": False,
+    "os.nice(1)": False,
     "open('program.py').read()": True,
     "import settings": True,
     "os.chdir('/'); os.umask(0o77)": True,
@@ -344,8 +351,6 @@ DONE = {
     "kept = [threading.Thread(target=time.sleep, args=(99,), daemon=True)]; kept[0].start()": True,
     "kept = os.open('program.py', os.O_RDONLY); os.set_inheritable(kept, True)": True,
 }
-# Seen in the folder of all ranks.
-MAKES = {"open(str(os.getpid()), 'w')": False, "os.mkdir(str(os.getpid()))": False}
 USES = """
 import os, signal, socket, subprocess, sys, threading, time
 state = [os.getcwd(), os.umask(0o22), len(os.listdir('/proc/self/fd'))]
@@ -358,26 +363,28 @@ os.kill(kept.pid, 9) if "kept" in vars() and hasattr(kept, "pid") else None
 """
 
 
-@pytest.mark.parametrize("done", [DONE, *({does: MAKES[does]} for does in MAKES)])
-def test_rank_with_observable_side_effects_is_not_rerun(
-    jobs: Jobs, folder: Path, done: dict[str, bool]
-) -> None:
+def test_rank_with_observable_side_effects_is_not_rerun(jobs: Jobs, folder: Path) -> None:
     """Such a rank goes on with what it has; any other is started afresh, as it was at first."""
     (folder / "mine.py").write_text("import os; seen = os.environ.get('OWN')")
-    (folder / "library").mkdir()
-    (folder / "library" / "settings.py").write_text("")
-    (folder / "program.py").write_text(USES.format([*done]))
-    words = ["-n", len(done), "program.py"]
-    env = {"PYTHONPATH": str(folder / "library")}
-    fresh, forked = (
-        [line.replace("[ ", "[") for line in lines(ended) if "seen" in line]
-        for ended in (
-            preload(jobs, folder, *words, module=module, env=env) for module in ("none", "mine")
-        )
-    )
-    for rank, is_afresh in enumerate(done.values()):
+    library = folder / "library"
+    library.mkdir()
+    (library / "settings.py").write_text("")
+    os.mkfifo(library / "fifo")
+    (folder / "program.py").write_text(USES.format([*DONE]))
+    shown = []
+    for module in ("none", "mine"):
+        (library / "old").touch()
+        (library / "token").touch()
+        writer = subprocess.Popen(["sh", "-c", "echo once > library/fifo"], cwd=folder)
+        words = ["-q", "-n", len(DONE), "program.py"]
+        ended = preload(jobs, folder, *words, module=module, env={"PYTHONPATH": str(library)})
+        shown.append([line.replace("[ ", "[") for line in lines(ended) if "seen" in line])
+        assert writer.wait() == 0
+    fresh, forked = shown
+    assert "mine had been imported when the program changed OWN, and did not see" in ended.report
+    for rank, is_afresh in enumerate(DONE.values()):
         [line] = [line for line in forked if line.startswith(f"[{rank}] ")]
-        assert line in fresh if is_afresh else "seen None" in line, [*done][rank]
+        assert line in fresh if is_afresh else "seen None" in line, [*DONE][rank]
 
 
 def test_deleted_working_directory_does_not_prevent_forking(jobs: Jobs, folder: Path) -> None:

@@ -1,6 +1,8 @@
 """--preload: which programs import jax, which variables an import reads; what is said of imports."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +16,7 @@ from mcjax_launch.features.preload.hook.variable_reads import VariableReads, fin
 from mcjax_launch.features.preload.launcher import PreloadNotes
 from mcjax_launch.features.preload.messages import Importing
 
+ROOT = Path(__file__).resolve().parents[3]
 IMPORTS = {
     "import jax": "jax",
     "import os, jax.numpy as jnp": "jax",
@@ -116,6 +119,54 @@ def test_read_variables_are_collected(monkeypatch: pytest.MonkeyPatch, expressio
         eval(expression, {"os": os})
     assert READS[expression] in reads.names
     assert ("*" in reads.names) is (READS[expression] == "*")
+
+
+# What a program does, and whether it may be seen outside.
+EFFECTS = {
+    "open('file').read(); open(0); os.open('.', os.O_RDONLY); open('/dev/null').read()": False,
+    "open('none') if os.path.exists('none') else os.listdir('.'), [*os.scandir()], os.walk('.')": False,
+    "import argparse, json, logging, tempfile, ctypes.util, module": False,
+    "logging.basicConfig(); logging.getLogger('x').debug('x')": False,
+    "os.environ['A'] = '1'; os.putenv('B', '2'); os.unsetenv('B'); os.chdir('.')": False,
+    "threading.Thread(target=len, args=('',)).start(); time.sleep(0)": False,
+    "open('file', 'a')": True,
+    "os.open('file', os.O_RDONLY | os.O_CREAT)": True,
+    "os.open('fifo', os.O_RDONLY | os.O_NONBLOCK)": True,
+    "os.mkdir('made')": True,
+    "os.rename('made', 'renamed')": True,
+    "os.rmdir('renamed')": True,
+    "os.utime('file')": True,
+    "os.chmod('file', 0o600)": True,
+    "os.system('true')": True,
+    "subprocess.Popen(['true']).wait()": True,
+    "os.kill(os.getpid(), 0)": True,
+    "socket.socket()": True,
+}
+WATCHES = """
+import logging, os, socket, subprocess, sys, threading, time
+sys.path.insert(0, ".")
+from mcjax_launch.features.preload.hook.effects import EffectWatch
+for text in {}:
+    watch = EffectWatch()
+    exec(text)
+    watch.stop()
+    os.mkdir("later"), os.rmdir("later")
+    print(watch.has_effect, watch.compiled)
+"""
+
+
+def test_effects_of_a_program_are_noticed(tmp_path: Path) -> None:
+    """In another process, because an audit hook stays for good."""
+    (tmp_path / "file").touch()
+    (tmp_path / "module.py").touch()
+    os.mkfifo(tmp_path / "fifo")
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": ""}
+    command = [sys.executable, "-c", WATCHES.format([*EFFECTS])]
+    said = subprocess.run(command, cwd=tmp_path, env=env, check=True, stdout=subprocess.PIPE)
+    lines = said.stdout.decode().splitlines()
+    assert [line.startswith("True") for line in lines] == [*EFFECTS.values()], lines
+    [compiled] = [path.stat().st_size for path in tmp_path.glob("__pycache__/module.*")]
+    assert str(compiled) in lines[2]
 
 
 @pytest.mark.parametrize(

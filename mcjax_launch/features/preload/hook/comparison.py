@@ -16,10 +16,15 @@ if TYPE_CHECKING:
 
     from .layers import Layer, Layers
 
-# Variables that programs set before they import JAX; JAX only sets a flag from each of them.
-_TEXTS = ("JAX_PLATFORMS", "JAX_PLATFORM_NAME", "JAX_COMPILATION_CACHE_DIR")
-_TRUTHS = ("JAX_ENABLE_X64", "JAX_DEBUG_NANS", "JAX_DISABLE_JIT")
-_TRUTH = {"1": True, "true": True, "0": False, "false": False}
+# JAX only sets a flag from each of the variables that are named like its flags, but for these: it
+# changes the value, or uses it during its import.
+_USED_OTHERWISE = (
+    *("JAX_BACKEND_TARGET", "JAX_PLATFORM_NAME", "JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS"),
+)
+_TRUTH = {
+    **dict.fromkeys(("y", "yes", "t", "true", "on", "1"), True),
+    **dict.fromkeys(("n", "no", "f", "false", "off", "0"), False),
+}
 
 
 class StateComparison:
@@ -54,14 +59,24 @@ class StateComparison:
         """Record variables that an import has set, to compare them later."""
         self._variables |= {name: value for name, value in settings.items() if value is not None}
 
-    def set_flags(self) -> None:
-        """Set JAX's flags from variables that the program changed before it imported JAX."""
-        for name in self._find_changed_variables(os.environ) if self._config is not None else ():
-            text = os.environ.get(name, "")
-            value = text if name in _TEXTS else _TRUTH.get(text.lower())
-            if text and value is not None and name in (*_TEXTS, *_TRUTHS):
-                self._config.update(name.lower(), value)
-                self._variables[name] = text
+    def set_flags(self, layer: Layer) -> None:
+        """Set JAX's flags from variables that the program changed before it imported JAX.
+
+        Args:
+            layer: layer of JAX.
+
+        """
+        if self._config is None:
+            return
+        for name in select_read(self._find_changed_variables(os.environ), layer.reads):
+            text, flag = os.environ.get(name), name.lower()
+            if text is None or flag not in self._config.meta or name in _USED_OTHERWISE:
+                continue
+            try:
+                self._config.update(flag, _parse(text, self._config.meta[flag][0]))
+            except (KeyError, ValueError):  # JAX's import does not take it either
+                continue
+            self._variables[name] = text
 
     def find_differences(self, layer: Layer) -> Iterator[str]:
         """Yield names of variables and other things that have changed since a layer was imported.
@@ -101,6 +116,22 @@ class StateComparison:
     def _finds_others(self, origins: Mapping[str, str | None]) -> bool:
         """Return whether any module would now be found in another file."""
         return any(not _is_found(name, origin) for name, origin in origins.items())
+
+
+def _parse(text: str, kind: object) -> object:
+    """Return the value of a variable of JAX's, as JAX parses it.
+
+    Args:
+        text: text of the variable.
+        kind: type of the flag; the flags of other types parse text themselves.
+
+    Raises:
+        KeyError, ValueError: JAX refuses this text.
+
+    """
+    if kind is bool:
+        return _TRUTH[text.lower()]
+    return kind(text) if kind in (int, float) else text
 
 
 def _is_found(name: str, origin: str | None) -> bool:

@@ -55,7 +55,7 @@ class FirstImports:
         """
         for layer in self._select_layers(packages):
             if "jax" in layer.packages and layer not in self._imported:
-                self._comparison.set_flags()
+                self._comparison.set_flags(layer)
             missed = (
                 () if layer in self._imported else tuple(self._comparison.find_differences(layer))
             )
@@ -84,6 +84,8 @@ class FirstImports:
             self._fresh_start.send_uncounted(self._link.send_held)
             devices.assign_gpus(self._environ)
             self._comparison.begin_jax()
+        if len(self._imported) == len(self._layers):
+            self._fresh_start.rule_out()
 
     def _select_layers(self, packages: Collection[str]) -> list[Layer]:
         return [layer for layer in self._layers if not layer.packages.isdisjoint(packages)]

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 
 from ....kernel.wire.interpreter import find_executable
+from .effects import EffectWatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 _CHILDREN_FAULTS = 8  # of what /proc/PID/stat says after the process's name
-_COARSE_NS = 20_000_000  # a file's time may be behind the clock by so much
 
 
 def get_working_folder() -> str:
@@ -30,9 +29,10 @@ def get_working_folder() -> str:
 class FreshStart:
     """Initial state of a rank, with which the rank can start afresh.
 
-    The rank cannot start afresh once it has written something, has had a child, or has a file open
-    for writing, a pipe or a socket. Files that Python compiles from the program's modules do not
-    count.
+    The rank cannot start afresh once it has had a visible effect, or may have had one: the audit
+    events of Python show most, and counts of the system what is written to open descriptors,
+    children, other descriptors, and the priority. Files that Python compiles from the program's
+    modules do not count.
 
     Args:
         argv: command of the rank.
@@ -42,7 +42,6 @@ class FreshStart:
 
     def __init__(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
         import _signal
-        import time
 
         self._argv = argv
         self._environ = environ
@@ -54,9 +53,9 @@ class FreshStart:
         self._ignored = _list_ignored_signals()
         self._blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
         self._files = _list_open_files()
-        self._began_ns = time.time_ns() - _COARSE_NS
+        self._priority = os.getpriority(os.PRIO_PROCESS, 0)
         self._written = _count_written()
-        self._changed_ns = os.stat(".").st_mtime_ns
+        self._watch = EffectWatch()
 
     def send_uncounted(self, send: Callable[[], object]) -> None:
         """Call a function that writes to the agent, without counting that as a visible effect.
@@ -69,10 +68,14 @@ class FreshStart:
         calls, length = (counted + now - then for counted, then, now in pairs)
         self._written = calls, length
 
+    def rule_out(self) -> None:
+        """Stop to watch the program, because it has nothing preloaded left to import."""
+        self._watch.stop()
+
     def is_possible(self) -> bool:
         """Return whether the rank has had no visible effect, so that it can start afresh."""
         try:
-            return self._has_no_visible_effect()
+            return not self._watch.has_effect and self._has_no_visible_effect()
         except (OSError, ValueError):  # this /proc lacks a file or a field
             return False
 
@@ -105,12 +108,12 @@ class FreshStart:
             return False
         if any(_can_be_seen(fd) for fd in files.keys() - self._files.keys()):
             return False
-        changed_ns = os.stat(self._folder).st_mtime_ns  # raises where it is gone
-        compiled = _list_compiled_sizes(self._began_ns)
+        if os.getpriority(os.PRIO_PROCESS, 0) != self._priority:
+            return False
+        os.stat(self._folder)  # raises where it is gone
+        compiled = self._watch.compiled
         calls, length = (now - then for now, then in zip(_count_written(), self._written))
-        if compiled:
-            return (calls, length) in ((0, 0), (len(compiled), sum(compiled)))
-        return calls == 0 and changed_ns == self._changed_ns
+        return (calls, length) == (len(compiled), sum(compiled))
 
 
 def _list_ignored_signals() -> set[int]:
@@ -156,17 +159,3 @@ def _can_be_seen(fd: int) -> bool:
     with open(f"/proc/self/fdinfo/{fd}") as file:
         flags = dict(line.split(":\t", 1) for line in file)["flags"]
     return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
-
-
-def _list_compiled_sizes(began_ns: int) -> list[int]:
-    """Return the sizes in bytes of the .pyc files that Python has written since `began_ns`."""
-    lengths = []
-    for module in list(sys.modules.values()):
-        spec = getattr(module, "__spec__", None)
-        try:
-            made = os.stat(getattr(spec, "cached", None) or "")
-        except OSError:
-            continue
-        if made.st_mtime_ns >= began_ns:
-            lengths.append(made.st_size)
-    return lengths
