@@ -20,6 +20,16 @@ def test_guides_tour_runs_on_several_hosts(jobs: Jobs, lab: Lab) -> None:
 
 
 @pytest.mark.jax
+@pytest.mark.parametrize("tls", ["on", "off"])
+def test_guides_toy_program_runs_on_several_hosts(jobs: Jobs, lab: Lab, tls: str) -> None:
+    """It names localhost, where each host would wait for itself."""
+    toy = PROGRAMS / "guide" / "toy.py"
+    ended = lab.run(jobs, "jh1:2,jh2,jh3", "-d", 2, "--mtls", tls, "--sync", toy, toy)
+    assert ended.status == 0, ended.stderr
+    assert ended.stdout.count(" got result: -0.1239") == 4
+
+
+@pytest.mark.jax
 def test_hosts_can_be_slices(jobs: Jobs, lab: Lab) -> None:
     """XLA itself takes these hosts for machines; a CPU job is one slice all the same."""
     script = """

@@ -55,6 +55,34 @@ def test_own_address_of_the_program_is_kept(jobs: Jobs, stand_in: Path) -> None:
     assert "[0] listens on 127.0.0.1:" in shown
 
 
+GUIDES = "jax.distributed.initialize('localhost:10000', 2, int(rank))"
+
+
+@pytest.mark.parametrize("first", [None, 0, 1])
+def test_placeholder_of_the_guide_stands_for_the_job(
+    jobs: Jobs, stand_in: Path, first: int | None
+) -> None:
+    """Also if only one of the ranks names it."""
+    program = GUIDES if first is None else f"{GUIDES} if rank == '{first}' else {BARE}"
+    shown = run(jobs, stand_in, program=program)
+    assert shown.count("at unix:/") == 2
+    assert "[0] listens on unix:/" in shown
+
+
+def test_placeholder_is_named_with_verbose(jobs: Jobs, stand_in: Path) -> None:
+    code = f"import os, jax\nrank = os.environ['JAX_PROCESS_ID']\n{GUIDES}"
+    words = ["-v", "-n", 2, sys.executable, "-c", code]
+    ended = jobs.run(*words, env={"PYTHONPATH": str(stand_in)})
+    line = "initialize() at <string>:3 names localhost:10000, a placeholder: using the job's own"
+    assert ended.report.count(line) == 1, ended.stderr
+
+
+def test_local_service_of_the_program_is_its_own(jobs: Jobs, stand_in: Path) -> None:
+    """Each rank is process 0 of another job."""
+    program = "jax.distributed.initialize(f'127.0.0.1:{30_000 + os.getpid() % 9_000}', 1, 0)"
+    assert "unix" not in run(jobs, stand_in, program=program)
+
+
 TLS = ", mtls_cert_file=None"
 
 

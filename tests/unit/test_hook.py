@@ -44,14 +44,70 @@ def test_missing_arguments_are_filled_in() -> None:
 
 SLICES = {"MCJAX_HOOK_SLICES": "0,2"}
 SURVIVES = {"MCJAX_HOOK_SURVIVES": "1"}
+PRIVATE = {"MCJAX_HOOK_COORDINATOR": "/private/coord"}
+FAR = {"JAX_COORDINATOR_ADDRESS": "10.0.0.1:5000", "MCJAX_HOOK_BIND": "10.0.0.1:5000"}
+BOUND = {"JAX_COORDINATOR_BIND_ADDRESS": "0.0.0.0:1"}
 # What this jax knows, what the program gives, more variables, and what becomes of some arguments.
 CALLS: dict[str, tuple[tuple[str, ...], dict[str, object], dict[str, str], dict[str, object]]] = {
     "own address": (NEW, {WHERE: "far:1", COUNT: 8}, {}, {COUNT: 8, BIND: None}),
     "own number": (NEW, {ID: 7}, {}, {ID: 7, BIND: ADDRESS}),
     "own timeout": (NEW, {SHUTDOWN: 5}, {}, {SHUTDOWN: 5}),
-    "own local address": (NEW, {WHERE: "localhost:1"}, {}, {BIND: "localhost:1"}),
-    "own local address, v6": (NEW, {WHERE: "[::1]:1"}, {}, {BIND: "[::1]:1"}),
-    "bound by a variable": (NEW, {}, {"JAX_COORDINATOR_BIND_ADDRESS": "0.0.0.0:1"}, {BIND: None}),
+    "local address, other number": (
+        NEW,
+        {WHERE: "localhost:1", ID: 3},
+        {},
+        {WHERE: "localhost:1", BIND: "localhost:1"},
+    ),
+    "local address, other count": (
+        NEW,
+        {WHERE: "[::1]:1", COUNT: 2},
+        {},
+        {WHERE: "[::1]:1", BIND: "[::1]:1"},
+    ),
+    "local address beside --coordinator": (
+        NEW,
+        {WHERE: "localhost:1"},
+        {},
+        {WHERE: "localhost:1", BIND: "localhost:1"},
+    ),
+    "placeholder": (NEW, {WHERE: "localhost:1"}, PRIVATE, {WHERE: ADDRESS, BIND: ADDRESS}),
+    "placeholder, v6": (
+        NEW,
+        {WHERE: "[::1]:1", COUNT: 4, ID: 2},
+        PRIVATE,
+        {WHERE: ADDRESS, BIND: ADDRESS},
+    ),
+    "placeholder, bound": (
+        NEW,
+        {WHERE: "127.0.0.1:1", BIND: "0.0.0.0:1"},
+        PRIVATE,
+        {WHERE: ADDRESS, BIND: ADDRESS},
+    ),
+    "placeholder, bound by a variable": (
+        NEW,
+        {WHERE: "localhost:1"},
+        PRIVATE | BOUND,
+        {WHERE: ADDRESS, BIND: ADDRESS},
+    ),
+    "placeholder in a variable": (
+        NEW,
+        {},
+        PRIVATE | {"JAX_COORDINATOR_ADDRESS": "localhost:1"},
+        {WHERE: ADDRESS},
+    ),
+    "placeholder over hosts": (
+        NEW,
+        {WHERE: "localhost:1"},
+        FAR,
+        {WHERE: "10.0.0.1:5000", BIND: "10.0.0.1:5000"},
+    ),
+    "placeholder, another launcher has rank 0": (
+        NEW,
+        {WHERE: "localhost:1"},
+        FAR | {"MCJAX_HOOK_BIND": ""},
+        {WHERE: "10.0.0.1:5000", BIND: None},
+    ),
+    "bound by a variable": (NEW, {}, BOUND, {BIND: None}),
     "slices": ((SLICE, PARTITION), {}, SLICES, {PARTITION: 1, SLICE: None}),
     "slices, jax 0.6": ((SLICE,), {}, SLICES, {SLICE: 1}),
     "slices, own number": ((SLICE,), {ID: 1}, SLICES, {SLICE: 0}),

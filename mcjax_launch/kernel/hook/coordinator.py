@@ -16,7 +16,7 @@ from . import jax_internals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from typing import Any
 
 _JAX_INIT_TIMEOUT_S = 300  # JAX's own default
@@ -27,6 +27,38 @@ _PATIENCE_S = 10
 _ATTEMPT_S = 1.0
 # By all ranks together: a thousand ranks that try every 10 ms would keep rank 0's host busy.
 _MOST_ATTEMPTS_PER_S = 2000
+
+
+def get_own_address(environ: Mapping[str, str]) -> str:
+    """Return the address of the job's own coordinator, also if a script has set another."""
+    return environ.get(BIND) or environ.get("JAX_COORDINATOR_ADDRESS", "")
+
+
+def is_placeholder(call: Mapping[str, Any], environ: Mapping[str, str]) -> bool:
+    """Return whether a call means this job, but names a loopback address, as JAX's guide does.
+
+    Over hosts each rank would wait for itself; on one machine two jobs would meet there. If the
+    user has set a loopback address for the job (--coordinator), the program's address holds.
+
+    Args:
+        call: arguments of initialize(), with those that the launcher fills in.
+        environ: environment variables with which this process was started.
+
+    """
+    address, ours = str(call["coordinator_address"]), get_own_address(environ)
+    host, port = split(address)
+    if address == ours or not port or not is_loopback(host):
+        return False
+    if COORDINATOR not in environ and is_loopback(split(ours)[0]):
+        return False
+    names = {"num_processes": "JAX_NUM_PROCESSES", "process_id": "JAX_PROCESS_ID"}
+    return all(call[name] == int(environ[variable]) for name, variable in names.items())
+
+
+def find_replaced_address(given: Mapping[str, Any], filled: Mapping[str, Any]) -> str:
+    """Return the address in a program's call in whose place `filled` has another; "" if none."""
+    address = given.get("coordinator_address")
+    return "" if address in (None, filled["coordinator_address"]) else str(address)
 
 
 def choose_bind_address(address: str, environ: Mapping[str, str]) -> str | None:
@@ -45,21 +77,24 @@ def split(address: str) -> tuple[str, int]:
         return address, 0
 
 
-def is_left_open(real: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def is_left_open(
+    real: Callable[..., Any], given: Mapping[str, Any], filled: Mapping[str, Any]
+) -> bool:
     """Return whether the program and its jax let us choose the address on which rank 0 listens.
 
     Args:
         real: JAX's own function.
-        args: positional arguments of the program's call.
-        kwargs: keyword arguments of the program's call.
+        given: arguments of the program's call, by name.
+        filled: arguments for JAX.
 
     """
     import inspect
 
-    signature = inspect.signature(real)
-    given = signature.bind(*args, **kwargs).arguments
     names = ("coordinator_address", "coordinator_bind_address")
-    return names[1] in signature.parameters and all(given.get(name) is None for name in names)
+    if names[1] not in inspect.signature(real).parameters:
+        return False
+    is_ours = find_replaced_address(given, filled) != ""
+    return is_ours or all(given.get(name) is None for name in names)
 
 
 def check_loopback(address: str, count: object) -> None:

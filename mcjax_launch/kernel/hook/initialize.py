@@ -159,9 +159,12 @@ class Initialization:
                 setattr(module, name, replacement)
 
     def _wrap_initialize(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        import inspect
+
         def initialize(*args: Any, **kwargs: Any) -> Any:
             try:
-                filled = fill_in(real, args, kwargs, self._environ, self._parts.list_enabled())
+                given = inspect.signature(real).bind(*args, **kwargs).arguments
+                filled = fill_in(real, (), given, self._environ, self._parts.list_enabled())
             except TypeError:
                 filled = None
             if filled is None:  # a wrong call, which JAX reports
@@ -169,8 +172,8 @@ class Initialization:
             if below.repeats(self._environ, filled):
                 return self._report_call_below()
             try:
-                self._prepare_join(filled)
-                result = self._join(real, args, kwargs, filled)
+                self._prepare_join(filled, coordinator.find_replaced_address(given, filled))
+                result = self._join(real, given, filled)
             except Exception as error:
                 if not self._exits.joined:
                     below.forget_call()
@@ -182,14 +185,14 @@ class Initialization:
         return initialize
 
     def _join(
-        self, real: Callable[..., Any], args: Any, kwargs: Any, filled: dict[str, Any]
+        self, real: Callable[..., Any], given: Mapping[str, Any], filled: dict[str, Any]
     ) -> Any:
         """Check for mistakes that would make JAX's initialize() hang, then call it."""
         coordinator.check_loopback(str(filled["coordinator_address"]), filled["num_processes"])
         mutual_tls.check_name(filled)
         # With TLS, no socket: a certificate cannot name it.
         left_open = not mutual_tls.find_tls_arguments(filled) and coordinator.is_left_open(
-            real, args, kwargs
+            real, given, filled
         )
         return coordinator.join(real, filled, self._environ, left_open)
 
@@ -205,7 +208,7 @@ class Initialization:
         except OSError:  # the job has ended
             pass
 
-    def _prepare_join(self, filled: Mapping[str, Any]) -> None:
+    def _prepare_join(self, filled: Mapping[str, Any], replaced: str) -> None:
         """Report the call of initialize(), and prepare this process for it."""
         count = _convert_to_int(filled["num_processes"])
         process_id = _convert_to_int(filled["process_id"])
@@ -225,6 +228,7 @@ class Initialization:
                 partition,
                 recoverable,
                 read_settings() | ({_TLS: "on"} if mutual_tls.find_tls_arguments(filled) else {}),
+                replaced,
             )
         )
         _set_transfer_address(self._environ)
@@ -327,8 +331,12 @@ def fill_in(
     fill("process_id", int(environ["JAX_PROCESS_ID"]))
     if not explain_old_jax(_get_version("jax")):  # an older jax rejects an unknown method
         fill("cluster_detection_method", "deactivate")
+    replaced = coordinator.is_placeholder(given, environ)
+    if replaced:
+        given["coordinator_address"] = coordinator.get_own_address(environ)
+        given.pop("coordinator_bind_address", None)  # has the placeholder's port
     bind = coordinator.choose_bind_address(given["coordinator_address"], environ)
-    if bind and "JAX_COORDINATOR_BIND_ADDRESS" not in environ:
+    if bind and (replaced or "JAX_COORDINATOR_BIND_ADDRESS" not in environ):
         fill("coordinator_bind_address", bind)
     if environ.get(JOIN_TIMEOUT):
         fill("initialization_timeout", max(1, int(float(environ[JOIN_TIMEOUT]))))

@@ -430,6 +430,11 @@ class Launcher:
         match said:
             case hook_messages.Joining():
                 self.events.report("joining", rank=rank, host=host)
+                if said.replaced and rank == min(self.state.ranks):
+                    self.console.show_detail(
+                        f"initialize(){f' at {said.where}' if said.where else ''} names "
+                        f"{said.replaced}, a placeholder: using the job's own coordinator"
+                    )
             case hook_messages.Joined():
                 self.events.report("joined", rank=rank, host=host)
             case hook_messages.Failed():

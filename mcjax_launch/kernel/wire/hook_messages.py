@@ -47,6 +47,7 @@ class Joining(HookMessage):
     and the coordinator address is of another machine. `partition` is the partition index, or None.
     `recoverable` is True if jax_enable_recoverability is set, so that processes survive failures of
     other processes. `settings` holds JAX settings that must be equal in all processes, by variable.
+    `replaced` is the address that the program has passed, if it is only a placeholder; else "".
     """
 
     coordinator_address: str
@@ -59,6 +60,7 @@ class Joining(HookMessage):
     partition: int | None = None
     recoverable: bool = False
     settings: dict[str, str] | None = None
+    replaced: str = ""
 
 
 class Joined(HookMessage):
