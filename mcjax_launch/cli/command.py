@@ -324,7 +324,7 @@ def _find_argument_hints(
     if not outcome.failed_early:
         return
     given, needed = get_given_arguments(job), find_needed_arguments(job)
-    if needed is not None and (words := needed.complete(given)) is not None:
+    if needed is not None and (words := needed.suggest(given)) is not None:
         import shlex
 
         program = job.program[: len(job.program) - len(given)]

@@ -6,6 +6,9 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
+# Actions of argparse: for one word, and for none.
+_SINGLE = ("store", "append")
+_FLAGS = ("store_true", "store_false", "store_const", "append_const", "count", "help", "version")
 CONVERSIONS = frozenset({"int", "str", "float"})
 
 
@@ -17,17 +20,24 @@ class ArgumentParser:
     """An argparse.ArgumentParser, the parameters of a click command, or absl's flags.
 
     Attributes:
-        required: for the name of each required value, its option ("" for a positional).
+        options: for the name of each value, its option ("" for a positional).
+        required: the same for the required values alone.
         values: names of all required values that are single words of the command line.
+        counts: for each option as it may be written, the number of words of its value.
+        aliases: for each option as it may be written, as it is in `options`.
 
     """
 
     def __init__(self) -> None:
+        self.options: dict[str, str] = {}
         self.required: dict[str, str] = {}
         self.values: set[str] = set()
+        self.counts: dict[str, int] = {}
+        self.aliases: dict[str, str] = {}
 
     def add(self, option: str, name: str, *, required: bool, is_plain: bool) -> None:
         """Add an argument; `is_plain`: its value is one word, converted only by int() or such."""
+        self.options[name] = option
         if required:
             self.required[name] = option
         if required and is_plain:
@@ -85,6 +95,14 @@ def _get_text(node: ast.expr | None) -> str:
     raise Unsupported("names that are not written out")
 
 
+def _add_spellings(parser: ArgumentParser, names: Sequence[str], long: str, count: object) -> None:
+    """Record how an option may be written, and the number of words of its value if it is known."""
+    if long.startswith("-"):
+        parser.aliases |= dict.fromkeys(names, long)
+        if isinstance(count, int):
+            parser.counts |= dict.fromkeys(names, count)
+
+
 def _add_of_argparse(parser: ArgumentParser, call: ast.Call) -> None:
     """Add the argument of a call of add_argument()."""
     names, settings = _get_texts(call), _get_settings(call)
@@ -92,6 +110,11 @@ def _add_of_argparse(parser: ArgumentParser, call: ast.Call) -> None:
     name = str(settings.get("dest") or long.lstrip("-").replace("-", "_"))
     many = "nargs" in settings or "action" in settings
     is_plain = settings.get("type", "str") in CONVERSIONS and not many
+    if settings.get("action", "store") in _SINGLE:
+        count = settings.get("nargs", 1)
+    else:
+        count = 0 if settings["action"] in _FLAGS else None
+    _add_spellings(parser, names, long, count)
     if long.startswith("-"):
         parser.add(long, name, required=settings.get("required") is True, is_plain=is_plain)
     else:
@@ -106,6 +129,9 @@ def _add_of_click(parser: ArgumentParser, path: str, call: ast.Call) -> None:
     own = next((name for name in names if name.isidentifier()), long.lstrip("-"))
     is_plain = settings.get("type", "str") in CONVERSIONS and settings.get("nargs", 1) == 1
     is_argument = path == "click.argument"
+    is_flag = settings.get("is_flag") or settings.get("count") or "/" in long
+    count = 0 if is_flag else settings.get("nargs", 1)
+    _add_spellings(parser, long.split("/") if is_flag else names, long, count)
     may_be_left_out = settings.keys() & {"default", "envvar"}
     required = settings.get("required", is_argument) is True and not may_be_left_out
     option = "" if is_argument else long

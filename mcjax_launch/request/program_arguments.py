@@ -7,7 +7,9 @@ the result is "unknown": nothing is guessed.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from types import MappingProxyType
 
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.request.argument_parsers import CONVERSIONS, ArgumentParser, Unsupported
@@ -36,35 +38,119 @@ class Arguments(Value):
     Args:
         words: words of the command line, in order: options, placeholders for coordinates, and a
             NAME for each other value.
+        counts: for options of the program, the number of words of their values.
+        aliases: for options of the program, the name in `words`, if they are needed.
+        is_parsed: True if a parser of options reads the command line; False for sys.argv.
 
     """
 
     words: tuple[str, ...]
+    counts: Mapping[str, int] = MappingProxyType({})
+    aliases: Mapping[str, str] = MappingProxyType({})
+    is_parsed: bool = False
 
     @property
-    def is_complete(self) -> bool:
-        """True if all words are options or placeholders, so that the launcher can fill them in."""
-        return all(word.startswith(("-", "{")) for word in self.words)
+    def _options(self) -> dict[str, str]:
+        """The needed options, with their values."""
+        return {word: value for word, value in pairwise(self.words) if word.startswith("-")}
+
+    @property
+    def _places(self) -> list[str]:
+        """The needed words that belong to no option."""
+        pairs = pairwise(("", *self.words))
+        return [word for last, word in pairs if not word.startswith("-") and last[:1] != "-"]
 
     def complete(self, given: Sequence[str]) -> tuple[str, ...] | None:
-        """Return the given arguments, followed by the missing arguments.
+        """Return the given arguments with the missing coordinates.
+
+        Options come first, so that the same option among the given arguments takes precedence.
+        Words without an option are added if the number of such given words leaves no doubt.
 
         Returns:
-            None if no argument is missing, or if it is unknown which arguments are missing.
+            None if nothing is missing, or if what is missing is unknown or is no coordinate.
 
         """
-        if any("{" in word or (word[:1] == "-" != word[1:2]) for word in given):
-            return None  # a short option may be the same as a long one
-        options = [word for word in self.words if word.startswith("-")]
-        if not options and not any(word.startswith("-") for word in given):
-            more = self.words[len(given) :]
-        elif 2 * len(options) == len(self.words):
-            pairs = zip(options, self.words[1::2], strict=True)
-            there = {word.partition("=")[0] for word in given}
-            more = tuple(word for pair in pairs if pair[0] not in there for word in pair)
-        else:
-            more = () if given else self.words
-        return (*given, *more) if more else None
+        front, placed = self._list_missing_options(given), self._place(given)
+        if placed is None or any(map(_is_unknown, front[1::2])):
+            return None
+        return (*front, *placed) if front or placed != [*given] else None
+
+    def suggest(self, given: Sequence[str]) -> tuple[str, ...] | None:
+        """Return a command line to show to the user: completed, or all needed words.
+
+        Returns:
+            None if nothing seems to be missing.
+
+        """
+        if (completed := self.complete(given)) is not None:
+            return completed
+        at, missing = self._find_places(given), self._list_missing_options(given)
+        if self._places and (at is None or len(at) < len(self._places)):
+            return self.words
+        return (*missing, *given) if missing else None
+
+    def _list_missing_options(self, given: Sequence[str]) -> list[str]:
+        """Return the needed options that are not among the given words, each with its value."""
+        there = set()
+        for word in given:
+            name = word.partition("=")[0]
+            there |= {name, self.aliases.get(name), self.aliases.get(name[:2])}
+            if name[:2] == "--" and name != "--" and name not in self.aliases:  # abbreviated
+                there |= {option for option in self._options if option.startswith(name)}
+        options = self._options.items()
+        return [word for option in options if option[0] not in there for word in option]
+
+    def _place(self, given: Sequence[str]) -> list[str] | None:
+        """Return the given arguments with missing words that have no option; None if unclear."""
+        places, at = self._places, self._find_places(given)
+        if not places or (at is not None and len(at) == len(places)):
+            return [*given]
+        if at is None or len(at) != sum(map(_is_unknown, places)):
+            return None
+        if any(given[number] in places for number in at):  # a placeholder that the user has set
+            return None
+        result, added, taken = [*given], 0, 0
+        for place in places:
+            if _is_unknown(place):
+                taken += 1
+                continue
+            number = at[taken] if taken < len(at) else (at[-1] + 1 if at else 0)
+            result.insert(number + added, place)
+            added += 1
+        return result
+
+    def _find_places(self, given: Sequence[str]) -> list[int] | None:
+        """Return which of the given words belong to no option; None if that is unknown."""
+        has_options = any(map(_is_option, given))
+        if not self.is_parsed:
+            if not has_options:
+                return [*range(len(given))]
+            # The program's own options follow, if only coordinates come first.
+            return [] if _is_option(given[0]) and not any(map(_is_unknown, self._places)) else None
+        found: list[int] = []
+        skipped = 0
+        for number, word in enumerate(given):
+            if word == "--" and not skipped:
+                return [*found, *range(number + 1, len(given))]
+            if skipped:
+                skipped -= 1
+            elif not _is_option(word):
+                found.append(number)
+            elif "=" not in word:
+                if word not in self.counts:
+                    return None
+                skipped = self.counts[word]
+        return found
+
+
+def _is_option(word: str) -> bool:
+    """Return whether a word of a command line is an option, not a negative number."""
+    return word.startswith("-") and not word[1:2].isdigit() and word != "-"
+
+
+def _is_unknown(word: str) -> bool:
+    """Return whether a needed word is a NAME, which only the user knows."""
+    return not word.startswith("{")
 
 
 def find_arguments(source: bytes) -> Arguments | None:
@@ -118,7 +204,10 @@ class _Reader:
             words += [option] if option else []
             words.append(self._choose_placeholder(key))
         has_some = any(word.startswith("{") for word in words)
-        return Arguments(tuple(words)) if has_some else None
+        if not has_some:
+            return None
+        parser = self._parser
+        return Arguments(tuple(words), parser.counts, parser.aliases, bool(parser.options))
 
     def _choose_placeholder(self, key: int | str) -> str:
         uses = self._uses.get(key, set())
@@ -141,7 +230,7 @@ class _Reader:
             ).startswith("absl.flags.DEFINE_"):
                 return name
             case ast.Attribute(owner, name):
-                if self._names.find_path(owner).endswith(_NAMESPACES):
+                if self._is_namespace(owner):
                     return name
                 return self._find_key(owner) if name == "value" else None
             case ast.Subscript(owner, ast.Constant(int() as number)):
@@ -151,6 +240,14 @@ class _Reader:
                 start = self._find_start(owner)
                 return start + number if start is not None and start + number > 0 else None
         return None
+
+    def _is_namespace(self, node: ast.expr) -> bool:
+        """Return whether an object's attributes are the values of options."""
+        match self._names.resolve(node):
+            case ast.Call(_, [], [ast.keyword(None, ast.Call(ast.Name("vars"), [values]))]):
+                return self._is_namespace(values)  # as in Config(**vars(parser.parse_args()))
+            case found:
+                return self._names.find_path(found).endswith(_NAMESPACES)
 
     def _find_start(self, node: ast.expr) -> int | None:
         """Return the number of the first word, if an expression stands for words of sys.argv."""

@@ -82,18 +82,18 @@ def complete(
 
 
 def _with_arguments(job: Job, say: Say) -> Job:
-    """Append the arguments that PROGRAM passes to initialize(), and print the new command.
+    """Add the missing arguments that PROGRAM passes to initialize(), and print the new command.
 
-    The job is returned unchanged if the user gave any arguments, if none are needed, or if the
-    launcher cannot fill in all that are needed.
+    The job is returned unchanged if none are missing, or if it is unclear which.
     """
-    found = None if get_given_arguments(job) else find_needed_arguments(job)
-    if found is None or not found.is_complete:
+    given, found = get_given_arguments(job), find_needed_arguments(job)
+    words = None if found is None else found.complete(given)
+    if words is None:
         return job
-    program = (*job.program, *found.words)
-    name = os.path.basename(job.program[-1])
+    names = job.program[: len(job.program) - len(given)]
+    program = (*names, *words)
     shown = " ".join(("-m", *program) if job.module else program)
-    say(f"{name} takes its coordinates from its arguments: running {shown}")
+    say(f"{os.path.basename(names[-1])} takes its coordinates from its arguments: running {shown}")
     return job.copy_with(program=program)
 
 

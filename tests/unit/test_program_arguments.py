@@ -148,7 +148,7 @@ def test_needed_program_arguments_are_found(program: str) -> None:
     found = find_arguments((HEAD + program.replace("INIT", INITIALIZE)).encode())
     assert found is not None
     assert " ".join(found.words) == NEEDS[program]
-    assert found.is_complete == (NEEDS[program] == NEEDS[program].lower())
+    assert (found.complete(()) is not None) == (NEEDS[program] == NEEDS[program].lower())
 
 
 @pytest.mark.parametrize("program", UNKNOWN)
@@ -156,22 +156,71 @@ def test_unclear_argument_checks_are_ignored(program: str) -> None:
     assert find_arguments((HEAD + program.replace("INIT", INITIALIZE)).encode()) is None
 
 
-@pytest.mark.parametrize(
-    ("needs", "given", "completed"),
-    [
-        ("DATA {process_id}", "", "DATA {process_id}"),
-        ("DATA {process_id}", "x.txt", "x.txt {process_id}"),
-        ("DATA {process_id}", "x.txt 0", None),
-        ("DATA {process_id}", "x.txt {process_id}", None),
-        ("{process_id}", "--lr 3", None),
-        ("--n {num_processes} --id {process_id}", "--lr 3", "--lr 3 --n {num_processes} --id {process_id}"),
-        ("--n {num_processes} --id {process_id}", "--id=0", "--id=0 --n {num_processes}"),
-        ("--n {num_processes}", "--n 4", None),
-        ("{process_id} --n {num_processes}", "", "{process_id} --n {num_processes}"),
-        ("{process_id} --n {num_processes}", "0", None),
-        ("--rank {process_id}", "-r 0", None),
-    ],
-)  # fmt: skip
-def test_missing_arguments_are_completed(needs: str, given: str, completed: str | None) -> None:
+COUNTS = {"--lr": 1, "--fast": 0, "--size": 2, "-v": 0, "--id": 1, "-i": 1}
+ALIASES = {"--lr": "--lr", "-i": "--id", "--id": "--id"}
+IDS = "--n {num_processes} --id {process_id}"
+# What is needed, what is given, and what that becomes.
+WORDS = [
+    ("{process_id}", "", "{process_id}"),
+    ("{process_id}", "--lr 3", "{process_id} --lr 3"),
+    ("{process_id}", "3 --lr 3", None),
+    ("{process_id}", "3", None),
+    ("{process_id} {num_processes}", "3", None),
+    ("{process_id} {num_processes}", "{process_id}", None),
+    ("DATA {process_id}", "", None),
+    ("DATA {process_id}", "x.txt", "x.txt {process_id}"),
+    ("DATA {process_id}", "--lr", None),
+    ("DATA {process_id}", "x.txt 0", None),
+    ("DATA {process_id}", "x.txt {process_id}", None),
+    ("DATA {process_id}", "{process_id}", None),
+    ("{process_id} {num_processes} LR", "3", "{process_id} {num_processes} 3"),
+    ("{process_id} LR {num_processes}", "-3", "{process_id} -3 {num_processes}"),
+]
+PARSED = [
+    (IDS, "--lr 3", f"{IDS} --lr 3"),
+    (IDS, "data --dir out/{process_id}", f"{IDS} data --dir out/{{process_id}}"),
+    (IDS, "--id=0", "--n {num_processes} --id=0"),
+    (IDS, "-i 0 -- x", "--n {num_processes} -i 0 -- x"),
+    (IDS, "-i0", "--n {num_processes} -i0"),
+    ("--num-processes {num_processes}", "--num 4", None),
+    (IDS, IDS, None),
+    ("--n {num_processes} --data DATA", "--lr 3", None),
+    ("--n {num_processes} --data DATA", "--data x", "--n {num_processes} --data x"),
+    ("{process_id} --n {num_processes}", "", "--n {num_processes} {process_id}"),
+    ("{process_id} --n {num_processes}", "0", "--n {num_processes} 0"),
+    ("{process_id} --n {num_processes}", "--lr 3", "--n {num_processes} {process_id} --lr 3"),
+    ("{process_id} --n {num_processes}", "--unknown 3", None),
+    ("DATA {process_id}", "--lr 3 x", "--lr 3 x {process_id}"),
+    ("{process_id} DATA {num_processes}", "--fast x --size 3 4 -v", "--fast {process_id} x {num_processes} --size 3 4 -v"),
+    ("DATA {process_id}", "--lr=3 -- x", "--lr=3 -- x {process_id}"),
+    ("{process_id}", "--fast 0 x", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("needs", "given", "completed"), WORDS)
+def test_missing_words_are_completed(needs: str, given: str, completed: str | None) -> None:
     found = Arguments(tuple(needs.split())).complete(given.split())
     assert found == (tuple(completed.split()) if completed is not None else None)
+
+
+@pytest.mark.parametrize(("needs", "given", "completed"), PARSED)
+def test_missing_options_are_completed(needs: str, given: str, completed: str | None) -> None:
+    needed = Arguments(tuple(needs.split()), COUNTS, ALIASES, is_parsed=True)
+    found = needed.complete(given.split())
+    assert found == (tuple(completed.split()) if completed is not None else None)
+
+
+@pytest.mark.parametrize(
+    ("needs", "given", "shown"),
+    [
+        ("DATA {process_id}", "", "DATA {process_id}"),
+        ("{process_id} {num_processes}", "0", "{process_id} {num_processes}"),
+        ("{process_id} {num_processes}", "0 1", None),
+        ("--n {num_processes} --data DATA", "--lr 3", "--n {num_processes} --data DATA --lr 3"),
+        (IDS, "--lr 3", f"{IDS} --lr 3"),
+        (IDS, IDS, None),
+    ],
+)
+def test_hint_shows_what_is_needed(needs: str, given: str, shown: str | None) -> None:
+    found = Arguments(tuple(needs.split())).suggest(given.split())
+    assert found == (tuple(shown.split()) if shown is not None else None)
