@@ -60,7 +60,6 @@ class Keywords(TypedDict, total=False):
     stall_timeout: Duration | None
     grace: Duration | None
     on_rank_failure: Literal["stop", "continue", "restart"] | str
-    rehearse: Words | None
     max_restarts: int
     restart_on: Words
     preempted_status: int | None
@@ -68,7 +67,6 @@ class Keywords(TypedDict, total=False):
     debugpy: int | None
     verify_spmd: bool
     profile: Path | None
-    black_box: Path | None
     report: Path | None
 
     # Only for a program.

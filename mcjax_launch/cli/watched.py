@@ -33,7 +33,7 @@ def list_written_paths(job: Job) -> list[str]:
     """Return the paths that the job itself writes to, whose changes --watch ignores."""
     cache, _ = job.compile_cache or (None, 0)
     jax_cache = {**os.environ, **dict(job.env)}.get("JAX_COMPILATION_CACHE_DIR")
-    paths = (job.log_dir, job.profile, job.black_box, job.report, cache, jax_cache)
+    paths = (job.log_dir, job.profile, job.report, cache, jax_cache)
     return [_cut_at_placeholder(path) for path in paths if path]
 
 

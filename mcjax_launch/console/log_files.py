@@ -75,12 +75,11 @@ class LogFiles:
         self._files.clear()
 
 
-def check_folder(log_dir: str, option: str = "--log-dir") -> None:
-    """Check that a folder for output exists or can probably be created.
+def check_folder(log_dir: str) -> None:
+    """Check that the folder of --log-dir exists or can probably be created.
 
     Args:
         log_dir: path that the user gave; may contain placeholders.
-        option: name of the option that gave the path.
 
     Raises:
         LaunchError: the path is no folder, or the folder cannot be created.
@@ -89,12 +88,12 @@ def check_folder(log_dir: str, option: str = "--log-dir") -> None:
     folder = whole = os.path.abspath(log_dir)
     while "{" in folder or not os.path.lexists(folder):
         folder = os.path.dirname(folder)
-    refuse_foreign(folder, f"{option} {log_dir}")
+    refuse_foreign(folder, f"--log-dir {log_dir}")
     if not os.path.isdir(folder):
         what = "" if folder == whole else f"{folder} is "
-        raise LaunchError(f"{option} {log_dir}: {what}not a directory; give another name")
+        raise LaunchError(f"--log-dir {log_dir}: {what}not a directory; give another name")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise LaunchError(f"{option} {log_dir}: {folder}: no permission to write there")
+        raise LaunchError(f"--log-dir {log_dir}: {folder}: no permission to write there")
 
 
 def refuse_foreign(folder: str, option: str) -> None:

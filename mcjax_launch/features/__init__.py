@@ -38,14 +38,12 @@ def exists(name: str) -> bool:
 def list_used(job: "Job") -> "list[str]":
     """Return the names of features whose launcher part must exist before the ranks start."""
     uses = {
-        "black_box": job.black_box is not None,
         "compile_once": job.compiles_once,
         "debugging": job.debugpy is not None or bool(job.pdb),
         "mtls": job.mtls != "off",
         "position_polls": job.answers_polls,
         "preload": bool(job.preload),
         "profile": job.profile is not None,
-        "rehearse": bool(job.rehearse),
         "stdin": bool(job.stdin),
         "verify_spmd": job.verify_spmd,
     }

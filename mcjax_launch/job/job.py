@@ -41,7 +41,6 @@ class Job(Options, kw_only=True):
     call: tuple[bytes | memoryview, ...] = ()  # of a function, see features/function/messages.py
     pdb: frozenset[int] = frozenset()  # the ranks in which an exception opens a debugger
     record: bool = False  # for --report: keep the ranks' usage over time, and their last output
-    black_box: str | None = None  # the folder for what hosts know of a failure, absolute
     compile_cache: tuple[str, int] | None = None  # type: ignore[assignment]  # absolute, and bytes
     profile: str | None = None  # the folder for JAX's profiles, absolute
     profile_after: float = PROFILE_AFTER_S  # seconds from initialize() to the first
@@ -63,11 +62,6 @@ class Job(Options, kw_only=True):
         """The ranks that this launcher starts."""
         first = self.host_rank * self.processes_here
         return range(first, first + self.processes_here)
-
-    @property
-    def keeps_output(self) -> bool:
-        """True if the last output of all ranks is needed at the end."""
-        return self.record or self.black_box is not None
 
     @property
     def is_looked_at(self) -> bool:

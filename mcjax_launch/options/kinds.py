@@ -82,18 +82,6 @@ def parse_latest_job(value: Any) -> str:
     return "" if value in ("all", "latest") else parse_job(value)
 
 
-def parse_rehearsal(value: Any) -> str:
-    """Read `kill:R@D`, `stop:R@D`, `term@D` or `lose:HOST@D`; return the text, D in seconds."""
-    what, _, after = parse_text(value).rpartition("@")
-    kind, _, target = what.partition(":")
-    of_rank = kind in ("kill", "stop") and target.isdecimal()
-    if not of_rank and what != "term" and not (kind == "lose" and target):
-        raise ValueError(f"{value!r} is not one of kill:R@D, stop:R@D, term@D, lose:HOST@D")
-    if of_rank:
-        what = f"{kind}:{parse_whole_number(target, 0, MOST_RANKS - 1)}"
-    return f"{what}@{parse_duration(after):g}"
-
-
 def parse_restart_on(value: Any) -> tuple[str, ...]:
     """Read a list of failures out of `host`, `signal` and `any`, such as `host,signal`."""
     words = value.split(",") if isinstance(value, str) else map(str, value)
@@ -314,7 +302,6 @@ HOSTS = Kind(
     parse_text, "FILE|LIST|-", "Path | Sequence[str]", of_keyword=_parse_hosts, offers="files"
 )
 WRAPPERS = Kind(check_wrapper, "[RANKS:]COMMAND", "Words")
-REHEARSAL = Kind(parse_rehearsal, "FAULT@D", "Words")
 MODULES = Kind(parse_modules, "MODULES", "Words")
 RANKS = Kind(parse_ranks, "RANKS", "str | int | Set[int] | Sequence[int]")
 SOME_RANKS = Kind(parse_some_ranks, "RANKS|all|none", offers="ranks")

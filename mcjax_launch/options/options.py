@@ -263,13 +263,6 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
         help="Run again when PROGRAM, a Python file beside it or in a package there, or PATH is "
         "saved. Repeatable.",
     )
-    rehearse: tuple[str, ...] = declare_option(
-        kinds.REHEARSAL,
-        default=(),
-        repeats=True,
-        help="D after all ranks have joined, kill or stop a rank, TERM the job or lose a host, and "
-        "report what happened. Repeatable.",
-    )
     max_restarts: int = declare_option(
         kinds.COUNT,
         default=0,
@@ -319,11 +312,6 @@ class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
         excludes=("--no-hook",),
         help="Trace all ranks with JAX's profiler for the same 5 s, from D (10s) after "
         "initialize() on, into DIR; SIGPROF: again.",
-    )
-    black_box: str | None = declare_option(
-        kinds.FOLDER,
-        once=True,
-        help="When the job fails or hangs, write what each host knows about it to DIR.",
     )
     report: str | None = declare_option(
         kinds.FILE,

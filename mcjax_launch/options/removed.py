@@ -6,10 +6,12 @@ from collections.abc import Mapping
 
 # By the name of the option, as its variable and its keyword have it; or, for a value, `NAME=VALUE`.
 _REPLACED_BY = {
+    "black_box": "use --report FILE: the record has the stacks and the kernel's log",
     "coordinator=ssh": "open a port of rank 0's host, or forward one with ssh -R, and give "
     "HOST:PORT",
     "github": "annotations appear by themselves if GITHUB_ACTIONS=true",
     "profile_after": "use --profile DIR@30s",
+    "rehearse": "start the job in the background, sleep, and kill -TERM it, or one of its ranks",
 }
 
 

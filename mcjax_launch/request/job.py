@@ -42,7 +42,6 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         "wrappers": _parse_wrappers(options, num_processes),
         "pdb": _expand_ranks("--pdb", options.pdb, num_processes),
         "record": options.report is not None,
-        "black_box": options.black_box and os.path.abspath(options.black_box),
         "compile_cache": _resolve_compile_cache(options),
     }
     if options.profile:

@@ -144,10 +144,6 @@ def _check_files(options: Options) -> None:
 
         placeholders.check_path("--log-dir", options.log_dir)
         check_folder(options.log_dir)
-    if options.black_box is not None:
-        from mcjax_launch.console.log_files import check_folder
-
-        check_folder(options.black_box, "--black-box")
 
 
 def run(

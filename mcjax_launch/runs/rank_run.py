@@ -102,9 +102,8 @@ class RankProcess(Changing):
         awaits: the import that must end before the rank can be forked; None if there is none.
         status: exit status, or minus the number of a signal; None while the process runs.
         signals: numbers of the signals that the launcher sent to end the process.
-        killer: cause of a kill, in words: the out-of-memory killer, a limit of the kernel, or
-            --rehearse; "" for none of these, None if unknown.
-        rehearsed: True if --rehearse killed the process or its host on purpose.
+        killer: cause of a kill, in words: the out-of-memory killer, or a limit of the kernel;
+            "" for none of these, None if unknown.
         lost: True if the process was lost with its host, so that its end is unknown.
         restarts: True if the process has failed and the rank is about to be restarted.
         hooked: True if the hook ran in its Python; known only after the exit.
@@ -121,7 +120,6 @@ class RankProcess(Changing):
     status: int | None = None
     signals: tuple[int, ...] = ()
     killer: str | None = None
-    rehearsed: bool = False
     lost: bool = False
     restarts: bool = False
     hooked: bool = False

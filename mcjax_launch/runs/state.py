@@ -15,7 +15,7 @@ from mcjax_launch.kernel.wire.messages import Exited, Leftover, Usage
 from mcjax_launch.kernel.wire.timers import scale_time
 from mcjax_launch.kernel.wire.value import Changing, field
 from mcjax_launch.runs.rank_run import Import, RankRun, Sample
-from mcjax_launch.runs.stop_reasons import REHEARSED, StopReason
+from mcjax_launch.runs.stop_reasons import StopReason
 from mcjax_launch.runs.tails import Tails
 
 if TYPE_CHECKING:
@@ -207,8 +207,7 @@ class RunState(Changing):
         run = self.ranks[exited.rank]
         process = run.process
         process.status, process.ended_at = exited.status, at
-        is_rehearsed = process.rehearsed and exited.status == -signal.SIGKILL
-        process.killer = REHEARSED if is_rehearsed else exited.killer
+        process.killer = exited.killer
         process.signals = exited.sent
         process.hooked = exited.hooked
         run.usage.cpu_s, run.usage.peak_kib = exited.cpu_s, exited.peak_kib

@@ -54,21 +54,11 @@ class StopReason(Value):
         )
 
 
-#: The cause of a fault that the user asked for, in words.
-REHEARSED = "--rehearse"
-
-
-def interrupted(signum: int, by: str = "") -> StopReason:
-    """Return the reason for an end by a signal to the launcher.
-
-    Args:
-        signum: the signal.
-        by: sender of the signal, in words; "" if unknown.
-
-    """
-    said = signal.Signals(signum).name + (f" ({by})" if by else "")
+def interrupted(signum: int) -> StopReason:
+    """Return the reason for an end by a signal to the launcher."""
+    name = signal.Signals(signum).name
     return StopReason(
-        f"stopped by {said}", exit_status.compute_signal_status(signum), is_external=True
+        f"stopped by {name}", exit_status.compute_signal_status(signum), is_external=True
     )
 
 

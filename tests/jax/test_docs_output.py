@@ -54,7 +54,7 @@ def test_documented_output_is_what_is_printed(
     bin_.mkdir()
     (bin_ / "ssh").symlink_to(ROOT / "tests" / "fake_ssh")
     path = f"{bin_}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    program, *words = shlex.split(command)
+    program, *words = ["bash", "-c", command] if "&" in command else shlex.split(command)
     env = {"PATH": path, "PYTHONPATH": str(ROOT)}
     ended = jobs.run(*words, launcher=[program], cwd=tmp_path, env=env, limit=100)
     printed = [plain(line, tmp_path) for line in f"{ended.stdout}{ended.stderr}".splitlines()]

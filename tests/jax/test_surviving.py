@@ -1,11 +1,9 @@
 """Processes of JAX that outlive others (--on-rank-failure)."""
 
 import re
-import sys
 from pathlib import Path
 
 from jobs import PROGRAMS, Jobs
-from remote import FAKE_SSH
 
 PROGRAM = PROGRAMS / "surviving.py"
 
@@ -31,19 +29,6 @@ def test_restarted_rank_joins_again(jobs: Jobs, tmp_path: Path) -> None:
     assert (status, "living: [0, 1, 2]" in said) == (0, True), said
     assert "rank 1 life 1 joined" in said
     assert "rank 1, 2 starts: killed by SIGKILL" in said
-
-
-def test_rank_of_a_lost_host_restarts(jobs: Jobs, tmp_path: Path) -> None:
-    ended = jobs.run(
-        *("--hosts", "a,b", "-n", 2, "-d", 1, "--via", FAKE_SSH, "--python", sys.executable),
-        *("--on-rank-failure", "restart", "--rehearse", "lose:b@1s"),
-        *(PROGRAM, "none", "all", tmp_path),
-        limit=180,
-    )
-    said = ended.stdout + ended.stderr
-    assert (ended.status, "living: [0, 1]" in said) == (0, True), said
-    assert "[1 b] rank 1 life 1 joined" in said
-    assert "rank 1, 2 starts: lost with host b, then exited with 0" in said
 
 
 def test_failure_of_process_0_ends_the_job(jobs: Jobs, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ pytestmark = [
 OPTIONS = {
     "--log-dir": "{}",
     "--report": "{}/run.json",
-    "--black-box": "{}",
     "--profile": "{}",
 }
 LAID = "give another path"
@@ -125,9 +124,7 @@ def test_link_of_another_user_made_during_the_job_is_refused(
 
 def check_taken(jobs: Jobs, folder: Path) -> None:
     report = folder / "run.json"
-    done = jobs.run(
-        "--log-dir", folder, "--black-box", folder / "box", "--report", report, "echo", "x"
-    )
+    done = jobs.run("--log-dir", folder, "--report", report, "echo", "x")
     assert (done.status, done.out) == (0, b"[0] x\n")
     assert (folder / "0.out").read_text() == "x\n"
     assert report.exists()

@@ -10,7 +10,6 @@ PACKAGE = Path(__file__).resolve().parents[2] / "mcjax_launch"
 PLACES = {
     "detached/address.py",
     "detached/record.py",
-    "features/black_box/agent/observations.py",
     "features/check/agent.py",
     "kernel/agent/startup.py",
     "kernel/wire/gpus.py",

@@ -89,7 +89,6 @@ REFUSED: dict[str, str | tuple[str, int]] = {
     "--report=a.json -n 2 --report b.html echo": "--report a.json --report b.html: give --report",
     "--log-dir a --log-dir=b echo": "--log-dir a --log-dir b: give --log-dir only once",
     "--profile a --profile b x.py": "--profile a --profile b: give --profile only once",
-    "--black-box a --black-box b echo": "--black-box a --black-box b: give --black-box only once",
     "--hosts a --hosts b echo": "--hosts a --hosts b: give --hosts only once",
     "--show 0 --show 1 -n 2 echo": "--show 0 --show 1: give --show only once",
     "--emit slurm --report a.json --report b.json echo": "--report a.json --report b.json: give --report only once",

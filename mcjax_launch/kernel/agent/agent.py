@@ -513,14 +513,6 @@ class Agent:
         for pid, rank in self.pids.items():
             system.signal_process(self._find_program_pid(rank, pid), order.signum)
 
-    def signal_rank(self, number: int, signum: int) -> None:
-        """Send a signal to a rank's program, or SIGSTOP to its group, unknown to the supervisor."""
-        for pid, rank in self.pids.items():
-            if rank == number and signum == signal.SIGSTOP:
-                system.signal_group(pid, signum)
-            elif rank == number:
-                system.signal_process(self._find_program_pid(rank, pid), signum)
-
     def _find_program_pid(self, rank: int, pid: int) -> int:
         """Return the pid of the program below a rank's wrapper if known, else `pid`."""
         return self.hooks.wrapped.get_pid(rank) or pid

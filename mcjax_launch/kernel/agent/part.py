@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from .launcher_link import LauncherLink, Streams
     from .stacks import StackSource
     from .startup import HostPreparation
-    from .supervisor import Supervisor
 
     Wanted = tuple[RankOrder, dict[str, str]]  # a rank, and its whole environment
 
@@ -32,10 +31,8 @@ if TYPE_CHECKING:
         prepared: HostPreparation | None
         stays: bool
         streams: Streams
-        supervisor: Supervisor
 
         def reap(self) -> None: ...
-        def signal_rank(self, number: int, signum: int) -> None: ...
         def make_standard_streams(self, rank: RankOrder) -> tuple[int, int, int]: ...
         def start_ranks(self, ranks: Sequence[Wanted]) -> None: ...
         def record_rank_start(self, number: int, pid: int) -> None: ...

@@ -91,7 +91,6 @@ class Explanations(LauncherPart):
                 self._end(first, others)
                 return
             self.launcher.console.note("\n".join([*format_lines(found), self.hang.advice]))
-            self.launcher.report_hang()
 
     def on_run_end(self, now: float) -> None:
         """Print the remaining findings before the summary."""

@@ -134,7 +134,7 @@ class Launcher:
         paths = _make_staged_paths(job) if job.sync else None
         rewrite = None if paths is None else paths.in_bytes
         self.events = self._connect_events(front.events)
-        state.tails = Tails(job.keeps_output or self.events.is_read, rewrite)
+        state.tails = Tails(job.record or self.events.is_read, rewrite)
         self.console = self._make_console(rewrite)
         self.console.is_stalled = lambda: any(link.is_stalled for link in self.links)
         trace = self.console.say if "frames" in os.environ.get(_DEBUG, "") else None
@@ -529,8 +529,6 @@ class Launcher:
         lost = [run for run in lost if not (self.state.survives and run.is_gone)]
         for run in lost:
             run.process.lost = True
-        if any(run.process.rehearsed and run.status is None for run in lost):
-            why = f"{why} ({stop_reasons.REHEARSED})"
         stop = stop_reasons.host_lost(link.host.name, why)
         if not any(part.on_host_loss(stop, link.host, lost) for part in self._parts.values()):
             self.stop(stop)
@@ -558,9 +556,7 @@ class Launcher:
                     self.console.fold_victims(own_term=not by_user)
                     is_last = self._last or self.policy.final
                     patience_s = _PATIENCE_S if is_last and not self.job.watch else FREED_S
-                    more_s = max((part.ending_s for part in self._parts.values()), default=0.0)
-                    more_s += messages.ALIKE_S * settles
-                    self.pool.stop(grace_s + patience_s + more_s)
+                    self.pool.stop(grace_s + patience_s + messages.ALIKE_S * settles)
                     self.pool.send_all(messages.Stop(int(signum), grace_s, patience_s, settles))
                 case ShowStacks():
                     self.stacks.request(self.links, self._show_stacks, all_threads=True)
@@ -570,7 +566,7 @@ class Launcher:
     def _read_signals(self) -> None:
         for signum in self.front.read_signals():
             if signum in ENDING:
-                self.interrupt(signum)
+                self._interrupt(signum)
             elif signum in FORWARDED:
                 self.pool.send_all(messages.Forward(signum))
             elif signum == signal.SIGQUIT and self._plan is not None:
@@ -583,15 +579,14 @@ class Launcher:
             else:
                 self._handle_own_signal(signal.Signals(signum))
 
-    def interrupt(self, signum: int, by: str = "") -> None:
-        """End the job for a signal from the user, a scheduler or a rehearsal (named by `by`)."""
+    def _interrupt(self, signum: int) -> None:
+        """End the job for a signal from the user or a scheduler."""
         self.perform(
             self.policy.on_interrupt(
                 signum,
                 time.monotonic(),
                 nothing_left=self.pool.nothing_left,
                 caught=self.state.jax_catches_sigterm,
-                by=by,
             )
         )
 
@@ -652,11 +647,6 @@ class Launcher:
         if lines and not any(part.show(lines) for part in self._parts.values()):
             self.console.say("\n".join(lines))
         self.perform(self.policy.on_stacks_shown())
-
-    def report_hang(self) -> None:
-        """Inform all parts of a hang, right after its explanation was printed."""
-        for part in self._parts.values():
-            part.on_hang()
 
     # --- time ---
 

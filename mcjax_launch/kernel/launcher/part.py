@@ -122,9 +122,6 @@ class JobLauncher(Protocol):
     def add_variables(self, rank: Rank) -> Rank:
         """Return a rank with features' environment variables added to its own."""
 
-    def interrupt(self, signum: int, by: str = "") -> None:
-        """End the job for a signal from the user, a scheduler or a rehearsal (named by `by`)."""
-
     def on_fact(self, fact: Fact, now: float) -> None:
         """Pass a new fact, found by a part, to all parts."""
 
@@ -143,9 +140,6 @@ class JobLauncher(Protocol):
     def stop(self, stop: StopReason) -> None:
         """End the job for a reason."""
 
-    def report_hang(self) -> None:
-        """Inform all parts of a hang, right after its explanation was printed."""
-
 
 class LauncherPart:
     """Part of the launcher for a feature; its methods do nothing by default.
@@ -160,12 +154,10 @@ class LauncherPart:
 
     Attributes:
         deadline: time of the next `expire`, in time.monotonic's seconds; None for never.
-        ending_s: seconds that the part adds to the time that hosts may take to end the ranks.
 
     """
 
     deadline: float | None = None
-    ending_s: float = 0.0
 
     def __init__(self, launcher: JobLauncher) -> None:
         self.launcher = launcher
@@ -209,9 +201,6 @@ class LauncherPart:
 
     def on_signal(self, signum: int) -> None:
         """Handle a signal that the launcher received and that does not end the job."""
-
-    def on_hang(self) -> None:
-        """Handle a hang that has just been reported and does not end the job."""
 
     def on_stop(self, now: float) -> None:
         """Adapt to the stop of the job: the ranks are being ended from now on."""

@@ -196,7 +196,7 @@ class StopPolicy:
         return self.stopping or self._unexplained_until is not None
 
     def on_interrupt(
-        self, signum: int, now: float, *, nothing_left: bool, caught: bool = False, by: str = ""
+        self, signum: int, now: float, *, nothing_left: bool, caught: bool = False
     ) -> Effects:
         """End the job for a signal; kill the ranks at a second signal, exit at a third.
 
@@ -205,7 +205,6 @@ class StopPolicy:
             now: time, in the policy's seconds.
             nothing_left: True if no process of the job is known to run.
             caught: True if JAX catches SIGTERM in the ranks, so that they do not end.
-            by: name of the signal's sender; "" if unknown.
 
         """
         name = signal.Signals(signum).name
@@ -223,7 +222,7 @@ class StopPolicy:
             if self._reason is self._unexplained:
                 self._reason = None
         ranks = StopRanks(signum, grace, by_user=True)
-        return [*effects, *self._end(interrupted(signum, by), ranks)]
+        return [*effects, *self._end(interrupted(signum), ranks)]
 
     def shorten_grace(self) -> Effects:
         """Shorten the grace, because all remaining ranks wait for a rank that has ended."""

@@ -1,1 +1,0 @@
-"""--rehearse: causes faults on purpose, to show what follows from them."""
