@@ -20,10 +20,9 @@ _MOST_FRAMES = 100
 class PositionReporter(RankPart):
     """Part that answers polls of the main thread's position after initialize()."""
 
-    def on_join(self) -> bool:
-        """Begin to answer; return False, because this does not handle PROFILE."""
+    def on_join(self) -> None:
+        """Begin to answer."""
         answer_signal(system.get_position_signal(), self._answer)
-        return False
 
     def _answer(self, _signum: int, frame: FrameType | None) -> None:
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -17,7 +18,6 @@ from queue import Empty, SimpleQueue
 from ...kernel.hook.part import RankPart
 from ...kernel.hook.questions import answer_signal
 from ...kernel.wire import own_paths
-from ...kernel.wire.signals import PROFILE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ _OWN_TRACE = "the program began its own trace; --profile DIR@D sets when the lau
 class Profiler(RankPart):
     """Part that records a trace while the program runs."""
 
-    def on_join(self) -> bool:
-        """Begin to profile; return whether signal PROFILE begins further traces."""
+    def on_join(self) -> None:
+        """Begin to profile; SIGPROF begins further traces, unless the program handles it itself."""
         import atexit
 
         # Seconds to wait, seconds to trace, and the folder.
@@ -39,7 +39,7 @@ class Profiler(RankPart):
         profile = _Profile(float(after), float(length), folder)
         atexit.register(profile.finish)  # after JAX's own, so it runs before
         profile.thread.start()
-        return answer_signal(PROFILE, lambda signum, frame: profile.begin())
+        answer_signal(signal.SIGPROF, lambda signum, frame: profile.begin())
 
 
 class _Profile:

@@ -1,11 +1,11 @@
 """Profiles of ranks: some time after initialize(), and whenever the user sends SIGPROF."""
 
 import os
+import signal
 
+from mcjax_launch.features.profile.messages import BeginProfile
 from mcjax_launch.job.plan import Rank
 from mcjax_launch.kernel.launcher.part import LauncherPart
-from mcjax_launch.kernel.wire.messages import Forward
-from mcjax_launch.kernel.wire.signals import PROFILE
 
 # Length of a profile, in seconds.
 _LENGTH_S = 5.0
@@ -24,12 +24,12 @@ class ProfileRequests(LauncherPart):
 
     def on_signal(self, signum: int) -> None:
         """Begin a profile in all ranks if the signal asks for it."""
-        if signum != PROFILE:
+        if signum != signal.SIGPROF:
             return
         if self.launcher.job.profile is None:
             self.launcher.say("SIGPROF begins a profile only with --profile DIR")
         else:
-            self.launcher.pool.send_all(Forward(PROFILE))
+            self.launcher.pool.send_all(BeginProfile())
 
 
 PART = ProfileRequests

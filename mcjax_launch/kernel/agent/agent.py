@@ -14,7 +14,7 @@ from ..wire import exit_status, frames, hook_environ, hook_messages, messages, r
 from ..wire.codec import Message
 from ..wire.interpreter import Unusable, make_refusal_error
 from ..wire.loop import READ, Loop, Signals
-from ..wire.signals import ENDING, PROFILE
+from ..wire.signals import ENDING
 from ..wire.system import format_limit_error, widen
 from ..wire.uplink import Uplink
 from . import launcher_link, network, private_folder, supervisor
@@ -507,9 +507,6 @@ class Agent:
 
     def _forward(self, order: messages.Forward) -> None:
         """Send a signal to each rank's main process only, because helpers may die of it."""
-        if order.signum == PROFILE:
-            self.hooks.begin_profile()
-            return
         for pid, rank in self.pids.items():
             system.signal_process(self._find_program_pid(rank, pid), order.signum)
 

@@ -11,7 +11,6 @@ from ..wire import hook_messages
 from ..wire.codec import Malformed, to_json
 from ..wire.loop import READ, Loop
 from ..wire.messages import FromHook
-from ..wire.signals import PROFILE
 from ..wire.system import get_others_signal
 from .stacks import THREADS, Pieces, select_main_thread, waits_for_a_thread, with_source
 from .system import system
@@ -46,7 +45,6 @@ class HookConnection:
         self.pid = 0
         self.is_main = False  # it is the rank's own process, not a child process
         self.dump_signals = (0, 0)  # for the main thread's stack, and for those of all threads
-        self.profiles = False
         self.joining = False  # it has called initialize(), and has not left the job since
         self.joined = False
         self.compilations = 0  # under way
@@ -150,7 +148,7 @@ class WrappedPrograms:
 
 
 class HookServer:
-    """Server for hooks: accepts connections, passes on messages, and requests stacks and profiles.
+    """Server for hooks: accepts connections, passes on messages, and requests stacks.
 
     Args:
         path: path of the socket to create.
@@ -289,12 +287,6 @@ class HookServer:
         """
         return system.handles(hook.pid, get_others_signal()) and system.waits_for_lock(hook.pid)
 
-    def begin_profile(self) -> None:
-        """Signal each joined process that handles PROFILE to begin a profile."""
-        for hook in self._hooks.values():
-            if hook.profiles and system.handles(hook.pid, PROFILE):
-                system.signal_process(hook.pid, PROFILE)
-
     def reply(self, ranks: Collection[int], reply: HookReply) -> None:
         """Send a reply to these ranks' threads that are held at the program named in the reply."""
         for hook in self._hooks.values():
@@ -425,7 +417,6 @@ def _update_connection(hook: HookConnection, message: HookMessage) -> None:
         hook.joining = False
     elif isinstance(message, hook_messages.Joined):
         hook.joined = True
-        hook.profiles = message.profiles
     elif isinstance(message, hook_messages.Program):
         hook.held = message.fingerprint if message.held or message.compiling else ""
     elif isinstance(message, hook_messages.ProgramCompiled):

@@ -246,11 +246,12 @@ class Initialization:
         """Record and report that initialize() has returned: this process is in the job."""
         self._exits.joined = True
         devices.replace_slice_index(filled)
-        profiles = [part for part in self._parts.list_enabled() if part.on_join()] != []
+        for part in self._parts.list_enabled():
+            part.on_join()
         self._link.dump_others_when_asked()
         process_id = _convert_to_int(filled["process_id"])
         if process_id is not None:
-            self._link.send(Joined(process_id, profiles))
+            self._link.send(Joined(process_id))
 
     def _wrap_shutdown(self, real: Callable[..., Any]) -> Callable[..., Any]:
         """Return a wrapper of shutdown() that reports the call and its return."""

@@ -55,9 +55,8 @@ class RankPart:
         """
         return {}
 
-    def on_join(self) -> bool:
-        """Handle the return of initialize(); return whether the part now handles signal PROFILE."""
-        return False
+    def on_join(self) -> None:
+        """Handle the return of initialize()."""
 
     def obtain(self, compile_: Callable[..., Any], program: tuple[Any, ...]) -> Any:
         """Return the executable of a program; by default, compile it.

@@ -8,11 +8,12 @@ import sys
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
+from mcjax_launch import features
 from mcjax_launch.events.events import NO_EVENTS
 from mcjax_launch.events.sink import Target, make_standard_sinks
 from mcjax_launch.kernel.wire.known_schedulers import find_scheduler
 from mcjax_launch.kernel.wire.loop import READ, Loop, SignalPipe, Signals
-from mcjax_launch.kernel.wire.signals import ENDING, FORWARDED, PROFILE
+from mcjax_launch.kernel.wire.signals import ENDING, FORWARDED
 from mcjax_launch.runs.stop_reasons import interrupted
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class Front:
 def make_front() -> Front:
     """Make the Front of this process, which handles its signals, except SIGHUP if it is ignored."""
     wanted = [*ENDING, *FORWARDED, signal.SIGQUIT, signal.SIGCONT, signal.SIGCHLD]
-    wanted += [signal.SIGWINCH, PROFILE]
+    wanted += [signal.SIGWINCH, *(signal.Signals[name] for name in features.SIGNALS)]
     if sys.stderr is not None and sys.stderr.isatty():
         wanted.append(signal.SIGTSTP)  # to remove the status row first
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup

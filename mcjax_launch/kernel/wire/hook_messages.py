@@ -64,13 +64,9 @@ class Joining(HookMessage):
 
 
 class Joined(HookMessage):
-    """Notice that initialize() has returned.
-
-    `profiles` is True if SIGPROF begins a profile in this process, instead of ending the process.
-    """
+    """Notice that initialize() has returned."""
 
     process_id: int
-    profiles: bool = False
 
 
 class NotJoined(HookMessage):

@@ -219,7 +219,7 @@ class Credit(ToAgent, ToLauncher):
 
 
 class Forward(ToAgent):
-    """Order to send a signal to every rank; PROFILE is sent only to ranks that handle it."""
+    """Order to send a signal to every rank."""
 
     signum: int
 

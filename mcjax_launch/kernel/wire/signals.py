@@ -8,8 +8,6 @@ import signal
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Signals that are forwarded to every rank, and have no other effect.
 FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
-#: With --profile: the signal that begins a profile now.
-PROFILE = signal.SIGPROF
 #: Signals that are reset to the default action in ranks, even if the parent process ignores them.
 RESET_IN_RANKS = (
     signal.SIGINT,
