@@ -289,6 +289,11 @@ function showStacks(status) {
   };
   $("stood").querySelector("pre").replaceChildren(...lines.flatMap(line =>
     [kind(line) ? el("span", {class: kind(line)}, line) : line, "\n"]));
+  for (const [id, more] of [["native", "native_stacks"], ["kernel", "kernel_log"]]) {
+    const text = ((attempt && attempt[more]) || []).join("\n");
+    $(id).hidden = !text;
+    $(id).querySelector("pre").textContent = text;
+  }
 }
 
 // --- which ranks, and which time ---

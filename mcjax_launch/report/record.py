@@ -130,6 +130,8 @@ def make_attempt_record(ended: Attempt, began_at: float) -> Json:
         if state.diverged
         else [],
         "stacks": list(state.stacks),
+        "native_stacks": list(state.native_stacks),
+        "kernel_log": list(state.kernel_log),
         "idle_since_s": _compute_seconds_since(state.began_at, state.idle_since),
         "waits": _make_waits(ended, cause["at_s"]),
         "slow": [

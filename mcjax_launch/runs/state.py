@@ -97,6 +97,8 @@ class RunState(Changing):
         stop_at: time at which `stop` became known.
         idle_since: value of `activity.active_at` at `stop_at`.
         stacks: lines with the ranks' stacks when a limit was reached, as they were printed.
+        native_stacks: lines with the ranks' native stacks when a limit was reached.
+        kernel_log: lines of the hosts' kernel logs on memory and GPUs, each with its host.
         unkillable: descriptions of processes that could not be killed.
         leftovers: processes that were ended because they had outlived ranks that ended well.
         failed_hints: lines about hints and rules that failed because of a bug.
@@ -126,6 +128,8 @@ class RunState(Changing):
     stop_at: float | None = None
     idle_since: float | None = None
     stacks: tuple[str, ...] = ()
+    native_stacks: list[str] = field(default_factory=list)
+    kernel_log: list[str] = field(default_factory=list)
     unkillable: list[str] = field(default_factory=list)
     leftovers: list[Leftover] = field(default_factory=list)
     failed_hints: list[str] = field(default_factory=list)

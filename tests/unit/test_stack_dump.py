@@ -6,8 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from mcjax_launch.kernel.agent.native_stacks import NativeDump
 from mcjax_launch.kernel.agent.stacks import StackDump, select_main_thread, waits_for_a_thread
 from mcjax_launch.kernel.agent.system import system
+from mcjax_launch.kernel.wire.loop import Loop
 from mcjax_launch.kernel.wire.messages import Stacks
 
 BEGAN = 100.0
@@ -41,7 +43,7 @@ def process(
 class Dumped:
     def __init__(self, *processes: SimpleNamespace) -> None:
         self.stacks: list[Stacks] | None = None
-        self.dump = StackDump(self._complete)
+        self.dump = StackDump(self._complete, NativeDump(Loop(), lambda message: None))
         self.waiting: list[SimpleNamespace] = []
         self.dump.begin(processes, BEGAN, lambda: self.waiting)
 

@@ -21,6 +21,7 @@ from . import launcher_link, network, private_folder, supervisor
 from .hook_server import HookServer, WrappedPrograms
 from .launcher_link import LauncherLink
 from .leftovers import Leftovers, is_tracker
+from .native_stacks import NativeDump
 from .rank_restarts import RankRestarts
 from .stacks import StackDump
 from .startup import HostPreparation
@@ -103,7 +104,7 @@ class Agent:
         self.hooks = HookServer(
             path, loop, self._is_main, self._on_hook_message, self._on_hook_loss
         )
-        self._stacks = StackDump(self._send_stacks)
+        self._stacks = StackDump(self._send_stacks, NativeDump(loop, self.link.send))
         self._memory: OutOfMemory | None = None
         self._usage = UsageSampler(
             self._map_pids_to_ranks, lambda: self.hooks.joined, self.link.send
@@ -138,7 +139,8 @@ class Agent:
         self.link.open()
         while not self._try_finish():
             parts = self._parts.values()
-            self.loop.run_once((self, self._stacks, *parts, self._usage, self._restarts, self.link))
+            dumps = self._stacks, self._stacks.native
+            self.loop.run_once((self, *dumps, *parts, self._usage, self._restarts, self.link))
         if self.stays:
             signals.close()
         return self.stays
@@ -146,6 +148,7 @@ class Agent:
     def close(self) -> dict[str, Any]:
         """Release everything of this run; return the objects kept for the next run, by feature."""
         self.hooks.close()
+        self._stacks.native.close()
         self.streams.close()
         if self.prepared is not None:
             self.prepared.close()
@@ -187,7 +190,9 @@ class Agent:
             not_removed = ""
             if not self.stays:
                 not_removed = private_folder.remove(self.folder, self._keep_in_touch)
-            self.link.send(messages.Bye(unkillable, self._leftovers.found, not_removed, self.stays))
+            log = tuple(self._memory.read_log()) if self._memory is not None else ()
+            left = self._leftovers.found
+            self.link.send(messages.Bye(unkillable, left, not_removed, log, self.stays))
         return self.link.uplink.empty and (not self.stays or self.link.asks_again)
 
     def _keep_in_touch(self) -> None:
@@ -532,6 +537,7 @@ class Agent:
         return at_work
 
     def _request_stacks(self, request: messages.RequestStacks) -> None:
+        self._stacks.native.is_wanted |= request.native
         hooks = self.hooks.request_stacks(request.all_threads)
         parts = self._parts.values()
         more = [asked for part in parts for asked in part.request_stacks(request.all_threads)]
@@ -547,7 +553,7 @@ class Agent:
         for pid, rank in silent.items():
             state, importing = system.describe(pid), pid not in self.pids
             self.link.send(messages.Stacks(rank, pid, "", state=state, importing=importing))
-        self.link.send(messages.StacksComplete())
+        self._stacks.native.complete(self.pids)
 
     # --- effects ---
 

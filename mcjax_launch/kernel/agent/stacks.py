@@ -12,6 +12,7 @@ TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from .native_stacks import NativeDump
 
 _MOST_STACKS = 1 << 20
 # A stack dump has no end mark: it is complete after a moment of quiet. A process that has not begun
@@ -71,10 +72,14 @@ class StackDump:
 
     Args:
         on_complete: called once, with a Stacks message for each process that has sent stacks.
+        native: dump of native stacks, which may follow.
 
     """
 
-    def __init__(self, on_complete: Callable[[Iterable[messages.Stacks]], None]) -> None:
+    def __init__(
+        self, on_complete: Callable[[Iterable[messages.Stacks]], None], native: NativeDump
+    ) -> None:
+        self.native = native
         self._on_complete = on_complete
         self._asked: Sequence[StackSource] = ()
         self._ask_more: Callable[[], Sequence[StackSource]] | None = None

@@ -361,9 +361,13 @@ class Launcher:
                 pass  # the pool knows
             case messages.ToLauncher(feature=feature) if feature:
                 self._on_feature_message(feature, link, frame)
-            case messages.Bye(unkillable, leftovers, not_removed):
+            case messages.NativeStacks(rank, pid, text):
+                title = f"rank {rank} on {link.host.name}, pid {pid}:"
+                self.state.native_stacks += [title, *text.splitlines()]
+            case messages.Bye(unkillable, leftovers, not_removed, kernel_log):
                 self.state.unkillable += unkillable
                 self.state.leftovers += leftovers
+                self.state.kernel_log += [f"{link.host.name}: {line}" for line in kernel_log]
                 if not_removed:
                     self.console.note(f"{link.host.name}: could not remove {not_removed}")
                 if leftovers:
@@ -559,7 +563,10 @@ class Launcher:
                     self.pool.stop(grace_s + patience_s + messages.ALIKE_S * settles)
                     self.pool.send_all(messages.Stop(int(signum), grace_s, patience_s, settles))
                 case ShowStacks():
-                    self.stacks.request(self.links, self._show_stacks, all_threads=True)
+                    native = self.job.record
+                    self.stacks.request(
+                        self.links, self._show_stacks, all_threads=True, native=native
+                    )
                 case Note(text):
                     self.console.note(text)
 

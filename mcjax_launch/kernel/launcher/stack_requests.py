@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     OnComplete = Callable[[list[Stack]], None]
 
 _MOST_S = 4.0
+# Seconds more for native stacks; the agents take less.
+_MOST_NATIVE_S = 13.0
 
 
 def select_rank_stacks(stacks: "Sequence[Stack]") -> "list[Stack]":
@@ -21,10 +23,11 @@ def select_rank_stacks(stacks: "Sequence[Stack]") -> "list[Stack]":
 
 
 class _Request(NamedTuple):
-    """Request: whether to include all threads, and the function to call with the stacks."""
+    """Request: the function to call with the stacks, and which stacks to include."""
 
     on_complete: "OnComplete"
     all_threads: bool
+    native: bool
 
 
 class StackRequests:
@@ -48,6 +51,7 @@ class StackRequests:
         on_complete: "OnComplete",
         *,
         all_threads: bool = False,
+        native: bool = False,
     ) -> None:
         """Ask all agents for stacks, after earlier requests; do nothing if an equal request waits.
 
@@ -55,9 +59,10 @@ class StackRequests:
             links: the links to the agents.
             on_complete: function called with the stacks.
             all_threads: True to include running threads, which may crash a rank.
+            native: True to let hosts send native stacks too, which stop the ranks meanwhile.
 
         """
-        request = _Request(on_complete, all_threads)
+        request = _Request(on_complete, all_threads, native)
         if request not in self._requests:
             self._requests.append(request)
             self._links = tuple(links)
@@ -65,11 +70,12 @@ class StackRequests:
                 self._begin()
 
     def _begin(self) -> None:
-        self.deadline = time.monotonic() + _MOST_S
+        request = self._requests[0]
+        self.deadline = time.monotonic() + _MOST_S + _MOST_NATIVE_S * request.native
         self._stacks = []
         self._asked = {link for link in self._links if link.greeted and not link.ended}
         for link in self._asked:
-            link.send(messages.RequestStacks(self._requests[0].all_threads))
+            link.send(messages.RequestStacks(request.all_threads, request.native))
 
     def record_stacks(
         self, link: AgentConnection, stacks: messages.Stacks | messages.StacksComplete

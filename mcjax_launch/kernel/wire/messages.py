@@ -245,9 +245,11 @@ class RequestStacks(ToAgent):
     """Request for the Python stacks of all ranks: answered by Stacks and StacksComplete.
 
     `all_threads` is True to include running threads; reading their stacks may crash a rank.
+    `native` is True to send NativeStacks too, if the host has a tool for that.
     """
 
     all_threads: bool
+    native: bool = False
 
 
 class RequestUsage(ToAgent):
@@ -512,8 +514,16 @@ class Stacks(ToLauncher):
     others: str = ""
 
 
+class NativeStacks(ToLauncher):
+    """Native stacks of a rank's process, as a tool has printed them."""
+
+    rank: int
+    pid: int
+    text: str
+
+
 class StacksComplete(ToLauncher):
-    """Notice that all Stacks for a RequestStacks have been sent."""
+    """Notice that all stacks for a RequestStacks have been sent."""
 
 
 class Ending(ToLauncher):
@@ -555,6 +565,7 @@ class Bye(ToLauncher):
         leftovers: processes that were ended because they had outlived the ranks of this host.
         not_removed: path in the job's private folder that could not be removed, and the reason; ""
             if everything was removed.
+        kernel_log: lines of the kernel's log on memory and GPUs, since the ranks' start.
         stays: True if the agent now waits for ServeAgain, or for the end of its input.
 
     """
@@ -562,4 +573,5 @@ class Bye(ToLauncher):
     unkillable: tuple[str, ...]
     leftovers: tuple[Leftover, ...]
     not_removed: str = ""
+    kernel_log: tuple[str, ...] = ()
     stays: bool = False

@@ -10,6 +10,9 @@ _CGROUPS = "/sys/fs/cgroup"
 _KILLED = r"(?P<memcg>Memory cgroup )?[Oo]ut of memory: Killed process (?P<pid>\d+) "
 _RESIDENT = r"(?:anon|shmem)-rss:(\d+)kB"
 _NO_LIMIT = 1 << 60
+# Lines of the kernel's log to keep: on memory, and on GPUs.
+_TELLING = r"(?i)out of memory|\boom\b|oom[-_]|killed process|\bxid\b|nvrm"
+_MOST_LINES = 200
 
 
 class OutOfMemory:
@@ -21,6 +24,7 @@ class OutOfMemory:
     def __init__(self) -> None:
         self._log = _open_log()
         self._killed: dict[int, str] = {}  # the log's report, by pid
+        self._lines: list[str] = []
         self._folder, self._counter = find_own_cgroup()
         self._in_cgroup = self._count_in_cgroup()
         self._on_machine = _count("/proc/vmstat")
@@ -55,8 +59,11 @@ class OutOfMemory:
 
         In a container there is none, because pids differ from those in the log.
         """
-        import re  # not at the agent's start
+        self.read_log()
+        return self._killed.pop(pid, "")
 
+    def read_log(self) -> list[str]:
+        """Return the lines of the kernel's log on memory and GPUs since this object's creation."""
         while self._log >= 0:
             try:
                 record = os.read(self._log, 8192).decode("utf-8", "replace")
@@ -64,13 +71,17 @@ class OutOfMemory:
                 continue
             except OSError:
                 break
+            import re  # not at the agent's start
+
+            if re.search(_TELLING, record):  # after the record's number and time, before its tags
+                self._lines.append(record.partition(";")[2].partition("\n")[0])
             found = re.search(_KILLED, record)
             if found is not None:
                 used = sum(map(int, re.findall(_RESIDENT, record))) // 1024
                 where = f" at its cgroup's limit{self._format_limit()}" if found["memcg"] else ""
                 message = f"the kernel's out-of-memory killer ended it{where}; it used {used} MiB"
                 self._killed[int(found["pid"])] = message
-        return self._killed.pop(pid, "")
+        return self._lines[-_MOST_LINES:]
 
     def _count_in_cgroup(self) -> int | None:
         return _count(os.path.join(self._folder, self._counter)) if self._counter else None
