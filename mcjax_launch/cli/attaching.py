@@ -12,7 +12,6 @@ from mcjax_launch.detached.jobs import (
     find_latest,
     wait_until_settled,
 )
-from mcjax_launch.detached.record import read_errors
 from mcjax_launch.detached.visit import (
     DISK_FULL,
     LAUNCHER_GONE,
@@ -86,10 +85,6 @@ def _say_end(console: Console, job: DetachedJob) -> None:
     elif job.state == ENDED and job.recorded.full:  # the summary may be missing
         console.say(f"job {job.id} has ended with exit status {job.exit_status}: {job.end}")
     elif job.state == ENDED:
-        for line in (
-            read_errors(job.folder) if job.exit_status == exit_status.INTERNAL_ERROR else ()
-        ):
-            console.say(line.removeprefix("mcjax-launch: "))
         console.note(f"job {job.id} has ended with exit status {job.exit_status}")
 
 

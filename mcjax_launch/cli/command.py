@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -79,7 +79,6 @@ def command(context: click.Context, /, **values: Any) -> int:
     options = Options(**values)
     client = context.obj
     events: Events = NO_EVENTS
-    standby: Standby | None = None
     try:
         for line in () if client else find_removed_variables(os.environ):
             raise LaunchError(line)
@@ -96,9 +95,10 @@ def command(context: click.Context, /, **values: Any) -> int:
             return _detach(options, context)
         if client is None:
             _approve(options, context)
-        events, standby = _make_events(options, client, job_id)
+        # The starter of a detached job may be gone before a FIFO has a reader.
+        events = _make_events(options, client, None if job_id else _say)
         if client is None:
-            return _run(options, context, events, standby)
+            return _run(options, context, events, job_id)
         from mcjax_launch.cli import serving
 
         names = list_options_from(context, ParameterSource.COMMANDLINE)
@@ -121,42 +121,31 @@ def command(context: click.Context, /, **values: Any) -> int:
         raise
     finally:
         events.finish()
-        if standby is not None:
-            standby.close()
 
 
 def _make_events(
-    options: Options, client: "Client | None", job_id: str
-) -> "tuple[Events, Standby | None]":
-    """Return the receiver of the job's events, and a detached job's Standby (else None).
+    options: Options, client: "Client | None", say: "Callable[[str], object] | None"
+) -> Events:
+    """Return the receiver of the job's events.
 
     Args:
         options: options of the command line.
         client: the program that reads the events; None if there is none.
-        job_id: id of a detached job; "" for any other job.
+        say: see `open_events`.
 
     """
     if options.events is None or options.dry_run:
-        target = None
-    else:
-        from mcjax_launch.events.opening import EventsTarget
+        return NO_EVENTS
+    from mcjax_launch.events.opening import EventsTarget
 
-        # The starter of a detached job may be gone before a FIFO has a reader.
-        target = EventsTarget(options.events, None if job_id else _say)
-    if job_id:
-        from mcjax_launch.detached.standby import Standby
-
-        standby = Standby(job_id, target)
-        return standby.journal, standby
-    if target is None:
-        return NO_EVENTS, None
+    target = EventsTarget(options.events, say)
     if client is None:
         from mcjax_launch.events.stream import EventStream
 
-        return EventStream(target), None
+        return EventStream(target)
     from mcjax_launch.events.client import ClientStream
 
-    return ClientStream(target, client), None
+    return ClientStream(target, client)
 
 
 def _run_detached_action(options: Options, context: click.Context) -> int:
@@ -240,9 +229,9 @@ def _approve(options: Options, context: click.Context, *, warn: bool = True) -> 
         _say(warning)
 
 
-def _run(
-    options: Options, context: click.Context, events: Events, standby: "Standby | None"
-) -> int:
+def _run(options: Options, context: click.Context, events: Events, job_id: str) -> int:
+    """Run a job; `job_id` is "" unless its starter has detached this launcher."""
+
     def say(line: str) -> None:
         events.note(line, "note")
         if not options.quiet:
@@ -258,23 +247,27 @@ def _run(
 
         _print(format_dry_run_here(job, hosts))
         return 0
-    front = None
-    if standby is not None:
-        front = _make_detached_front(standby, job, hosts)
-        job = job.copy_with(show=frozenset(), job_id=standby.job_id)
-    return _run_job(options, context, events, job, hosts, front).status
+    if not job_id:
+        return _run_job(options, context, events, job, hosts).status
+    front, standby = _make_detached_front(job_id)
+    context.call_on_close(standby.close)  # once all events have been written
+    standby.describe(job.program, job.num_processes, [host.name for host in hosts])
+    job = job.copy_with(job_id=job_id)
+    with standby.recording():
+        outcome = _run_job(options, context, events, job, hosts, front)
+        standby.record_end(outcome.status, outcome.message)
+    return outcome.status
 
 
-def _make_detached_front(standby: "Standby", job: "Job", hosts: "Sequence[Host]") -> "Front":
-    """Return the Front (loop, signals, outputs) of a detached job's launcher."""
+def _make_detached_front(job_id: str) -> "tuple[Front, Standby]":
+    """Return the Front (loop, signals, outputs) of a detached job's launcher, and its Standby."""
+    from mcjax_launch.detached.standby import Standby
     from mcjax_launch.kernel.launcher.entry import make_own_front
 
-    standby.describe(job.program, job.num_processes, [host.name for host in hosts])
     front = make_own_front()
-    output = standby.open(front.loop, lambda: front.signals.put(signal.SIGINT))
-    assert standby.visitors is not None
-    front.detach(standby.job_id, output, standby.visitors)
-    return front
+    standby = Standby(job_id, front.loop, lambda: front.signals.put(signal.SIGINT))
+    front.detach(standby)
+    return front, standby
 
 
 def _run_job(
@@ -286,7 +279,7 @@ def _run_job(
     front: "Front | None" = None,
 ) -> JobOutcome:
     """Run a prepared job with its recorders, and print hints after a failure; see `ready.run`."""
-    if options.pdb and (front is None or front.visitors is None):
+    if options.pdb:
         this_machine.check_terminal()
     events.open()
 

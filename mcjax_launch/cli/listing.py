@@ -52,7 +52,6 @@ def collect_fields(job: DetachedJob) -> dict[str, object]:
         "hosts": list(description.hosts),
         "since": description.since,
         "last_line": job.last_line,
-        "waits": recorded.waits if job.state == RUNNING else "",
         "launcher_host": description.host,
         "launcher_pid": description.pid if job.state == RUNNING else None,
         "disk_full": recorded.full,
@@ -81,8 +80,6 @@ def _format_state(job: DetachedJob) -> str:
     if not job.is_here:
         return f"not known here (launcher on {job.description.host})"
     parts = []
-    if job.recorded.waits:
-        parts.append(f"waits for --attach: {job.recorded.waits}")
     if job.recorded.full:
         parts.append("the disk is full")
     return f"running{f' ({parts[0]})' if parts else ''}"

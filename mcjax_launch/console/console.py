@@ -68,10 +68,6 @@ class _Output:
             return b""
         return self._came if self._came is not None else format_time_of_day(time.time())
 
-    def set_stamp_time(self, at: float | None) -> None:
-        """Stamp output with time `at`; see `Console.set_stamp_time`."""
-        self._came = None if at is None else format_time_of_day(at)
-
     def collapse(self, ranks: int) -> None:
         """Show lines only once that several of this many ranks print."""
         from mcjax_launch.console.collapse import Collapse  # as only --collapse needs
@@ -283,9 +279,6 @@ class Console:
 
         """
         self._logs.open(labels, append=append)
-        self._events.report_screen_call(
-            "add_ranks", [[label.process_id, label.host] for label in labels]
-        )
         width = max(len(str(label.process_id)) for label in labels)
         show = self._style.show
         shown = [label for label in labels if show is None or label.process_id in show]
@@ -327,18 +320,15 @@ class Console:
 
     def set_verdict(self, rank: int, verdict: Verdict | None, failure: "Failed | None") -> None:
         """Record the verdict on a rank; see `NoiseFilter.set_verdict`."""
-        self._events.report_screen_call("set_verdict", rank, verdict, failure)
         self._noise.set_verdict(rank, verdict, failure)
 
     def fold_victims(self, *, own_term: bool) -> None:
         """Hide follow-on errors, because the job ends; see `NoiseFilter.fold_victims`."""
-        self._events.report_screen_call("fold_victims", own_term)
         now = time.monotonic()
         self._show(self._noise.fold_victims(own_term=own_term, now=now), now)
 
     def announce_failure(self, rank: int, text: str) -> None:
         """Record the text that a failing rank will print; later ranks' equal texts are hidden."""
-        self._events.report_screen_call("fails", rank, text)
         if (rank, frames.STDERR) in self._streams:
             self._noise.announce_failure(rank, text)
 
@@ -360,17 +350,14 @@ class Console:
             for text in self._noise.pop_mentions():
                 self.note(text)
         self._events.report_output_end()
-        self._events.report_screen_call("finish_ranks", mentions)
         self._logs.close()
 
     def restart_rank(self, rank: int) -> None:
         """End a rank's unfinished lines, because the rank is restarted."""
-        self._events.report_screen_call("restart_rank", rank)
         self._filter(self._unfinished.finish(rank), time.monotonic())
 
     def stop_holding(self, rank: int) -> None:
         """Show a rank's held output now, before the launcher's lines about the rank."""
-        self._events.report_screen_call("stop_holding", rank)
         now = time.monotonic()
         self._show(self._noise.stop_holding(rank), now)
         self._outputs[frames.STDERR].finish()
@@ -417,11 +404,6 @@ class Console:
             self._events.note(text, "detail")
 
     # --- time and room ---
-
-    def set_stamp_time(self, at: float | None) -> None:
-        """Stamp output with this time, in seconds since the epoch; None: with the current time."""
-        for output in set(self._outputs.values()):
-            output.set_stamp_time(at)
 
     @property
     def deadline(self) -> float | None:

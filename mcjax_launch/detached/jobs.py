@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator
 from functools import cached_property
 
-from mcjax_launch.detached import event_files
+from mcjax_launch.detached import output_files
 from mcjax_launch.detached.folders import iterate_job_folders, remove_folder
 from mcjax_launch.detached.record import (
     Description,
@@ -27,7 +26,7 @@ _KEPT_S, _MOST_KEPT = 7 * 86400.0, 20
 _STARTING_S = 3600.0
 # What a killed launcher takes to give up its lock, when its connections are gone.
 _END_S, _LOOK_S = 5.0, 0.05
-_TAIL_BYTES = 1 << 21
+_TAIL_BYTES = 1 << 16
 
 
 class DetachedJob:
@@ -81,11 +80,11 @@ class DetachedJob:
 
     @property
     def ended_at(self) -> float:
-        """Time of the job's end, else of its last event, in seconds since the epoch."""
+        """Time of the job's end, else of its last output, in seconds since the epoch."""
         if self.recorded.at:
             return self.recorded.at
-        numbers = event_files.list_file_numbers(self.folder)
-        paths = [event_files.get_file_path(self.folder, number) for number in numbers[-1:]]
+        numbers = output_files.list_file_numbers(self.folder)
+        paths = [output_files.get_file_path(self.folder, number) for number in numbers[-1:]]
         times = [os.stat(path).st_mtime for path in paths if os.path.exists(path)]
         return max([self.description.since, *times])
 
@@ -104,7 +103,7 @@ class DetachedJob:
     @cached_property
     def last_line(self) -> str:
         """Last line that a rank or the launcher has printed; "" if there is none."""
-        for number in reversed(event_files.list_file_numbers(self.folder)):
+        for number in reversed(output_files.list_file_numbers(self.folder)):
             if line := _read_last_line(self.folder, number):
                 return line
         return ""
@@ -112,35 +111,14 @@ class DetachedJob:
 
 def _read_last_line(folder: str, number: int) -> str:
     try:
-        fd = event_files.open_to_read(folder, number)
+        fd = output_files.open_to_read(folder, number)
     except OSError:
         return ""
     with open(fd, "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - _TAIL_BYTES))
-        lines = file.read().split(b"\n")
-    texts: dict[object, str] = {}  # by rank and stream
-    for line in reversed(lines):
-        if (found := _parse_output(line)) is not None:
-            stream, text = found
-            texts[stream] = text = text.replace("\r", "\n") + texts.get(stream, "")
-            _, newline, last = text.rstrip().rpartition("\n")
-            if newline and last.strip():
-                return _make_readable(last)
-    return _make_readable(next((text for text in texts.values() if text.strip()), ""))
-
-
-def _parse_output(line: bytes) -> tuple[object, str] | None:
-    """Return the key (rank, stream) and the text of an output event; None for other events."""
-    try:
-        event = json.loads(line)
-        return ((event["rank"], event["stream"]), str(event["text"]))
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-def _make_readable(text: str) -> str:
-    return text.strip().encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        lines = file.read().replace(b"\r", b"\n").split(b"\n")
+    texts = (line.decode("utf-8", "replace").strip() for line in reversed(lines))
+    return next(filter(None, texts), "")
 
 
 def find_all_jobs() -> list[DetachedJob]:

@@ -14,18 +14,16 @@ class ToDetached(Message):
 
 
 class Visit(ToDetached):
-    """First message of a terminal, maybe sent with a descriptor of it for debuggers.
+    """First message of a terminal.
 
     Args:
         status: kind of status text that it wants; one of STATUSES.
         rows: number of its rows.
-        term: kind of terminal, as in TERM.
 
     """
 
     status: str
     rows: int
-    term: str
 
     def check(self) -> None:
         """Check the values; see `Nested`."""
@@ -37,10 +35,6 @@ class Resized(ToDetached):
     """Report of the terminal's new number of rows."""
 
     rows: int
-
-
-class ScreenHeld(ToDetached):
-    """Answer to HoldScreen: the visitor writes nothing more to the terminal."""
 
 
 class StopJob(ToDetached):
@@ -55,12 +49,12 @@ class ToVisitor(Message):
     """Message from the launcher to a terminal."""
 
 
-class MoreEvents(ToVisitor):
-    """Notice that the files have new events."""
+class MoreOutput(ToVisitor):
+    """Notice that the files have new output."""
 
 
 class DiskFull(ToVisitor):
-    """Notice that events can no longer be written, or can be written again."""
+    """Notice that output can no longer be kept, or can be kept again."""
 
     is_full: bool
 
@@ -69,15 +63,3 @@ class StatusText(ToVisitor):
     """New text of the status row, and of the rows below it."""
 
     text: str
-
-
-class HoldScreen(ToVisitor):
-    """Request to write all pending output, then nothing: a debugger gets the terminal."""
-
-
-class ReleaseScreen(ToVisitor):
-    """Notice that the debugger no longer uses the terminal."""
-
-
-class Suspend(ToVisitor):
-    """Request to suspend the visit: the user has typed Ctrl-Z in a debugger."""

@@ -1,4 +1,4 @@
-"""Description and state of a detached job, as files beside its events."""
+"""Description and state of a detached job, as files beside its output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mcjax_launch.detached.folders import open_private
 from mcjax_launch.kernel.wire.system import LINUX, read_system_text
 from mcjax_launch.kernel.wire.value import Value
 
-_DESCRIPTION, _STATE, _ERRORS = "job.json", "state", "errors"
+_DESCRIPTION, _STATE = "job.json", "state"
 # The state has its room from the start: a disk that is full later is no obstacle.
 _STATE_BYTES = 4096
 # Of a text in it; in JSON it may be six times as long.
@@ -56,8 +56,7 @@ class JobState(Value):
         exit_status: exit status of the job; None while it runs.
         message: line that says how the job ended.
         at: end time, in seconds since the epoch; 0 while it runs.
-        waits: reason why the job waits for a terminal; "" if it does not wait.
-        full: True if the disk is full, so that events are not written.
+        full: True if the disk is full, so that output is not kept.
         lost: number of bytes dropped because the disk was full.
 
     """
@@ -65,7 +64,6 @@ class JobState(Value):
     exit_status: int | None = None
     message: str = ""
     at: float = 0.0
-    waits: str = ""
     full: bool = False
     lost: int = 0
 
@@ -171,28 +169,11 @@ class StateFile:
 
     def end(self, exit_status: int, message: str) -> None:
         """Write the exit status, the message and the time of the job's end."""
-        self.change(exit_status=exit_status, message=message, at=time.time(), waits="")
+        self.change(exit_status=exit_status, message=message, at=time.time())
 
     def close(self) -> None:
         """Close the file, which releases the lock."""
         os.close(self._fd)
-
-
-def open_errors(folder: str) -> int:
-    """Open the file for the launcher's stderr once the ranks run; /dev/null on an error."""
-    try:
-        return open_private(folder, _ERRORS, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    except OSError:
-        return os.open(os.devnull, os.O_WRONLY)
-
-
-def read_errors(folder: str) -> list[str]:
-    """Return the lines of the file that `open_errors` opens; [] if there is none."""
-    try:
-        with open(open_private(folder, _ERRORS, os.O_RDONLY), errors="replace") as file:
-            return file.read(_MOST_READ).splitlines()
-    except OSError:
-        return []
 
 
 def shorten_hosts(names: Sequence[str]) -> tuple[str, ...]:

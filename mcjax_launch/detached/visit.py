@@ -1,42 +1,39 @@
-"""Terminal attached to a detached job: shows the job's events as they are written."""
+"""Terminal attached to a detached job: shows what the job's launcher has written, and follows."""
 
 from __future__ import annotations
 
 import os
 import signal
-import socket
-import sys
 import time
 from collections.abc import Callable
 
 from mcjax_launch.console.console import Console
+from mcjax_launch.console.prefix import RankLabel
 from mcjax_launch.detached import address
-from mcjax_launch.detached.event_files import EventReader
 from mcjax_launch.detached.messages import (
     AskForStacks,
     DiskFull,
-    HoldScreen,
-    MoreEvents,
-    ReleaseScreen,
+    MoreOutput,
     Resized,
-    ScreenHeld,
     StatusText,
-    Suspend,
     ToDetached,
     ToVisitor,
     Visit,
 )
-from mcjax_launch.detached.screen import Screen
+from mcjax_launch.detached.output_files import OutputReader
 from mcjax_launch.events.sink import make_standard_sinks
 from mcjax_launch.kernel.wire.codec import Malformed, to_json
+from mcjax_launch.kernel.wire.frames import STDOUT
 from mcjax_launch.kernel.wire.loop import READ, Loop, Signals
 from mcjax_launch.kernel.wire.signals import ENDING
 from mcjax_launch.options.options import OutputOptions
 
-# The last files with events are read from the one on before whose end there is so much.
+# A terminal begins with the first of the last files that hold so many bytes.
 _TAIL_BYTES = 1 << 16
 _MOST_READ = 1 << 16
-#: What is said of a job whose events cannot be written.
+# Number of the only stream of the display.
+_STREAM = 0
+#: What is said of a job whose output cannot be written.
 DISK_FULL = "the disk is full: what the job prints is not kept; the job continues"
 #: How a visit ends otherwise than by a signal: the launcher is gone, or nobody reads.
 LAUNCHER_GONE, NOBODY_READS = 0, -1
@@ -58,11 +55,11 @@ class Connection:
         self._held = b""
         self.fd = self._socket.fileno()
 
-    def send(self, message: ToDetached, descriptors: tuple[int, ...] = ()) -> None:
-        """Send a message, with descriptors if given; do nothing if the launcher has ended."""
+    def send(self, message: ToDetached) -> None:
+        """Send a message; do nothing if the launcher has ended."""
         text = to_json(message).encode() + b"\n"
         try:
-            socket.send_fds(self._socket, [text], descriptors)
+            self._socket.sendall(text)
         except OSError:
             return
 
@@ -102,21 +99,18 @@ class JobDisplay:
         )
         self._targets = make_standard_sinks(self._loop)
         for target in self._targets:
-            target.on_room = self._read_events
+            target.on_room = self._read_output
         self._end: int | None = None
         self._is_alone = connection is None
-        self._style = style
-        self._screen = Screen(self._make_console)
-        self._reader = EventReader(folder)
+        # The launcher has added prefixes and left out lines already: all of it is one stream.
+        style = style.copy_with(
+            show=None, no_prefix=True, timestamps=False, collapse="never", verbose=True
+        )
+        self._status = style.status or "awaited"
+        self.console = Console(style, self._targets, self._on_reader_loss, self._read_output)
+        self.console.add_ranks([RankLabel(_STREAM)], append=True)
+        self._reader = OutputReader(folder)
         self._connection = connection
-
-    def _make_console(self) -> Console:
-        return Console(self._style, self._targets, self._on_reader_loss, self._read_events)
-
-    @property
-    def console(self) -> Console:
-        """Console of the attempt that is shown."""
-        return self._screen.console
 
     def run(self) -> int:
         """Show the job; return the signal that ended the visit, or e.g. LAUNCHER_GONE."""
@@ -124,19 +118,16 @@ class JobDisplay:
         if self._connection is not None:
             self._loop.watch(self._connection.fd, READ, lambda ready: self._read_launcher())
         self._visit()
-        rows = sys.maxsize  # a file or another program gets all that is kept
-        if self._targets[0].is_terminal:
-            self._reader.skip_to_tail(_TAIL_BYTES)
-            rows = self._targets[0].count_rows() - 1
-        self._screen.show_tail(self._reader.read(), rows)
-        self._read_events()
+        if self._targets[0].is_terminal:  # a file or another program gets all that is kept
+            self._show(self._read_tail(self._targets[0].count_rows() - 1))
+        self._read_output()
         while self._end is None:
             self._loop.run_once((self.console,))
         return self._end
 
     def finish(self, say: Callable[[Console], None]) -> None:
         """Show the last lines, call `say` to print more, and restore the terminal."""
-        self.console.finish_ranks(mentions=self._end == LAUNCHER_GONE)
+        self.console.finish_ranks()
         say(self.console)
         self._end = None
         while not self.console.empty and self._end is None:  # a second signal does not wait
@@ -146,16 +137,12 @@ class JobDisplay:
             self._connection.close()
 
     def _visit(self) -> None:
-        """Send the launcher this terminal's properties, and a descriptor of it for debuggers."""
+        """Send the launcher this terminal's properties."""
         if self._connection is None:
             return
         line = self.console.status_line
-        status = "" if line is None else self._style.status or "awaited"
-        rows, term = self._targets[1].count_rows(), os.environ.get("TERM", "dumb")
-        fd = _open_own_terminal()
-        self._connection.send(Visit(status, rows, term), () if fd < 0 else (fd,))
-        if fd >= 0:
-            os.close(fd)
+        status = "" if line is None else self._status
+        self._connection.send(Visit(status, self._targets[1].count_rows()))
 
     def _on_reader_loss(self, _: OSError | None) -> None:
         self._end = NOBODY_READS
@@ -170,7 +157,6 @@ class JobDisplay:
                 self._suspend()
             elif signum == signal.SIGCONT:
                 self.console.redraw_rows()
-                self._visit()  # the terminal may be ours to lend now
             elif signum == signal.SIGWINCH:
                 self._on_resize()
 
@@ -195,51 +181,36 @@ class JobDisplay:
 
     def _act(self, message: ToVisitor) -> None:
         match message:
-            case MoreEvents():
-                self._read_events()
+            case MoreOutput():
+                self._read_output()
             case DiskFull(True):
-                self._read_events()
+                self._read_output()
                 self.console.say(DISK_FULL)
             case StatusText(text) if self.console.status_line is not None:
                 self.console.status_line.say(text, time.monotonic())
-            case HoldScreen():
-                self._hold()
-            case ReleaseScreen():
-                self.console.release()
-            case Suspend():
-                self.console.release()
-                self._suspend()
-
-    def _hold(self) -> None:
-        """Show all pending events, then leave the terminal to a debugger."""
-        self._read_events()
-        self.console.hold()
-        assert self._connection is not None
-        self._connection.send(ScreenHeld())
 
     def _on_launcher_loss(self) -> None:
         self._is_alone = True
-        self.console.release()  # of a debugger whose launcher was killed
-        self._read_events()
+        self._read_output()
 
-    def _read_events(self) -> None:
-        """Show new events, as many as the terminal can take now."""
+    def _show(self, output: bytes) -> None:
+        if output:
+            self.console.feed(_STREAM, STDOUT, output)
+
+    def _read_tail(self, rows: int) -> bytes:
+        """Return the last rows of what was written so far."""
+        self._reader.skip_to_tail(_TAIL_BYTES)
+        lines = b"".join(iter(self._reader.read, b"")).splitlines(keepends=True)
+        return b"".join(lines[-rows:])
+
+    def _read_output(self) -> None:
+        """Show new output, as much as the terminal can take now."""
         while self.console.has_room:
-            if not (lines := self._reader.read_some()):
+            if not (output := self._reader.read()):
                 if self._is_alone and self._end is None:
                     self._end = LAUNCHER_GONE
                 return
-            self._screen.show(lines)
             if self._reader.skipped:
                 self._reader.skipped = False
                 self.console.say("some output is not shown: this terminal is slower than the job")
-
-
-def _open_own_terminal() -> int:
-    """Return a new descriptor of stdin's terminal; -1 if this process must not lend it."""
-    try:
-        if os.tcgetpgrp(0) != os.getpgrp():
-            return -1
-        return os.open(os.ttyname(0), os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError:
-        return -1
+            self._show(output)

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mcjax_launch.detached import address
 from mcjax_launch.detached.messages import (
     AskForStacks,
     DiskFull,
-    HoldScreen,
-    MoreEvents,
-    ReleaseScreen,
+    MoreOutput,
     Resized,
-    ScreenHeld,
     StatusText,
     StopJob,
-    Suspend,
     ToDetached,
     ToVisitor,
     Visit,
 )
 from mcjax_launch.kernel.wire.codec import Malformed, to_json
-from mcjax_launch.kernel.wire.line import receive
 from mcjax_launch.kernel.wire.loop import GONE, READ, Loop, find_earliest_deadline
 from mcjax_launch.kernel.wire.uplink import Uplink
 
@@ -61,17 +56,9 @@ class VisitorStatus:
 
 
 class Visitor:
-    """Attached terminal, or a command that stops the job.
-
-    Attributes:
-        terminal: descriptor of the terminal for debuggers; -1 if there is none.
-        term: kind of terminal, as in TERM.
-
-    """
+    """Attached terminal, or a command that stops the job."""
 
     def __init__(self, connection: socket.socket, loop: Loop) -> None:
-        self.terminal = -1
-        self.term = "dumb"
         self.status: VisitorStatus | None = None
         self.progress: Timer | None = None
         self.connection = connection
@@ -90,36 +77,19 @@ class Visitor:
             self.send(StatusText(text))
         return self._uplink.empty
 
-    def notify_of_events(self) -> None:
-        """Send the notice of new events, unless earlier messages are unsent."""
+    def notify_of_output(self) -> None:
+        """Send the notice of new output, unless earlier messages are unsent."""
         if self._uplink.empty:
-            self.send(MoreEvents())
-
-    def hold(self) -> None:
-        """Ask the visitor to leave its screen to a debugger."""
-        self.send(HoldScreen())
-
-    def release(self) -> None:
-        """Inform the visitor that the debugger no longer uses its screen."""
-        self.send(ReleaseScreen())
-
-    def suspend(self) -> None:
-        """Ask the visitor to suspend itself: Ctrl-Z was typed in a debugger."""
-        self.send(Suspend())
+            self.send(MoreOutput())
 
     def read(self) -> list[ToDetached] | None:
         """Return the visitor's new messages; None if it has left or sent an invalid message."""
         try:
-            data, descriptors = receive(self.connection, _MOST_READ)
+            data = self.connection.recv(_MOST_READ)
         except BlockingIOError:
             return []
         except OSError:
             return None
-        for fd in descriptors:
-            os.set_inheritable(fd, False)
-            if self.terminal >= 0:
-                os.close(self.terminal)
-            self.terminal = fd
         if not data:
             return None
         *lines, self._held = (self._held + data).split(b"\n")
@@ -129,30 +99,11 @@ class Visitor:
             return None
 
     def close(self) -> None:
-        """Close the connection and the terminal's descriptor."""
+        """Close the connection."""
         self._uplink.drop()
         self._loop.forget(self.connection.fileno())
         self.connection.close()
         os.close(self._out)
-        if self.terminal >= 0:
-            os.close(self.terminal)
-            self.terminal = -1
-
-
-class TerminalUser:
-    """Borrower of visitors' terminals; this base class borrows none."""
-
-    def on_visitor_arrival(self, visitor: Visitor) -> None:
-        """Handle a new visitor that has a terminal to lend."""
-
-    def on_visitor_hold(self, visitor: Visitor) -> None:
-        """Handle a visitor's notice that it no longer writes to its screen."""
-
-    def on_visitor_resize(self, visitor: Visitor) -> None:
-        """Handle a new size of a visitor's terminal."""
-
-    def on_visitor_loss(self, visitor: Visitor) -> None:
-        """Handle the loss of a visitor and its terminal."""
 
 
 class Visitors:
@@ -162,25 +113,13 @@ class Visitors:
         folder: folder of the job.
         loop: event loop of the launcher.
         stop: called when a visitor asks to end the job.
-        set_waits: called with the reason why the job waits for a terminal; "" if it does not.
-
-    Attributes:
-        terminal_user: object informed of arriving and leaving terminals.
 
     Raises:
         OSError: no socket can be made in the folder.
 
     """
 
-    def __init__(
-        self,
-        folder: str,
-        loop: Loop,
-        stop: Callable[[], object],
-        set_waits: Callable[[str], object],
-    ) -> None:
-        self.terminal_user = TerminalUser()
-        self.set_waits = set_waits
+    def __init__(self, folder: str, loop: Loop, stop: Callable[[], object]) -> None:
         self._loop, self._stop = loop, stop
         self._visitors: list[Visitor] = []
         self._make_progress: Callable[[VisitorStatus], Timer] | None = None
@@ -230,21 +169,15 @@ class Visitors:
             case Resized(rows):
                 if visitor.status is not None:
                     visitor.status.rows = rows
-                self.terminal_user.on_visitor_resize(visitor)
-            case ScreenHeld():
-                self.terminal_user.on_visitor_hold(visitor)
             case AskForStacks():
                 self._show_stacks()
             case StopJob():
                 self._stop()
 
     def _begin(self, visitor: Visitor, visit: Visit) -> None:
-        visitor.term = visit.term
         if visit.status:
             visitor.status = VisitorStatus(visitor.send_status, visit)
             self._begin_status(visitor)
-        if visitor.terminal >= 0:
-            self.terminal_user.on_visitor_arrival(visitor)
 
     def _begin_status(self, visitor: Visitor) -> None:
         if visitor.status is not None and self._make_progress is not None:
@@ -253,22 +186,16 @@ class Visitors:
     def _leave(self, visitor: Visitor) -> None:
         self._visitors.remove(visitor)
         visitor.close()
-        self.terminal_user.on_visitor_loss(visitor)
-
-    @property
-    def with_terminals(self) -> Sequence[Visitor]:
-        """Visitors with a terminal to lend, the latest first."""
-        return [visitor for visitor in reversed(self._visitors) if visitor.terminal >= 0]
 
     def notify_of_disk(self, *, is_full: bool) -> None:
         """Inform all visitors that the disk is full, or no longer full."""
         for visitor in self._visitors:
             visitor.send(DiskFull(is_full))
 
-    def notify_of_events(self) -> None:
-        """Inform all visitors of new events."""
+    def notify_of_output(self) -> None:
+        """Inform all visitors of new output."""
         for visitor in self._visitors:
-            visitor.notify_of_events()
+            visitor.notify_of_output()
 
     @property
     def deadline(self) -> float | None:

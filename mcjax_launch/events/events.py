@@ -76,9 +76,6 @@ class Events:
     def note(self, text: str, level: str) -> None:
         """Report lines of the launcher; `level` as in `events.kinds`."""
 
-    def report_screen_call(self, call: str, *values: object) -> None:
-        """Record another call of the console, to repeat it on attached terminals (`detached`)."""
-
     def report_finding(self, finding: Finding) -> None:
         """Report a finding of the launcher."""
 

@@ -340,7 +340,11 @@ class DetachedOptions(OptionGroup, title="Detached jobs", kw_only=True):
 
     detach: bool = declare_flag(
         "Start the job without a terminal, print its id once all ranks run, and return.",
-        excludes=("--emit: a scheduler's job has no terminal to leave",),
+        excludes=(
+            "--emit: a scheduler's job has no terminal to leave",
+            "--watch: it starts the job again while you edit",
+            "--pdb: a detached job has no terminal for debuggers, use --debugpy PORT",
+        ),
         only_command="`start` returns at once",
     )
     attach: str | None = declare_option(

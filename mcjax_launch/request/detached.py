@@ -10,19 +10,12 @@ from mcjax_launch.options.options import Options
 
 # Of what is done with detached jobs: the options that make a difference.
 _ACTIONS = {
-    "attach": frozenset(
-        {"show", "collapse", "timestamps", "no_prefix", "color", "quiet", "verbose", "status"}
-    ),
+    "attach": frozenset({"color", "quiet", "status"}),
     "jobs": frozenset({"json"}),
     "stop": frozenset(),
 }
-# What has no use, or no place, in a job without a terminal.
-_REFUSED = {
-    "watch": "it starts the job again while you edit",
-    "status": "give it to --attach",
-    "show": "give it to --attach",
-    "collapse": "give it to --attach",
-}
+# Options of --detach that people may give to --attach.
+_OUTPUT = frozenset({"show", "collapse", "timestamps", "no_prefix", "verbose"})
 
 
 def find_action(options: Options) -> str:
@@ -50,7 +43,9 @@ def check_action(options: Options, given: Set[str]) -> None:
     if options.program:
         raise LaunchError(f"--{name} runs no PROGRAM: leave out {options.program[0]}, or --{name}")
     for other in sorted(given - _ACTIONS[name] - {name, "program"}):
-        raise LaunchError(f"--{name} cannot be combined with --{other.replace('_', '-')}")
+        what = f"--{name} cannot be combined with --{other.replace('_', '-')}"
+        is_output = name == "attach" and other in _OUTPUT
+        raise LaunchError(f"{what}{': give it to --detach' if is_output else ''}")
 
 
 def check_detach(options: Options, given: Set[str]) -> None:
@@ -64,10 +59,8 @@ def check_detach(options: Options, given: Set[str]) -> None:
         LaunchError: there is such an option.
 
     """
-    for name, why in _REFUSED.items():
-        # `watch` has an effect there; a variable for the others is for --attach.
-        if name in given or (name == "watch" and options.watch):
-            raise LaunchError(f"--detach cannot be combined with --{name.replace('_', '-')}: {why}")
+    if "status" in given:
+        raise LaunchError("--detach cannot be combined with --status: give it to --attach")
     if (options.stdin or options.hosts == "-") and os.isatty(0):
         option = "--stdin" if options.stdin else "--hosts -"
         raise LaunchError(f"--detach leaves the terminal, which {option} reads: use < FILE")

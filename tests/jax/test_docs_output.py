@@ -13,7 +13,7 @@ from pages import PAGES, ROOT, blocks, files
 # Blocks that are not run here, and what they want or which test shows the same.
 WANTS = {
     "mcjax-launch --detach -n 4 train.py": "tests/process/test_detach.py",
-    "mcjax-launch --jobs": "tests/process/test_attach_terminal.py",
+    "mcjax-launch --jobs": "tests/process/test_detach.py",
     "mcjax-launch --hosts hosts.txt train.py": "a terminal",
     "mcjax-launch -n 4 --pdb train.py": "a terminal",
     "mcjax-launch -n 2 --debugpy 5678 train.py": "an IDE",

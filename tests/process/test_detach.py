@@ -11,6 +11,7 @@ import psutil
 import pytest
 from detached import DetachedJobs
 from jobs import Jobs, eventually, shell_script
+from remote import FAKE_SSH
 
 
 def test_detach_prints_the_id_once_all_ranks_run(detached: DetachedJobs, tmp_path: Path) -> None:
@@ -28,7 +29,7 @@ def test_attach_shows_missed_lines_and_ends_with_the_jobs_status(
     detached: DetachedJobs, tmp_path: Path
 ) -> None:
     job_id = detached.program(tmp_path, 100, ranks=1)
-    detached.await_line(job_id, "rank 0 line 99")
+    detached.await_line(job_id, "[0] rank 0 line 99")
     visit = detached.jobs.start("--attach", job_id)
     shown = visit.read_until("rank 0 line 99")
     assert "line 0\n" in shown and "line 90\n" in shown  # a pipe gets all that is kept
@@ -36,9 +37,10 @@ def test_attach_shows_missed_lines_and_ends_with_the_jobs_status(
     ended = visit.finish()
     assert ended.status == 7
     assert ended.stdout.count("ends") == 1
-    assert "rank 0 failed: exit status 7" in ended.report
+    assert ended.stdout.count("mcjax-launch: rank 0 failed: exit status 7") == 1
+    assert ended.report == f"job {job_id} has ended with exit status 7"
     again = detached.attach(job_id)
-    assert again.status == 7 and "rank 0 failed: exit status 7" in again.report
+    assert (again.status, again.stdout) == (7, ended.stdout)
 
 
 def test_failed_start_is_reported_by_the_command_and_leaves_nothing(detached: DetachedJobs) -> None:
@@ -67,11 +69,11 @@ def test_jobs_are_listed_for_people_and_programs(detached: DetachedJobs, tmp_pat
     listed = detached.jobs.run("--jobs").stdout.splitlines()
     assert listed[0].split() == [*"ID STATE RANKS HOSTS SINCE PROGRAM LAST LINE".split()]
     assert listed[1].split()[:5] == [job_id, "ended", "(3)", "2", "localhost"]
-    assert listed[1].endswith("program.py  ends")
+    assert "program.py  mcjax-launch: " in listed[1]
     (line,) = detached.jobs.run("--jobs", "--json").stdout.splitlines()
     job = json.loads(line)
     assert job["id"] == job_id and job["state"] == "ended" and job["exit_status"] == 3
-    assert job["last_line"] == "ends" and job["hosts"] == ["localhost"]
+    assert job["last_line"].startswith("mcjax-launch: ") and job["hosts"] == ["localhost"]
 
 
 def test_stdin_from_a_file_is_handed_on(detached: DetachedJobs, tmp_path: Path) -> None:
@@ -131,9 +133,9 @@ def test_a_second_stop_kills_the_ranks(detached: DetachedJobs, tmp_path: Path) -
         "print('ready', flush=True)\nwhile True: signal.pause()\n"
     )
     job_id = detached.start("--grace", "1h", program)
-    detached.await_line(job_id, "ready")
+    detached.await_line(job_id, "[0] ready")
     first = detached.jobs.start("--stop", job_id)
-    detached.await_line(job_id, "no")
+    detached.await_line(job_id, "[0] no")
     assert detached.jobs.run("--stop", job_id).status == 0
     assert first.finish().status == 0
     assert detached.one(job_id)["exit_status"] == 130
@@ -212,8 +214,11 @@ def test_folders_of_another_user_are_refused(jobs: Jobs, tmp_path: Path, kind: s
 def test_ids_may_be_shortened_and_left_out(detached: DetachedJobs, tmp_path: Path) -> None:
     job_id = detached.program(tmp_path)
     (tmp_path / "end").write_text("0")
-    short = detached.attach(job_id[:4], "--no-prefix", "--show", "1")
-    assert short.status == 0 and short.stdout in ("rank 1 line 0\nends\n", "ends\n")
+    short = detached.attach(job_id[:4], "--quiet")
+    assert (short.status, short.stderr) == (0, "")
+    assert sorted(short.stdout.splitlines()) == [
+        *("[0] ends", "[0] rank 0 line 0", "[1] ends", "[1] rank 1 line 0")
+    ]
     latest = detached.attach()
     assert latest.report.splitlines()[0] == f"job {job_id}, ended: program.py"
 
@@ -232,4 +237,89 @@ def test_id_is_the_same_everywhere_and_child_launchers_stay_attached(
     assert json.loads(report.read_text())["attempts"][0]["job_id"] == job_id
     lines = [json.loads(line) for line in events.read_text().splitlines()]
     assert lines[0]["job_id"] == job_id and lines[-1]["event"] == "summary"
-    assert not [line for line in lines if line["event"] == "screen"]
+
+
+RESTARTED = """
+import os, sys, time
+from pathlib import Path
+attempt = os.environ["MCJAX_RESTART"]
+for number in range(20_000):
+    print(f"attempt {attempt} line {number} {'x' * 60}")
+sys.stdout.flush()
+Path(f"wrote {attempt}").touch()
+while not Path(f"end {attempt}").exists():
+    time.sleep(0.02)
+sys.exit(attempt == "0")
+"""
+
+
+def test_a_slow_reader_sees_a_restarted_job_whole(detached: DetachedJobs, tmp_path: Path) -> None:
+    """Nothing is missing, nothing comes twice, and the command ends with the job."""
+    (tmp_path / "program.py").write_text(RESTARTED)
+    job_id = detached.start("--max-restarts", 1, "program.py", cwd=tmp_path)
+    eventually((tmp_path / "wrote 0").exists)
+    visit = detached.jobs.start("--attach", job_id)  # its pipe is full from here on
+    (tmp_path / "end 0").touch()
+    eventually((tmp_path / "wrote 1").exists)
+    late = detached.jobs.start("--attach", job_id)
+    (tmp_path / "end 1").touch()
+    eventually(lambda: detached.one(job_id)["state"] == "ended")
+    for ended in (visit.finish(), late.finish()):
+        assert ended.status == 0
+        lines = [line for line in ended.stdout.splitlines() if line.startswith("[0] ")]
+        assert [line.split(" x", 1)[0] for line in lines] == [
+            f"[0] attempt {attempt} line {number}"
+            for attempt in range(2)
+            for number in range(20_000)
+        ]
+        assert "mcjax-launch: restarting in " in ended.stdout
+
+
+def test_detach_returns_when_the_last_rank_runs(detached: DetachedJobs, tmp_path: Path) -> None:
+    """Rank 1 is on a host that takes long to import the preloaded module."""
+    for host in ("a", "b"):
+        (tmp_path / host).mkdir()
+    (tmp_path / "a" / "go").touch()
+    (tmp_path / "slow.py").write_text(
+        "import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)\n"
+    )
+    hosts = tmp_path / "hosts"
+    hosts.write_text("".join(f"{host} slots=1 chdir={tmp_path / host}\n" for host in "ab"))
+    program = tmp_path / "program.py"
+    program.write_text("import slow\nopen('runs', 'w').close()\n")
+    starting = detached.jobs.start(
+        *("--detach", "--hosts", hosts, "--via", FAKE_SSH, "--preload", "slow", program)
+    )
+    eventually((tmp_path / "a" / "runs").exists)
+    assert starting.process.poll() is None
+    (tmp_path / "b" / "go").touch()
+    ended = starting.finish()
+    assert ended.status == 0, ended.stderr
+    assert detached.attach(ended.stdout.strip()).status == 0
+
+
+def test_hints_after_the_end_are_kept(detached: DetachedJobs, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import sys\n\ndef main():\n    jax.distributed.initialize()\n\nprint(sys.argv[1])\n"
+    )
+    ended = detached.jobs.run("--detach", "program.py", cwd=tmp_path)
+    shown = detached.attach(ended.stdout.strip())
+    assert shown.status == 1 and "mcjax-launch: hint: " in shown.stdout
+
+
+def test_breakpoint_of_a_detached_job_is_passed(detached: DetachedJobs, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import pdb\nfor step in range(3):\n    breakpoint()\n    print('step', step, flush=True)\n"
+        "pdb.set_trace()\npdb.run('step = 9')\nprint('after', flush=True)\n"
+    )
+    shown = detached.attach(detached.start("program.py", cwd=tmp_path))
+    assert shown.status == 0, shown.stdout
+    own = [line for line in shown.stdout.splitlines() if line.startswith("mcjax-launch: ")]
+    assert own[0] == (
+        "mcjax-launch: breakpoint at program.py:3 passed: a detached job has no terminal; start it "
+        "with --debugpy PORT, or without --detach"
+    )
+    assert "program.py:5 passed" in own[1]
+    ranks = [line for line in shown.stdout.splitlines() if line.startswith("[0] ")]
+    assert ranks[:3] == ["[0] step 0", "[0] step 1", "[0] step 2"]
+    assert ranks[-1] == "[0] after"

@@ -131,10 +131,10 @@ def test_folder_that_is_no_job_is_kept(tmp_path: Path) -> None:
 def test_long_message_keeps_the_state_readable() -> None:
     file = StateFile(str(made(1)))
     file.end(1, "\u20ac" * 10_000)
-    file.change(waits="x")
+    file.change(full=True)
     file.close()
     (job,) = find_all_jobs()
-    assert (job.state, job.exit_status, job.recorded.waits) == ("ended", 1, "x")
+    assert (job.state, job.exit_status, job.recorded.full) == ("ended", 1, True)
     assert os.stat(f"{job.folder}/state").st_size == 4096
 
 

@@ -48,7 +48,7 @@ class Agent:
             saves=None,
             resting=None,
             again="",
-            visitors=None,
+            standby=None,
             loop=self._loop,
             signals=None,
             events=NO_EVENTS,

@@ -4,7 +4,6 @@ import os
 from collections.abc import Sequence
 from signal import SIGCONT, SIGWINCH
 
-from mcjax_launch.features.debugging.borrowed_terminal import BorrowedTerminal
 from mcjax_launch.features.debugging.messages import (
     NAME,
     DebuggerMessage,
@@ -40,9 +39,9 @@ from mcjax_launch.ranks import format_ranks
 from mcjax_launch.runs.stop_reasons import quit_debugger
 
 _WHAT_HELPS = (
-    "run it at a terminal, with --detach (--attach lends a terminal), or with --debugpy PORT "
-    "(-x PYTHONBREAKPOINT=0 ignores breakpoints)"
+    "run it at a terminal, or with --debugpy PORT (-x PYTHONBREAKPOINT=0 ignores breakpoints)"
 )
+_NO_TERMINAL = "a detached job has no terminal; start it with --debugpy PORT, or without --detach"
 # Most ranks to list that wait for an IDE.
 _MOST_PORTS = 8
 # Keys that the terminal would turn into signals: print all stacks (SIGQUIT), suspend (SIGTSTP).
@@ -78,33 +77,15 @@ class Debugging(LauncherPart):
         self._console = launcher.console
         self._state = launcher.state
         self._queue = DebugQueue()
-        self._own_terminal: UserTerminal | None = None
-        self._borrowed = self._make_borrowed()  # in a detached job; else None
-        self._granted: Grant | None = None  # not yet answered, because there is no terminal
+        self._terminal: UserTerminal | None = None
         self._links: dict[int, AgentConnection] = {}  # by rank that has stopped
         self._cut: dict[int, bool] = {}  # by rank: whether more of its output is to come
         self._unwritten: dict[AgentConnection, int] = {}  # bytes of debuggers' output
+        self._passed: set[str] = set()  # places of breakpoints that a detached job has passed
 
     def get_variable(self, rank: Rank) -> str:
         """Return the value that makes the rank open a debugger at an uncaught exception (--pdb)."""
         return "debugger" if rank.process_id in self.launcher.job.pdb else ""
-
-    def _make_borrowed(self) -> BorrowedTerminal | None:
-        front = self.launcher.front
-        if front.visitors is None:
-            return None
-        return BorrowedTerminal(
-            front.visitors,
-            front.loop,
-            self._on_keys,
-            self._on_output_written,
-            self._on_terminal_lent,
-            self._send_terminal_size,
-        )
-
-    @property
-    def _terminal(self) -> UserTerminal | None:
-        return self._own_terminal if self._borrowed is None else self._borrowed.terminal
 
     def on_begin(self, plan: Plan, now: float) -> None:
         """Pause the job's time limits with --debugpy, because the ranks wait for a debugger."""
@@ -129,6 +110,8 @@ class Debugging(LauncherPart):
         match message:
             case DebuggerStopped(where, reason):
                 stopped = StoppedDebugger(rank, pid, where, reason)
+                if self.launcher.front.standby is not None:
+                    return [self._pass_breakpoint(stopped)]
                 if not self._queue.ended and (why := self._explain_refusal()):
                     said = f"no terminal for the debugger at {where}: {why}; {_WHAT_HELPS}"
                     return [Refuse(stopped, said)]
@@ -141,8 +124,16 @@ class Debugging(LauncherPart):
                 self.launcher.stop(quit_debugger(self._format_rank(rank), where))
         return []
 
+    def _pass_breakpoint(self, stopped: StoppedDebugger) -> Refuse:
+        """Let a rank of a detached job go on; say so once for each breakpoint."""
+        reason = f"breakpoint at {stopped.where} passed: {_NO_TERMINAL}"
+        if stopped.where not in self._passed:
+            self._passed.add(stopped.where)
+            self._console.say(reason)
+        return Refuse(stopped, reason, passes=True)
+
     def _explain_refusal(self) -> str:
-        if self._terminal is not None or self._borrowed is not None:
+        if self._terminal is not None:
             return ""
         if self.launcher.job.stdin:
             return "--stdin reads what you type"
@@ -155,8 +146,6 @@ class Debugging(LauncherPart):
         self._unwritten[link] = self._unwritten.get(link, 0) + len(data)
         if self._terminal is not None:
             self._terminal.write(data)
-        elif self._borrowed is not None:
-            self._borrowed.keep(data)
 
     def on_agent_loss(self, link: AgentConnection, now: float) -> None:
         """Remove the debuggers of an agent that is gone, with its ranks."""
@@ -169,9 +158,7 @@ class Debugging(LauncherPart):
     def _on_keys(self, keys: bytes) -> None:
         if _STACKS_KEY in keys:
             self.launcher.request_stacks()
-        if _SUSPEND_KEY in keys and self._borrowed is not None:
-            self._borrowed.suspend()
-        elif _SUSPEND_KEY in keys and self._terminal is not None:
+        if _SUSPEND_KEY in keys and self._terminal is not None:
             self._terminal.suspend()
         keys = keys.replace(_STACKS_KEY, b"").replace(_SUSPEND_KEY, b"")
         active = self._queue.active
@@ -205,8 +192,8 @@ class Debugging(LauncherPart):
             match effect:
                 case Grant():
                     self._grant(effect, now)
-                case Refuse(stopped, reason):
-                    self._reply(stopped, TerminalRefused(reason))
+                case Refuse(stopped, reason, passes):
+                    self._reply(stopped, TerminalRefused(reason, passes))
                 case HasToWait(stopped):
                     self._say(
                         f"{self._describe_stop(stopped)} too: "
@@ -220,50 +207,27 @@ class Debugging(LauncherPart):
 
     def _grant(self, grant: Grant, now: float) -> None:
         self._state.pause.begin(now)
-        self._granted = grant
-        if self._borrowed is None:
-            self._grant_own(grant.stopped)
-            return
-        place = self._describe_stop(grant.stopped)
-        is_asked = self._borrowed.request(place)
-        if self._terminal is not None:
-            self._answer()
-        elif not is_asked:
-            way = f"mcjax-launch --attach {self._state.job_id}"
-            self._console.say(f"{place} and waits for a terminal: {way}")
+        self._lend(grant.stopped)
+        self._answer(grant)
 
-    def _grant_own(self, stopped: StoppedDebugger) -> None:
+    def _lend(self, stopped: StoppedDebugger) -> None:
         """Lend the terminal at standard input."""
-        if self._own_terminal is None:
+        if self._terminal is None:
             loop = self.launcher.front.loop
-            self._own_terminal = UserTerminal(loop, self._on_keys, self._on_output_written)
+            self._terminal = UserTerminal(loop, self._on_keys, self._on_output_written)
         if is_in_background():
             self._console.say(
                 f"{self._describe_stop(stopped)}: bring this job to the foreground (fg)"
             )
         self._console.hold()
-        self._own_terminal.lend()
-        self._answer()
-
-    def _on_terminal_lent(self) -> None:
-        """Use a terminal that was just borrowed: answer a waiting debugger, or show kept output."""
-        assert self._terminal is not None and self._borrowed is not None
         self._terminal.lend()
-        active = self._queue.active
-        if self._granted is not None:
-            self._answer()
-        elif active is not None:
-            self._say(self._describe_stop(active))
-            self._terminal.write(self._borrowed.pop_kept())
-            self._send_terminal_size()
 
-    def _answer(self) -> None:
+    def _answer(self, grant: Grant) -> None:
         """Send a debugger the grant of the terminal, and show the rank's kept output.
 
         Show the user which debugger has the terminal, unless the debugger had it before.
         """
-        grant, self._granted = self._granted, None
-        assert self._terminal is not None and grant is not None
+        assert self._terminal is not None
         stopped, others = grant.stopped, self._queue.others
         self._terminal.say(self._console.pop_aside(stopped.rank, cut=self._cut[stopped.rank]))
         if not grant.again:
@@ -274,8 +238,7 @@ class Debugging(LauncherPart):
                 self._say(f"{format_ranks(others)} {waits} too: {go}")
             self._say_limits()
         self._send_terminal_size()
-        term = os.environ.get("TERM", "dumb") if self._borrowed is None else self._borrowed.term
-        self._reply(stopped, TerminalGranted(term))
+        self._reply(stopped, TerminalGranted(os.environ.get("TERM", "dumb")))
 
     def _say_limits(self) -> None:
         """Say once which of JAX's limits still count, if other ranks may wait for this rank."""
@@ -290,11 +253,8 @@ class Debugging(LauncherPart):
         )
 
     def _reclaim(self, now: float) -> None:
-        self._granted = None
-        if self._borrowed is not None:
-            self._borrowed.restore()
-        elif self._own_terminal is not None:
-            self._own_terminal.reclaim()
+        if self._terminal is not None:
+            self._terminal.reclaim()
         self._console.release()
         self._state.pause.end(now)
         self._state.activity.active_at = self._state.activity.heard_at = now
@@ -337,11 +297,9 @@ class Debugging(LauncherPart):
     def close(self, now: float) -> None:
         """Restore the terminal for good."""
         self.on_stop(now)
-        if self._borrowed is not None:
-            self._borrowed.close()
-        elif self._own_terminal is not None:
-            self._own_terminal.close()
-            self._own_terminal = None
+        if self._terminal is not None:
+            self._terminal.close()
+            self._terminal = None
 
 
 PART = Debugging

@@ -56,9 +56,13 @@ JOB_ENDS = "no terminal for a debugger: the job is ending"
 
 
 class TerminalRefused(DebuggerReply):
-    """Refusal of the terminal; or, after a DebuggerSwitches, of the switch."""
+    """Refusal of the terminal; or, after a DebuggerSwitches, of the switch.
+
+    `passes`: the program goes on as if it had no breakpoint there, and `reason` was printed.
+    """
 
     reason: str
+    passes: bool = False
 
 
 class FromDebugger(ToLauncher):

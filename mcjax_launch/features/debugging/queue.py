@@ -48,10 +48,14 @@ class Grant(TerminalEffect):
 
 
 class Refuse(TerminalEffect):
-    """Refusal of a debugger's wish for the terminal, or for a switch to another rank's debugger."""
+    """Refusal of a debugger's wish for the terminal, or for a switch to another rank's debugger.
+
+    `passes`: the program goes on without the debugger.
+    """
 
     stopped: StoppedDebugger
     reason: str
+    passes: bool = False
 
 
 class HasToWait(TerminalEffect):

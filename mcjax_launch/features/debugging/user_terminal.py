@@ -35,32 +35,23 @@ def is_in_background() -> bool:
 
 
 class UserTerminal:
-    """Terminal at standard input, or at `fd`.
+    """Terminal at standard input.
 
     Args:
         loop: event loop that reports keys.
         on_keys: called with what the user types while it is lent.
         on_written: called when all output has been written.
-        fd: descriptor of another terminal, which this object closes; None for standard input's.
 
     """
 
     def __init__(
-        self,
-        loop: Loop,
-        on_keys: Callable[[bytes], object],
-        on_written: Callable[[], None],
-        fd: int | None = None,
+        self, loop: Loop, on_keys: Callable[[bytes], object], on_written: Callable[[], None]
     ) -> None:
         self._loop = loop
         self._on_keys = on_keys
-        if fd is None:
-            name = os.ttyname(_INPUT)  # opened again: other processes share descriptor 0
-            flags = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK
-            self._keys, self._screen = os.open(name, flags), os.open(name, flags)
-        else:
-            os.set_blocking(fd, False)
-            self._keys, self._screen = fd, os.dup(fd)
+        name = os.ttyname(_INPUT)  # opened again: other processes share descriptor 0
+        flags = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK
+        self._keys, self._screen = os.open(name, flags), os.open(name, flags)
         self._output = Uplink(self._screen, loop, on_written)
         self._on_written = on_written
         self._row = _Row()
@@ -73,11 +64,6 @@ class UserTerminal:
         """Number of rows and of columns; 24 and 80 if unknown."""
         size = os.get_terminal_size(self._screen)
         return size.lines or 24, size.columns or 80
-
-    @property
-    def row(self) -> bytes:
-        """Text of the row in which the cursor is."""
-        return self._row.text
 
     def lend(self) -> None:
         """Pass keys on to the debugger from now on."""

@@ -17,7 +17,7 @@ from mcjax_launch.kernel.wire.signals import ENDING, FORWARDED
 from mcjax_launch.runs.stop_reasons import interrupted
 
 if TYPE_CHECKING:
-    from mcjax_launch.detached.visitors import Visitors
+    from mcjax_launch.detached.standby import Standby
     from mcjax_launch.kernel.transport.remote_commands import Transport
     from mcjax_launch.kernel.transport.resting import RestingAgents
     from mcjax_launch.kernel.wire.loop import Timer
@@ -43,7 +43,7 @@ class Front:
         saves: timer that notices saves of the watched files (--watch); None without.
         transport: the transport that starts the agents of every run (--watch).
         resting: agents kept between two runs (--watch, --max-restarts); None if none are kept.
-        visitors: terminals attached to a detached job; None for any other job.
+        standby: what a detached job has instead of a terminal; None for any other job.
 
     """
 
@@ -58,7 +58,7 @@ class Front:
         self.saves: Saves | None = None
         self.transport: Transport | None = None
         self.resting: RestingAgents | None = None
-        self.visitors: Visitors | None = None
+        self.standby: Standby | None = None
         self._warnings = warnings
         self._outputs: tuple[Target, Target] | None = None  # shared by all attempts
 
@@ -102,10 +102,10 @@ class Front:
             sink.on_room = on_room
         return self._outputs
 
-    def detach(self, job_id: str, output: Target, visitors: Visitors) -> None:
-        """Run without a terminal: write to `output`, and use the terminals of visitors."""
-        self._outputs, self.visitors = (output, output), visitors
-        self.again = f"mcjax-launch --stop {job_id} again to kill now"
+    def detach(self, standby: Standby) -> None:
+        """Run without a terminal: write to the files of a detached job."""
+        self._outputs, self.standby = (standby.output, standby.output), standby
+        self.again = f"mcjax-launch --stop {standby.job_id} again to kill now"
 
     @property
     def verbose_option(self) -> str:
@@ -113,9 +113,7 @@ class Front:
         return "verbose=True" if self.events.has_client else "-v"
 
     def explain_no_terminal(self) -> str:
-        """Return why a debugger cannot get a terminal; "" if there is one, or may be later."""
-        if self.visitors is not None:
-            return ""
+        """Return why a debugger cannot get a terminal; "" if there is one."""
         return (
             "the job was started by a program" if self.events.has_client else explain_no_terminal()
         )

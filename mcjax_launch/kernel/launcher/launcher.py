@@ -202,8 +202,8 @@ class Launcher:
         if (line := self.console.status_line) is not None:
             due = time.monotonic() + _BEGINS_S
             self._timers.append(OneShotTimer(due, partial(self._begin_status, line)))
-        if self.front.visitors is not None:
-            self._serve(self.front.visitors)
+        if self.front.standby is not None:
+            self._serve(self.front.standby.visitors)
         try:
             self.pool.begin()
             while not self._is_over():
@@ -282,7 +282,7 @@ class Launcher:
     ) -> None:
         assert self._plan is not None
         line = self.console.status_line
-        watched = self.front.visitors is not None or (line is not None and line.is_live)
+        watched = self.front.standby is not None or (line is not None and line.is_live)
         every_s = compute_usage_period_s(self.job, watched=watched)
         parts = [self._load_part(feature) for feature in features.list_used(self.job)]
         for order in [order for part in parts for order in part.make_orders(ranks, self._plan)]:
@@ -382,6 +382,9 @@ class Launcher:
                 self.state.record_start(rank, pid, time.monotonic())
                 self.events.report_rank_start(rank, link.host.name, pid)
                 self.console.show_detail(f"rank {rank} on {link.host.name}: pid {pid}")
+                standby, runs = self.front.standby, self.state.ranks.values()
+                if standby is not None and all(run.process.started_at for run in runs):
+                    standby.record_start()
             case messages.Exited(rank):
                 if self.state.record_exit(message, time.monotonic()):
                     self._on_rank_end(rank)
@@ -713,9 +716,6 @@ class Launcher:
         for line in self.state.failed_hints:
             self.console.show_detail(line)
         if summary.lines:
-            if isinstance(summary.ending, RankFailed):
-                alike = [run.process_id for run in summary.ending.alike]
-                self.events.report_screen_call("summarize", alike, list(summary.without_quote))
             if lines := self._select_unprinted_lines(summary):
                 self.console.show_summary(lines, alarm=not self.policy.interrupts)
         else:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from detached import DetachedJobs
 from jobs import LIMIT_S, Jobs
 
 DOCS = Path(__file__).parents[3] / "docs" / "failures.md"
@@ -165,3 +166,19 @@ def test_debug_client_attaches_to_all_ranks(jobs: Jobs, tmp_path: Path) -> None:
     assert f"mcjax-launch: waiting for a debugger to attach: {places}\n" in ended.stderr
     for rank in range(2):
         assert f"[{rank}] total 9.0\n" in ended.stdout
+
+
+def test_debug_client_attaches_to_a_detached_job(detached: DetachedJobs, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("step = 3\nbreakpoint()\nprint('after', step)\n")
+    base = free_ports(1)
+    started = detached.jobs.run("--detach", "--debugpy", base, "train.py", cwd=tmp_path)
+    assert f"waiting for a debugger to attach: rank 0 at 127.0.0.1:{base}" in started.report
+    client = Client(configurations(base)[0])
+    client.attach(tmp_path / "train.py", 3)
+    stopped = client.event("stopped")
+    assert client.value(stopped, "step") == "3"
+    client.ask("continue", threadId=stopped["threadId"])
+    client.event("terminated")
+    client.close()
+    shown = detached.attach(started.stdout.strip())
+    assert shown.status == 0 and "[0] after 3\n" in shown.stdout

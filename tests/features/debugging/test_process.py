@@ -568,8 +568,7 @@ def test_debugger_without_a_terminal_fails_with_a_hint(
     assert ended.status == 1
     assert ended.report.startswith(
         "rank 1 failed: RuntimeError: no terminal for the debugger at a.py:3: stdin of "
-        "mcjax-launch is not one; run it at a terminal, with --detach (--attach lends a terminal), "
-        "or with --debugpy PORT "
+        "mcjax-launch is not one; run it at a terminal, or with --debugpy PORT "
     )
     assert f"at {tmp_path}/a.py:3 in <module>: {way}" in ended.report
     assert "BdbQuit" not in ended.stderr

@@ -72,11 +72,14 @@ class Debuggers(RankPart):
         """Patch IPython's debugger, which examines its terminal when it is made."""
         cls = debugger.TerminalPdb
         real = cls.__init__
+        import pdb  # which IPython has imported
 
         @functools.wraps(real)
         def make(this: Any, *args: Any, **kwargs: Any) -> None:
             if refused := self._terminal.acquire(user_lines.find_current_line()):
-                raise RuntimeError(refused)
+                self._refuse(refused)
+                pdb.Pdb.__init__(this)  # it needs no terminal, and is refused again
+                return
             try:
                 real(this, *args, **kwargs)
             finally:
@@ -128,7 +131,7 @@ class Debuggers(RankPart):
             if _has_its_own_input(this):
                 return real(this, frame, *args, **kwargs)
             if refused := self._terminal.acquire(_locate_frame(frame)):
-                raise RuntimeError(refused)
+                return self._refuse(refused)
             self._terminal.release(steps=True)
             return real(this, frame, *args, **kwargs)
 
@@ -154,7 +157,7 @@ class Debuggers(RankPart):
             where = place(this, *args)
             this.nosigint = True  # when the program goes on, Ctrl-C ends the job again
             if refused := self._terminal.acquire(where):
-                raise RuntimeError(refused)
+                return self._refuse(refused)
             self._name_rank(this)
             waiting, self._waiting = self._waiting, []
             try:
@@ -171,6 +174,11 @@ class Debuggers(RankPart):
                 self._terminal.release(steps=_steps(this))
 
         return interaction
+
+    def _refuse(self, reason: str) -> None:
+        """Raise an exception with the reason, unless the program is to go on without a debugger."""
+        if not self._terminal.passes:
+            raise RuntimeError(reason)
 
     def _name_rank(self, debugger: Any) -> None:
         """Put the rank into the debugger's prompt: (Pdb 1)."""

@@ -42,10 +42,14 @@ class Terminal:
     Args:
         environ: environment variables with which this process (or forked rank) was started.
 
+    Attributes:
+        passes: True after a refusal with which the program goes on.
+
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
+        self.passes = False
         self._lock = threading.RLock()
         self._depth = 0
         self._held: _StreamReplacement | None = None
@@ -142,6 +146,7 @@ class Terminal:
             if isinstance(reply, TerminalGranted) and line.descriptors:
                 return line.descriptors.pop(0), reply.term
             if isinstance(reply, TerminalRefused):
+                self.passes = reply.passes
                 raise TerminalDenied(reply.reason)
         raise TerminalDenied("the launcher is gone")
 
