@@ -131,7 +131,7 @@ def _make_events(
     Args:
         options: options of the command line.
         client: the program that reads the events; None if there is none.
-        say: see `open_events`.
+        say: see `EventsTarget`.
 
     """
     if options.events is None or options.dry_run:

@@ -35,13 +35,13 @@ class EventStream(Events):
     """Writer of events as JSON lines; only `finish` blocks.
 
     Args:
-        target: where to write, opened once the run begins; None if the user reads no events.
+        target: where to write, opened once the run begins.
 
     """
 
     is_read = True
 
-    def __init__(self, target: EventsTarget | None) -> None:
+    def __init__(self, target: EventsTarget) -> None:
         super().__init__()
         self._user_target = target
         self._front: tuple[Loop, SignalPipe] | None = None
@@ -50,14 +50,11 @@ class EventStream(Events):
         self._decoders: dict[tuple[int, int], codecs.IncrementalDecoder] = {}
 
     def open(self) -> None:
-        if self._user_target is not None:
-            self._user_target.open()
+        self._user_target.open()
 
     def begin(self, loop: Loop, signals: SignalPipe) -> None:
         if self._front is None:
-            if self._user_target is not None:
-                self._target = Sink(self._user_target.open(), loop)
-            self._front = loop, signals
+            self._front, self._target = (loop, signals), Sink(self._user_target.open(), loop)
 
     def attend(
         self, on_room: Callable[[], None], on_gone: Callable[[OSError | None], None]
@@ -159,7 +156,7 @@ class EventStream(Events):
 
     def report_failed_start(self, program: Sequence[str], exit_status: int, message: str) -> None:
         if self._front is None:
-            if self._user_target is not None and self._user_target.spares_file(exit_status):
+            if self._user_target.spares_file(exit_status):
                 return
             self.begin(Loop(), SignalPipe())
         if self._early is not None:

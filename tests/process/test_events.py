@@ -15,6 +15,7 @@ from jobs import LAUNCHER, Ended, Jobs
 
 from mcjax_launch.diagnosis.view import Finding
 from mcjax_launch.events.kinds import KINDS
+from mcjax_launch.events.opening import EventsTarget
 from mcjax_launch.events.sink import Target
 from mcjax_launch.events.stream import EventStream
 from mcjax_launch.kernel.wire.timers import SCALE
@@ -157,8 +158,11 @@ def test_finding_has_the_time_since_when_it_holds(monkeypatch: pytest.MonkeyPatc
     """Its clock counts from the boot, that of events from 1970."""
     written: list[bytes] = []
     monkeypatch.setattr(Target, "write", lambda _, lines: written.extend(lines))
-    stream = EventStream(None)
+    reader, writer = os.pipe()
+    stream = EventStream(EventsTarget(f"fd:{writer}", None))
     stream.report_begin("job", ["program"], 1, ["host"])
     stream.report_finding(Finding("key", "waits", since=time.monotonic() - 40))
+    for fd in (reader, writer):
+        os.close(fd)
     finding = json.loads(written[-1])
     assert abs(finding["time"] - 40 - finding["since"]) < 5
