@@ -21,7 +21,7 @@ FOR_CHECK = frozenset(
     | {"grace"}
 )
 # Options that name what the launcher writes.
-_WRITTEN = ("events", "report", "log_dir", "black_box", "profile", "compile_cache")
+_WRITTEN = ("events", "report", "log_dir", "profile", "compile_cache")
 
 
 def check(options: Options, given: Set[str], environ: Mapping[str, str]) -> None:
