@@ -10,7 +10,7 @@ from mcjax_launch.cli.command import main
 # Options that take a program's name for their value, and the word for that.
 TAKES_ALL = {
     **dict.fromkeys(("--events", "--report", "--hosts"), "FILE"),
-    **dict.fromkeys(("--log-dir", "--black-box", "--profile", "--compile-cache", "-C"), "DIR"),
+    **dict.fromkeys(("--log-dir", "--profile", "--compile-cache", "-C"), "DIR"),
     "--sync": "PATH", "--via": "COMMAND", "--wrap": "COMMAND", "-x": "NAME", "--coordinator": "HOST",
     "--preload": "MODULES", "--python": "PATH",
 }  # fmt: skip
@@ -56,7 +56,7 @@ REFUSED: dict[str, str | tuple[str, int]] = {
     "-n 2 --events=train.py": "no PROGRAM: try mcjax-launch -n 4 train.py, or --help",
     **{
         f"{option} train.py 10": f"{option} train.py: is the name of a Python program, not of output; write {option} {TAKES_ALL[option]}"
-        for option in ("--events", "--report", "--log-dir", "--black-box", "--profile", "--compile-cache")
+        for option in ("--events", "--report", "--log-dir", "--profile", "--compile-cache")
     },
     "--profile train.py@5s train.py": "--profile train.py@5s: is the name of a Python program",
     "--dry-run --events train.py 10": "--events train.py: is the name of a Python program",
