@@ -30,6 +30,7 @@ _FACTS: dict[type, Fact] = {
     hook.Backend: Fact.BACKEND,
     hook.ProcessNumber: Fact.NUMBER,
     hook.Program: Fact.PROGRAM,
+    hook.CollectedTests: Fact.TESTS,
 }
 
 

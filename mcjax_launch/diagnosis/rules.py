@@ -74,6 +74,8 @@ RULES = (
     Rule("compiling.waits_in_compilation", LIMIT),
     Rule("compiling.compiled_last", LIMIT),
     Rule("errors.unhandled_errors", HANG | LIMIT | SUMMARY),
+    Rule("tests.failed_test", HANG | LIMIT | SUMMARY),
+    Rule("tests.other_tests", NOTE | SUMMARY, CALL | Fact.TESTS),
     Rule("programs.other_mesh", NOTE, Fact.PROGRAM),
     Rule("programs.divergence", HANG | LIMIT | END),
     Rule("order.loop_over_set", HANG | LIMIT | SUMMARY | END),

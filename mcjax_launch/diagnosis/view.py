@@ -43,6 +43,7 @@ class Fact(Flag):
     NUMBER = auto()  # the number of a rank's process on a backend
     PROGRAM = auto()  # a rank is about to run a program that spans processes
     END = auto()  # a rank's process has ended
+    TESTS = auto()  # pytest is about to run tests in a rank
     POSITIONS = auto()  # all ranks have answered a poll
 
 

@@ -4,7 +4,7 @@ from functools import partial
 
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import FromHook
-from mcjax_launch.runs.rank_run import ErrorReport, Membership, RankRun
+from mcjax_launch.runs.rank_run import ErrorReport, Membership, RankProcess, RankRun
 from mcjax_launch.runs.spmd import RanProgram
 from mcjax_launch.runs.state import RunState
 
@@ -55,8 +55,8 @@ def apply(state: RunState, event: FromHook, at: float) -> bool:
             code = state.get_comparison(run).codes.get(part.fingerprint)
             if code is not None:
                 code.add(part)
-        case hook.Crashed(stack=stack):
-            run.process.stack = stack
+        case hook.Crashed() | hook.CollectedTests() | hook.FailedTest() as report:
+            _record_process(run.process, report, at)
         case hook.UnhandledError() as error if len(run.unhandled_errors) < _MOST_ERRORS:
             run.unhandled_errors.append(ErrorReport(at, error))
         case hook.Blind(reason=reason):
@@ -64,6 +64,18 @@ def apply(state: RunState, event: FromHook, at: float) -> bool:
         case hook.Failed() as failure:
             return _record_failure(state, run, event, failure, at)
     return False
+
+
+def _record_process(
+    process: RankProcess, report: hook.Crashed | hook.CollectedTests | hook.FailedTest, at: float
+) -> None:
+    """Record a crash, or the tests that pytest runs and the first that has failed."""
+    if isinstance(report, hook.Crashed):
+        process.stack = report.stack
+    elif isinstance(report, hook.CollectedTests):
+        process.tests = report
+    else:
+        process.failed_test = report, at
 
 
 def _record_jax(

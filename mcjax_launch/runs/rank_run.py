@@ -9,8 +9,10 @@ from mcjax_launch.kernel.wire.exit_status import compute_exit_status
 from mcjax_launch.kernel.wire.hook_messages import (
     Backend,
     CalledBelow,
+    CollectedTests,
     Compiling,
     Failed,
+    FailedTest,
     ImportedJax,
     Joining,
     NotJoined,
@@ -108,6 +110,8 @@ class RankProcess(Changing):
         restarts: True if the process has failed and the rank is about to be restarted.
         hooked: True if the hook ran in its Python; known only after the exit.
         stack: dump of its threads when it crashed; "" if it has not crashed.
+        tests: the tests that pytest runs in it; None if there are none.
+        failed_test: its first failed test, and the time of the failure; None if none has failed.
 
     """
 
@@ -124,6 +128,8 @@ class RankProcess(Changing):
     restarts: bool = False
     hooked: bool = False
     stack: str = ""
+    tests: CollectedTests | None = None
+    failed_test: tuple[FailedTest, float] | None = None
 
 
 class Membership(Changing):

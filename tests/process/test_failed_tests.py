@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from jobs import Ended, Jobs
+from stand_in_jax import make_stand_in
 
 PYTEST = """
 import os, pytest
@@ -189,3 +190,39 @@ def test_own_error_of_the_program_precedes_its_failed_tests(run: Run, end: str, 
     test = UNITTEST.replace("if RANK", "if True")
     ended = run(test, "-n", 1, "program.py", program=program + end)
     assert f"rank 0 failed: {told}" in ended.report
+
+
+HANGS = """
+import os, time
+def test_a():
+    assert os.environ["JAX_PROCESS_ID"] == "0", "too early"
+def test_b():
+    time.sleep(1000)
+"""
+
+
+def test_failed_test_is_named_if_a_later_test_hangs(run: Run, tmp_path: Path) -> None:
+    ended = run(HANGS, "--stall-timeout", "2", "-m", "pytest", *PLAIN, "test_it.py")
+    assert ended.status == 124
+    line = next(line for line in ended.report.splitlines() if "test_it.py::test_a" in line)
+    assert line.startswith("rank 1 failed in test_it.py::test_a ")
+    assert f"AssertionError: too early, at {tmp_path}/test_it.py:4 in test_a" in line
+
+
+SORTED = """
+import os
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.name, reverse=os.environ["JAX_PROCESS_ID"] == os.environ["ODD"])
+"""
+JOINS = "import jax\njax.distributed.initialize()\ndef test_a(): pass\ndef test_b(): pass\n"
+
+
+@pytest.mark.parametrize("odd", ["1", "none"])
+def test_ranks_that_run_tests_in_other_orders_are_told(run: Run, tmp_path: Path, odd: str) -> None:
+    make_stand_in(tmp_path)
+    words = ["-x", f"ODD={odd}", "-x", f"PYTHONPATH={tmp_path}", "-m", "pytest", *PLAIN]
+    ended = run(JOINS, *words, "test_it.py", conftest=SORTED)
+    assert ended.status == 0, ended.stderr
+    groups = "rank 0 2 tests, first test_it.py::test_a, rank 1 2 tests, first test_it.py::test_b;"
+    assert (groups in ended.report) == (odd == "1")
+    assert ("different orders" in ended.report) == (odd == "1")

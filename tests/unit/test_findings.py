@@ -21,9 +21,11 @@ from mcjax_launch.jax_messages.lost_peer import find_missing_key
 from mcjax_launch.kernel.wire.hook_messages import (
     Backend,
     CalledBelow,
+    CollectedTests,
     Compiled,
     Compiling,
     Crashed,
+    FailedTest,
     ImportedJax,
     Joined,
     Joining,
@@ -70,10 +72,18 @@ BELOW = "started processes that called initialize() again at t.py:9; they are no
 CPU, GPU, CUDA = Backend("cpu", 1), Backend("gpu", 1), Backend("cuda", 0)
 FELL_BACK = Backend("cpu", 1, "cuda: no supported devices found")
 SEES_NONE = "do they see any (nvidia-smi, CUDA_VISIBLE_DEVICES, the plugin of their jax)?"
+TESTS, OTHER_TESTS = CollectedTests(9, "a", "t.py::test_a"), CollectedTests(1, "b", "t.py::test_b")
+ORDERS = (
+    "the ranks run different tests, or run them in different orders: ranks 0-1 9 tests, first "
+    "t.py::test_a, rank 2 1 test, first t.py::test_b; all ranks need the same order: give them one "
+    "seed, as with --randomly-seed=1, or use -p no:randomly"
+)
 FOUND_NONE = "cuda: no supported devices found"
 
 
-def each(count: int, *messages: Backend | ImportedJax | Compiling | NotJoined) -> list[Event]:
+def each(
+    count: int, *messages: Backend | ImportedJax | Compiling | NotJoined | CollectedTests
+) -> list[Event]:
     """All ranks report the same."""
     return [event for rank in range(count) for event in said(rank, *messages)]
 
@@ -105,6 +115,11 @@ WHILE_IT_RUNS: dict[str, tuple[Sequence[Event], list[str], str]] = {
     "its second call did not fail": ([call(1), *said(1, REFUSED), call(1), *said(1, Joined(1)), call(0), *said(1, Leaving()), *ends(1)], [], ""),
     "it came": ([call(1), *said(1, Joined(1)), call(0), *said(1, Leaving()), *ends(1)], [], ""),
     "it is the last of all": ([call(1), *said(1, Joined(1)), *ends(0), *ends(2), *ends(1)], [], ""),
+    # tests
+    "other tests": ([*each(1, TESTS), *said(1, TESTS), *said(2, OTHER_TESTS), *calls(3)], [ORDERS], ""),
+    "other tests, collected later": ([*calls(3), *said(0, TESTS), *said(1, TESTS), *said(2, OTHER_TESTS)], [ORDERS], ""),
+    "the same tests": ([*calls(3), *each(3, TESTS)], [], ""),
+    "other tests of no job": ([*said(0, TESTS), *said(1, OTHER_TESTS)], [], ""),
     "it left without a word": ([call(1), *said(1, Joined(1)), *ends(1)], [LEFT], ""),
     # calls that can never return
     "too many": ([call(0, 4, where="t.py:3")], [], MANY + OWN),
@@ -235,6 +250,10 @@ BEHIND = "hint: a rank that does not run the same program took another branch, o
 LAST = "last compiled jit(step) at train.py:8"
 RAISED = Raised("ValueError", "ValueError: not finite", "data.py:12")
 SET_ORDER = "rank 1 has run jit(f) at t.py:1 in a different order than ranks 0,2: is this a loop over a set, or over os.listdir()? Loop over sorted(...) instead: its order is the same in all ranks"
+FAILED_TEST = FailedTest("t.py::test_a", RAISED)
+LOST_IN_TEST = FailedTest(
+    "t.py::test_b", Raised("JaxRuntimeError", "JaxRuntimeError: Connection closed by peer")
+)
 CALLBACK = UnhandledError("MainThread", RAISED, callback="jax.pure_callback")
 
 
@@ -262,6 +281,7 @@ AT_A_LIMIT: dict[str, tuple[Sequence[Event], list[str]]] = {
     "one is behind": ([*join(3), *ran(0), *ran(1)], ["ranks 0-2: nothing compiled yet", "ranks 0-1: waiting in jit(f) at t.py:1, which rank 2 has not reached", BEHIND]),
     "in another order": ([*join(3), *ran(0, "a"), *ran(1, "b"), *ran(1, "a"), *ran(2, "a")], ["ranks 0-2: nothing compiled yet", "the ranks ran different programs:", "program #1: ranks 0-2 t.py:1 jit(f)", "rank 1 runs jit(f) where the others run jit(f), and jit(f) later: a different order", SET_ORDER]),
     "other programs": ([*join(3), *ran(0, "a"), *ran(1, "b")], ["ranks 0-2: nothing compiled yet", "the ranks ran different programs:", "program #1: ranks 0-1 t.py:1 jit(f) · rank 2 not there yet", "same name and shapes, different code on rank 0 · rank 1: an operation, a Python value in it (a seed, a setting, process_index()), sharding or device order"]),
+    "tests have failed": ([*join(3), *said(1, FAILED_TEST), *said(2, FAILED_TEST), *said(0, LOST_IN_TEST), 3.0], ["ranks 0-2: nothing compiled yet", "ranks 1-2 failed in t.py::test_a 3 s ago: ValueError: not finite, at data.py:12", OTHER_STACK]),
     "a callback has failed": ([*join(3), *said(1, CALLBACK), 3.0], ["ranks 0-2: nothing compiled yet", "rank 1's jax.pure_callback failed 3 s ago: ValueError: not finite, at data.py:12", OTHER_STACK]),
 }  # fmt: skip
 

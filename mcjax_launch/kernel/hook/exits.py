@@ -136,7 +136,7 @@ class Exits:
         if self._tests is None:
             from .failed_tests import FailedTests
 
-            self._tests = FailedTests()
+            self._tests = FailedTests(self._link)
         return self._tests
 
     @property

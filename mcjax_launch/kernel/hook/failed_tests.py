@@ -1,7 +1,8 @@
-"""Record of the first failed test: a test runner reports it itself and then only exits."""
+"""Reports of the tests to run and of the first failed test: a test runner itself only exits."""
 
 from __future__ import annotations
 
+from ..wire.hook_messages import CollectedTests, FailedTest
 from .wrapping import wrap_like
 
 TYPE_CHECKING = False
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..wire.hook_messages import Raised
+    from .agent_link import AgentLink
 
 _PLUGIN = "mcjax-launch-failed-tests"
 _MOST_NAME = 300
@@ -19,6 +21,9 @@ _MOST_NAME = 300
 class FailedTests:
     """Count of failed tests in this process, with the exception of the first.
 
+    Args:
+        link: the link to the agent, which is told at once: the process may hang in a later test.
+
     Attributes:
         first: the exception of the first failed test; None if no test has failed.
         name: name of that test, as its runner writes it.
@@ -26,7 +31,8 @@ class FailedTests:
 
     """
 
-    def __init__(self) -> None:
+    def __init__(self, link: AgentLink) -> None:
+        self._link = link
         self.first: Raised | None = None
         self.name = ""
         self.count = 0
@@ -92,6 +98,14 @@ class FailedTests:
         error = getattr(error, "cause", None) or error  # the cause of a conftest.py's failure
         self._add(lambda: node_id, error, error.__traceback__)
 
+    def report_collected(self, names: list[str]) -> None:
+        """Report the tests that pytest is about to run, because all ranks have to run the same."""
+        if names and not self._link.is_below:
+            import zlib
+
+            digest = f"{zlib.crc32(chr(10).join(names).encode('utf-8', 'replace')):08x}"
+            self._link.send(CollectedTests(len(names), digest, names[0][:_MOST_NAME]))
+
     def as_cause(self) -> dict[str, Any]:
         """Return fields for `Failed` that name the first failed test; {} if no test has failed."""
         if self.first is None:
@@ -108,12 +122,14 @@ class FailedTests:
             self._id = id(error)
             self.name = str(name())[:_MOST_NAME]
             self.first = failure.summarize_exception(error, traceback)
+            if not self._link.is_below:  # a rank's child process is not the rank
+                self._link.send(FailedTest(self.name, self.first))
         except Exception:  # the test runner must go on
             pass
 
 
 class _Plugin:
-    """Plugin for pytest that records failures.
+    """Plugin for pytest that reports the tests to run, and records failures.
 
     Args:
         tests: the record of failed tests.
@@ -122,6 +138,10 @@ class _Plugin:
 
     def __init__(self, tests: FailedTests) -> None:
         self._tests = tests
+
+    def pytest_collection_finish(self, session: Any) -> None:
+        """Report the tests, after other plugins have chosen and sorted them."""
+        self._tests.report_collected([str(item.nodeid) for item in session.items])
 
     def pytest_exception_interact(self, call: Any, report: Any) -> None:
         """Record an exception of a test that was not skipped or expected to fail."""

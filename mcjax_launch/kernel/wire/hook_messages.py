@@ -275,6 +275,28 @@ class UnhandledError(HookMessage):
     callback: str = ""
 
 
+class CollectedTests(HookMessage):
+    """Notice that pytest is about to run tests.
+
+    Args:
+        count: number of the tests.
+        digest: checksum of their names, in order.
+        first: name of the first test.
+
+    """
+
+    count: int
+    digest: str
+    first: str
+
+
+class FailedTest(HookMessage):
+    """Notice of the first failed test of a process that goes on with other tests."""
+
+    test: str
+    raised: Raised
+
+
 class Crashed(HookMessage):
     """Notice that the process has died of a fault or of abort(), with its main thread's stack.
 
