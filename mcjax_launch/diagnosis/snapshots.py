@@ -549,7 +549,13 @@ def _is_at(frame: Frame, where: str) -> bool:
 
 def find_crash_frame(run: RankRun) -> Frame | None:
     """Return the innermost call of the user's code in a crashed rank; None if unknown."""
-    [frames, *_] = parse_threads(run.process.stack) or [()]
+    stacks, at_limit = run.process.stack, False
+    if not stacks:
+        from mcjax_launch.jax_messages.crashes import find_stacks
+
+        stacks, at_limit = find_stacks(run.stderr)
+    threads = parse_threads(stacks) or [()]
+    frames = threads[-1 if at_limit else 0]  # at a limit the main thread is the last
     at = _find_user_call(frames)
     return frames[at] if at is not None else None
 

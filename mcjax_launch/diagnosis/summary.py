@@ -49,6 +49,16 @@ _KILLED = {
     "": "an external kill -9; the OOM killer was not involved",
 }
 
+# Signals by which a process ends for a fault of its own, with what they mean.
+_CRASHES: dict[int, str] = {
+    signal.SIGABRT: "",
+    signal.SIGSEGV: "segmentation fault",
+    signal.SIGBUS: "bus error; is /dev/shm full?",
+    signal.SIGILL: "illegal instruction; was its code built for another processor?",
+    signal.SIGFPE: "arithmetic error, such as a division by zero",
+}
+# A shell adds this to the number of the signal that has ended its program.
+_SHELL_ADDS = 128
 # Signals by which the kernel ends a process at a limit.
 _OF_LIMITS = (signal.SIGXCPU, signal.SIGXFSZ)
 
@@ -239,9 +249,11 @@ def _describe_root_cause(ending: RankFailed, state: RunState) -> tuple[list[str]
         lines.append(_ELSEWHERE)
     if failure is not None:
         lines += [*_format_failed_line(failure), *_describe_causes(failure)]
+    else:
+        lines += _format_crashed_line(run)
     start = len(lines)
     if failure is None or failure.exited:
-        lines += [*_format_crashed_line(run), *quote_last_lines(run)]
+        lines += quote_last_lines(run)
     else:
         lines += [
             f"  | {line}" for line in omit_middle_lines(failure.traceback.rstrip().splitlines())
@@ -294,7 +306,7 @@ def _format_failed_line(failure: Failed) -> list[str]:
 
 def _format_crashed_line(run: RankRun) -> list[str]:
     """Return a line "at ..." with the user's line that crashed; [] if that is unknown."""
-    if not run.process.stack:
+    if run.status is None:
         return []
     from mcjax_launch.diagnosis.snapshots import find_crash_frame
 
@@ -386,7 +398,7 @@ def describe_rank_end(run: RankRun) -> str:
         return f"exited with status {status}" if status else "exited with 0"
     if -status in run.process.signals:
         return _describe_signal_end(-status, run.process.signals)
-    return describe_exit_status(status, run.process.killer)
+    return describe_rank_failure(run)
 
 
 def _describe_signal_end(signum: int, signals: Sequence[int]) -> str:
@@ -402,7 +414,11 @@ def describe_rank_failure(run: RankRun) -> str:
     failure = run.failure
     if failure is None:
         assert run.status is not None
-        return describe_exit_status(run.status, run.process.killer)
+        from mcjax_launch.jax_messages.crashes import find_crash_words
+
+        text = describe_exit_status(run.status, run.process.killer)
+        words = shorten_line(find_crash_words(run.stderr, run.status))
+        return f"{text}: {words}" if words else text
     return describe_failure(failure)
 
 
@@ -428,17 +444,17 @@ def describe_exit_status(status: int, killer: str | None = None) -> str:
         killer: cause of the signal, in words; see `killer` of rank_run.RankProcess.
 
     """
-    if status >= 0:
-        return f"exit status {status}"
+    signum = -status if status < 0 else status - _SHELL_ADDS
     explanations: dict[int, str] = {
         signal.SIGKILL: killer or _KILLED[killer],
         **dict.fromkeys(_OF_LIMITS, killer or ""),
-        signal.SIGSEGV: "segmentation fault",
-        signal.SIGBUS: "bus error; is /dev/shm full?",
+        **_CRASHES,
     }
-    explanation = explanations.get(-status)
-    name = get_signal_name(-status)
-    return f"killed by {name} ({explanation})" if explanation else f"killed by {name}"
+    explanation = explanations.get(signum)
+    name = get_signal_name(signum) + (f" ({explanation})" if explanation else "")
+    if status < 0:
+        return f"killed by {name}"
+    return f"exit status {status}" + (f", a shell's for {name}" if signum in _CRASHES else "")
 
 
 def format_duration(seconds: float) -> str:

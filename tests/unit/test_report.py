@@ -103,7 +103,7 @@ def test_record_holds_times_and_usage_of_a_rank() -> None:
             "words": "rank 0 failed: ValueError: x",
             "report": ["rank 0 failed: ValueError: x", "more"],
         },
-        **{key: [] for key in ("divergence", "divergence_sides", "waits", "slow")},
+        **{key: [] for key in ("divergence", "divergence_sides", "waits", "slow", "leftovers")},
         **{key: [] for key in ("stacks", "native_stacks", "kernel_log")},
         "idle_since_s": None,
         "complete": True,
