@@ -11,7 +11,7 @@ from mcjax_launch.kernel.wire.timers import scale_time
 from mcjax_launch.runs.stop_reasons import StopReason, saved
 from mcjax_launch.saves.compiled import remove_compiled
 from mcjax_launch.saves.folders import WatchedFolders
-from mcjax_launch.saves.syntax import find_syntax_error
+from mcjax_launch.saves.syntax import find_syntax_errors
 
 # Saves less than the first of these apart count as one, which lasts at most the second.
 _QUIET_S = scale_time(0.1)
@@ -103,8 +103,8 @@ class Saves:
         files, self._files = self._files, {}
         self._changed.update(files)
         sources = [path for path in {**self._broken, **files} if path.endswith(".py")]
-        errors = {path: find_syntax_error(path, self._python) for path in sources}
-        self._broken = {path: None for path, error in errors.items() if error}
+        errors = find_syntax_errors(sources, self._python)
+        self._broken = dict.fromkeys(errors)
         for path in self._broken:
             end = f"; {self._goes_on}" if self._goes_on else ""
             self._say(f"{format_path(path)}:{errors[path]}{end}")

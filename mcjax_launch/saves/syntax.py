@@ -1,33 +1,46 @@
 """Syntax check of saved Python files."""
 
+import os
 import subprocess
+from collections.abc import Iterable
 
-# Prints `line: type: message` of the first error.
+# Reads paths that end with a zero byte; prints, in the same way, the path of each file with an
+# error and `line: type: message` of its first error.
 _CHECK = """\
 import sys, warnings
 warnings.simplefilter("ignore")
-try:
-    compile(open(sys.argv[1], "rb").read(), sys.argv[1], "exec", dont_inherit=True)
-except SyntaxError as error:
-    print(f"{error.lineno or 1}: {type(error).__name__}: {error.msg}")
-except ValueError as error:  # before Python 3.12, of a zero byte
-    print(f"1: SyntaxError: {error}")
+for path in sys.stdin.buffer.read().split(b"\\0")[:-1]:
+    try:
+        compile(open(path, "rb").read(), path, "exec", dont_inherit=True)
+        continue
+    except OSError:
+        continue
+    except SyntaxError as error:
+        why = f"{error.lineno or 1}: {type(error).__name__}: {error.msg}"
+    except ValueError as error:  # before Python 3.12, of a zero byte
+        why = f"1: SyntaxError: {error}"
+    sys.stdout.buffer.write(path + b"\\0" + why.encode("utf-8", "replace") + b"\\0")
 """
 _MOST_S = 10.0
 
 
-def find_syntax_error(path: str, python: str) -> str:
-    """Return `line: type: message` of a file's syntax error; "" if there is none.
+def find_syntax_errors(paths: Iterable[str], python: str) -> dict[str, str]:
+    """Return `line: type: message` of each file's syntax error, by the path of the file.
 
     Args:
-        path: path of the file.
-        python: interpreter that will run the file. If it does not exist on this machine, or cannot
-            read the file, the ranks will report the error.
+        paths: paths of the files, which one process checks.
+        python: interpreter that will run the files. If it does not exist on this machine, or cannot
+            read a file, the ranks will report the error.
 
     """
-    words = [python, "-I", "-S", "-X", "utf8", "-c", _CHECK, path]
+    words = [python, "-I", "-S", "-X", "utf8", "-c", _CHECK]
+    asked = b"".join(os.fsencode(path) + b"\0" for path in paths)
+    if not asked:
+        return {}
     try:
-        done = subprocess.run(words, capture_output=True, timeout=_MOST_S, check=False)
+        done = subprocess.run(words, input=asked, capture_output=True, timeout=_MOST_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.decode("utf-8", "replace").strip()
+        return {}
+    said = done.stdout.split(b"\0")[:-1]
+    texts = (why.decode("utf-8", "replace") for why in said[1::2])
+    return dict(zip(map(os.fsdecode, said[::2]), texts, strict=False))

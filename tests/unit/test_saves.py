@@ -19,7 +19,7 @@ from mcjax_launch.saves import folders, inotify, saves
 from mcjax_launch.saves.compiled import remove_compiled
 from mcjax_launch.saves.folders import Watched, WatchedFolders
 from mcjax_launch.saves.saves import Saves
-from mcjax_launch.saves.syntax import find_syntax_error
+from mcjax_launch.saves.syntax import find_syntax_errors
 
 pytestmark = pytest.mark.only_linux("inotify")
 
@@ -220,9 +220,23 @@ def test_save_during_the_end_of_the_job_is_waited_for(desk: Desk) -> None:
 )
 def test_syntax_errors_are_found(tmp_path: Path, text: str, error: str) -> None:
     (tmp_path / "a.py").write_text(text)
-    found = find_syntax_error(str(tmp_path / "a.py"), sys.executable)
-    assert found.startswith(error)
-    assert bool(found) == bool(error)
+    path = str(tmp_path / "a.py")
+    found = find_syntax_errors([path], sys.executable)
+    assert [*found] == ([path] if error else [])
+    assert found.get(path, "").startswith(error)
+
+
+def test_all_saved_files_are_checked_by_one_process(tmp_path: Path) -> None:
+    """As after a checkout of another branch."""
+    paths = [tmp_path / f"a {number}\n.py" for number in range(500)]
+    for number, path in enumerate(paths):
+        path.write_text("x =" if number % 100 == 7 else "x = 1")
+    count = tmp_path / "count"
+    python = shell_script(tmp_path / "python", f'echo >> {count}; exec {sys.executable} "$@"')
+    found = find_syntax_errors([*map(str, paths), str(tmp_path / "none.py")], str(python))
+    assert found == dict.fromkeys(map(str, paths[7::100]), "1: SyntaxError: invalid syntax")
+    assert count.read_text() == "\n"
+    assert find_syntax_errors([], "/no/python") == {}
 
 
 def test_ranks_python_decides_on_syntax(tmp_path: Path) -> None:
@@ -230,9 +244,10 @@ def test_ranks_python_decides_on_syntax(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("new syntax")
     newer = shell_script(tmp_path / "newer", "exit 0")
     older = shell_script(tmp_path / "older", f'exec {sys.executable} "$@"')
-    assert find_syntax_error(str(tmp_path / "a.py"), str(newer)) == ""
-    assert find_syntax_error(str(tmp_path / "a.py"), str(older)) == "1: SyntaxError: invalid syntax"
-    assert find_syntax_error(str(tmp_path / "a.py"), "/no/python") == ""
+    path = str(tmp_path / "a.py")
+    assert find_syntax_errors([path], str(newer)) == {}
+    assert find_syntax_errors([path], str(older)) == {path: "1: SyntaxError: invalid syntax"}
+    assert find_syntax_errors([path], "/no/python") == {}
 
 
 def test_compiled_file_of_a_saved_module_is_removed(tmp_path: Path) -> None:
