@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.kernel.agent import private_folder
+from mcjax_launch.features.compile_once.messages import ShareCompiled
+from mcjax_launch.kernel.agent import private_folder, supervisor
+from mcjax_launch.kernel.agent.agent import Agent
+from mcjax_launch.kernel.wire import frames
+from mcjax_launch.kernel.wire.loop import Loop
+from mcjax_launch.kernel.wire.uplink import Uplink
 
 
 @pytest.fixture
@@ -22,6 +27,22 @@ def test_private_folder_is_private_and_removed(folder: str) -> None:
     os.makedirs(os.path.join(folder, "a", "b", "c"))
     assert private_folder.remove(folder) == ""
     assert not os.path.exists(folder) and os.path.isdir("/etc")
+
+
+def test_order_that_comes_during_the_removal_makes_no_folder(folder: str) -> None:
+    """As when the guardian is killed before the ranks are started."""
+    fds = control, orders, _, uplink = *os.pipe(), *os.pipe()
+    loop = Loop()
+    agent = Agent(control, Uplink(uplink, loop), loop, folder, "", False, None, {})
+    agent.link.open()
+    os.write(orders, frames.encode_message(ShareCompiled("auto", "", 0)))
+    agent._perform([supervisor.Leave(unkillable=False)])
+    assert agent._try_finish()
+    left = os.path.exists(folder)
+    agent.close()
+    for fd in fds:
+        os.close(fd)
+    assert not left
 
 
 def test_files_that_cannot_be_removed_are_named(

@@ -31,7 +31,8 @@ class CompiledFolders(AgentPart):
         assert isinstance(message, ShareCompiled)
         private, folder = os.path.join(self.agent.folder, "compiled"), message.folder
         try:
-            os.makedirs(private, 0o700, exist_ok=True)  # an earlier run has left its programs there
+            if not os.path.isdir(private):  # an earlier run has left its programs there
+                os.mkdir(private, 0o700)
         except OSError:  # the disk is full: every rank compiles for itself
             return
         if folder and (reason := own_paths.explain_distrust(folder)):
