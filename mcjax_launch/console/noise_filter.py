@@ -162,7 +162,7 @@ class NoiseFilter:
                 text = text[:at] + b"\n" if at or self._begun.get_line(stream) else b""
         if not text:
             return []
-        shown = Fragment(stream, text)
+        shown = part._replace(text=text)
         if (line := self._begun.add(shown)) is not None:
             listener.recognize(line)
         return [shown]
@@ -258,7 +258,7 @@ class NoiseFilter:
             return [piece]
         listener.classify(line)
         kept = self._strip_noise(piece.text.removesuffix(b"\n"), None, rank)
-        return [Fragment(piece.stream, (kept or b"") + b"\n")]
+        return [piece._replace(text=(kept or b"") + b"\n")]
 
     def _strip_noise(self, line: bytes, kind: Noise | None, rank: int) -> bytes | None:
         """Return the part to show of a line, given its kind of noise; None to hide the line."""

@@ -50,11 +50,13 @@ class Lines(NamedTuple):
 class Fragment(NamedTuple):
     """Part of a line that was passed on before its end; the last part has the newline.
 
-    If the first part of a line is shown, all parts must be.
+    If the first part of a line is shown, all parts must be. `is_cut`: the newline is not of the
+    rank, because its stream ends in the line.
     """
 
     stream: Stream
     text: bytes
+    is_cut: bool = False
 
     @property
     def ends(self) -> bool:
@@ -69,7 +71,7 @@ def rewrite_piece(piece: Piece, rewrite: Callable[[bytes], bytes]) -> Piece:
     """Return a piece with its text changed by `rewrite`."""
     if isinstance(piece, Lines):
         return make_lines(piece.stream, rewrite(piece.text))
-    return Fragment(piece.stream, rewrite(piece.text))
+    return piece._replace(text=rewrite(piece.text))
 
 
 def make_lines(stream: Stream, text: bytes) -> Lines:

@@ -33,8 +33,8 @@ class _StreamRow:
         text: beginning of the line, as received.
         due: time at which to show added text; None if none was added.
         interrupted: True if lines of other streams were shown after it.
-        shown: number of shown bytes, on a screen line that can still be continued.
-        shown_from_start: True if those bytes are its beginning.
+        shown: number of bytes that have been shown.
+        shown_from_start: True if the screen line that ends with them has its beginning.
         stamp: time of day when it was last shown.
 
     """
@@ -84,7 +84,7 @@ class _Renderer:
         row.text += fragment.text
         if fragment.ends:
             del self._rows[fragment.stream]
-            return self._complete(row)
+            return self._complete(row, is_cut=fragment.is_cut)
         if len(row.text) > LONGEST:
             return self._cut(row, now)
         if begins:
@@ -130,8 +130,8 @@ class _Renderer:
     def _show(self, row: _StreamRow) -> Written:
         raise NotImplementedError
 
-    def _complete(self, row: _StreamRow) -> Written:
-        """Return the bytes to write for a row that now ends with a newline."""
+    def _complete(self, row: _StreamRow, *, is_cut: bool = False) -> Written:
+        """Return the bytes to write for a row that now ends with a newline; see `Fragment`."""
         raise NotImplementedError
 
     def render_again(self) -> Written:
@@ -179,7 +179,6 @@ class Plain(_Renderer):
         if self._open is None:
             return []
         self._open.interrupted = True
-        self._open.shown = 0
         self._open = None
         return [b"\n"]
 
@@ -189,8 +188,11 @@ class Plain(_Renderer):
         end = len(row.text.rstrip(b"\r"))  # the effect of a return depends on what comes next
         if self._open is row:
             out: Written = [_prefix_after_returns(row.text[row.shown : end], prefix)]
-        else:  # after an interruption its last state is enough until the line is complete
-            start = row.text.rfind(b"\r", 0, end) + 1 if row.interrupted else 0
+        else:  # after an interruption what is new is enough until the line is complete
+            last = row.text.rfind(b"\r", 0, end) + 1
+            start = max(row.shown, last) if row.interrupted else 0
+            if row.interrupted and start >= end:
+                return []
             row.shown_from_start = start == 0
             text = _prefix_after_returns(row.text[start:end], prefix)
             out = [*self._close(), prefix, text]
@@ -198,12 +200,16 @@ class Plain(_Renderer):
         self._open = row
         return out
 
-    def _complete(self, row: _StreamRow) -> Written:
+    def _complete(self, row: _StreamRow, *, is_cut: bool = False) -> Written:
         prefix = self._stamp() + row.stream.prefix
-        if self._open is row and row.shown_from_start:
+        if self._open is row and (row.shown_from_start or is_cut):
             self._open = None
             return [_prefix_after_returns(row.text[row.shown :], prefix)]
-        return [*self._close(), prefix, _prefix_after_returns(row.text, prefix)]
+        rest = row.text[row.shown :]
+        if row.interrupted and rest == b"\n" and (is_cut or row.shown_from_start):
+            return []  # another line has ended it
+        text = rest if is_cut else row.text
+        return [*self._close(), prefix, _prefix_after_returns(text, prefix)]
 
     def _render_line(self, line: bytes, prefix: bytes) -> bytes:
         return prefix + (_prefix_after_returns(line, prefix) if b"\r" in line else line) + b"\n"
@@ -267,7 +273,7 @@ class Live(_Renderer):
         row.shown = len(row.text)
         return self._render_above()
 
-    def _complete(self, row: _StreamRow) -> Written:
+    def _complete(self, row: _StreamRow, *, is_cut: bool = False) -> Written:  # noqa: ARG002
         row.shown = 0
         return self.render_own(
             self._render_each_line(bytes(row.text), self._stamp() + row.stream.prefix)

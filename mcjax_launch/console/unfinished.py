@@ -127,6 +127,6 @@ class UnfinishedLines:
             for stream in list(self._waiting)
             if stream in streams
         ]
-        out += [Fragment(stream, b"\n") for stream in self._begun & streams]
+        out += [Fragment(stream, b"\n", is_cut=True) for stream in self._begun & streams]
         self._begun -= streams
         return out

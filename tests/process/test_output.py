@@ -11,7 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 from jobs import Jobs
-from terminal import Terminal
+from remote import FAKE_SSH
+from screen import Screen
+from terminal import COLUMNS, ROWS, Terminal
+
+START = Callable[..., Terminal]
 
 
 def python(program: str) -> tuple[str, str, str]:
@@ -53,6 +57,66 @@ def test_a_prompt_is_shown_while_its_rank_waits(jobs: Jobs) -> None:
     assert running.read_until("Name? ") == "[0] Name? "
     running.process.terminate()
     assert running.finish().out == b"[0] Name? \n"
+
+
+# Rank 0 never ends its line; rank 1 prints in between. Each waits until the other can be seen.
+PARTED = """
+import os, sys, time
+def print_after(name, text):
+    while not os.path.exists(name): time.sleep(0.01)
+    os.write(1, text)
+if os.environ["JAX_PROCESS_ID"] == "0":
+    os.write(1, b"tail")
+    print_after("grow", b" grows")
+else:
+    print_after("between", b"between\\n")
+while not os.path.exists("end"): time.sleep(0.01)
+"""
+SETTINGS: dict[str, list[object]] = {
+    "a pipe": [],
+    "no prefix": ["--no-prefix"],
+    "timestamps": ["--timestamps"],
+    "collapse": ["--collapse", "always"],
+    "verbose": ["-v"],
+    "two hosts": ["--hosts", "a,b", "--via", FAKE_SSH, "--python", sys.executable],
+}
+
+
+@pytest.mark.parametrize("grows", [False, True])
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_last_line_without_a_newline_is_shown_once(
+    jobs: Jobs, tmp_path: Path, setting: str, grows: bool
+) -> None:
+    """Also if another rank has printed in between."""
+    running = jobs.start("-n", 2, *SETTINGS[setting], *python(PARTED), cwd=tmp_path)
+    running.read_until("tail")
+    (tmp_path / "between").touch()
+    running.read_until("between")
+    if grows:
+        (tmp_path / "grow").touch()
+        running.read_until("grows")
+    (tmp_path / "end").touch()
+    (tmp_path / "grow").touch()
+    shown = running.finish().stdout
+    assert [shown.count(text) for text in ("tail", "between", "grows")] == [1, 1, 1]
+
+
+def test_a_last_line_without_a_newline_is_shown_once_on_a_terminal(
+    at_terminal: START, tmp_path: Path
+) -> None:
+    terminal = at_terminal("-n", 2, "-C", tmp_path, *python(PARTED))
+    terminal.until("tail")
+    (tmp_path / "between").touch()
+    terminal.until("between")
+    (tmp_path / "grow").touch()
+    (tmp_path / "end").touch()
+    assert terminal.finish() == 0
+    screen = Screen(COLUMNS, ROWS)
+    screen.write(terminal.shown)
+    assert sorted(row for row in screen.shown if "[" in row[:1]) == [
+        "[0] tail grows",
+        "[1] between",
+    ]
 
 
 def test_huge_line_is_passed_on_in_bounded_memory(jobs: Jobs, tmp_path: object) -> None:
@@ -111,9 +175,6 @@ def test_a_long_job_reports_its_duration(jobs: Jobs) -> None:
     )
     ended = jobs.run("true", launcher=[sys.executable, "-c", code])
     assert re.fullmatch("the job ran for [a-z0-9. ]+ s", ended.report)
-
-
-START = Callable[..., Terminal]
 
 
 def test_progress_bars_are_drawn_on_a_terminal(at_terminal: START) -> None:

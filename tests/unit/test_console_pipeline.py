@@ -140,7 +140,7 @@ def test_end_shows_all_waiting_lines(console: Make, capfd: Capture) -> None:
 def test_nothing_is_lost_torn_or_reordered_by_chance(
     console: Make, capfd: Capture, collapse: str, verbose: bool
 ) -> None:
-    """A line that was shown in part and then interrupted is shown once more, whole."""
+    """A line that was shown in part and then interrupted is shown whole once it is complete."""
     rng = random.Random(3)
     texts = [
         b"a\n",
@@ -168,9 +168,11 @@ def test_nothing_is_lost_torn_or_reordered_by_chance(
         for (rank, stream), text in said.items():
             lines = (shown.out if stream == STDOUT else shown.err).split("\n")
             parted = [_without_prefixes(line) for line in lines]
-            seen = iter([rest for ranks, _, rest in parted if ranks in PREFIXES[rank]])
-            expected = text.decode().removesuffix("\n").split("\n")
+            lines = [rest for ranks, _, rest in parted if ranks in PREFIXES[rank]]
+            seen = iter(lines)
+            *expected, last = text.decode().split("\n")
             assert all(line in seen for line in expected), (rank, stream, expected)
+            assert "".join(lines).endswith(last.rpartition("\r")[2]), (rank, stream, last)
 
 
 def _without_prefixes(line: str) -> tuple[str, str, str]:

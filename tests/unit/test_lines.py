@@ -108,6 +108,38 @@ def test_an_interrupted_line_is_shown_whole_in_the_end() -> None:
     assert plain.feed(first, b" done\n", 2.0) == b"0: loading... done\n"
 
 
+@pytest.mark.parametrize("prefix", [b"0: ", b""])
+@pytest.mark.parametrize(
+    ("later", "rest"),
+    [
+        ([], b""),  # nothing is left to show
+        ([b" b"], b"P b\n"),
+        ([b" b", b" c"], b"P b\n1: x\nP c\n"),
+        ([b"\rb", b"\rc"], b"Pb\n1: x\nPc\n"),
+    ],
+)
+def test_a_line_that_never_ends_is_shown_once(
+    prefix: bytes, later: list[bytes], rest: bytes
+) -> None:
+    """Whatever other ranks print in between, and when the rank is ended in the line."""
+    plain, first, second = Shown(Plain()), stream(0, prefix), stream(1)
+    plain.feed(first, b"a", 0.0)
+    out = plain.expire(MOMENT_S)
+    for number, chunk in enumerate(later):
+        out += plain.feed(second, b"x\n", number) + plain.feed(first, chunk, number)
+        out += plain.expire(number + AGAIN_S)
+    out += plain.feed(second, b"x\n", 9.0) + plain.finish()
+    assert out == prefix + b"a\n1: x\n" + rest.replace(b"P", prefix) + (b"1: x\n" if later else b"")
+
+
+def test_an_interrupted_line_of_which_only_the_newline_was_missing_is_shown_once() -> None:
+    plain, first, second = Shown(Plain()), stream(0), stream(1)
+    plain.feed(first, b"Name? ", 0.0)
+    plain.expire(MOMENT_S)
+    plain.feed(second, b"hello\n", 1.0)
+    assert plain.feed(first, b"\nAnna\n", 2.0) == b"0: Anna\n"
+
+
 def test_interrupted_progress_is_shown_again_where_it_stands() -> None:
     plain, first, second = Shown(Plain()), stream(0), stream(1)
     plain.feed(first, b"\r10%", 0.0)
