@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from mcjax_launch.cli.words import ALL, COMMON, get_group_key, with_values
+from mcjax_launch.cli.words import ALL, COMMON, HELP, divide_words, get_group_key
+from mcjax_launch.options.options import Options
 
 #: By group of options, an example: what it does, and its command line.
 EXAMPLES = {
@@ -48,7 +49,8 @@ _COMMON = frozenset(
     {
         *("num_processes", "module", "python", "chdir", "env", "cpu_devices", "gpus_per_process"),
         *("hosts", "procs_per_host", "sync", "log_dir", "status", "quiet", "verbose", "timeout"),
-        *("max_restarts", "pdb", "report", "check", "dry_run", "detach"),
+        *("max_restarts", "watch", "compile_cache", "pdb", "report", "events", "check", "dry_run"),
+        *("detach", "attach", "jobs", "stop"),
     }
 )
 
@@ -66,13 +68,15 @@ Run PROGRAM (a *.py file, a module with -m, or any command) as one JAX job.
   mcjax-launch --hosts a,b --check          # would a job work on these hosts?
   mcjax-launch --emit slurm --num-hosts 2 train.py > job.sh
 
---log-dir DIR keeps each rank's output, --timeout D ends the job after D,
---status shows progress, --report run.html writes a record of the run.
---help lists the common options."""
+--watch runs again at each save; --log-dir, --report, --events, --compile-cache
+keep output, a record, events and compiled programs; --detach leaves a job to
+--jobs, --attach and --stop. --help lists the common options."""
 
 # Columns for an option's names; after longer names the text begins on a new line.
 _NAMES = 30
-#: Keys of a context's meta: the words of its command line, and the options to show help on.
+_REFERENCE = "https://github.com/mcjax/mcjax-launch/blob/main/docs/reference.md"
+#: Keys of a context's meta: the words of its command line, and what to show help on: the key of a
+#: group, or an option's long name.
 WORDS = "mcjax_launch.words"
 WHICH = "mcjax_launch.which"
 
@@ -106,10 +110,13 @@ class GroupedCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse a command line as click does, and store its words in the context."""
         ctx.meta[WORDS] = tuple(args)
-        return super().parse_args(ctx, with_values(args, self.params))
+        own, rest = divide_words(args, self.params)
+        if f"{HELP}={COMMON}" in own:  # what follows is a name to explain, also of an option
+            own, rest = own[: own.index(f"{HELP}={COMMON}") + 1], []
+        return super().parse_args(ctx, own + rest)
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the description of the command, except in the help of a single group."""
+        """Write the description of the command, except in the help of a group or an option."""
         if _get_group(ctx) in (ALL, COMMON):
             super().format_help_text(ctx, formatter)
 
@@ -127,12 +134,23 @@ class GroupedCommand(click.Command):
             shown = list(options)
             if which == COMMON and title in EXAMPLES:
                 shown = [option for option in options if option.name in _COMMON]
-            if shown and which in (ALL, COMMON, get_group_key(title)):
+            elif which.startswith("-"):
+                shown = [option for option in options if which in option.opts]
+            elif which not in (ALL, COMMON, get_group_key(title)):
+                continue
+            if shown:
                 yield title, shown
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write examples, and a line on `--help GROUP`."""
         which = _get_group(ctx)
+        if which.startswith("-"):
+            formatter.write_paragraph()
+            for line in _describe_limits(which):
+                formatter.write_text(line)
+            if which != "-h":
+                formatter.write(f"{_REFERENCE}#{which}\n")  # never wrapped: to be copied
+            return
         titles = [title for title in EXAMPLES if which in (ALL, get_group_key(title))]
         titles = titles or [*_FIRST_EXAMPLES]
         with formatter.section("Examples" if len(titles) > 1 else "Example"):
@@ -144,7 +162,20 @@ class GroupedCommand(click.Command):
         if which == COMMON:
             groups = ", ".join(get_group_key(title) for title in EXAMPLES)
             formatter.write_paragraph()
-            formatter.write_text(f"More: --help GROUP ({groups}), or --help all.")
+            formatter.write_text(f"More: --help GROUP ({groups}), --help OPTION, or --help all.")
+
+
+def _describe_limits(name: str) -> Iterator[str]:
+    """Yield lines on the options that an option, by its long name, needs or excludes."""
+    option = next((each for each in Options.declared.values() if each.long == name), None)
+    if option is None:  # such as --version
+        return
+    if option.needs:
+        yield f"It needs {option.needs}."
+    for other in option.excludes:
+        yield f"It cannot be combined with {other}."
+    if option.in_environ:
+        yield f"The variable MCJAX_{option.name.upper()} sets it, too."
 
 
 def _get_group(ctx: click.Context) -> str:

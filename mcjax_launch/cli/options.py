@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 
-from mcjax_launch.cli.words import ALL, COMMON, ClickOption, get_group_key
+from mcjax_launch.cli.words import ALL, COMMON, HELP, ClickOption, get_group_key
 from mcjax_launch.kernel.wire.version import __version__
 from mcjax_launch.options import kinds
 from mcjax_launch.options.kinds import Kind
@@ -72,20 +72,39 @@ def _show_help(context: click.Context, _: click.Parameter, which: str | None) ->
         from mcjax_launch.cli.help import WHICH, WORDS
 
         words = context.meta.get(WORDS, ())
-        _check_group(words[words.index("--help") + 1 :] if "--help" in words else ())
-        context.meta[WHICH] = which
+        after = words[words.index(HELP) + 1 :] if HELP in words else ()
+        context.meta[WHICH] = _find_option(after) or which
         click.echo(context.get_help(), color=context.color)
         context.exit()
 
 
-def _check_group(after: Sequence[str]) -> None:
-    """Refuse a word after --help that is not the name of a group."""
+def _find_option(after: Sequence[str]) -> str:
+    """Return the long name of the option that is named after --help, as `--watch` or `watch`.
+
+    "" if the word names a group, or cannot be meant as a name.
+
+    Raises:
+        UsageError: the word is the name of neither.
+
+    """
+    word = after[0] if after else ""
+    name = word.lstrip("-").partition("=")[0].replace("_", "-")
     keys = [get_group_key(title) for title in GROUPS]
-    if after and after[0].isalpha() and after[0].lower() not in (*keys, COMMON, ALL):
-        there_are = ", ".join((*keys, ALL))
-        raise click.UsageError(
-            f"--help {after[0]}: no such group of options; there are {there_are}"
-        )
+    if word.lower() in ("", *keys, COMMON, ALL):
+        return ""
+    for option in _list_options():
+        if name in {other.lstrip("-") for other in option.opts}:
+            return max(option.opts, key=len)
+    if not word.startswith("-") and not name.replace("-", "").isalpha():
+        return ""  # PROGRAM
+    there_are = ", ".join((*keys, ALL))
+    raise click.UsageError(
+        f"--help {word}: no such option or group of options; there are {there_are}"
+    )
+
+
+def _list_options() -> Iterator[ClickOption]:
+    return (option for options in GROUPS.values() for option in options)
 
 
 def _show_examples(context: click.Context, _: click.Parameter, asked: bool) -> None:
@@ -110,12 +129,12 @@ GROUPS["Other"] = [
     # click's own would be made with a look at the user's language, at every start.
     _make_action("-h", callback=_show_examples, help="Show some examples and exit."),
     _make_action(
-        "--help",
+        HELP,
         callback=_show_help,
         is_flag=False,
         type=click.Choice([COMMON, *map(get_group_key, GROUPS), ALL], case_sensitive=False),
         metavar="[GROUP]",
-        help="Show the common options, those of a group, or all, and exit.",
+        help="Show the common options, those of a group, one option, or all, and exit.",
     ),
 ]
 

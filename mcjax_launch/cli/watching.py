@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import termios
 from collections.abc import Callable
 
 from mcjax_launch.cli.watched import find_watched, list_written_paths
@@ -14,6 +15,7 @@ from mcjax_launch.kernel.launcher.entry import make_own_front
 from mcjax_launch.kernel.launcher.front import Front
 from mcjax_launch.kernel.transport.resting import RestingAgents
 from mcjax_launch.kernel.wire import exit_status
+from mcjax_launch.kernel.wire.loop import READ
 from mcjax_launch.options.options import Options
 from mcjax_launch.request import ready
 from mcjax_launch.runs import stop_reasons
@@ -21,6 +23,7 @@ from mcjax_launch.runs.stop_reasons import StopReason
 from mcjax_launch.saves.folders import WatchedFolders
 from mcjax_launch.saves.saves import Saves
 
+_MOST_TYPED = 4096
 Say = Callable[[str], object]
 Run = Callable[[Job, tuple[Host, ...], Front], JobOutcome]
 
@@ -69,7 +72,9 @@ class WatchedJob:
         """Run the job after each save until a signal ends --watch; return the exit status."""
         outcome = self._run_once()
         while not outcome.ends_all:
-            self._saves.leave_console()
+            if at_terminal := _is_at_terminal():
+                termios.tcflush(0, termios.TCIFLUSH)  # what was typed while the job ran
+            self._saves.leave_console("Enter" if at_terminal else "")
             if (stop := self._wait()) is not None:
                 self._say(stop.message)
                 return stop.status
@@ -94,7 +99,27 @@ class WatchedJob:
         ends: list[StopReason] = []
         out, _ = self._front.open_outputs(lambda: None)
         out.watch(lambda error: ends.append(stop_reasons.reader_gone(error)))
-        return self._front.wait([self._saves], lambda: self._saves.is_ready, ends)
+        if _is_at_terminal():
+            self._front.loop.watch(0, READ, lambda ready: self._read_key())
+        try:
+            return self._front.wait([self._saves], lambda: self._saves.is_ready, ends)
+        finally:
+            self._front.loop.forget(0)
+
+    def _read_key(self) -> None:
+        """Run again after Enter."""
+        if not _is_at_terminal() or not (typed := os.read(0, _MOST_TYPED)):
+            self._front.loop.forget(0)  # the shell's, or its end
+        elif b"\n" in typed:
+            self._saves.request()
+
+
+def _is_at_terminal() -> bool:
+    """Return whether the user types to this process."""
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:  # no terminal, or that of another session
+        return False
 
 
 def _make_say_once(say: Say) -> Say:

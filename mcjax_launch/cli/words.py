@@ -50,6 +50,8 @@ _PYTHON_FILE = ".py"
 _A_PROGRAM = "train.py"  # taken by every option that may take PROGRAM for its value
 #: Words for parts of the help: what --help shows by itself, and all of it.
 COMMON, ALL = "common", "all"
+#: The option that prints it.
+HELP = "--help"
 _ONCE = frozenset(option.long for option in Options.declared.values() if option.once)
 
 

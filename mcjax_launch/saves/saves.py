@@ -61,15 +61,24 @@ class Saves:
         """Print with a running job's functions `say` and `note`, until `leave_console`."""
         self._say, self._note, self._goes_on = say, note, "the job continues"
 
-    def leave_console(self) -> None:
+    def leave_console(self, key: str) -> None:
         """Print with the launcher's own functions again, and that the launcher waits for a save.
 
         The wait is not printed if a restart is due, or if files have been saved already.
+
+        Args:
+            key: key that runs the job again; "" without a terminal.
+
         """
         self._say, self._note = self._own_voice
         self._goes_on = "waiting for the next save"
         if not self.is_due and not self._files:
-            self._note(f"{self._goes_on}; Ctrl-C to end")
+            again = f"{key} to run again, " if key else ""
+            self._note(f"{self._goes_on}; {again}Ctrl-C to end")
+
+    def request(self) -> None:
+        """Start the job again although no file has been saved."""
+        self.is_due = True
 
     def begin(self) -> None:
         """Forget all saves before a start of the job; remove what was compiled of these files."""

@@ -11,6 +11,7 @@ import psutil
 import pytest
 from jobs import Jobs, Running, alive, eventually
 from remote import FAKE_SSH
+from terminal import Terminal
 
 pytestmark = pytest.mark.only_linux("inotify")
 
@@ -318,3 +319,35 @@ def test_program_that_vanishes_may_come_again(jobs: Jobs, folder: Path) -> None:
     printed = end(running)
     assert "train.py: no such file" in printed
     assert "[0] two" in printed
+
+
+def test_enter_runs_again_at_a_terminal(jobs: Jobs, folder: Path) -> None:
+    terminal = Terminal(jobs, "-n", 2, "--watch", folder / "train.py")
+    try:
+        for _ in range(3):
+            terminal.until("[0] one")
+            terminal.until(f"{WAITS}; Enter to run again, Ctrl-C to end")
+            terminal.type("\r")
+        terminal.until("[0] one")
+        terminal.until(WAITS)
+        terminal.type("\x03")
+        assert terminal.finish() == 130
+    finally:
+        terminal.close()
+
+
+def test_enter_during_a_run_is_not_kept(jobs: Jobs, folder: Path) -> None:
+    (folder / "train.py").write_text(
+        "import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)"
+    )
+    terminal = Terminal(jobs, "-n", 1, "-C", folder, "--watch", "train.py")
+    try:
+        terminal.type("\r\r")
+        terminal.until("\r\n\r\n")
+        (folder / "go").touch()
+        terminal.until(WAITS)
+        terminal.type("\x03")
+        assert terminal.finish() == 130
+        assert terminal.shown.count(WAITS) == 1
+    finally:
+        terminal.close()

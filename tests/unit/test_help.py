@@ -120,8 +120,8 @@ def test_examples_are_at_the_end(shown: str) -> None:
 def test_common_options_are_listed_first() -> None:
     shown = command.get_help(context())
     listed = [names for section in sections(shown).values() for names in entries(section)]
-    assert len(listed) == 21 + 3  # and those of help
-    assert len(shown.splitlines()) <= 94
+    assert len(listed) == 27 + 3  # and those of help
+    assert len(shown.splitlines()) <= 110
     *_, last = shown.rstrip().split("\n\n")
     for title in EXAMPLES:
         assert get_group_key(title) in last
@@ -170,9 +170,41 @@ def test_short_and_full_help_name_known_options_only(
     assert main(["--help", "Hosts"]) == 0
     assert capfd.readouterr().out.strip() == command.get_help(context("hosts")).strip()
     assert main(["--help", "host"]) == 2
-    assert "--help host: no such group of options; there are job, " in capfd.readouterr().err
+    assert (
+        "--help host: no such option or group of options; there are job, " in capfd.readouterr().err
+    )
     assert main(["-h"]) == 0
     out, err = capfd.readouterr()
     assert (len(out.splitlines()), max(map(len, out.splitlines())) <= 80, err) == (15, True, "")
     known = {name for option in click_options() for name in option.opts}
     assert set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", out)) <= known
+
+
+FEATURES = ("watch", "compile-cache", "detach", "attach", "jobs", "stop", "events")
+
+
+@pytest.mark.parametrize("words", [["-h"], ["--help"]])
+def test_short_and_common_help_name_each_feature(
+    words: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 0
+    named = set(re.findall(r"--([a-z-]+)", capfd.readouterr().out))
+    assert set(FEATURES) <= named
+
+
+def test_help_explains_every_option_by_its_names(capfd: pytest.CaptureFixture[str]) -> None:
+    keys = {get_group_key(title) for title in GROUPS}
+    for option in click_options():
+        long = max(option.opts, key=len)
+        bare = long.lstrip("-")
+        words = {*option.opts, bare, bare.replace("-", "_")}
+        for word in words - keys:
+            assert main(["--help", word]) == 0
+            out, err = capfd.readouterr()
+            assert (len(sections(out)), err) == (1, ""), word
+            assert unwrapped(option.help or "") in unwrapped(out)
+            assert long == "-h" or f"docs/reference.md#{long}\n" in out
+    assert main(["--help", "--watch", "train.py"]) == 0
+    out, _ = capfd.readouterr()
+    assert "It cannot be combined with --dry-run." in out
+    assert main(["--help", "--bogus"]) == 2

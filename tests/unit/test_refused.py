@@ -81,6 +81,11 @@ REFUSED: dict[str, str | tuple[str, int]] = {
     "'my trian.py'": ("my trian.py: no such file in {}; did you mean my train.py?", 127),
     "FOO=1 python": ("FOO=1: not found in PATH; set variables with -x FOO=1", 127),
     # options
+    "--reload train.py": "--reload: no such option; use --watch: it runs the job again at each save",
+    "--follow": "--follow: no such option; use --attach [ID]",
+    "--logs": "--logs: no such option; use --attach [ID] for a detached job's lines; --log-dir DIR",
+    "--ps": "--ps: no such option; use --jobs",
+    "--kill ff": "--kill: no such option; use --stop ID",
     "-dry-run train.py": "-dry-run: no such option; did you mean --dry-run?",
     "-n x train.py -output f": "--num-processes: 'x' is not a whole number",
     "--exclusive train.py": "--exclusive: no such option; it is sbatch's: give it to sbatch or salloc; --emit slurm --engine-option --exclusive puts",
