@@ -249,6 +249,10 @@ def _run(options: Options, context: click.Context, events: Events, job_id: str) 
         return 0
     if not job_id:
         return _run_job(options, context, events, job, hosts).status
+    if this_machine.runs_here(hosts) and not job.sync:
+        from mcjax_launch.cli.detaching import check_syntax
+
+        check_syntax(job)
     front, standby = _make_detached_front(job_id)
     context.call_on_close(standby.close)  # once all events have been written
     standby.describe(job.program, job.num_processes, [host.name for host in hosts])

@@ -9,14 +9,18 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from mcjax_launch.cli.watched import find_program
 from mcjax_launch.detached.folders import make_job_folder, remove_folder
 from mcjax_launch.detached.jobs import find_all_jobs
 from mcjax_launch.detached.standby import STARTED
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.events.opening import DESCRIPTOR, parse_descriptor
+from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.transport.early import DETACHED
 from mcjax_launch.kernel.wire import exit_status
+from mcjax_launch.kernel.wire.source_lines import format_path
 from mcjax_launch.options.options import Options
+from mcjax_launch.saves.syntax import find_syntax_error
 
 _VARIABLE = "MCJAX_DETACH"
 _MOST_READ = 4096
@@ -59,6 +63,19 @@ def detach(options: Options, words: Sequence[str]) -> int:
     status = launcher.wait()
     remove_folder(folder)  # it was killed
     return exit_status.compute_exit_status(status) or exit_status.FAILED
+
+
+def check_syntax(job: Job) -> None:
+    """Refuse a PROGRAM on this machine with a syntax error, which no terminal would show.
+
+    Raises:
+        LaunchError: there is a syntax error.
+
+    """
+    path = find_program(job) or ""
+    error = find_syntax_error(path, job.python) if path.endswith(".py") else ""
+    if error:
+        raise LaunchError(f"{format_path(path)}:{error}", exit_status.FAILED)
 
 
 def _start(

@@ -44,7 +44,7 @@ def _cut_at_placeholder(path: str) -> str:
 
 
 def _find_program_files(job: Job) -> Iterator[Watched]:
-    path = _find_program(job)
+    path = find_program(job)
     if path is None:
         return
     real = os.path.realpath(path)
@@ -60,7 +60,7 @@ def _find_package(folder: str) -> str:
     return folder
 
 
-def _find_program(job: Job) -> str | None:
+def find_program(job: Job) -> str | None:
     """Return the file of PROGRAM; None if it is not on this machine."""
     if job.module:
         words: Sequence[str] = (job.python, "-m", *job.program)

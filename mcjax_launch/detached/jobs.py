@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from mcjax_launch.detached import output_files
@@ -21,7 +21,9 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.kernel.wire import exit_status
 
 RUNNING, ENDED, LOST = "running", "ended", "lost"
-_KEPT_S, _MOST_KEPT = 7 * 86400.0, 20
+_DAY_S = 86400.0
+# Ended jobs are kept for so long, at most so many of each kind: a failure may be read later.
+_SUCCESSES_S, _FAILURES_S, _MOST_KEPT = 7 * _DAY_S, 30 * _DAY_S, 20
 # A folder without a description belongs to a job that is just being started, or to none.
 _STARTING_S = 3600.0
 # What a killed launcher takes to give up its lock, when its connections are gone.
@@ -131,20 +133,23 @@ def find_all_jobs() -> list[DetachedJob]:
     jobs = sorted(_iterate_jobs(), key=lambda job: job.description.since)
     over = [job for job in jobs if job.state != RUNNING and not job.has_launcher]
     over.sort(key=lambda job: job.ended_at, reverse=True)
-    old = [
-        job
-        for place, job in enumerate(over)
-        if place >= _MOST_KEPT or job.ended_at < time.time() - _KEPT_S
-    ]
+    old = _list_old([job for job in over if job.exit_status == 0], _SUCCESSES_S)
+    old += _list_old([job for job in over if job.exit_status != 0], _FAILURES_S)
     # Whether a job of another machine still runs is not known here.
     old += [
         job
         for job in jobs
-        if job.state == RUNNING and not job.is_here and job.ended_at < time.time() - _KEPT_S
+        if job.state == RUNNING and not job.is_here and job.ended_at < time.time() - _SUCCESSES_S
     ]
     for job in old:
         remove_folder(job.folder)
     return [job for job in jobs if job not in old]
+
+
+def _list_old(jobs: Sequence[DetachedJob], kept_s: float) -> list[DetachedJob]:
+    """Return the jobs, of which the latest comes first, that are not kept any more."""
+    oldest = time.time() - kept_s
+    return [job for place, job in enumerate(jobs) if place >= _MOST_KEPT or job.ended_at < oldest]
 
 
 def _iterate_jobs() -> Iterator[DetachedJob]:

@@ -50,6 +50,20 @@ def test_failed_start_is_reported_by_the_command_and_leaves_nothing(detached: De
     assert list(detached.folder.iterdir()) == []
 
 
+def test_syntax_error_is_reported_at_once_and_leaves_nothing(
+    detached: DetachedJobs, tmp_path: Path
+) -> None:
+    for words, text, shown in (
+        (["train.py"], "import jax\nx = (1,\n", "train.py:2: SyntaxError: '(' was never closed"),
+        (["-m", "train"], "if:\n", "train.py:1: SyntaxError: invalid syntax"),
+        (["python3", "train.py"], "if:\n", "train.py:1: SyntaxError: invalid syntax"),
+    ):
+        (tmp_path / "train.py").write_text(text)
+        ended = detached.jobs.run("--detach", "-n", 2, *words, cwd=tmp_path)
+        assert (ended.status, ended.stdout, ended.report) == (1, "", shown)
+        assert detached.listed() == []
+
+
 @pytest.mark.parametrize("name", ["SIGINT", "SIGKILL"])
 def test_abandoned_start_leaves_nothing(detached: DetachedJobs, tmp_path: Path, name: str) -> None:
     via = shell_script(tmp_path / "client", f"touch {tmp_path}/asked; exec sleep 600")

@@ -112,6 +112,15 @@ def test_ended_jobs_are_kept_for_a_week_up_to_twenty() -> None:
     running.close()
 
 
+def test_failures_are_kept_for_a_month_up_to_twenty_beside_successes() -> None:
+    for number, (status, days) in enumerate([(1, 31), (1, 29), (137, 8), (0, 8), (0, 6)]):
+        ended(made(number, age_s=32 * DAY_S), status, age_s=days * DAY_S)
+    assert sorted(states()) == ["01", "02", "04"]
+    for number in range(5, 28):
+        ended(made(number, age_s=100 - number), age_s=100 - number)
+    assert sorted(states()) == ["01", "02", *(f"{number:02x}" for number in range(8, 28))]
+
+
 def test_abandoned_folder_is_removed_later() -> None:
     folder = make_job_folder("00000001")
     assert states() == {} and os.path.isdir(folder)
