@@ -33,6 +33,26 @@ def test_all_agent_imports_are_streamed() -> None:
     assert done.stderr == b""
 
 
+@pytest.mark.parametrize("words", [["train.py"], ["-m", "train"], [sys.executable, "train.py"]])
+def test_host_with_another_copy_of_the_program_is_named(
+    jobs: Jobs, tmp_path: Path, words: list[str]
+) -> None:
+    for name in "abc":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.py").write_text("print(1)\n")
+    hosts = tmp_path / "hosts"
+    hosts.write_text("".join(f"{name} chdir={tmp_path}/{name}\n" for name in "abc"))
+    command = ("--hosts", hosts, "--via", FAKE_SSH, "--python", sys.executable, "-q", *words)
+    assert jobs.run(*command, cwd=tmp_path).report == ""
+    (tmp_path / "b/train.py").write_text("print(2)\n")
+    ended = jobs.run(*command, cwd=tmp_path)
+    assert (ended.status, ended.report) == (
+        0,
+        f"b has another copy of train{'' if words[0] == '-m' else '.py'} than a, so ranks run "
+        "different programs; make them equal, or add --sync",
+    )
+
+
 SYNCED = """
 import helper, os, sys, time
 print("ready", __file__, flush=True)

@@ -8,6 +8,7 @@ from mcjax_launch.job.describe import describe, format_dry_run
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, make_plan, place_ranks
+from mcjax_launch.job.program_copies import describe_differing_copies
 from mcjax_launch.kernel.wire import rank_environ
 from mcjax_launch.kernel.wire.address import split_address
 from mcjax_launch.kernel.wire.messages import HostFacts, Tpu, VisibleGpus
@@ -25,6 +26,18 @@ def plan_of(job: Job, facts: HostFacts = NOTHING) -> Plan:
 def plan_of_two_hosts(job: Job) -> Plan:
     facts = dict.fromkeys((A, B), NOTHING)
     return make_plan(job, [A, B], facts, job_id="0badcafe", coordinator="10.0.0.1:5000")
+
+
+def test_hosts_with_another_copy_of_the_program_are_named() -> None:
+    def describe(*sources: str) -> str:
+        named = {f"h{number}": source for number, source in enumerate(sources)}
+        return describe_differing_copies(("train.py", "a"), named)
+
+    assert describe("1", "1") == describe("1", "") == describe("", "") == ""
+    tail = "so ranks run different programs; make them equal, or add --sync"
+    assert describe("1", "2") == f"h1 has another copy of train.py than h0, {tail}"
+    assert describe("1", "2", "2") == f"h0 has another copy of train.py than h1, {tail}"
+    assert describe("1", "2", "1", "3") == f"h1, h3 have other copies of train.py than h0, {tail}"
 
 
 @pytest.mark.parametrize(

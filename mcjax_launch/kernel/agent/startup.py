@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import zlib
 
 from ..wire import interpreter, rank_environ
 from ..wire.address import TPU_PORTS
@@ -11,14 +13,14 @@ from ..wire.exit_status import HOST_LOST, NOT_EXECUTABLE, NOT_FOUND, USAGE
 from ..wire.interpreter import Unusable, check_python_file, find_command
 from ..wire.loop import Loop
 from ..wire.messages import Bind, HostFacts, Prepare, Tpu, VisibleGpus
-from ..wire.system import LINUX, explain_file_limit, read_system_text
+from ..wire.system import LINUX, explain_file_limit, read_regular_file, read_system_text
 from . import network
 from .system import system
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 # --- TPU chips, and what a host knows of its slice ---
 # Chips are counted as JAX counts them: by vendor and device on the PCI bus, because Google's
@@ -196,6 +198,7 @@ class HostPreparation:
             jax=interpreter.find_jax_version(runs, self._cwd, environ)
             if wanted.jax and runs
             else "",
+            source=_compute_checksum(os.path.join(self._cwd, path) for path in wanted.sources),
         )
 
     def stop_listening(self) -> None:
@@ -306,6 +309,14 @@ class HostPreparation:
             ) from None
         self.reserved.append(held)
         return int(held.getsockname()[1])
+
+
+def _compute_checksum(paths: Iterable[str]) -> str:
+    """Return a checksum of the first path that is a file, to compare hosts; "" if none is."""
+    for path in filter(os.path.isfile, paths):
+        with contextlib.suppress(OSError):
+            return f"{zlib.crc32(read_regular_file(path)):08x}"
+    return ""
 
 
 def _find_visible_gpus(wanted: Prepare) -> VisibleGpus:

@@ -6,6 +6,7 @@ from mcjax_launch.job.devices import may_use_gpus
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import WITHOUT_JAX, Job
 from mcjax_launch.job.plan import Plan, Rank
+from mcjax_launch.job.program_copies import list_source_paths
 from mcjax_launch.kernel.wire import messages
 from mcjax_launch.kernel.wire.address import split_address
 from mcjax_launch.kernel.wire.rank_environ import RANK_RESTART
@@ -56,6 +57,7 @@ def make_prepare_order(
         ranks=len(ranks),
         wrappers=list_commands(job.wrappers, ranks),
         jax=job.mtls != "off" and job.expects_hooks,
+        sources=list_source_paths(job) if several else (),
     )
 
 

@@ -156,6 +156,7 @@ class Launcher:
             lambda: self.pool.is_settled,
             restart,
             self.console.note,
+            self.console.say,
         )
         self.stacks = StackRequests()
         acting = TimerAction(self.policy, self.perform)

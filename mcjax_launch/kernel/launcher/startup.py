@@ -10,6 +10,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, group_ranks_by_host, make_plan
+from mcjax_launch.job.program_copies import describe_differing_copies
 from mcjax_launch.kernel.launcher.agent_orders import make_prepare_order
 from mcjax_launch.kernel.launcher.peers import (
     choose_coordinator_address,
@@ -65,6 +66,7 @@ class Startup:
         settled: function that returns whether every host has been reached or has failed.
         restart: number of earlier attempts.
         note: function that prints a line.
+        say: function that prints a line with --quiet too.
 
     Attributes:
         job_id: eight hexadecimal digits.
@@ -83,6 +85,7 @@ class Startup:
         settled: Callable[[], bool],
         restart: int,
         note: Callable[[str], object] = lambda line: None,
+        say: Callable[[str], object] = lambda line: None,
     ) -> None:
         self._restart = restart
         self.job_id = job.job_id or os.urandom(4).hex()
@@ -94,7 +97,7 @@ class Startup:
         self._on_plan = on_plan
         self._on_error = on_error
         self._settled = settled
-        self._note = note
+        self._note, self._say = note, say
         self._ranks = group_ranks_by_host(job, hosts)
         self._staged = _make_staged(job) if job.sync or job.call else None
         self._stopped = False
@@ -230,6 +233,9 @@ class Startup:
             self._try_step(self._complete_plan)
 
     def _complete_plan(self) -> None:
+        sources = {host.name: self._answers[host].source for host in self._hosts}
+        if line := describe_differing_copies(self._job.program, sources):
+            self._say(line)
         self._on_plan(self._make_plan(self._hosts, *self._choose_coordinator()))
 
     def _choose_coordinator(self) -> tuple[str, int, bool]:

@@ -104,6 +104,7 @@ class Prepare(Question):
         any_order: True if rank 0 may run on another host than the one with `coordinator`.
         ranks: number of ranks for this host.
         jax: True to report the version of jax of the Python that runs PROGRAM.
+        sources: paths of which the first that exists is reported as a checksum, that of PROGRAM.
 
     """
 
@@ -129,6 +130,7 @@ class Prepare(Question):
     ranks: int = 1
     wrappers: tuple[str, ...] = ()
     jax: bool = False
+    sources: tuple[str, ...] = ()
 
 
 class TryCoordinator(Question):
@@ -361,6 +363,7 @@ class HostFacts(ToLauncher):
         launcher: address from which the launcher connected by ssh; "" without ssh.
         tpu: TPU chips of the host; None if it has none or they were not requested.
         jax: version of jax; "" if unknown or not requested.
+        source: checksum of PROGRAM's source; "" if unknown or not requested.
 
     """
 
@@ -380,6 +383,7 @@ class HostFacts(ToLauncher):
     tpu_ports: tuple[int, ...] = ()
     stage: str = ""
     jax: str = ""
+    source: str = ""
 
     answers = Prepare
 
