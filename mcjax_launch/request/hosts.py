@@ -99,12 +99,10 @@ def _read(given: str | tuple[str, ...], slots: int) -> tuple[Host, ...]:
 
 def _mark_own(hosts: Sequence[Host]) -> tuple[Host, ...]:
     """Return the hosts; this machine's own name, without user and port, needs no ssh."""
-    from mcjax_launch.schedulers.allocation import is_own_name
-
+    own = os.uname().nodename.lower()
+    names = (own, own.partition(".")[0])
     return tuple(
-        host.copy_with(here=True)
-        if host.user is None and host.port is None and is_own_name(host.name)
-        else host
+        host.copy_with(here=True) if host.login.lower() in names and host.port is None else host
         for host in hosts
     )
 

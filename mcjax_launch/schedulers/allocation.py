@@ -131,6 +131,7 @@ def make_hosts(
 
     """
     lines = [f"{name} slots={count}" for name, count in counts]
+    own = _get_own_names()
     given = devices or {}
     hosts = []
     for host in parse_file("\n".join(lines), origin, 1):
@@ -140,7 +141,7 @@ def make_hosts(
                 slots=slots or host.slots,
                 gpus=None if listed is None else len(listed),
                 devices=",".join(listed or ()),
-                here=is_own_name(host.name),
+                here=host.name.lower() in own or host.name.lower().partition(".")[0] in own,
             )
         )
     return tuple(hosts)
@@ -151,10 +152,9 @@ def get_own_name() -> str:
     return socket.gethostname().partition(".")[0]
 
 
-def is_own_name(name: str) -> bool:
-    """Return whether a host's name, with or without a domain, is that of this machine."""
-    own = {socket.gethostname().lower(), get_own_name().lower()}
-    return not own.isdisjoint((name.lower(), name.lower().partition(".")[0]))
+def _get_own_names() -> set[str]:
+    """Return this machine's host name with and without the domain, in lower case."""
+    return {socket.gethostname().lower(), get_own_name().lower()}
 
 
 def make_shell_argv(script: str) -> list[str]:

@@ -1,8 +1,8 @@
 """What --hosts reads: files, pipes, and what is neither."""
 
 import os
-import socket
 import threading
+import types
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,9 +74,10 @@ def test_unreadable_hosts_file_is_refused(name: str, tmp_path: Path) -> None:
 
 
 def test_own_name_is_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket, "gethostname", lambda: "ws7.lab.org")
-    names = "WS7,ws7.lab.org,me@ws7,ws8"
+    own = types.SimpleNamespace(nodename="ws7.lab.org")
+    monkeypatch.setattr(os, "uname", lambda: own)
+    names = "WS7,ws7.lab.org,me@ws7,ws8,ws7.other.org"
     found = hosts.find_hosts(Options(hosts=names), {})
-    assert [host.is_local for host in found] == [True, True, False, False]
+    assert [host.is_local for host in found] == [True, True, False, False, False]
     found = hosts.find_hosts(Options(hosts=names, via="ssh"), {})
     assert not any(host.is_local for host in found)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import zlib
 
 from ..wire import interpreter, rank_environ
 from ..wire.address import TPU_PORTS
@@ -20,7 +19,7 @@ from .system import system
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 # --- TPU chips, and what a host knows of its slice ---
 # Chips are counted as JAX counts them: by vendor and device on the PCI bus, because Google's
@@ -198,7 +197,7 @@ class HostPreparation:
             jax=interpreter.find_jax_version(runs, self._cwd, environ)
             if wanted.jax and runs
             else "",
-            source=_compute_checksum(os.path.join(self._cwd, path) for path in wanted.sources),
+            source=_compute_checksum(self._cwd, wanted.sources) if wanted.sources else "",
         )
 
     def stop_listening(self) -> None:
@@ -311,11 +310,13 @@ class HostPreparation:
         return int(held.getsockname()[1])
 
 
-def _compute_checksum(paths: Iterable[str]) -> str:
-    """Return a checksum of the first path that is a file, to compare hosts; "" if none is."""
-    for path in filter(os.path.isfile, paths):
+def _compute_checksum(folder: str, paths: Sequence[str]) -> str:
+    """Return a checksum of the first path in a folder that is a file; "" if there is none."""
+    from zlib import crc32  # jobs on one host need none
+
+    for path in filter(os.path.isfile, (os.path.join(folder, path) for path in paths)):
         with contextlib.suppress(OSError):
-            return f"{zlib.crc32(read_regular_file(path)):08x}"
+            return f"{crc32(read_regular_file(path)):08x}"
     return ""
 
 
