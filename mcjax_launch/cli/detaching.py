@@ -20,7 +20,7 @@ from mcjax_launch.kernel.transport.early import DETACHED
 from mcjax_launch.kernel.wire import exit_status
 from mcjax_launch.kernel.wire.source_lines import format_path
 from mcjax_launch.options.options import Options
-from mcjax_launch.saves.syntax import find_syntax_error
+from mcjax_launch.saves.syntax import find_syntax_errors
 
 _VARIABLE = "MCJAX_DETACH"
 _MOST_READ = 4096
@@ -73,8 +73,8 @@ def check_syntax(job: Job) -> None:
 
     """
     path = find_program(job) or ""
-    error = find_syntax_error(path, job.python) if path.endswith(".py") else ""
-    if error:
+    paths = [path] if path.endswith(".py") else []
+    for error in find_syntax_errors(paths, job.python).values():
         raise LaunchError(f"{format_path(path)}:{error}", exit_status.FAILED)
 
 
