@@ -25,11 +25,7 @@ from mcjax_launch.kernel.wire import exit_status
 from mcjax_launch.options.options import Options
 from mcjax_launch.options.removed import find_removed_variables
 from mcjax_launch.request import combinations, ready, this_machine
-from mcjax_launch.request.program import (
-    find_needed_arguments,
-    get_given_arguments,
-    may_need_arguments,
-)
+from mcjax_launch.request.coordinates import get_program_name, reads_coordinates
 from mcjax_launch.request.this_machine import is_on_github
 from mcjax_launch.wording import format_one_line
 
@@ -46,7 +42,10 @@ NAME = "mcjax-launch"
 #: Set by a shell that asks for completion.
 COMPLETE = "_MCJAX_LAUNCH_COMPLETE"
 # Texts in the message of a job whose program got too few arguments, and what may be missing.
-_TOO_FEW = ("IndexError", "not enough values to unpack", "exit status 2", "sys.exit(2)")
+_TOO_FEW = (
+    *("IndexError", "not enough values to unpack", "exit status 2", "sys.exit(2)"),
+    *("invalid literal for int()", "Missing mandatory value", "is not in struct"),
+)
 _COORDINATES = "{process_id}, {num_processes} and {coordinator}"
 # A file in every container of Kubernetes, which reads it when the container ends.
 _TERMINATION_LOG = "/dev/termination-log"
@@ -320,14 +319,14 @@ def _find_argument_hints(
     yield from find_misplaced_options(options, context, outcome)
     if not outcome.failed_early:
         return
-    given, needed = get_given_arguments(job), find_needed_arguments(job)
-    if needed is not None and (words := needed.suggest(given)) is not None:
+    if not any(mark in outcome.message for mark in _TOO_FEW):
+        return
+    if program := job.suggested_program:
         import shlex
 
-        program = job.program[: len(job.program) - len(given)]
-        line = shlex.join([NAME, *get_own_words(options, context), *program])
-        yield f"hint: {os.path.basename(program[-1])} needs arguments: {line} {' '.join(words)}"
-    elif any(mark in outcome.message for mark in _TOO_FEW) and may_need_arguments(job):
+        line = shlex.join([NAME, *get_own_words(options, context)])
+        yield f"hint: {get_program_name(job)} needs arguments: {line} {' '.join(program)}"
+    elif reads_coordinates(job):
         yield f"hint: in PROGRAM's arguments, {_COORDINATES} are replaced by each rank's own"
 
 

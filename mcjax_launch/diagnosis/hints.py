@@ -6,6 +6,7 @@ from mcjax_launch.diagnosis.findings.errors import mentions
 from mcjax_launch.jax_messages.known_errors import (
     KnownError,
     WrongDevices,
+    advise_on_variable,
     find_known_error,
     has_fault_traceback,
     lacks_coordinates,
@@ -75,6 +76,8 @@ def _choose_hint(run: RankRun, ranks: int, *, diverged: bool, verified: bool) ->
             "the hook did not run in this Python: python -I, -E or -S, a replaced PYTHONPATH, "
             "or --no-hook keeps it out"
         )
+    if failure is not None and (advice := advise_on_variable(text, failure.line or "")):
+        return advice
     if failure is not None and failure.module in ("jax", "jaxlib"):
         return (
             f"the ranks' Python, {failure.python}, has no {failure.module}: "

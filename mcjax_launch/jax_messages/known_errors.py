@@ -141,6 +141,15 @@ class KnownError(enum.Enum):
         self.hint = hint
 
 
+# Variables of other launchers: torchrun's, and those from which a program may take coordinates.
+_OF_TORCHRUN = re.compile(r"(LOCAL_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)")
+_OF_OTHERS = {
+    r"SLURM_(PROCID|NODEID)|OMPI_COMM_WORLD_RANK|PMIX?_RANK": "process_id",
+    r"SLURM_(STEP_NUM_|N)TASKS|SLURM_NPROCS|OMPI_COMM_WORLD_SIZE|PMI_SIZE": "num_processes",
+    r"SLURM_LOCALID|OMPI_COMM_WORLD_LOCAL_RANK|MPI_LOCALRANKID": "local_process_id",
+    r"(SLURM|OMPI|PMIX?|MPI)_\w+": "",
+}
+_READS_VARIABLE = re.compile(r"(?:environ\.get|getenv)\(\s*['\"](\w+)['\"]")
 _NO_COORDINATES = ("Number of processes must be defined", "coordinator_address should be defined")
 _PROXIES = "JAX detected proxy variable"
 _FAULTHANDLER = "Fatal Python error"
@@ -207,6 +216,28 @@ def _parse_assertion(line: str) -> WrongDevices | None:
     if match is None:
         return None
     return WrongDevices(None, int(match["wants"]), are_local="local_" in match.groups())
+
+
+def advise_on_variable(text: str, line: str) -> str:
+    """Return advice on a missing variable that another launcher would set; "" for other errors.
+
+    Args:
+        text: text of the exception, beginning with its name.
+        line: source of the user's line that raised it.
+
+    """
+    missing = re.search(r"KeyError: '(\w+)'$", text)
+    if missing is None and text.startswith("TypeError: ") and "NoneType" in text:
+        missing = _READS_VARIABLE.search(line)
+    name = missing[1] if missing is not None else ""
+    bare = "jax.distributed.initialize() without arguments needs no variable"
+    if _OF_TORCHRUN.fullmatch(name):
+        return f"--env-style torch sets {name} and torchrun's other variables; {bare}"
+    found = (each for names, each in _OF_OTHERS.items() if re.fullmatch(names, name))
+    if (placeholder := next(found, None)) is None:
+        return ""
+    how = f"-x {name}={{{placeholder}}} sets it; " if placeholder else ""
+    return f"ranks have no {name}: {how}{bare}"
 
 
 def says_other_collective(text: str) -> bool:

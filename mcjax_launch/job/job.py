@@ -20,6 +20,7 @@ class Job(Options, kw_only=True):
     Durations are in seconds. A timeout of None is no limit; a grace of None is `GRACE_S`.
     """
 
+    suggested_program: tuple[str, ...] = ()  # with coordinates that could not be filled in
     program_hint: str = ""  # advice for hosts without PROGRAM's file
     num_processes: int = 1  # of the whole job
     num_hosts: int = 1  # more than 1: each has its own launcher, started by a scheduler

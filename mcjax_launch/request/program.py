@@ -2,11 +2,10 @@
 
 import functools
 import os
-import re
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
@@ -21,9 +20,6 @@ from mcjax_launch.kernel.wire.interpreter import (
 )
 from mcjax_launch.kernel.wire.system import read_regular_file
 from mcjax_launch.options.wrappers import list_commands
-
-if TYPE_CHECKING:
-    from mcjax_launch.request.program_arguments import Arguments
 
 # --- modules ---
 
@@ -233,66 +229,7 @@ def _is_pipe(path: str) -> bool:
     return stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)
 
 
-# --- its arguments ---
-
-# Words in programs that pass arguments on to `jax.distributed.initialize()`.
-_HANDS_ON = re.compile(rb"argv|argparse|click|absl")
-_PASSES_ARGUMENTS = re.compile(rb"initialize(?!\s*\(\s*\))")
 _MOST_BYTES = 1 << 22
-
-
-def get_given_arguments(job: Job) -> tuple[str, ...]:
-    """Return the arguments after PROGRAM's name; if it is not Python, all words with the name."""
-    return job.program[_count_name_words(job) :]
-
-
-def find_needed_arguments(job: Job) -> "Arguments | None":
-    """Return the arguments that PROGRAM needs, if it passes some of them to initialize().
-
-    Returns:
-        None if PROGRAM passes none to initialize(), or if its source does not show which.
-
-    """
-    source = _read_program_source(job)
-    if not (_hands_on(source) and _PASSES_ARGUMENTS.search(source)):
-        return None
-    from mcjax_launch.request.program_arguments import find_arguments
-
-    return find_arguments(source)
-
-
-def may_need_arguments(job: Job) -> bool:
-    """Return whether PROGRAM's source seems to read arguments and to call initialize()."""
-    return _hands_on(_read_program_source(job))
-
-
-def _hands_on(source: bytes) -> bool:
-    return b"initialize" in source and _HANDS_ON.search(source) is not None
-
-
-def _count_name_words(job: Job) -> int:
-    """Return the number of words that name PROGRAM: 2 in `python train.py`, 0 if not Python."""
-    if job.is_python:
-        return 1
-    name, *rest = job.program
-    is_file = bool(rest) and rest[0].endswith(".py")
-    return 2 if is_file and os.path.basename(name).startswith("python") else 0
-
-
-def _read_program_source(job: Job) -> bytes:
-    """Return PROGRAM's source; b"" if it is not Python, or is not on this machine."""
-    if not (names := _count_name_words(job)):
-        return b""
-    path = os.path.join(job.chdir, job.program[names - 1])
-    if job.module:
-        from mcjax_launch.features.preload.agent.program import Unsuited, find_source_file
-
-        try:
-            words = (job.python, "-m", *job.program)
-            path = find_source_file(words, job.chdir, {**os.environ, **dict(job.env)})
-        except Unsuited:
-            return b""
-    return read_source(path)
 
 
 def read_source(path: str) -> bytes:

@@ -7,7 +7,7 @@ the result is "unknown": nothing is guessed.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
 
@@ -383,29 +383,38 @@ class _Reader:
 
     def _initialize(self, call: ast.Call) -> None:
         """Record the words that a call of initialize() passes."""
-        given = dict(zip(_PARAMETERS, call.args, strict=False))
-        given |= {keyword.arg or "": keyword.value for keyword in call.keywords}
-        if not given.keys() & _PARAMETERS.keys() or not self._is_certain(call):
+        found = list(iterate_coordinates(self._names, call))
+        if not found or not self._is_certain(call):
             raise Unsupported("a call that may not come, or that leaves its arguments out")
-        for parameter, placeholder in _PARAMETERS.items():
-            if parameter in given:
-                self._use(given[parameter], placeholder)
+        for node, placeholder in found:
+            key = self._find_key(node)
+            if isinstance(key, int) or key in self._parser.values:
+                self._uses.setdefault(key, set()).add(placeholder)
 
-    def _use(self, node: ast.expr, placeholder: str) -> None:
-        match self._names.resolve(node):
-            case ast.JoinedStr(
-                [ast.FormattedValue(host), ast.Constant(":"), ast.FormattedValue(port)]
-            ):
-                self._use(host, _HOST)
-                self._use(port, _PORT)
-            case ast.BinOp(host, ast.Add(), ast.Constant(str() as text)) | ast.JoinedStr(
-                [ast.FormattedValue(host), ast.Constant(str() as text)]
-            ) if text.startswith(":"):
-                self._use(host, _HOST)
-            case _:
-                key = self._find_key(node)
-                if isinstance(key, int) or key in self._parser.values:
-                    self._uses.setdefault(key, set()).add(placeholder)
+
+def iterate_coordinates(names: SourceNames, call: ast.Call) -> Iterator[tuple[ast.expr, str]]:
+    """Yield the expressions that a call of initialize() passes, each with its placeholder."""
+    given = dict(zip(_PARAMETERS, call.args, strict=False))
+    given |= {keyword.arg or "": keyword.value for keyword in call.keywords}
+    for parameter, placeholder in _PARAMETERS.items():
+        if parameter in given:
+            yield from _split_address(names, given[parameter], placeholder)
+
+
+def _split_address(
+    names: SourceNames, node: ast.expr, placeholder: str
+) -> Iterator[tuple[ast.expr, str]]:
+    """Yield an expression with its placeholder; `HOST:PORT` as its two parts."""
+    match names.resolve(node):
+        case ast.JoinedStr([ast.FormattedValue(host), ast.Constant(":"), ast.FormattedValue(port)]):
+            yield host, _HOST
+            yield port, _PORT
+        case ast.BinOp(host, ast.Add(), ast.Constant(str() as text)) | ast.JoinedStr(
+            [ast.FormattedValue(host), ast.Constant(str() as text)]
+        ) if text.startswith(":"):
+            yield host, _HOST
+        case _:
+            yield node, placeholder
 
 
 def _catches_short_lines(handler: ast.ExceptHandler) -> bool:

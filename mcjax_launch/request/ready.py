@@ -6,7 +6,6 @@ Every run waits for the imports of this module; modules that only some runs need
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,14 +17,10 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import count_ranks_by_host
 from mcjax_launch.kernel.launcher.entry import run as run_job
 from mcjax_launch.request import ranks_python, this_machine
+from mcjax_launch.request.coordinates import complete_program, get_program_name
 from mcjax_launch.request.hosts import describe_allocation, find_hosts
 from mcjax_launch.request.job import make_job
-from mcjax_launch.request.program import (
-    check_pipe,
-    check_program,
-    find_needed_arguments,
-    get_given_arguments,
-)
+from mcjax_launch.request.program import check_pipe, check_program
 
 if TYPE_CHECKING:
     from mcjax_launch.kernel.launcher.front import Front
@@ -84,16 +79,13 @@ def complete(
 def _with_arguments(job: Job, say: Say) -> Job:
     """Add the missing arguments that PROGRAM passes to initialize(), and print the new command.
 
-    The job is returned unchanged if none are missing, or if it is unclear which.
+    If it is unclear which are missing, the job gets a command to show in hints.
     """
-    given, found = get_given_arguments(job), find_needed_arguments(job)
-    words = None if found is None else found.complete(given)
-    if words is None:
-        return job
-    names = job.program[: len(job.program) - len(given)]
-    program = (*names, *words)
+    program, suggested = complete_program(job)
+    if not program:
+        return job.copy_with(suggested_program=suggested)
     shown = " ".join(("-m", *program) if job.module else program)
-    say(f"{os.path.basename(names[-1])} takes its coordinates from its arguments: running {shown}")
+    say(f"{get_program_name(job)} takes its coordinates from its arguments: running {shown}")
     return job.copy_with(program=program)
 
 

@@ -62,7 +62,7 @@ class SourceNames:
             case ast.FunctionDef(name):
                 self.functions[name] = node
                 if any(self.find_path(part) == "click.command()" for part in node.decorator_list):
-                    for parameter in _list_parameters(node):
+                    for parameter in list_parameters(node):
                         self._assign(node, parameter, parameter)
             case ast.Name(name, ast.Load()) if isinstance(self.parents[node], ast.Call):
                 self.calls.setdefault(name, []).append(node)
@@ -112,7 +112,7 @@ class SourceNames:
 
     def _add_call(self, function: ast.FunctionDef, call: ast.Call) -> None:
         """Assign a call's arguments, or the defaults in their place, to a function's parameters."""
-        names = _list_parameters(function)
+        names = list_parameters(function)
         defaults = [*function.args.defaults, *function.args.kw_defaults]
         given = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))
         for number, argument in enumerate(call.args[: len(names)]):
@@ -161,7 +161,8 @@ class SourceNames:
         return ""
 
 
-def _list_parameters(function: ast.FunctionDef) -> list[str]:
+def list_parameters(function: ast.FunctionDef) -> list[str]:
+    """Return the names of a function's parameters, without `*args` and `**kwargs`."""
     arguments = function.args
     every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
     return [argument.arg for argument in every]

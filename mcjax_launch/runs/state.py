@@ -108,6 +108,7 @@ class RunState(Changing):
         tails: the last output of each rank, as it arrives.
         waits: past waits of ranks; None unless a record is written.
         polls: polled positions of main threads; None unless they are polled.
+        suggested: command that passes PROGRAM its coordinates, if it lacks them; else "".
         expects_hooks: True if each rank's own process is a Python that should load the hook.
         survives: True if the job may outlive a rank's failure: see `kernel.launcher.survival`.
         ended_all: reason, in words, why a failure ended the job although `survives`; else "".
@@ -139,6 +140,7 @@ class RunState(Changing):
     tails: Tails = field(default_factory=Tails)
     waits: PastWaits | None = None
     polls: PositionPolls | None = None
+    suggested: str = ""
     expects_hooks: bool = False
     survives: bool = False
     ended_all: str = ""

@@ -54,6 +54,45 @@ def test_program_below_python_gets_coordinates(jobs: Jobs, folder: Path) -> None
     assert ended.report == TOLD.replace("running ", f"running {sys.executable} ")
 
 
+def test_coordinates_are_filled_in_beside_other_arguments(jobs: Jobs, folder: Path) -> None:
+    ended = jobs.run("-n", 2, "--no-prefix", "toy.py", "--lr", "3", cwd=folder)
+    assert argv(ended.stdout) == ["argv 0 2 --lr 3", "argv 1 2 --lr 3"], ended.stderr
+    assert ended.report == f"{TOLD} --lr 3"
+
+
+DEFAULTS = """
+import argparse
+def parse():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--rank", type=int, default=0)
+    return parser.parse_args()
+"""
+TRAIN = """
+import jax, options
+args = options.parse()
+if args.ranks > 1:
+    jax.distributed.initialize("localhost:1", args.ranks, args.rank)
+"""
+
+
+def test_arguments_are_named_where_ranks_do_without(jobs: Jobs, folder: Path) -> None:
+    (folder / "options.py").write_text(DEFAULTS)
+    (folder / "train.py").write_text(TRAIN)
+    ended = jobs.run("-n", 2, "train.py", "--rank=0", cwd=folder)
+    jobs_of_one = "these ran as 2 separate single-process jobs"
+    command = "train.py --ranks {num_processes} --rank=0"
+    assert f"{jobs_of_one}; its coordinates come from arguments: run {command}\n" in ended.stderr
+
+
+def test_variable_of_another_launcher_gets_a_hint(jobs: Jobs, folder: Path) -> None:
+    (folder / "train.py").write_text("import os\nrank = int(os.environ['RANK'])\n")
+    ended = jobs.run("-n", 2, "train.py", cwd=folder)
+    hint = "hint: --env-style torch sets RANK and torchrun's other variables; "
+    assert hint in ended.report
+    assert jobs.run("-n", 2, "--env-style", "torch", "train.py", cwd=folder).status == 0
+
+
 def test_given_arguments_are_unchanged(jobs: Jobs, folder: Path) -> None:
     ended = jobs.run("toy.py", "{coordinator}", "0", "1", "{host}x", cwd=folder)
     assert (argv(ended.stdout), ended.report) == (["[0] argv 0 1 localhostx"], "")

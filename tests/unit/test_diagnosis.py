@@ -9,7 +9,7 @@ from records import end_of, failure, say
 from mcjax_launch.diagnosis.hints import find_failure_hints
 from mcjax_launch.diagnosis.summary import summarize
 from mcjax_launch.features.verify_spmd.watch import Diverged, SpmdWatch
-from mcjax_launch.jax_messages.known_errors import KnownError
+from mcjax_launch.jax_messages.known_errors import KnownError, advise_on_variable
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.launcher.time_limits import TimeLimits, compute_usage_period_s
 from mcjax_launch.kernel.wire import hook_messages as hook
@@ -54,6 +54,25 @@ def test_equal_failures_are_counted() -> None:
         ended(state, rank, -signal.SIGKILL, sent=(signal.SIGTERM, signal.SIGKILL))
     assert first_line(state) == "2 ranks failed, rank 2 first: ValueError: 2"
     assert summarize(state).lines[-1] == "the other rank: failed: ValueError: 1"
+
+
+GETENV = "TypeError: int() argument must be a string, not 'NoneType'"
+VARIABLES = {
+    ("KeyError: 'MASTER_ADDR'", ""): "--env-style torch sets MASTER_ADDR ",
+    (GETENV, "rank = int(os.environ.get('LOCAL_RANK'))"): "--env-style torch sets LOCAL_RANK ",
+    (GETENV, "rank = int(args.rank)"): "",
+    ("KeyError: 'SLURM_PROCID'", ""): "-x SLURM_PROCID={process_id} sets it",
+    ("KeyError: 'OMPI_COMM_WORLD_SIZE'", ""): "-x OMPI_COMM_WORLD_SIZE={num_processes} sets it",
+    ("KeyError: 'SLURM_JOB_NODELIST'", ""): "ranks have no SLURM_JOB_NODELIST: jax.distributed",
+    ("KeyError: 'loss'", ""): "",
+}
+
+
+@pytest.mark.parametrize(("text", "line"), VARIABLES)
+def test_missing_variable_of_another_launcher_is_named(text: str, line: str) -> None:
+    advice = advise_on_variable(text, line)
+    assert VARIABLES[text, line] in advice
+    assert bool(advice) == bool(VARIABLES[text, line])
 
 
 @pytest.mark.parametrize(("rank", "hinted"), [(0, True), (1, False)])

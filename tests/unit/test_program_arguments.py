@@ -64,6 +64,8 @@ NEEDS = {
     # in part
     "data = sys.argv[1]\nINIT('l:1', int(sys.argv[3]), int(sys.argv[2]))": "DATA {process_id} {num_processes}",
     "INIT('l:1', int(sys.argv[1]), int(sys.argv[2]) - 1)": "{num_processes} ARG2",
+    "p = argparse.ArgumentParser()\np.add_argument('--n', type=int, required=True)\nc = Config(**vars(p.parse_args()))\n"
+    "def setup(cfg):\n  INIT('l:1', cfg.n, 0)\nsetup(c)": "--n {num_processes}",
     "INIT(sys.argv[1], local_device_ids=[int(sys.argv[2])])": "{coordinator} ARG2",
     "if os.environ.get('A'):\n  r = int(sys.argv[1])\nelse:\n  r = int(sys.argv[2])\nINIT('l:1', int(sys.argv[3]), r)": "R R {num_processes}",
     "p = argparse.ArgumentParser()\np.add_argument('data')\np.add_argument('--id', type=int, required=True)\na = p.parse_args()\nINIT('l:1', 2, a.id)": "DATA --id {process_id}",

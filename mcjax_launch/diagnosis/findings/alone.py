@@ -61,7 +61,7 @@ def single_process_calls(view: View) -> Iterator[Finding]:
         yield Finding(
             "single processes",
             f"these ran as {len(calls)} separate single-process jobs: each rank called "
-            f"initialize(){at} with num_processes=1",
+            f"initialize(){at} with num_processes=1{_suggest_command(view)}",
         )
 
 
@@ -74,17 +74,23 @@ def separate_jobs(view: View) -> Iterator[Finding]:
     if not state.running:
         if all(run.membership.imported for run in view.runs):
             said = "no rank called jax.distributed.initialize()"
-            yield Finding("separate", f"{said}: these ran as {jobs}")
+            yield Finding("separate", f"{said}: these ran as {jobs}{_suggest_command(view)}")
         return
     words = (
-        f"no rank has called jax.distributed.initialize(): these run as {jobs}; call it before "
-        "any other use of JAX"
+        f"no rank has called jax.distributed.initialize(): these run as {jobs}"
+        f"{_suggest_command(view) or '; call it before any other use of JAX'}"
     )
     soon = state.activity.jax_at + SOON_S
     if view.now >= soon and sum(_uses_jax(run, view.now) for run in state.running) < 2:
         while soon <= view.now:  # ask again, ever more seldom
             soon += soon - state.activity.jax_at + SOON_S
     yield Finding("separate", words, due=soon, is_urgent=True)
+
+
+def _suggest_command(view: View) -> str:
+    """Return the command that passes PROGRAM its coordinates, to append to a line; or ""."""
+    command = view.state.suggested
+    return f"; its coordinates come from arguments: run {command}" if command else ""
 
 
 def _uses_jax(run: RankRun, now: float) -> bool:

@@ -25,7 +25,7 @@ def impossible_call(view: View) -> Iterator[Finding]:
         or _find_contradiction(view)
     )
     if found is not None:
-        yield found.copy_with(cure=_OWN_ARGUMENTS, is_certain=True)
+        yield found.copy_with(cure=_find_cure(view), is_certain=True)
 
 
 def oversized_call(view: View) -> Iterator[Finding]:
@@ -52,7 +52,7 @@ def wrong_call(view: View) -> Iterator[Finding]:
         or next((_make_size_finding(view, run) for run in others), None)
     )
     if found is not None:
-        yield found.copy_with(cure=_OWN_ARGUMENTS)
+        yield found.copy_with(cure=_find_cure(view))
 
 
 def wrong_address(view: View) -> Iterator[Finding]:
@@ -64,6 +64,12 @@ def wrong_address(view: View) -> Iterator[Finding]:
             address = f"coordinator_address={call.coordinator_address}"
             yield _make_finding(view, run, f"{address}, which is not an address of its machine")
             return
+
+
+def _find_cure(view: View) -> str:
+    """Return the advice to pass a rank's own coordinates."""
+    command = view.state.suggested
+    return f"{_OWN_ARGUMENTS}; or run {command}" if command else _OWN_ARGUMENTS
 
 
 # --- one call ---

@@ -247,6 +247,7 @@ class Launcher:
             return  # the job ends before any rank was started
         self._plan = plan
         self.state.expects_hooks = self.job.expects_hooks
+        self.state.suggested = " ".join(self.job.suggested_program)
         named = make_labels(plan, self.job.log_dir)
         again = self.restart > 0
         if not again:
