@@ -205,6 +205,13 @@ def parse_coordinator(value: Any) -> str:
     return parse_text(value)
 
 
+def parse_via(value: Any) -> str:
+    """Read a way to reach hosts."""
+    if removed := find_replacement(f"via={value}"):
+        raise ValueError(f"{value!r} {removed}")
+    return parse_text(value)
+
+
 def parse_text(value: Any) -> str:
     """Read a text or a path."""
     if not isinstance(value, (str, os.PathLike)):
@@ -293,6 +300,7 @@ TEXT = Kind(parse_text)
 FILE = Kind(parse_text, "FILE", "Path", offers="files")
 FOLDER = Kind(parse_text, "DIR", "Path", offers="folders")
 PROFILE = Kind(check_profile, "DIR[@D]", "Path", offers="folders")
+VIA = Kind(parse_via, "COMMAND")
 COORDINATOR = Kind(parse_coordinator, "HOST[:PORT]")
 CACHE = Kind(check_cache, "DIR[:SIZE]", "Path", offers="folders")
 PATHS = Kind(parse_text, "PATH", "Path | Sequence[Path]", offers="files")

@@ -144,9 +144,8 @@ class HostOptions(OptionGroup, title="Hosts", kw_only=True):
         help="Ranks on each host that has no number of its own (a:2, or slots=2 in a hosts file).",
     )
     via: str | None = declare_option(
-        kinds.TEXT,
-        metavar="COMMAND",
-        shown="ssh; in an allocation the scheduler's client",
+        kinds.VIA,
+        shown="ssh; in an allocation of Slurm srun",
         help="How to reach a host: ssh, srun, or a template such as 'ssh -F cfg {host}'.",
     )
     sync: tuple[str, ...] = declare_option(

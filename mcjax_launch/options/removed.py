@@ -6,6 +6,11 @@ from collections.abc import Mapping
 
 # By the name of the option, as its variable and its keyword have it; or, for a value, `NAME=VALUE`.
 _REPLACED_BY = {
+    **dict.fromkeys(
+        [f"via={client}" for client in ("blaunch", "flux", "pbs_tmrsh", "pbsdsh", "qrsh")],
+        "hosts are reached by ssh, the default; where that is not allowed, start a launcher on "
+        "each with --num-hosts",
+    ),
     "black_box": "use --report FILE: the record has the stacks and the kernel's log",
     "coordinator=ssh": "open a port of rank 0's host, or forward one with ssh -R, and give "
     "HOST:PORT",

@@ -81,7 +81,7 @@ def describe_allocation(
 def choose_via(options: Options, environ: Mapping[str, str]) -> str:
     """Return the value of --via to use if it is not given: a scheduler's client, or ssh."""
     scheduler = known_schedulers.find_scheduler(environ)
-    return scheduler.client if scheduler and options.hosts is None else "ssh"
+    return (scheduler.client if scheduler and options.hosts is None else "") or "ssh"
 
 
 def _read(given: str | tuple[str, ...], slots: int) -> tuple[Host, ...]:

@@ -13,17 +13,7 @@ if TYPE_CHECKING:
 
 
 class Driver:
-    """Base class of drivers: the scheduler's hosts, client command and restarts.
-
-    Attributes:
-        calls_back: True if the scheduler's client does not forward streams reliably, so that the
-            agent must connect to the launcher.
-        no_ssh: advice for a cluster whose hosts forbid ssh; "" for none.
-
-    """
-
-    calls_back = False
-    no_ssh = ""
+    """Base class of drivers: the scheduler's hosts, client command if any, and restarts."""
 
     def find_hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
         """Return the hosts of the allocation that the launcher runs in.
@@ -39,13 +29,12 @@ class Driver:
         """
         raise NotImplementedError
 
-    def make_client_argv(self, host: Host, script: str, client: str = "") -> list[str]:
-        """Return the command line that runs a shell script on a host of the allocation.
+    def make_client_argv(self, host: Host, script: str) -> list[str]:
+        """Return the command line of the scheduler's client that runs a shell script on a host.
 
         Args:
             host: host from `find_hosts`.
             script: script for a POSIX shell, without single quotes.
-            client: name of the scheduler's client; an override has a default.
 
         """
         raise NotImplementedError

@@ -157,15 +157,6 @@ def _get_own_names() -> set[str]:
     return {socket.gethostname().lower(), get_own_name().lower()}
 
 
-def make_shell_argv(script: str) -> list[str]:
-    """Return the words that run a script in a POSIX shell, for clients with or without a shell.
-
-    A client may run the words directly, or join them for the user's login shell, as ssh does. In
-    the second case the login shell runs an `sh` without effect, then the text after the semicolon.
-    """
-    return ["/bin/sh", "-c", f":; exec /bin/sh -c '{script}'"]
-
-
 def run_client(*argv: str, limit_s: float = ANSWER_S) -> str:
     """Return the stdout of a command; "" if it is missing, fails, or takes over `limit_s`."""
     try:
@@ -175,13 +166,3 @@ def run_client(*argv: str, limit_s: float = ANSWER_S) -> str:
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return ""
     return ended.stdout if ended.returncode == 0 else ""
-
-
-def find_host_index(host: Host, names: Sequence[str]) -> int | None:
-    """Return the index of a host in a list of names, with or without domains; None if absent."""
-    name = host.name.lower()
-    found = [other.lower() for other in names]
-    if name in found:
-        return found.index(name)
-    short = [other.partition(".")[0] for other in found]
-    return short.index(name.partition(".")[0]) if name.partition(".")[0] in short else None

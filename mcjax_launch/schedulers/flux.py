@@ -1,4 +1,4 @@
-"""Driver for Flux: the hosts of an instance or job, and agents by `flux exec`.
+"""Driver for Flux: the hosts of an instance or job.
 
 The script of `flux batch` and the shell of `flux alloc` have only the variables of their instance;
 `flux` commands return the rest.
@@ -28,9 +28,10 @@ class Node(NamedTuple):
 
 
 class Flux(Driver):
-    """Driver for Flux, in which a broker on each host starts the commands of `flux exec`."""
+    """Driver for Flux.
 
-    calls_back = True
+    ssh starts the agents: `flux exec` prints what it receives up to the first NUL byte.
+    """
 
     def find_hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
         """Return the hosts, each with `slots` or as the batch job requested; else with 1 slot."""
@@ -49,23 +50,6 @@ class Flux(Driver):
             slots,
             {node.name: node.gpus for node in nodes if node.gpus is not None},
         )
-
-    def make_client_argv(self, host: Host, script: str, client: str = "flux") -> list[str]:
-        """Return the `flux exec` command for a host of this instance, or of this job.
-
-        Raises:
-            LaunchError: the host does not belong to the instance.
-
-        """
-        job = os.environ.get("FLUX_JOB_ID", "")
-        nodes = find_nodes(job)
-        number = allocation.find_host_index(host, [node.name for node in nodes])
-        if number is None:
-            raise LaunchError(f"--via {client}: {host.name} is not a host of this Flux instance")
-        if job and not _is_ours():
-            of_job = [f"--jobid={job}", f"--rank={number}"]
-            return [client, "exec", *of_job, *allocation.make_shell_argv(script)]
-        return [client, "exec", f"--rank={nodes[number].rank}", *allocation.make_shell_argv(script)]
 
 
 DRIVER = Flux()

@@ -1,4 +1,4 @@
-"""Driver for LSF: the hosts of a job from a file or variables, and agents by `blaunch`."""
+"""Driver for LSF: the hosts of a job from a file or variables."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -16,8 +16,6 @@ _LAUNCH_NODES = ("batch", "login")
 class Lsf(Driver):
     """Driver for LSF: the launcher runs in the job's script, the ranks on the compute hosts."""
 
-    calls_back = True
-
     def find_hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
         """Return the hosts with their slots, without the node that only starts jobs."""
         task = environ.get("LSF_PM_TASKID", environ.get("LSB_TASKINDEX", ""))
@@ -30,10 +28,6 @@ class Lsf(Driver):
         if only_starts := _find_launch_node(counts, environ):
             del counts[only_starts]
         return allocation.make_hosts(counts.items(), origin, slots)
-
-    def make_client_argv(self, host: Host, script: str, client: str = "blaunch") -> list[str]:
-        """Return the `blaunch` command, which starts the script as a task of the job on a host."""
-        return [client, host.name, *allocation.make_shell_argv(script)]
 
 
 DRIVER = Lsf()

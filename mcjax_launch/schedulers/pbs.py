@@ -1,13 +1,8 @@
-"""Driver for PBS Pro, OpenPBS and Torque: hosts from the node file, agents by the task manager.
-
-The task manager's clients (`pbsdsh`, `pbs_tmrsh`) forward no streams: output of the commands that
-they start goes to the job's own files.
-"""
+"""Driver for PBS Pro, OpenPBS and Torque: hosts from the node file."""
 
 import os
 from collections.abc import Mapping
 
-from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.schedulers import Driver, allocation
 
@@ -19,11 +14,9 @@ _LONGEST_COUNT = 10
 class Pbs(Driver):
     """Driver for PBS, whose node file has a line for each slot.
 
-    The launcher must run in the job's first task.
+    The launcher must run in the job's first task. ssh starts the agents: `pbsdsh` and `pbs_tmrsh`
+    forward no streams.
     """
-
-    calls_back = True
-    no_ssh = "in a PBS job, --via pbs_tmrsh and --via pbsdsh need no ssh"
 
     def find_hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
         """Return the hosts, each with a slot for each of its lines in the node file."""
@@ -37,22 +30,6 @@ class Pbs(Driver):
         return allocation.make_hosts(
             ((line, 1) for line in lines), "PBS_NODEFILE", slots, _read_gpu_file(environ)
         )
-
-    def make_client_argv(self, host: Host, script: str, client: str = "pbs_tmrsh") -> list[str]:
-        """Return the `pbs_tmrsh` or `pbsdsh` command for a task on a host.
-
-        Raises:
-            LaunchError: `pbsdsh` cannot be used: there is no node file, or the host is not in it.
-
-        """
-        if client == "pbs_tmrsh":
-            return [client, host.name, *allocation.make_shell_argv(script)]
-        if "PBS_NODEFILE" not in os.environ:
-            raise LaunchError(f"--via {client}: run mcjax-launch in a PBS job: in {_SCRIPT}")
-        number = allocation.find_host_index(host, _read_node_file(os.environ))
-        if number is None:
-            raise LaunchError(f"--via {client}: {host.name} is not in PBS_NODEFILE")
-        return [client, "-n", str(number), "--", *allocation.make_shell_argv(script)]
 
     def count_restarts(self, environ: Mapping[str, str]) -> int:
         """Return the number of restarts from `qstat -f`: run_count or start_count, less 1."""

@@ -1,4 +1,4 @@
-"""Driver for Grid Engine: hosts of a parallel environment, and agents by `qrsh -inherit`."""
+"""Driver for Grid Engine: hosts of a parallel environment."""
 
 from collections.abc import Mapping
 
@@ -11,13 +11,10 @@ _SCRIPT = "the job's script"
 
 
 class GridEngine(Driver):
-    """Driver for Grid Engine: starts an agent on each host as a task of the job (`qrsh -inherit`).
+    """Driver for Grid Engine.
 
-    Streams do not go through `qrsh`: its builtin client stalls once a host has been sent about 60
-    KB.
+    ssh starts the agents: `qrsh -inherit` stalls once a host has been sent about 60 KB.
     """
-
-    calls_back = True
 
     def find_hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
         """Return the hosts and slots of the parallel environment; without one, this machine."""
@@ -47,10 +44,6 @@ class GridEngine(Driver):
             return ""
         job = f"Grid Engine's job {environ['JOB_ID']}"
         return f"{job} has no parallel environment, so one slot: submit it with qsub -pe NAME SLOTS"
-
-    def make_client_argv(self, host: Host, script: str, client: str = "qrsh") -> list[str]:
-        """Return the `qrsh` command that runs `script` on a host, with this environment."""
-        return [client, "-inherit", "-V", host.name, *allocation.make_shell_argv(script)]
 
 
 DRIVER = GridEngine()

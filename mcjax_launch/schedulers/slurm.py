@@ -23,13 +23,13 @@ class Slurm(Driver):
         )
         return tuple(node.copy_with(gpus=gpus.get(node.name)) for node in nodes)
 
-    def make_client_argv(self, host: Host, script: str, client: str = "srun") -> list[str]:
+    def make_client_argv(self, host: Host, script: str) -> list[str]:
         """Return the command for a step of one task on one node of this allocation."""
         here = ["--nodes=1", "--ntasks=1", f"--nodelist={host.name}"]
         # Next to other steps, with all of the job's resources on the node, and without MPI's setup.
         shared = ["--overlap", "--mpi=none", "--cpu-bind=none", "--unbuffered", "--export=ALL"]
         mine = [f"--gpus={host.gpus}"] if host.gpus else []
-        return [client, *here, *mine, *shared, "sh", "-c", script]
+        return ["srun", *here, *mine, *shared, "sh", "-c", script]
 
 
 DRIVER = Slurm()

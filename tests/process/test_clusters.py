@@ -1,4 +1,4 @@
-"""In the allocations of PBS, LSF, Grid Engine and Flux, with clients that behave as documented."""
+"""In the allocations of PBS, LSF, Grid Engine and Flux, whose hosts are reached by ssh."""
 
 import json
 import os
@@ -9,25 +9,24 @@ from pathlib import Path
 import pytest
 from jobs import LAUNCHER, Ended, Jobs
 
-CLIENT = Path(__file__).parents[1] / "fake_client"
-SHOW = "echo $FAKE_HOST {process_id} of {num_processes} ${CUDA_VISIBLE_DEVICES--}"
+TESTS = Path(__file__).parents[1]
+SHOW = "echo {process_id} of {num_processes} ${CUDA_VISIBLE_DEVICES--}"
 PBS = {"PBS_JOBID": "7.server", "PBS_ENVIRONMENT": "PBS_BATCH", "PBS_TASKNUM": "1"}
 
 
 class Cluster:
-    """A folder with clients, files and answers; what they are told."""
+    """A folder with clients, files and answers."""
 
     def __init__(self, jobs: Jobs, folder: Path) -> None:
         self._jobs = jobs
         self._folder = folder
         for name in ("bin", "answers"):
             (folder / name).mkdir()
-        for name in ("pbs_tmrsh", "pbsdsh", "blaunch", "qrsh", "flux", "qstat"):
-            (folder / "bin" / name).symlink_to(CLIENT)
+        (folder / "bin" / "ssh").symlink_to(TESTS / "fake_ssh")
+        for name in ("flux", "qstat"):
+            (folder / "bin" / name).symlink_to(TESTS / "fake_client")
         self.environ = {
             "PATH": f"{folder}/bin:{os.environ['PATH']}",
-            "FAKE_LOG": str(folder / "log"),
-            "FAKE_OUT": str(folder / "job.out"),
             "FAKE_ANSWERS": str(folder / "answers"),
         }
 
@@ -41,10 +40,6 @@ class Cluster:
     def run(self, environ: dict[str, str], *args: object, cwd: Path | None = None) -> Ended:
         return self._jobs.run(*args, env={**self.environ, **environ}, cwd=cwd)
 
-    def clients(self) -> list[str]:
-        """Which has been asked for which host, with CUDA_VISIBLE_DEVICES."""
-        return sorted((self._folder / "log").read_text().splitlines())
-
 
 @pytest.fixture
 def cluster(jobs: Jobs, tmp_path: Path) -> Cluster:
@@ -56,31 +51,17 @@ def shown(ended: Ended) -> list[str]:
     return sorted(ended.stdout.splitlines())
 
 
-@pytest.mark.parametrize("via", ["pbs_tmrsh", "pbsdsh"])
-def test_pbs_hosts_are_reached_without_ssh(cluster: Cluster, via: str) -> None:
-    """The clients hand on no stream, and what they start belongs to the job."""
+def test_pbs_allocation_is_used(cluster: Cluster) -> None:
     nodes = cluster.file("nodes", "n1\nn1\nn2\nn2\n")
-    environ = {**PBS, "PBS_NODEFILE": nodes}
-    ended = cluster.run(environ, "--via", via, "sh", "-c", f"{SHOW} $PBS_TASKNUM; cat")
-    lines = [f"[{rank} n{rank // 2 + 1}] n{rank // 2 + 1} {rank} of 4 -" for rank in range(4)]
-    assert shown(ended) == lines
-    assert cluster.clients() == [f"{via} n1 -", f"{via} n2 -"]
-
-
-def test_pbs_over_ssh_by_default(cluster: Cluster) -> None:
-    nodes = cluster.file("nodes", "n1\nn2\n")
-    cluster.file("bin/ssh", "#!/bin/sh\necho 'Permission denied (publickey).' >&2\nexit 255\n")
-    os.chmod(cluster.environ["FAKE_LOG"].replace("log", "bin/ssh"), 0o755)
-    ended = cluster.run({**PBS, "PBS_NODEFILE": nodes}, "hostname")
-    assert ended.status == 255
-    assert "in a PBS job, --via pbs_tmrsh and --via pbsdsh need no ssh" in ended.report
+    ended = cluster.run({**PBS, "PBS_NODEFILE": nodes}, "sh", "-c", f"{SHOW} $PBS_TASKNUM")
+    assert shown(ended) == [f"[{rank} n{rank // 2 + 1}] {rank} of 4 -" for rank in range(4)]
 
 
 def test_reruns_of_pbs_are_counted(cluster: Cluster) -> None:
     nodes = cluster.file("nodes", "n1\n")
     cluster.answer("qstat -f 7.server", "Job Id: 7.server\n    run_count = 3\n")
     environ = {**PBS, "PBS_NODEFILE": nodes}
-    ended = cluster.run(environ, "--via", "pbs_tmrsh", "sh", "-c", "echo $MCJAX_RESTART")
+    ended = cluster.run(environ, "sh", "-c", "echo $MCJAX_RESTART")
     assert shown(ended) == ["[0] 2"]
 
 
@@ -91,34 +72,27 @@ def test_ranks_start_where_the_job_was_submitted(cluster: Cluster, tmp_path: Pat
     work.mkdir()
     nodes = cluster.file("nodes", "n1\n")
     environ = {**PBS, "PBS_NODEFILE": nodes, "HOME": str(home), "PBS_O_WORKDIR": str(work)}
-    options = ["--via", "pbs_tmrsh", "pwd"]
-    assert shown(cluster.run(environ, *options, cwd=home)) == [f"[0] {work}"]
-    assert shown(cluster.run(environ, *options, cwd=tmp_path)) == [f"[0] {tmp_path}"]
+    assert shown(cluster.run(environ, "pwd", cwd=home)) == [f"[0] {work}"]
+    assert shown(cluster.run(environ, "pwd", cwd=tmp_path)) == [f"[0] {tmp_path}"]
 
 
 def test_lsf_allocation_is_used(cluster: Cluster) -> None:
-    """The batch host starts the launcher and gets no rank; each host has GPUs of its own."""
+    """The batch host starts the launcher and gets no rank."""
     environ = {
         "LSB_JOBID": "12",
         "LSB_MCPU_HOSTS": "batch3 1 n1 1 n2 2",
         "LSB_DJOB_HOSTFILE": "/no/such/file",
-        "CUDA_VISIBLE_DEVICES": "0",
     }
     ended = cluster.run(environ, "-v", "sh", "-c", SHOW)
-    assert shown(ended) == ["[0 n1] n1 0 of 3 -", "[1 n2] n2 1 of 3 -", "[2 n2] n2 2 of 3 -"]
-    assert cluster.clients() == ["blaunch n1 -", "blaunch n2 -"]
-    assert "2 hosts of LSF's allocation, reached by blaunch" in ended.report
+    assert shown(ended) == ["[0 n1] 0 of 3 -", "[1 n2] 1 of 3 -", "[2 n2] 2 of 3 -"]
+    assert "2 hosts of LSF's allocation, reached by ssh" in ended.report
 
 
-@pytest.mark.parametrize("shell", ["sh", "bash"])
-def test_grid_engine_allocation_is_used(cluster: Cluster, shell: str) -> None:
+def test_grid_engine_allocation_is_used(cluster: Cluster) -> None:
     hosts = cluster.file("hosts", "n1 2 all.q@n1 UNDEFINED\nn2 1 all.q@n2 <NULL>\n")
     environ = {"JOB_ID": "5", "PE_HOSTFILE": hosts, "SGE_TASK_ID": "undefined", "NSLOTS": "3"}
-    environ |= {"RESTARTED": "1", "FAKE_SHELL": shell, "CUDA_VISIBLE_DEVICES": "0"}
-    ended = cluster.run(environ, "sh", "-c", f"{SHOW} $MCJAX_RESTART $QRSH_PORT")
-    lines = ["[0 n1] n1 0 of 3 2,3 1", "[1 n1] n1 1 of 3 2,3 1", "[2 n2] n2 2 of 3 2,3 1"]
-    assert shown(ended) == lines
-    assert cluster.clients() == ["qrsh n1 -", "qrsh n2 -"]
+    ended = cluster.run({**environ, "RESTARTED": "1"}, "sh", "-c", f"{SHOW} $MCJAX_RESTART")
+    assert shown(ended) == ["[0 n1] 0 of 3 - 1", "[1 n1] 1 of 3 - 1", "[2 n2] 2 of 3 - 1"]
 
 
 def test_warning_of_grid_engine_preempts_the_job(cluster: Cluster, jobs: Jobs) -> None:
@@ -162,22 +136,19 @@ def test_flux_allocation_is_used(cluster: Cluster) -> None:
     cluster.answer("flux resource R", json.dumps(R))
     cluster.answer("flux --parent job info ƒ7 jobspec", json.dumps(SLOTS))
     cluster.answer("flux getattr security.owner", f"{os.getuid()}\n")
-    environ = {"FLUX_URI": "local:///x", "FLUX_ENCLOSING_ID": "ƒ7", "FAKE_FLUX_HOSTS": "a n1 b n2"}
-    environ |= {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "x", "CUDA_VISIBLE_DEVICES": "9"}
+    environ = {"FLUX_URI": "local:///x", "FLUX_ENCLOSING_ID": "ƒ7"}
+    environ |= {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "x"}
     ended = cluster.run(environ, "-v", "--gpus-per-process", "all", "sh", "-c", SHOW)
-    lines = ["[0 n1] n1 0 of 4 2,3", "[1 n1] n1 1 of 4 2,3"]
-    assert shown(ended) == [*lines, "[2 n2] n2 2 of 4 0", "[3 n2] n2 3 of 4 0"]
-    assert cluster.clients() == ["flux n1 -", "flux n2 -"]
+    lines = ["[0 n1] 0 of 4 2,3", "[1 n1] 1 of 4 2,3"]
+    assert shown(ended) == [*lines, "[2 n2] 2 of 4 0", "[3 n2] 3 of 4 0"]
     assert "variables of Slurm and Flux: Flux's job is assumed to be the inner one" in ended.report
 
 
 def test_flux_allocation_with_host_names_only_is_used(cluster: Cluster) -> None:
     cluster.answer("flux hostlist local", "n[1-2]\n")
-    environ = {"FLUX_URI": "local:///x", "FAKE_FLUX_HOSTS": "n1 n2"}
-    assert shown(cluster.run(environ, "sh", "-c", SHOW)) == [
-        "[0 n1] n1 0 of 2 -",
-        "[1 n2] n2 1 of 2 -",
-    ]
+    environ = {"FLUX_URI": "local:///x"}
+    ended = cluster.run(environ, "sh", "-c", SHOW)
+    assert shown(ended) == ["[0 n1] 0 of 2 -", "[1 n2] 1 of 2 -"]
 
 
 def test_login_node_is_reported(cluster: Cluster) -> None:
@@ -188,8 +159,8 @@ def test_login_node_is_reported(cluster: Cluster) -> None:
     cluster.answer("flux getattr security.owner", f"{os.getuid() + 1}\n")
     ended = cluster.run({"FLUX_URI": "local:///run/flux/local"}, "true")
     assert "this is Flux's system instance, not an allocation of yours" in ended.report
-    ended = cluster.run({}, "--via", "blaunch", "true")
-    assert "--via blaunch: no LSF allocation here: run mcjax-launch in a job" in ended.report
+    ended = cluster.run({}, "--via", "srun", "true")
+    assert "--via srun: no Slurm allocation here: run mcjax-launch in a job" in ended.report
 
 
 def test_hosts_chosen_by_the_user_take_precedence(cluster: Cluster) -> None:
@@ -222,11 +193,11 @@ def test_leftover_job_variables_are_explained(cluster: Cluster, found: str) -> N
 
 
 def test_missing_client_with_leftover_variables_is_reported(cluster: Cluster) -> None:
-    environ = {"LSB_JOBID": "5", "LSB_HOSTS": "n1", "PATH": "/no/where"}
+    environ = {"SLURM_JOB_ID": "5", "SLURM_JOB_NODELIST": "n1", "PATH": "/no/where"}
     ended = cluster.run(environ, "/bin/true")
     assert ended.status == 255
-    assert "blaunch: No such file or directory" in ended.report
-    assert "unset LSB_JOBID or add --hosts localhost" in ended.report
+    assert "srun: No such file or directory" in ended.report
+    assert "unset SLURM_JOB_ID or add --hosts localhost" in ended.report
     assert "Python" not in ended.report
 
 

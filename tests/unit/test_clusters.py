@@ -10,7 +10,6 @@ import pytest
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.kernel.transport import call_back
 from mcjax_launch.kernel.wire import known_schedulers
 from mcjax_launch.schedulers import allocation, flux, lsf, pbs, sge
 
@@ -57,10 +56,8 @@ def test_empty_node_file_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_hosts_of_lsf_are_read(environ: dict[str, str], hosts: list[tuple[str, int]]) -> None:
-    assert (
-        known_schedulers.find_scheduler({"LSB_JOBID": "1", **environ})
-        is known_schedulers.CLIENTS["blaunch"]
-    )
+    scheduler = known_schedulers.find_scheduler({"LSB_JOBID": "1", **environ})
+    assert scheduler is known_schedulers.KINDS["lsf"]
     assert counts(lsf.DRIVER.find_hosts({"LSB_JOBID": "1", **environ}, None)) == hosts
 
 
@@ -211,25 +208,3 @@ def test_launcher_started_in_each_task_is_refused(
     environ = {"PBS_NODEFILE": str(tmp_path / "nodes"), **environ}
     with pytest.raises(LaunchError, match=f"{words}.*: start a single launcher, in the "):
         driver.DRIVER.find_hosts(environ, None)
-
-
-def test_position_of_a_host_in_a_list_is_found() -> None:
-    names = ["a.x", "A", "b.x", "c"]
-    numbers = {"a": 1, "a.x": 0, "a.y": 0, "B": 2, "c.x": 3, "d": None}
-    hosts = {name: Host(name=name, slots=1) for name in numbers}
-    found = {name: allocation.find_host_index(host, names) for name, host in hosts.items()}
-    assert found == numbers
-
-
-def test_client_words_survive_any_quoting(tmp_path: Path) -> None:
-    """Some run words as they are, some join them for a shell: the script runs once in either."""
-    words = allocation.make_shell_argv(f'echo "$0 ran" >>{tmp_path}/out')
-    for argv in (words, ["bash", "-c", " ".join(words)], ["dash", "-c", " ".join(words)]):
-        assert os.spawnvp(os.P_WAIT, argv[0], argv) == 0
-    assert (tmp_path / "out").read_text() == "/bin/sh ran\n" * 3
-
-
-def test_callback_code_survives_every_shell() -> None:
-    code = call_back.make_call_code("/home/jos\u00e9/it's $x/call-1")
-    assert not set("'\"\\$`!\n") & set(code)
-    compile(code, "call", "exec")

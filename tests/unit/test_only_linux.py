@@ -25,7 +25,6 @@ PLACES = {
     "features/preload/hook/forked_rank.py",
     "features/preload/hook/forking.py",
     "features/preload/hook/fresh_start.py",
-    "kernel/transport/handshake.py",
     "saves/folders.py",
     "saves/inotify.py",
 }

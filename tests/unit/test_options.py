@@ -98,6 +98,7 @@ WRONG = {
     "--wrap 'env a.py": """--wrap: "'env": no closing quotation""",
     "--profile x --no-hook a.py": "--profile cannot be combined with --no-hook",
     "--profile-after 3s a.py": "--profile-after was removed: use --profile DIR@30s",
+    "--via blaunch a.py": "--via: 'blaunch' was removed: hosts are reached by ssh, the default; where that is not allowed, start a launcher on each with --num-hosts",
     "--coordinator ssh a.py": "--coordinator: 'ssh' was removed: open a port of rank 0's host, or "
     "forward one with ssh -R, and give HOST:PORT",
     "--github=never a.py": "--github was removed: annotations appear by themselves if "

@@ -20,7 +20,7 @@ from mcjax_launch.kernel.transport.remote_commands import Transport
 from mcjax_launch.kernel.wire import exit_status, frames
 from mcjax_launch.kernel.wire.codec import Message
 from mcjax_launch.kernel.wire.frames import Data, Raw
-from mcjax_launch.kernel.wire.known_schedulers import find_scheduler
+from mcjax_launch.kernel.wire.known_schedulers import CLIENTS, find_scheduler
 from mcjax_launch.kernel.wire.loop import Loop
 from mcjax_launch.kernel.wire.messages import Bye, Greeting, NothingLeft, Ping
 from mcjax_launch.kernel.wire.signals import ENDING, get_signal_name
@@ -170,11 +170,9 @@ def _choose_advice(link: AgentConnection, hint: str) -> str:
     scheduler = find_scheduler(os.environ)
     if scheduler is None:
         return hint
-    from mcjax_launch.schedulers import allocation, load_driver
+    from mcjax_launch.schedulers import allocation
 
-    if link.client == "ssh" and link.status == 255:
-        return load_driver(scheduler).no_ssh or hint
-    if link.client in scheduler.clients:
+    if CLIENTS.get(link.client) is scheduler:
         return hint or allocation.advise_outside(scheduler, os.environ)
     return hint
 

@@ -30,12 +30,6 @@ sys.path[:0] = [{root!r}]
 from mcjax_launch.kernel.agent.main import main
 main({hook!r})
 """
-_CALLED_BACK = """
-import sys
-sys.path[:0] = [{root!r}]
-from mcjax_launch.kernel.transport.call_back import main
-sys.exit(main(sys.argv[1], sys.argv[2:]))
-"""
 _SSH_OPTIONS = {
     "RemoteCommand": "none",  # a command in the user's configuration would replace the agent's
     "ClearAllForwardings": "yes",
@@ -73,7 +67,6 @@ def make_script(
     or_python3: bool,
     features: frozenset[str],
     *,
-    first: str = "",
     devices: str = "",
 ) -> str:
     """Return a POSIX shell command that runs the agent on a host from the payload on stdin.
@@ -82,7 +75,6 @@ def make_script(
         python: path or name of an interpreter on the host.
         or_python3: use python3 if there is no `python`.
         features: names of the features in the payload.
-        first: Python code to run before the loader; "" for none.
         devices: value of CUDA_VISIBLE_DEVICES unless the host's environment sets it; "" for none.
 
     Raises:
@@ -99,8 +91,7 @@ def make_script(
     if bad := _UNQUOTABLE & set(devices):
         raise LaunchError(f"GPUs {devices}: {min(bad)!r} is not allowed in their names")
     chosen = f': "${{{_CUDA}={devices}}}"; export {_CUDA}; ' if devices else ""
-    loader = bootstrap.make_loader_code(features)
-    code = f"{first};{loader}" if first else loader
+    code = bootstrap.make_loader_code(features)
     return f'p="{python}"; {other}{chosen}exec "$p" -I -S -c "{code}"'
 
 
@@ -198,22 +189,13 @@ def _check_exec_option(template: str, words: Sequence[str]) -> None:
 def make_remote_argv(host: Host, job: Job, features: frozenset[str]) -> list[str]:
     """Return the command line that starts an agent with these features on another host."""
     or_python3 = not (host.python or job.python_given)
-    python, via = host.python or job.python, job.via
+    via = job.via
+    text = make_script(host.python or job.python, or_python3, features, devices=host.devices)
     if via not in CLIENTS:
-        text = make_script(python, or_python3, features, devices=host.devices)
         return make_ssh_argv(host, text) if via == "ssh" else make_template_argv(via, host, text)
     from mcjax_launch.schedulers import load_driver
 
-    found = load_driver(CLIENTS[via])
-    if not found.calls_back:
-        text = make_script(python, or_python3, features, devices=host.devices)
-        return found.make_client_argv(host, text, via)
-    from mcjax_launch.kernel.transport import call_back
-
-    text = make_script(python, or_python3, features, first=call_back.CALL, devices=host.devices)
-    called_back = _CALLED_BACK.format(root=os.path.dirname(_PACKAGE))
-    own = [sys.executable, "-I", "-S", "-c", called_back, host.name]
-    return [*own, *found.make_client_argv(host, text, via)]
+    return load_driver(CLIENTS[via]).make_client_argv(host, text)
 
 
 def make_client_environ(program: str, environ: Mapping[str, str]) -> dict[str, str]:
@@ -271,7 +253,7 @@ def start(
 def _format_client_advice(client: str) -> str:
     """Return advice on how to do without a scheduler's missing client; "" outside a scheduler."""
     scheduler = find_scheduler(os.environ)
-    if scheduler is None or client not in scheduler.clients:
+    if scheduler is None or CLIENTS.get(client) is not scheduler:
         return ""
     from mcjax_launch.schedulers import allocation
 

@@ -29,9 +29,9 @@ class Scheduler(Value):
             allocation of the scheduler.
         files: variables whose value is the path of a file that only the job's first host has.
         daemons: names of the scheduler's processes that are ancestors of a job's processes.
-        client: default of `--via` for hosts of an allocation, such as srun; "" if it has none.
-        clients: programs other than ssh that start processes on its hosts.
-        client_options: options that a template of `--via` needs for these clients.
+        client: program that starts processes on hosts of an allocation, the default of `--via`;
+            "" to use ssh.
+        client_options: options that a template of `--via` needs for this client.
         client_drops: prefixes of variables to hide from a client, because they hold options for
             other steps or are valid on one host only.
         emits: names for `--emit` that stand for this scheduler.
@@ -50,7 +50,6 @@ class Scheduler(Value):
     files: tuple[str, ...] = ()
     daemons: tuple[str, ...] = ()
     client: str = ""
-    clients: tuple[str, ...] = ()
     client_options: tuple[str, ...] = ()
     client_drops: tuple[str, ...] = ()
     emits: tuple[str, ...] = ()
@@ -77,9 +76,6 @@ class Scheduler(Value):
         return [environ[name] for name in self.files if name in environ]
 
 
-# Variables of one host, or of the launcher's shell: not for the ranks of another host.
-_ONE_HOSTS = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_")
-
 # If the variables of several schedulers are set, and nothing else tells which is the inner one, the
 # last in this table wins: Flux runs in the allocations of other schedulers.
 SCHEDULERS = (
@@ -89,7 +85,6 @@ SCHEDULERS = (
         inside=(("SLURM_JOB_ID", "SLURM_JOB_NODELIST"),),
         daemons=("slurmstepd", "salloc"),
         client="srun",
-        clients=("srun",),
         client_options=("--unbuffered",),  # else srun keeps back incomplete lines
         client_drops=(
             *("SRUN_", "SLURM_GPU", "SLURM_TRES_", "SLURM_NTASKS_PER", "SLURM_STD"),
@@ -112,8 +107,6 @@ SCHEDULERS = (
         inside=(("PBS_JOBID", "PBS_NODEFILE"),),
         files=("PBS_NODEFILE",),
         daemons=("pbs_mom",),
-        client="ssh",
-        clients=("pbsdsh", "pbs_tmrsh"),
         emits=("pbs",),
         folder="PBS_O_WORKDIR",
         misleading=("PBS_TASKNUM", "PBS_NODENUM", "PBS_VNODENUM"),
@@ -127,9 +120,6 @@ SCHEDULERS = (
             ("LSB_JOBID", "LSB_HOSTS"),
         ),
         daemons=("res", "sbatchd"),
-        client="blaunch",
-        clients=("blaunch",),
-        client_drops=_ONE_HOSTS,
         emits=("lsf",),
         restarts="LSB_RESTART",
         folder="LS_SUBCWD",
@@ -142,9 +132,6 @@ SCHEDULERS = (
         inside=(("JOB_ID", "PE_HOSTFILE"), ("JOB_ID", "SGE_TASK_ID")),
         files=("PE_HOSTFILE",),
         daemons=("sge_shepherd",),
-        client="qrsh",
-        clients=("qrsh",),
-        client_drops=(*_ONE_HOSTS, "SGE_HGR_", "BASH_FUNC_"),  # it mangles functions
         emits=("sge",),
         restarts="RESTARTED",
         folder="SGE_O_WORKDIR",
@@ -156,9 +143,6 @@ SCHEDULERS = (
         "Flux",
         inside=(("FLUX_URI",), ("FLUX_JOB_ID",)),
         daemons=("flux-broker", "flux-shell"),
-        client="flux",
-        clients=("flux",),
-        client_drops=_ONE_HOSTS,
         emits=("flux",),
         # --signal sends SIGUSR1; a broker turns SIGTERM into SIGHUP.
         warnings=("SIGUSR1", "SIGHUP"),
@@ -178,7 +162,7 @@ SCHEDULERS = (
     ),
 )
 #: Schedulers by their clients, and by their kinds of `--emit`.
-CLIENTS = {client: scheduler for scheduler in SCHEDULERS for client in scheduler.clients}
+CLIENTS = {scheduler.client: scheduler for scheduler in SCHEDULERS if scheduler.client}
 KINDS = {kind: scheduler for scheduler in SCHEDULERS for kind in scheduler.emits}
 _DEEPEST = 100  # most ancestors to examine
 
