@@ -112,7 +112,6 @@ class Agent:
         self._restarts = RankRestarts(self.pids, self._on_stuck_rank)
         self._leftovers = Leftovers()
         self._leaving: supervisor.Leave | None = None
-        self._is_removing = False  # its folder, in which nothing may be made any more
         self.stays = False
         for feature, thing in kept.items():
             self._load_part(feature).take_over(thing)
@@ -190,7 +189,7 @@ class Agent:
             self.stays = self.stays and whole
             not_removed = ""
             if not self.stays:
-                self._is_removing = True
+                self.link.ignores = True  # nothing may be made in the folder any more
                 not_removed = private_folder.remove(self.folder, self._keep_in_touch)
             log = tuple(self._memory.read_log()) if self._memory is not None else ()
             left = self._leftovers.found
@@ -213,8 +212,6 @@ class Agent:
     # --- events ---
 
     def _receive(self, message: frames.Frame) -> None:
-        if self._is_removing:
-            return
         if isinstance(message, (Message, frames.Raw)) and message.feature:
             self._load_part(message.feature).on_message(message)
         elif type(message) in self._acts:

@@ -32,6 +32,7 @@ class LauncherLink:
 
     Attributes:
         asks_again: True if the launcher has ordered another run after Bye.
+        ignores: True to drop the launcher's messages.
 
     """
 
@@ -49,7 +50,7 @@ class LauncherLink:
         self.uplink = uplink
         self._loop = loop
         self.is_remote = remote
-        self.said_bye = self.asks_again = False
+        self.said_bye = self.asks_again = self.ignores = False
         self._on_message = on_message
         self._on_lost = on_lost
         self._decoder = frames.Decoder(messages.ToAgent)
@@ -79,7 +80,8 @@ class LauncherLink:
             return
         for frame in self._decode_frames(data):
             if not self.said_bye:
-                self._on_message(frame)
+                if not self.ignores:
+                    self._on_message(frame)
             elif isinstance(frame, messages.ServeAgain):
                 self.asks_again = True
         # Not earlier: while a message is handled, which may take long, nothing is read.
