@@ -13,7 +13,8 @@ from mcjax_launch.detached.jobs import LOST, RUNNING, DetachedJob, find_all_jobs
 from mcjax_launch.wording import escape_unprintable
 
 _COLUMNS = ("ID", "STATE", "RANKS", "HOSTS", "SINCE", "PROGRAM", "LAST LINE")
-_MOST_PROGRAM, _MOST_HOSTS, _MOST_STATE = 32, 24, 64
+# Characters: a terminal has room for the last line too.
+_MOST_PROGRAM, _MOST_HOSTS = 20, 16
 # Of a file or a pipe the lines are not cut.
 _WIDE = 10_000
 
@@ -61,34 +62,33 @@ def collect_fields(job: DetachedJob) -> dict[str, object]:
 
 def _format_row(job: DetachedJob) -> list[str]:
     description = job.description
+    state, words = _describe_state(job)
     return [
         job.id,
-        _cut(_format_state(job), _MOST_STATE),
+        state,
         str(description.ranks),
         _cut(",".join(description.hosts), _MOST_HOSTS),
         _format_since(description.since),
         _cut(shlex.join(description.program), _MOST_PROGRAM),
-        escape_unprintable(job.last_line),
+        escape_unprintable(words or job.last_line),
     ]
 
 
-def _format_state(job: DetachedJob) -> str:
+def _describe_state(job: DetachedJob) -> tuple[str, str]:
+    """Return a job's state, and words that say more than its last line; "" for no words."""
     if job.state == LOST:
-        return "lost (killed)" if "killed" in job.end else "lost (machine restarted)"
+        return job.state, job.end
     if job.state != RUNNING:
-        return f"ended ({job.exit_status})"
+        return f"{job.state} ({job.exit_status})", job.end if job.exit_status else ""
     if not job.is_here:
-        return f"not known here (launcher on {job.description.host})"
-    parts = []
-    if job.recorded.full:
-        parts.append("the disk is full")
-    return f"running{f' ({parts[0]})' if parts else ''}"
+        return "unknown", f"its launcher is on {job.description.host}"
+    return job.state, "the disk is full" if job.recorded.full else ""
 
 
 def _format_since(at: float) -> str:
     began = time.localtime(at)
     today = time.localtime()[:3] == began[:3]
-    return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M", began)
+    return time.strftime("%H:%M:%S" if today else "%m-%d %H:%M", began)
 
 
 def _cut(text: str, most: int) -> str:

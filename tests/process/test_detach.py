@@ -83,7 +83,7 @@ def test_jobs_are_listed_for_people_and_programs(detached: DetachedJobs, tmp_pat
     listed = detached.jobs.run("--jobs").stdout.splitlines()
     assert listed[0].split() == [*"ID STATE RANKS HOSTS SINCE PROGRAM LAST LINE".split()]
     assert listed[1].split()[:5] == [job_id, "ended", "(3)", "2", "localhost"]
-    assert "program.py  mcjax-launch: " in listed[1]
+    assert listed[1].endswith("program.py  2 ranks failed: exit status 3")
     (line,) = detached.jobs.run("--jobs", "--json").stdout.splitlines()
     job = json.loads(line)
     assert job["id"] == job_id and job["state"] == "ended" and job["exit_status"] == 3

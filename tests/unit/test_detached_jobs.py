@@ -1,5 +1,6 @@
 """The folders of detached jobs: how each job is, which are kept, and which could be another user's."""
 
+import json
 import os
 import threading
 import time
@@ -7,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.cli.listing import collect_fields, format_table
+from mcjax_launch.cli.listing import collect_fields, format_table, list_jobs
 from mcjax_launch.cli.stopping import stop
-from mcjax_launch.detached import address
+from mcjax_launch.detached import address, event_files
 from mcjax_launch.detached.folders import make_job_folder
 from mcjax_launch.detached.jobs import find, find_all_jobs, find_latest
 from mcjax_launch.detached.record import Description, StateFile, identify_machine, write_description
@@ -178,6 +179,38 @@ def test_job_is_found_by_an_unambiguous_prefix() -> None:
         find("ff")
     first.close()
     second.close()
+
+
+def test_table_says_what_matters_in_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Why a job has failed, and not what a victim has printed last; where a debugger waits."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "110")
+    program = ("train.py", "--config", "configs/base.yaml", "--name", "a")
+    hosts = tuple(f"gpu{number:02d}" for number in range(9))
+    waiting = StateFile(str(made(1, age_s=9e5, program=program, hosts=hosts)))
+    waiting.change(waits="rank 0 stopped at train.py:5")
+    for number, status in ((2, 1), (3, 0)):
+        folder = made(number, age_s=5 - number)
+        text = json.dumps({"rank": 0, "stream": "stderr", "text": "    @ 0x7f start_thread\n"})
+        Path(event_files.get_file_path(str(folder), 1)).write_text(f"{text}\n")
+        file = StateFile(str(folder))
+        file.end(status, "rank 1 failed: ValueError: bad batch")
+        file.close()
+    made(4)
+    made(5, host="elsewhere")
+    assert list_jobs(as_json=False) == 0
+    _, *rows = capsys.readouterr().out.splitlines()
+    assert [row.split()[1] for row in rows] == ["waiting", "ended", "ended", "lost", "unknown"]
+    assert max(map(len, rows)) <= 110
+    shown = dict(zip("waiting failed fine lost unknown".split(), rows, strict=True))
+    assert "  waits for --attach: " in shown["waiting"]
+    assert "  rank 1 failed: ValueError" in shown["failed"]
+    assert shown["fine"].endswith("  @ 0x7f start_thread")
+    assert "  its launcher was killed" in shown["lost"]
+    assert shown["unknown"].endswith("  its launcher is on elsewhere")
+    waiting.close()
 
 
 def test_table_columns_are_aligned() -> None:
