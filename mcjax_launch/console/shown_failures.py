@@ -6,6 +6,7 @@ from collections import deque
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from mcjax_launch.jax_messages.colours import remove_colours
 from mcjax_launch.jax_messages.noise import Noise
 from mcjax_launch.jax_messages.tracebacks import (
     START,
@@ -80,6 +81,7 @@ class ShownFailures:
         lines, victim = self._announced[rank], self._victims.get(rank)
         if victim is not None and not ending:
             return None
+        line = remove_colours(line)
         if lines and line.strip() == lines[0]:
             lines.popleft()
         elif victim is None or not _is_group(victim) or not is_in_group(line):
@@ -134,7 +136,7 @@ class ShownFailures:
             text = text[text.index(START) :]
         behind = self._behind.get(stream)
         if behind is not None and len(behind) < _MOST_BEHIND:
-            behind.update(text.split(b"\n")[:_MOST_BEHIND])
+            behind.update(remove_colours(text).split(b"\n")[:_MOST_BEHIND])
 
     def collect_lines_behind(self, stream: Stream) -> frozenset[bytes]:
         """Return the first lines that other streams have shown since a traceback of theirs began.

@@ -9,6 +9,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from mcjax_launch.jax_messages.colours import remove_colours
 from mcjax_launch.jax_messages.tracebacks import (
     CHAINS,
     Traceback,
@@ -160,7 +161,7 @@ class LineClassifier:
     """A classifier of the lines of one stream, given in order.
 
     Attributes:
-        same: lines that another rank printed after an equal traceback.
+        same: lines that another rank printed after an equal traceback, without colours.
 
     """
 
@@ -183,7 +184,8 @@ class LineClassifier:
             self._expected = deque(map(kind, find_tracebacks(text, self._chained)))
 
     def classify(self, line: bytes) -> Noise | None:
-        """Return the next line's kind of noise; None if it is not noise."""
+        """Return the next line's kind of noise, whatever its colours; None if it is not noise."""
+        line = remove_colours(line)
         kind = self._classify_jax_line(line)  # also in the middle of a traceback's line
         of_traceback = self._classify_by_traceback(line)
         if of_traceback is None and self._is_behind:

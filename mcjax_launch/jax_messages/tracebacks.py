@@ -5,6 +5,7 @@ An argparse message about a wrong command line counts as a traceback without cal
 
 import re
 
+from mcjax_launch.jax_messages.colours import remove_colours
 from mcjax_launch.jax_messages.lost_peer import is_of_lost_peer
 
 #: The first line of each traceback.
@@ -91,6 +92,8 @@ def begins(line: bytes) -> bool:
 class Reader:
     """A reader of tracebacks in a text that arrives in pieces; only whole lines count.
 
+    Colours are ignored.
+
     Args:
         chained: True if the first traceback is chained to a traceback before the text.
 
@@ -108,7 +111,7 @@ class Reader:
         """Read more of the text, which need not end with a line."""
         end = data.rfind(b"\n")
         if end >= 0:
-            for line in (bytes(self._begun) + data[:end]).split(b"\n"):
+            for line in remove_colours(bytes(self._begun) + data[:end]).split(b"\n"):
                 self._add(line)
             self._begun.clear()
         self._begun += data[end + 1 :]

@@ -18,7 +18,6 @@ from mcjax_launch.wording import escape_unprintable
 
 _MOST = 4000  # characters: GitHub shows about 4 KB of a message
 _MOST_OUTPUT, _MOST_LINES = 2000, 5
-_COLOURS = r"\x1b\[[0-9;]*m"
 _PLACE = r"(.+):(\d{1,9}) in "
 _IN_DATA = {ord(char): f"%{ord(char):02X}" for char in "%\r\n"}
 _IN_PROPERTIES = {**_IN_DATA, ord(":"): "%3A", ord(","): "%2C"}
@@ -100,8 +99,7 @@ def _get_last_stdout(summary: Summary) -> list[str]:
     has_words = run.failure is not None and not run.failure.exited
     if has_words or without_noise(run.stderr.splitlines())[0]:
         return []
-    plain = re.sub(_COLOURS, "", run.stdout)
-    kept, _ = without_noise(select_last_lines(plain, _MOST_OUTPUT))
+    kept, _ = without_noise(select_last_lines(run.stdout, _MOST_OUTPUT))
     lines = [f"  | {escape_unprintable(line)}" for line in kept[-_MOST_LINES:]]
     return ["the last lines of its stdout:", *lines] if lines else []
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 
+from mcjax_launch.jax_messages.colours import remove_colours
 from mcjax_launch.kernel.wire import frames
 
 #: Bytes of a rank's stream that are kept for the summary.
@@ -52,9 +53,9 @@ class Tails:
         del tail[: -self._most]
 
     def get_tails(self, rank: int) -> tuple[str, str]:
-        """Return the last part of a rank's stdout ("" if that is not kept) and stderr."""
+        """Return a rank's last stdout ("" if that is not kept) and stderr, without colours."""
         tails = (self._tails.get((rank, s), b"") for s in (frames.STDOUT, frames.STDERR))
-        last = (self._rewrite(bytes(tail[-self._most :])) for tail in tails)
+        last = (self._rewrite(remove_colours(bytes(tail[-self._most :]))) for tail in tails)
         out, err = (tail.decode("utf-8", "replace") for tail in last)
         return out, err
 

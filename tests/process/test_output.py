@@ -156,11 +156,13 @@ def test_stale_log_files_of_higher_ranks_are_removed(jobs: Jobs, tmp_path: Path)
     assert (tmp_path / "1.out").read_text() == "second\n"
 
 
+@pytest.mark.parametrize("colour", ["", "1"])
 @pytest.mark.parametrize("shown", ["0", "1"])
-def test_a_traceback_is_shown_once(jobs: Jobs, shown: str) -> None:
-    """By the rank, where that can be seen, or by the summary."""
+def test_a_traceback_is_shown_once(jobs: Jobs, shown: str, colour: str) -> None:
+    """By the rank, where that can be seen, or by the summary; in colours too."""
     program = "import os; os.environ['JAX_PROCESS_ID'] == '1' or 1 / 0"
-    ended = jobs.run("-n", 2, "--show", shown, *python(program))
+    env = {"FORCE_COLOR": colour}  # Python's, from 3.13 on
+    ended = jobs.run("-n", 2, "--color", "never", "--show", shown, *python(program), env=env)
     assert ended.status == 1
     assert ended.stderr.count("Traceback") == 1
     assert ("[0] Traceback" in ended.stderr) == (shown == "0")

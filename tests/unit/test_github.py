@@ -63,7 +63,7 @@ def test_annotation_quotes_stdout_of_a_silent_exit() -> None:
     """As pytest does, whose words are on stdout."""
     state = failed(summary="exit status 1", exception="SystemExit", exited=True)
     last = [f"line {n}" for n in range(9)]
-    state.ranks[0].stdout = "\n".join([*last[:8], "\x1b[31mline 8\x1b[0m", GLOO, ""])
+    state.ranks[0].stdout = "\n".join([*last, GLOO, ""])
     first, *others = annotated(state, "/").data.splitlines()
     assert first == summarize(state).lines[0]
     assert others[:6] == ["the last lines of its stdout:", *(f"  | {line}" for line in last[-5:])]

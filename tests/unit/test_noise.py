@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 
 import pytest
 from histories import STREAMS
@@ -34,12 +35,16 @@ BEGUN = f"{TRACEBACK}\n  File 'x', line 1, in f\n".encode()
 VICTIMS = BEGUN + f"{LOST_PEER}\n".encode()
 
 
+@pytest.mark.parametrize("colour", ["", "\x1b[1;35m"])
 @pytest.mark.parametrize("name", STREAMS)
-def test_lines_are_classified(name: str) -> None:
-    listener, lines = LineClassifier(), [line for line, _ in STREAMS[name]]
+def test_lines_are_classified(name: str, colour: str) -> None:
+    """Also in colours, as Python's tracebacks are with FORCE_COLOR."""
+    reset = "\x1b[0m" if colour else ""
+    listener = LineClassifier()
+    lines = [re.sub(r"\S.*", rf"{colour}\g<0>{reset}", line) for line, _ in STREAMS[name]]
     text = "\n".join([*lines, ""]).encode()
     listener.expect(text, lambda traceback: Noise.TRACEBACK if traceback.is_victims else None)
-    for line, kind in STREAMS[name]:
+    for line, (_, kind) in zip(lines, STREAMS[name], strict=True):
         assert listener.classify(line.encode()) is kind, line
 
 

@@ -15,6 +15,13 @@ def test_tails_are_bounded() -> None:
     assert tails.get_tails(4) == ("", "")
 
 
+def test_tails_have_no_colours() -> None:
+    tails = Tails()
+    tails.feed(0, STDERR, b"\x1b[1;35mValueErr")
+    tails.feed(0, STDERR, b"or\x1b[0m: \x1b[38;5;9mx\x1b[m")
+    assert tails.get_tails(0)[1] == "ValueError: x"
+
+
 def test_tails_of_stdout_are_kept_for_the_record_only() -> None:
     for for_record in (True, False):
         tails = Tails(for_record)

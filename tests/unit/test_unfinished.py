@@ -47,7 +47,7 @@ def test_lines_of_an_examined_rank_are_ended() -> None:
     unfinished.feed(other, b"of another", 0.0)
     unfinished.expire(1.0)
     unfinished.feed(TWO, b"waits", 1.0)
-    assert unfinished.end(0) == [Lines(TWO, b"waits", b"\n", 1), Fragment(ONE, b"\n")]
+    assert unfinished.end(0) == [Lines(TWO, b"waits", b"\n", 1), Fragment(ONE, b"\n", is_cut=True)]
     assert unfinished.end(0) == []
     assert unfinished.feed(ONE, b"\n", 1.0) == []
     assert [piece.text for piece in unfinished.feed(TWO, b" more\n\n", 1.0)] == [b" more\n\n"]
