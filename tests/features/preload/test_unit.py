@@ -140,7 +140,9 @@ EFFECTS = {
     "os.system('true')": True,
     "subprocess.Popen(['true']).wait()": True,
     "os.kill(os.getpid(), 0)": True,
-    "socket.socket()": True,
+    "socket.socket().bind(('127.0.0.1', 0)); socket.gethostbyname('localhost')": False,
+    "socket.socket().connect_ex(('127.0.0.1', 9))": True,
+    "socket.socket(socket.AF_UNIX).bind('socket')": True,
 }
 WATCHES = """
 import logging, os, socket, subprocess, sys, threading, time

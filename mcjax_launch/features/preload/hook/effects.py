@@ -16,22 +16,16 @@ _HARMLESS = frozenset(
         *("import", "compile", "exec", "code.__new__", "function.__new__", "builtins.id"),
         *("marshal.load", "marshal.loads", "marshal.dumps", "pickle.find_class"),
         *("object.__getattr__", "object.__setattr__", "object.__delattr__", "array.__new__"),
-        *(
-            "os.chdir",
-            "os.listdir",
-            "os.scandir",
-            "os.walk",
-            "os.fwalk",
-            "glob.glob",
-            "glob.glob/2",
-        ),
-        *("pathlib.Path.glob", "pathlib.Path.rglob", "os.putenv", "os.unsetenv"),
-        *("mmap.__new__", "time.sleep", "socket.gethostname"),
+        *("os.chdir", "os.listdir", "os.scandir", "os.walk", "os.fwalk"),
+        *("glob.glob", "glob.glob/2", "pathlib.Path.glob", "pathlib.Path.rglob"),
+        *("os.putenv", "os.unsetenv", "mmap.__new__", "time.sleep", "resource.setrlimit"),
+        *("socket.__new__", "socket.gethostname", "socket.getaddrinfo"),
+        *("socket.gethostbyname", "socket.gethostbyaddr"),
         *("_thread.start_new_thread", "_thread.start_joinable_thread"),
     }
 )
 # (ctypes raises none for what a function of C does.)
-_HARMLESS_PREFIXES = ("sys._", "sys.set", "cpython.", "gc.", "ctypes.")
+_HARMLESS_PREFIXES = ("sys._", "sys.set", "sys.monitoring.", "cpython.", "gc.", "ctypes.")
 _IMPORTER = "<frozen importlib._bootstrap_external>"  # the file of Python's own code for imports
 
 
@@ -70,6 +64,8 @@ class EffectWatch:
             return True
         try:
             if event == "open" and _reads_again(*args):
+                return True
+            if event == "socket.bind" and args[1][1] == 0:  # to any port
                 return True
             is_import = sys._getframe(2).f_code.co_filename == _IMPORTER
             if is_import and event == "os.rename":  # of a .pyc file, once it is complete
