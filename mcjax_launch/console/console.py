@@ -352,10 +352,6 @@ class Console:
         self._events.report_output_end()
         self._logs.close()
 
-    def restart_rank(self, rank: int) -> None:
-        """End a rank's unfinished lines, because the rank is restarted."""
-        self._filter(self._unfinished.finish(rank), time.monotonic())
-
     def stop_holding(self, rank: int) -> None:
         """Show a rank's held output now, before the launcher's lines about the rank."""
         now = time.monotonic()

@@ -113,8 +113,6 @@ def _find_root_cause(state: RunState, first: RankRun) -> RankFailed:
         found = next(apply_rules(view, Occasion.DEATH), None)
     if found is not None and not found.ranks:
         return RankFailed(first, first, (), found)
-    if is_victim and (ended := _find_earlier_failure(runs)) is not None:
-        return RankFailed(first, ended, (ended,))
     if found is not None:
         culprit = state.ranks[found.ranks[0]]
         return RankFailed(first, culprit, (culprit,), found)
@@ -125,13 +123,6 @@ def _find_root_cause(state: RunState, first: RankRun) -> RankFailed:
         run for run in failing if _are_alike(run, first) and determine_verdict(run) in judged
     )
     return RankFailed(first, first, alike)
-
-
-def _find_earlier_failure(runs: Iterable[RankRun]) -> RankRun | None:
-    """Return the last process before a rank restart that failed by itself; None if none did."""
-    earlier = (past for run in runs for past in run.past)
-    failed = (past for past in earlier if determine_verdict(past) is Verdict.FAILED)
-    return max(failed, key=lambda past: past.order, default=None)
 
 
 def ran_other_collective(run: RankRun) -> bool:

@@ -38,7 +38,6 @@ _LATEST = 2000
 _MOST_FATES = 4
 # JAX's exception that names the line of an operation which JAX has transformed.
 _OPERATION = "JaxStackTraceBeforeTransformation"
-_MOST_RESTARTED = 8
 _ELSEWHERE = (
     "this is a consequence: a rank of another launcher failed, ended or did not join; see the "
     "summary of that launcher"
@@ -122,8 +121,6 @@ def summarize(state: RunState, *, final: bool = False, seconds: float | None = N
                 *_describe_other_ranks(runs, ending.alike),
                 *_describe_other_causes(state, ending, said),
             ]
-    if lines:
-        lines += describe_restarts(state)
     if isinstance(ending, RankFailed) and state.unhooked != [ending.culprit.process_id]:
         lines += _describe_unhooked_ranks(state)
     if state.unkillable:
@@ -170,26 +167,6 @@ def format_failure_report(state: RunState, run: RankRun, *, quoted: bool) -> Seq
     lines, quote = _describe_root_cause(ending, state)
     summary = Summary(ending, tuple(map(_make_printable, lines)), quote=quote)
     return summary.lines if quoted else summary.without_quote
-
-
-def describe_restarts(state: RunState) -> list[str]:
-    """Return a line for each restarted rank, with the end of each process; at most 9 lines."""
-    several = [run for run in state.ranks.values() if run.past]
-    ends = (
-        (run.process_id, list(map(_describe_process_end, run.all_runs)))
-        for run in several[:_MOST_RESTARTED]
-    )
-    lines = [f"rank {rank}, {len(each)} starts: {', then '.join(each)}" for rank, each in ends]
-    rest = [run.process_id for run in several[_MOST_RESTARTED:]]
-    return [*lines, f"also restarted: {format_ranks(rest)}"] if rest else lines
-
-
-def _describe_process_end(run: RankRun) -> str:
-    """Describe the end of a rank's process and its duration, if known."""
-    process, end = run.process, describe_rank_end(run)
-    if process.started_at is None or process.ended_at is None:
-        return end
-    return f"{end} after {format_duration(process.ended_at - process.started_at)}"
 
 
 def describe_run_end(summary: Summary, state: RunState) -> str:

@@ -56,10 +56,8 @@ class Events:
     ) -> None:
         """Report that a run begins."""
 
-    def report_restart(
-        self, rank: int | None, count: int, job_id: str, hosts: Sequence[str]
-    ) -> None:
-        """Report restart number `count` of a rank, or of the whole job if `rank` is None."""
+    def report_restart(self, count: int, job_id: str, hosts: Sequence[str]) -> None:
+        """Report restart number `count` of the job."""
 
     def report_rank_start(self, rank: int, host: str, pid: int) -> None:
         """Report that a rank's process runs."""

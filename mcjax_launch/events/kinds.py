@@ -80,9 +80,8 @@ KINDS = {
         },
     ),
     "restart": EventKind(
-        "The whole job, or one rank, is restarted.",
+        "The whole job is restarted.",
         {
-            "rank": "the rank; null for the whole job",
             "count": "how often it has been restarted, this time included",
             "job_id": "of the new attempt; of the same one for a rank",
             "hosts": "the names of the hosts that get ranks",

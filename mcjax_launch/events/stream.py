@@ -102,12 +102,8 @@ class EventStream(Events):
             hosts=list(hosts),
         )
 
-    def report_restart(
-        self, rank: int | None, count: int, job_id: str, hosts: Sequence[str]
-    ) -> None:
-        if rank is not None:
-            self._end_output([key for key in self._decoders if key[0] == rank])
-        self.report("restart", rank=rank, count=count, job_id=job_id, hosts=list(hosts))
+    def report_restart(self, count: int, job_id: str, hosts: Sequence[str]) -> None:
+        self.report("restart", count=count, job_id=job_id, hosts=list(hosts))
 
     def report_rank_start(self, rank: int, host: str, pid: int) -> None:
         self.report("started", rank=rank, host=host, pid=pid)

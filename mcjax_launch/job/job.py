@@ -77,9 +77,8 @@ class Job(Options, kw_only=True):
 
     @property
     def runs_again(self) -> bool:
-        """True if ranks may be started again: by --watch, or by restarts of the job or a rank."""
-        restarts = self.max_restarts > 0 or self.on_rank_failure.startswith("restart")
-        return bool(self.watch) or restarts
+        """True if ranks may be started again: by --watch or --max-restarts."""
+        return bool(self.watch) or self.max_restarts > 0
 
     @property
     def keeps_agents(self) -> bool:

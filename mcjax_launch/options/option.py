@@ -30,6 +30,7 @@ class Option(Value, kw_only=True):
         keyword: name in the API; "" if it is `name`.
         only_command: reason why the API lacks the option; "" if the API has it.
         excludes: options that cannot be combined with it, each as `--name` or `--name: why`.
+        excludes_if: beginning of the values that exclude them; "" for all values but the default.
         needs: option without which it has no effect, such as `--max-restarts N`; "" for none.
 
     """
@@ -51,6 +52,7 @@ class Option(Value, kw_only=True):
     keyword: str = ""
     only_command: str = ""
     excludes: tuple[str, ...] = ()
+    excludes_if: str = ""
     needs: str = ""
 
     @property

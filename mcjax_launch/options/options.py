@@ -243,9 +243,10 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
     on_rank_failure: Literal["stop", "continue", "restart"] | str = declare_option(
         kinds.ON_RANK_FAILURE,
         default="stop",
-        excludes=("--verify-spmd: a restarted rank runs other programs",),
-        help="After a rank's failure stop the job, let the others continue, or restart that rank, "
-        "at most N times (3).",
+        excludes=("--preload", "--stdin", "--wrap", "--pdb", "--debugpy", "--profile"),
+        excludes_if="restart",
+        help="After a rank's failure stop the job, let the others continue, or start that rank "
+        "afresh, at most N times (3).",
     )
     watch: tuple[str, ...] = declare_option(
         kinds.WATCHED,
@@ -303,7 +304,7 @@ class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
     )
     verify_spmd: bool = declare_flag(
         "Stop the job before ranks run different compiled programs (exit status 1).",
-        excludes=("--no-hook",),
+        excludes=("--no-hook", "--on-rank-failure: ranks that go on run other programs"),
     )
     profile: str | None = declare_option(
         kinds.PROFILE,

@@ -818,8 +818,6 @@ function showSide() {
     rank.jax ? row("jax", rank.jax, rank.jaxlib !== rank.jax ? `jaxlib ${rank.jaxlib}` : "") : "",
     rank.python ? row("Python", rank.python, "") : "",
     rank.signals_sent.length ? row("was sent", rank.signals_sent.join(", "), "") : "")));
-  for (const life of rank.past_lives || []) side.append(el("p", {class: "said"},
-    `an earlier life of it, from ${exact(life.started_s)} to ${exact(life.ended_s)}: ${life.words}`));
   const last = rank.compiled_last;
   if (last) side.append(el("p", {class: "said"},
     `compiled last: ${last.name}${last.where ? " at " + last.where : ""}`));

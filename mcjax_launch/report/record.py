@@ -228,7 +228,6 @@ def _make_rank(run: RankRun, state: RunState, culprit: int | None) -> Json:
         "cores": run.share.cores or None,
         "compiled": _make_compilations(run),
         "compiled_last": _make_latest_program(run),
-        "past_lives": [_make_process(earlier, began_at) for earlier in run.past],
         "cpu_s": round(cpu_s, 2) if used else None,
         "peak_kib": peak_kib if used else None,
         "samples": [[round(s.at - began_at, 3), round(s.cpu_s, 2), s.rss_kib] for s in samples],

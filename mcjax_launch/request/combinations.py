@@ -133,9 +133,11 @@ def _check_declared(options: Options, given: Set[str]) -> None:
         return bool(value) and value != option.default
 
     for option in Options.declared.values():
-        for text in option.excludes:
-            if is_set(option) and is_set(by_name[text.partition(":")[0]]):
-                raise LaunchError(f"{option.long} cannot be combined with {text}")
+        excludes = str(getattr(options, option.name)).startswith(option.excludes_if)
+        for text in option.excludes if excludes and is_set(option) else ():
+            if is_set(by_name[text.partition(":")[0]]):
+                what = f"{option.long} {option.excludes_if}".rstrip()
+                raise LaunchError(f"{what} cannot be combined with {text}")
         if option.needs and option.name in given and not is_set(by_name[option.needs.split()[0]]):
             raise LaunchError(f"{option.long} needs {option.needs}")
 

@@ -107,7 +107,6 @@ class RankProcess(Changing):
         killer: cause of a kill, in words: the out-of-memory killer, or a limit of the kernel;
             "" for none of these, None if unknown.
         lost: True if the process was lost with its host, so that its end is unknown.
-        restarts: True if the process has failed and the rank is about to be restarted.
         hooked: True if the hook ran in its Python; known only after the exit.
         stack: dump of its threads when it crashed; "" if it has not crashed.
         tests: the tests that pytest runs in it; None if there are none.
@@ -125,7 +124,6 @@ class RankProcess(Changing):
     signals: tuple[int, ...] = ()
     killer: str | None = None
     lost: bool = False
-    restarts: bool = False
     hooked: bool = False
     stack: str = ""
     tests: CollectedTests | None = None
@@ -390,7 +388,6 @@ class RankRun(Changing):
         late_position: position, in words, when another rank gave up waiting for it; else "".
         position_before_call: position, in words, while other ranks waited for it in initialize().
         stdout, stderr: end of its output; stdout is kept only for a job's record.
-        past: RankRuns of the rank's earlier processes in this attempt.
 
     """
 
@@ -413,16 +410,6 @@ class RankRun(Changing):
     compilations: Compilations = field(default_factory=Compilations)
     usage: RankResources = field(default_factory=RankResources)
     main_thread: MainThread = field(default_factory=MainThread)
-    past: tuple[RankRun, ...] = ()
-
-    def make_successor(self) -> RankRun:
-        """Return a new RankRun for the same rank, which is about to be restarted."""
-        return RankRun(self.process_id, self.host, share=self.share, past=(*self.past, self))
-
-    @property
-    def all_runs(self) -> tuple[RankRun, ...]:
-        """The RankRuns of all the rank's processes in this attempt, the current process last."""
-        return (*self.past, self)
 
     @property
     def is_gone(self) -> bool:

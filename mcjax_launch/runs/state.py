@@ -37,13 +37,12 @@ class Activity:
         printed_at: latest output of a rank; None if there was none.
         usage_at: latest report of ranks' usage by an agent.
         failed_at: latest failure of a rank that ends the job; None if there was none.
-        rank_started_at: latest rank restart, else the start of all ranks.
         jax_at: first import of jax or compilation in a rank; None if there was none.
 
     """
 
     def __init__(self) -> None:  # making a dataclass of it would slow down every start
-        self.active_at = self.heard_at = self.usage_at = self.rank_started_at = 0.0
+        self.active_at = self.heard_at = self.usage_at = 0.0
         self.printed_at: float | None = None
         self.failed_at: float | None = None
         self.jax_at: float | None = None
@@ -110,11 +109,12 @@ class RunState(Changing):
         polls: polled positions of main threads; None unless they are polled.
         suggested: command that passes PROGRAM its coordinates, if it lacks them; else "".
         expects_hooks: True if each rank's own process is a Python that should load the hook.
-        survives: True if the job may outlive a rank's failure: see `kernel.launcher.survival`.
+        survives: True if the job may outlive a rank's failure: see `kernel.launcher.survivors`.
         ended_all: reason, in words, why a failure ended the job although `survives`; else "".
         preempted_status: exit status of a run that a signal ends and whose ranks all exit with 0;
             None for the usual status.
         host_lost: first loss of a host that the job outlived; None if there was none.
+        restarted: ranks that were started again after a failure.
 
     """
 
@@ -146,6 +146,7 @@ class RunState(Changing):
     ended_all: str = ""
     preempted_status: int | None = None
     host_lost: StopReason | None = None
+    restarted: set[int] = field(default_factory=set)
 
     _comparisons: dict[int, Comparison] = field(default_factory=dict)  # by turn
     _events: int = 0
@@ -236,12 +237,12 @@ class RunState(Changing):
         if not self.survives:
             self.activity.failed_at = at
 
-    def restart_rank(self, rank: int, at: float) -> RankRun:
-        """Record that a failed rank is restarted; return its new RankRun."""
-        self.keep_output(rank, last=True)
-        run = self.ranks[rank] = self.ranks[rank].make_successor()
-        self.activity.active_at = self.activity.rank_started_at = at
-        return run
+    def restart_rank(self, rank: int, at: float) -> None:
+        """Record that a failed rank is restarted: its record begins anew."""
+        self.tails.forget(rank)
+        self.ranks[rank] = RankRun(rank, self.ranks[rank].host, share=self.ranks[rank].share)
+        self.restarted.add(rank)
+        self.activity.active_at = at
 
     @property
     def failed_early(self) -> bool:
@@ -254,7 +255,8 @@ class RunState(Changing):
     def has_outlived_failure(self) -> bool:
         """True if the job goes on after a rank's failure, with or without that rank."""
         runs = self.ranks.values()
-        return self.survives and any(run.past or run.failed or run.process.lost for run in runs)
+        has_failed = any(run.failed or run.process.lost for run in runs)
+        return self.survives and (has_failed or bool(self.restarted))
 
     def record_stop(self, stop: StopReason, at: float) -> None:
         """Record the reason to end the job; a later reason replaces it, but not its time."""

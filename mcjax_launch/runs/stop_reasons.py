@@ -97,11 +97,6 @@ def host_lost(host: str, why: str) -> StopReason:
     return StopReason(format_one_line(f"host {host}: {why}"), exit_status.HOST_LOST, final=False)
 
 
-def restart_impossible(why: str, status: int) -> StopReason:
-    """Return the reason for an end because a rank cannot be restarted; `why` in words."""
-    return StopReason(format_one_line(why), status, final=status != exit_status.HOST_LOST)
-
-
 def agent_stopped(host: str, why: str) -> StopReason:
     """Return the reason for an end because an agent was stopped, as a rule by a scheduler."""
     return StopReason(f"host {host}: {why}", exit_status.HOST_LOST, is_external=True)
@@ -136,18 +131,6 @@ def hopeless(rank: int | None, message: str, details: Sequence[str], *, final: b
 
     """
     return StopReason(message, exit_status.FAILED, tuple(details), final=final, rank=rank)
-
-
-def unserved(rank: int, status: int) -> StopReason:
-    """Return the reason for an end because a rank was restarted after process 0 had ended.
-
-    Args:
-        rank: the restarted rank, which waits in initialize().
-        status: exit status of its previous process.
-
-    """
-    message = f"rank {rank} was restarted and calls initialize(), but {NO_SERVICE}"
-    return StopReason(message, status, final=False, rank=rank)
 
 
 def diverged(details: Sequence[str]) -> StopReason:

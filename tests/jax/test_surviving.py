@@ -28,7 +28,7 @@ def test_restarted_rank_joins_again(jobs: Jobs, tmp_path: Path) -> None:
     status, said = run(jobs, tmp_path, "restart", 1, "all")
     assert (status, "living: [0, 1, 2]" in said) == (0, True), said
     assert "rank 1 life 1 joined" in said
-    assert "rank 1, 2 starts: killed by SIGKILL" in said
+    assert "restarting rank 1 in 1 s (1 of 3)" in said
 
 
 def test_failure_of_process_0_ends_the_job(jobs: Jobs, tmp_path: Path) -> None:

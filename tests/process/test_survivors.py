@@ -7,11 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 from jobs import Jobs
 from remote import FAKE_SSH
-from stand_in_jax import make_stand_in
 
 from mcjax_launch.kernel.wire.timers import SCALE
 
@@ -25,7 +23,7 @@ def wait_for(path):
 """
 
 
-QUICK = {SCALE: "0.1"}  # the pauses before a rank's next life
+QUICK = {SCALE: "0.1"}  # the pauses before a rank's restart
 
 
 class Program:
@@ -99,8 +97,6 @@ def test_a_rank_is_started_again_in_its_place(jobs: Jobs, program: Program, tmp_
     assert (tmp_path / "logs" / "1.err").read_text() == "unfinished" * 3
     assert "restarting rank 1 in 0.1 s (1 of 3)\n" in ended.stderr
     assert "restarting rank 1 in 0.2 s (2 of 3)\n" in ended.stderr
-    lives = r"rank 1, 3 starts: failed: exit status 3 after .*, then .*, then exited with 0 after"
-    assert re.search(lives, ended.stderr)
     assert "the job ended" not in ended.stderr
 
 
@@ -111,7 +107,6 @@ def test_rank_restarts_are_limited(jobs: Jobs, program: Program) -> None:
     assert re.findall(r"rank 1 life (\d)", ended.stdout) == ["0", "1", "2"]
     assert "the job ended despite it: it has already been restarted 2 times" in ended.stderr
     assert "the other rank: ended by SIGTERM" in ended.stderr
-    assert ended.stderr.count("rank 1, 3 starts: ") == 1
 
 
 def test_restart_leaves_no_process_of_the_failed_rank(jobs: Jobs, program: Program) -> None:
@@ -141,37 +136,6 @@ other.kill()
     assert (ended.status, "all gone" in ended.stdout) == (0, True), ended.stderr
 
 
-def test_rank_that_restarts_too_late_ends_the_job(
-    jobs: Jobs, program: Program, tmp_path: Path
-) -> None:
-    """Its program had left the job already when it failed."""
-    make_stand_in(
-        tmp_path, first="while os.environ.get('MCJAX_RANK_RESTART'): __import__('time').sleep(9)"
-    )
-    path = program(
-        """
-import jax
-if rank == 0:
-    open("pid.0", "w").write(str(os.getpid()))
-    jax.distributed.initialize()
-    wait_for("again")
-elif life == 0:
-    jax.distributed.initialize()
-    jax.distributed.shutdown()
-    os.kill(os.getpid(), 9)
-else:
-    open("again", "w")
-    while os.path.exists("/proc/" + open("pid.0").read()):
-        time.sleep(0.01)
-    jax.distributed.initialize()
-"""
-    )
-    ended = jobs.run("-n", 2, "--on-rank-failure=restart", path, env=QUICK, cwd=tmp_path)
-    why = "rank 1 was restarted and calls initialize(), but process 0 has ended"
-    assert (ended.status, why in ended.report) == (137, True), ended.stderr
-    assert ended.report.count("let process 0 end last") == 1
-
-
 def test_rank_restart_that_cannot_start_ends_the_job(
     jobs: Jobs, program: Program, tmp_path: Path
 ) -> None:
@@ -182,8 +146,7 @@ def test_rank_restart_that_cannot_start_ends_the_job(
         *("-n", 2, "--on-rank-failure=restart", "--python", python, path, python), env=QUICK
     )
     assert ended.status == 127
-    assert f"rank 1 cannot be restarted: {python}: No such file or directory" in ended.report
-    assert "1 ended by SIGTERM" in ended.report
+    assert f"{python}: No such file or directory" in ended.report
 
 
 def test_signal_ends_a_pending_rank_restart(jobs: Jobs, program: Program) -> None:
@@ -196,39 +159,3 @@ def test_signal_ends_a_pending_rank_restart(jobs: Jobs, program: Program) -> Non
     ended = job.finish()
     assert ended.status == 130
     assert ended.stdout.count("rank 1 life") == 1
-
-
-# The pauses, where hosts may be silent no longer than 6 s.
-SOON = {SCALE: "0.5"}
-
-LIVE = """
-life=${MCJAX_RANK_RESTART:-0}
-echo rank $JAX_PROCESS_ID life $life, local $MCJAX_LOCAL_PROCESS_ID
-[ $life = 0 ] || touch GO.$JAX_PROCESS_ID
-until [ -e GO.$1 ]; do sleep 0.05; done
-"""
-
-
-def test_leftovers_of_a_disconnected_agent_are_removed(jobs: Jobs, tmp_path: Path) -> None:
-    """Its connection is lost, and it gives its rank, which is deaf, a long grace."""
-    relayed = f"bash -c 'cat | {FAKE_SSH} \"$1\" | cat' - {{command}}"
-    script = """
-        if [ ${MCJAX_RANK_RESTART:-0} != 0 ]; then kill -0 $(cat pid) && exit 7; touch GO; fi
-        trap '' TERM
-        [ $JAX_PROCESS_ID = 0 ] || echo $$ > pid
-        echo ready
-        until [ -e GO ]; do sleep 0.05; done
-    """
-    job = jobs.start(
-        *("--hosts", "a,b", "--via", relayed, "--on-rank-failure", "restart", "--grace", "50s"),
-        *("bash", "-c", script),
-        cwd=tmp_path,
-        env=SOON,
-    )
-    job.read_until("ready", 2)
-    clients = psutil.Process(job.process.pid).children()
-    client = next(client for client in clients if "fake_ssh b" in str(client.cmdline()))
-    for process in client.children():
-        if process.name() == "cat":
-            process.kill()
-    assert job.finish().status == 0

@@ -10,7 +10,7 @@ import pytest
 
 from mcjax_launch.cli.listing import collect_fields, format_table, list_jobs
 from mcjax_launch.cli.stopping import stop
-from mcjax_launch.detached import address, event_files
+from mcjax_launch.detached import address, output_files
 from mcjax_launch.detached.folders import make_job_folder
 from mcjax_launch.detached.jobs import find, find_all_jobs, find_latest
 from mcjax_launch.detached.record import Description, StateFile, identify_machine, write_description
@@ -193,8 +193,8 @@ def test_table_says_what_matters_in_a_narrow_terminal(
     waiting.change(waits="rank 0 stopped at train.py:5")
     for number, status in ((2, 1), (3, 0)):
         folder = made(number, age_s=5 - number)
-        text = json.dumps({"rank": 0, "stream": "stderr", "text": "    @ 0x7f start_thread\n"})
-        Path(event_files.get_file_path(str(folder), 1)).write_text(f"{text}\n")
+        path = Path(output_files.get_file_path(str(folder), 1))
+        path.write_text("[0]     @ 0x7f start_thread\n")
         file = StateFile(str(folder))
         file.end(status, "rank 1 failed: ValueError: bad batch")
         file.close()

@@ -272,21 +272,6 @@ def test_start_limit_waits_for_ranks_that_can_still_join() -> None:
     assert limits.expire(11.0) is None
 
 
-def test_start_limit_counts_for_rank_restarts() -> None:
-    state = state_of(joined="012")
-    state.survives = True
-    limits = TimeLimits(job(start_timeout=10.0), state, 0.0)
-    assert (limits.expire(1.0), limits.deadline) == (None, None)
-    ended(state, 2, -9)
-    assert limits.deadline is None
-    state.restart_rank(2, 100.0)
-    assert (limits.expire(109.0), limits.deadline) == (None, 110.0)
-    stop = limits.expire(110.0)
-    assert stop is not None
-    assert stop.message.startswith("--start-timeout: not all ranks have joined")
-    assert limits.deadline is None
-
-
 def test_stall_limit_counts_from_the_last_activity() -> None:
     state = state_of(joined="012")
     limits = TimeLimits(job(stall_timeout=10.0), state, 0.0)

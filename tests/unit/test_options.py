@@ -106,6 +106,9 @@ WRONG = {
     "-x A-B=1 true": "-x A-B=1: 'A-B' is not a valid variable name",
     "--debugpy 65535 -n 2 a.py": "--debugpy 65535: the last rank's port would be 65536; the highest "
     "is 65535",
+    "--on-rank-failure restart --pdb 0 a.py": "--on-rank-failure restart cannot be combined with --pdb",
+    "--on-rank-failure restart:1 --stdin all a.py": "--on-rank-failure restart cannot be combined with --stdin",
+    "--verify-spmd --on-rank-failure continue a.py": "--verify-spmd cannot be combined with --on-rank-failure: ranks that go on run other programs",
     "--verify-spmd --no-hook true": "--verify-spmd cannot be combined with --no-hook",
     "--collapse always --no-prefix true": "--collapse always cannot be combined with --no-prefix",
     "--hosts - --stdin 0 true": "--hosts - reads standard input itself: with --stdin, name a file",

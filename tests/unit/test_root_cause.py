@@ -150,24 +150,6 @@ def test_exit_status_is_worded() -> None:
     assert {status: describe_exit_status(status) for status in words} == words
 
 
-def test_ended_survival_names_the_rank_that_failed_first() -> None:
-    """Process 0 fails of a peer that has been started again meanwhile, not for the first time."""
-    state = RunState(survives=True, ended_all="process 0 cannot be outlived")
-    lost = failure("ValueError: UNKNOWN: Gloo failed: Connection reset by peer")
-    before = end(1, 1, 3), end(1, 2, -KILL), end(1, 3, 1, failure=lost)
-    state.ranks = {
-        0: end(0, 4, -KILL, (KILL,), failure=lost),
-        1: end(1, 5, -TERM, (TERM,), past=before),
-    }
-    summary = summarize(state)
-    assert (summary.status, summary.lines[0]) == (
-        1,
-        "rank 1 failed: killed by SIGKILL (an external kill -9, or the OOM killer)",
-    )
-    assert "the other rank: failed as a consequence" in " ".join(summary.lines)
-    assert any(line.startswith("rank 1, 4 starts: exited with status 3") for line in summary.lines)
-
-
 @pytest.mark.parametrize(("order", "status"), [(1, 255), (3, 7)])
 def test_status_after_surviving_a_host_loss_is_that_of_the_first_failure(
     order: int, status: int

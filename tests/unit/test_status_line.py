@@ -13,7 +13,7 @@ from mcjax_launch.console.renderers import Live
 from mcjax_launch.kernel.launcher import progress
 from mcjax_launch.kernel.launcher.progress import Progress
 from mcjax_launch.kernel.wire import hook_messages as hook
-from mcjax_launch.kernel.wire.messages import Exited, RankUsage, Usage
+from mcjax_launch.kernel.wire.messages import RankUsage, Usage
 from mcjax_launch.runs.polls import PolledPosition, PositionPolls, ThreadState
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
@@ -302,16 +302,6 @@ def test_plain_status_line_changes_with_events_only() -> None:
     say(state, 1, hook.Joined(1), 21.0)
     part.expire(21.0)
     assert (drawn.all[-1], part.deadline) == ("", None)
-
-
-def test_status_shows_a_pending_rank_restart() -> None:
-    state = joining(2, 2, 2)
-    state.survives = True
-    state.record_exit(Exited(1, -9, (), None, 0.0, 0), 3.0)
-    state.ranks[1].process.restarts = True
-    assert progress.format_job_use(state, 5.0) == "1/2 ranks run | rank 1 to be restarted"
-    state.restart_rank(1, 6.0)
-    assert progress.describe_delay(Hosts(), state) == "1/2 ranks started"  # type: ignore[arg-type]
 
 
 def test_live_status_line_is_redrawn_each_second() -> None:

@@ -238,10 +238,6 @@ def test_wait_for_a_survived_rank_is_found() -> None:
     state = Told([*join(4), *ends(2, -9)], 4, survives=True).state
     where = "ranks 0-1,3 have waited 40 s at train.py:12 for rank 2, which"
     assert line_of(wait_in(state, WAITING)) == f"{where} has failed"
-    state.ranks[2].process.restarts = True
-    assert line_of(wait_in(state, WAITING)) == f"{where} is being restarted"
-    state.restart_rank(2, 5.0)
-    assert line_of(wait_in(state, WAITING)) == f"{where} is being restarted"
 
 
 def test_ranks_of_another_launcher_are_named_by_host() -> None:

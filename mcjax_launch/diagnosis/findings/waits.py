@@ -373,14 +373,14 @@ def _describe_activity(seen: RankSnapshot) -> str:
     if seen.run.status == 0:
         return "exited with 0"
     if seen.run.is_gone:
-        return "{0} being restarted" if seen.run.process.restarts else "{1} failed"
+        return "{1} failed"
     if seen.reached.stage is Stage.LEAVING:
         return _describe_leaving_rank(seen)
     if (refused := seen.run.membership.refused) is not None:
         return _escape_braces(f"went on alone after initialize() failed {explain_refusal(refused)}")
     standing = _escape_braces(seen.position_with_threads)
     if seen.reached.stage in (Stage.ABSENT, Stage.IMPORTING):
-        doing = "{0} being restarted" if seen.run.past else "{1} not called it"
+        doing = "{1} not called it"
         return doing + (f" and {{0}} {standing}" if standing else "")
     if not standing:
         state = seen.stack.state if seen.stack is not None else None

@@ -20,7 +20,7 @@ class JobCertificate(LauncherPart):
         self._orders: list[ToAgent] | None = None
 
     def make_orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
-        """Send the certificate; a host that replaces a lost host gets the same.
+        """Send the certificate, the same to every host.
 
         Raises:
             LaunchError: it cannot be made, and --mtls on requires it.

@@ -40,6 +40,8 @@ def find_reason_against(job: Job, hosts: Sequence[Host]) -> str:
         return "no host has two ranks"
     if not job.expects_hooks:
         return "PROGRAM is not a Python program with the hook"
+    if job.on_rank_failure.startswith("restart"):
+        return "a restarted rank starts afresh"
     if job.wrappers:
         return "ranks run under --wrap"
     is_here = any(host.is_local and not host.chdir for host in hosts)

@@ -22,7 +22,6 @@ from .hook_server import HookServer, WrappedPrograms
 from .launcher_link import LauncherLink
 from .leftovers import Leftovers, is_tracker
 from .native_stacks import NativeDump
-from .rank_restarts import RankRestarts
 from .stacks import StackDump
 from .startup import HostPreparation
 from .system import system
@@ -109,8 +108,7 @@ class Agent:
         self._usage = UsageSampler(
             self._map_pids_to_ranks, lambda: self.hooks.joined, self.link.send
         )
-        self._restarts = RankRestarts(self.pids, self._on_stuck_rank)
-        self._leftovers = Leftovers()
+        self._leftovers = Leftovers(self.pids)
         self._leaving: supervisor.Leave | None = None
         self.stays = False
         for feature, thing in kept.items():
@@ -122,7 +120,6 @@ class Agent:
             messages.TryCoordinator: self._try_coordinator,
             messages.TryPeers: self._try_peers,
             messages.Start: self._start,
-            messages.StartAgain: self._start_again,
             messages.Credit: lambda credit: self.streams.add_credit(credit.count),
             messages.Forward: self._forward,
             messages.Stop: self._stop,
@@ -140,7 +137,7 @@ class Agent:
         while not self._try_finish():
             parts = self._parts.values()
             dumps = self._stacks, self._stacks.native
-            self.loop.run_once((self, *dumps, *parts, self._usage, self._restarts, self.link))
+            self.loop.run_once((self, *dumps, *parts, self._usage, self.link))
         if self.stays:
             signals.close()
         return self.stays
@@ -257,8 +254,6 @@ class Agent:
                 raise Childless
         except Childless:
             self._perform(self.supervisor.on_last_child_end())
-        if not self.supervisor.stopping:
-            self._restarts.check()
 
     def _collect_kept_pids(self) -> set[int]:
         """Return the pids of the features' processes that outlive the ranks, as the agent does."""
@@ -294,7 +289,6 @@ class Agent:
         self._perform(self.supervisor.on_rank_exit(rank, ended.status, now, alone=alone))
         del self.pids[ended.pid]
         self._leftovers.record_end(rank, ended.pid)
-        self._restarts.record_end(rank, ended.pid)
         self.streams.drain(rank)  # its last output explains its end
         limits = system.read_limits(ended.pid)
         used = system.reap(ended.pid)
@@ -399,32 +393,18 @@ class Agent:
         def pair_with_environ(rank: messages.RankOrder) -> Wanted:
             return rank, self._make_environ(rank, order, inherited)
 
-        self._restarts.start = lambda rank: self._begin_again(pair_with_environ(rank))
-        if order.again:
-            self._restarts.job_id = order.env["MCJAX_JOB_ID"]
-            for rank in order.ranks:
-                self._restarts.begin(rank)
-            return
-        self._begin(list(map(pair_with_environ, order.ranks)))
-
-    def _begin(self, ranks: Sequence[Wanted]) -> None:
+        self._acts[messages.StartAgain] = lambda again: self._start_again(
+            pair_with_environ(again.rank)
+        )
+        ranks = list(map(pair_with_environ, order.ranks))
         if not any(part.start_ranks(ranks) for part in self._parts.values()):
             self.start_ranks(ranks)
 
-    def _start_again(self, order: messages.StartAgain) -> None:
+    def _start_again(self, wanted: Wanted) -> None:
+        """Restart a failed rank, unless the ranks are being ended; kill what is left of it."""
         if not self.supervisor.stopping:
-            self._restarts.begin(order.rank)
-
-    def _begin_again(self, wanted: Wanted) -> None:
-        """Restart a rank whose earlier processes are all gone, unless the ranks are being ended."""
-        if not self.supervisor.stopping:
-            self.hooks.forget(wanted[0].process_id)
-            self._begin([wanted])
-
-    def _on_stuck_rank(self, rank: int, pids: list[int]) -> None:
-        left = "; ".join(_describe_processes(pids))
-        why = f"rank {rank} cannot be restarted, because these could not be killed: {left}"
-        self.link.send(messages.Refused(why, exit_status.HOST_LOST))
+            self._kill_rank(wanted[0].process_id)
+            self.start_ranks([wanted])
 
     def _serve_hooks(self, order: messages.Start, environ: dict[str, str]) -> None:
         self.hooks.ranks = {rank.process_id for rank in order.ranks}
@@ -444,8 +424,7 @@ class Agent:
         for rank, environ in ranks:
             if failure := self._try_start(rank, environ):
                 self.link.send(failure)
-                if rank_environ.RANK_RESTART not in rank.env:  # else other ranks run
-                    self._stop(messages.Stop(signal.SIGKILL, 0))
+                self._stop(messages.Stop(signal.SIGKILL, 0))
                 return
             self.hooks.accept()  # the socket's queue is limited
 
@@ -469,14 +448,13 @@ class Agent:
         self, rank: messages.RankOrder, environ: dict[str, str]
     ) -> messages.Refused | None:
         """Start a rank; return the message for the launcher if it cannot be started."""
-        again = rank_environ.RANK_RESTART in rank.env
-        what = f"rank {rank.process_id} cannot be {'restarted' if again else 'started'}"
+        what = f"rank {rank.process_id} cannot be started"
         try:
             self._spawn(rank, environ)
         except SpawnError as error:
             path = environ.get("PATH", os.defpath)
             found = make_refusal_error(error.what, rank.cwd, path, error.errno)
-            return messages.Refused(f"{what}: {found}" if again else str(found), found.status)
+            return messages.Refused(str(found), found.status)
         except OSError as error:  # too many processes, or files
             return messages.Refused(f"{what}: {format_limit_error(error)}", exit_status.HOST_LOST)
         return None
@@ -494,10 +472,8 @@ class Agent:
         """Make a rank's pipes; return its descriptors 0, 1 and 2, which the caller closes."""
         out, out_end = os.pipe()
         err, err_end = os.pipe()
-        taken = None
-        if rank_environ.RANK_RESTART not in rank.env:  # before a restart it has read its input
-            given = (part.open_stdin(rank.process_id) for part in self._parts.values())
-            taken = next((fd for fd in given if fd is not None), None)
+        given = (part.open_stdin(rank.process_id) for part in self._parts.values())
+        taken = next((fd for fd in given if fd is not None), None)
         for fd, stream in ((out, frames.STDOUT), (err, frames.STDERR)):
             widen(fd)
             self.streams.add(fd, rank.process_id, stream)
@@ -564,7 +540,7 @@ class Agent:
                 part.on_ranks_end()
         for effect in effects:
             if isinstance(effect, supervisor.KillRank):
-                self._restarts.kill(effect.rank)
+                self._kill_rank(effect.rank)
             elif isinstance(effect, supervisor.Leave):
                 self._leaving = effect
                 self.link.send(messages.NothingLeft())
@@ -583,6 +559,11 @@ class Agent:
                 strays = self._list_strays()
                 self._signal_ranks(effect.signum, effect.spare)
                 self._signal_each(strays, effect.signum)
+
+    def _kill_rank(self, rank: int) -> None:
+        """Send SIGKILL to a failed rank's processes."""
+        left = self._leftovers.list_of_rank(rank, self._list_unkept_descendants())
+        self._signal_each(left, signal.SIGKILL)
 
     def _signal_ranks(self, signum: int, spare: frozenset[int] = frozenset()) -> None:
         """Send a signal and SIGCONT to the process group of each rank that is not in `spare`."""

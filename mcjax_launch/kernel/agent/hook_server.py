@@ -161,7 +161,7 @@ class HookServer:
     Attributes:
         path: path of the socket.
         ranks: ranks of this host.
-        seen: ranks whose hook has ever connected since the rank's start.
+        seen: ranks whose hook has ever connected.
         members: ranks that have ever joined the JAX job.
         wrapped: registry of the programs of ranks with wrappers.
 
@@ -210,12 +210,6 @@ class HookServer:
                     break
             if hook.rank == rank:
                 self._hand_on_crash(hook)
-
-    def forget(self, rank: int) -> None:
-        """Close a rank's connections before its restart, so that no old message is read later."""
-        self.seen.discard(rank)
-        for hook in [hook for hook in self._hooks.values() if hook.rank == rank]:
-            self._forget(hook)
 
     def read_sibling_connections(self, read: HookConnection) -> None:
         """Read the same rank's other connections that have sent messages of features."""

@@ -9,7 +9,7 @@ from .usage import find_rank
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from .system.unix import HostProcess
 
@@ -23,12 +23,16 @@ _LONGEST = 200
 class Leftovers:
     """Finder of the processes that ranks have left behind.
 
+    Args:
+        pids: rank of each rank's own process that still runs, by pid.
+
     Attributes:
         found: processes that run a program of the user's, without their children.
 
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pids: Mapping[int, int]) -> None:
+        self._pids = pids
         self.found: tuple[Leftover, ...] = ()
         self._ended: dict[int, int] = {}  # ranks by the pids of their own processes
 
@@ -48,9 +52,16 @@ class Leftovers:
             if processes[pid].parent not in own
         )
 
+    def list_of_rank(self, rank: int, pids: Iterable[int]) -> list[int]:
+        """Return those of these processes that a rank has started."""
+        processes = {process.pid: process for process in system.list_processes()}
+        return [
+            pid for pid in pids if pid in processes and self._find_rank(pid, processes) == rank
+        ]
+
     def _find_rank(self, pid: int, processes: Mapping[int, HostProcess]) -> int | None:
         """Return the rank of a process by its session or parents, else by its environment."""
-        rank = find_rank(processes[pid], processes, self._ended)
+        rank = find_rank(processes[pid], processes, {**self._ended, **self._pids})
         environ = system.read_environ(pid) if rank is None else {}
         if hook_environ.RUN_INSTEAD in environ:  # a fork has the import server's environment
             return None

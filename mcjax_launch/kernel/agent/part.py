@@ -80,7 +80,7 @@ class AgentPart:
         return False
 
     def on_rank_start(self, rank: int) -> None:
-        """Record that a rank has been started, or restarted; a forked rank has not begun yet."""
+        """Record that a rank has been started; a forked rank has not begun yet."""
 
     def handle_ended_children(self) -> None:
         """Handle ended child processes of the feature; called before the agent reaps children."""

@@ -9,7 +9,6 @@ from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.job.program_copies import list_source_paths
 from mcjax_launch.kernel.wire import messages
 from mcjax_launch.kernel.wire.address import split_address
-from mcjax_launch.kernel.wire.rank_environ import RANK_RESTART
 from mcjax_launch.options.wrappers import list_commands
 
 
@@ -86,7 +85,7 @@ def _get_other_coordinator(job: Job) -> str | None:
 
 
 def make_start_order(
-    plan: Plan, ranks: Iterable[Rank], job: Job, sample_every_s: float, *, again: bool = False
+    plan: Plan, ranks: Iterable[Rank], job: Job, sample_every_s: float
 ) -> messages.Start:
     """Return the order to an agent to start its ranks.
 
@@ -95,7 +94,6 @@ def make_start_order(
         ranks: the ranks on the agent's host.
         job: the job.
         sample_every_s: seconds between the agent's reports of the ranks' usage; 0 for no reports.
-        again: True if these ranks ran under an earlier agent.
 
     """
     orders = tuple(map(_make_rank_order, ranks))
@@ -110,25 +108,14 @@ def make_start_order(
         grace_s=job.get_grace_s("failure"),
         term_grace_s=job.get_grace_s("TERM"),
         on_failure=job.on_rank_failure.partition(":")[0],
-        again=again,
         stays=job.keeps_agents,
     )
 
 
-def make_restart_order(rank: Rank) -> messages.StartAgain:
-    """Return the order to an agent to restart a rank."""
-    return messages.StartAgain(_make_rank_order(rank))
-
-
-def add_restart_number(rank: Rank, number: int) -> Rank:
-    """Return a rank with the variable that numbers its restart.
-
-    Args:
-        rank: the rank as in the plan.
-        number: number of the restart, from 1.
-
-    """
-    return rank.copy_with(env={**rank.env, RANK_RESTART: str(number)})
+def make_restart_order(rank: Rank, number: int) -> messages.StartAgain:
+    """Return the order to an agent to restart a rank; `number`: number of its restart, from 1."""
+    again = rank.copy_with(env={**rank.env, "MCJAX_RANK_RESTART": str(number)})
+    return messages.StartAgain(_make_rank_order(again))
 
 
 def _make_rank_order(rank: Rank) -> messages.RankOrder:

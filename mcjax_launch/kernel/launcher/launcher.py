@@ -19,7 +19,6 @@ from mcjax_launch.diagnosis.summary import (
     Summary,
     describe_failure,
     describe_rank_end,
-    describe_restarts,
     find_warnings,
     format_duration,
     summarize,
@@ -176,7 +175,7 @@ class Launcher:
         if attempt == 0:
             self.events.report_begin(job_id, self.job.program, self.job.num_processes, names)
         else:
-            self.events.report_restart(None, attempt, job_id, names)
+            self.events.report_restart(attempt, job_id, names)
 
     def _make_console(self, rewrite: Callable[[bytes], bytes] | None) -> Console:
         targets = self.front.open_outputs(self._give_credit)
@@ -279,9 +278,7 @@ class Launcher:
                 f"{host.name}: portable mode, without the features that need Linux"
             )
 
-    def _start_on(
-        self, link: AgentConnection, ranks: Sequence[Rank], *, again: bool = False
-    ) -> None:
+    def _start_on(self, link: AgentConnection, ranks: Sequence[Rank]) -> None:
         assert self._plan is not None
         line = self.console.status_line
         watched = self.front.standby is not None or (line is not None and line.is_live)
@@ -289,11 +286,7 @@ class Launcher:
         parts = [self._load_part(feature) for feature in features.list_used(self.job)]
         for order in [order for part in parts for order in part.make_orders(ranks, self._plan)]:
             link.send(order)
-        link.send(
-            make_start_order(
-                self._plan, map(self.add_variables, ranks), self.job, every_s, again=again
-            )
-        )
+        link.send(make_start_order(self._plan, map(self.add_variables, ranks), self.job, every_s))
         link.open_window()
 
     def add_variables(self, rank: Rank) -> Rank:
@@ -304,12 +297,6 @@ class Launcher:
             if (what := part.get_variable(rank))
         }
         return rank.copy_with(env={**rank.env, **variables})
-
-    def start_again(self, plan: Plan, link: AgentConnection, ranks: Sequence[Rank]) -> None:
-        """Restart ranks on a host that was lost and is connected again."""
-        self._plan = plan
-        self.lost.discard(link.host)
-        self._start_on(link, ranks, again=True)
 
     def _report_devices(self, plan: Plan) -> None:
         """Record the devices that each rank gets, and print them."""
@@ -327,9 +314,6 @@ class Launcher:
             self.console.note(line)
 
     def _on_start_failure(self, error: LaunchError) -> None:
-        if any(run.past for run in self.state.ranks.values()):  # a rank's restart has failed
-            self.stop(stop_reasons.restart_impossible(str(error), error.status))
-            return
         self.perform(self.policy.on_start_failure(error))
 
     @property
@@ -512,8 +496,6 @@ class Launcher:
                 )
 
     def _on_unreachable_host(self, failure: Failure) -> None:
-        if self.startup.fail_rejoining(failure.host, failure.reason):
-            return
         self.lost.add(failure.host)
         if failure.traceback:
             error = failure.traceback.strip().rpartition("\n")[2]
@@ -529,7 +511,7 @@ class Launcher:
         """Handle the loss of an agent, which counts as the loss of its running ranks."""
         self.lost.add(link.host)
         self._report_agent_end(link)
-        if self.policy.error is not None or self.startup.fail_rejoining(link.host, why):
+        if self.policy.error is not None:
             return
         there = [
             rank for rank in (self._plan.ranks if self._plan else ()) if rank.host is link.host
@@ -693,8 +675,7 @@ class Launcher:
                 link.give_credit()
 
     def _is_over(self) -> bool:
-        awaits = any(part.awaits_host for part in self._parts.values())
-        return self.policy.gives_up(time.monotonic()) or (self.pool.over and not awaits)
+        return self.policy.gives_up(time.monotonic()) or self.pool.over
 
     def _account_for_all(self) -> None:
         """End the job as host lost if agents are gone without reporting all ranks' ends."""
@@ -723,8 +704,6 @@ class Launcher:
         else:
             say = self.console.note if seconds >= LONG_S else self.console.show_detail
             say(f"the job ran for {format_duration(seconds)}")
-            for line in describe_restarts(self.state):
-                self.console.say(line)
             if lines := find_warnings(self.state):
                 self.console.say("\n".join(lines))
             if self.state.log_dir and not self.job.record:

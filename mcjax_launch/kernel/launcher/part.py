@@ -134,9 +134,6 @@ class JobLauncher(Protocol):
     def say(self, text: str) -> None:
         """Print a line of the launcher, also after the attempt's end."""
 
-    def start_again(self, plan: Plan, link: AgentConnection, ranks: Sequence[Rank]) -> None:
-        """Restart ranks on a host that was lost and is connected again."""
-
     def stop(self, stop: StopReason) -> None:
         """End the job for a reason."""
 
@@ -185,11 +182,6 @@ class LauncherPart:
 
     def on_host_loss(self, stop: StopReason, host: Host, lost: Sequence[RankRun]) -> bool:
         """Handle the loss of a host and its running ranks; return True if the job goes on."""
-        return False
-
-    @property
-    def awaits_host(self) -> bool:
-        """True if the job must not end yet although no agent is left."""
         return False
 
     def explain_stacks(self, view: View) -> Sequence[str]:

@@ -217,8 +217,6 @@ def format_job_use(state: RunState, now: float) -> str:
         parts.append(f"ending, {format_count(len(running), 'rank')} left")
     elif len(running) < len(runs):
         parts.append(f"{len(running)}/{len(runs)} ranks run")
-    if again := [run.process_id for run in runs if run.process.restarts]:
-        parts.append(f"{format_ranks(again)} to be restarted")
     used_by = {
         run.process_id: many for run in running if (many := compute_used_cores(run)) is not None
     }

@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
@@ -45,16 +45,6 @@ def _compute_try_delay_s(number: int) -> float:
     return min(max(0, number - _TRY_AT_ONCE) * _EACH_TRIES_S, _ALL_TRY_S)
 
 
-class ReturningHost(Protocol):
-    """Lost host whose ranks are to be restarted."""
-
-    def on_message(self, link: AgentConnection, message: Message | Data | Raw) -> None:
-        """Handle a message from the host's agent."""
-
-    def on_failure(self, why: str) -> None:
-        """Handle that the host cannot be reached or was lost again; `why`: the reason."""
-
-
 class Startup:
     """Startup of a job: asks every agent, tries the coordinator's address, and makes the plan.
 
@@ -72,7 +62,6 @@ class Startup:
         job_id: eight hexadecimal digits.
         portable: the hosts whose agents work without Linux's own features.
         deadline: time at which to report the failures; None while there are none.
-        rejoining: the lost hosts that are to restart their ranks.
 
     """
 
@@ -91,7 +80,6 @@ class Startup:
         self.job_id = job.job_id or os.urandom(4).hex()
         self.deadline: float | None = None
         self.portable: list[Host] = []
-        self.rejoining: dict[Host, ReturningHost] = {}
         self._job = job
         self._hosts = hosts
         self._on_plan = on_plan
@@ -136,10 +124,6 @@ class Startup:
 
     def on_message(self, link: AgentConnection, message: Message | Data | Raw) -> None:
         """Handle a message from an agent before the ranks are started."""
-        if (rejoining := self.rejoining.get(link.host)) is not None:
-            if not self._stopped:
-                rejoining.on_message(link, message)
-            return
         match message:
             case messages.Greeting(version) if version != messages.VERSION:
                 versions = f"protocol version {version}, the launcher {messages.VERSION}"
@@ -273,45 +257,6 @@ class Startup:
             first = self._hosts[0]
             address = get_own_address(host, first, coordinator, self._checked)
         return answer.copy_with(address=address)
-
-    # --- a lost host, again ---
-
-    def fail_rejoining(self, host: Host, why: str) -> bool:
-        """Return whether a lost host was rejoining; if so, pass on that it failed again."""
-        rejoining = self.rejoining.get(host)
-        if rejoining is not None and not self._stopped:
-            rejoining.on_failure(why)
-        return rejoining is not None
-
-    def ask_again(self, link: AgentConnection) -> None:
-        """Ask the agent of a rejoining host to prepare for its ranks."""
-        link.be_patient(_PREPARE_S)
-        address, port, _ = self._choose_coordinator()
-        host, first = link.host, link.host == self._hosts[0]
-        asked = make_prepare_order(
-            self._job, host, self._ranks[host], first=first, several=self._several
-        )
-        if first and asked.coordinator is not None:  # the other hosts know its port already
-            bind = asked.coordinator.copy_with(port=port)
-            asked = asked.copy_with(coordinator=bind, listen=False)
-        elif address != LOOPBACK:
-            asked = asked.copy_with(towards=address)
-        self._ask(link, asked)
-
-    def update_plan(self, host: Host, answer: HostFacts) -> Plan:
-        """Return the plan, with new facts of a rejoining host.
-
-        Raises:
-            LaunchError: the host can no longer run its ranks.
-
-        """
-        address, port, bind = self._choose_coordinator()
-        if self._several and host != self._hosts[0]:
-            if address != LOOPBACK and not answer.address:
-                raise LaunchError(f"it has no route to the coordinator at {address}")
-            self._checked[host] = messages.CoordinatorTried({address: answer.address}, {})
-        self._answers[host] = answer
-        return self._make_plan(self._hosts, address, port, bind)
 
     # --- failures ---
 

@@ -30,7 +30,6 @@ class TimeLimits:
         self._state = state
         self._job_s = job.timeout
         self._start_s = job.start_timeout
-        self._joined = -1.0  # the ranks started until then have joined, or failed to
         self._stall_s = job.stall_timeout
         self._began_at = now
         state.activity.active_at = now
@@ -42,7 +41,7 @@ class TimeLimits:
         if state.pause.is_on:
             return None
         times = [] if self._job_s is None else [self._began + self._job_s]
-        if self._start_s is not None and state.activity.rank_started_at > self._joined:
+        if self._start_s is not None:
             times.append(self._start_began + self._start_s)
         if self._stall_s is not None and not self._compiling:
             times.append(self._compute_stall_deadline(self._stall_s))
@@ -55,13 +54,12 @@ class TimeLimits:
 
     @property
     def _start_began(self) -> float:
-        """Start of the wait for ranks to join, or for the latest restarted rank.
+        """Start of the wait for ranks to join.
 
         After a suspension of the launcher (Ctrl-Z), the wait restarts, because messages may
         still be unread.
         """
-        state = self._state
-        return max(self._began, state.pause.resumed_at, state.activity.rank_started_at)
+        return max(self._began, self._state.pause.resumed_at)
 
     def _compute_stall_deadline(self, seconds: float) -> float:
         """Return when the job will count as stalled: later if agents' usage reports are late."""
@@ -82,13 +80,12 @@ class TimeLimits:
             seconds, self._job_s = self._job_s, None
             message = f"--timeout: still running after {seconds:g} s"
             return self._make_timeout_reason(message, now, final=True)
-        rank_started_at = self._state.activity.rank_started_at
-        if self._start_s is not None and rank_started_at > self._joined:
+        if self._start_s is not None:
             seconds = self._start_s
             if all(run.reached.is_through for run in self._state.ranks.values()):
-                self._joined = rank_started_at
+                self._start_s = None
             elif now >= self._start_began + seconds:
-                self._joined = rank_started_at
+                self._start_s = None
                 message = f"--start-timeout: not all ranks have joined after {seconds:g} s"
                 return self._make_timeout_reason(message, now, final=False, jax=True)
         return self._check_stall(now)

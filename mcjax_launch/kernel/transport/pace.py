@@ -46,10 +46,6 @@ class Pace:
         self._attempts[host] += 1
         return host
 
-    def add(self, host: Host) -> None:
-        """Append a host to the queue: a new host, or a host to start again."""
-        self._waiting.append(host)
-
     def increase_limit(self) -> None:
         """Raise the limit on concurrent starts, because an agent has greeted."""
         self._limit = min(self._limit + 1, _MOST_LIMIT)

@@ -280,16 +280,6 @@ class AgentPool:
         while (host := self._pace.pop_host(self._counts[LinkState.GREETING], now)) is not None:
             self._start(host)
 
-    def connect_again(self, host: Host) -> None:
-        """Start an agent on a host while the job runs.
-
-        Raises:
-            LaunchError: the client is missing or cannot be started.
-
-        """
-        self._pace.add(host)
-        self.begin()
-
     def _start(self, host: Host) -> None:
         link = self._connect(host)
         limit = link.began_at + self._transport.get_greeting_limit_s(host)

@@ -182,8 +182,7 @@ class Start(ToAgent):
         grace_s, term_grace_s: seconds between asking ranks to end and killing them, after a
             failure, or if a signal ends the agent.
         on_failure: if a rank fails: "stop" ends the other ranks, with "continue" they go on, and
-            with "restart" the launcher decides what happens to the failed rank.
-        again: True if these ranks ran under an earlier agent, whose processes must be killed first.
+            with "restart" the launcher decides whether the failed rank starts again.
         stays: True to wait for another run after the ranks have ended.
 
     """
@@ -198,12 +197,11 @@ class Start(ToAgent):
     grace_s: float
     term_grace_s: float
     on_failure: str = "stop"
-    again: bool = False
     stays: bool = False
 
 
 class StartAgain(ToAgent):
-    """Order to restart a failed rank, as soon as all its processes are gone."""
+    """Order to restart a failed rank whose process has ended."""
 
     rank: RankOrder
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 _MPI = "mpi"
 # Both list the processes of a TPU slice; the file that the second names takes precedence.
 _TPU_ADDRESSES, _TPU_ADDRESSES_FILE = "TPU_PROCESS_ADDRESSES", "TPU_PROCESS_ADDRESSES_PATH"
-#: How often a rank has been restarted inside this attempt.
-RANK_RESTART = "MCJAX_RANK_RESTART"
 # Variables of an outer mcjax-launch job, if one of its ranks has started this launcher.
 _OUTER_JOBS = (
     "JAX_COORDINATOR_ADDRESS",

@@ -50,17 +50,6 @@ def test_modules_are_imported_once(jobs: Jobs, folder: Path) -> None:
     assert ended.err == b""
 
 
-def test_restarted_rank_is_started_afresh(jobs: Jobs, folder: Path) -> None:
-    fails = (
-        "; sys.exit(os.environ['JAX_PROCESS_ID'] == '1' and 'MCJAX_RANK_RESTART' not in os.environ)"
-    )
-    (folder / "program.py").write_text(PROGRAM + fails)
-    words = ["-n", 2, "--on-rank-failure", "restart", "program.py"]
-    ended = preload(jobs, folder, *words, env={"MCJAX_TEST_TIME_SCALE": "0.1"})
-    said = [*ranks(True, 0), *ranks(True, 1), *ranks(False, 1)]
-    assert lines(ended) == sorted(["[0] imported", "[1] imported", *said])
-
-
 WAYS = {
     "a file": ["program.py"],
     "a file elsewhere": ["../{folder}/program.py"],

@@ -165,17 +165,6 @@ def test_a_restart_reads_a_file_again(jobs: Jobs, tmp_path: Path) -> None:
     assert "read standard input again only from a file" in ended.report
 
 
-def test_restarted_rank_has_no_input(jobs: Jobs) -> None:
-    """Its earlier life has taken what it wanted; another rank still gets the whole."""
-    program = """
-if [ $JAX_PROCESS_ID = 1 ]; then wc -c; exit; fi
-read line; echo "${MCJAX_RANK_RESTART-0} <$line>"; [ $MCJAX_RANK_RESTART ]
-"""
-    options = ["-n", 2, "--stdin", "all", "--on-rank-failure=restart:1", "sh", "-c", program]
-    status, lines, err = run_with(jobs, b"once\nmore\n", *options)
-    assert (status, lines) == (0, ["[0] 0 <once>", "[0] 1 <>", "[1] 10"]), err
-
-
 def test_each_of_several_launchers_reads_for_its_own_ranks(jobs: Jobs) -> None:
     """The same options for all; a launcher without such a rank leaves its input alone."""
     place = ["-n", 2, "--num-hosts", 2, "--coordinator", "127.0.0.1:1", "--stdin", 1]

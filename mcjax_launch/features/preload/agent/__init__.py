@@ -9,7 +9,6 @@ from ....kernel.agent.part import AgentPart
 from ....kernel.agent.system import system
 from ....kernel.agent.system.unix import SpawnError
 from ....kernel.wire.interpreter import find_executable
-from ....kernel.wire.rank_environ import RANK_RESTART
 from ....kernel.wire.signals import get_signal_name
 from ..messages import (
     Forked,
@@ -71,11 +70,8 @@ class Preloading(AgentPart):
         self._keeps = order.stays
 
     def start_ranks(self, ranks: Sequence[Wanted]) -> bool:
-        """Begin to fork ranks, if there is an order to import; return whether this starts them.
-
-        A rank restart is started afresh: no import server is kept for it.
-        """
-        if self._order is None or any(RANK_RESTART in rank.env for rank, _ in ranks):
+        """Begin to fork ranks, if there is an order to import; return whether this starts them."""
+        if self._order is None:
             return False
         self._choice, self._unfit = None, ""
         try:
