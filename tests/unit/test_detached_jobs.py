@@ -1,6 +1,5 @@
 """The folders of detached jobs: how each job is, which are kept, and which could be another user's."""
 
-import json
 import os
 import threading
 import time
@@ -184,13 +183,13 @@ def test_job_is_found_by_an_unambiguous_prefix() -> None:
 def test_table_says_what_matters_in_a_narrow_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Why a job has failed, and not what a victim has printed last; where a debugger waits."""
+    """Why a job has failed, and not what a victim has printed last; that the disk is full."""
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "110")
     program = ("train.py", "--config", "configs/base.yaml", "--name", "a")
     hosts = tuple(f"gpu{number:02d}" for number in range(9))
-    waiting = StateFile(str(made(1, age_s=9e5, program=program, hosts=hosts)))
-    waiting.change(waits="rank 0 stopped at train.py:5")
+    running = StateFile(str(made(1, age_s=9e5, program=program, hosts=hosts)))
+    running.change(full=True)
     for number, status in ((2, 1), (3, 0)):
         folder = made(number, age_s=5 - number)
         path = Path(output_files.get_file_path(str(folder), 1))
@@ -202,15 +201,15 @@ def test_table_says_what_matters_in_a_narrow_terminal(
     made(5, host="elsewhere")
     assert list_jobs(as_json=False) == 0
     _, *rows = capsys.readouterr().out.splitlines()
-    assert [row.split()[1] for row in rows] == ["waiting", "ended", "ended", "lost", "unknown"]
+    assert [row.split()[1] for row in rows] == ["running", "ended", "ended", "lost", "unknown"]
     assert max(map(len, rows)) <= 110
-    shown = dict(zip("waiting failed fine lost unknown".split(), rows, strict=True))
-    assert "  waits for --attach: " in shown["waiting"]
+    shown = dict(zip("running failed fine lost unknown".split(), rows, strict=True))
+    assert "  the disk is full" in shown["running"]
     assert "  rank 1 failed: ValueError" in shown["failed"]
     assert shown["fine"].endswith("  @ 0x7f start_thread")
     assert "  its launcher was killed" in shown["lost"]
     assert shown["unknown"].endswith("  its launcher is on elsewhere")
-    waiting.close()
+    running.close()
 
 
 def test_table_columns_are_aligned() -> None:
