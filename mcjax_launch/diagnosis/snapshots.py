@@ -342,6 +342,12 @@ class RankSnapshot:
         return (_BARRIER.fullmatch(called) or _KEY.fullmatch(called)) is not None
 
     @property
+    def awaits_all_ranks(self) -> bool:
+        """True if the thread waits at a barrier of all processes, which needs no collective."""
+        barrier = _BARRIER.fullmatch(self.frames[0].name) if self.frames else None
+        return barrier is not None and not barrier[1].endswith("...")
+
+    @property
     def is_over(self) -> bool:
         """True if the rank has left the JAX job and only C++ code still runs in its process."""
         shown = self.stack is not None and bool(self.stack.text)

@@ -53,6 +53,8 @@ def test_waiting_ranks_and_missing_ranks_are_named(
 @pytest.mark.parametrize(("way", "where", "gone"), [
     ("left", f"in sync_global_devices() at {WITHOUT}", SHUT),
     ("steps", f"in jit(step) at {STEP}", LEFT),
+    ("barrier left", f"at the barrier 'save' at {SAVE}", LEFT),
+    ("barrier, gone", f"at the barrier 'save' at {SAVE}", "rank 1, which exited with 0"),
 ])  # fmt: skip
 def test_a_deadlock_ends_the_job(jobs: Jobs, way: str, where: str, gone: str) -> None:
     ended = jobs.run("-n", 2, "-d", 1, "hanging.py", way, 0, cwd=PROGRAMS, env=SOON)

@@ -115,6 +115,18 @@ def test_a_deadlock_ends_the_job_once_all_threads_are_known() -> None:
     assert watched.watch.deadline is None
 
 
+def test_rank_that_is_gone_ends_the_job_soon() -> None:
+    watched = Watched()
+    frame = f"  File \"{SITE}/jaxlib/coordination_service\", line 1 in wait_at_barrier('x')\n"
+    watched.stacks = {0: ALL + frame + '  File "/me/train.py", line 9 in f\n'}
+    watched.until(100.0, moves=(0, 1))
+    watched.state.record_output(1, 100.0)
+    watched.state.record_exit(Exited(1, 0, (), None, 0.0, 0), 100.0)
+    watched.until(125.0)
+    assert watched.end is not None
+    assert watched.end.words.endswith("for rank 1, which exited with 0, so the job can never go on")
+
+
 @pytest.mark.parametrize("doubt", ["a thread", "other work"])
 def test_doubtful_deadlock_is_reported_without_ending_the_job(doubt: str) -> None:
     """What a rank computes in C++, however little, may be what the other one waits for."""

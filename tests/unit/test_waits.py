@@ -20,6 +20,7 @@ CALLS = {
     "jax": [f"{SITE}/jax/_src/array.py:642:_value", f"{SITE}/jax/_src/array.py:3:__float__"],
     "all processes": [f"{SITE}/jax/experimental/multihost_utils.py:165:sync_global_devices"],
     "a barrier": [f"{SITE}/jaxlib/coordination_service:1:wait_at_barrier('x')"],
+    "a barrier of some": [f"{SITE}/jaxlib/coordination_service:1:wait_at_barrier('x', ...)"],
     "tracing": [f"{SITE}/numpy/core.py:3:f", f"{SITE}/jax/_src/pjit.py:3:trace_to_jaxpr_dynamic"],
     "shutdown": [f"{SITE}/jax/_src/distributed.py:238:shutdown"],
     "queue": ["/usr/lib/python3.11/queue.py:171:get"],
@@ -356,13 +357,15 @@ DOES: dict[str, tuple[list[Stack], list[Event]]] = {
 TABLE = {
     "the program": ["for ever", "for ever", "for ever", "note", "note", "note", "note"],
     "all processes": ["for ever", "for ever", "for ever", "note", "note", "none", "note"],
-    "a barrier": ["note", "note", "note", "note", "note", "note", "none"],
-    "the exit barrier": ["none", "none", "none", "none", "note", "for ever", "note"],
+    "a barrier": ["for ever", "for ever", "for ever", "note", "note", "note", "none"],
+    "a barrier of some": ["note", "note", "note", "note", "note", "note", "note"],
+    "the exit barrier": ["none", "none", "none", "none", "note", "for ever", "for ever"],
 }
 WAIT_AT = {
     "the program": ranks("jax", 0, 1, blocked=FUTEX),
     "all processes": ranks("all processes", 0, 1, line="train.py:30", blocked=FUTEX),
     "a barrier": ranks("a barrier", 0, 1, line="train.py:31", blocked=FUTEX),
+    "a barrier of some": ranks("a barrier of some", 0, 1, line="train.py:31", blocked=FUTEX),
     "the exit barrier": ranks("shutdown", 0, 1, line=EXIT_BARRIER, blocked=FUTEX),
 }
 
@@ -446,6 +449,8 @@ def test_recoverable_ranks_are_no_deadlock() -> None:
 
 @pytest.mark.parametrize(("source", "expected"), [
     ("x = step(x)", True), ("x = step(", True), ("loss = float(step(x))", True),
+    ("x = step(x); x.block_until_ready()", True), ("x = step(x); jax.block_until_ready(x)", True),
+    ("loss = np.asarray(step(x)).item()", True), ("x = step(x, queue.get())", False),
     ("writer.write(step(x)).result()", False), ("if step(x):", False), ("", False),
 ])  # fmt: skip
 def test_line_with_several_calls_is_no_single_call(source: str, *, expected: bool) -> None:

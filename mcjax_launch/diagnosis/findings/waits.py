@@ -245,22 +245,25 @@ class _WaitSearch:
     # --- whether that lasts for ever: docs/failures.md has the table ---
 
     def _is_deadlock(self, absent: Sequence[int]) -> bool:
-        """Return whether every rank has finished, or waits in a collective for a finished rank.
-
-        False on accelerators, whose work cannot be observed, and if a timeout of JAX ends the wait.
-        """
-        state = self.state
+        """Return whether every rank has finished, or waits for a rank that has finished."""
         calls = [seen.run.membership.call for seen in self.ranks.values()]
-        may_go_on = state.survives or any(call is not None and call.recoverable for call in calls)
-        if may_go_on or state.has_others or self.spins or not lacks_collective_timeout(state):
+        may_go_on = any(call is not None and call.recoverable for call in calls)
+        if self.state.survives or may_go_on or self.state.has_others or not absent:
             return False
+        lasts = self._may_collectives_last(absent)
         running = (rank for rank, seen in self.ranks.items() if not seen.run.is_gone)
-        return (
-            bool(absent)
-            and (state.hosts == 1 or all(map(self._has_run_less, absent)))
-            and all(self._has_finished(rank) for rank in absent)
-            and all(self._has_finished(rank) or self._is_stuck(rank, absent) for rank in running)
+        return all(self._has_finished(rank) for rank in absent) and all(
+            self._has_finished(rank) or self._is_stuck(rank, absent if lasts else ())
+            for rank in running
         )
+
+    def _may_collectives_last(self, absent: Sequence[int]) -> bool:
+        """Return whether a collective with the absent ranks lasts for ever.
+
+        False on accelerators, whose work cannot be observed, and if a timeout of JAX ends it.
+        """
+        known = self.state.hosts == 1 or all(map(self._has_run_less, absent))
+        return known and not self.spins and lacks_collective_timeout(self.state)
 
     def _has_finished(self, rank: int) -> bool:
         """Return whether a rank exited with 0 or stands still in JAX's exit barrier."""
@@ -276,11 +279,13 @@ class _WaitSearch:
         skipped = (missing for _, _, missing in self.state.programs.list_unfinished())
         return self.ranks[rank].run.status == 0 or any(rank in missing for missing in skipped)
 
-    def _is_stuck(self, rank: int, absent: Sequence[int]) -> bool:
-        """Return whether a rank surely waits in a collective with one of the absent ranks."""
-        blocked = rank in self.blocked and rank not in self.compiling
-        ranks = self.ranks[rank].find_certain_collective(frozenset(self.ranks))
-        return blocked and not ranks.isdisjoint(absent)
+    def _is_stuck(self, rank: int, absent: Collection[int]) -> bool:
+        """Return whether a rank surely waits at a barrier, or in a collective with absent ranks."""
+        seen = self.ranks[rank]
+        if rank not in self.blocked or rank in self.compiling:
+            return False
+        ranks = seen.find_certain_collective(frozenset(self.ranks))
+        return seen.awaits_all_ranks or not ranks.isdisjoint(absent)
 
     def _find_stall(self) -> Wait | None:
         """Return a wait if all ranks stand still outside JAX after a thread's error; else None."""

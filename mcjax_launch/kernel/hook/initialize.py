@@ -67,7 +67,8 @@ def _wrap_wait(real: Any, call: str, library: str) -> FunctionType:
 
     def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
         name = str(args[0] if args else kwargs.get("barrier_id", kwargs.get("key")))[:_MOST_NAME]
-        code = body.replace(co_name=f"{call}({name!r})")
+        some = ", ..." if args[2:] or kwargs.get("process_ids") else ""  # a barrier of some ranks
+        code = body.replace(co_name=f"{call}({name!r}{some})")
         return FunctionType(code, {})(real, self, args, kwargs)
 
     code = wait.__code__.replace(co_filename=file, co_name=call)

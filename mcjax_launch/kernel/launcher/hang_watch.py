@@ -187,14 +187,24 @@ class HangWatch:
         )
         if first >= asked_at:  # no rank stands still
             self._poll_later(now)
-        elif now < first + AFTER_S:
-            self._next_at = first + AFTER_S
+        elif now < first + self._patience_s:
+            self._next_at = first + self._patience_s
         elif now < self._next_stacks_at and first <= self._stacks_at:
             self._next_at = self._next_stacks_at  # this wait has been judged already
         else:
             self._awaits_stacks = True
             return HostQuery.STACKS
         return None
+
+    @property
+    def _patience_s(self) -> float:
+        """Seconds that ranks may stand still: few if a rank is gone, which will never come."""
+        return AFTER_S * _SILENCE if self._misses_rank else AFTER_S
+
+    @property
+    def _misses_rank(self) -> bool:
+        """True if a rank has ended without a failure, while JAX counts on it."""
+        return any(run.vanished for run in self._state.ranks.values())
 
     def _find_compilation_end(self) -> float:
         """Return when a rank last finished a long compilation; 0 if none did.
@@ -217,7 +227,7 @@ class HangWatch:
         self._baselines = baselines
 
     def _poll_later(self, now: float) -> None:
-        self._next_at = now + self._interval_s
+        self._next_at = now + (self._patience_s if self._misses_rank else self._interval_s)
         self._interval_s = min(2 * self._interval_s, _SELDOM * AFTER_S)
 
     def judge_stacks(self, stacks: "Sequence[Stack]", now: float) -> "list[Finding] | HostQuery":
@@ -293,10 +303,10 @@ class HangWatch:
         return self._threads_since
 
     def _has_lasted(self, wait: "Wait", now: float) -> bool:
-        """Return whether no rank has moved for AFTER_S, not even in C++ code."""
+        """Return whether no rank has moved for long, not even in C++ code."""
         idle = [rank for rank, baseline in self._baselines.items() if baseline.idles]
         everybody = (run.process_id for run in self._state.running)
-        return now - wait.since >= AFTER_S and set(everybody) <= set(idle)
+        return now - wait.since >= self._patience_s and set(everybody) <= set(idle)
 
     def _compute_compile_deadline(self, now: float) -> float:
         """Return when the next idle compilation reaches its limit; infinity if none will."""

@@ -22,8 +22,9 @@ _FOR_THREADS = ("/threading.py", "/queue.py", "/concurrent/futures/_base.py", "/
 _OWN_WAIT = (
     r"\bwith [^=]|\b(?:acquire|get|join|wait|result|select|poll|recv|read|accept|put|sleep)\b"
 )
-# Functions that wait for nothing except their arguments.
+# Functions that wait for nothing except their arguments, and methods for nothing but an array.
 _AT_ONCE = ("float", "int", "bool", "str", "len", "print")
+_OF_ARRAYS = ("block_until_ready", "device_get", "asarray", "item", "tolist")
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 _PYTHONS = ("/lib/python3", "/lib64/python3")
 # This interpreter's library, which may be in an unusual folder.
@@ -68,7 +69,7 @@ def is_own_wait(source: str) -> bool:
 
 
 def is_one_call(source: str) -> bool:
-    """Return whether a source line contains exactly one call, not counting float(), len() etc.
+    """Return whether a source line has one call, not counting float(), block_until_ready() etc.
 
     Args:
         source: the line; if it ends with "(", the arguments may be on the following lines.
@@ -81,8 +82,13 @@ def is_one_call(source: str) -> bool:
         calls = [node.func for node in ast.walk(ast.parse(whole)) if isinstance(node, ast.Call)]
     except (SyntaxError, ValueError, RecursionError):
         return False
-    names = [call.id if isinstance(call, ast.Name) else "" for call in calls]
-    return len([name for name in names if name not in _AT_ONCE]) == 1
+    harmless = [
+        call
+        for call in calls
+        if (isinstance(call, ast.Name) and call.id in _AT_ONCE)
+        or (isinstance(call, ast.Attribute) and call.attr in _OF_ARRAYS)
+    ]
+    return len(calls) - len(harmless) == 1
 
 
 def is_frozen(file: str) -> bool:
