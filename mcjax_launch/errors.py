@@ -1,5 +1,7 @@
 """LaunchError, and the file for the traceback of an internal error."""
 
+from collections.abc import Mapping
+
 from mcjax_launch.kernel.wire.exit_status import USAGE
 from mcjax_launch.wording import format_one_line
 
@@ -17,6 +19,20 @@ class LaunchError(Exception):
     def __init__(self, message: str, status: int = USAGE) -> None:
         super().__init__(format_one_line(message))
         self.status = status
+
+
+class HostsFailed(LaunchError):
+    """Error: these hosts cannot be reached, or cannot run their ranks.
+
+    Args:
+        message, status: see LaunchError.
+        reasons: the reason for each host, by its name.
+
+    """
+
+    def __init__(self, message: str, status: int, reasons: Mapping[str, str]) -> None:
+        super().__init__(message, status)
+        self.reasons = reasons
 
 
 def save_traceback(text: str) -> str:

@@ -10,15 +10,10 @@ from datetime import UTC, datetime
 
 import click
 
+from mcjax_launch.check import run
+from mcjax_launch.check.judgement import Judgement, format_last_line, format_lines, list_topics
 from mcjax_launch.console.prefix import wants_colour
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.features.check import run
-from mcjax_launch.features.check.judgement import (
-    Judgement,
-    format_last_line,
-    format_lines,
-    list_topics,
-)
 from mcjax_launch.job.plan import count_ranks_by_host
 from mcjax_launch.kernel.wire import exit_status
 from mcjax_launch.kernel.wire.version import __version__

@@ -53,7 +53,6 @@ def list_used(job: "Job") -> "list[str]":
 def list_for_hosts(job: "Job") -> "set[str]":
     """Return the names of features whose code hosts need."""
     uses = {
-        "check": job.check,
         "function": bool(job.call),
         "preload": bool(job.watch),  # PROGRAM as it is saved later may need it
     }

@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "mcjax_launch"
 PLACES = {
     "detached/address.py",
     "detached/record.py",
-    "features/check/agent.py",
+    "check/probe.py",
     "kernel/agent/startup.py",
     "kernel/wire/gpus.py",
     "kernel/wire/own_paths.py",

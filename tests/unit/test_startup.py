@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from fakes import Clock, Connection
 
-from mcjax_launch.errors import LaunchError
+from mcjax_launch.errors import HostsFailed, LaunchError
 from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan
 from mcjax_launch.kernel.launcher import startup
-from mcjax_launch.kernel.launcher.peers import Reach
 from mcjax_launch.kernel.launcher.startup import Startup
 from mcjax_launch.kernel.transport.pool import Failure
 from mcjax_launch.kernel.wire.messages import (
@@ -22,7 +21,6 @@ from mcjax_launch.kernel.wire.messages import (
     CoordinatorTried,
     Greeting,
     HostFacts,
-    PeersTried,
     Prepare,
     Refused,
     StageEntry,
@@ -285,6 +283,21 @@ def test_simultaneous_failures_are_reported_together(start_on: Make) -> None:
     assert len(start.after(10)) == 1
 
 
+def test_check_waits_for_every_host_before_it_names_those_that_fail(start_on: Make) -> None:
+    start = start_on("a", "b", "c", "d", check=True)
+    start.fail("d")
+    for number in range(3):
+        start.says(number, HELLO)
+    start.says(1, Refused("/p has no jax", 2))
+    start.answer(0)
+    assert start.after(100) == []
+    start.answer(2)
+    [error] = start.errors
+    assert isinstance(error, HostsFailed)
+    assert error.reasons == {"d": "no route to host", "b": "/p has no jax"}
+    assert str(error) == "host d: no route to host; 1 more: b"
+
+
 def test_no_time_is_spent_if_no_more_can_fail(start_on: Make) -> None:
     start = start_on("a", "b")
     start.fail("b")
@@ -339,24 +352,3 @@ def test_many_hosts_test_the_coordinator_in_turn(
     tries = [link.sent[-1] for link in start.links[1:]]
     after_s = [tried.after_s for tried in tries if isinstance(tried, TryCoordinator)]
     assert after_s == [0.0, 0.0, 0.001, 0.0015, 0.0015]
-
-
-# --- which hosts reach one another ---
-
-
-def test_each_of_many_hosts_tests_some_hosts() -> None:
-    hosts = [Host(name=f"h{number}", slots=1) for number in range(100)]
-    answers = {host: HostFacts("p", "/", addresses=("10.0.0.1",), machine="m") for host in hosts}
-    peers = Reach(hosts, answers).select_peers(hosts[90])
-    assert [peers[0].name, peers[9].name, peers[-1].name] == ["h91", "h0", "h54"]
-    assert len(peers) == 64
-
-
-def test_host_without_a_known_address_is_unreachable() -> None:
-    hosts = [Host(name="a", slots=1), Host(name="b", slots=1)]
-    addresses = {"a": ("10.0.0.1",), "b": ()}
-    reach = Reach(hosts, {h: HostFacts("p", "/", addresses=addresses[h.name]) for h in hosts})
-    reach.record_answer(hosts[0], PeersTried({"b": ()}, {}))
-    reach.record_answer(hosts[1], PeersTried({"a": ("10.0.0.1",)}, {}))
-    [gap] = reach.list_gaps()
-    assert str(gap) == "host a cannot reach host b, whose own name leads to no address but loopback"

@@ -118,7 +118,6 @@ class Agent:
             frames.Raw: self._stage,
             messages.Prepare: self._prepare,
             messages.TryCoordinator: self._try_coordinator,
-            messages.TryPeers: self._try_peers,
             messages.Start: self._start,
             messages.Credit: lambda credit: self.streams.add_credit(credit.count),
             messages.Forward: self._forward,
@@ -361,9 +360,6 @@ class Agent:
                 errors={a.address: a.error for a in tried if not a.source},
             )
         )
-
-    def _try_peers(self, wanted: messages.TryPeers) -> None:
-        self.link.send(network.try_peers(wanted.peers))
 
     # --- the ranks' start ---
 

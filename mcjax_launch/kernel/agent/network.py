@@ -11,14 +11,11 @@ import time
 
 from ..wire.address import is_loopback
 from ..wire.loop import READ, Loop
-from ..wire.messages import PeersTried
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from ..wire.messages import Peer
 
 
 # Seconds; a busy host may drop the first packets of a connection, sent again after 1 and 3 s.
@@ -45,7 +42,7 @@ def list_own_addresses(named: Sequence[str]) -> list[str]:
     # A node of a closed network has no default route, and on Debian its own name leads to
     # 127.0.1.1. Interfaces come last: a containers' bridge has the same address on every host.
     return _select_usable(found) or _select_usable(
-        [address for _, address in list_interface_addresses()]
+        [address for _, address in _list_interface_addresses()]
     )
 
 
@@ -53,7 +50,7 @@ def _select_usable(addresses: Sequence[str]) -> list[str]:
     return [a for a in dict.fromkeys(addresses) if a and not is_loopback(a) and "%" not in a]
 
 
-def list_interface_addresses() -> list[tuple[str, str]]:
+def _list_interface_addresses() -> list[tuple[str, str]]:
     """Return name and IPv4 address of each interface that has an address; [] if not on Linux."""
     import fcntl
 
@@ -143,19 +140,6 @@ class ConnectAttempt:
         else:
             self.error = os.strerror(code)
         self.socket.close()
-
-
-def try_peers(peers: Sequence[Peer]) -> PeersTried:
-    """Try to connect to all addresses of these hosts at once, for a few seconds; return results."""
-    places = [(address, peer.port) for peer in peers for address in peer.addresses]
-    tried = {(a.address, a.port): a for a in try_addresses(places)}
-    reached, errors = {}, {}
-    for peer in peers:
-        attempts = [tried[address, peer.port] for address in peer.addresses]
-        reached[peer.name] = tuple(a.address for a in attempts if a.source)
-        if not reached[peer.name] and attempts:
-            errors[peer.name] = f"{attempts[0].address}: {attempts[0].error}"
-    return PeersTried(reached, errors)
 
 
 def try_addresses(places: Sequence[tuple[str, int]]) -> list[ConnectAttempt]:

@@ -233,7 +233,7 @@ class HostPreparation:
             return ""
         pythons = interpreter.find(wanted.pythons, os.environ.get("PATH", os.defpath))
         if not pythons:
-            raise Unusable(explain_missing_python(wanted.pythons), NOT_FOUND)
+            raise Unusable(_explain_missing_python(wanted.pythons), NOT_FOUND)
         if wanted.program:
             check_python_file(wanted.program, self._cwd, wanted.missing)
         program = wanted.program and os.path.join(self._cwd, wanted.program)
@@ -327,7 +327,7 @@ def _find_visible_gpus(wanted: Prepare) -> VisibleGpus:
     return gpus.find_visible_gpus({**rank_environ.without_outer_job(os.environ), **wanted.env})
 
 
-def explain_missing_python(tried: Sequence[str]) -> str:
+def _explain_missing_python(tried: Sequence[str]) -> str:
     """Return the error message for a host on which none of the tried Pythons was found."""
     names = ", ".join(tried)
     return f"no Python found (tried {names}): set python= in the hosts file, or --python"

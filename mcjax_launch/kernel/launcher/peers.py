@@ -1,116 +1,17 @@
-"""Reachability: which hosts reach each other, and at which address they reach rank 0's host.
-
-Gloo (CPU) and NCCL (GPU) connect the hosts at ports of their own choice. For `--check` each agent
-listens at such a port, and the other agents try to connect. No function here has effects.
-"""
+"""Reachability: which hosts reach each other, and at which address they reach rank 0's host."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire.address import LOOPBACK, TPU_PORTS, is_loopback
 from mcjax_launch.kernel.wire.exit_status import HOST_LOST
-from mcjax_launch.kernel.wire.hook_messages import GPU_PLATFORMS
-from mcjax_launch.kernel.wire.messages import CoordinatorTried, HostFacts, Peer, PeersTried
-from mcjax_launch.kernel.wire.value import Value
+from mcjax_launch.kernel.wire.messages import CoordinatorTried, HostFacts
 
 # Most other hosts that a host tries, all at once.
 _MOST = 64
-
-
-def get_collectives_kind(job: Job) -> Literal["cpu", "gpu", "any", ""]:
-    """Return the kind of collectives that ranks use; "any" if unknown, "" for TPUs.
-
-    TPUs have their own network, whose ports are not checked.
-    """
-    platforms = dict(job.env).get("JAX_PLATFORMS", "").split(",")[0]
-    if job.uses_cpu or platforms == "cpu":
-        return "cpu"
-    if job.gpus_per_process is not None or platforms in ("gpu", *GPU_PLATFORMS):
-        return "gpu"
-    return "" if platforms == "tpu" else "any"
-
-
-class Gap(Value):
-    """Failed connection from a host to a peer; `why`: tried address and error."""
-
-    host: str
-    peer: str
-    why: str
-
-    def __str__(self) -> str:
-        return f"host {self.host} cannot reach host {self.peer}{self.where}"
-
-    @property
-    def where(self) -> str:
-        """Tried address and the error, as words to put behind the peer's name."""
-        if self.why:
-            return f" at {self.why}"
-        return ", whose own name leads to no address but loopback"
-
-
-class Reach:
-    """Record of which hosts reach which other hosts.
-
-    Args:
-        hosts: hosts of the job, in order.
-        answers: facts that each host's agent has sent.
-
-    """
-
-    def __init__(self, hosts: Sequence[Host], answers: Mapping[Host, HostFacts]) -> None:
-        self._hosts = list(hosts)
-        self._answers = answers
-        self._tried: dict[Host, PeersTried] = {}
-
-    def select_peers(self, host: Host) -> tuple[Peer, ...]:
-        """Return the hosts that a host must try to reach: the next 64 in order, or all if fewer."""
-        at = self._hosts.index(host)
-        others = [*self._hosts[at + 1 :], *self._hosts[:at]][:_MOST]
-        return tuple(
-            Peer(other.name, self._answers[other].addresses, self._answers[other].port)
-            for other in others
-        )
-
-    def record_answer(self, host: Host, tried: PeersTried) -> None:
-        """Record the results of a host's attempts to reach its peers."""
-        self._tried[host] = tried
-
-    def choose_address(self, host: Host) -> str:
-        """Return the address at which other hosts probably reach a host; "" if it has none."""
-        found = self._answers[host].addresses
-        reached = [
-            tried.reached[host.name] for tried in self._tried.values() if host.name in tried.reached
-        ]
-        return next(
-            (address for address in found if all(address in tried for tried in reached)),
-            found[0] if found else "",
-        )
-
-    def list_gaps(self) -> list[Gap]:
-        """Return the failed connections."""
-        return [
-            Gap(host.name, peer.name, self._tried[host].errors.get(peer.name, ""))
-            for host in self._hosts
-            if host in self._tried
-            for peer in self.select_peers(host)
-            if not self._tried[host].reached.get(peer.name)
-        ]
-
-
-def format_remedy(uses: str) -> str:
-    """Return lines for the user: the consequence of a failed connection, and a cure."""
-    if uses == "cpu":
-        return (
-            "JAX's collectives on CPU (Gloo) connect the hosts at random ports, so they cannot "
-            "work: let firewalls pass all ports between these hosts, or choose others"
-        )
-    whose = "on GPUs (NCCL)" if uses == "gpu" else "on CPU and GPUs (Gloo, NCCL; not those of TPUs)"
-    return f"collectives {whose} need random ports open between the hosts"
 
 
 # --- rank 0's host: an address that all can reach ---

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from mcjax_launch.errors import LaunchError
+from mcjax_launch.errors import HostsFailed, LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, group_ranks_by_host, make_plan
@@ -168,6 +168,8 @@ class Startup:
         self._answers[link.host] = facts
         if self._stopped:
             return
+        if self._failures and self._job.check:
+            self._report_after_last()
         if len(self._answers) == len(self._hosts) and not self._failures:
             if any(answer.tpu is not None for answer in self._answers.values()):
                 self._order_by_tpus()
@@ -265,27 +267,41 @@ class Startup:
         self._fail(link, refused.reason, refused.status)
 
     def _fail(self, link: AgentConnection, reason: str, status: int) -> None:
+        if self._job.check:
+            self.record_failure(Failure(link.host, reason))
+            return
         several = self._several or not link.host.is_local
         where = f"host {link.host.name}: " if several else ""
         self._on_error(LaunchError(f"{where}{reason}", status))
 
     def record_failure(self, failure: Failure) -> None:
-        """Record that a host's agent could not be started; wait a moment for further failures."""
+        """Record a failed host; wait for further failures: a moment, or with --check for all."""
         self._failures.append(failure)
-        if self.deadline is None:
+        if self._job.check:
+            self._report_after_last()
+        elif self.deadline is None:
             self.deadline = time.monotonic() + _GATHER_S
+
+    def _report_after_last(self) -> None:
+        """Report the failures once every host has answered or failed."""
+        if len(self._failures) + len(self._answers) == len(self._hosts):
+            self._report_failures()
 
     def expire(self, now: float) -> None:
         """Report the gathered failures if the deadline has passed or no more can arrive."""
         if self.deadline is not None and (self._settled() or now >= self.deadline):
             self.deadline = None
-            first, *more = self._failures
-            also = ""
-            if more:
-                names = ", ".join(failure.host.name for failure in more[:8])
-                also = f"; {len(more)} more: {names}{', ...' if len(more) > 8 else ''}"
-            message = f"host {first.host.name}: {first.reason}{also}"
-            self._on_error(LaunchError(message, HOST_LOST))
+            self._report_failures()
+
+    def _report_failures(self) -> None:
+        first, *more = self._failures
+        also = ""
+        if more:
+            names = ", ".join(failure.host.name for failure in more[:8])
+            also = f"; {len(more)} more: {names}{', ...' if len(more) > 8 else ''}"
+        message = f"host {first.host.name}: {first.reason}{also}"
+        reasons = {failure.host.name: failure.reason for failure in self._failures}
+        self._on_error(HostsFailed(message, HOST_LOST, reasons))
 
 
 def _iterate_patiently(link: AgentConnection, files: Iterator[bytes]) -> Iterator[bytes]:

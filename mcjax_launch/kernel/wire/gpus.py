@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 _CUDA, _HIP, _ROCR = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
 _LEVEL_ZERO = "ZE_AFFINITY_MASK"
-#: Folder of the kernel's that has a folder for each PCI device, named after its address.
-PCI = "sys/bus/pci/devices"
+# Folder of the kernel's that has a folder for each PCI device, named after its address.
+_PCI = "sys/bus/pci/devices"
 _OF_JAX = "JAX_LOCAL_DEVICE_IDS"
 _NVIDIA_SMI_S, _KILLED_S = 30.0, 1.0
-_LONGEST, _MOST_DIGITS = 60, 12
+_LONGEST = 60
 _LOST = b"\xff\xff"  # the vendor id that a device reports when it has fallen off its bus
 
 _DEVICE_MINOR = re.compile(r"^Device Minor:[ \t]*(\d{1,9})", re.MULTILINE)
@@ -108,14 +108,14 @@ def _find_visible_nvidia(environ: Mapping[str, str], root: str) -> VisibleGpus:
 
 def _list_nvidia_devices(root: str) -> tuple[list[Gpu], str]:
     """Return the GPUs that this user may open, and the name of the files that list them."""
-    found = read_nvidia_gpus(root)
+    found = _read_nvidia_gpus(root)
     if found is not None:
         return found, "/proc/driver/nvidia/gpus"
     minors = [name for name in _list_entries(os.path.join(root, "dev")) if _is_device(name)]
     return [Gpu(name) for name in minors if _may_open(root, name)], "/dev/nvidia*"
 
 
-def read_nvidia_gpus(root: str) -> list[Gpu] | None:
+def _read_nvidia_gpus(root: str) -> list[Gpu] | None:
     """Return the GPUs in the driver's /proc files that this user may open; None if no such file.
 
     Containers and schedulers' cgroups hide device files or forbid opening them. access() shows it
@@ -130,14 +130,6 @@ def read_nvidia_gpus(root: str) -> list[Gpu] | None:
         if minor and _may_open(root, f"nvidia{minor[1]}") and not _is_lost(root, bus):
             found.append(Gpu(bus, model[1].rstrip() if model else "", uuid[1] if uuid else ""))
     return found if buses else None
-
-
-def select_cuda_indices(environ: Mapping[str, str], uuids: Sequence[str]) -> list[int]:
-    """Return the indices in `uuids` (of all GPUs) that CUDA_VISIBLE_DEVICES selects, sorted."""
-    if _CUDA not in environ:
-        return list(range(len(uuids)))
-    entries = _parse_device_list(environ[_CUDA], len(uuids))
-    return sorted(number for entry in entries for number in _match_entry(entry, uuids))
 
 
 def _match_entry(entry: str, uuids: Sequence[str]) -> list[int]:
@@ -171,7 +163,7 @@ def _may_open(root: str, name: str) -> bool:
 
 def _is_lost(root: str, bus: str) -> bool:
     try:
-        with open(os.path.join(root, PCI, bus, "config"), "rb") as config:
+        with open(os.path.join(root, _PCI, bus, "config"), "rb") as config:
             return config.read(2) == _LOST
     except OSError:
         return False
@@ -190,23 +182,17 @@ def _has_mig(root: str) -> bool:
 
 def _list_nvidia_smi_lines(begins: str) -> list[str]:
     """Return the lines of `nvidia-smi -L` that start with `begins`."""
-    lines = run_nvidia_smi(_NVIDIA_SMI_S, "-L").splitlines()
+    lines = _run_nvidia_smi().splitlines()
     return [line for line in lines if line.strip().startswith(begins)]
 
 
-def run_nvidia_smi(most_s: float, *options: str) -> str:
-    """Return nvidia-smi's output, even if it exits with an error; "" if it fails or is too slow.
-
-    Args:
-        most_s: time limit in seconds.
-        options: options of nvidia-smi.
-
-    """
+def _run_nvidia_smi() -> str:
+    """Return the output of `nvidia-smi -L`, even after an error; "" if it fails or is too slow."""
     import subprocess
 
     try:
         process = subprocess.Popen(
-            ["nvidia-smi", *options],
+            ["nvidia-smi", "-L"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -214,7 +200,7 @@ def run_nvidia_smi(most_s: float, *options: str) -> str:
     except OSError:
         return ""
     try:
-        return process.communicate(timeout=most_s)[0].decode("utf-8", "replace")
+        return process.communicate(timeout=_NVIDIA_SMI_S)[0].decode("utf-8", "replace")
     except subprocess.TimeoutExpired:
         process.kill()
     try:  # nvidia-smi cannot even be killed while it waits for the driver
@@ -228,7 +214,7 @@ def run_nvidia_smi(most_s: float, *options: str) -> str:
 
 
 def _find_visible_amd(environ: Mapping[str, str], root: str) -> VisibleGpus:
-    there = [gpu.bus for gpu in read_amd_gpus(root)]
+    there = _list_amd_buses(root)
     counted = "/sys/class/kfd" if there else ""
     for names in ((_ROCR,), (_HIP, _CUDA)):  # the second renumbers what the first leaves
         name = next((name for name in names if name in environ), None)
@@ -244,8 +230,8 @@ def _find_visible_amd(environ: Mapping[str, str], root: str) -> VisibleGpus:
     )
 
 
-def read_amd_gpus(root: str) -> list[Gpu]:
-    """Return the AMD GPUs that this user may open, in the driver's order."""
+def _list_amd_buses(root: str) -> list[str]:
+    """Return the PCI address of each AMD GPU that this user may open, in the driver's order."""
     folder = os.path.join(root, "sys/class/kfd/kfd/topology/nodes")
     found = []
     for node in sorted(_list_entries(folder), key=lambda name: (len(name), name)):
@@ -254,19 +240,8 @@ def read_amd_gpus(root: str) -> list[Gpu]:
         minor = properties.get("drm_render_minor", "0")
         is_gpu = properties.get("simd_count", "0") != "0"
         if is_gpu and (minor == "0" or _may_open(root, f"dri/renderD{minor}")):
-            bus = _format_amd_bus(properties)
-            model = read_system_text(os.path.join(root, PCI, bus, "product_name")) if bus else ""
-            version = properties.get("gfx_target_version", "")
-            found.append(Gpu(bus, model or _format_architecture(version)))
+            found.append(_format_amd_bus(properties))
     return found
-
-
-def _format_architecture(version: str) -> str:
-    """Return the name of an AMD architecture, such as `AMD gfx942` for version `90402`."""
-    if not version.isdecimal() or len(version) > _MOST_DIGITS or int(version) == 0:
-        return "AMD GPU"
-    major, rest = divmod(int(version), 10_000)
-    return f"AMD gfx{major}{rest // 100:x}{rest % 100:x}"
 
 
 def _format_amd_bus(properties: Mapping[str, str]) -> str:
@@ -285,7 +260,7 @@ def _find_visible_intel(environ: Mapping[str, str], root: str) -> VisibleGpus:
 
     Each tile counts as a device, unless ZE_FLAT_DEVICE_HIERARCHY asks for whole cards.
     """
-    devices = os.path.join(root, PCI)
+    devices = os.path.join(root, _PCI)
     buses: list[str] = []
     for bus in _list_entries(devices):
         kind = [read_system_text(os.path.join(devices, bus, name)) for name in ("vendor", "class")]
@@ -298,15 +273,10 @@ def _find_visible_intel(environ: Mapping[str, str], root: str) -> VisibleGpus:
         value = environ[_LEVEL_ZERO]
         named = {entry.strip() for entry in value.split(",") if entry.strip()}
         return VisibleGpus(tuple(range(len(named))), counted=_format_setting(_LEVEL_ZERO, value))
-    counted = f"/{PCI}" if buses else ""
+    counted = f"/{_PCI}" if buses else ""
     return VisibleGpus(
         tuple(range(len(buses))), counted=counted, near=_read_near_cores(buses, root)
     )
-
-
-def are_intel(found: VisibleGpus) -> bool:
-    """Return whether the GPUs are Intel's: their models and UUIDs are unknown."""
-    return found.counted.startswith((f"/{PCI}", _LEVEL_ZERO))
 
 
 def _count_tiles(device: str, drm: str) -> int:
@@ -355,7 +325,7 @@ def _format_setting(name: str, value: str) -> str:
 
 def _read_near_cores(buses: Sequence[str], root: str) -> tuple[str, ...]:
     """Return the CPU cores next to each device, such as `0-15`; () if any are unknown."""
-    folder = os.path.join(root, PCI)
+    folder = os.path.join(root, _PCI)
     lists = [bus and read_system_text(os.path.join(folder, bus, "local_cpulist")) for bus in buses]
     return tuple(lists) if all(map(_CORES.fullmatch, lists)) else ()
 

@@ -144,20 +144,6 @@ class TryCoordinator(Question):
     after_s: float = 0.0
 
 
-class Peer(Nested):
-    """Other host of the job, with its addresses and the port on which it listens."""
-
-    name: str
-    addresses: tuple[str, ...]
-    port: int
-
-
-class TryPeers(Question):
-    """Request to connect to each of these peers: answered by PeersTried."""
-
-    peers: tuple[Peer, ...]
-
-
 class RankOrder(Nested):
     """Rank to start, with its command, variables, working directory and settings."""
 
@@ -398,15 +384,6 @@ class CoordinatorTried(ToLauncher):
     errors: dict[str, str]
 
     answers = TryCoordinator
-
-
-class PeersTried(ToLauncher):
-    """Answer to TryPeers: addresses reached, or the first address's error, by name of the peer."""
-
-    reached: dict[str, tuple[str, ...]]
-    errors: dict[str, str]
-
-    answers = TryPeers
 
 
 class Started(ToLauncher):

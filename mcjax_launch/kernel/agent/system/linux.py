@@ -79,16 +79,6 @@ class Linux(Unix):
             found.setdefault(read_system_text(path) or str(cpu), []).append(cpu)
         return list(found.values())
 
-    def count_usable_cores(self) -> int:
-        return len(os.sched_getaffinity(0))
-
-    def read_memory_kib(self) -> tuple[int, int]:
-        known = _read_fields("/proc/meminfo")
-        try:
-            return int(known["MemTotal"].split()[0]), int(known["MemAvailable"].split()[0])
-        except (KeyError, ValueError):
-            return 0, 0
-
     def read_limits(self, pid: int) -> tuple[Limit, Limit]:
         import resource
 

@@ -67,13 +67,6 @@ class Portable(Unix):
     def get_machine_id(self) -> str:
         return f"{os.uname().nodename} {psutil.boot_time():.0f}"
 
-    def count_usable_cores(self) -> int:
-        return psutil.cpu_count() or 0
-
-    def read_memory_kib(self) -> tuple[int, int]:
-        memory = psutil.virtual_memory()
-        return memory.total // 1024, memory.available // 1024
-
     def spawn(
         self,
         argv: Sequence[str],

@@ -113,14 +113,6 @@ class Unix:
         """Return each physical core's hardware threads, by number; [] if ranks cannot be bound."""
         return []
 
-    def count_usable_cores(self) -> int:
-        """Return the number of hardware threads that this process may use; 0 if unknown."""
-        return 0
-
-    def read_memory_kib(self) -> tuple[int, int]:
-        """Return this machine's total and available memory in KiB; 0 if unknown."""
-        return 0, 0
-
     def make_out_of_memory_watch(self) -> OutOfMemory | None:
         """Return a watch over the out-of-memory killer; None if this system offers none."""
         return None

@@ -1,9 +1,8 @@
 """Probe of --check: prints what the ranks' Python and its JAX find, as JSON in marked lines.
 
-On each host an agent runs it with the word `versions` and, if the sum cannot run, `devices`. As a
-rank of a job it gets no word: it adds up numbers of all devices and measures the time. It runs in
-the ranks' own Python, which may be old and has no mcjax-launch, so it imports nothing of ours
-except the hook, if that is in place.
+It joins the job, adds up numbers of all devices, and measures the time. It runs in the ranks' own
+Python, which may be old and has no mcjax-launch, so it imports nothing of ours except the hook, if
+that is in place.
 """
 
 from __future__ import annotations
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Precedes the JSON in a line.
 MARK = "mcjax-check: "
+#: Variable with the working directories of the job's hosts, as JSON.
+FOLDERS = "MCJAX_CHECK_FOLDERS"
 # Set if there is a hook, which fills in initialize() without arguments.
 _HOOK = "MCJAX_HOOK_SOCKET"
 # The hook's package (`kernel/hook/site/`).
@@ -31,16 +32,14 @@ PACKAGES = (
     *(f"jax-{name}-{part}" for name in _ACCELERATORS for part in ("plugin", "pjrt")),
     *("nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-nccl-cu14"),
 )
+_NVIDIA_SMI = (
+    *("nvidia-smi", "--query-gpu=index,name,driver_version,memory.free,memory.total"),
+    "--format=csv,noheader,nounits",
+)
+_NVIDIA_SMI_S = 8.0
 # Bytes of each device, and how often they are added up; fewer for CPUs, which share their memory.
 _SMALL = 1 << 10, 20
 _LARGE, _LARGE_ON_CPU = (64 << 20, 2), (16 << 20, 2)
-
-
-def main() -> None:
-    """Run the part of the probe that the argument names."""
-    {"versions": report_versions, "devices": report_devices, "": report_sum}[
-        "".join(sys.argv[1:])
-    ]()
 
 
 def report(**what: object) -> None:
@@ -48,23 +47,114 @@ def report(**what: object) -> None:
     print(f"\n{MARK}{json.dumps(what)}", flush=True)
 
 
-# --- on each host ---
+# --- the host ---
 
 
-def report_versions() -> None:
-    """Report the versions of this Python and of the packages, without importing them."""
+def report_host() -> None:
+    """Report what the host and this Python have, without importing jax."""
     import contextlib
-    import importlib.metadata
     import platform
 
-    found = {}
+    report(now=time.time())  # compared with the time at which it arrives, so alone
+    told: dict[str, Any] = {
+        "python": platform.python_version(),
+        "interpreter": sys.executable,
+        "platforms": os.environ.get("JAX_PLATFORMS", ""),
+    }
+    for name, find in FACTS.items():
+        with contextlib.suppress(Exception):  # this system does not tell
+            told[name] = find()
+    report(**told)
+
+
+def find_packages() -> dict[str, str]:
+    """Return the versions of the packages that are installed."""
+    import contextlib
+    import importlib.metadata
+
+    found = dict.fromkeys(PACKAGES, "")
     for name in PACKAGES:
         with contextlib.suppress(Exception):  # a package may be broken in any way
             found[name] = importlib.metadata.version(name)
     for name in ("jax", "jaxlib"):
-        found[name] = find_version(name, found.get(name, ""))
-    packages = {name: version for name, version in found.items() if version}
-    report(version=platform.python_version(), packages=packages)
+        found[name] = find_version(name, found[name])
+    return {name: version for name, version in found.items() if version}
+
+
+def read_memory_kib() -> tuple[int, int]:
+    """Return the machine's free and whole memory, in KiB."""
+    page = os.sysconf("SC_PAGE_SIZE") >> 10
+    return os.sysconf("SC_AVPHYS_PAGES") * page, os.sysconf("SC_PHYS_PAGES") * page
+
+
+def read_shm_kib() -> tuple[int, int]:
+    """Return the free and the whole size of /dev/shm, which NCCL uses, in KiB."""
+    shm = os.statvfs("/dev/shm")
+    return shm.f_bavail * shm.f_frsize >> 10, shm.f_blocks * shm.f_frsize >> 10
+
+
+def list_missing_folders() -> list[str]:
+    """Return those of the job's working directories that this host lacks."""
+    folders = json.loads(os.environ.get(FOLDERS, "[]"))
+    return [folder for folder in folders if not os.path.isdir(os.path.expanduser(folder))]
+
+
+def list_gpus() -> list[list[Any]]:
+    """Return number, model, driver, and free and whole memory in KiB of each GPU of this rank.
+
+    The memory is missing where it is unknown, as that of a part of a GPU is.
+    """
+    if "JAX_NUM_CPU_DEVICES" in os.environ:  # the job uses none
+        return []
+    try:
+        return _list_nvidia_gpus() or _list_amd_gpus()
+    except OSError:  # no nvidia-smi
+        return _list_amd_gpus()
+
+
+def _list_nvidia_gpus() -> list[list[Any]]:
+    import subprocess
+
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    words = [*_NVIDIA_SMI, *([] if chosen is None else [f"--id={chosen}"])]
+    asked = subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    try:
+        listed = asked.communicate(timeout=_NVIDIA_SMI_S)[0].decode("utf-8", "replace")
+    except subprocess.TimeoutExpired:  # it cannot be killed while it waits for the driver
+        asked.kill()
+        return []
+    found: list[list[Any]] = []
+    for line in listed.splitlines():
+        number, name, driver, *sizes = line.split(", ")
+        memory = [int(size) << 10 for size in sizes if size.isdecimal()]  # not `[N/A]`
+        found.append([int(number), name, driver, *(memory if len(memory) == 2 else ())])
+    return found
+
+
+def _read_text(path: str) -> str:
+    with open(path) as file:
+        return file.read()
+
+
+def _list_amd_gpus() -> list[list[Any]]:
+    import glob
+
+    found: list[list[Any]] = []
+    for folder in sorted(glob.glob("/sys/class/drm/card*/device/")):
+        try:
+            whole, used = (
+                int(_read_text(f"{folder}mem_info_vram_{which}")) >> 10
+                for which in ("total", "used")
+            )
+        except OSError:  # a GPU of another vendor
+            continue
+        name = "AMD GPU"
+        if os.path.exists(f"{folder}product_name"):
+            name = _read_text(f"{folder}product_name").strip() or name
+        found.append([len(found), name, "", whole - used, whole])
+    return found
 
 
 def find_version(name: str, known: str) -> str:
@@ -94,19 +184,24 @@ def find_version(name: str, known: str) -> str:
     return known or "of unknown version"
 
 
-def report_devices() -> None:
-    """Report the devices that JAX finds on this host alone."""
-    import jax
-
-    report(devices=count_kinds(jax.local_devices()))
-
-
 def count_kinds(found: Sequence[Any]) -> list[list[Any]]:
     """Count devices by their platform and kind."""
     from collections import Counter
 
     counts = Counter((device.platform, device.device_kind) for device in found)
     return [[*kind, count] for kind, count in counts.items()]
+
+
+#: What to find out about a host, by the name in the report.
+FACTS = {
+    "packages": find_packages,
+    "cores": lambda: len(os.sched_getaffinity(0)),
+    "load": lambda: os.getloadavg()[0],
+    "memory_kib": read_memory_kib,
+    "shm_kib": read_shm_kib,
+    "missing": list_missing_folders,
+    "gpus": list_gpus,
+}
 
 
 # --- as a rank of a job ---
@@ -184,4 +279,5 @@ def measure_sum(devices: list[Any], size: int, runs: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    report_host()
+    report_sum()

@@ -1,0 +1,176 @@
+"""The whole check: a job whose ranks report what they find, and add up numbers of all devices."""
+
+import contextlib
+import json
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+from mcjax_launch.check import probe
+from mcjax_launch.check.judgement import (
+    Judgement,
+    ProbeOutput,
+    judge_gpus,
+    judge_hosts,
+    judge_internals,
+    judge_mtls,
+    judge_reach,
+    judge_sum,
+    merge_findings,
+)
+from mcjax_launch.diagnosis.attempt import Attempt
+from mcjax_launch.diagnosis.root_cause import JobStopped
+from mcjax_launch.errors import HostsFailed, LaunchError
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.job.job import Job
+from mcjax_launch.kernel.launcher import entry
+from mcjax_launch.kernel.launcher.front import Front
+from mcjax_launch.kernel.wire import exit_status
+from mcjax_launch.kernel.wire.signals import ENDING
+from mcjax_launch.ranks import format_count
+from mcjax_launch.runs.rank_run import RankRun
+
+#: Variables of the check's programs: leave the GPUs' memory to jobs that may be running there.
+OWN_VARIABLES = (("XLA_PYTHON_CLIENT_PREALLOCATE", "false"),)
+# Default limits: ranks that do not find each other would wait for five minutes.
+_START_S, _WHOLE_S = 60.0, 120.0
+
+
+def run(job: Job, hosts: Sequence[Host], say: Callable[[str], object]) -> list[Judgement]:
+    """Run the check's job, and return all findings.
+
+    If hosts cannot be reached or cannot run their ranks, the job runs on the other hosts.
+
+    Args:
+        job: job that a run without --check would start; its program does not matter.
+        hosts: hosts of the job.
+        say: called with progress messages.
+
+    Raises:
+        LaunchError: the user has ended the check.
+
+    """
+    front = entry.make_own_front()
+    failed: dict[str, str] = {}
+    while True:
+        left = [host for host in hosts if host.name not in failed]
+        if not left:
+            return merge_findings(judge_reach(failed, []))
+        say(f"checking {format_count(len(left), 'host')} ...")
+        try:
+            found = _run_job(job, left, front)
+        except HostsFailed as error:
+            failed.update(error.reasons)
+        else:
+            names = [host.name for host in left]
+            return merge_findings([*judge_reach(failed, names), *found])
+
+
+def _run_job(job: Job, hosts: Sequence[Host], front: Front) -> list[Judgement]:
+    """Run the check's job on these hosts, and return what follows from what its ranks print.
+
+    Raises:
+        HostsFailed: some of the hosts cannot be reached, or cannot run their ranks.
+        LaunchError: the user has ended the check.
+
+    """
+    attempts: list[Attempt] = []
+    checking = make_check_job(job, hosts)
+    without_folders = [host.copy_with(chdir=None) for host in hosts]
+    try:
+        outcome = entry.run(checking, without_folders, ended=attempts.append, front=front)
+        why_not = outcome.message if outcome.status else ""
+    except HostsFailed:
+        raise
+    except LaunchError as error:
+        why_not = str(error)
+    ending = attempts[-1].summary.ending if attempts else None
+    signalled = map(exit_status.compute_signal_status, ENDING)
+    if isinstance(ending, JobStopped) and ending.status in signalled:
+        raise LaunchError("the check was not finished", ending.status)
+    ranks = [rank for attempt in attempts for rank in attempt.state.ranks.values()]
+    told = [(rank.host, _parse_rank(rank)) for rank in ranks]
+    folders = {host.name: _get_folder(job, host) for host in hosts}
+    by_host = merge_by_host(told, folders)
+    return [
+        *judge_hosts(by_host),
+        *(judge_mtls(job, by_host) if by_host else ()),
+        *(() if job.uses_cpu else judge_gpus(by_host)),
+        *judge_internals(by_host),
+        *judge_sum([printed for _, printed in told], why_not),
+    ]
+
+
+def _parse_rank(rank: RankRun) -> ProbeOutput:
+    """Return what a rank has printed, and bounds for how far its clock is ahead, in seconds."""
+    told = parse_output(rank.stdout)
+    began, came = rank.process.started_at, rank.process.first_output_at
+    if "now" in told and began is not None and came is not None:
+        offset = told["now"] - time.time() + time.monotonic()  # of its clock from time.monotonic
+        told["ahead_s"] = offset - came, offset - began
+    if rank.share.uneven_gpus:
+        told["uneven"] = rank.share.uneven_gpus
+    return told
+
+
+def merge_by_host(
+    ranks: Sequence[tuple[str, ProbeOutput]], folders: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, ProbeOutput]:
+    """Return what the ranks of each host have printed, with the devices of all ranks there.
+
+    Args:
+        ranks: the host of each rank, and what it has printed.
+        folders: the working directory that the user has chosen for each host; "" for none.
+
+    """
+    there: dict[str, ProbeOutput] = {}
+    for host in dict.fromkeys(host for host, told in ranks if "packages" in told):
+        own = [told for name, told in ranks if name == host]
+        counts: Counter[tuple[str, str]] = Counter()
+        for platform, kind, count in (kinds for told in own for kinds in told.get("devices", ())):
+            counts[platform, kind] += count
+        there[host] = {
+            **next(told for told in own if "packages" in told),
+            "devices": [(*kind, count) for kind, count in counts.items()],
+            "gpus": sorted({gpu[0]: gpu for told in own for gpu in told.get("gpus", ())}.values()),
+            "ranks": len(own),
+            "folder": folders.get(host, ""),
+        }
+    return there
+
+
+def _get_folder(job: Job, host: Host) -> str:
+    """Return the working directory that the user has chosen for a host; "" for none."""
+    return host.chdir or (job.chdir if job.chdir_given else "")
+
+
+def make_check_job(job: Job, hosts: Sequence[Host]) -> Job:
+    """Return a copy of the job that runs the probe as its program, on these hosts."""
+    program = os.path.abspath(probe.__file__)
+    folders = sorted({folder for host in hosts if (folder := _get_folder(job, host))})
+    return job.copy_with(
+        program=(os.path.basename(program),),
+        num_processes=sum(host.slots for host in hosts),
+        chdir_given=False,
+        env=(*OWN_VARIABLES, (probe.FOLDERS, json.dumps(folders)), *job.env),
+        sync=(program,),
+        preload=(),  # a rank tells what its host has, and then imports jax
+        show=frozenset(),
+        quiet=not job.verbose,
+        log_dir=None,
+        timeout=job.timeout or _WHOLE_S,
+        start_timeout=(job.start_timeout or _START_S) if job.hook else None,
+        record=True,  # which keeps what ranks print
+    )
+
+
+def parse_output(text: str) -> ProbeOutput:
+    """Return the values that the probe reported, from all that it printed."""
+    told: ProbeOutput = {}
+    for line in re.findall(f"{probe.MARK}(.*)", text):
+        with contextlib.suppress(ValueError):  # other output in the middle of the line
+            told.update(json.loads(line))
+    return told
