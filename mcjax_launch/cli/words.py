@@ -130,7 +130,7 @@ def explain_swallowed_program(words: Sequence[str], params: Sequence[click.Param
 
 def _get_placeholder(option: click.Option) -> str:
     """Return the word for an option's value: FILE for `FILE|LIST|-`, DIR for `DIR[:SIZE]`."""
-    found = re.search("[A-Z]+", re.sub(r"\[[^]]*\]", "", str(option.metavar)))
+    found = re.search("[A-Z]+", re.sub(r"\[[^][]*\]", "", str(option.metavar)))
     return found[0] if found else "value"
 
 

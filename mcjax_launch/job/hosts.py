@@ -141,8 +141,8 @@ def _parse_line(words: list[str], default_slots: int) -> Iterator[Host]:
             "hosts file"
         )
     user, at, pattern = login.rpartition("@")
-    if address := re.fullmatch(r"\[(.*:.*)\]", pattern):  # IPv6, and no range
-        pattern = address[1]
+    if pattern.startswith("[") and pattern.endswith("]") and ":" in pattern:  # IPv6, and no range
+        pattern = pattern[1:-1]
     if at and not re.fullmatch(_USER, user):
         raise ValueError(f"{login!r} is not a valid host name: {user!r} is not a valid user name")
     host = Host(

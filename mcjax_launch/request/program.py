@@ -183,14 +183,14 @@ def advise_missing_program(program: Sequence[str], module: bool, sync: Sequence[
 
 
 # Basenames of commands that run the file in their first argument, without a version.
-INTERPRETERS = ("python", "sh", "bash", "dash", "zsh", "fish")
+_INTERPRETERS = ("python", "sh", "bash", "dash", "zsh", "fish")
 #: Names of standard input, which --stdin gives to every rank.
-STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+STDIN = ("-", "/dev/stdin", "/dev/fd/0")
 
 
 def is_interpreter(command: str) -> bool:
     """Return whether a command runs the file that its first argument names."""
-    return os.path.basename(command).rstrip(".0123456789") in INTERPRETERS
+    return os.path.basename(command).rstrip(".0123456789") in _INTERPRETERS
 
 
 def check_pipe(job: Job) -> None:
