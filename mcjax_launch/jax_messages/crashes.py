@@ -13,22 +13,23 @@ _CRASHES = (
 )
 # As a rank's own status, and as its shell reports it.
 _STATUSES = {status for signum in _CRASHES for status in (-signum, 128 + signum)}
-_PLACE = r"(?P<place>[\w./+-]+:\d+)\] "
-_FATAL_LINES = (
-    rf"F\d{{4}} [\d:.]+ +\d+ {_PLACE}(?P<text>.+)",  # absl, glog
-    rf"\d{{4}}-\d\d-\d\d [\d:.]+: F {_PLACE}(?P<text>.+)",  # TensorFlow's logging
-    r"(?P<text>\S.*:\d+: .+: Assertion .+ failed\.)",  # assert()
-    r" *what\(\): *(?P<text>.+)",  # of a C++ exception, whose type is in the line before
-    r"libc\+\+abi: (?P<text>terminating .+)",
-    r"(?P<text>terminate called .+)",
-    r"(?P<text>(?:double free or corruption|corrupted (?:size|double)|(?:free|munmap_chunk|realloc|"
-    r"malloc(?:_consolidate)?)\(\): ).*)",  # glibc
-    r"\*\*\* (?P<text>(?:stack smashing|buffer overflow) detected) \*\*\*.*",
-    r"(?P<text>LLVM ERROR: .+)",
-    r"(?P<text>thread '.*' (?:\(\d+\) )?panicked at .+)",  # Rust
-    # What faulthandler calls a signal says no more than its name.
-    r"(?P<text>Fatal Python error: (?!Aborted|Segmentation fault|Illegal instruction|Bus error|"
-    r"Floating-point exception).+)",
+# Of absl and glog, and of TensorFlow's logging.
+_CHECK = (
+    r"(?:F\d{4} [\d:.]+ +\d+|\d{4}-\d\d-\d\d [\d:.]+: F) (?P<place>[\w./+-]+:\d+)\] (?P<text>.+)"
+)
+# The text of a C++ exception, whose type is in the line before.
+_WHAT = r" {0,8}what\(\): (.+)"
+# Beginnings of lines of C++, glibc and LLVM.
+_BEGINNINGS = (
+    *("terminate called ", "libc++abi: terminating ", "LLVM ERROR: "),
+    *("double free or corruption", "corrupted size", "corrupted double", "malloc_consolidate(): "),
+    *("free(): ", "malloc(): ", "realloc(): ", "munmap_chunk(): "),
+    *("*** stack smashing detected", "*** buffer overflow detected"),
+)
+# What faulthandler calls a signal says no more than its name.
+_SIGNALS = (
+    *("Aborted", "Segmentation fault", "Illegal instruction", "Bus error"),
+    "Floating-point exception",
 )
 _INSTANCE = r"terminate called after throwing an instance of '(.+)'"
 #: The first line of the stacks that faulthandler prints at a fatal signal or error,
@@ -48,28 +49,32 @@ def find_crash_words(stderr: str, status: int) -> str:
     lines = stderr.splitlines()[-_LAST_LINES:]
     if status == 1:
         limits = (match[1] for line in reversed(lines) if (match := re.fullmatch(_TIMEOUT, line)))
-        limit = next(limits, "")
+        limit = next(limits, "") if lines and lines[-1].startswith("  ") else ""  # it ends so
         return f"faulthandler's time limit of {limit} (dump_traceback_later)" if limit else ""
     if status not in _STATUSES:
         return ""
-    for at in reversed(range(len(lines))):
-        matches = (re.fullmatch(pattern, lines[at]) for pattern in _FATAL_LINES)
-        match = next(filter(None, matches), None)
-        if match is not None and not has_victims_mark(lines[at].encode("utf-8", "replace")):
-            return _format_match(match, lines, at)
-    return ""
+    found = (
+        _read_line(lines, at)
+        for at in reversed(range(len(lines)))
+        if not has_victims_mark(lines[at].encode("utf-8", "replace"))
+    )
+    return next(filter(None, found), "")
 
 
-def _format_match(match: re.Match[str], lines: list[str], at: int) -> str:
-    found = match.groupdict()
-    text: str = found["text"].strip()
-    if place := found.get("place"):
-        return f"{text} ({place})"
-    if kind := re.fullmatch(_INSTANCE, lines[at - 1] if at else ""):
-        return f"{kind[1]}: {text}"
-    if "panicked at" in text and at + 1 < len(lines):
-        return f"{text} {lines[at + 1].strip()}"
-    return text
+def _read_line(lines: list[str], at: int) -> str:
+    """Return what to quote of a line, with the type or text in the line beside it; "" if none."""
+    line = lines[at]
+    if check := re.fullmatch(_CHECK, line):
+        return f"{check['text'].strip()} ({check['place']})"
+    if what := re.fullmatch(_WHAT, line):
+        instance = re.fullmatch(_INSTANCE, lines[at - 1]) if at else None
+        return f"{instance[1]}: {what[1].strip()}" if instance else what[1].strip()
+    if line.startswith("thread '") and "' panicked at " in line:  # Rust's
+        return " ".join([line, *(more.strip() for more in lines[at + 1 : at + 2])])
+    is_assertion = ": Assertion " in line and line.endswith("failed.")
+    fault = line.removeprefix(_FAULT) if line.startswith(_FAULT) else ""
+    is_fault = fault != "" and not fault.startswith(_SIGNALS)
+    return line if is_assertion or is_fault or line.startswith(_BEGINNINGS) else ""
 
 
 def find_stacks(stderr: str) -> tuple[str, bool]:

@@ -59,7 +59,6 @@ _HINTS = (
     ("no route to host", "is it up, and on this network?"),
 )
 _NO_PYTHON = "Python not found there: set python= in the hosts file, or --python"
-_NOT_FOUND = re.compile(r"python.*(not found|no such file)|not found.*python", re.IGNORECASE)
 
 
 class Failure(Value):
@@ -144,8 +143,9 @@ def _find_explanation(lines: Sequence[str], link: AgentConnection) -> tuple[str,
 
 def _lacks_python(lines: Sequence[str], link: AgentConnection) -> bool:
     """Return whether the host's shell has not found Python; a missing library is another fault."""
-    found = any(_NOT_FOUND.search(line) and "shared librar" not in line for line in lines)
-    return found and link.status == exit_status.NOT_FOUND
+    of_python = (line.lower() for line in lines if "python" in line.lower())
+    missing = (line for line in of_python if "not found" in line or "no such file" in line)
+    return link.status == exit_status.NOT_FOUND and any("shared" not in line for line in missing)
 
 
 def _join_lines(lines: Sequence[str], main: str) -> str:
