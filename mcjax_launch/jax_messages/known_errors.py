@@ -144,11 +144,11 @@ class KnownError(enum.Enum):
 # Variables of other launchers: torchrun's, and those from which a program may take coordinates.
 _OF_TORCHRUN = re.compile(r"(LOCAL_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)")
 _OF_OTHERS = {
-    r"SLURM_(PROCID|NODEID)|OMPI_COMM_WORLD_RANK|PMIX?_RANK": "process_id",
-    r"SLURM_(STEP_NUM_|N)TASKS|SLURM_NPROCS|OMPI_COMM_WORLD_SIZE|PMI_SIZE": "num_processes",
-    r"SLURM_LOCALID|OMPI_COMM_WORLD_LOCAL_RANK|MPI_LOCALRANKID": "local_process_id",
-    r"(SLURM|OMPI|PMIX?|MPI)_\w+": "",
+    "process_id": "SLURM_PROCID SLURM_NODEID OMPI_COMM_WORLD_RANK PMI_RANK PMIX_RANK",
+    "num_processes": "SLURM_NTASKS SLURM_STEP_NUM_TASKS SLURM_NPROCS OMPI_COMM_WORLD_SIZE PMI_SIZE",
+    "local_process_id": "SLURM_LOCALID OMPI_COMM_WORLD_LOCAL_RANK MPI_LOCALRANKID",
 }
+_PREFIXES_OF_OTHERS = ("SLURM_", "OMPI_", "PMI_", "PMIX_", "MPI_")
 _READS_VARIABLE = re.compile(r"(?:environ\.get|getenv)\(\s*['\"](\w+)['\"]")
 _NO_COORDINATES = ("Number of processes must be defined", "coordinator_address should be defined")
 _PROXIES = "JAX detected proxy variable"
@@ -233,9 +233,10 @@ def advise_on_variable(text: str, line: str) -> str:
     bare = "jax.distributed.initialize() without arguments needs no variable"
     if _OF_TORCHRUN.fullmatch(name):
         return f"--env-style torch sets {name} and torchrun's other variables; {bare}"
-    found = (each for names, each in _OF_OTHERS.items() if re.fullmatch(names, name))
-    if (placeholder := next(found, None)) is None:
+    if not name.startswith(_PREFIXES_OF_OTHERS):
         return ""
+    found = (placeholder for placeholder, names in _OF_OTHERS.items() if name in names.split())
+    placeholder = next(found, "")
     how = f"-x {name}={{{placeholder}}} sets it; " if placeholder else ""
     return f"ranks have no {name}: {how}{bare}"
 
