@@ -74,7 +74,7 @@ class StateComparison:
                 continue
             try:
                 self._config.update(flag, _parse(text, self._config.meta[flag][0]))
-            except (KeyError, ValueError):  # JAX's import does not take it either
+            except Exception:  # JAX's import does not take it either
                 continue
             self._variables[name] = text
 
