@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 from mcjax_launch.console.log_files import LogFiles
 from mcjax_launch.console.noise_filter import NoiseFilter, get_patience_s
 from mcjax_launch.console.pieces import Lines, Piece, Stream, rewrite_piece
-from mcjax_launch.console.prefix import Prefixes, RankLabel, format_time_of_day, wants_colour
+from mcjax_launch.console.prefix import (
+    Prefixes,
+    RankLabel,
+    format_time_of_day,
+    knows_sequences,
+    wants_colour,
+)
 from mcjax_launch.console.renderers import Live, Plain
 from mcjax_launch.console.unfinished import UnfinishedLines
 from mcjax_launch.events.events import NO_EVENTS, Events
@@ -56,7 +62,7 @@ class _Output:
                 self._make_stamp,
                 sink.is_in_foreground,
             )
-            if sink.is_terminal and os.environ.get("TERM") != "dumb"
+            if sink.is_terminal and knows_sequences(os.environ)
             else Plain(self.prefixes.format_shared_prefix, self._make_stamp)
         )
         self._collapse: Collapse | None = None

@@ -108,7 +108,12 @@ def wants_colour(
         return False
     if environ.get("FORCE_COLOR"):
         return True
-    return in_log or (is_terminal and environ.get("TERM") != "dumb")
+    return in_log or (is_terminal and knows_sequences(environ))
+
+
+def knows_sequences(environ: Mapping[str, str]) -> bool:
+    """Return whether the terminal is known to understand control sequences."""
+    return environ.get("TERM", "dumb") != "dumb"
 
 
 def format_time_of_day(seconds: float) -> bytes:

@@ -76,7 +76,7 @@ def _choose_hint(run: RankRun, ranks: int, *, diverged: bool, verified: bool) ->
             "the hook did not run in this Python: python -I, -E or -S, a replaced PYTHONPATH, "
             "or --no-hook keeps it out"
         )
-    if failure is not None and (advice := advise_on_variable(text, failure.line or "")):
+    if advice := _advise_in_context(run, text):
         return advice
     if failure is not None and failure.module in ("jax", "jaxlib"):
         return (
@@ -107,6 +107,23 @@ def _choose_hint(run: RankRun, ranks: int, *, diverged: bool, verified: bool) ->
     if -(run.status or 0) in _FAULTS and run.process.hooked and not shown:
         return "rerun with -x PYTHONFAULTHANDLER=1 to see the line that crashed"
     return explain_old_jax(membership.imported.jax) if membership.imported is not None else ""
+
+
+def _advise_in_context(run: RankRun, text: str) -> str:
+    """Return advice on an error that the text alone does not explain; "" for other errors."""
+    failure, call = run.failure, run.membership.call
+    if failure is None:
+        return ""
+    if failure.exception == "EOFError" and "getpass" in failure.traceback:
+        return KnownError.STDIN_EMPTY.hint
+    late = find_known_error(text) is KnownError.INITIALIZED_TOO_LATE
+    if run.membership.joined_at is not None and (late or "should only be called once" in text):
+        where = f" at {call.where}" if call is not None and call.where else ""
+        return (
+            f"this process has called initialize() already{where}: call it once, or only if not "
+            "jax.distributed.is_initialized()"
+        )
+    return advise_on_variable(text, failure.line or "")
 
 
 def _advise_on_backend(start: BackendStart) -> str:

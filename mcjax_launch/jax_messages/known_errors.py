@@ -97,7 +97,7 @@ class KnownError(enum.Enum):
     )
     STDIN_EMPTY = (
         ["EOFError: EOF when reading a line"],
-        "ranks have no standard input: input() needs --stdin RANKS|all",
+        "ranks have no standard input: input() and getpass() need --stdin RANKS|all",
     )
     NO_DEBUGPY = (
         ["No module named debugpy"],

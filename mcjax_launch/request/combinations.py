@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
+from itertools import pairwise
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.job import is_python
@@ -41,6 +42,8 @@ def check(options: Options, given: Set[str], environ: Mapping[str, str]) -> None
     if options.program and not options.program[0].strip():
         what = "blank" if options.program[0] else "empty"
         raise LaunchError(f"PROGRAM is {what}: is a variable of your shell unset?")
+    if options.program:
+        _check_program(options.program)
     if options.module and options.program:
         _check_module(options.program[0])
     if options.check:
@@ -64,6 +67,23 @@ def _check_check(options: Options, given: Set[str]) -> None:
         raise LaunchError("--check needs one launcher for all hosts: leave out --num-hosts")
     for name in sorted(given - FOR_CHECK - BatchOptions.declared.keys() - {"program"}):
         raise LaunchError(f"--check cannot be combined with --{name.replace('_', '-')}")
+
+
+def _check_program(program: Sequence[str]) -> None:
+    """Refuse a notebook, and two programs with a `:` between them, as mpirun takes them."""
+    name = program[0]
+    if name.endswith(".ipynb"):
+        script = f"{name.removesuffix('.ipynb')}.py"
+        raise LaunchError(
+            f"{name} is a notebook: make {script} of it with `jupyter nbconvert --to script "
+            f"{name}`, or call mcjax_launch.run() in it"
+        )
+    for word, after in pairwise(program[1:]):
+        if word == ":" and after.startswith(("-n", "-c", "-x", "--n")):
+            raise LaunchError(
+                f"{name} ... : {after} ...: a job runs one program in all ranks; let that program "
+                "choose what to do by JAX_PROCESS_ID"
+            )
 
 
 def _check_module(name: str) -> None:

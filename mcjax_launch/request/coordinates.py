@@ -11,7 +11,7 @@ from mcjax_launch.request.program import read_source
 # Words in programs that read their command line, and pass arguments to initialize().
 _READS_ARGUMENTS = re.compile(rb"argv|argparse|click|absl|typer|tyro|fire|hydra|omegaconf")
 _PASSES_ARGUMENTS = re.compile(rb"initialize(?!\s*\(\s*\))")
-_IMPORT = re.compile(rb"^[ \t]*(?:from[ \t]+\.*([\w.]+)[ \t]+import|import[ \t]+([^#;\n]+))", re.M)
+_IMPORT = re.compile(rb"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import|import[ \t]+([^#;\n]+))", re.M)
 _MOST_MODULES = 50
 
 
@@ -74,7 +74,7 @@ def _read_own_modules(path: str, source: bytes) -> list[bytes]:
     while left:
         for package, modules in _IMPORT.findall(left.pop()):
             for name in (package or modules).split(b","):
-                module = os.fsdecode(name.split()[0]) if name.split() else ""
+                module = os.fsdecode(name.split()[0]).lstrip(".") if name.split() else ""
                 file = os.path.join(folder, f"{module.replace('.', os.sep)}.py")
                 if file not in found and len(found) < _MOST_MODULES and os.path.isfile(file):
                     found[file] = read_source(file)

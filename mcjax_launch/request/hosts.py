@@ -14,6 +14,8 @@ from mcjax_launch.kernel.wire.known_schedulers import Scheduler
 from mcjax_launch.options.options import Options
 from mcjax_launch.ranks import format_count
 
+# Variables of an MPI starter, which may have started several launchers.
+_STARTED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS")
 _MOST_BYTES = 16 << 20  # of a hosts file
 # A named pipe may be without a writer for this long.
 _WRITER_S = 5
@@ -38,7 +40,12 @@ def find_hosts(options: Options, environ: Mapping[str, str]) -> tuple[Host, ...]
         return hosts if options.via else _mark_own(hosts)
     if scheduler := known_schedulers.find_scheduler(environ):
         return _find_allocated_hosts(options, environ, scheduler)
-    return (Host(name=LOCAL, slots=options.num_processes or slots),)
+    count = options.num_processes or slots
+    if any(map(environ.get, _STARTED)):
+        from mcjax_launch.schedulers import allocation
+
+        allocation.check_alone(environ, f"a shell, or add --hosts localhost:{count} for a job each")
+    return (Host(name=LOCAL, slots=count),)
 
 
 def _find_allocated_hosts(

@@ -23,6 +23,16 @@ class Slurm(Driver):
         )
         return tuple(node.copy_with(gpus=gpus.get(node.name)) for node in nodes)
 
+    def explain_few_slots(self, environ: Mapping[str, str]) -> str:
+        """Return a message that only a part of a heterogeneous job is used; "" for other jobs."""
+        count = environ.get("SLURM_HET_SIZE", "1")
+        if count == "1":
+            return ""
+        return (
+            f"Slurm's heterogeneous job has {count} components, and only the first is used: "
+            f"{environ['SLURM_JOB_NODELIST']}; --hosts names the hosts of all, reached by ssh"
+        )
+
     def make_client_argv(self, host: Host, script: str) -> list[str]:
         """Return the command for a step of one task on one node of this allocation."""
         here = ["--nodes=1", "--ntasks=1", f"--nodelist={host.name}"]
@@ -52,6 +62,7 @@ def parse_allocation(environ: Mapping[str, str], slots: int | None) -> tuple[Hos
             f"srun has started {count} launchers, one per task: start a single launcher, without "
             "srun, in the shell of salloc or in the batch script"
         )
+    allocation.check_alone(environ, "the shell of salloc or in the batch script")
     nodes = parse_list(environ["SLURM_JOB_NODELIST"], 1, "SLURM_JOB_NODELIST=")
     tasks = [1] * len(nodes)
     if slots is not None:

@@ -56,6 +56,23 @@ def test_equal_failures_are_counted() -> None:
     assert summarize(state).lines[-1] == "the other rank: failed: ValueError: 1"
 
 
+@pytest.mark.parametrize("said", [
+    "RuntimeError: distributed.initialize should only be called once.",
+    "RuntimeError: jax.distributed.initialize() must be called before any JAX calls that",
+])  # fmt: skip
+def test_second_call_of_initialize_is_named(said: str) -> None:
+    run = failed_at("jax.distributed.initialize()", said.partition(": ")[2])
+    run.membership = Membership(call=hook.Joining("h:1", 2, 0, "t.py:3"), joined_at=1.0)
+    [hint] = find_failure_hints(run, ranks=2)
+    assert hint.startswith("hint: this process has called initialize() already at t.py:3: ")
+
+
+def test_getpass_needs_stdin() -> None:
+    told = failure("EOFError", traceback="Traceback\n  File 'getpass.py'\nEOFError")
+    run = RankRun(0, "h", failure=told)
+    assert "getpass() need --stdin" in find_failure_hints(run)[0]
+
+
 GETENV = "TypeError: int() argument must be a string, not 'NoneType'"
 VARIABLES = {
     ("KeyError: 'MASTER_ADDR'", ""): "--env-style torch sets MASTER_ADDR ",

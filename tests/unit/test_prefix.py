@@ -50,10 +50,11 @@ def test_time_of_day_has_milliseconds() -> None:
 
 def test_colour_depends_on_option_terminal_and_environment() -> None:
     """By --color, whether it is a terminal, and the environment."""
-    assert wants_colour("auto", True, {}) and not wants_colour("auto", False, {})
-    for variable in ("TERM=dumb", "NO_COLOR=1"):
-        assert not wants_colour("auto", True, dict([variable.split("=")]))
-    assert wants_colour("auto", True, {"NO_COLOR": ""})
+    xterm = {"TERM": "xterm"}
+    assert wants_colour("auto", True, xterm) and not wants_colour("auto", False, xterm)
+    for variables in ({}, {"TERM": "dumb"}, xterm | {"NO_COLOR": "1"}):
+        assert not wants_colour("auto", True, variables)
+    assert wants_colour("auto", True, xterm | {"NO_COLOR": ""})
     assert wants_colour("auto", False, {"FORCE_COLOR": "1"})
     assert not wants_colour("never", True, {"FORCE_COLOR": "1"})
     assert wants_colour("always", False, {"NO_COLOR": "1"})

@@ -10,6 +10,8 @@ from mcjax_launch.kernel.launcher.part import compute_pause_s
 from mcjax_launch.kernel.launcher.restarts import drop_hosts
 from mcjax_launch.kernel.transport.remote_commands import make_client_environ
 from mcjax_launch.kernel.wire import known_schedulers
+from mcjax_launch.options.options import Options
+from mcjax_launch.request.hosts import find_hosts
 from mcjax_launch.schedulers import Driver, load_driver, slurm
 from mcjax_launch.schedulers.submission import make_default_name
 
@@ -76,6 +78,25 @@ def test_several_launchers_under_srun_are_refused() -> None:
     environ = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n1", "SLURM_STEP_NUM_TASKS": "2"}
     with pytest.raises(LaunchError, match="srun has started 2 launchers"):
         slurm.parse_allocation(environ, None)
+
+
+def test_several_launchers_under_mpirun_are_refused() -> None:
+    options = Options(program=("true",), num_processes=2)
+    several = {"OMPI_COMM_WORLD_SIZE": "2"}
+    with pytest.raises(LaunchError, match="mpirun has started 2 launchers, one per task: "):
+        find_hosts(options, several)
+    slurms = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n1"}
+    with pytest.raises(LaunchError, match="mpirun has started 2 launchers, one per task: "):
+        slurm.parse_allocation(several | slurms, None)
+    assert len(find_hosts(options, {"OMPI_COMM_WORLD_SIZE": "1"})) == 1
+    assert len(find_hosts(options.copy_with(hosts=("localhost:2",)), several)) == 1
+
+
+def test_unused_components_of_a_heterogeneous_job_are_named() -> None:
+    environ = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n1"}
+    assert slurm.DRIVER.explain_few_slots(environ) == ""
+    said = slurm.DRIVER.explain_few_slots(environ | {"SLURM_HET_SIZE": "3"})
+    assert "has 3 components, and only the first is used: n1; " in said
 
 
 def test_default_name_follows_from_the_program() -> None:
