@@ -450,7 +450,7 @@ def test_recoverable_ranks_are_no_deadlock() -> None:
 @pytest.mark.parametrize(("source", "expected"), [
     ("x = step(x)", True), ("x = step(", True), ("loss = float(step(x))", True),
     ("x = step(x); x.block_until_ready()", True), ("x = step(x); jax.block_until_ready(x)", True),
-    ("loss = np.asarray(step(x)).item()", True), ("x = step(x, queue.get())", False),
+    ("loss = np.asarray(step(x)).item()", True), ("state, loss = step(state, next(it))", True), ("x = step(x, queue.get())", False),
     ("writer.write(step(x)).result()", False), ("if step(x):", False), ("", False),
 ])  # fmt: skip
 def test_line_with_several_calls_is_no_single_call(source: str, *, expected: bool) -> None:

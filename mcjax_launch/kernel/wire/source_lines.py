@@ -22,8 +22,9 @@ _FOR_THREADS = ("/threading.py", "/queue.py", "/concurrent/futures/_base.py", "/
 _OWN_WAIT = (
     r"\bwith [^=]|\b(?:acquire|get|join|wait|result|select|poll|recv|read|accept|put|sleep)\b"
 )
-# Functions that wait for nothing except their arguments, and methods for nothing but an array.
-_AT_ONCE = ("float", "int", "bool", "str", "len", "print")
+# Functions that wait for nothing except their arguments, and methods for nothing but an array. An
+# iterator in Python that waits has a frame of its own.
+_AT_ONCE = ("float", "int", "bool", "str", "len", "print", "next")
 _OF_ARRAYS = ("block_until_ready", "device_get", "asarray", "item", "tolist")
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 _PYTHONS = ("/lib/python3", "/lib64/python3")
