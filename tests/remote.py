@@ -95,18 +95,22 @@ class Lab:
 
     Args:
         base: a folder that all hosts have, as by NFS, as they have the project and its Python.
+        prefix: of the hosts' names.
+        count: of hosts.
 
     """
 
-    def __init__(self, base: Path) -> None:
+    def __init__(self, base: Path, prefix: str = "jh", count: int = 3) -> None:
         shared = (base, HERE.parent, sys.prefix)
-        command = [str(HERE / "lab" / "lab.sh"), "bash", "-c", 'echo "$LAB"; cat']
+        script = [str(HERE / "lab" / "lab.sh"), "-k", str(count)]
+        command = [*script, "bash", "-c", 'echo "$LAB"; cat']
+        self.hosts = [f"{prefix}{number + 1}" for number in range(count)]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "SHARED": " ".join(map(str, shared))},
+            env={**os.environ, "SHARED": " ".join(map(str, shared)), "PREFIX": prefix},
         )
         assert self._process.stdout is not None
         self.folder = self._process.stdout.readline().decode().strip()
@@ -164,7 +168,7 @@ class Lab:
 
     def check_clean(self, *hosts: str, limit: float = 20) -> None:
         """Nothing of a job is left on these hosts (all of them)."""
-        for host in hosts or ("jh1", "jh2", "jh3"):
+        for host in hosts or self.hosts:
             eventually(lambda host=host: not self.processes(host), limit)  # type: ignore[misc]
 
     def launcher(self, running: Running) -> psutil.Process:

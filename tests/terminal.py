@@ -63,6 +63,7 @@ class Terminal(Keyboard):
         args: of the launcher.
         env: more variables.
         within: what runs the launcher, such as `nsenter`.
+        command: what runs instead of it.
 
     """
 
@@ -72,15 +73,16 @@ class Terminal(Keyboard):
         *args: object,
         env: dict[str, str] | None = None,
         within: Sequence[str] = (),
+        command: Sequence[str] = (),
     ) -> None:
         fd, self._theirs = pty.openpty()
         super().__init__(fd)
         self.resize(ROWS, COLUMNS)
         self.settings = termios.tcgetattr(self._theirs)
-        words = [*within, *LAUNCHER, "--color", "never", *map(str, args)]
+        words = [*within, *(command or LAUNCHER), *map(str, args)]
         # Lines are counted by rank, but where --collapse is given.
         environment = jobs.environment(
-            **{"TERM": "xterm", "MCJAX_COLLAPSE": "never", **(env or {})}
+            **{"TERM": "xterm", "MCJAX_COLOR": "never", "MCJAX_COLLAPSE": "never", **(env or {})}
         )
         self.pid = os.fork()
         if self.pid == 0:

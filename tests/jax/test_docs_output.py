@@ -1,73 +1,92 @@
-"""The pages show what is printed: each block with a command whose program is there is run."""
+"""The pages show what is printed: each command that needs no other machine is run as it stands."""
 
-import os
 import re
-import shlex
-import sys
 from pathlib import Path
 
+import documented
+import pages
 import pytest
+from documented import HERE, SHARES, TEST, TRAIN
 from jobs import Jobs
-from pages import PAGES, ROOT, blocks, files
+from pages import ROOT, Session
 
-# Blocks that are not run here, and what they want or which test shows the same.
-WANTS = {
-    "mcjax-launch --detach -n 4 train.py": "tests/process/test_detach.py",
-    "mcjax-launch --jobs": "tests/process/test_detach.py",
-    "mcjax-launch --hosts hosts.txt train.py": "a terminal",
-    "mcjax-launch -n 4 --pdb train.py": "a terminal",
-    "mcjax-launch -n 2 --debugpy 5678 train.py": "an IDE",
+from mcjax_launch.kernel.wire import timers
+
+# Is traced for 5 s, from 10 s after initialize() on.
+LONG = TRAIN.replace("range(3)", "range(170)") + "    __import__('time').sleep(0.1)\n"
+FAILURES = ROOT / "docs" / "failures.md"
+HANG = "failures.md: mcjax-launch -n 4 -d 1 hang.py"
+FILES = {
+    HANG: {"hang.py": pages.files(FAILURES)["hang.py"].replace("40", "7")},
+    "cookbook.md: pytest --mcjax-compile-cache compiled:1G": {
+        "test_marked.py": f"import pytest\npytestmark = pytest.mark.mcjax(processes=2, cpu_devices=2)\n{TEST}"
+    },
+    "cookbook.md: mcjax-launch -n 4 --wrap 'nsys profile -o rank{process_id}' train.py": {
+        "train.py": SHARES
+    },
+    "cookbook.md: mcjax-launch -n 4 --profile traces train.py": {"train.py": LONG},
+    "cookbook.md: mcjax-launch -n 4 --stdin 0 chat.py": {
+        "train.py": "import sys\nprint(len(sys.stdin.readlines()), 'lines')\n"
+    },
 }
-# What is another number in each run.
-VARIES = [
-    (re.compile(r"\d+(\.\d+)? s\b"), "N s"),
-    (re.compile(r"\(pid \d+\)"), "(pid N)"),
-    (re.compile(r"\bhid \d+ lines?\b"), "hid N lines"),
-    (re.compile(r"\d+(\.\d+){2,}"), "version"),
-    (re.compile(r"^( *jax/.*):\d+ in \w+"), r"\1:N in function"),
-    (re.compile(r"\(\d+ more calls? in jax\)"), "(N more calls in jax)"),
-    (re.compile(r"; \d+ ranks,"), "; N ranks,"),
-    (re.compile(r" \(warnings: load\)$"), ""),  # of --check, on a busy machine
-    # There a rank may notice the end of another before it is killed itself.
-    (re.compile(r"\d+ killed (\([^)]*\)), \d+ failed as a consequence at .*"), r"killed \1"),
-]
-
-SHOWN = [(page, command, lines) for page in PAGES for command, lines in blocks(page)]
-RUN = [block for block in SHOWN if block[1] not in WANTS]
-
-
-def test_commands_with_special_needs_are_on_a_page() -> None:
-    assert {command for _, command, _ in SHOWN} >= WANTS.keys()
+INPUT = {
+    "cookbook.md: mcjax-launch -n 4 --stdin 0 chat.py": "hello\n",
+}
+STATUS = {  # of others it is 0, or what --preempted-status says
+    "failures.md: mcjax-launch -n 3 -d 1 fails.py": 1,
+    "failures.md: mcjax-launch -n 3 -d 2 --stall-timeout 4 stalls.py": 124,
+    "python.md: mcjax-launch -n 3 -d 1 -m pytest -s test_sum.py::test_one_fails": 1,
+    "python.md: pytest --mcjax-compile-cache .mcjax-compiled:500M": 1,
+    "python.md: python -m pytest test_sum.py": 1,
+    "python.md: python start.py": 1,
+    "reference.md: mcjax-launch -n 4 -d 2 --report run.json fails.py": 1,
+    "verifying.md: mcjax-launch -n 4 -d 1 --verify-spmd differs.py": 1,
+}
+ENVIRONMENT = {
+    HANG: {timers.SCALE: "0.1"},
+    # Open MPI refuses root, and more ranks than cores.
+    "schedulers.md: mpirun -n 4 mcjax-launch --no-hook train.py": {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    },
+}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("block", RUN, ids=lambda block: f"{block[0].name}: {block[1]}")
-def test_documented_output_is_what_is_printed(
-    jobs: Jobs, tmp_path: Path, block: tuple[Path, str, str]
-) -> None:
-    """Every line is printed, in whatever order ranks print theirs; the launcher's own in order."""
-    page, command, shown = block
-    for name, text in files(page).items():
-        (tmp_path / name).write_text(text)
-    (tmp_path / "tests").symlink_to(ROOT / "tests")
-    bin_ = tmp_path / "bin"
-    bin_.mkdir()
-    (bin_ / "ssh").symlink_to(ROOT / "tests" / "fake_ssh")
-    path = f"{bin_}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    program, *words = ["bash", "-c", command] if "&" in command else shlex.split(command)
-    env = {"PATH": path, "PYTHONPATH": str(ROOT)}
-    ended = jobs.run(*words, launcher=[program], cwd=tmp_path, env=env, limit=100)
-    printed = [plain(line, tmp_path) for line in f"{ended.stdout}{ended.stderr}".splitlines()]
-    expected = [plain(line, tmp_path) for line in shown.splitlines() if line.strip() != "..."]
-    assert [line for line in expected if line not in printed] == [], "\n".join(printed)
-    ours = [line for line in expected if line.startswith("mcjax-launch: ")]
-    assert [line for line in printed if line in ours] == ours
+@pytest.mark.parametrize("session", documented.at(HERE), ids=str)
+def test_documented_output_is_what_is_printed(jobs: Jobs, tmp_path: Path, session: Session) -> None:
+    if lacking := documented.missing_tools(session):
+        pytest.skip(f"needs {lacking[0]}")
+    env = documented.prepare(session, tmp_path, FILES.get(str(session)))
+    env |= ENVIRONMENT.get(str(session), {})
+    typed = tmp_path / "typed"
+    typed.write_text(INPUT.get(str(session), ""))
+    for step in session.steps:
+        with typed.open() as stdin:
+            ended = jobs.run(
+                *("-ec", step.command),
+                launcher=["bash"],
+                cwd=tmp_path,
+                env=env,
+                stdin=stdin.fileno(),
+                limit=100,
+            )
+        documented.check(step, ended, tmp_path)
+        preempted = re.search(r"--preempted-status (\d+)", step.command)
+        otherwise = int(preempted[1]) if preempted else 0
+        expected = STATUS.get(f"{session.page.name}: {step.command}", otherwise)
+        assert ended.status == expected, ended.stdout + ended.stderr
 
 
-def plain(line: str, folder: Path) -> str:
-    """A line without what is another in each run."""
-    line = line.replace(str(folder), "/work").replace(str(ROOT), "/work")
-    mark, rest = re.match(r"(mcjax-launch: )?(.*)", line).groups()  # type: ignore[union-attr]
-    for pattern, text in VARIES:
-        rest = pattern.sub(text, rest)
-    return f"{mark or ''}{rest}"
+def test_tables_name_only_commands_that_are_run_here() -> None:
+    here = documented.at(HERE)
+    steps = {f"{session.page.name}: {step.command}" for session in here for step in session.steps}
+    assert {*FILES, *INPUT, *ENVIRONMENT} <= {str(session) for session in here}
+    assert STATUS.keys() <= steps
+
+
+def test_note_on_a_hang_in_the_readme_is_that_of_its_page() -> None:
+    [hang] = (session for session in documented.at(HERE) if str(session) == HANG)
+    note = hang.steps[0].shown.splitlines()[0]
+    assert f"    {note}\n" in (ROOT / "README.md").read_text()

@@ -4,8 +4,10 @@ import os
 import shutil
 from pathlib import Path
 
+import documented
 import pytest
 from jobs import LAUNCHER, Jobs
+from pages import Session
 
 HERE = Path(__file__).parent
 MADE_UP_GPUS = [str(HERE.parent / "made_up_gpus"), "2", *LAUNCHER]
@@ -71,3 +73,13 @@ def test_no_rank_is_forked_from_a_process_with_a_driver(
     expected = f"--preload: {IMPORTS[body]}" if IMPORTS[body] else "ranks 0-1 forked after"
     assert expected in ended.report
     assert ("started afresh" in ended.report) is bool(IMPORTS[body])
+
+
+@pytest.mark.parametrize("session", documented.at(documented.GPUS), ids=str)
+def test_documented_command_shares_the_gpus(jobs: Jobs, tmp_path: Path, session: Session) -> None:
+    [step] = session.steps
+    env = documented.prepare(session, tmp_path, {"train.py": documented.SHARES})
+    gpus = [str(HERE.parent / "made_up_gpus"), "8", "bash", "-ec"]
+    ended = jobs.run(step.command, launcher=gpus, cwd=tmp_path, env=env)
+    assert ended.status == 0, ended.stderr
+    assert sorted(line[-1] for line in ended.stdout.splitlines()) == [*"01234567"]

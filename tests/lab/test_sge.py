@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import documented
 import psutil
 import pytest
 from jobs import LAUNCHER, PROGRAMS, eventually
@@ -72,6 +73,26 @@ def emitted(folder: Path, *arguments: object) -> str:
     """The batch script of a command line."""
     emit = [*LAUNCHER, "--emit", "sge", *map(str, arguments)]
     return subprocess.run(emit, capture_output=True, text=True, check=True, cwd=folder).stdout
+
+
+@pytest.mark.jax
+def test_documented_commands_work(cluster: Cluster, tmp_path: Path) -> None:
+    """The launcher in a script, the command that submits a script, and the list of environments."""
+    sessions = documented.at(documented.SGE)
+    commands = {session.steps[0].command for session in sessions}
+    assert commands == {"mcjax-launch train.py", "qconf -spl", "qsub job.sh"}
+    path = documented.prepare(sessions[0], tmp_path)["PATH"]
+    assert cluster.sge("qconf", "-spl") == "mpi\n"
+    (tmp_path / "bin" / "qsub").unlink()  # here is a real one
+    options = ("-pe mpi 3", f"-wd {tmp_path}", f"-o {tmp_path}/out", "-j y", f"-v PATH={path}")
+    (tmp_path / "job.sh").write_text(
+        script(*(f"#$ {option}" for option in options), "mcjax-launch train.py")
+    )
+    submitted = cluster.sge("env", "-C", str(tmp_path), "bash", "-ec", "qsub job.sh")
+    assert "has been submitted" in submitted
+    cluster.wait()
+    shown = (tmp_path / "out").read_text()
+    assert shown.count("step 2 loss 3.0") == 3, shown
 
 
 # Their environment fills hosts one after another: the third is on another one.

@@ -9,10 +9,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import documented
 import pages
 import psutil
 import pytest
 from jobs import LAUNCHER, PROGRAMS, Jobs, Running, eventually
+from pages import Session
 from remote import SYSTEM_PATH, Lab, needs_lab
 
 pytestmark = [
@@ -68,6 +70,33 @@ def test_job_runs_in_an_allocation(jobs: Jobs, cluster: Cluster) -> None:
     assert ended.status == 0, ended.stderr
     for rank in range(4):
         assert f"[{rank} jh{rank // 2 + 1}] process {rank} of 4" in ended.stdout
+    cluster.idle()
+
+
+# A client without the plugin for containers, and with fewer GPUs than the page's.
+SRUN = """#!/bin/sh
+for word; do
+    shift
+    case $word in --container-image=*|--gpus=*) ;; *) set -- "$@" "$word" ;; esac
+done
+exec /usr/bin/srun "$@"
+"""
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("session", documented.at(documented.SLURM), ids=str)
+def test_documented_command_works_in_an_allocation(
+    jobs: Jobs, cluster: Cluster, tmp_path: Path, session: Session
+) -> None:
+    [step] = session.steps
+    env = documented.prepare(session, tmp_path)
+    (tmp_path / "bin" / "srun").write_text(SRUN)
+    (tmp_path / "bin" / "srun").chmod(0o755)
+    typed = ["env", "-C", str(tmp_path), f"PATH={env['PATH']}", "bash", "-ec", step.command]
+    ended = jobs.run(*typed, launcher=[*cluster.env, "salloc", "--quiet", "-N2"])
+    assert ended.status == 0, ended.stderr
+    for rank in range(2):
+        assert f"[{rank} jh{rank + 1}] step 2 loss 2.5" in ended.stdout
     cluster.idle()
 
 

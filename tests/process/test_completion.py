@@ -2,27 +2,26 @@
 
 import os
 import pty
-import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import documented
 import pytest
 from jobs import Jobs
 from terminal import Keyboard
 
-PAGE = Path(__file__).parents[2] / "docs" / "index.md"
 PROMPT = "ready> "
 
 
 def setup(shell: str) -> str:
     """The line that sets completion up."""
-    (line,) = re.findall(
-        rf"^    (.*_MCJAX_LAUNCH_COMPLETE={shell}_source.*)$", PAGE.read_text(), re.M
-    )
-    return str(line)
+    [session] = documented.at(documented.SHELLS)
+    lines = session.steps[0].command.splitlines()
+    [line] = (line for line in lines if f"_MCJAX_LAUNCH_COMPLETE={shell}_source" in line)
+    return line
 
 
 @pytest.fixture

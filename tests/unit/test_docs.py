@@ -16,6 +16,7 @@ from pages import files
 from records import record_of
 
 from mcjax_launch.cli.command import command
+from mcjax_launch.kernel.wire import system
 from mcjax_launch.options.options import Options
 from scripts import ROOT, script
 
@@ -207,6 +208,14 @@ def test_the_settings_for_an_ide() -> None:
         )
     [compound] = settings["compounds"]
     assert compound["configurations"] == [configuration["name"] for configuration in ranks]
+
+
+@pytest.mark.only_linux("real-time signals")
+def test_gdb_is_told_of_all_signals_that_ranks_get() -> None:
+    page = (ROOT / "docs" / "cookbook.md").read_text()
+    [signals] = re.findall(r'-ex "handle ([\w ]+) nostop noprint"', page)
+    ours = (*system.get_dump_signals(), system.get_position_signal(), system.get_others_signal())
+    assert signals == " ".join(f"SIG{number}" for number in ours)
 
 
 def test_workflow_caches_the_launchers_folder() -> None:
