@@ -151,9 +151,7 @@ class Reporter:
             case {"event": "note", "text": text, "level": level} if level in self._levels:
                 for line in text.split("\n"):
                     self._report_event(Event("note", text=escape_unprintable(line)))
-            case {"event": "restart", "rank": rank}:
-                self._end_lines(rank)
-            case {"event": "summary"}:
+            case {"event": "restart" | "summary"}:
                 self._end_lines()
 
     # --- lines ---
@@ -168,10 +166,10 @@ class Reporter:
             self._report_line(rank, stream, bytes(held[:_LONGEST]))
             del held[:_LONGEST]
 
-    def _end_lines(self, ended: int | None = None) -> None:
-        """Report the unfinished lines of rank `ended`, or of all ranks for None."""
+    def _end_lines(self) -> None:
+        """Report the unfinished lines of all ranks."""
         for (rank, stream), rest in self._unfinished.items():
-            if rest and ended in (rank, None):
+            if rest:
                 self._report_line(rank, stream, bytes(rest))
                 rest.clear()
 

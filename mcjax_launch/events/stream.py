@@ -138,10 +138,7 @@ class EventStream(Events):
             self.report("output", rank=rank, stream=name, text=text)
 
     def report_output_end(self) -> None:
-        self._end_output(list(self._decoders))
-
-    def _end_output(self, streams: Sequence[tuple[int, int]]) -> None:
-        for rank, stream in streams:
+        for rank, stream in list(self._decoders):
             self._write_output(rank, stream, b"", final=True)
             del self._decoders[rank, stream]
 

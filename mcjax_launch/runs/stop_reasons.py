@@ -10,9 +10,6 @@ from mcjax_launch.kernel.wire import exit_status
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.wording import format_one_line
 
-#: Why no rank can join or go on any more.
-NO_SERVICE = "process 0 has ended, and JAX's coordination service with it: let process 0 end last"
-
 
 class StopReason(Value):
     """A reason to end the job other than a rank's failure.

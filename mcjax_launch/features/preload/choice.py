@@ -41,7 +41,7 @@ def find_reason_against(job: Job, hosts: Sequence[Host]) -> str:
     if not job.expects_hooks:
         return "PROGRAM is not a Python program with the hook"
     if job.on_rank_failure.startswith("restart"):
-        return "a restarted rank starts afresh"
+        return "a failed rank is restarted"
     if job.wrappers:
         return "ranks run under --wrap"
     is_here = any(host.is_local and not host.chdir for host in hosts)

@@ -87,7 +87,10 @@ class NativeDump:
             self._send(messages.StacksComplete())
 
     def _start(self, rank: int, pid: int) -> None:
-        out, out_end = os.pipe()
+        try:
+            out, out_end = os.pipe()
+        except OSError:  # too many open files
+            return
         try:
             ends = (_NO_INPUT, out_end, out_end)
             tool_pid = system.spawn([*self._command, str(pid)], dict(os.environ), "/", ends)

@@ -18,7 +18,7 @@ from mcjax_launch.kernel.wire.hook_messages import Joining
 from mcjax_launch.ranks import format_count, format_ranks
 from mcjax_launch.runs.rank_run import RankRun, Stage, Verdict
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.stop_reasons import NO_SERVICE, StopReason
+from mcjax_launch.runs.stop_reasons import StopReason
 
 _RECOVERABILITY = 'jax.config.update("jax_enable_recoverability", True)'
 # Seconds: what a rank prints about its failure may arrive after its hook's report.
@@ -44,7 +44,7 @@ def find_obstacle(state: RunState, run: RankRun, *, restarts: bool) -> str:
     first = state.find_rank(0)
     called = joined or (restarts and call is not None)
     if called and first is not None and (first.is_gone or first.membership.left):
-        return NO_SERVICE
+        return "process 0 has ended, and JAX's coordination service with it: let process 0 end last"
     if joined and call is not None and not call.recoverable:
         return f"the program has not enabled that: {_RECOVERABILITY} before initialize()"
     others = (other for other in state.ranks.values() if other is not run)
@@ -159,12 +159,13 @@ class Survivors(LauncherPart):
             self._restart(rank, now)
 
     def _restart(self, rank: int, now: float) -> None:
-        self._left.discard(rank)
-        self._state.restart_rank(rank, now)
-        self.launcher.console.set_verdict(rank, None, None)
+        """Restart a rank, unless its host was lost meanwhile."""
         order = self.launcher.add_variables(self._ranks[rank])
         for link in self.launcher.links:
             if link.host is order.host and not link.ended:
+                self._left.discard(rank)
+                self._state.restart_rank(rank, now)
+                self.launcher.console.set_verdict(rank, None, None)
                 link.send(make_restart_order(order, self._begun[rank]))
 
     def _report(self, run: RankRun) -> None:
