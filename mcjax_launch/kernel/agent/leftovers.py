@@ -55,9 +55,7 @@ class Leftovers:
     def list_of_rank(self, rank: int, pids: Iterable[int]) -> list[int]:
         """Return those of these processes that a rank has started."""
         processes = {process.pid: process for process in system.list_processes()}
-        return [
-            pid for pid in pids if pid in processes and self._find_rank(pid, processes) == rank
-        ]
+        return [pid for pid in pids if pid in processes and self._find_rank(pid, processes) == rank]
 
     def _find_rank(self, pid: int, processes: Mapping[int, HostProcess]) -> int | None:
         """Return the rank of a process by its session or parents, else by its environment."""
