@@ -140,6 +140,11 @@ class Exits:
         return self._tests
 
     @property
+    def has_failed(self) -> bool:
+        """True once the failure with which this process will end is reported."""
+        return self._reported
+
+    @property
     def unhandled(self) -> UnhandledErrors:
         """Reporter of exceptions that do not end the program."""
         if self._unhandled is None:
@@ -263,11 +268,13 @@ class Exits:
     def _report(self, failed: Failed) -> None:
         """Report once the failure with which this process will end; do nothing for status 0."""
         if failed.status and not self._reported:
-            from . import failure
+            from . import exit_barrier, failure
 
             self._reported = True
             tests = {} if self._tests is None else self._tests.as_cause()
             self._link.send(failure.add_explanation(failed, tests))
+            if failed.joined:
+                exit_barrier.postpone(failed.status)
 
     @property
     def _in_job(self) -> bool:

@@ -19,7 +19,16 @@ from ..wire.hook_messages import (
     NotJoined,
 )
 from ..wire.interpreter import explain_old_jax
-from . import below, coordinator, devices, first_backend, jax_internals, mutual_tls, user_lines
+from . import (
+    below,
+    coordinator,
+    devices,
+    exit_barrier,
+    first_backend,
+    jax_internals,
+    mutual_tls,
+    user_lines,
+)
 from .wrapping import wrap_like
 
 TYPE_CHECKING = False
@@ -255,9 +264,15 @@ class Initialization:
             self._link.send(Joined(process_id))
 
     def _wrap_shutdown(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a wrapper of shutdown() that reports the call and its return."""
+        """Return a wrapper of shutdown() that reports the call and its return.
+
+        At the exit of a failed program (`atexit.register(jax.distributed.shutdown)`) it does
+        nothing, because JAX would wait for the other ranks.
+        """
 
         def shutdown(*args: Any, **kwargs: Any) -> Any:
+            if self._exits.has_failed:
+                return None
             joined = self._exits.joined
             if joined:
                 self._link.send(Leaving())
@@ -394,19 +409,17 @@ def _set_transfer_address(environ: Mapping[str, str]) -> None:
         raise RuntimeError(
             f"--cpu-transfers: not supported by jax {jax.__version__}; upgrade jax"
         ) from None
-    devices.when_backend_starts["transfers"] = _prevent_destruction
+    devices.when_backend_starts["transfers"] = _keep_cpu_backend
 
 
-def _prevent_destruction(backend: Any) -> None:
+def _keep_cpu_backend(backend: Any) -> None:
     """Keep Python from destroying a CPU backend when the process ends.
 
     Otherwise the transfer server of a CPU backend would wait for its peers to close connections,
     which they never do if they ended earlier. The end of the process closes them.
     """
     if backend.platform == "cpu":
-        import ctypes
-
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(backend))
+        exit_barrier.prevent_destruction(backend)
 
 
 def _adjust_jaxlib(address: str, environ: Mapping[str, str]) -> None:

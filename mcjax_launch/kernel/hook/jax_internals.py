@@ -50,6 +50,7 @@ _PRELOAD = "a rank may be forked although an import has started a backend"
 _PROFILE = "--profile ends a program that begins a trace of its own"
 _BREAKPOINT = "jax.debug.breakpoint() does not work in ranks"
 _COMPILE_ONCE = "each rank compiles every program for itself"
+_EXIT = "a rank that fails loses what it has not flushed to files"
 _ADDRESS = "a program that asks JAX for the coordinator's address gets a socket's path"
 
 _BRIDGE, _DISTRIBUTED = "jax._src.xla_bridge", "jax._src.distributed"
@@ -78,6 +79,9 @@ INTERNALS = (
     Internal(_BRIDGE, "_plugins_registered", _PRELOAD),
     Internal("jax._src.config", "config.values", _GPUS),
     Internal(_DISTRIBUTED, "global_state.client", _SLICES),
+    Internal("jax._src.api", "clean_up", _EXIT),
+    Internal(_DISTRIBUTED, "global_state.shutdown", _EXIT),
+    Internal(_DISTRIBUTED, "global_state.service", _EXIT),
     Internal(JAXLIB, "Device.__getattr__", _SLICES),
     Internal(_DISTRIBUTED, "global_state.coordinator_address", _ADDRESS),
     Internal(JAXLIB, "get_distributed_runtime_client(shutdown_timeout)", _SHUTDOWN),

@@ -1,0 +1,59 @@
+"""How ranks of real JAX end: what they have written, and which of them are blamed."""
+
+from pathlib import Path
+
+import pytest
+from jobs import PROGRAMS, Jobs
+
+PROGRAM = PROGRAMS / "ending.py"
+GRACE = ["--grace", "20"]  # far more than the ends of all ranks take
+
+
+def written(folder: Path, rank: int) -> tuple[str, ...]:
+    """Return what a rank has left behind."""
+    files = (folder / f"{rank}.csv", folder / f"{rank}.log")
+    texts = [file.read_text() if file.exists() else "" for file in files]
+    return *texts, *(path.name for path in folder.glob(f"scratch {rank} *"))
+
+
+WHOLE = ("loss\n", "kept in memory\n")
+
+
+@pytest.mark.every_jax
+@pytest.mark.parametrize(
+    ("way", "culprit", "status", "words"),
+    [
+        ("raise", 1, 1, "ValueError: bad batch"),
+        ("raise", 0, 1, "ValueError: bad batch"),
+        ("exit", 1, 7, "exit status 7"),
+        ("exit", 0, 7, "exit status 7"),
+        ("shutdown at exit", 1, 1, "ValueError: bad batch"),
+    ],
+)
+def test_no_rank_loses_what_it_wrote(
+    jobs: Jobs, tmp_path: Path, way: str, culprit: int, status: int, words: str
+) -> None:
+    """The other ranks come to JAX's exit barrier, and so does the rank that fails."""
+    ended = jobs.run("-n", 3, "-d", 1, *GRACE, PROGRAM, way, tmp_path, culprit)
+    assert ended.status == status, ended.stderr
+    assert f"rank {culprit} failed: {words}" in ended.report
+    assert "the 2 other ranks: exited with 0" in ended.report
+    assert [written(tmp_path, rank) for rank in range(3)] == [WHOLE] * 3
+
+
+@pytest.mark.every_jax
+def test_ranks_in_a_collective_end_with_the_rank_that_failed(jobs: Jobs, tmp_path: Path) -> None:
+    ended = jobs.run("-n", 2, "-d", 1, *GRACE, PROGRAM, "wait", tmp_path, 1)
+    assert ended.status == 1, ended.stderr
+    assert "rank 1 failed: ValueError: bad batch" in ended.report
+    assert "the other rank: failed as a consequence" in ended.report
+    assert [written(tmp_path, rank) for rank in range(2)] == [WHOLE] * 2
+
+
+@pytest.mark.parametrize("culprit", [0, 1])
+def test_the_grace_bounds_the_end_of_a_failed_rank(
+    jobs: Jobs, tmp_path: Path, culprit: int
+) -> None:
+    ended = jobs.run("-n", 2, "-d", 1, "--grace", "1", PROGRAM, "hang", tmp_path, culprit)
+    assert ended.status == 1, ended.stderr
+    assert f"rank {culprit} failed: ValueError: bad batch" in ended.report
