@@ -358,6 +358,8 @@ def _describe_other_ranks(runs: Sequence[RankRun], described: Sequence[RankRun])
 def describe_rank_end(run: RankRun) -> str:
     """Describe the end of a rank, or why that is unknown."""
     status, failure = run.status, run.failure
+    if run.was_interrupted:
+        return _describe_signal_end(signal.SIGINT, run.process.signals)
     if determine_verdict(run) is Verdict.VICTIM:
         if status == -signal.SIGABRT:
             return "aborted by JAX as a consequence"

@@ -36,6 +36,8 @@ def determine_verdict(run: RankRun) -> Verdict | None:
 
 
 def _compute_verdict(run: RankRun) -> Verdict | None:
+    if run.was_interrupted:
+        return Verdict.STOPPED
     if run.failed:
         if _is_victim(run):
             return Verdict.VICTIM

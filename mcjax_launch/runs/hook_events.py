@@ -168,10 +168,12 @@ def _record_failure(
     if len(others) == len(failure.slices):  # by process; make it by rank
         by_rank = sorted((rank, failure.slices[process]) for process, rank in others.items())
         failure = failure.copy_with(slices=tuple(slice_ for _, slice_ in by_rank))
+    run.process.has_failed = run.process.has_failed or event.main
     if failure.joined:
         run.failure = failure
-        state.record_failure(run, at)
-        run.after_signal = bool(event.sent)
+        run.after_signal, run.process.signals = bool(event.sent), event.sent
+        if run.failed:
+            state.record_failure(run, at)
         run.order = state.increment_order()
         return True
     if event.main:  # explains a status that is yet to come

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
@@ -107,6 +108,7 @@ class RankProcess(Changing):
         killer: cause of a kill, in words: the out-of-memory killer, or a limit of the kernel;
             "" for none of these, None if unknown.
         lost: True if the process was lost with its host, so that its end is unknown.
+        has_failed: True if its hook has reported how its program fails; its Python may still end.
         hooked: True if the hook ran in its Python; known only after the exit.
         stack: dump of its threads when it crashed; "" if it has not crashed.
         tests: the tests that pytest runs in it; None if there are none.
@@ -124,6 +126,7 @@ class RankProcess(Changing):
     signals: tuple[int, ...] = ()
     killer: str | None = None
     lost: bool = False
+    has_failed: bool = False
     hooked: bool = False
     stack: str = ""
     tests: CollectedTests | None = None
@@ -477,10 +480,17 @@ class RankRun(Changing):
         return self.failure if self.failure is not None and self.failure.joined else None
 
     @property
+    def was_interrupted(self) -> bool:
+        """True if the launcher's SIGINT has ended the program, as a KeyboardInterrupt."""
+        failure = self.hidden_failure
+        interrupted = failure is not None and failure.exception == KeyboardInterrupt.__name__
+        return interrupted and self.after_signal and signal.SIGINT in self.process.signals
+
+    @property
     def failed(self) -> bool:
         """True if the rank failed by itself, not by a signal that the launcher sent."""
         if self.hidden_failure is not None:
-            return True
+            return not self.was_interrupted
         status = self.process.status
         return status is not None and status != 0 and -status not in self.process.signals
 

@@ -337,6 +337,12 @@ class RunState(Changing):
         return bool(running) and failed and all(run.reached.waits_for_others for run in running)
 
     @property
+    def only_ends(self) -> bool:
+        """True if the programs of all running ranks have failed, and their Pythons still end."""
+        running = self.running
+        return bool(running) and all(run.process.has_failed for run in running)
+
+    @property
     def idle_compilations(self) -> dict[int, float]:
         """Start of idleness, in time.monotonic's seconds, of each rank in an idle compilation."""
         since = self.pause.ended_at

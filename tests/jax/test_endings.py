@@ -1,9 +1,11 @@
 """How ranks of real JAX end: what they have written, and which of them are blamed."""
 
+import json
 from pathlib import Path
 
 import pytest
 from jobs import PROGRAMS, Jobs
+from terminal import Terminal
 
 PROGRAM = PROGRAMS / "ending.py"
 GRACE = ["--grace", "20"]  # far more than the ends of all ranks take
@@ -57,3 +59,22 @@ def test_the_grace_bounds_the_end_of_a_failed_rank(
     ended = jobs.run("-n", 2, "-d", 1, "--grace", "1", PROGRAM, "hang", tmp_path, culprit)
     assert ended.status == 1, ended.stderr
     assert f"rank {culprit} failed: ValueError: bad batch" in ended.report
+
+
+@pytest.mark.every_jax
+def test_ctrl_c_ends_all_ranks_soon(jobs: Jobs, tmp_path: Path) -> None:
+    """Each rank ends as Python ends, and none counts as failed."""
+    report = tmp_path / "report.json"
+    options = ["-n", 3, "-d", 1, "--grace", "20", "--report", report]
+    terminal = Terminal(jobs, *options, PROGRAM, "interrupt", tmp_path, 0)
+    for _ in range(3):
+        terminal.until("ready")
+    terminal.type("\x03")
+    assert terminal.finish() == 130
+    assert "all 3 ranks: ended by SIGINT" in terminal.shown
+    terminal.close()
+    assert [written(tmp_path, rank) for rank in range(3)] == [WHOLE] * 3
+    [attempt] = json.loads(report.read_text())["attempts"]
+    assert [rank["outcome"] for rank in attempt["ranks"]] == ["stopped"] * 3
+    ended_s = max(rank["ended_s"] for rank in attempt["ranks"])
+    assert ended_s - attempt["cause"]["at_s"] < 10, attempt  # half of the grace

@@ -10,12 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from records import end_of
+from records import end_of, failure
 from told import Event, Told, call, calls, ends, fails, join, said
 
 from mcjax_launch.diagnosis import rules
 from mcjax_launch.diagnosis.findings import settings
 from mcjax_launch.diagnosis.rules import RULES, Rule
+from mcjax_launch.diagnosis.summary import describe_rank_end
+from mcjax_launch.diagnosis.verdict import determine_verdict
 from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.jax_messages.lost_peer import find_missing_key
 from mcjax_launch.kernel.wire.hook_messages import (
@@ -38,7 +40,7 @@ from mcjax_launch.kernel.wire.hook_messages import (
     UnhandledError,
 )
 from mcjax_launch.kernel.wire.messages import FromHook
-from mcjax_launch.runs.rank_run import DevicesAsked
+from mcjax_launch.runs.rank_run import DevicesAsked, Verdict
 from mcjax_launch.runs.stop_reasons import StopReason
 
 ABRT = -signal.SIGABRT
@@ -437,6 +439,36 @@ def test_wait_beside_a_failure_is_worded(name: str) -> None:
     told = Told(events)
     assert line in told.summary()
     assert told.state.failed_hints == []
+
+
+def test_interrupted_ranks_have_not_failed() -> None:
+    """Unlike a rank that fails over its end, or is interrupted by another signal's handler."""
+    interrupt: dict[str, Any] = {"exception": "KeyboardInterrupt", "status": 130}
+    events = [
+        *said(0, failure("KeyboardInterrupt", **interrupt), sent=(signal.SIGINT,)),
+        *said(1, failure("ValueError: disk full"), sent=(signal.SIGINT,)),
+        *said(2, failure("KeyboardInterrupt", **interrupt), sent=(signal.SIGTERM,)),
+    ]
+    state = Told([*join(3), *events]).state
+    assert [run.failed for run in state.ranks.values()] == [False, True, True]
+    assert {determine_verdict(run) for run in state.ranks.values()} == {Verdict.STOPPED}
+    words = [describe_rank_end(run) for run in state.ranks.values()]
+    assert words == [
+        "ended by SIGINT",
+        "failed after SIGINT: ValueError: disk full",
+        "failed after SIGTERM: KeyboardInterrupt",
+    ]
+
+
+@pytest.mark.parametrize("main", [True, False])
+def test_only_ranks_own_programs_count_as_ended(main: bool) -> None:
+    """A wrapper's script may have work to do behind a Python program."""
+    told = Told([*join(2), *said(0, failure(), main=main)], ranks=2)
+    assert not told.state.only_ends
+    told.happens(end_of(1, 0))
+    assert told.state.only_ends == main
+    told.happens(end_of(0, 1))
+    assert not told.state.only_ends
 
 
 def test_uncaught_exception_is_not_repeated() -> None:

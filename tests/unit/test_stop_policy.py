@@ -7,6 +7,7 @@ import pytest
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.kernel.launcher.stop_policy import (
+    ENDS_S,
     READER_S,
     SIGNAL_S,
     Note,
@@ -135,7 +136,13 @@ HISTORIES: dict[str, tuple[Steps, Steps]] = {
     ),
     "TERM, a rank fails over it, and all that is left waits for it": (
         [(interrupt(TERM, 1.0), [TERM_NOTE, SetReason(BY_TERM), USER_TERM])],
-        [(("on_rank_end", (None,)), []), (("shorten_grace",), [QUICK]), (("shorten_grace",), [])],
+        [
+            (("on_rank_end", (None,)), []),
+            (("shorten_grace", (False,)), [QUICK]),
+            (("shorten_grace", (False,)), []),
+            (("shorten_grace", (True,)), [StopRanks(TERM, ENDS_S)]),
+            (("shorten_grace", (False,)), []),
+        ],
     ),
     "TERM that JAX catches": (
         [(interrupt(TERM, 1.0, caught=True), [CAUGHT_NOTE, SetReason(BY_TERM), USER_TERM])],

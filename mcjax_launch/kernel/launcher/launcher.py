@@ -430,7 +430,7 @@ class Launcher:
                     )
             case hook_messages.Joined():
                 self.events.report("joined", rank=rank, host=host)
-            case hook_messages.Failed():
+            case hook_messages.Failed() if not self.state.ranks[rank].was_interrupted:
                 self.events.report("failed", rank=rank, host=host, message=describe_failure(said))
 
     def _on_feature_message(
@@ -454,9 +454,9 @@ class Launcher:
         return part
 
     def _shorten_grace_if_waiting(self) -> None:
-        """Shorten the grace after the user's signal if the remaining ranks only wait."""
-        if self.policy.interrupts and self.state.only_waits:
-            self.perform(self.policy.shorten_grace())
+        """Shorten the grace after the user's signal if the remaining ranks only wait, or end."""
+        if self.policy.interrupts and (self.state.only_ends or self.state.only_waits):
+            self.perform(self.policy.shorten_grace(self.state.only_ends))
 
     def _on_rank_end(self, rank: int) -> None:
         """Handle a rank that has failed, or is about to end with a status other than 0."""

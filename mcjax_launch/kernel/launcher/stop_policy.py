@@ -18,6 +18,8 @@ from mcjax_launch.runs.stop_reasons import StopReason, interrupted
 # Ctrl-C ends a whole pipeline, and scancel a whole job: their effects on the reader of stdout or on
 # the agents may be noticed here before the launcher's own signal. Seconds.
 SIGNAL_S = 0.3
+# Seconds for Python's own end when a signal of the user's has ended the programs of all ranks.
+ENDS_S = 0.3
 # Seconds for which a stopped job waits for the reader of its last output.
 READER_S = 5.0
 
@@ -123,7 +125,7 @@ class StopPolicy:
         self._unexplained: StopReason | None = None
         self._unexplained_until: float | None = None
         self._give_up_at: float | None = None
-        self._only_waits = False
+        self._shortened_s: float | None = None
 
     # --- events ---
 
@@ -224,12 +226,19 @@ class StopPolicy:
         ranks = StopRanks(signum, grace, by_user=True)
         return [*effects, *self._end(interrupted(signum), ranks)]
 
-    def shorten_grace(self) -> Effects:
-        """Shorten the grace, because all remaining ranks wait for a rank that has ended."""
-        if self._only_waits:
+    def shorten_grace(self, only_ends: bool) -> Effects:
+        """Shorten the grace after a signal of the user's: no program of a rank runs any longer.
+
+        Args:
+            only_ends: True if all programs have failed, so that only Python's own end is left;
+                False if some wait for a rank that has ended.
+
+        """
+        grace_s = ENDS_S if only_ends else self._grace_s("failure")
+        if self._shortened_s is not None and grace_s >= self._shortened_s:
             return []
-        self._only_waits = True
-        return [StopRanks(signal.SIGTERM, self._grace_s("failure"))]
+        self._shortened_s = grace_s
+        return [StopRanks(signal.SIGTERM, grace_s)]
 
     def record_nothing_left(self, now: float) -> None:
         """Record that no process is left; a stopped job waits only briefly for its reader."""
