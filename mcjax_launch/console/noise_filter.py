@@ -12,7 +12,8 @@
 - The rank that failed may outlive the other ranks: what JAX's C++ prints about their end is hidden
   too, if the rank's own failure is known.
 - If several ranks end with the same exception at the same lines of the user's code, only the first
-  traceback is shown. The same holds for the KeyboardInterrupt of a Ctrl-C.
+  traceback is shown. The same holds for the KeyboardInterrupt of a Ctrl-C, of which only the lines
+  of the user's code are shown.
 """
 
 import math
@@ -22,7 +23,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream, make_lines
-from mcjax_launch.console.shown_failures import ShownFailures
+from mcjax_launch.console.shown_failures import ShownFailures, is_users
 from mcjax_launch.jax_messages.noise import (
     GLOO_START,
     LONGEST_MARK,
@@ -60,13 +61,15 @@ GLOO_S = 2.0
 # No noise has longer lines.
 _LONGEST_NOISE = 1 << 14
 _SAME = "of the same error"
+_INTERRUPT = "of KeyboardInterrupt"
 # Words for the kinds of lines that are hidden and counted.
 _WORDS: dict[Noise | None, str] = {
     Noise.VICTIM: "of follow-on errors",
     Noise.STACK: "of follow-on errors",
     Noise.TRACEBACK: "of follow-on errors",
     Noise.TERM: "of follow-on errors",
-    Noise.INTERRUPT: "of the same KeyboardInterrupt",
+    Noise.INTERRUPT: _INTERRUPT,
+    Noise.INSIDE: _INTERRUPT,
     Noise.SAME: _SAME,
 }
 
@@ -234,7 +237,7 @@ class NoiseFilter:
         stream = pieces[0].stream
         if not self._ending:
             return self._pass_unchanged(pieces, text)
-        listener = self._listeners.setdefault(stream, LineClassifier())
+        listener = self._listeners.setdefault(stream, LineClassifier(is_users))
         begun = self._begun.get_line(stream)
         listener.expect(begun + text, lambda traceback: self._classify_traceback(traceback, stream))
         behind = self._failures.collect_lines_behind(stream)

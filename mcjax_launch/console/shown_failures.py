@@ -93,7 +93,7 @@ class ShownFailures:
     ) -> Noise | None:
         """Return a traceback's kind of noise; None to show it.
 
-        A complete traceback that must be shown is recorded as shown.
+        A complete traceback that must be shown, or a part of it, is recorded as shown.
         """
         is_cut = at_end and not traceback.is_over and not traceback.of_usage
         victim = self._victims.get(stream.rank)
@@ -110,7 +110,7 @@ class ShownFailures:
         if self.is_known(traceback, stream):
             return Noise.INTERRUPT if traceback.is_interrupt else Noise.SAME
         self.record_traceback(traceback, stream)
-        return None
+        return Noise.INSIDE if _has_users_interrupt(traceback) else None
 
     # --- what has been shown ---
 
@@ -147,6 +147,19 @@ class ShownFailures:
         return frozenset(chain.from_iterable(others))
 
 
+def is_users(file: str) -> bool:
+    """Return whether a file is the user's own."""
+    from mcjax_launch.kernel.wire import source_lines  # as only tracebacks need
+
+    return source_lines.is_users(file)
+
+
+def _has_users_interrupt(traceback: Traceback) -> bool:
+    """Return whether a Ctrl-C has ended the user's code: its lines say where."""
+    is_last = traceback.exception == KeyboardInterrupt.__name__
+    return is_last and any(is_users(file) for file, _ in traceback.frames)
+
+
 def _split_exception(failure: Failed) -> tuple[str, str]:
     """Return the exception that ended a program as text: its first line, and the rest."""
     raised = failure.handled if failure.exited else failure
@@ -161,8 +174,6 @@ def _is_group(failure: Failed) -> bool:
 
 def _make_traceback_key(traceback: Traceback) -> tuple[object, ...]:
     """Return a key that is equal for the same exception at the same lines of the user's code."""
-    from mcjax_launch.kernel.wire.source_lines import is_users  # as only tracebacks need
-
     frames = traceback.frames
     own = tuple(line for file, line in frames if is_users(file))
     return traceback.exception, own or tuple(line for _, line in frames)

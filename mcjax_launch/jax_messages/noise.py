@@ -14,6 +14,7 @@ from mcjax_launch.jax_messages.tracebacks import (
     CHAINS,
     Traceback,
     begins,
+    find_file,
     find_tracebacks,
     is_exception,
     may_begin_in,
@@ -100,6 +101,7 @@ class Noise(enum.Enum):
     STACK = enum.auto()  # the C++ stack of a process that ends because another rank is gone
     TRACEBACK = enum.auto()  # an exception because another rank is gone
     INTERRUPT = enum.auto()  # a Ctrl-C's traceback, like that of another rank
+    INSIDE = enum.auto()  # in a Ctrl-C's traceback, all but the lines of the user's code
     SAME = enum.auto()  # a traceback like that of another rank
     STUB = enum.auto()  # there is no CUDA driver
 
@@ -160,20 +162,26 @@ def may_have_stubs(data: bytes) -> bool:
 class LineClassifier:
     """A classifier of the lines of one stream, given in order.
 
+    Args:
+        is_users: function that returns whether a file of a call is the user's own.
+
     Attributes:
         same: lines that another rank printed after an equal traceback, without colours.
 
     """
 
-    def __init__(self) -> None:
+    def __init__(self, is_users: Callable[[str], bool] = lambda file: True) -> None:
+        self._is_users = is_users
         self.same: frozenset[bytes] = frozenset()
         self._is_behind = False  # after a traceback that is the same in another rank
         # Only a victim's stack is noise: any other may be the only trace of a second failure.
         self._victim = False
         self._goes_on = False
         self._in_list = False
-        self._expected: deque[Noise | None] = deque()
+        self._expected: deque[tuple[Noise | None, int]] = deque()  # with the number of exceptions
         self._traceback: Noise | None = None  # the kind of the latest traceback
+        self._more = 0  # exceptions chained to the present one
+        self._in_users = False  # in lines of the user's code
         self._in_traceback = False  # in a traceback that is noise
         self._chained = False  # the next traceback is an effect of the latest
         self._gap = False  # empty lines are those between the two tracebacks
@@ -181,7 +189,8 @@ class LineClassifier:
     def expect(self, text: bytes, kind: Callable[[Traceback], Noise | None]) -> None:
         """Announce the next lines; `kind` returns a traceback's kind of noise, None for none."""
         if may_begin_in(text):
-            self._expected = deque(map(kind, find_tracebacks(text, self._chained)))
+            found = find_tracebacks(text, self._chained)
+            self._expected = deque((kind(traceback), traceback.count) for traceback in found)
 
     def classify(self, line: bytes) -> Noise | None:
         """Return the next line's kind of noise, whatever its colours; None if it is not noise."""
@@ -201,18 +210,25 @@ class LineClassifier:
             self._chained = True
             return self._traceback
         if begins(line):
-            if not self._chained:
-                self._traceback = self._expected.popleft() if self._expected else None
-            self._chained = False
-            self._in_traceback = self._traceback is not None
-            return self._traceback
+            self._begin_traceback()
+            return self._traceback if self._traceback is not Noise.INSIDE or self._more else None
         if self._in_traceback:
             return self._classify_inside(line)
         self._gap = gap and not line
         return self._traceback if self._gap else None
 
+    def _begin_traceback(self) -> None:
+        """Begin a traceback, or that of the next exception of a chain."""
+        if not self._chained:
+            self._traceback, self._more = self._expected.popleft() if self._expected else (None, 1)
+        self._more -= 1
+        self._chained = self._in_users = False
+        self._in_traceback = self._traceback is not None
+
     def _classify_inside(self, line: bytes) -> Noise | None:
-        """Return the kind of noise of a line inside a noisy traceback; None if not part of it."""
+        """Return the kind of noise of a line inside a noisy traceback; None to show it."""
+        if self._traceback is Noise.INSIDE and not self._more:
+            return self._classify_inside_last(line)
         if line.startswith(b" "):
             return self._traceback
         if not is_exception(line):  # another thread's
@@ -223,6 +239,16 @@ class LineClassifier:
             self._goes_on = True  # its message
             self._in_list = line.endswith(_LIST)
         return self._traceback
+
+    def _classify_inside_last(self, line: bytes) -> Noise | None:
+        """Return INSIDE for a line of the interrupt itself that is not of the user's code."""
+        if not line.startswith(b" "):
+            self._in_traceback = not is_exception(line)
+            return None
+        file = find_file(line)
+        if file is not None:
+            self._in_users = self._is_users(file)
+        return None if self._in_users else self._traceback
 
     def _classify_jax_line(self, line: bytes) -> Noise | None:
         """Return the kind of noise of a line of JAX's C++ code; None if the line is no noise."""

@@ -34,6 +34,7 @@ class Traceback:
         is_over: True if its last line has arrived; another traceback may still be chained to it.
         is_victims: True if one of its exceptions is about a lost peer.
         is_interrupt: True if one of its exceptions is a KeyboardInterrupt.
+        count: number of its exceptions so far.
         exception: name of the last exception; for argparse the message.
         text: first line of the last exception's text, with its name; "" for argparse.
 
@@ -44,6 +45,7 @@ class Traceback:
         self.is_over = False
         self.is_victims = False
         self.is_interrupt = False
+        self.count = 0
         self.exception = self.text = ""
         self._lines: list[bytes] = []
 
@@ -57,6 +59,7 @@ class Traceback:
         exception = re.fullmatch(_EXCEPTION, line)
         self.is_over = exception is not None
         if exception is not None:
+            self.count += 1
             name, text = exception[1].decode(), line.decode("utf-8", "replace")
             self.exception, self.text = name, text
             self.is_victims = self.is_victims or is_of_lost_peer(name, text)
@@ -67,6 +70,12 @@ class Traceback:
         """(file, whole line in the traceback) of each call."""
         found = (match for line in self._lines if (match := re.fullmatch(_FRAME, line)))
         return [(match[1].decode("utf-8", "replace"), match[0]) for match in found]
+
+
+def find_file(line: bytes) -> str | None:
+    """Return the file of a call in a traceback; None if the line names no call."""
+    frame = re.fullmatch(_FRAME, line)
+    return frame[1].decode("utf-8", "replace") if frame is not None else None
 
 
 def is_exception(line: bytes) -> bool:

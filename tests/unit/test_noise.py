@@ -364,11 +364,39 @@ def test_interrupt_traceback_is_shown_once() -> None:
     job_ends(noise, None, own_term=False, now=0.0)
     places = interrupt(1), interrupt(2), interrupt(1, 5)
     for stream, place in zip(streams[1:], places, strict=False):
-        shown = b"" if place == interrupt(1, 5) else place
+        shown = b"" if place == interrupt(1, 5) else users_part(place)
         assert passed(noise, stream, place, 0.0) == shown
     assert passed(noise, streams[4], interrupt(2) + b"next\n", 0.0) == b"next\n"
-    kind = "of the same KeyboardInterrupt; -v shows them"
-    assert noise.pop_mentions() == [f"hid 10 lines {kind}"]
+    assert noise.pop_mentions() == ["hid 12 lines of KeyboardInterrupt; -v shows them"]
+
+
+def users_part(text: bytes) -> bytes:
+    return b"".join(line for line in text.splitlines(keepends=True) if b"/lib/" not in line)
+
+
+BEHIND_ANOTHER = (
+    "Traceback (most recent call last):\n"
+    '  File "/venv/lib/python3.11/site-packages/jax/cache.py", line 3, in get\n'
+    "    return self[key]\n"
+    "KeyError: 3\n\n"
+    "During handling of the above exception, another exception occurred:\n\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("printed", "shown"),
+    [
+        (BEHIND_ANOTHER.encode() + interrupt(1), users_part(interrupt(1))),
+        (interrupt(1).replace(b"train.py", b"/venv/lib/python3.11/site.py"), None),
+        (interrupt(1).replace(b"KeyboardInterrupt", b"ValueError: bad"), None),
+    ],
+    ids=["chained", "no user's line", "another exception"],
+)
+def test_only_users_lines_of_an_interrupt_are_shown(printed: bytes, shown: bytes | None) -> None:
+    noise = NoiseFilter()
+    job_ends(noise, None, own_term=False, now=0.0)
+    got = passed(noise, ERR, printed + b"next\n", 0.0) + bytes_of(noise.expire(math.inf))
+    assert got == (shown or printed) + b"next\n"
 
 
 def test_few_lines_behind_a_traceback_are_remembered() -> None:
