@@ -78,3 +78,27 @@ def test_ctrl_c_ends_all_ranks_soon(jobs: Jobs, tmp_path: Path) -> None:
     assert [rank["outcome"] for rank in attempt["ranks"]] == ["stopped"] * 3
     ended_s = max(rank["ended_s"] for rank in attempt["ranks"])
     assert ended_s - attempt["cause"]["at_s"] < 10, attempt  # half of the grace
+
+
+CAUGHT = """
+import logging, jax, sys
+from jax.experimental import multihost_utils
+def main():
+    if jax.process_index() == 1:
+        raise ValueError("bad batch")
+    multihost_utils.sync_global_devices("step")
+jax.distributed.initialize()
+multihost_utils.sync_global_devices("started")
+try:
+    main()
+except ValueError:
+    logging.exception("training failed")
+"""
+
+
+def test_logged_exception_of_a_finished_rank_is_named(jobs: Jobs, tmp_path: Path) -> None:
+    """Without a launcher's word on it the ranks that waited for that rank seem to be to blame."""
+    (tmp_path / "caught.py").write_text(CAUGHT)
+    environment = {"XLA_FLAGS": "--xla_cpu_collective_timeout_seconds=3"}
+    ended = jobs.run("-n", 2, "-d", 1, tmp_path / "caught.py", env=environment)
+    assert "rank 1 logged ValueError: bad batch, at " in ended.report, ended.stderr

@@ -168,6 +168,7 @@ HANDLING = {
     "hydra": ("def run(call):\n try: call()\n except Exception:\n  try: raise OSError('no config')\n  except OSError: pass\n  sys.exit(1)\nrun(load)", 1, ()),
     "click": ("import tool; tool.main(load)", 2, ()),
     "os._exit": ("try: load()\nexcept Exception: os._exit(17)", 17, ()),
+    "shown, as coverage does": ("def run():\n try: load()\n except Exception: sys.excepthook(*sys.exc_info())\n return 1\nsys.exit(run())", 1, ()),
     "own hook": ("sys.excepthook = lambda *args: os._exit(17)\nload()", 17, ()),
     "in a thread": ("def worker():\n try: load()\n except Exception: os._exit(17)\nthreading.Thread(target=worker).start(); threading.Event().wait()", 17, ()),
     "wrapped": (

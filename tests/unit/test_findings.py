@@ -441,6 +441,29 @@ def test_wait_beside_a_failure_is_worded(name: str) -> None:
     assert told.state.failed_hints == []
 
 
+LOGGED = (
+    "ERROR:root:failed\nTraceback (most recent call last):\n"
+    '  File "/home/me/train.py", line 8, in step\n    boom()\nValueError: bad batch\n'
+)
+LOST = "Traceback (most recent call last):\n  x\nValueError: UNKNOWN: Gloo AllGather failed: Connection closed by peer\n"  # fmt: skip
+SAYS_LOGGED = "rank 1 logged ValueError: bad batch, at /home/me/train.py:8, and finished"
+
+
+@pytest.mark.parametrize(
+    ("events", "lines"),
+    [
+        ([*ends(0, printed=LOST), *ends(1, printed=LOGGED), *ends(2)], [SAYS_LOGGED]),
+        ([*ends(0), *ends(1, printed=LOGGED), *ends(2)], []),
+        ([*ends(0, printed=LOST), *ends(1), *ends(2)], []),
+    ],
+    ids=["needed", "not needed", "only lost"],
+)
+def test_logged_exception_is_named_where_others_needed_the_rank(
+    events: Sequence[Event], lines: list[str]
+) -> None:
+    assert list(Told([*join(3), *events]).summary()) == lines
+
+
 def test_interrupted_ranks_have_not_failed() -> None:
     """Unlike a rank that fails over its end, or is interrupted by another signal's handler."""
     interrupt: dict[str, Any] = {"exception": "KeyboardInterrupt", "status": 130}

@@ -1,14 +1,16 @@
-"""Rules on unhandled exceptions that ended a thread or a callback, but not the program."""
+"""Rules on exceptions that have not failed the program: in threads, callbacks, and logged ones."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from mcjax_launch.diagnosis.findings.waits import find_wait
-from mcjax_launch.diagnosis.headline import extract_headline
+from mcjax_launch.diagnosis.headline import extract_headline, shorten_line
 from mcjax_launch.diagnosis.view import Finding, View
+from mcjax_launch.jax_messages.tracebacks import Traceback, find_tracebacks
 from mcjax_launch.kernel.wire.hook_messages import Raised, UnhandledError
-from mcjax_launch.runs.rank_run import ErrorReport
+from mcjax_launch.kernel.wire.source_lines import format_path, is_users
+from mcjax_launch.runs.rank_run import ErrorReport, RankRun, Stage
 from mcjax_launch.wording import format_rough_duration
 
 # At most this many are printed, the latest of each rank.
@@ -52,6 +54,40 @@ def failed_callback(view: View) -> Iterator[Finding]:
             words = f"{name} raised in its {error.callback}: {_format_exception(error.raised)}"
             yield Finding("failed callback", words, (run.process_id,))
             return
+
+
+def logged_errors(view: View) -> Iterator[Finding]:
+    """Find exceptions that ranks logged before they finished, while other ranks needed them."""
+    wait = find_wait(view)
+    late = wait.late if wait is not None else ()
+    finished = [
+        run
+        for run in view.runs
+        if run.status == 0 or (run.stage is Stage.LEAVING and not run.failed)
+    ]
+    logged = [(run, last) for run in finished if (last := _find_logged(view, run)) is not None]
+    needed = view.state.diverged or any(last.is_victims for _, last in logged)
+    for run, last in logged:
+        is_needed = needed or run is view.culprit or run.process_id in late
+        if is_needed and not last.is_victims:
+            who = view.format_ranks([run.process_id])
+            words = f"{who} logged {_format_traceback(last)}, and finished"
+            yield Finding(("logged", run.process_id), words, (run.process_id,))
+
+
+def _find_logged(view: View, run: RankRun) -> Traceback | None:
+    """Return the last traceback that a rank has printed; None if there is none."""
+    printed = run.stderr or view.state.tails.get_tails(run.process_id)[1]
+    found = find_tracebacks(printed.encode("utf-8", "replace") + b"\n")
+    return next((each for each in reversed(found) if each.is_over and each.text), None)
+
+
+def _format_traceback(traceback: Traceback) -> str:
+    """Return a traceback's exception, with the user's line that raised it if known."""
+    calls = (call for call in reversed(traceback.frames) if is_users(call[0]))
+    file, frame = next(calls, ("", b""))
+    number = frame.decode("utf-8", "replace").rpartition(", line ")[2].partition(",")[0]
+    return shorten_line(traceback.text) + (f", at {format_path(file)}:{number}" if file else "")
 
 
 def _describe_error(view: View, lost: ErrorReport) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
     from typing import Any
 
-    from ..wire.hook_messages import Failed
+    from ..wire.hook_messages import Failed, Raised
     from .agent_link import AgentLink
     from .failed_tests import FailedTests
     from .failure import UnhandledErrors
@@ -129,6 +129,8 @@ class Exits:
         self._outermost: FrameType | None = None
         self._unhandled: UnhandledErrors | None = None
         self._tests: FailedTests | None = None
+        # The last exception that a program such as `coverage run` has caught and shown.
+        self._shown: Raised | None = None
 
     @property
     def tests(self) -> FailedTests:
@@ -229,15 +231,17 @@ class Exits:
         if self._outermost is None and issubclass(kind, KeyboardInterrupt):
             return  # a report's imports would make Python forget to die of the signal
         try:
-            if not self._reported and self._has_left(traceback):
-                from . import failure
+            if self._reported:
+                return
+            from . import failure
 
-                if traceback is not None:
-                    for part in self._parts.list_enabled():
-                        part.on_failure(value, traceback)
-                self._report(
-                    failure.describe_exception(kind, value, traceback, joined=self._in_job)
-                )
+            if not self._has_left(traceback):
+                self._shown = failure.summarize_exception(value, traceback)
+                return
+            if traceback is not None:
+                for part in self._parts.list_enabled():
+                    part.on_failure(value, traceback)
+            self._report(failure.describe_exception(kind, value, traceback, joined=self._in_job))
         except ImportError:  # the program may have become a user who may not read us
             pass
         except Exception as error:  # the program must not fail for the hook
@@ -271,8 +275,10 @@ class Exits:
             from . import exit_barrier, failure
 
             self._reported = True
-            tests = {} if self._tests is None else self._tests.as_cause()
-            self._link.send(failure.add_explanation(failed, tests))
+            cause = {} if self._tests is None else self._tests.as_cause()
+            if not cause and self._shown is not None:
+                cause = {"handled": self._shown}
+            self._link.send(failure.add_explanation(failed, cause))
             if failed.joined:
                 exit_barrier.postpone(failed.status)
 

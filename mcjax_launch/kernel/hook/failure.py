@@ -127,17 +127,17 @@ def _make_exit_failure(
     )
 
 
-def add_explanation(failed: Failed, tests: Mapping[str, Any]) -> Failed:
-    """Return the failure with an explanation added: failed tests, or a backend's early start.
+def add_explanation(failed: Failed, cause: Mapping[str, Any]) -> Failed:
+    """Return the failure with an explanation added, such as a backend's early start.
 
     Args:
         failed: the failure to explain.
-        tests: fields from `FailedTests.as_cause`.
+        cause: fields that explain an exit, such as from `FailedTests.as_cause`; {} if unknown.
 
     """
     bare = failed.exited and not failed.summary and failed.handled is None
-    if bare and tests:
-        failed = failed.copy_with(**tests)
+    if bare and cause:
+        failed = failed.copy_with(**cause)
     elif bare and any(folder in (failed.where or "") for folder in _RUNNERS):
         failed = failed.copy_with(where=None, line=None)
     behind = (failed.handled, *failed.causes)
