@@ -71,7 +71,7 @@ _VICTIM = (
 )
 _GOES_ON = (
     rb"Additional GRPC error information from remote target coordination_service "
-    rb"|:[A-Z_]+:(?:Error received from peer|Stream removed) "
+    rb"|:[A-Z_]{4,}:[^ ]"  # gRPC's status, and whatever it says of a peer and its address
     rb"|:\{\"created\":\"@.*\"Error received from peer "
     rb"|The tasks have crashed\. |RPC: /[\w.]+\.CoordinationService/| \[type\.googleapis\.com/"
     rb"|Barrier result: '|DEADLINE_EXCEEDED: Barrier timed out|# of tasks that reached the barrier:"
