@@ -27,13 +27,10 @@ def complete_program(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
     path = _find_source(job, count)
     source = read_source(path) if path else b""
     names, given = job.program[:count], job.program[count:]
-    if not source:
-        return (), ()
-    if b"initialize" in source and _READS_ARGUMENTS.search(source):
+    if _joins(source) and _READS_ARGUMENTS.search(source):
         from mcjax_launch.request.program_arguments import find_arguments
 
-        found = find_arguments(source) if _PASSES_ARGUMENTS.search(source) else None
-        if found is not None:
+        if (found := find_arguments(source)) is not None:
             words, shown = found.complete(given), found.suggest(given)
             return (*names, *words) if words else (), (*names, *shown) if shown else ()
     guessed = _guess_arguments(path, source, given)
@@ -55,9 +52,7 @@ def reads_coordinates(job: Job) -> bool:
 def _guess_arguments(path: str, source: bytes, given: Sequence[str]) -> tuple[str, ...]:
     """Return the given arguments with those that seem to reach initialize(); () if unknown."""
     sources = [*_read_own_modules(path, source), source]
-    if not any(b"initialize" in text and _PASSES_ARGUMENTS.search(text) for text in sources):
-        return ()
-    if not any(map(_READS_ARGUMENTS.search, sources)):
+    if not any(map(_joins, sources)) or not any(map(_READS_ARGUMENTS.search, sources)):
         return ()
     from mcjax_launch.request.likely_arguments import guess_arguments
 
@@ -65,6 +60,11 @@ def _guess_arguments(path: str, source: bytes, given: Sequence[str]) -> tuple[st
     guessed = guess_arguments(sources)
     missing = [words for words in guessed if words[0].partition("=")[0] not in there]
     return (*chain.from_iterable(missing), *given) if missing else ()
+
+
+def _joins(source: bytes) -> bool:
+    """Return whether a text seems to pass arguments to `jax.distributed.initialize()`."""
+    return b"distributed" in source and _PASSES_ARGUMENTS.search(source) is not None
 
 
 def _read_own_modules(path: str, source: bytes) -> list[bytes]:
@@ -92,7 +92,7 @@ def _count_name_words(job: Job) -> int:
 
 
 def _find_source(job: Job, name_words: int) -> str:
-    """Return the path of PROGRAM's file; "" if it is not Python, or is not found here."""
+    """Return the path of PROGRAM's file; "" if it is no Python file, or is not found here."""
     if not name_words:
         return ""
     if job.module:
@@ -103,4 +103,5 @@ def _find_source(job: Job, name_words: int) -> str:
             return find_source_file(words, job.chdir, {**os.environ, **dict(job.env)})
         except Unsuited:
             return ""
-    return os.path.join(job.chdir, job.program[name_words - 1])
+    path = os.path.join(job.chdir, job.program[name_words - 1])
+    return path if os.path.isfile(path) else ""  # a pipe can be read once
