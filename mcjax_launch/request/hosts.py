@@ -41,7 +41,7 @@ def find_hosts(options: Options, environ: Mapping[str, str]) -> tuple[Host, ...]
     if scheduler := known_schedulers.find_scheduler(environ):
         return _find_allocated_hosts(options, environ, scheduler)
     count = options.num_processes or slots
-    if any(map(environ.get, _STARTED)):
+    if any(map(environ.get, _STARTED)) and not options.no_hook:  # without it JAX may join them
         from mcjax_launch.schedulers import allocation
 
         allocation.check_alone(environ, f"a shell, or add --hosts localhost:{count} for a job each")

@@ -53,6 +53,7 @@ def test_explicit_coordinates_keep_other_detectors_out(jobs: Jobs) -> None:
         "KUBERNETES_SERVICE_HOST": "192.0.2.2",
         "KUBERNETES_SERVICE_PORT": "443",
     }
-    ended = jobs.run("-n", 2, "-d", 1, PROGRAMS / "coordinates.py", "nothing", env=env)
+    program = [PROGRAMS / "coordinates.py", "nothing"]
+    ended = jobs.run("--hosts", "localhost:2", "-d", 1, *program, env=env)
     assert ended.status == 0, ended.stderr
     assert "[1] process 1 of 2" in ended.stdout

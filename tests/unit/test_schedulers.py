@@ -89,6 +89,7 @@ def test_several_launchers_under_mpirun_are_refused() -> None:
     with pytest.raises(LaunchError, match="mpirun has started 2 launchers, one per task: "):
         slurm.parse_allocation(several | slurms, None)
     assert len(find_hosts(options, {"OMPI_COMM_WORLD_SIZE": "1"})) == 1
+    assert len(find_hosts(options.copy_with(no_hook=True), several)) == 1
     assert len(find_hosts(options.copy_with(hosts=("localhost:2",)), several)) == 1
 
 
