@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from mcjax_launch.kernel.agent import agent
-from mcjax_launch.kernel.agent.part import AgentPart
+from mcjax_launch.kernel.agent.part import RankStarter
 from mcjax_launch.kernel.agent.system.unix import EndedChild
 
 SERVER, ORPHAN = 7, 8
@@ -34,9 +34,9 @@ def test_import_server_is_reaped_by_its_owner(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(agent, "system", SimpleNamespace(find_ended_child=ended_child, reap=reap))
     mine = agent.Agent.__new__(agent.Agent)
     mine.pids = {}
-    part = AgentPart(mine)
-    part.handle_ended_children, part.owns = check, lambda pid: pid == SERVER  # type: ignore[method-assign]
-    mine._parts = {"preload": part}
+    mine.starter = starter = RankStarter(None)
+    starter.handle_ended_children = check  # type: ignore[method-assign]
+    starter.owns = lambda pid: pid == SERVER  # type: ignore[method-assign]
     mine.supervisor = SimpleNamespace(on_child_end=list, stopping=True)  # type: ignore[assignment]
     mine.reap()
     assert (reaped, zombies) == ([ORPHAN], [])

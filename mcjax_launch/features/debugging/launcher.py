@@ -30,7 +30,7 @@ from mcjax_launch.features.debugging.queue import (
 )
 from mcjax_launch.features.debugging.user_terminal import UserTerminal, is_in_background
 from mcjax_launch.job.plan import Plan, Rank
-from mcjax_launch.kernel.launcher.part import JobLauncher, LauncherPart
+from mcjax_launch.kernel.launcher.part import DebuggerDisplay, JobLauncher, LauncherPart
 from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.wire.address import LOOPBACK, join_address
 from mcjax_launch.kernel.wire.frames import Raw
@@ -66,7 +66,7 @@ def format_ide_wait(plan: Plan, port: int) -> str:
     return f"waiting for a debugger to attach: {', '.join(places)}{more}"
 
 
-class Debugging(LauncherPart):
+class Debugging(LauncherPart, DebuggerDisplay):
     """Part that lends the user's terminal to the debuggers of ranks, one at a time."""
 
     # Once per process, not again in later attempts or in later jobs of a test session.
@@ -74,6 +74,7 @@ class Debugging(LauncherPart):
 
     def __init__(self, launcher: JobLauncher) -> None:
         super().__init__(launcher)
+        launcher.debuggers = self
         self._console = launcher.console
         self._state = launcher.state
         self._queue = DebugQueue()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ...kernel.hook.mutual_tls import ARGUMENTS, CERTIFICATE, find_tls_arguments
-from ...kernel.hook.part import RankPart
+from ...kernel.hook.part import JoinArguments
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class CertificateArguments(RankPart):
+class CertificateArguments(JoinArguments):
     """Part whose variable is `on:FOLDER` or `auto:FOLDER`, the folder with the certificate."""
 
     def make_arguments(self, given: Mapping[str, Any], known: Container[str]) -> dict[str, str]:

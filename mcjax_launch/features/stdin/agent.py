@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ...kernel.agent.launcher_link import RankInput
 from ...kernel.agent.part import AgentPart
 from ...kernel.wire.frames import Raw
 from ...kernel.wire.loop import GONE, HANG_UP, WRITE
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _PORTION = INPUT_WINDOW // 4
 
 
-class Inputs(AgentPart):
+class Inputs(AgentPart, RankInput):
     """Part that writes input to each rank's pipe, and reports how much all of them have read.
 
     Until every rank that reads input has been started, input is kept: imports for all ranks may
@@ -29,6 +30,7 @@ class Inputs(AgentPart):
 
     def __init__(self, agent: HostAgent) -> None:
         super().__init__(agent)
+        agent.streams.input = self
         self._loop = agent.loop
         self._send = agent.link.send
         self._ranks: tuple[int, ...] = ()
@@ -49,7 +51,7 @@ class Inputs(AgentPart):
             self._ended = True
             self._pass_on(b"")
 
-    def open_stdin(self, rank: int) -> int | None:
+    def open(self, rank: int) -> int | None:
         """Make a rank's pipe; return the rank's end, None if the rank reads no input.
 
         Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import zlib
 
-from ...kernel.hook.part import RankPart
+from ...kernel.hook.part import ProgramGate
 from ...kernel.wire import hook_environ
 from ...kernel.wire.hook_messages import GateOpens, HookReply, ProgramCompiled, ShowProgram
 from ...kernel.wire.line import AgentLine
@@ -108,7 +108,7 @@ _LONGEST_S = 150
 _CONNECT_S = 1
 
 
-class Gate(RankPart):
+class Gate(ProgramGate):
     """Part that holds this process's threads, but not its forks', until their programs may run."""
 
     def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:

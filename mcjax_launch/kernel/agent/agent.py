@@ -22,6 +22,7 @@ from .hook_server import HookServer, WrappedPrograms
 from .launcher_link import LauncherLink
 from .leftovers import Leftovers, is_tracker
 from .native_stacks import NativeDump
+from .part import RankStarter
 from .stacks import StackDump
 from .startup import HostPreparation
 from .system import system
@@ -81,7 +82,7 @@ class Agent:
         files_limit: Limit | None,
         kept: dict[str, Any],
     ) -> None:
-        self.files_limit = files_limit  # for the ranks
+        self.starter = RankStarter(files_limit)
         self.folder = folder
         self._hook_folder = hook_folder
         self.loop = loop
@@ -112,7 +113,8 @@ class Agent:
         self._leaving: supervisor.Leave | None = None
         self.stays = False
         for feature, thing in kept.items():
-            self._load_part(feature).take_over(thing)
+            self._load_part(feature)
+            self.starter.take_over(thing)
         self._acts: dict[type, Callable[[Any], object]] = {
             messages.StageEntry: self._stage,
             frames.Raw: self._stage,
@@ -151,7 +153,8 @@ class Agent:
         if self._memory is not None:
             self._memory.close()
         self.loop.close()
-        kept = {name: part.keep() for name, part in self._parts.items()}
+        starter: object = self.starter
+        kept = {name: self.starter.keep() for name, part in self._parts.items() if part is starter}
         private_folder.clear(self.folder)
         return {name: thing for name, thing in kept.items() if thing is not None}
 
@@ -242,10 +245,10 @@ class Agent:
             while (ended := self._find_ended_child()) is not None:
                 if ended.pid in self.pids:
                     self._handle_end(ended)
-                elif self._is_parts(ended.pid):
-                    continue  # it has ended since the part checked, so check again
-                elif any(part.is_starting for part in self._parts.values()):
-                    return  # it may be a rank, which a part will announce in a moment
+                elif self.starter.owns(ended.pid):
+                    continue  # it has ended since the starter checked, so check again
+                elif self.starter.is_starting:
+                    return  # it may be a rank, which the starter will announce in a moment
                 else:
                     system.reap(ended.pid)
             self._perform(self.supervisor.on_child_end())
@@ -254,28 +257,18 @@ class Agent:
         except Childless:
             self._perform(self.supervisor.on_last_child_end())
 
-    def _collect_kept_pids(self) -> set[int]:
-        """Return the pids of the features' processes that outlive the ranks, as the agent does."""
-        return {pid for part in self._parts.values() for pid in part.kept_pids}
-
     def _list_unkept_descendants(self) -> list[int]:
-        """Return the pids of all processes below this process, except `_collect_kept_pids`."""
-        kept = self._collect_kept_pids()
+        """Return the pids of all processes below this process, except the starter's that stay."""
+        kept = self.starter.kept_pids
         return [pid for pid in system.list_descendants() if pid not in kept]
 
     def _has_only_kept_left(self) -> bool:
         return (
-            not self.pids
-            and bool(self._collect_kept_pids())
-            and not self._list_unkept_descendants()
+            not self.pids and bool(self.starter.kept_pids) and not self._list_unkept_descendants()
         )
 
-    def _is_parts(self, pid: int) -> bool:
-        return any(part.owns(pid) for part in self._parts.values())
-
     def _find_ended_child(self) -> EndedChild | None:
-        for part in self._parts.values():
-            part.handle_ended_children()
+        self.starter.handle_ended_children()
         return system.find_ended_child()
 
     def _handle_end(self, ended: EndedChild) -> None:
@@ -381,7 +374,6 @@ class Agent:
         if order.hook:
             self._serve_hooks(order, inherited)
         for feature, part in self._parts.items():
-            part.on_start(order, inherited)
             if part.variable:
                 inherited[hook_environ.get_feature_variable(feature)] = part.variable
         self._usage.begin(order.sample_every_s)
@@ -393,7 +385,7 @@ class Agent:
             pair_with_environ(again.rank)
         )
         ranks = list(map(pair_with_environ, order.ranks))
-        if not any(part.start_ranks(ranks) for part in self._parts.values()):
+        if not self.starter.start_ranks(ranks):
             self.start_ranks(ranks)
 
     def _start_again(self, wanted: Wanted) -> None:
@@ -458,7 +450,9 @@ class Agent:
     def _spawn(self, rank: messages.RankOrder, environ: dict[str, str]) -> None:
         ends = self.make_standard_streams(rank)
         try:
-            pid = system.spawn(rank.argv, environ, rank.cwd, ends, rank.settings, self.files_limit)
+            pid = system.spawn(
+                rank.argv, environ, rank.cwd, ends, rank.settings, self.starter.files_limit
+            )
         finally:
             for fd in ends:
                 os.close(fd)
@@ -468,8 +462,7 @@ class Agent:
         """Make a rank's pipes; return its descriptors 0, 1 and 2, which the caller closes."""
         out, out_end = os.pipe()
         err, err_end = os.pipe()
-        given = (part.open_stdin(rank.process_id) for part in self._parts.values())
-        taken = next((fd for fd in given if fd is not None), None)
+        taken = self.streams.input.open(rank.process_id)
         for fd, stream in ((out, frames.STDOUT), (err, frames.STDERR)):
             widen(fd)
             self.streams.add(fd, rank.process_id, stream)
@@ -480,8 +473,7 @@ class Agent:
         self.pids[pid] = number
         self.supervisor.on_rank_start(number)
         self.link.send(messages.Started(number, pid))
-        for part in self._parts.values():
-            part.on_rank_start(number)
+        self.streams.input.on_rank_start(number)
 
     def _forward(self, order: messages.Forward) -> None:
         """Send a signal to each rank's main process only, because helpers may die of it."""
@@ -504,16 +496,12 @@ class Agent:
 
     def _map_pids_to_ranks(self) -> Mapping[int, int]:
         """Return the rank by pid, of ranks' own processes and of placeholders for ranks."""
-        at_work = dict(self.pids)
-        for part in self._parts.values():
-            at_work.update(part.placeholder_pids)
-        return at_work
+        return {**self.pids, **self.starter.placeholder_pids}
 
     def _request_stacks(self, request: messages.RequestStacks) -> None:
         self._stacks.native.is_wanted |= request.native
         hooks = self.hooks.request_stacks(request.all_threads)
-        parts = self._parts.values()
-        more = [asked for part in parts for asked in part.request_stacks(request.all_threads)]
+        more = self.starter.request_stacks(request.all_threads)
         ask_more = None if request.all_threads else lambda: self.hooks.request_others(hooks)
         self._stacks.begin([*hooks, *more], time.monotonic(), ask_more)
 
@@ -546,7 +534,7 @@ class Agent:
                     messages.NotYetGone(_describe_processes(self._list_unkept_descendants()))
                 )
             elif isinstance(effect, supervisor.RecordLeftovers):
-                strays = [pid for pid in self._list_strays() if not self._is_parts(pid)]
+                strays = [pid for pid in self._list_strays() if not self.starter.owns(pid)]
                 self._leftovers.find(strays)
             elif isinstance(effect, supervisor.Kill):
                 self._kill()

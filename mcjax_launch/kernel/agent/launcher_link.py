@@ -132,10 +132,30 @@ class LauncherLink:
 _PIECE = 1 << 16
 
 
+class RankInput:
+    """Standard input of the ranks: this base class leaves it empty.
+
+    The part of a feature that has input puts itself in its place, as `agent.streams.input`.
+    """
+
+    def open(self, rank: int) -> int | None:  # noqa: ARG002, used by the feature's
+        """Return a descriptor for a rank's stdin, which the caller closes; None for /dev/null."""
+        return None
+
+    def on_rank_start(self, rank: int) -> None:
+        """Record that a rank has been started, or restarted; a forked rank has not begun yet."""
+
+
 class Streams:
-    """Reader of the ranks' output pipes; sends the output on, up to the launcher's credit."""
+    """Reader of the ranks' output pipes; sends the output on, up to the launcher's credit.
+
+    Attributes:
+        input: the ranks' standard input.
+
+    """
 
     def __init__(self, loop: Loop, uplink: Uplink) -> None:
+        self.input = RankInput()
         self._loop = loop
         self._uplink = uplink
         self._open: dict[int, tuple[int, int]] = {}  # rank and stream of each pipe

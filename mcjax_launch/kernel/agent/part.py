@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ..wire.codec import Message
     from ..wire.frames import Raw
     from ..wire.loop import Loop
-    from ..wire.messages import FromHook, RankOrder, Start
+    from ..wire.messages import FromHook, RankOrder
     from ..wire.system import Limit
     from .hook_server import HookConnection, HookServer
     from .launcher_link import LauncherLink, Streams
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
         """Interface of the agent for the features' parts; see `agent.Agent`."""
 
         folder: str
-        files_limit: Limit | None
         hooks: HookServer
         link: LauncherLink
         loop: Loop
         pids: dict[int, int]
         prepared: HostPreparation | None
         stays: bool
+        starter: RankStarter
         streams: Streams
 
         def reap(self) -> None: ...
@@ -68,53 +68,6 @@ class AgentPart:
     def on_hook_loss(self, hook: HookConnection) -> None:
         """Handle the end of a connection whose process has sent a message of the feature."""
 
-    def on_start(self, order: Start, environ: dict[str, str]) -> None:
-        """Prepare for the ranks' start; may change `environ` (all ranks' variables) in place."""
-
-    def open_stdin(self, rank: int) -> int | None:
-        """Return a descriptor for a rank's stdin, which the caller closes; None for /dev/null."""
-        return None
-
-    def start_ranks(self, ranks: Sequence[Wanted]) -> bool:
-        """Start these ranks instead of the agent and return True; or return False."""
-        return False
-
-    def on_rank_start(self, rank: int) -> None:
-        """Record that a rank has been started; a forked rank has not begun yet."""
-
-    def handle_ended_children(self) -> None:
-        """Handle ended child processes of the feature; called before the agent reaps children."""
-
-    def owns(self, pid: int) -> bool:
-        """Return whether an ended child is a process of the feature, which this part reaps."""
-        return False
-
-    @property
-    def kept_pids(self) -> Collection[int]:
-        """Pids of the feature's processes that outlive the ranks, if the agent stays."""
-        return ()
-
-    def keep(self) -> object | None:
-        """Return an object to pass to `take_over` in the next run; None if nothing is kept."""
-        return None
-
-    def take_over(self, thing: Any) -> None:
-        """Reuse `thing`, which `keep` returned at the end of an earlier run."""
-
-    @property
-    def is_starting(self) -> bool:
-        """True while this part starts ranks, so that an unknown child may be a rank."""
-        return False
-
-    @property
-    def placeholder_pids(self) -> Mapping[int, int]:
-        """Rank by pid, of the feature's processes that work for ranks that have not started yet."""
-        return {}
-
-    def request_stacks(self, all_threads: bool) -> Collection[StackSource]:
-        """Ask the feature's own processes for stacks; return those asked (see HookServer)."""
-        return ()
-
     def on_stop(self) -> None:
         """Drop work that has become useless, because the launcher has ordered the job's end."""
 
@@ -130,3 +83,54 @@ class AgentPart:
 
     def expire(self, now: float) -> None:
         """Do the work that is due at `now`, if `deadline` has passed."""
+
+
+class RankStarter:
+    """Way to start ranks: this base class leaves it to the agent, which spawns them.
+
+    The part of a feature that starts ranks puts itself in its place, as `agent.starter`.
+
+    Args:
+        files_limit: limit on each rank's open files; None for this process's limit.
+
+    """
+
+    def __init__(self, files_limit: Limit | None) -> None:
+        self.files_limit = files_limit
+
+    def start_ranks(self, ranks: Sequence[Wanted]) -> bool:
+        """Start these ranks, or return False to have the agent spawn them."""
+        return False
+
+    def handle_ended_children(self) -> None:
+        """Handle ended processes of the starter; called before the agent reaps children."""
+
+    def owns(self, pid: int) -> bool:
+        """Return whether an ended child is a process of the starter, which the starter reaps."""
+        return False
+
+    @property
+    def kept_pids(self) -> Collection[int]:
+        """Pids of the starter's processes that outlive the ranks, if the agent stays."""
+        return ()
+
+    def keep(self) -> object | None:
+        """Return an object to pass to `take_over` in the next run; None if nothing is kept."""
+        return None
+
+    def take_over(self, thing: Any) -> None:
+        """Reuse `thing`, which `keep` returned at the end of an earlier run."""
+
+    @property
+    def is_starting(self) -> bool:
+        """True while ranks are being started, so that an unknown child may be a rank."""
+        return False
+
+    @property
+    def placeholder_pids(self) -> Mapping[int, int]:
+        """Rank by pid, of the starter's processes that work for ranks that have not started yet."""
+        return {}
+
+    def request_stacks(self, all_threads: bool) -> Collection[StackSource]:
+        """Ask the starter's own processes for stacks; return those asked (see HookServer)."""
+        return ()

@@ -7,6 +7,7 @@ from functools import partial
 
 from ..wire.hook_messages import Blind, Compiled, Compiling, ProgramText
 from . import user_lines
+from .part import ProgramGate, ProgramSource
 from .spmd_program import SpanningProgram, compute_fingerprint, get_program_name
 from .wrapping import wrap_like
 
@@ -18,13 +19,9 @@ if TYPE_CHECKING:
 
     from ..wire.hook_messages import Program
     from .agent_link import AgentLink
-    from .part import Parts, RankPart
+    from .part import Parts
 
     T = TypeVar("T")
-
-
-def _obtain_by_part(part: RankPart, obtain: Callable[..., Any], *program: Any) -> Any:
-    return part.obtain(obtain, program)
 
 
 # JAX compares nothing between processes: if two run different programs over one mesh, they may hang
@@ -66,14 +63,15 @@ class Compilation:
             where = self._try(user_lines.find_current_line) or ""
             begun = self._try(self._report_begin, backend, computation, where)
             program = self._try(self._make_spanning_program, backend, computation, devices, where)
-            parts = self._try(self._announce_compilation, program) or ()
+            announced = self._try(self._announce_compilation, program)
             try:
                 executable = real(backend, computation, devices, *args, **kwargs)
             finally:
                 if begun:
                     self._link.send(Compiled())
-                for part, message in parts:
-                    part.on_compilation_end(message)
+                if announced is not None:
+                    gate, message = announced
+                    gate.on_compilation_end(message)
             self._keep(program, executable)
             return executable
 
@@ -82,23 +80,21 @@ class Compilation:
         try:  # JAX leaves its own frames out of tracebacks, and then also these
             from jax._src import traceback_util
 
-            # Hidden from JAX's tracebacks: this file, and part.py.
-            for ours in (Compilation.__init__, type(self._parts).list_enabled):
-                traceback_util.register_exclusion(ours.__code__.co_filename)
+            traceback_util.register_exclusion(Compilation.__init__.__code__.co_filename)
         except (ImportError, AttributeError):
             pass
 
     def _patch_backend(self, compiler: Any) -> None:
-        """Let features' parts supply executables that JAX's cache lacks, if this JAX allows it."""
+        """Obtain executables that JAX's cache lacks from other ranks, if this JAX allows it."""
         real = getattr(compiler, "backend_compile_and_load", None)
         if real is None:
             return
 
         def backend_compile_and_load(*program: Any, **more: Any) -> Any:
-            obtain = real
-            for part in self._parts.list_enabled() if not more else ():
-                obtain = partial(_obtain_by_part, part, obtain)
-            return obtain(*program, **more)
+            compiled = None if more else self._parts.find(ProgramSource)
+            if compiled is None:
+                return real(*program, **more)
+            return compiled.obtain(real, program)
 
         compiler.backend_compile_and_load = wrap_like(real, backend_compile_and_load)
 
@@ -123,14 +119,14 @@ class Compilation:
 
     def _announce_compilation(
         self, program: SpanningProgram | None
-    ) -> list[tuple[RankPart, Program]]:
-        """Announce a compilation to the features' parts; return each part with its message."""
-        if program is None or not (parts := self._parts.list_enabled()):
-            return []
+    ) -> tuple[ProgramGate, Program] | None:
+        """Announce a compilation to the gate, if any; return the gate and the message."""
+        gate = None if program is None else self._parts.find(ProgramGate)
+        if program is None or gate is None:
+            return None
         message = program.make_message(compiling=True)
-        for part in parts:
-            part.on_compilation_start(message, partial(self._freeze_text, program))
-        return [(part, message) for part in parts]
+        gate.on_compilation_start(message, partial(self._freeze_text, program))
+        return gate, message
 
     def _keep(self, program: SpanningProgram | None, executable: Any) -> None:
         """Store a compiled program until its first run; report it now if runs are not observed."""
@@ -194,8 +190,8 @@ class Compilation:
             message = program.make_message(held=True)
             show = partial(self._show, program, program.format_text)
             given = partial(program.list_arguments, execution, args)
-            held = any(part.hold(message, show, given) for part in self._parts.list_enabled())
-            if not held:
+            gate = self._parts.find(ProgramGate)
+            if gate is None or not gate.hold(message, show, given):
                 self._link.send(program.make_message())
             self._reported.add(fingerprint)
         self._entrances.pop(fingerprint, None)

@@ -234,13 +234,14 @@ class Exits:
             if self._reported:
                 return
             from . import failure
+            from .part import DebuggerPart
 
             if not self._has_left(traceback):
                 self._shown = failure.summarize_exception(value, traceback)
                 return
-            if traceback is not None:
-                for part in self._parts.list_enabled():
-                    part.on_failure(value, traceback)
+            debuggers = self._parts.find(DebuggerPart)
+            if traceback is not None and debuggers is not None:
+                debuggers.on_failure(value, traceback)
             self._report(failure.describe_exception(kind, value, traceback, joined=self._in_job))
         except ImportError:  # the program may have become a user who may not read us
             pass

@@ -29,18 +29,19 @@ from . import (
     mutual_tls,
     user_lines,
 )
+from .part import JoinArguments
 from .wrapping import wrap_like
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from .agent_link import AgentLink
     from .compilation import Compilation
     from .exits import Exits
-    from .part import Parts, RankPart
+    from .part import Parts
 
 # --- barriers and keys, named in stacks ---
 # A wait at a barrier of the coordination service, or for a key, is in C++, and ranks that wait at
@@ -174,7 +175,7 @@ class Initialization:
         def initialize(*args: Any, **kwargs: Any) -> Any:
             try:
                 given = inspect.signature(real).bind(*args, **kwargs).arguments
-                filled = fill_in(real, (), given, self._environ, self._parts.list_enabled())
+                filled = fill_in(real, (), given, self._environ, self._parts)
             except TypeError:
                 filled = None
             if filled is None:  # a wrong call, which JAX reports
@@ -324,13 +325,13 @@ def fill_in(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     environ: Mapping[str, str],
-    parts: Iterable[RankPart] = (),
+    parts: Parts | None = None,
 ) -> dict[str, Any]:
     """Return keyword arguments for `real`: the caller's, completed with the launcher's.
 
     Raises:
         TypeError: `real` does not accept such arguments.
-        RuntimeError: see `RankPart.make_arguments`.
+        RuntimeError: see `JoinArguments.make_arguments`.
 
     """
     import inspect
@@ -358,8 +359,9 @@ def fill_in(
     if environ.get(JOIN_TIMEOUT):
         fill("initialization_timeout", max(1, int(float(environ[JOIN_TIMEOUT]))))
     fill("shutdown_timeout_seconds", _SHUTDOWN_TIMEOUT_S)
-    for part in parts:
-        given.update(part.make_arguments(given, known))
+    more = None if parts is None else parts.find(JoinArguments)
+    if more is not None:
+        given.update(more.make_arguments(given, known))
     if environ.get(SURVIVES):
         fill("heartbeat_timeout_seconds", _HEARTBEAT_TIMEOUT_S)
     return {**given, **devices.make_partition_argument(given, known, environ)}

@@ -15,7 +15,7 @@ from . import exits
 from .agent_link import AgentLink
 from .below import is_below
 from .exits import Exits
-from .part import Parts, import_hook_module
+from .part import DebuggerPart, Parts, import_hook_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -113,7 +113,12 @@ class Hook:
         sys.meta_path.insert(0, ImportPatches(patches, self._failed))
 
     def _make_patch(self, feature: str) -> Patch:
-        return lambda module: self._parts.get_part(feature).patch(module)
+        def patch(module: Any) -> None:
+            part = self._parts.get_part(feature)
+            assert isinstance(part, DebuggerPart)
+            part.patch(module)
+
+        return patch
 
     @property
     def _compilation(self) -> Compilation:

@@ -9,11 +9,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping
     from types import TracebackType
-    from typing import Any
+    from typing import Any, TypeVar
 
     from ..wire.hook_messages import Program, ProgramText
     from .agent_link import AgentLink
 
+    T = TypeVar("T")
     ShownText = Callable[[], Iterable[ProgramText]]
 
 
@@ -36,11 +37,27 @@ class RankPart:
         _, _, below = type(self).__module__.partition(".features.")
         return self.environ.get(hook_environ.get_feature_variable(below.partition(".")[0]), "")
 
+    def on_join(self) -> None:
+        """Handle the return of initialize()."""
+
+
+# --- what one feature does in a rank: `Parts.find` returns its part, if this job has it ---
+
+
+class DebuggerPart(RankPart):
+    """Part that patches debuggers, and opens one after an exception."""
+
     def patch(self, module: Any) -> None:
         """Patch a module named in `features.PATCHES`; called when the program has imported it."""
+        raise NotImplementedError
 
     def on_failure(self, error: BaseException, traceback: TracebackType) -> None:
         """Handle an exception that has ended the program; called before it is reported."""
+        raise NotImplementedError
+
+
+class JoinArguments(RankPart):
+    """Part that has arguments for the program's call of initialize()."""
 
     def make_arguments(self, given: Mapping[str, Any], known: Container[str]) -> Mapping[str, Any]:
         """Return arguments to add to a call of initialize().
@@ -53,20 +70,25 @@ class RankPart:
             RuntimeError: this jax lacks something that the job needs.
 
         """
-        return {}
+        raise NotImplementedError
 
-    def on_join(self) -> None:
-        """Handle the return of initialize()."""
+
+class ProgramSource(RankPart):
+    """Part that has programs that another rank, or an earlier run, has compiled."""
 
     def obtain(self, compile_: Callable[..., Any], program: tuple[Any, ...]) -> Any:
-        """Return the executable of a program; by default, compile it.
+        """Return the executable of a program.
 
         Args:
             compile_: function that compiles the program; it raises the compiler's exceptions.
             program: arguments for `compile_`, as JAX passes them to its compiler.
 
         """
-        return compile_(*program)
+        raise NotImplementedError
+
+
+class ProgramGate(RankPart):
+    """Part that holds programs that span processes, until all ranks are about to run the same."""
 
     def on_compilation_start(self, program: Program, keep: Callable[[], ShownText]) -> None:
         """Prepare: this thread is about to compile a program that spans processes.
@@ -77,9 +99,11 @@ class RankPart:
                 compilation.
 
         """
+        raise NotImplementedError
 
     def on_compilation_end(self, program: Program) -> None:
         """Handle the end of a compilation in this thread, whether it succeeded or failed."""
+        raise NotImplementedError
 
     def hold(
         self, program: Program, show: ShownText, given: Callable[[], Iterable[tuple[Any, Any]]]
@@ -95,7 +119,7 @@ class RankPart:
             whether this part has announced the program.
 
         """
-        return False
+        raise NotImplementedError
 
 
 class Parts:
@@ -121,6 +145,10 @@ class Parts:
             self.get_part(feature)
             for feature in hook_environ.list_requested_features(self._environ)
         ]
+
+    def find(self, kind: type[T]) -> T | None:
+        """Return the enabled part of this kind; None if this job has none."""
+        return next((part for part in self.list_enabled() if isinstance(part, kind)), None)
 
 
 def import_hook_module(feature: str) -> Any:

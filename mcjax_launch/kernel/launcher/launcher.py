@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from mcjax_launch import features
 from mcjax_launch.console.console import Console
@@ -32,7 +32,7 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, Rank, describe_cores
 from mcjax_launch.kernel.launcher.agent_orders import make_start_order
 from mcjax_launch.kernel.launcher.front import Front
-from mcjax_launch.kernel.launcher.part import OneShotTimer, TimerAction
+from mcjax_launch.kernel.launcher.part import DebuggerDisplay, OneShotTimer, TimerAction
 from mcjax_launch.kernel.launcher.stack_requests import StackRequests
 from mcjax_launch.kernel.launcher.startup import Startup
 from mcjax_launch.kernel.launcher.stop_policy import (
@@ -73,8 +73,8 @@ FREED_S = 60.0
 _BEGINS_S = 1.0
 _DEBUG = "MCJAX_DEBUG"
 # Parts that belong to no feature.
-_EXPLANATIONS = "explanations"
-_OWN_PARTS = {name: f"mcjax_launch.kernel.launcher.{name}" for name in (_EXPLANATIONS, "survivors")}
+_EXPLANATIONS, _SURVIVORS = "explanations", "survivors"
+_OWN_PARTS = {name: f"mcjax_launch.kernel.launcher.{name}" for name in (_EXPLANATIONS, _SURVIVORS)}
 
 
 if TYPE_CHECKING:
@@ -82,7 +82,9 @@ if TYPE_CHECKING:
     from mcjax_launch.detached.visitors import Visitors
     from mcjax_launch.diagnosis.snapshots import Stack
     from mcjax_launch.diagnosis.view import Fact
+    from mcjax_launch.kernel.launcher.explanations import Explanations
     from mcjax_launch.kernel.launcher.part import LauncherPart
+    from mcjax_launch.kernel.launcher.survivors import Survivors
     from mcjax_launch.kernel.transport.staged_paths import StagedPaths
     from mcjax_launch.kernel.wire.loop import Timer
 
@@ -164,6 +166,7 @@ class Launcher:
             front.saves.use_console(self.console.say, self.console.note)
             self._timers.append(TimerAction(front.saves, self.stop))
         self._parts: dict[str, LauncherPart] = {}  # by their names
+        self.debuggers = DebuggerDisplay()
 
     def _connect_events(self, events: Events) -> Events:
         events.attend(self._give_credit, self._on_events_failure)
@@ -410,9 +413,9 @@ class Launcher:
         self._shorten_grace_if_waiting()
 
     def on_fact(self, fact: "Fact", now: float) -> None:
-        """Pass a new fact, found by a part, to all parts."""
-        for part in self._parts.values():
-            part.on_fact(fact, now)
+        """Pass a new fact, found by a part, to the explanations."""
+        if self._explanations is not None:
+            self._explanations.on_fact(fact, now)
 
     def _on_rank_message(self, message: messages.FromHook | messages.Exited) -> None:
         for part in list(self._parts.values()):
@@ -440,6 +443,14 @@ class Launcher:
         if feature in self._parts or feature in features.list_for_hosts(self.job):
             self._load_part(feature).on_message(link, frame, time.monotonic())
 
+    @property
+    def _explanations(self) -> "Explanations | None":
+        return cast("Explanations | None", self._parts.get(_EXPLANATIONS))
+
+    @property
+    def _survivors(self) -> "Survivors | None":
+        return cast("Survivors | None", self._parts.get(_SURVIVORS))
+
     def _load_part(self, feature: str) -> "LauncherPart":
         """Return the part of a feature or of the kernel; load it at its first use."""
         part = self._parts.get(feature)
@@ -464,7 +475,7 @@ class Launcher:
         self.state.keep_output(rank)
         verdict = determine_verdict(run)
         self.console.set_verdict(rank, verdict, run.failure)
-        if any(part.on_rank_failure(run) for part in self._parts.values()):
+        if self._survivors is not None and self._survivors.on_rank_failure(run):
             return
         failure = None
         if run.failed and not run.after_signal:
@@ -521,12 +532,11 @@ class Launcher:
         for run in lost:
             run.process.lost = True
         stop = stop_reasons.host_lost(link.host.name, why)
-        if not any(part.on_host_loss(stop, link.host, lost) for part in self._parts.values()):
+        if self._survivors is None or not self._survivors.on_host_loss(stop, link.host, lost):
             self.stop(stop)
 
     def _report_agent_end(self, link: AgentConnection) -> None:
-        for part in self._parts.values():
-            part.on_agent_loss(link, time.monotonic())
+        self.debuggers.on_agent_loss(link, time.monotonic())
 
     # --- the end ---
 
@@ -631,14 +641,14 @@ class Launcher:
             now = time.monotonic()
             view = View(self.state, now)
             lines += list_limit_lines(view)
-            for part in self._parts.values():
-                lines += part.explain_stacks(view)
+            if self._explanations is not None:
+                lines += self._explanations.explain_stacks(view)
         elif self.state.waits is not None:
             from mcjax_launch.diagnosis.findings.waits import find_last_wait
 
             self.state.waits.by_stacks = find_last_wait(self.state, stacks)
         self.events.report("stacks", lines=lines)
-        if lines and not any(part.show(lines) for part in self._parts.values()):
+        if lines and not self.debuggers.show(lines):
             self.console.say("\n".join(lines))
         self.perform(self.policy.on_stacks_shown())
 
@@ -690,8 +700,8 @@ class Launcher:
         """Print remaining output and the summary; return the summary."""
         is_brief = self.state.stop is not None and self.state.stop.saved
         self.console.finish_ranks(mentions=not is_brief)
-        for part in self._parts.values():
-            part.on_run_end(time.monotonic())
+        if self._explanations is not None:
+            self._explanations.on_run_end(time.monotonic())
         seconds = time.monotonic() - self.state.began_at
         summary = summarize(self.state, final=self.policy.final, seconds=seconds)
         if lost_output:
@@ -737,7 +747,7 @@ class Launcher:
 
 def _list_own_parts(job: Job) -> Sequence[str]:
     """Return the names of the kernel's own parts to load before the ranks start."""
-    return () if job.on_rank_failure == "stop" else ("survivors",)
+    return () if job.on_rank_failure == "stop" else (_SURVIVORS,)
 
 
 def _make_staged_paths(job: Job) -> "StagedPaths":

@@ -10,9 +10,8 @@ from mcjax_launch.kernel.wire.timers import scale_time
 if TYPE_CHECKING:
     from mcjax_launch.console.console import Console
     from mcjax_launch.diagnosis.summary import Summary
-    from mcjax_launch.diagnosis.view import Fact, View
+    from mcjax_launch.diagnosis.view import Fact
     from mcjax_launch.events.events import Events
-    from mcjax_launch.job.hosts import Host
     from mcjax_launch.job.job import Job
     from mcjax_launch.job.plan import Plan, Rank
     from mcjax_launch.kernel.launcher.front import Front
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from mcjax_launch.kernel.transport.pool import AgentPool
     from mcjax_launch.kernel.wire.frames import Raw
     from mcjax_launch.kernel.wire.messages import Exited, FromHook, ToAgent, ToLauncher
-    from mcjax_launch.runs.rank_run import RankRun
     from mcjax_launch.runs.state import RunState
     from mcjax_launch.runs.stop_reasons import StopReason
 
@@ -104,6 +102,7 @@ class JobLauncher(Protocol):
     """Interface of the launcher for its parts; see `launcher.Launcher`."""
 
     console: Console
+    debuggers: DebuggerDisplay
     events: Events
     front: Front
     job: Job
@@ -123,7 +122,7 @@ class JobLauncher(Protocol):
         """Return a rank with features' environment variables added to its own."""
 
     def on_fact(self, fact: Fact, now: float) -> None:
-        """Pass a new fact, found by a part, to all parts."""
+        """Pass a new fact, found by a part, to the explanations."""
 
     def perform(self, effects: Effects) -> None:
         """Carry out the effects that the stop policy has decided on."""
@@ -136,6 +135,20 @@ class JobLauncher(Protocol):
 
     def stop(self, stop: StopReason) -> None:
         """End the job for a reason."""
+
+
+class DebuggerDisplay:
+    """Debuggers in ranks, as far as other parts of the launcher know them: by default none.
+
+    The part of the feature puts itself in its place, as `launcher.debuggers`.
+    """
+
+    def show(self, lines: Sequence[str]) -> bool:
+        """Show lines to a user who debugs; return False if no debugger has the terminal."""
+        return False
+
+    def on_agent_loss(self, link: AgentConnection, now: float) -> None:
+        """Handle the end or loss of an agent, whose debuggers are gone."""
 
 
 class LauncherPart:
@@ -173,21 +186,6 @@ class LauncherPart:
     def on_rank_message(self, message: FromHook | Exited, now: float) -> None:
         """Handle a hook's message for the kernel, or the end of a rank's process."""
 
-    def on_fact(self, fact: Fact, now: float) -> None:
-        """Handle a new fact from another part."""
-
-    def on_rank_failure(self, run: RankRun) -> bool:
-        """Handle a rank's failure; return True if the part has reported it and the job goes on."""
-        return False
-
-    def on_host_loss(self, stop: StopReason, host: Host, lost: Sequence[RankRun]) -> bool:
-        """Handle the loss of a host and its running ranks; return True if the job goes on."""
-        return False
-
-    def explain_stacks(self, view: View) -> Sequence[str]:
-        """Return lines to print below stacks that the user has requested."""
-        return ()
-
     def on_message(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
         """Handle a message for this feature, or raw bytes, from an agent or a rank's hook."""
 
@@ -197,18 +195,8 @@ class LauncherPart:
     def on_stop(self, now: float) -> None:
         """Adapt to the stop of the job: the ranks are being ended from now on."""
 
-    def on_agent_loss(self, link: AgentConnection, now: float) -> None:
-        """Handle the end or loss of an agent."""
-
-    def show(self, lines: Sequence[str]) -> bool:
-        """Show lines that the user has requested; return True if this part has shown them."""
-        return False
-
     def expire(self, now: float) -> None:
         """Do what is due; called in each turn of the loop, so check `deadline` first."""
-
-    def on_run_end(self, now: float) -> None:
-        """Print final lines: all ranks have ended, and the summary follows."""
 
     def on_summary(self, summary: Summary, *, last: bool) -> None:
         """Finish after the printed summary; `last`: no other attempt follows."""

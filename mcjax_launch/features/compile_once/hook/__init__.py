@@ -11,7 +11,7 @@ import os
 import sys
 import time
 
-from ....kernel.hook.part import RankPart
+from ....kernel.hook.part import ProgramSource
 from ....kernel.wire import own_paths
 from ..messages import Awaits, Obtained
 from .key import UnknownJax, is_local, make_program_key
@@ -36,7 +36,7 @@ _TUNE_ALONE = ("xla_gpu_shard_autotuning", False)
 _MOST_FAILURES = 3
 
 
-class CompileOnce(RankPart):
+class CompileOnce(ProgramSource):
     """Part that loads programs, or compiles them: for all ranks, or for this process alone."""
 
     def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:

@@ -10,7 +10,7 @@ import functools
 import sys
 
 from ....kernel.hook import user_lines
-from ....kernel.hook.part import RankPart
+from ....kernel.hook.part import DebuggerPart
 from ....kernel.wire import source_lines
 
 TYPE_CHECKING = False
@@ -32,7 +32,7 @@ Go to rank N's debugger, if rank N has stopped too.
 """
 
 
-class Debuggers(RankPart):
+class Debuggers(DebuggerPart):
     """Part that patches debuggers when they are imported, and opens one if --pdb asks for it."""
 
     def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:

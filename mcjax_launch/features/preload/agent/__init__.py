@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ....kernel.agent.agent import NO_INPUT
-from ....kernel.agent.part import AgentPart
+from ....kernel.agent.part import AgentPart, RankStarter
 from ....kernel.agent.system import system
 from ....kernel.agent.system.unix import SpawnError
 from ....kernel.wire.interpreter import find_executable
@@ -30,27 +30,28 @@ if TYPE_CHECKING:
     from ....kernel.agent.part import HostAgent, Wanted
     from ....kernel.wire.codec import Message
     from ....kernel.wire.frames import Raw
-    from ....kernel.wire.messages import FromHook, RankOrder, Start
+    from ....kernel.wire.messages import FromHook, RankOrder
     from ..messages import ForkMessage
 
 _ELF = b"\x7fELF"
 _MOST_TEXT = 200
 
 
-class Preloading(AgentPart):
+class Preloading(AgentPart, RankStarter):
     """Part of the agent that lets an import server fork ranks, or else starts ranks afresh."""
 
     is_reusable = True
 
     def __init__(self, agent: HostAgent) -> None:
-        super().__init__(agent)
+        AgentPart.__init__(self, agent)
+        RankStarter.__init__(self, agent.starter.files_limit)
+        agent.starter = self
         self._order: Preload | None = None
         self._forking: Forking | None = None  # under way
         self._server: ImportServerLink | None = None  # its process has not been reaped
         # The server's successor, not reaped either: it waits for another run.
         self._successor: ImportServerLink | None = None
         self._choice: Choice | None = None
-        self._keeps = False  # a successor is wanted
         self._dump_signals = (0, 0)  # they make it send its main thread's stack, or all stacks
         self._unfit = ""  # why the server cannot fork
         self._importer: Importer | None = None  # has been asked for its stack
@@ -64,10 +65,6 @@ class Preloading(AgentPart):
     def on_hook_message(self, hook: HookConnection, said: FromHook) -> None:
         """Pass on a forked rank's message to the launcher."""
         self.agent.link.send(said)
-
-    def on_start(self, order: Start, environ: dict[str, str]) -> None:
-        """Record whether to keep an import server, because another run may follow."""
-        self._keeps = order.stays
 
     def start_ranks(self, ranks: Sequence[Wanted]) -> bool:
         """Begin to fork ranks, if there is an order to import; return whether this starts them."""
@@ -87,7 +84,7 @@ class Preloading(AgentPart):
             agent.make_standard_streams,
             agent.record_rank_start,
             self._why,
-            keeps=self._keeps,
+            keeps=agent.stays,
         )
         if reason := _find_obstacle(ranks):
             self._forking.refuse_all(reason, expected=system.forks_ranks)
@@ -133,7 +130,7 @@ class Preloading(AgentPart):
         rank, environ = first
         try:
             self._server = ImportServerLink(order, environ, self.agent.loop, self._on_packet)
-            self._server.start(rank, self._make_streams(), self.agent.files_limit)
+            self._server.start(rank, self._make_streams(), self.files_limit)
         except (OSError, SpawnError):  # starting the ranks afresh reports the same error
             if self._server is not None:
                 self._server.hang_up()
