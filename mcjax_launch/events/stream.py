@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _MOST_QUEUED = 1 << 20
 
 
-def format_event(kind: str, fields: Mapping[str, object]) -> bytes:
+def _format_event(kind: str, fields: Mapping[str, object]) -> bytes:
     """Return an event that happens now as a line of JSON."""
     event = {"event": kind, "time": round(time.time(), 6), **fields}
     return f"{json.dumps(event)}\n".encode()
@@ -73,14 +73,12 @@ class EventStream(Events):
         return not self._target.queued
 
     def report(self, kind: str, **fields: object) -> None:
-        if not self._target.gone:
-            self._send(kind, format_event(kind, fields))
-
-    def _send(self, kind: str, line: bytes) -> None:
-        """Send the line of an event, after the event `job`."""
+        if self._target.gone:
+            return
+        line = _format_event(kind, fields)
         if self._early is None:
             self._target.write((line,))
-        elif kind == "job":
+        elif kind == "job":  # which is the first
             self._target.write((line, *self._early))
             self._early = None
         else:

@@ -29,7 +29,8 @@ class Option(Value, kw_only=True):
         in_environ: True if a variable `MCJAX_...` sets the option.
         keyword: name in the API; "" if it is `name`.
         only_command: reason why the API lacks the option; "" if the API has it.
-        excludes: options that cannot be combined with it, each as `--name` or `--name: why`.
+        excludes: options that cannot be combined with it, each as `--name` or `--name: why`. Two
+            features that meet are refused here, unless joining them costs under 20 lines.
         excludes_if: beginning of the values that exclude them; "" for all values but the default.
         needs: option without which it has no effect, such as `--max-restarts N`; "" for none.
 
