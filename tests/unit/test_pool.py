@@ -44,9 +44,7 @@ class Agents:
             ),
             SimpleNamespace(dispatch_ready=self._turn),  # type: ignore[arg-type]
             1,
-            lambda link, frame: self.frames.append(frame),
-            lambda link, reason: self.lost.append((link.host.name, reason)),
-            self._failed,
+            self,  # type: ignore[arg-type]
         )
         self.pool.begin()
 
@@ -56,7 +54,13 @@ class Agents:
         self.made.append(link)
         return link
 
-    def _failed(self, failure: Failure) -> None:
+    def on_frame(self, link: object, frame: object) -> None:
+        self.frames.append(frame)
+
+    def on_agent_loss(self, link: Connection, why: str) -> None:
+        self.lost.append((link.host.name, why))
+
+    def on_host_failure(self, failure: Failure) -> None:
         self.failed.append(failure)
         self.failures.append((failure.host.name, failure.reason))
 

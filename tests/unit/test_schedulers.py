@@ -6,8 +6,8 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.launcher import restarts
-from mcjax_launch.kernel.launcher.part import compute_pause_s
 from mcjax_launch.kernel.launcher.restarts import drop_hosts
+from mcjax_launch.kernel.launcher.timers import compute_pause_s
 from mcjax_launch.kernel.transport.remote_commands import make_client_environ
 from mcjax_launch.kernel.wire import known_schedulers
 from mcjax_launch.options.options import Options

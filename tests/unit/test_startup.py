@@ -4,6 +4,8 @@ import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from fakes import Clock, Connection
@@ -43,20 +45,25 @@ class Start:
         job = Job(program=("x",), num_processes=len(names), python="p", chdir="/", **more)  # type: ignore[arg-type]
         self.plans: list[Plan] = []
         self.errors: list[LaunchError] = []
-        self.settled = False
+        self.is_settled = False
         self.notes: list[str] = []
-        self.startup = Startup(
-            job,
-            hosts,
-            self.plans.append,
-            self.errors.append,
-            lambda: self.settled,
-            restart=0,
-            note=self.notes.append,
-        )
+        console = SimpleNamespace(note=self.notes.append, say=self.notes.append)
+        self.startup = Startup(job, hosts, 0, self, self, console)  # type: ignore[arg-type]
+
+    def on_hosts_ready(self, plan: Plan) -> None:
+        self.plans.append(plan)
+
+    def on_start_failure(self, error: LaunchError) -> None:
+        self.errors.append(error)
 
     def says(self, number: int, message: object) -> None:
-        self.startup.on_message(self.links[number], message)  # type: ignore[arg-type]
+        acts: dict[type, Any] = {
+            Greeting: self.startup.on_greeting,
+            HostFacts: self.startup.on_host_facts,
+            CoordinatorTried: self.startup.on_coordinator_tried,
+            Refused: self.startup.on_refusal,
+        }
+        acts[type(message)](self.links[number], message)
 
     def greet(self) -> None:
         for number in range(len(self.links)):
@@ -301,7 +308,7 @@ def test_check_waits_for_every_host_before_it_names_those_that_fail(start_on: Ma
 def test_no_time_is_spent_if_no_more_can_fail(start_on: Make) -> None:
     start = start_on("a", "b")
     start.fail("b")
-    start.settled = True
+    start.is_settled = True
     assert start.after(0) == ["host b: no route to host"]
 
 

@@ -81,7 +81,8 @@ class PositionSampling(LauncherPart):
             from mcjax_launch.diagnosis.view import Fact
 
             polls.begin(now, [rank for rank in inside if inside[rank].compilations.under_way])
-            self.launcher.on_fact(Fact.POSITIONS, now)
+            if (explanations := self.launcher.parts.explanations) is not None:
+                explanations.on_fact(Fact.POSITIONS, now)
         return len(inside) > 1
 
     def _is_inside(self, rank: int) -> bool:

@@ -1,17 +1,21 @@
-"""Base classes for parts of the launcher: timers and features; also the pause before restarts."""
+"""Parts of the launcher: one for each feature that a job uses, and some of the launcher's own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, cast
 
-from mcjax_launch.kernel.wire.timers import scale_time
+from mcjax_launch import features
+from mcjax_launch.kernel.wire import hook_environ
 
 if TYPE_CHECKING:
     from mcjax_launch.console.console import Console
     from mcjax_launch.diagnosis.summary import Summary
-    from mcjax_launch.diagnosis.view import Fact
+    from mcjax_launch.diagnosis.view import Fact, View
     from mcjax_launch.events.events import Events
+    from mcjax_launch.job.hosts import Host
     from mcjax_launch.job.job import Job
     from mcjax_launch.job.plan import Plan, Rank
     from mcjax_launch.kernel.launcher.front import Front
@@ -21,81 +25,15 @@ if TYPE_CHECKING:
     from mcjax_launch.kernel.transport.connection import AgentConnection
     from mcjax_launch.kernel.transport.pool import AgentPool
     from mcjax_launch.kernel.wire.frames import Raw
+    from mcjax_launch.kernel.wire.loop import Timer
     from mcjax_launch.kernel.wire.messages import Exited, FromHook, ToAgent, ToLauncher
+    from mcjax_launch.runs.rank_run import RankRun
     from mcjax_launch.runs.state import RunState
     from mcjax_launch.runs.stop_reasons import StopReason
 
-# --- parts that have a timer ---
-
-T = TypeVar("T", covariant=True)
-U = TypeVar("U")
-# Seconds before another attempt, or a rank's restart; doubled each time.
-_FIRST_PAUSE_S = scale_time(1.0)
-_MOST_PAUSE_S = scale_time(30.0)
-
-
-def compute_pause_s(before: int) -> float:
-    """Return the seconds to wait before restart number `before` + 1: 1, 2, 4, ... up to 30."""
-    return min(_FIRST_PAUSE_S * float(2 ** min(before, 10)), _MOST_PAUSE_S)
-
-
-class Policy(Protocol[T]):
-    """Object that makes decisions and leaves their execution to its caller."""
-
-    @property
-    def deadline(self) -> float | None:
-        """Time at which to call `expire`; None while there is nothing to wait for."""
-
-    def expire(self, now: float) -> T | None:
-        """Return a decision if the deadline has passed; None for none."""
-
-
-class TimerAction(Generic[U]):
-    """Timer that carries out a policy's decisions.
-
-    Args:
-        part: the policy.
-        act: function called with each decision.
-
-    """
-
-    def __init__(self, part: Policy[U], act: Callable[[U], object]) -> None:
-        self._part = part
-        self._act = act
-
-    @property
-    def deadline(self) -> float | None:
-        """Time at which to call `expire`; None while there is nothing to decide."""
-        return self._part.deadline
-
-    def expire(self, now: float) -> None:
-        """Ask the policy for a decision, and carry it out."""
-        decision = self._part.expire(now)
-        if decision is not None:
-            self._act(decision)
-
-
-class OneShotTimer:
-    """Timer that acts once.
-
-    Args:
-        deadline: time of the action, in time.monotonic's seconds.
-        act: function called at that time.
-
-    """
-
-    def __init__(self, deadline: float, act: Callable[[], object]) -> None:
-        self.deadline: float | None = deadline
-        self._act = act
-
-    def expire(self, now: float) -> None:
-        """Call the function if the deadline has passed and it was not called before."""
-        if self.deadline is not None and now >= self.deadline:
-            self.deadline = None
-            self._act()
-
-
-# --- a part: one object for each feature that a job uses, and for some of the kernel's own ---
+# Parts that belong to no feature.
+_EXPLANATIONS, _SURVIVORS = "explanations", "survivors"
+_OWN = {name: f"mcjax_launch.kernel.launcher.{name}" for name in (_EXPLANATIONS, _SURVIVORS)}
 
 
 class JobLauncher(Protocol):
@@ -107,6 +45,7 @@ class JobLauncher(Protocol):
     front: Front
     job: Job
     kept: dict[str, object]
+    parts: LauncherParts
     policy: StopPolicy
     pool: AgentPool
     restart: int
@@ -117,12 +56,6 @@ class JobLauncher(Protocol):
     @property
     def links(self) -> list[AgentConnection]:
         """Connections to the agents."""
-
-    def add_variables(self, rank: Rank) -> Rank:
-        """Return a rank with features' environment variables added to its own."""
-
-    def on_fact(self, fact: Fact, now: float) -> None:
-        """Pass a new fact, found by a part, to the explanations."""
 
     def perform(self, effects: Effects) -> None:
         """Carry out the effects that the stop policy has decided on."""
@@ -135,20 +68,6 @@ class JobLauncher(Protocol):
 
     def stop(self, stop: StopReason) -> None:
         """End the job for a reason."""
-
-
-class DebuggerDisplay:
-    """Debuggers in ranks, as far as other parts of the launcher know them: by default none.
-
-    The part of the feature puts itself in its place, as `launcher.debuggers`.
-    """
-
-    def show(self, lines: Sequence[str]) -> bool:
-        """Show lines to a user who debugs; return False if no debugger has the terminal."""
-        return False
-
-    def on_agent_loss(self, link: AgentConnection, now: float) -> None:
-        """Handle the end or loss of an agent, whose debuggers are gone."""
 
 
 class LauncherPart:
@@ -203,3 +122,110 @@ class LauncherPart:
 
     def close(self, now: float) -> None:
         """Release everything, because the attempt is over."""
+
+
+# --- what is called by name, because one part does it ---
+
+
+class Explainer(Protocol):
+    """Part that explains what happens: `explanations.py`."""
+
+    def on_fact(self, fact: Fact, now: float) -> None:
+        """Handle a new fact from another part."""
+
+    def explain_stacks(self, view: View) -> Sequence[str]:
+        """Return lines to print below stacks that the user has requested."""
+
+    def on_run_end(self, now: float) -> None:
+        """Print the remaining findings before the summary."""
+
+
+class Survival(Protocol):
+    """Part by which ranks outlive the failure of another: `survivors.py`."""
+
+    def on_rank_failure(self, run: RankRun) -> bool:
+        """Handle a rank's failure; return True if the part reports it and the job goes on."""
+
+    def on_host_loss(self, stop: StopReason, host: Host, lost: Sequence[RankRun]) -> bool:
+        """Handle the loss of a host and its running ranks; return True if the job goes on."""
+
+
+class DebuggerDisplay:
+    """Debuggers in ranks, as far as other parts of the launcher know them: by default none.
+
+    The part of the feature puts itself in its place, as `launcher.debuggers`.
+    """
+
+    def show(self, lines: Sequence[str]) -> bool:
+        """Show lines to a user who debugs; return False if no debugger has the terminal."""
+        return False
+
+    def on_agent_loss(self, link: AgentConnection, now: float) -> None:
+        """Handle the end or loss of an agent, whose debuggers are gone."""
+
+
+# --- all of them ---
+
+
+class LauncherParts:
+    """Parts of a launcher, by the names of their features.
+
+    Args:
+        launcher: the launcher.
+        timers: the launcher's timers; each part becomes one of them.
+
+    """
+
+    def __init__(self, launcher: JobLauncher, timers: list[Timer]) -> None:
+        self._launcher = launcher
+        self._timers = timers
+        self._parts: dict[str, LauncherPart] = {}
+
+    def __iter__(self) -> Iterator[LauncherPart]:
+        """Iterate over the parts that are loaded; handlers may load more."""
+        return iter(list(self._parts.values()))
+
+    def load(self, name: str) -> LauncherPart:
+        """Return the part of a feature or of the launcher's own; load it at its first use."""
+        part = self._parts.get(name)
+        if part is None:
+            module = import_module(_OWN.get(name, f"mcjax_launch.features.{name}.launcher"))
+            part = self._parts[name] = module.PART(self._launcher)
+            self._timers.append(part)
+            if self._launcher.policy.stopping:
+                part.on_stop(time.monotonic())
+        return part
+
+    def load_used(self) -> list[LauncherPart]:
+        """Load the parts that must exist before the ranks start, and return them."""
+        job = self._launcher.job
+        own = () if job.on_rank_failure == "stop" else (_SURVIVORS,)
+        return [self.load(name) for name in (*own, *features.list_used(job))]
+
+    def find(self, feature: str) -> LauncherPart | None:
+        """Return the part of a feature that agents may send messages for; else None."""
+        may_come = feature in self._parts or feature in features.list_for_hosts(self._launcher.job)
+        return self.load(feature) if may_come else None
+
+    def load_explanations(self) -> Explainer:
+        """Return the part that explains what happens; each start would wait for its imports."""
+        return cast("Explainer", self.load(_EXPLANATIONS))
+
+    @property
+    def explanations(self) -> Explainer | None:
+        """The part that explains what happens; None if there is nothing to explain yet."""
+        return cast("Explainer | None", self._parts.get(_EXPLANATIONS))
+
+    @property
+    def survivors(self) -> Survival | None:
+        """The part by which ranks outlive the failure of another; None if they do not."""
+        return cast("Survival | None", self._parts.get(_SURVIVORS))
+
+    def add_variables(self, rank: Rank) -> Rank:
+        """Return a rank with features' environment variables added to its own."""
+        variables = {
+            hook_environ.get_feature_variable(feature): value
+            for feature, part in self._parts.items()
+            if (value := part.get_variable(rank))
+        }
+        return rank.copy_with(env={**rank.env, **variables})

@@ -17,7 +17,7 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import count_ranks_by_host
 from mcjax_launch.kernel.launcher.front import Front
 from mcjax_launch.kernel.launcher.launcher import Launcher
-from mcjax_launch.kernel.launcher.part import OneShotTimer, TimerAction, compute_pause_s
+from mcjax_launch.kernel.launcher.timers import OneShotTimer, TimerAction, compute_pause_s
 from mcjax_launch.kernel.transport.remote_commands import Transport
 from mcjax_launch.kernel.wire.exit_status import HOST_LOST
 from mcjax_launch.kernel.wire.known_schedulers import count_restarts, find_scheduler

@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from mcjax_launch.errors import HostsFailed, LaunchError
 from mcjax_launch.job.hosts import Host
@@ -19,15 +19,14 @@ from mcjax_launch.kernel.launcher.peers import (
     list_taken_ports,
 )
 from mcjax_launch.kernel.transport.connection import AgentConnection
-from mcjax_launch.kernel.transport.pool import Failure
+from mcjax_launch.kernel.transport.pool import AgentPool, Failure
 from mcjax_launch.kernel.wire import messages
 from mcjax_launch.kernel.wire.address import LOOPBACK, join_address, split_address
-from mcjax_launch.kernel.wire.codec import Message
 from mcjax_launch.kernel.wire.exit_status import HOST_LOST, INTERNAL_ERROR
-from mcjax_launch.kernel.wire.frames import Data, Raw
 from mcjax_launch.kernel.wire.messages import HostFacts
 
 if TYPE_CHECKING:
+    from mcjax_launch.console.console import Console
     from mcjax_launch.kernel.transport.staging import StagedContent
 
 # Seconds after the first failure in which further failures are reported together with it.
@@ -45,18 +44,26 @@ def _compute_try_delay_s(number: int) -> float:
     return min(max(0, number - _TRY_AT_ONCE) * _EACH_TRIES_S, _ALL_TRY_S)
 
 
+class StartupListener(Protocol):
+    """Receiver of a startup's outcome."""
+
+    def on_hosts_ready(self, plan: Plan) -> None:
+        """Start the ranks of the plan: every host is ready."""
+
+    def on_start_failure(self, error: LaunchError) -> None:
+        """Handle that a host cannot run its ranks."""
+
+
 class Startup:
     """Startup of a job: asks every agent, tries the coordinator's address, and makes the plan.
 
     Args:
         job: the job to run.
         hosts: hosts of the job; all of them get ranks.
-        on_plan: function called with the plan when every host is ready.
-        on_error: function called with the error if a host cannot run the job.
-        settled: function that returns whether every host has been reached or has failed.
         restart: number of earlier attempts.
-        note: function that prints a line.
-        say: function that prints a line with --quiet too.
+        listener: receiver of the outcome.
+        pool: the agents' connections.
+        console: prints notes.
 
     Attributes:
         job_id: eight hexadecimal digits.
@@ -69,12 +76,10 @@ class Startup:
         self,
         job: Job,
         hosts: Sequence[Host],
-        on_plan: Callable[[Plan], None],
-        on_error: Callable[[LaunchError], None],
-        settled: Callable[[], bool],
         restart: int,
-        note: Callable[[str], object] = lambda line: None,
-        say: Callable[[str], object] = lambda line: None,
+        listener: StartupListener,
+        pool: AgentPool,
+        console: "Console",
     ) -> None:
         self._restart = restart
         self.job_id = job.job_id or os.urandom(4).hex()
@@ -82,10 +87,9 @@ class Startup:
         self.portable: list[Host] = []
         self._job = job
         self._hosts = hosts
-        self._on_plan = on_plan
-        self._on_error = on_error
-        self._settled = settled
-        self._note, self._say = note, say
+        self._listener = listener
+        self._pool = pool
+        self._console = console
         self._ranks = group_ranks_by_host(job, hosts)
         self._staged = _make_staged(job) if job.sync or job.call else None
         self._stopped = False
@@ -122,26 +126,15 @@ class Startup:
         """Prepare no more hosts, because the job ends, and stop agents that connect from now on."""
         self._stopped = True
 
-    def on_message(self, link: AgentConnection, message: Message | Data | Raw) -> None:
-        """Handle a message from an agent before the ranks are started."""
-        match message:
-            case messages.Greeting(version) if version != messages.VERSION:
-                versions = f"protocol version {version}, the launcher {messages.VERSION}"
-                self._fail(
-                    link, f"its agent has {versions}: run mcjax-launch again", INTERNAL_ERROR
-                )
-            case messages.Greeting(portable=portable):
-                self.portable += [link.host] if portable else []
-                self._on_greeting(link)
-            case HostFacts():
-                self._on_host_facts(link, message)
-            case messages.CoordinatorTried():
-                self._on_coordinator_tried(link, message)
-            case messages.Refused():
-                self._on_refusal(link, message)
+    # --- greet, prepare ---
 
-    def _on_greeting(self, link: AgentConnection) -> None:
+    def on_greeting(self, link: AgentConnection, greeting: messages.Greeting) -> None:
         """Ask an agent that has greeted to prepare its host, and send it the files."""
+        if greeting.version != messages.VERSION:
+            versions = f"protocol version {greeting.version}, the launcher {messages.VERSION}"
+            self._fail(link, f"its agent has {versions}: run mcjax-launch again", INTERNAL_ERROR)
+            return
+        self.portable += [link.host] if greeting.portable else []
         if self._stopped:
             link.send(messages.Stop(int(signal.SIGKILL), 0))
             return
@@ -162,7 +155,7 @@ class Startup:
         else:
             link.send(asked)
 
-    def _on_host_facts(self, link: AgentConnection, facts: HostFacts) -> None:
+    def on_host_facts(self, link: AgentConnection, facts: HostFacts) -> None:
         """Record an agent's answer; after the last answer, check addresses or make the plan."""
         link.be_patient(0)
         self._answers[link.host] = facts
@@ -184,9 +177,9 @@ class Startup:
         hosts = devices.sort_by_worker(self._hosts, self._answers)
         if hosts != list(self._hosts) and self._may_go_in(hosts):
             self._hosts = hosts
-            self._note(devices.format_slice_order_note(hosts))
+            self._console.note(devices.format_slice_order_note(hosts))
         if note := devices.format_slice_part_note(self._answers[host].tpu for host in hosts):
-            self._note(note)
+            self._console.note(note)
 
     def _may_go_in(self, hosts: Sequence[Host]) -> bool:
         """Return whether the hosts' preparations also fit ranks in this order of hosts."""
@@ -199,7 +192,7 @@ class Startup:
         try:
             step()
         except LaunchError as error:
-            self._on_error(error)
+            self._listener.on_start_failure(error)
 
     def _check(self) -> None:
         self._tried = list_candidates(self._hosts, self._answers, self._given)
@@ -210,19 +203,19 @@ class Startup:
                 messages.TryCoordinator(tuple(self._tried), port, _compute_try_delay_s(number))
             )
 
-    def _on_coordinator_tried(
-        self, link: AgentConnection, tried: messages.CoordinatorTried
-    ) -> None:
+    def on_coordinator_tried(self, link: AgentConnection, tried: messages.CoordinatorTried) -> None:
         """Record which coordinator addresses a host has reached; make the plan after the last."""
         self._checked[link.host] = tried
         if len(self._checked) == len(self._hosts) - 1 and not self._stopped:
             self._try_step(self._complete_plan)
 
+    # --- plan ---
+
     def _complete_plan(self) -> None:
         sources = {host.name: self._answers[host].source for host in self._hosts}
         if line := describe_differing_copies(self._job.program, sources):
-            self._say(line)
-        self._on_plan(self._make_plan(self._hosts, *self._choose_coordinator()))
+            self._console.say(line)
+        self._listener.on_hosts_ready(self._make_plan(self._hosts, *self._choose_coordinator()))
 
     def _choose_coordinator(self) -> tuple[str, int, bool]:
         """Return the coordinator's address and port, and whether its host can bind the address."""
@@ -262,7 +255,7 @@ class Startup:
 
     # --- failures ---
 
-    def _on_refusal(self, link: AgentConnection, refused: messages.Refused) -> None:
+    def on_refusal(self, link: AgentConnection, refused: messages.Refused) -> None:
         """Record the failure of a host whose agent says that it cannot run the job."""
         self._fail(link, refused.reason, refused.status)
 
@@ -272,7 +265,7 @@ class Startup:
             return
         several = self._several or not link.host.is_local
         where = f"host {link.host.name}: " if several else ""
-        self._on_error(LaunchError(f"{where}{reason}", status))
+        self._listener.on_start_failure(LaunchError(f"{where}{reason}", status))
 
     def record_failure(self, failure: Failure) -> None:
         """Record a failed host; wait for further failures: a moment, or with --check for all."""
@@ -289,7 +282,7 @@ class Startup:
 
     def expire(self, now: float) -> None:
         """Report the gathered failures if the deadline has passed or no more can arrive."""
-        if self.deadline is not None and (self._settled() or now >= self.deadline):
+        if self.deadline is not None and (self._pool.is_settled or now >= self.deadline):
             self.deadline = None
             self._report_failures()
 
@@ -301,7 +294,7 @@ class Startup:
             also = f"; {len(more)} more: {names}{', ...' if len(more) > 8 else ''}"
         message = f"host {first.host.name}: {first.reason}{also}"
         reasons = {failure.host.name: failure.reason for failure in self._failures}
-        self._on_error(HostsFailed(message, HOST_LOST, reasons))
+        self._listener.on_start_failure(HostsFailed(message, HOST_LOST, reasons))
 
 
 def _iterate_patiently(link: AgentConnection, files: Iterator[bytes]) -> Iterator[bytes]:

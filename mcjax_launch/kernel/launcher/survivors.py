@@ -11,8 +11,9 @@ from mcjax_launch.diagnosis.verdict import determine_verdict
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.kernel.launcher.agent_orders import make_restart_order
-from mcjax_launch.kernel.launcher.part import JobLauncher, LauncherPart, compute_pause_s
+from mcjax_launch.kernel.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.kernel.launcher.stop_policy import RankFailure
+from mcjax_launch.kernel.launcher.timers import compute_pause_s
 from mcjax_launch.kernel.wire import messages
 from mcjax_launch.kernel.wire.hook_messages import Joining
 from mcjax_launch.ranks import format_count, format_ranks
@@ -160,7 +161,7 @@ class Survivors(LauncherPart):
 
     def _restart(self, rank: int, now: float) -> None:
         """Restart a rank, unless its host was lost meanwhile."""
-        order = self.launcher.add_variables(self._ranks[rank])
+        order = self.launcher.parts.add_variables(self._ranks[rank])
         for link in self.launcher.links:
             if link.host is order.host and not link.ended:
                 self._left.discard(rank)

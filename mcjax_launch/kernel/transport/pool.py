@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
+from typing import Protocol
 
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.kernel.transport.connection import AgentConnection
@@ -196,6 +197,19 @@ class LinkState(Enum):
     GONE = auto()
 
 
+class PoolListener(Protocol):
+    """Receiver of what happens on the connections of a pool."""
+
+    def on_frame(self, link: AgentConnection, frame: Message | Data | Raw) -> None:
+        """Handle a frame of an agent that the pool does not handle alone."""
+
+    def on_agent_loss(self, link: AgentConnection, why: str) -> None:
+        """Handle the loss of an agent after its greeting, for a reason in words."""
+
+    def on_host_failure(self, failure: Failure) -> None:
+        """Handle that no agent could be started on a host."""
+
+
 class AgentPool:
     """Pool of the agents of all hosts; starts their transports, a bounded number at a time.
 
@@ -220,16 +234,12 @@ class AgentPool:
         transport: Transport,
         loop: Loop,
         window: int,
-        on_frame: Callable[[AgentConnection, Message | Data | Raw], None],
-        on_lost: Callable[[AgentConnection, str], None],
-        on_failure: Callable[[Failure], None],
+        listener: PoolListener,
         trace: Callable[[str], None] | None = None,
     ) -> None:
         self.links: list[AgentConnection] = []
         self._loop = loop
-        self._on_frame = on_frame
-        self._on_lost = on_lost
-        self._on_failure = on_failure
+        self._listener = listener
         self._pace = Pace(hosts)
         self._states: dict[AgentConnection, LinkState] = {}
         self._limits: dict[AgentConnection, float] = {}  # until when each may stay in that state
@@ -335,7 +345,7 @@ class AgentPool:
             return
         match frame:
             case Data() | Raw():
-                self._on_frame(link, frame)
+                self._listener.on_frame(link, frame)
                 return
             case Ping():
                 return
@@ -351,7 +361,7 @@ class AgentPool:
                     link.mark_resting()
                 else:
                     link.end_input()
-        self._on_frame(link, frame)
+        self._listener.on_frame(link, frame)
         self._check_in_time(link)
 
     # --- ends ---
@@ -375,7 +385,7 @@ class AgentPool:
     def _judge_missed(self, link: AgentConnection) -> None:
         if link.reap() or time.monotonic() >= self._limits[link]:
             self._enter(link, LinkState.GONE)
-            self._on_lost(link, explain_loss(link))
+            self._listener.on_agent_loss(link, explain_loss(link))
 
     def reap(self) -> None:
         """Handle ended transports; call this when a child of the launcher has ended."""
@@ -391,7 +401,7 @@ class AgentPool:
             return  # its exit status says more; SIGCHLD is about to come
         self._forget(link)
         if not (_is_refused(link) and self._pace.retry_later(link.host, time.monotonic())):
-            self._on_failure(_make_failure(link))
+            self._listener.on_host_failure(_make_failure(link))
         self.begin()
 
     def _forget(self, link: AgentConnection) -> None:
@@ -484,13 +494,13 @@ class AgentPool:
         self._forget(link)
         link.kill(signal.SIGTERM)  # `hang_up` waits for it, or kills it
         self._given_up.append(link)
-        self._on_failure(Failure(link.host, why))
+        self._listener.on_host_failure(Failure(link.host, why))
 
     def _give_up(self, link: AgentConnection, why: str) -> None:
         """Close a lost agent's connection, end the client, and report why the agent is lost."""
         link.close()
         link.kill(signal.SIGTERM)
-        self._on_lost(link, why)
+        self._listener.on_agent_loss(link, why)
 
     @property
     def _resting(self) -> list[AgentConnection]:

@@ -71,17 +71,12 @@ class StagedPaths:
             lambda found: os.fsencode(self._sources[os.fsdecode(found[1])]), data
         )
 
-    def wrap_on_frame(self, on_frame: OnFrame) -> OnFrame:
-        """Wrap on_frame so that it gets messages with originals' paths; other frames stay as is."""
-
-        def act(link: AgentConnection, frame: Message | Data | Raw) -> None:
-            if isinstance(frame, HostFacts):
-                self.add(frame.stage)
-            elif isinstance(frame, Message):
-                frame = self.in_fields(frame)
-            on_frame(link, frame)
-
-        return act
+    def with_originals(self, message: Message) -> Message:
+        """Return a message with originals' paths; a host's facts name its staging folder."""
+        if isinstance(message, HostFacts):
+            self.add(message.stage)
+            return message
+        return self.in_fields(message)
 
     def in_fields(self, value: N) -> N:
         """Return a message, or a value in it, with originals' paths in all its text fields."""
