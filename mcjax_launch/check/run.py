@@ -63,7 +63,8 @@ def run(job: Job, hosts: Sequence[Host], say: Callable[[str], object]) -> list[J
         try:
             found = _run_job(job, left, front)
         except HostsFailed as error:
-            failed.update(error.reasons)
+            reasons = {**failed, **error.reasons}  # in the order in which hosts failed
+            failed = {host.name: reasons[host.name] for host in hosts if host.name in reasons}
         else:
             names = [host.name for host in left]
             return merge_findings([*judge_reach(failed, names), *found])

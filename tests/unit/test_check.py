@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcjax_launch.check import probe
+from mcjax_launch.check import probe, run
 from mcjax_launch.check.judgement import (
     Judgement,
     format_last_line,
@@ -19,6 +19,7 @@ from mcjax_launch.check.judgement import (
     merge_findings,
 )
 from mcjax_launch.check.run import make_check_job, merge_by_host, parse_output
+from mcjax_launch.errors import HostsFailed
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 
@@ -231,6 +232,18 @@ def test_failed_hosts_with_the_same_reason_share_a_line() -> None:
         "error hosts x: /p has no jax",
     ]
     assert text(findings).splitlines()[-1] == "ok       hosts        1 of 61 ready"
+
+
+def test_failed_hosts_are_named_in_the_order_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = iter(["dc", "ba"])  # of each try, in the order in which they come
+
+    def fail(*_: object) -> list[Judgement]:
+        raise HostsFailed("", 1, dict.fromkeys(next(failures), "refused"))
+
+    monkeypatch.setattr(run, "_run_job", fail)
+    hosts = [Host(name=name, slots=1) for name in "abcd"]
+    findings = run.run(Job(program=(), python="python", chdir="/"), hosts, lambda _: None)
+    assert wrong(findings) == ["error hosts a, b, c, d: refused"]
 
 
 # --- the sum ---
