@@ -71,7 +71,7 @@ class ImportServer:
         self._path: list[str] = []  # sys.path as the program finds it
         self._seconds = 0.0
         self._dump_signals = (0, 0)
-        self._sources: Sources | None = None  # files as they were when this became a successor
+        self._sources: Sources | None = None  # files as they were before the successor's fork
         self._stale = ""  # why no rank can be forked any more
 
     def run(self, step_aside: Callable[[], object]) -> None:
@@ -164,7 +164,6 @@ class ImportServer:
                 return order
             else:
                 _become_successor(connection, descriptors[0])
-                self._sources = Sources()
             for fd in descriptors:
                 os.close(fd)
 
@@ -177,6 +176,8 @@ class ImportServer:
         reason = self._stale
         if isinstance(order, fork_messages.Fork):
             reason = reason or self._find_difference(order)
+        else:
+            self._sources = Sources()  # before a rank runs, which may change them
         if reason:
             return fork_messages.NotForked(reason)
         try:
