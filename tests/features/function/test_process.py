@@ -190,7 +190,7 @@ def test_main_file_is_sent_to_hosts_that_lack_it(tmp_path: Path) -> None:
         "import linecache",
         "def mine(pair): return Pair(len(linecache.getline(__file__, 1)))",
         "def forget(event):",
-        "    if event.kind == 'said' and os.path.exists(__file__): os.unlink(__file__)",
+        "    if event.kind == 'note' and os.path.exists(__file__): os.unlink(__file__)",
         GUARD,
         f" main(hosts=['a', 'b'], via={FAKE_SSH!r}, verbose=True, on_event=forget, echo=False)",
     )
