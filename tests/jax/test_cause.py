@@ -117,9 +117,9 @@ def test_cause_of_an_early_backend_is_named(jobs: Jobs, tmp_path: Path, name: st
 
 
 def test_port_in_use_is_hinted_at(jobs: Jobs) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        found = report(jobs, PROGRAMS / "mistaken.py", "port", f"127.0.0.1:{port}")
+    with socket.create_server(("", 0)) as taken:
+        address = f"{socket.gethostname()}:{taken.getsockname()[1]}"  # not localhost's placeholder
+        found = report(jobs, PROGRAMS / "mistaken.py", "port", address)
     assert "rank 0 failed: " in found
     assert "SIGSEGV" in found or "Failed to start RPC server" in found  # jax has both ends
     assert "hint: the port is in use" in found
