@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 from told import Event, Told, ends, join, said
 
-from mcjax_launch.diagnosis.findings.waits import Wait, find_last_wait, find_wait, may_act
 from mcjax_launch.diagnosis.snapshots import Stack
 from mcjax_launch.diagnosis.view import Positions, View
+from mcjax_launch.diagnosis.waits.deadlock import may_act
+from mcjax_launch.diagnosis.waits.wait import Wait, find_last_wait, find_wait
+from mcjax_launch.diagnosis.waits.words import describe_wait
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.source_lines import is_one_call
 from mcjax_launch.runs.past_waits import PastWait
@@ -61,15 +63,20 @@ def ranks(kind: str, *numbers: int, line: str = STEP, **how: Any) -> list[Stack]
     return [stack(rank, kind, line, **how) for rank in numbers]
 
 
-def wait_in(
+def view_of(
     state: RunState, stacks: Sequence[Stack], moves: Sequence[int] = (), busy: Sequence[int] = ()
-) -> Wait | None:
+) -> View:
     still = {run.process_id: 10.0 for run in state.running if run.process_id not in moves}
-    return find_wait(View(state, 50.0, Positions(stacks, still, busy)))
+    return View(state, 50.0, Positions(stacks, still, busy))
 
 
-def line_of(wait: Wait | None, now: float = 50.0) -> str:
-    return wait.describe(now) if wait is not None else ""
+def wait_in(state: RunState, stacks: Sequence[Stack], **how: Any) -> Wait | None:
+    return find_wait(view_of(state, stacks, **how))
+
+
+def line_of(view: View) -> str:
+    wait = find_wait(view)
+    return describe_wait(view, wait) if wait is not None else ""
 
 
 # --- who waits for whom ---
@@ -194,14 +201,14 @@ for own in OWN_WAITS:  # so a rank that waits there is waited for, and waits for
 def test_waiting_ranks_and_missing_ranks_are_found(name: str) -> None:
     events, stacks, line = WAITS[name]
     told = Told([*join(4), *events], 4)
-    assert line_of(wait_in(told.state, stacks)) == line
+    assert line_of(view_of(told.state, stacks)) == line
 
 
 @pytest.mark.parametrize(("how", "line"), [
     ({"busy": (2,)}, ""), ({"busy": (0, 1, 3)}, ""), ({"moves": (0, 1, 3)}, ""), ({"moves": (2,)}, WAITED),
 ])  # fmt: skip
 def test_computing_or_moving_ranks_do_not_wait(how: dict[str, Any], line: str) -> None:
-    assert line_of(wait_in(Told(join(4), 4).state, AWAY, **how)) == line
+    assert line_of(view_of(Told(join(4), 4).state, AWAY, **how)) == line
 
 
 def test_thread_wait_needs_all_ranks_to_stand_still() -> None:
@@ -225,11 +232,12 @@ def test_orbax_thread_at_a_barrier_waits(called: str, where: str, elsewhere: str
     lines = ('  File "{}", line {} in {}\n'.format(*call.rsplit(":", 2)) for call in calls)
     thread = "Thread 0x7f [save]:\n" + "".join(lines) + "Switches of 0x7f 1234\n"
     saves = stack(0, "queue", blocked=FUTEX, others=thread)
-    wait = wait_in(Told(join(2), 2).state, [saves, stack(1, elsewhere, "train.py:30")])
+    view = view_of(Told(join(2), 2).state, [saves, stack(1, elsewhere, "train.py:30")])
+    wait = find_wait(view)
     assert wait is not None and wait.with_orbax
     assert wait.threads == ("Switches of 0x7f 1234",)
     where += " in a thread that the main thread waits for in f at train.py:12"
-    assert line_of(wait) == {
+    assert line_of(view) == {
         "queue": f"rank 0 has waited 40 s {where} for rank 1, which is in f at train.py:30",
         "jax": f"rank 0 {where} and rank 1 at train.py:30 have waited 40 s for one another",
     }[elsewhere]  # fmt: skip
@@ -238,22 +246,22 @@ def test_orbax_thread_at_a_barrier_waits(called: str, where: str, elsewhere: str
 def test_wait_for_a_survived_rank_is_found() -> None:
     state = Told([*join(4), *ends(2, -9)], 4, survives=True).state
     where = "ranks 0-1,3 have waited 40 s at train.py:12 for rank 2, which"
-    assert line_of(wait_in(state, WAITING)) == f"{where} has failed"
+    assert line_of(view_of(state, WAITING)) == f"{where} has failed"
 
 
 def test_ranks_of_another_launcher_are_named_by_host() -> None:
     state = Told(join(2), 2, num_processes=4).state
     waited = "ranks 0-1 have waited 40 s at train.py:12 for ranks of other launchers"
-    assert line_of(wait_in(state, WAITING[:2])) == waited
+    assert line_of(view_of(state, WAITING[:2])) == waited
     state = Told(join(4), 4, hosts=("a", "b", "gpu02", "c")).state
-    line = line_of(wait_in(state, AWAY))
+    line = line_of(view_of(state, AWAY))
     assert line.endswith("for rank 2 on gpu02, which is in f at data.py:41")
 
 
 def test_rank_with_a_failed_initialize_is_waited_for() -> None:
     calls = [e for rank in (0, 1) for e in said(rank, hook.Joining("h:1", 2, rank, "train.py:3"))]
     refused = said(1, hook.NotJoined("ValueError", "no {address}"))
-    assert line_of(wait_in(Told([*calls, *refused], 2).state, [stack(1, "own", DATA)])) == (
+    assert line_of(view_of(Told([*calls, *refused], 2).state, [stack(1, "own", DATA)])) == (
         "rank 0 has waited 49 s in initialize() at train.py:3 for rank 1, which went on alone "
         "after initialize() failed with ValueError: no {address}"
     )
@@ -309,7 +317,7 @@ def test_idle_compilation_is_a_wait(idle: dict[int, float], others: str, line: s
         spent.record_usage(0.0, 100.0)
     stacks = [stack(rank, others) for rank in range(4) if rank not in idle]
     still = dict.fromkeys(range(4), 2.0)
-    assert line_of(find_wait(View(state, 100.0, Positions(stacks, still))), 100.0) == line
+    assert line_of(View(state, 100.0, Positions(stacks, still))) == line
 
 
 @pytest.mark.parametrize(("idle_s", "line"), [
@@ -324,8 +332,8 @@ def test_ranks_wait_for_the_compiling_rank(idle_s: float, line: str) -> None:
         spent.begin(hook.Compiling("jit_step", STEP, "cpu"), 100.0 - (idle_s if rank == 2 else 70))
         spent.record_usage(0.0, 100.0)
         spent.awaits = -1 if rank == 2 else 2
-    found = find_wait(View(state, 100.0, Positions([], dict.fromkeys(range(4), 2.0))))
-    assert line_of(found, 100.0) == line
+    view = View(state, 100.0, Positions([], dict.fromkeys(range(4), 2.0)))
+    assert line_of(view) == line
 
 
 def test_computing_compilation_is_no_wait() -> None:
@@ -385,7 +393,7 @@ def job(*events: Event, platform: str = "cpu", flags: str = "", **known: Any) ->
 def lasts(where: str, does: str, moves: Sequence[int] = (), **how: Any) -> str:
     stacks, events = DOES[does]
     before = leave(0, 1) if where == "the exit barrier" else []
-    wait = wait_in(job(*before, *events, **how), [*WAIT_AT[where], *stacks], moves)
+    wait = wait_in(job(*before, *events, **how), [*WAIT_AT[where], *stacks], moves=moves)
     return "none" if wait is None else "for ever" if wait.is_deadlock else "note"
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mcjax_launch.diagnosis.findings.waits import find_wait
 from mcjax_launch.diagnosis.headline import extract_headline, shorten_line
 from mcjax_launch.diagnosis.view import Finding, View
+from mcjax_launch.diagnosis.waits.wait import find_wait
 from mcjax_launch.jax_messages.tracebacks import Traceback, find_tracebacks
 from mcjax_launch.kernel.wire.hook_messages import Raised, UnhandledError
 from mcjax_launch.kernel.wire.source_lines import format_path, is_users

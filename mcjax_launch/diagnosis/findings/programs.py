@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mcjax_launch.diagnosis.findings.waits import find_wait
 from mcjax_launch.diagnosis.view import Finding, View
+from mcjax_launch.diagnosis.waits.wait import find_wait
 from mcjax_launch.ranks import format_ranks, inflect_have
 
 _BEHIND = (

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mcjax_launch.diagnosis.findings.absent import ALL_OR_NONE, describe_absence
-from mcjax_launch.diagnosis.findings.waits import OTHER_STEPS, lacks_collective_timeout
+from mcjax_launch.diagnosis.findings.waits import OTHER_STEPS
 from mcjax_launch.diagnosis.view import Finding, View
+from mcjax_launch.diagnosis.waits.deadlock import lacks_collective_timeout
 from mcjax_launch.ranks import group_by_key
 from mcjax_launch.runs.rank_run import Stage
 

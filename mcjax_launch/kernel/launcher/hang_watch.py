@@ -25,8 +25,8 @@ from mcjax_launch.runs.rank_run import BUSY, RankRun, Stage
 from mcjax_launch.runs.state import IDLE_S, RunState
 
 if TYPE_CHECKING:
-    from mcjax_launch.diagnosis.findings.waits import Wait
     from mcjax_launch.diagnosis.snapshots import Stack
+    from mcjax_launch.diagnosis.waits.wait import Wait
 
 # As parts of AFTER_S: the silence after which hosts are polled, the pause between two polls, and
 # the time that hosts have for their answers.
@@ -243,7 +243,7 @@ class HangWatch:
         """
         self._awaits_stacks = False
         self._polled_at = self._stacks_at = now
-        from mcjax_launch.diagnosis.findings.waits import correct_wait, find_wait
+        from mcjax_launch.diagnosis.waits.wait import correct_wait, find_wait
 
         view = self._make_view(stacks, now)
         self._record_positions(view)

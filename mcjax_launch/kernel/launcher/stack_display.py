@@ -41,7 +41,7 @@ class StackDisplay:
         if not launcher.policy.wants_stacks:
             lines += self._explain()
         elif state.waits is not None:
-            from mcjax_launch.diagnosis.findings.waits import find_last_wait
+            from mcjax_launch.diagnosis.waits.wait import find_last_wait
 
             state.waits.by_stacks = find_last_wait(state, stacks)
         launcher.events.report("stacks", lines=lines)

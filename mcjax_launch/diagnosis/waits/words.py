@@ -1,0 +1,124 @@
+"""Words for a wait: who waits, where, for how long, and what those that are awaited do; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+from mcjax_launch.diagnosis.findings.alone import explain_refusal
+from mcjax_launch.diagnosis.findings.joining import wrong_address, wrong_call
+from mcjax_launch.diagnosis.findings.settings import other_version
+from mcjax_launch.diagnosis.snapshots import RankSnapshot
+from mcjax_launch.diagnosis.view import View
+from mcjax_launch.diagnosis.waits.wait import Cause, Wait, group_by_place
+from mcjax_launch.ranks import format_all_ranks, format_ranks, inflect_have
+from mcjax_launch.runs.rank_run import Stage
+from mcjax_launch.runs.spmd import format_title
+from mcjax_launch.wording import format_rough_duration
+
+# At most this many places are shown.
+_MOST_GROUPS = 2
+
+
+def describe_wait(view: View, wait: Wait) -> str:
+    """Describe a wait in one line."""
+    told = [idle.describe(view.now) for idle in wait.compiling[:_MOST_GROUPS]]
+    if wait.waiting:
+        told.append(_describe_waiting_ranks(view, wait))
+    elif awaited := _describe_awaited(view, wait):
+        is_one = sum(len(idle.ranks) for idle in wait.compiling) == 1
+        told[-1] += f": {'it waits' if is_one else 'they wait'} for {awaited}"
+    return "; ".join(told)
+
+
+def _describe_waiting_ranks(view: View, wait: Wait) -> str:
+    groups = [f"{format_ranks(ranks)} {where}" for where, ranks in wait.waiting[:_MOST_GROUPS]]
+    for_long = format_rough_duration(view.now - wait.since)
+    if wait.cause is Cause.UNKNOWN:
+        count = format_all_ranks(sum(len(ranks) for _, ranks in wait.waiting))
+        return f"{count} have stood still for {for_long}, not in JAX: {_format_list(groups)}"
+    awaited = _describe_awaited(view, wait)
+    if others := [rank for _, ranks in wait.waiting[_MOST_GROUPS:] for rank in ranks]:
+        groups.append(f"{format_ranks(others)} elsewhere")
+    if len(groups) > 1:
+        return f"{_format_list(groups)} have waited {for_long} for {awaited}"
+    where, ranks = wait.waiting[0]
+    return f"{format_ranks(ranks)} {inflect_have(ranks)} waited {for_long} {where} for {awaited}"
+
+
+# --- what is awaited ---
+
+
+def _describe_awaited(view: View, wait: Wait) -> str:
+    """Describe what ranks wait for; "" if that is unknown."""
+    if wait.cause is Cause.ABSENT:
+        return _describe_absent_ranks(view, wait.awaited)
+    if wait.cause is Cause.COMPILATION:
+        return format_ranks(seen.run.process_id for seen in wait.awaited)
+    if wait.cause is Cause.JOINING:
+        return f"one another: {_explain_joining(view, wait)}"
+    return str(wait.cause)
+
+
+def _describe_absent_ranks(view: View, absent: Sequence[RankSnapshot]) -> str:
+    doing = group_by_place((seen.run.process_id, _describe_activity(seen)) for seen in absent)
+    groups = [
+        f"{view.format_ranks(ranks)}, which "
+        + activity.format("are" if len(ranks) > 1 else "is", inflect_have(ranks))
+        for activity, ranks in doing[:_MOST_GROUPS]
+    ]
+    omitted = len(doing) - _MOST_GROUPS
+    return _format_list([*groups, *([f"others in {omitted} more places"] if omitted > 0 else [])])
+
+
+def _explain_joining(view: View, wait: Wait) -> str:
+    """Return why ranks wait for one another in initialize(), as far as that is known."""
+    found = chain.from_iterable(rule(view) for rule in (wrong_call, other_version, wrong_address))
+    if (finding := next(iter(found), None)) is not None:
+        return finding.words
+    ranks = (rank for _, ranks in wait.waiting for rank in ranks)
+    calls = (view.state.ranks[rank].membership.call for rank in ranks)
+    address = next(call.coordinator_address for call in calls if call is not None)
+    return f"can they all reach {address}?"
+
+
+# --- what an absent rank does: `{0}` stands for is/are, `{1}` for has/have ---
+
+
+def _describe_activity(seen: RankSnapshot) -> str:
+    """Describe an absent rank's activity."""
+    if seen.run.status == 0:
+        return "exited with 0"
+    if seen.run.is_gone:
+        return "{1} failed"
+    if seen.reached.stage is Stage.LEAVING:
+        return _describe_leaving_rank(seen)
+    if (refused := seen.run.membership.refused) is not None:
+        return _escape_braces(f"went on alone after initialize() failed {explain_refusal(refused)}")
+    standing = _escape_braces(seen.position_with_threads)
+    if seen.reached.stage in (Stage.ABSENT, Stage.IMPORTING):
+        return "{1} not called it" + (f" and {{0}} {standing}" if standing else "")
+    if standing:
+        latest = seen.run.compilations.latest
+        last = f"last compiled {format_title(latest.name)} at {latest.where}" if latest else ""
+        return "{0} " + standing + (f" ({_escape_braces(last)})" if last else "")
+    if seen.stack is None:
+        return "{0} elsewhere"
+    return f"shows no Python stack: {_escape_braces(seen.stack.state)}"
+
+
+def _describe_leaving_rank(seen: RankSnapshot) -> str:
+    """Describe a rank that has finished or calls shutdown(), as `_describe_activity` does."""
+    place = str(seen.reached)
+    if seen.is_in_users_code and seen.is_in_exit_barrier:
+        return f"{{0}} {place}, {_escape_braces(seen.blocked_at)}"
+    where = seen.position_with_threads if seen.is_in_users_code else place
+    return f"{{1}} finished and {{0}} {_escape_braces(where)}"
+
+
+def _escape_braces(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def _format_list(parts: Sequence[str]) -> str:
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
